@@ -1,0 +1,2 @@
+//! See the crate description; the modules are named after what they do.
+#![forbid(unsafe_code)]
