@@ -1,1 +1,17 @@
-//! The fabric.
+//! The fabric: everything that touches memory a peer can see, and everything that moves bytes.
+//!
+//! * [`interface`] has the shape of verbs: [`interface::Port`] is one core's own view of a device
+//!   (its protection domain, completion queue, receive queues and queue pairs), and
+//!   [`interface::Manager`] is the control thread's way to make and end connections.
+//! * [`memory`] holds registered arenas in hugepages, and the buffers that are carved from them.
+//! * [`ring`] holds the lock-free rings by which other threads reach a core.
+//! * [`shm`] is the embedded provider: two processes, or two threads, of one machine.
+//!
+//! This is the only crate of the workspace that contains `unsafe` code.
+
+pub mod clock;
+pub mod interface;
+pub mod memory;
+pub mod ring;
+pub mod shm;
+pub mod sync;

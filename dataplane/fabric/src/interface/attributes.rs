@@ -1,0 +1,33 @@
+//! What a device can do, and how much of it.
+
+/// The limits of a device, as the provider found them. A limit of zero means that the device
+/// lacks the thing; the conformance suite names what it skipped for that reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// The provider's name: `shm` or `verbs`.
+    pub provider: &'static str,
+    /// The device's name, for people.
+    pub device: String,
+    /// Queue pairs that one port may hold.
+    pub queue_pairs_max: u32,
+    /// Receives that one receive queue may hold.
+    pub receive_queue_depth_max: u32,
+    /// Segments in the scatter list of a Receive.
+    pub receive_segments_max: u32,
+    /// Segments in the gather list of a Send or RDMA Write, or the scatter list of an RDMA Read.
+    pub send_segments_max: u32,
+    /// Work requests outstanding in the send queue of one queue pair.
+    pub send_queue_depth_max: u32,
+    /// Bytes that [`super::Port::post_send_copied`] takes at once.
+    pub inline_bytes_max: u32,
+    /// Bytes of one message or RDMA operation.
+    pub message_bytes_max: u32,
+    /// RDMA Reads outstanding per queue pair, as initiator.
+    pub read_depth_max: u32,
+    /// Memory windows that one port may bind at a time; zero where the device has none.
+    pub windows_max: u32,
+    /// Whether one receive queue may serve several queue pairs.
+    pub shared_receive_queue: bool,
+    /// Whether Send With Invalidate is there, both ways.
+    pub send_with_invalidate: bool,
+}

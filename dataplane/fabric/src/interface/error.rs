@@ -1,0 +1,113 @@
+//! Errors of the interface: small and `Copy` on the data path, telling on the control path.
+
+use std::io;
+
+/// Why a work request was not posted. Nothing was posted, and the caller keeps its buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// No queue pair has this index and generation.
+    UnknownQueuePair,
+    /// The queue pair is not connected: in error, or already closed.
+    NotConnected,
+    /// The send queue, or the way to the peer, is full: post again after a poll.
+    QueueFull,
+    /// More bytes than the operation or the remote range takes.
+    TooLong,
+    /// The gather list is empty or longer than the device takes.
+    BadSegments,
+    /// A buffer of another port's memory.
+    ForeignMemory,
+    /// The device lacks the operation.
+    Unsupported,
+    /// No memory window is free.
+    NoWindow,
+}
+
+impl std::fmt::Display for PostError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::UnknownQueuePair => "no such queue pair",
+            Self::NotConnected => "the queue pair is not connected",
+            Self::QueueFull => "the send queue is full",
+            Self::TooLong => "more bytes than the operation takes",
+            Self::BadSegments => "an empty or too long segment list",
+            Self::ForeignMemory => "a buffer of another port's memory",
+            Self::Unsupported => "the device lacks this operation",
+            Self::NoWindow => "no memory window is free",
+        })
+    }
+}
+
+impl std::error::Error for PostError {}
+
+/// Why a resource could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// A limit of the device was asked to be exceeded.
+    #[error("{what}: {asked} asked for, the device takes at most {limit}")]
+    Limit {
+        /// The limited thing.
+        what: &'static str,
+        /// What was asked for.
+        asked: u64,
+        /// What there is.
+        limit: u64,
+    },
+    /// The operating system refused.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was being done.
+        doing: String,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The peer's part of a connection is not what it must be.
+    #[error("the peer's {what}")]
+    Peer {
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// Why a connection could not be listened for, made or accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagerError {
+    /// The address cannot be read.
+    #[error("the address `{address}` cannot be used: {why}")]
+    BadAddress {
+        /// The address as given.
+        address: String,
+        /// What is wrong with it, and how it should look.
+        why: String,
+    },
+    /// Somebody else listens there.
+    #[error(
+        "the name `{address}` is in use: another process listens on it; choose another name or stop that process"
+    )]
+    InUse {
+        /// The address as given.
+        address: String,
+    },
+    /// Nobody listens there.
+    #[error("connection refused: nobody listens on `{address}`; start a server there first")]
+    Refused {
+        /// The address as given.
+        address: String,
+    },
+    /// The connection is gone.
+    #[error("no such connection")]
+    UnknownConnection,
+    /// The operating system refused.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was being done.
+        doing: String,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A queue pair could not be set up.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+}

@@ -1,0 +1,170 @@
+//! The control thread's way to make and end connections.
+//!
+//! Both sides go through the same steps, so that a queue pair is always planted in its core
+//! before the peer may send to it:
+//!
+//! ```text
+//! client: connect ───────────────▶ server: ConnectRequest
+//!                                  server: prepare → core plants → accept
+//! client: ConnectReply ◀──────────
+//! client: prepare → core plants → confirm ─▶ server: Established (a notice for its core)
+//! client: Established
+//! ```
+
+use std::time::Duration;
+
+use super::{ManagerError, Port, SetupError};
+
+/// Names a listener of a manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ListenerId(pub u64);
+
+/// Names a connection of a manager, from the request to the end. Never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// Who the peer is, as far as the fabric can tell.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PeerIdentity {
+    /// What a limit per peer counts by: the process on shm, the address on verbs.
+    pub key: u64,
+    /// The same for people.
+    pub name: String,
+}
+
+/// Why a connection was rejected; travels to the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RejectReason {
+    /// All connections that receive memory was reserved for are taken.
+    ConnectionsExhausted,
+    /// This peer has as many connections as it may have.
+    PeerLimit,
+    /// The listener is draining.
+    Draining,
+    /// The peers speak no common version of the connection protocol.
+    VersionMismatch,
+    /// The listener's policy refuses this peer.
+    NotPermitted,
+    /// Something else failed at the peer.
+    Other(u32),
+}
+
+impl std::fmt::Display for RejectReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::ConnectionsExhausted => f.write_str("all its connections are taken"),
+            Self::PeerLimit => f.write_str("this peer already has as many connections as it may"),
+            Self::Draining => f.write_str("it is shutting down"),
+            Self::VersionMismatch => f.write_str("it speaks another version of the protocol"),
+            Self::NotPermitted => f.write_str("its policy does not permit this peer"),
+            Self::Other(code) => write!(f, "reason code {code}"),
+        }
+    }
+}
+
+/// What happened to a connection.
+pub enum ManagerEvent<P: Port> {
+    /// A peer asks for a connection: answer with prepare and accept, or with reject.
+    ConnectRequest {
+        /// The new connection.
+        connection: ConnectionId,
+        /// The listener that it came by.
+        listener: ListenerId,
+        /// The peer.
+        peer: PeerIdentity,
+        /// The private data of the request (RFC 8797).
+        private_data: Vec<u8>,
+    },
+    /// The peer accepts: prepare, plant, then confirm.
+    ConnectReply {
+        /// The connection.
+        connection: ConnectionId,
+        /// The peer.
+        peer: PeerIdentity,
+        /// The private data of the reply.
+        private_data: Vec<u8>,
+    },
+    /// The connection stands, on the server after the client's confirmation.
+    Established {
+        /// The connection.
+        connection: ConnectionId,
+        /// To be handed to the core that planted the queue pair.
+        notice: Option<P::Notice>,
+    },
+    /// The peer rejected the request.
+    Rejected {
+        /// The connection, which is gone.
+        connection: ConnectionId,
+        /// Why.
+        reason: RejectReason,
+        /// The private data of the rejection.
+        private_data: Vec<u8>,
+    },
+    /// The connection could not be made.
+    Failed {
+        /// The connection, which is gone.
+        connection: ConnectionId,
+        /// Why.
+        error: ManagerError,
+    },
+    /// The peer closed the connection, or died.
+    Disconnected {
+        /// The connection, which is gone.
+        connection: ConnectionId,
+        /// To be handed to the core that planted the queue pair.
+        notice: Option<P::Notice>,
+    },
+}
+
+/// Listens, connects, accepts. Lives in the control thread; may block for short system calls,
+/// never for a peer.
+pub trait Manager: Send + 'static {
+    /// The ports that it prepares queue pairs for.
+    type Port: Port;
+    /// What the manager needs to know of a port: cheap to clone, for any thread.
+    type PortHandle: Clone + Send + Sync + 'static;
+
+    /// Listens on `address`.
+    fn listen(&mut self, address: &str) -> Result<ListenerId, ManagerError>;
+
+    /// Stops listening; connections stay.
+    fn close_listener(&mut self, listener: ListenerId);
+
+    /// Asks for a connection from `port` to `address`. The answer is an event.
+    fn connect(
+        &mut self,
+        address: &str,
+        port: &Self::PortHandle,
+        private_data: &[u8],
+    ) -> Result<ConnectionId, ManagerError>;
+
+    /// Prepares the queue pair of `connection` for `port`, after ConnectRequest or ConnectReply.
+    fn prepare(
+        &mut self,
+        connection: ConnectionId,
+        port: &Self::PortHandle,
+    ) -> Result<<Self::Port as Port>::Seed, SetupError>;
+
+    /// Accepts a request, after the core planted the queue pair.
+    fn accept(&mut self, connection: ConnectionId, private_data: &[u8])
+    -> Result<(), ManagerError>;
+
+    /// Rejects a request; the connection is gone.
+    fn reject(&mut self, connection: ConnectionId, reason: RejectReason, private_data: &[u8]);
+
+    /// Completes a connection at the client, after the core planted the queue pair.
+    fn confirm(&mut self, connection: ConnectionId) -> Result<(), ManagerError>;
+
+    /// Ends a connection from this side; no event follows.
+    fn disconnect(&mut self, connection: ConnectionId);
+
+    /// Waits at most `timeout` for events and appends them to `events`.
+    fn wait(
+        &mut self,
+        timeout: Duration,
+        events: &mut Vec<ManagerEvent<Self::Port>>,
+    ) -> Result<(), ManagerError>;
+
+    /// A way to end a [`Manager::wait`] early from another thread.
+    fn waker(&self) -> std::sync::Arc<dyn Fn() + Send + Sync>;
+}

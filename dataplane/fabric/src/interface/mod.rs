@@ -1,0 +1,34 @@
+//! What every provider offers, in the shape of verbs.
+//!
+//! A [`Port`] is owned by one core and never shared: it bundles what that core owns of a device
+//! (one protection domain, one completion queue, receive queues, queue pairs, registered
+//! memory). Handles are indices with a generation, never pointers, because a completion may
+//! outlive its queue pair. A [`Manager`] lives in the control thread: it listens, connects and
+//! accepts, and produces the [`Port::Seed`] of a queue pair, which the core plants.
+//!
+//! Ownership of memory is by move: a buffer that is posted, exposed or in flight has been moved
+//! into the port, so no slice of it can exist; its completion gives it back.
+//!
+//! # Order of the calls on a port
+//!
+//! Setup: [`Port::create_receive_queue`], [`Port::create_receive`], [`Port::post_receive`].
+//! Then, for ever: [`Port::poll`], handle the completions, free what [`Port::next_returned`]
+//! gives back, post, [`Port::flush_receives`], [`Port::flush_sends`]. Receives are flushed before
+//! sends, so that a credit granted by a Send is backed by a posted Receive.
+
+mod attributes;
+mod completion;
+mod error;
+mod manager;
+mod port;
+mod work;
+
+pub use attributes::Attributes;
+pub use completion::{Completion, CompletionBatch, CompletionKind, REAP_MAX, Status};
+pub use error::{ManagerError, PostError, SetupError};
+pub use manager::{ConnectionId, ListenerId, Manager, ManagerEvent, PeerIdentity, RejectReason};
+pub use port::{Access, Port, ReceiveQueueAttributes};
+pub use work::{
+    Gather, QueuePairId, Receive, ReceiveQueueId, RemoteAddress, RemoteKey, SEGMENTS_MAX,
+    SendOptions, Window, WorkId,
+};

@@ -1,0 +1,180 @@
+//! One core's own view of a device.
+
+use super::{
+    Attributes, CompletionBatch, Gather, PostError, QueuePairId, Receive, ReceiveQueueId,
+    RemoteAddress, RemoteKey, SendOptions, SetupError, Window, WorkId,
+};
+use crate::clock::Ticks;
+use crate::memory::{Buffer, Memory};
+
+/// The size of a receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveQueueAttributes {
+    /// Receives that may be posted at a time.
+    pub depth: u32,
+    /// Segments in the scatter list of each.
+    pub segments_max: u32,
+}
+
+/// What a peer may do with exposed memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// RDMA Read by the peer.
+    pub remote_read: bool,
+    /// RDMA Write by the peer.
+    pub remote_write: bool,
+}
+
+/// A core's protection domain, completion queue, receive queues, queue pairs and memory.
+///
+/// Nothing here blocks, and nothing after setup allocates or calls the kernel. A port may be
+/// moved to the thread that will own it; it is never shared. The order of the calls stands at
+/// the [module](super).
+pub trait Port: Send + 'static {
+    /// A queue pair that the control thread prepared for this port.
+    type Seed: Send + 'static;
+    /// What the connection manager tells the port about one of its queue pairs.
+    type Notice: Send + 'static;
+
+    /// The device's limits.
+    fn attributes(&self) -> &Attributes;
+
+    /// The registered memory of this port.
+    fn memory(&self) -> &Memory;
+
+    /// Makes a receive queue.
+    fn create_receive_queue(
+        &mut self,
+        attributes: ReceiveQueueAttributes,
+    ) -> Result<ReceiveQueueId, SetupError>;
+
+    /// Makes a Receive with `segments` as its scatter list, not yet posted.
+    fn create_receive(
+        &mut self,
+        queue: ReceiveQueueId,
+        segments: &mut dyn Iterator<Item = Buffer>,
+    ) -> Result<Receive, SetupError>;
+
+    /// Stages a Receive; it counts from the next [`Port::flush_receives`] on. Cannot fail: a
+    /// receive queue holds all Receives that were made for it.
+    fn post_receive(&mut self, receive: Receive);
+
+    /// Makes the staged Receives count, all with one doorbell.
+    fn flush_receives(&mut self);
+
+    /// Receives of `queue` that are posted and not yet consumed.
+    fn receives_posted(&self, queue: ReceiveQueueId) -> u32;
+
+    /// The bytes of the first segment of a Receive, as far as its buffer reaches; the caller
+    /// cuts them to what arrived.
+    fn received(&self, receive: &Receive) -> &[u8];
+
+    /// The bytes of segment `index` of a Receive.
+    fn received_segment(&self, receive: &Receive, index: usize) -> Option<&[u8]>;
+
+    /// Puts `fresh` in the place of segment `index` and gives the segment's buffer out, so that
+    /// its data may be kept while the Receive is posted again. Gives `fresh` back as the error
+    /// when there is no such segment or `fresh` is smaller.
+    fn replace_segment(
+        &mut self,
+        receive: &mut Receive,
+        index: usize,
+        fresh: Buffer,
+    ) -> Result<Buffer, Buffer>;
+
+    /// Plants a queue pair that the manager prepared. It draws its Receives from `queue`.
+    fn plant(&mut self, seed: Self::Seed, queue: ReceiveQueueId)
+    -> Result<QueuePairId, SetupError>;
+
+    /// Takes note of what the manager saw: established, peer gone, a fault to inject.
+    fn notice(&mut self, notice: Self::Notice);
+
+    /// Sends `bytes` bytes of `source` from its start, copied at once: the caller keeps the
+    /// buffer and may change it. At most [`Attributes::inline_bytes_max`].
+    fn post_send_copied(
+        &mut self,
+        queue_pair: QueuePairId,
+        source: &Buffer,
+        bytes: u32,
+        options: SendOptions,
+    ) -> Result<(), PostError>;
+
+    /// Sends the segments of `list`, which is drained; the buffers are the port's until the
+    /// Send is acknowledged, then come back by [`Port::next_returned`].
+    fn post_send(
+        &mut self,
+        queue_pair: QueuePairId,
+        list: &mut Gather,
+        options: SendOptions,
+    ) -> Result<(), PostError>;
+
+    /// Reads from the peer's memory into the segments of `list`; completes with
+    /// [`super::CompletionKind::Read`], which gives the list back with its buffers.
+    fn post_read(
+        &mut self,
+        queue_pair: QueuePairId,
+        list: Gather,
+        from: RemoteAddress,
+        work: WorkId,
+    ) -> Result<(), (PostError, Gather)>;
+
+    /// Writes the segments of `list` into the peer's memory, before any later Send of the same
+    /// queue pair arrives. Buffers come back as with [`Port::post_send`].
+    fn post_write(
+        &mut self,
+        queue_pair: QueuePairId,
+        list: &mut Gather,
+        to: RemoteAddress,
+        signalled: Option<WorkId>,
+    ) -> Result<(), PostError>;
+
+    /// Exposes the first `bytes` bytes of `buffer` to the peer of `queue_pair` alone, by a memory
+    /// window. On failure the buffer comes back with the reason.
+    fn bind_window(
+        &mut self,
+        queue_pair: QueuePairId,
+        buffer: Buffer,
+        bytes: u32,
+        access: Access,
+    ) -> Result<Window, (PostError, Buffer)>;
+
+    /// Takes a window away from the peer, locally, and completes with
+    /// [`super::CompletionKind::Invalidated`]. A window that the peer has invalidated is given
+    /// to [`Port::close_window`] instead, never here: exactly one invalidation per binding.
+    fn invalidate_window(
+        &mut self,
+        window: Window,
+        work: WorkId,
+    ) -> Result<(), (PostError, Window)>;
+
+    /// Ends a window that `invalidated` (of a Receive's completion) names, and gives its buffer
+    /// back. Gives the window back when it is still bound.
+    fn close_window(&mut self, window: Window) -> Result<Buffer, Window>;
+
+    /// Whether `window` answers to `key`.
+    fn window_has_key(&self, window: &Window, key: RemoteKey) -> bool {
+        window.remote().key == key
+    }
+
+    /// Hands the staged work to the device: one doorbell per queue pair, and acknowledgements.
+    fn flush_sends(&mut self);
+
+    /// Moves bytes and reaps at most [`super::REAP_MAX`] completions. Bounded: it copies at most
+    /// what the configuration says per poll, and goes on in the next. `now` serves the set delay.
+    /// Returns whether anything was done.
+    fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool;
+
+    /// The next buffer of a Send or Write that is done, to be given back to its pool.
+    fn next_returned(&mut self) -> Option<Buffer>;
+
+    /// Puts a queue pair in the error state: what is outstanding is flushed, and after it comes
+    /// [`super::CompletionKind::Disconnected`]. The peer learns of it.
+    fn disconnect(&mut self, queue_pair: QueuePairId);
+
+    /// Forgets a queue pair after its `Disconnected`; windows bound on it end, their buffers
+    /// come back by [`Port::next_returned`].
+    fn destroy_queue_pair(&mut self, queue_pair: QueuePairId);
+
+    /// The provider's own counters, as (name, value), for reports. Not for the hot path.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+}

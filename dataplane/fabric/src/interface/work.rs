@@ -1,0 +1,149 @@
+//! Work requests and the handles that name things.
+
+use crate::memory::Buffer;
+
+/// The most segments in a scatter or gather list, over all providers.
+pub const SEGMENTS_MAX: usize = 32;
+
+/// Names a queue pair of a port: a dense index, and a generation that tells its users apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct QueuePairId {
+    /// Index into the port's table, smaller than [`super::Attributes::queue_pairs_max`].
+    pub index: u32,
+    /// Raised whenever the index is used again.
+    pub generation: u32,
+}
+
+/// Names a receive queue of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReceiveQueueId(pub u16);
+
+/// A Receive that is not posted: its scatter list stands in the port's table, and this is the
+/// only handle on it. Posting moves it away; its completion gives it back.
+#[derive(Debug)]
+#[must_use = "a Receive that is dropped is never posted again, and a credit is lost"]
+pub struct Receive {
+    pub(crate) queue: ReceiveQueueId,
+    pub(crate) slot: u32,
+}
+
+impl Receive {
+    /// The receive queue that it belongs to.
+    #[must_use]
+    pub fn queue(&self) -> ReceiveQueueId {
+        self.queue
+    }
+}
+
+/// The requester's own name for a work request; comes back in its completion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WorkId(pub u64);
+
+/// The key by which a peer names registered memory (`rdma_handle`, RFC 8166 section 3.4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RemoteKey(pub u32);
+
+/// A place in a peer's registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteAddress {
+    /// The key that the peer handed out.
+    pub key: RemoteKey,
+    /// The offset that the peer handed out, in bytes; its meaning is the peer's.
+    pub offset: u64,
+}
+
+/// A memory window that is bound: the buffer that it exposes has been moved into the port.
+#[derive(Debug)]
+#[must_use = "a window that is dropped stays exposed until its port closes"]
+pub struct Window {
+    pub(crate) slot: u32,
+    /// The key and offset to hand to the peer.
+    pub(crate) remote: RemoteAddress,
+    pub(crate) bytes: u32,
+}
+
+impl Window {
+    /// What the peer needs to reach it.
+    #[must_use]
+    pub fn remote(&self) -> RemoteAddress {
+        self.remote
+    }
+
+    /// The bytes that are exposed.
+    #[must_use]
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+}
+
+/// How a Send is to be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendOptions {
+    /// Ask for a completion that carries this name. Without it the Send completes in silence,
+    /// and its buffers come back by [`super::Port::next_returned`] all the same.
+    pub signalled: Option<WorkId>,
+    /// Invalidate this key at the peer when the Send arrives (Send With Invalidate).
+    pub invalidate: Option<RemoteKey>,
+}
+
+/// A gather or scatter list under construction: buffers, each with the range that counts.
+///
+/// The list owns its buffers. Posting drains it; when posting fails it is left as it was.
+#[derive(Debug, Default)]
+pub struct Gather {
+    segments: Vec<(Buffer, u32, u32)>,
+}
+
+impl Gather {
+    /// An empty list with room for [`SEGMENTS_MAX`] segments, so that filling it never allocates.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            segments: Vec::with_capacity(SEGMENTS_MAX),
+        }
+    }
+
+    /// Appends `bytes` bytes of `buffer` from `offset`. Gives the buffer back when the list is
+    /// full or the range does not lie within the buffer.
+    pub fn push(&mut self, buffer: Buffer, offset: u32, bytes: u32) -> Result<(), Buffer> {
+        let fits = offset
+            .checked_add(bytes)
+            .is_some_and(|end| end <= buffer.capacity());
+        if self.segments.len() == SEGMENTS_MAX || !fits {
+            return Err(buffer);
+        }
+        self.segments.push((buffer, offset, bytes));
+        Ok(())
+    }
+
+    /// Takes the last segment off: buffer, offset, bytes.
+    pub fn pop(&mut self) -> Option<(Buffer, u32, u32)> {
+        self.segments.pop()
+    }
+
+    /// The segments in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &(Buffer, u32, u32)> {
+        self.segments.iter()
+    }
+
+    /// The number of segments.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Whether the list is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// The bytes of all segments together.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.segments
+            .iter()
+            .map(|(_, _, bytes)| u64::from(*bytes))
+            .sum()
+    }
+}

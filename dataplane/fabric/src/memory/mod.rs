@@ -1,0 +1,20 @@
+//! Registered memory: arenas in hugepages, the pools carved from them, and buffers as tokens.
+//!
+//! Everything that a wire touches lives in an [`Arena`], mapped once at start-up. A [`Buffer`] is
+//! a token for an exclusive piece of it: it cannot be copied, and its bytes are reached only
+//! through [`Memory`], with a borrow of both. Posting moves the token into the port, so a slice of
+//! posted, exposed or flying memory cannot exist; misuse does not compile. A [`Lease`] is a token
+//! that left its core: it keeps its arena alive, may be dropped on any thread, and its buffer
+//! then finds its way back by a ring that has room for every buffer.
+
+mod arena;
+mod buffer;
+mod lease;
+mod mapping;
+mod pool;
+
+pub use arena::{Arena, ArenaOptions, HugePages, PageKind, PageReport};
+pub use buffer::{Buffer, Memory};
+pub use lease::Lease;
+pub use mapping::Mapping;
+pub use pool::{Pool, PoolShape};

@@ -1,0 +1,164 @@
+//! Pools of equal buffers, owned by one core.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crossbeam_queue::ArrayQueue;
+
+use super::arena::unique_number;
+use super::{Buffer, Lease, Memory};
+use crate::interface::SetupError;
+
+/// What a pool is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolShape {
+    /// How many buffers.
+    pub buffers: u32,
+    /// Bytes of each.
+    pub buffer_bytes: u32,
+    /// Bytes from the start of one to the start of the next; at least `buffer_bytes`. A little
+    /// more than a power of two spreads the first lines of the buffers over the cache's sets.
+    pub stride_bytes: u32,
+    /// Alignment of the first buffer in bytes; a power of two.
+    pub align_bytes: u32,
+}
+
+/// Buffers of one size, handed out last in, first out, so that warm ones are used again.
+#[derive(Debug)]
+pub struct Pool {
+    memory: Memory,
+    arena: u32,
+    id: u32,
+    first: u64,
+    shape: PoolShape,
+    free: Vec<u32>,
+    returns: Arc<ArrayQueue<Buffer>>,
+}
+
+impl Pool {
+    pub(super) fn carve(
+        memory: Memory,
+        arena: u32,
+        next: u64,
+        shape: PoolShape,
+    ) -> Result<Self, SetupError> {
+        let align = u64::from(shape.align_bytes.max(1)).next_power_of_two();
+        let first = next.next_multiple_of(align);
+        let stride = shape.stride_bytes.max(shape.buffer_bytes);
+        let shape = PoolShape {
+            stride_bytes: stride,
+            ..shape
+        };
+        let end = first + u64::from(shape.buffers) * u64::from(stride);
+        let limit = memory.mapping().bytes() as u64;
+        if end > limit {
+            return Err(SetupError::Limit {
+                what: "arena bytes",
+                asked: end,
+                limit,
+            });
+        }
+        let returns = Arc::new(ArrayQueue::new(shape.buffers.max(1) as usize));
+        let free = (0..shape.buffers).rev().collect();
+        Ok(Self {
+            memory,
+            arena,
+            id: unique_number(),
+            first,
+            shape,
+            free,
+            returns,
+        })
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.first + u64::from(self.shape.buffers) * u64::from(self.shape.stride_bytes)
+    }
+
+    /// Takes a buffer, the one given back last.
+    #[inline]
+    pub fn take(&mut self) -> Option<Buffer> {
+        let index = self.free.pop()?;
+        let offset = self.first + u64::from(index) * u64::from(self.shape.stride_bytes);
+        // SAFETY: `carve` checked that all buffers lie within the mapping, so the sum stays
+        // within it.
+        let start = unsafe {
+            self.memory
+                .mapping()
+                .start()
+                .add(usize::try_from(offset).ok()?)
+        };
+        Some(Buffer {
+            start: NonNull::new(start)?,
+            bytes: self.shape.buffer_bytes,
+            arena: self.arena,
+            pool: self.id,
+            index,
+        })
+    }
+
+    /// Gives a buffer back.
+    ///
+    /// # Panics
+    ///
+    /// When it is of another pool, which is a programming error that would hand the same bytes
+    /// out twice.
+    #[inline]
+    pub fn give(&mut self, buffer: Buffer) {
+        assert_eq!(buffer.pool, self.id, "a buffer of another pool");
+        self.free.push(buffer.index);
+    }
+
+    /// Whether `buffer` is of this pool.
+    #[inline]
+    #[must_use]
+    pub fn owns(&self, buffer: &Buffer) -> bool {
+        buffer.pool == self.id
+    }
+
+    /// Buffers that can be taken now.
+    #[inline]
+    #[must_use]
+    pub fn available(&self) -> usize {
+        self.free.len()
+    }
+
+    /// The shape that it was made with.
+    #[must_use]
+    pub fn shape(&self) -> PoolShape {
+        self.shape
+    }
+
+    /// Turns a buffer into a lease on `bytes` of its bytes from `offset`, which may leave the
+    /// core. `None` (and the buffer is given back) when the range does not lie within it.
+    pub fn lease(&mut self, buffer: Buffer, offset: u32, bytes: u32) -> Option<Lease> {
+        assert_eq!(buffer.pool, self.id, "a buffer of another pool");
+        let fits = offset
+            .checked_add(bytes)
+            .is_some_and(|end| end <= buffer.capacity());
+        if !fits {
+            self.give(buffer);
+            return None;
+        }
+        Some(Lease::new(
+            buffer,
+            offset,
+            bytes,
+            self.memory.clone(),
+            Arc::clone(&self.returns),
+        ))
+    }
+
+    /// Takes back at most `count` buffers of leases that were dropped; returns how many came.
+    pub fn reclaim(&mut self, count: usize) -> usize {
+        let mut came = 0;
+        while came < count {
+            let Some(buffer) = self.returns.pop() else {
+                break;
+            };
+            self.give(buffer);
+            came += 1;
+        }
+        came
+    }
+}

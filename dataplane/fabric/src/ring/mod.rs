@@ -1,0 +1,1 @@
+//! Rings by which other threads reach a core.

@@ -1,0 +1,130 @@
+//! What the connection manager and the ports of `shm` hand to each other.
+//!
+//! A *channel* joins an ordered pair of cores and carries all their queue pairs. Each side owns
+//! one channel file, which only it writes: the ring of its outgoing records, and the words that
+//! say how far it has consumed the other side's. The manager makes the files and passes them; the
+//! port maps them and moves the bytes.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crossbeam_queue::ArrayQueue;
+
+use crate::interface::Status;
+use crate::memory::Mapping;
+
+/// Tells cores apart over all processes of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CoreIdentity {
+    /// Random, drawn once per process.
+    pub process: [u8; 16],
+    /// The port's number within its process.
+    pub port: u32,
+}
+
+/// A queue pair's number on the wire: an index (low 16 bits) and a generation (high 16 bits).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct QueuePairNumber(pub u32);
+
+/// The files of a port that every peer of it gets. Peers check sizes and seals, then map the
+/// arena and the keys read-only; the doorbell is the only memory that both may write.
+#[derive(Debug)]
+pub struct PortFiles {
+    /// The registered arena.
+    pub arena: OwnedFd,
+    /// The table of memory windows.
+    pub keys: OwnedFd,
+    /// The doorbell bitmap.
+    pub doorbell: OwnedFd,
+    /// The event counter that wakes a parked core.
+    pub event: OwnedFd,
+}
+
+/// What the manager knows of a port.
+#[derive(Clone, Debug)]
+pub struct PortHandle {
+    /// Who the port is.
+    pub identity: CoreIdentity,
+    /// What its peers get.
+    pub files: Arc<PortFiles>,
+    /// Numbers of queue pairs that are free: taken by the manager, given back by the port with
+    /// the next generation.
+    pub numbers: Arc<ArrayQueue<QueuePairNumber>>,
+    /// Bytes of the ring in each channel file.
+    pub channel_ring_bytes: u32,
+}
+
+/// The files of the other side, as they came over the socket: not yet checked.
+#[derive(Debug)]
+pub struct PeerFiles {
+    /// Its channel file towards us.
+    pub channel: OwnedFd,
+    /// Its arena.
+    pub arena: OwnedFd,
+    /// Its table of memory windows.
+    pub keys: OwnedFd,
+    /// Its doorbell bitmap.
+    pub doorbell: OwnedFd,
+    /// Its event counter.
+    pub event: OwnedFd,
+    /// The number that our channel has among its doorbell bits.
+    pub doorbell_number: u32,
+}
+
+/// A queue pair to be planted in a port.
+#[derive(Debug)]
+pub struct Seed {
+    /// Our number.
+    pub local: QueuePairNumber,
+    /// The peer's number.
+    pub remote: QueuePairNumber,
+    /// The core at the other end.
+    pub peer: CoreIdentity,
+    /// Our channel file towards that core, mapped; the same for all queue pairs of the channel.
+    pub channel: Arc<Mapping>,
+    /// The number of our receiving end among our doorbell's bits.
+    pub doorbell_number: u32,
+    /// The peer's files: at the client at once, at the server with [`Notice::Established`].
+    pub files: Option<PeerFiles>,
+}
+
+/// What the manager tells a port about a queue pair.
+#[derive(Debug)]
+pub enum Notice {
+    /// The client confirmed: here are its files (they are ignored when the channel has them).
+    Established {
+        /// Our number of the queue pair.
+        local: QueuePairNumber,
+        /// The client's files.
+        files: PeerFiles,
+    },
+    /// The peer closed the connection or died: drain what it still published, then flush.
+    PeerGone {
+        /// Our number of the queue pair.
+        local: QueuePairNumber,
+    },
+    /// A fault to inject, for tests and for users who want to see how their system fails.
+    Inject(Fault),
+}
+
+/// Faults that the provider injects on demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The queue pair breaks, as if the link were lost.
+    DropConnection {
+        /// Our number of the queue pair.
+        local: QueuePairNumber,
+    },
+    /// The next work request posted on the queue pair ends with this status.
+    FailNextWork {
+        /// Our number of the queue pair.
+        local: QueuePairNumber,
+        /// The status.
+        status: Status,
+    },
+    /// The port behaves as if no Receive were posted, for so many polls.
+    ReceiverNotReady {
+        /// How many polls.
+        polls: u32,
+    },
+}
