@@ -1,2 +1,36 @@
-//! See the crate description; the modules are named after what they do.
+//! Tuning profiles: one struct of knobs, and one TOML file per NIC family.
+//!
+//! A [`Profile`] is made of layers, each of which may set any knob and leave the rest alone:
+//! the built-in defaults, the family's file (`tuning/profiles/*.toml`, compiled in), the family's
+//! section for one device, the user's own file, and the command line. [`Layers`] puts them on top
+//! of each other in that order and remembers which layer set which knob, so that a refused value
+//! can be traced to where it came from.
+//!
+//! ```
+//! use rpcrdma_tuning::{Layers, Settings};
+//!
+//! let mut command_line = Settings::default();
+//! command_line.assign("credits_per_connection=64")?;
+//! let loaded = Layers::named("shm")?.overrides(&command_line).build()?;
+//! assert_eq!(loaded.profile.credits_per_connection, 64);
+//! # Ok::<(), rpcrdma_tuning::Error>(())
+//! ```
+//!
+//! The relations between knobs are checked when the layers are built ([`Profile::validate`]), and
+//! sizes that follow from several knobs are sums written out in one place
+//! ([`Profile::receives_posted`] and the other functions of that file).
 #![forbid(unsafe_code)]
+
+mod derived;
+mod error;
+mod families;
+mod knobs;
+mod layers;
+mod profile;
+mod validate;
+
+pub use error::{Error, Knob};
+pub use families::{FamilySummary, list};
+pub use knobs::{Hugepages, Idle};
+pub use layers::{Layers, Loaded, Origin};
+pub use profile::{Profile, Settings};

@@ -1,0 +1,112 @@
+//! What can be wrong with a profile, said so that a person can mend it.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::layers::Origin;
+
+/// A knob in an error: its name, its value, and the layer that set it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Knob {
+    /// The knob's name, as in [`Profile::KNOBS`](crate::Profile::KNOBS).
+    pub name: &'static str,
+    /// The value as TOML writes it.
+    pub value: String,
+    /// The layer that set the value.
+    pub origin: Origin,
+}
+
+impl fmt::Display for Knob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {} ({})", self.name, self.value, self.origin)
+    }
+}
+
+/// Why no profile could be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No embedded profile has this name.
+    #[error(
+        "no profile is called {name:?}; use one of {known}, or the path of a file that ends in \
+         .toml"
+    )]
+    UnknownProfile {
+        /// The name that was asked for.
+        name: String,
+        /// The names that exist, separated by commas.
+        known: String,
+    },
+
+    /// The user's file could not be read.
+    #[error("cannot read the profile {}; check the path and its permissions", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: std::io::Error,
+    },
+
+    /// A profile's text is not what a profile may be: no TOML, an unknown knob, a wrong kind of
+    /// value.
+    #[error("cannot understand the profile {origin}")]
+    Parse {
+        /// The layer whose text it is.
+        origin: Origin,
+        /// Where in the text, and why.
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+
+    /// A file uses a section that only another kind of file may have.
+    #[error("cannot use the profile {origin}: {reason}")]
+    Misplaced {
+        /// The layer whose text it is.
+        origin: Origin,
+        /// What is out of place, and where it belongs.
+        reason: &'static str,
+    },
+
+    /// A `NAME=VALUE` of the command line cannot be used.
+    #[error("cannot set {text:?}: {reason}")]
+    Assignment {
+        /// The assignment as it was given.
+        text: String,
+        /// Why, and what to write instead.
+        reason: String,
+    },
+
+    /// A value is outside its range.
+    #[error("{knob} is out of range: set it from {least} to {most}")]
+    Range {
+        /// The knob.
+        knob: Knob,
+        /// The least value that can be used.
+        least: u64,
+        /// The largest value that can be used.
+        most: u64,
+    },
+
+    /// A value is within its range but not of the form that is needed.
+    #[error("{knob} cannot be used: {rule}")]
+    Form {
+        /// The knob.
+        knob: Knob,
+        /// The form that is needed.
+        rule: &'static str,
+    },
+
+    /// Two values cannot be used together.
+    #[error("{left} and {right} cannot be used together: {rule}; {remedy}")]
+    Relation {
+        /// The first of the two knobs.
+        left: Box<Knob>,
+        /// The second of the two knobs.
+        right: Box<Knob>,
+        /// What must hold between them, and why.
+        rule: &'static str,
+        /// What to change.
+        remedy: String,
+    },
+}

@@ -1,0 +1,226 @@
+//! [`Profile`], every knob with its unit, and [`Settings`], the same knobs as one layer sets them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::knobs::{Hugepages, Idle};
+use crate::layers::Origin;
+
+/// Declares the knobs once, as [`Profile`] (all of them set) and as [`Settings`] (any of them set),
+/// so that the two cannot drift apart.
+macro_rules! knobs {
+    ($( $(#[$doc:meta])* $name:ident: $kind:ty = $default:expr, )*) => {
+        /// Every knob of a process, each with a value.
+        ///
+        /// A profile that came from [`Layers::build`](crate::Layers::build) has been checked; one
+        /// that was changed afterwards is to be checked again with
+        /// [`validate`](Profile::validate).
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+        pub struct Profile {
+            $( $(#[$doc])* pub $name: $kind, )*
+        }
+
+        impl Default for Profile {
+            /// The built-in defaults, the lowest layer.
+            fn default() -> Self {
+                Self { $( $name: $default, )* }
+            }
+        }
+
+        /// The knobs that one layer sets; `None` leaves the value of the layers below.
+        #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct Settings {
+            $(
+                $(#[$doc])*
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $name: Option<$kind>,
+            )*
+        }
+
+        impl Profile {
+            /// The names of all knobs, in the order in which they are documented.
+            pub const KNOBS: &'static [&'static str] = &[$( stringify!($name) ),*];
+
+            /// Sets every knob that `settings` sets, and notes `origin` as where it came from.
+            pub(crate) fn apply(
+                &mut self,
+                settings: &Settings,
+                origin: &Origin,
+                origins: &mut BTreeMap<&'static str, Origin>,
+            ) {
+                $(
+                    if let Some(value) = settings.$name {
+                        self.$name = value;
+                        origins.insert(stringify!($name), origin.clone());
+                    }
+                )*
+            }
+        }
+
+        impl Settings {
+            /// Takes over every knob that `other` sets.
+            fn merge(&mut self, other: &Settings) {
+                $( if other.$name.is_some() { self.$name = other.$name; } )*
+            }
+        }
+    };
+}
+
+knobs! {
+    /// Connections that one core can hold; receive memory for all of them is reserved at start,
+    /// and a connect beyond it is rejected. From 1 to 65 536.
+    connections_max: u32 = 64,
+    /// Connections that one peer (one uid on shm, one address on verbs) may hold at a time, over
+    /// all cores of the process. From 1 to 1 048 576.
+    peers_connections_max: u32 = 64,
+
+    /// Bytes of one receive buffer: the inline threshold that is announced to the peer, transport
+    /// header included (the receive buffer size property, -00 section 5.2.2). A multiple of 64, from
+    /// 1024, the size of the largest first message, to 1 MiB.
+    receive_buffer_bytes: u32 = 4096,
+    /// Bytes of one send buffer: the largest Send that is built here, transport header included
+    /// (the maximum send size property, -00 section 5.2.1). The peer's receive buffer size lowers it
+    /// for each connection. A multiple of 64, from 1024 to 1 MiB.
+    send_buffer_bytes: u32 = 4096,
+    /// Bytes of the largest RPC message that is put together from several Sends (continuation, -00
+    /// section 4.5.2); a larger one is answered with a transport error and discarded. From 4096
+    /// to 1 GiB, and at least `receive_buffer_bytes`.
+    message_bytes_max: u32 = 1024 * 1024,
+    /// Receives of one connection that can be granted to the peer as credits. One more is reserved
+    /// beside them, so that a credit update always finds a receive. From 1 to 65 535, the largest
+    /// value of the 16-bit credit fields (-00 section 4.3.1.1).
+    credits_per_connection: u32 = 32,
+    /// Continued messages that one core can be putting together at a time; further ones wait. Each
+    /// holds `message_bytes_max` bytes. From 1 to 65 536.
+    reassembly_buffers: u32 = 8,
+    /// Calls that one core can have outstanding as a requester, over all its connections; the same
+    /// number of replies can be on their way as a responder. Further ones wait for a send slot.
+    /// From 1 to 1 048 576, and at least `credits_per_connection`.
+    calls_outstanding_max: u32 = 1024,
+    /// RDMA Reads outstanding on one connection. The peer's limit and the device's lower it. From
+    /// 1 to 255, the largest value that a queue pair can be given.
+    read_depth_max: u32 = 16,
+
+    /// Completions that one poll takes from the completion queue. From 1 to 64.
+    reap_batch: u32 = 8,
+    /// Bytes that one poll copies at most; the rest of a longer copy is resumed by the next poll.
+    /// From 4096 to 16 MiB.
+    copy_bytes_per_poll: u32 = 65_536,
+
+    /// Bytes of the ring of one shm channel, that is of one direction between two cores. A power of
+    /// two, from 4096 to 16 MiB.
+    channel_ring_bytes: u32 = 32_768,
+    /// Inbound shm channels that every poll looks at; the others are looked at when their doorbell
+    /// rings. From 1 to 64.
+    hot_channels_max: u32 = 8,
+    /// One cold shm channel is looked at every so many polls, doorbell or not. From 1 to 65 536.
+    cold_sweep_polls: u32 = 16,
+    /// Bytes of a Send up to which shm copies the payload through the ring; the receiver pulls a
+    /// larger one from the sender's registered memory. From 0 to 1 MiB, at most
+    /// `send_buffer_bytes`, and at most a quarter of `channel_ring_bytes` with the record's header.
+    inline_bytes_max: u32 = 1024,
+
+    /// Bytes of a Send up to which a NIC is asked to take the payload from the work request instead
+    /// of from memory (`max_inline_data`). Has no meaning on shm. From 0 to 4096.
+    device_inline_bytes_max: u32 = 64,
+    /// Entries of a Send's gather list. From 1 to 64.
+    send_gather_entries_max: u32 = 4,
+    /// Entries of a posted receive's scatter list. From 1 to 64.
+    receive_scatter_entries_max: u32 = 2,
+
+    /// Whether registered memory is made of hugepages: `prefer`, `require` or `never`.
+    hugepages: Hugepages = Hugepages::Prefer,
+    /// Bytes of one hugepage: 2 MiB (2 097 152) or 1 GiB (1 073 741 824).
+    hugepage_bytes: u32 = 2 * 1024 * 1024,
+
+    /// What a core does between polls that found nothing: `spin`, `pause` or `park`.
+    idle: Idle = Idle::Spin,
+    /// Microseconds without work after which a core sleeps, with `idle = "park"`. From 1 to
+    /// 10 000 000 (ten seconds).
+    idle_park_after_us: u32 = 100,
+
+    /// Milliseconds that a connect may take, version and property exchange included. From 1 to
+    /// 3 600 000 (an hour).
+    connect_timeout_ms: u32 = 5_000,
+    /// Milliseconds after which a call without a reply fails. From 1 to 3 600 000.
+    call_timeout_ms: u32 = 30_000,
+    /// Milliseconds that outstanding calls are given to end when a connection is closed in good
+    /// order. From 1 to 3 600 000.
+    drain_timeout_ms: u32 = 5_000,
+}
+
+impl Profile {
+    /// The profile of an embedded family, or of one of its devices as `FAMILY/DEVICE`, with no
+    /// further layers.
+    ///
+    /// # Errors
+    /// [`Error::UnknownProfile`] when there is none of that name.
+    pub fn by_name(name: &str) -> Result<Self, Error> {
+        Ok(crate::Layers::named(name)?.build()?.profile)
+    }
+
+    /// The profile of a user's file, with the family under it that the file names, and no further
+    /// layers.
+    ///
+    /// # Errors
+    /// [`Error::Read`] or [`Error::Parse`] when the file cannot be read or understood,
+    /// [`Error::UnknownProfile`] when it builds on a family that does not exist, and
+    /// [`Error::Range`], [`Error::Form`] or [`Error::Relation`] when its values cannot be used.
+    pub fn load(path: impl AsRef<std::path::Path>) -> Result<Self, Error> {
+        Ok(crate::Layers::file(path)?.build()?.profile)
+    }
+
+    /// The profile as TOML, one knob a line.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        // Serialization fails on maps without string keys and on writers that fail; this struct of
+        // integers and unit variants, written to a string, has neither.
+        toml::to_string(self).expect("a struct of integers and names is always valid TOML")
+    }
+
+    /// The value of the knob of that name as TOML writes it, or `None` when there is no such knob.
+    #[must_use]
+    pub fn value_text(&self, knob: &str) -> Option<String> {
+        let table = toml::Table::try_from(self).ok()?;
+        Some(table.get(knob)?.to_string())
+    }
+}
+
+impl Settings {
+    /// Sets one knob from `NAME=VALUE`, as a command line gives it. A later assignment of the same
+    /// knob replaces the earlier one. Quotes around a word are optional (`idle=park`).
+    ///
+    /// # Errors
+    /// [`Error::Assignment`] when there is no `=`, no knob of that name, or the value is not of
+    /// the knob's kind.
+    pub fn assign(&mut self, assignment: &str) -> Result<(), Error> {
+        let refuse = |reason: String| Error::Assignment {
+            text: assignment.to_owned(),
+            reason,
+        };
+        let (name, value) = assignment
+            .split_once('=')
+            .map(|(name, value)| (name.trim(), value.trim()))
+            .ok_or_else(|| refuse("write it as NAME=VALUE".to_owned()))?;
+        if !Profile::KNOBS.contains(&name) {
+            return Err(refuse(format!(
+                "no knob is called {name:?}; the knobs are {}",
+                Profile::KNOBS.join(", ")
+            )));
+        }
+        let value = value.trim_matches('"');
+        let is_word = value.starts_with(|first: char| first.is_ascii_alphabetic());
+        let quote = if is_word { "\"" } else { "" };
+        // A line break would smuggle in a second assignment.
+        if value.chars().any(char::is_control) {
+            return Err(refuse("the value holds a control character".to_owned()));
+        }
+        let one: Settings = toml::from_str(&format!("{name} = {quote}{value}{quote}"))
+            .map_err(|error| refuse(error.message().to_owned()))?;
+        self.merge(&one);
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+//! The ranges of the knobs, and what must hold between them.
+
+use crate::error::{Error, Knob};
+use crate::layers::Origin;
+use crate::profile::Profile;
+
+/// The first message of a connection, either way, may be this long before anything is negotiated,
+/// so no receive buffer is shorter (-00 section 6.4.4).
+const FIRST_MESSAGE_BYTES_MAX: u32 = 1024;
+
+/// Room that a ring record needs beside its payload, rounded up to a cache line.
+const RING_RECORD_HEADER_BYTES: u32 = 64;
+
+/// Buffers start on cache lines, so that no two cores share one.
+const CACHE_LINE_BYTES: u32 = 64;
+
+/// Work request identifiers carry a buffer's index in this many values.
+const RECEIVES_POSTED_MAX: u64 = 1 << 24;
+
+const MIB: u32 = 1024 * 1024;
+const GIB: u32 = 1024 * MIB;
+const HOUR_MS: u32 = 3_600_000;
+
+/// Makes the description of a knob for an error, given its name.
+type Describe<'a> = &'a dyn Fn(&'static str) -> Knob;
+
+impl Profile {
+    /// Checks every value against its range, and the relations between the values.
+    ///
+    /// # Errors
+    /// [`Error::Range`], [`Error::Form`] or [`Error::Relation`] for the first value that cannot be
+    /// used. The origin in it is always the built-in defaults here;
+    /// [`Layers::build`](crate::Layers::build) does the same check and knows the layer.
+    pub fn validate(&self) -> Result<(), Error> {
+        self.validate_with(&|name| Knob {
+            name,
+            value: self.value_text(name).unwrap_or_default(),
+            origin: Origin::Defaults,
+        })
+    }
+
+    pub(crate) fn validate_with(&self, describe: Describe<'_>) -> Result<(), Error> {
+        self.validate_ranges(describe)?;
+        self.validate_forms(describe)?;
+        self.validate_messages(describe)?;
+        self.validate_channels(describe)?;
+        self.validate_memory(describe)
+    }
+
+    fn validate_ranges(&self, describe: Describe<'_>) -> Result<(), Error> {
+        let ranges: &[(&'static str, u32, u32, u32)] = &[
+            ("connections_max", self.connections_max, 1, 65_536),
+            ("peers_connections_max", self.peers_connections_max, 1, MIB),
+            (
+                "receive_buffer_bytes",
+                self.receive_buffer_bytes,
+                FIRST_MESSAGE_BYTES_MAX,
+                MIB,
+            ),
+            (
+                "send_buffer_bytes",
+                self.send_buffer_bytes,
+                FIRST_MESSAGE_BYTES_MAX,
+                MIB,
+            ),
+            ("message_bytes_max", self.message_bytes_max, 4096, GIB),
+            (
+                "credits_per_connection",
+                self.credits_per_connection,
+                1,
+                65_535,
+            ),
+            ("reassembly_buffers", self.reassembly_buffers, 1, 65_536),
+            ("calls_outstanding_max", self.calls_outstanding_max, 1, MIB),
+            ("read_depth_max", self.read_depth_max, 1, 255),
+            ("reap_batch", self.reap_batch, 1, 64),
+            (
+                "copy_bytes_per_poll",
+                self.copy_bytes_per_poll,
+                4096,
+                16 * MIB,
+            ),
+            (
+                "channel_ring_bytes",
+                self.channel_ring_bytes,
+                4096,
+                16 * MIB,
+            ),
+            ("hot_channels_max", self.hot_channels_max, 1, 64),
+            ("cold_sweep_polls", self.cold_sweep_polls, 1, 65_536),
+            ("inline_bytes_max", self.inline_bytes_max, 0, MIB),
+            (
+                "device_inline_bytes_max",
+                self.device_inline_bytes_max,
+                0,
+                4096,
+            ),
+            (
+                "send_gather_entries_max",
+                self.send_gather_entries_max,
+                1,
+                64,
+            ),
+            (
+                "receive_scatter_entries_max",
+                self.receive_scatter_entries_max,
+                1,
+                64,
+            ),
+            ("idle_park_after_us", self.idle_park_after_us, 1, 10_000_000),
+            ("connect_timeout_ms", self.connect_timeout_ms, 1, HOUR_MS),
+            ("call_timeout_ms", self.call_timeout_ms, 1, HOUR_MS),
+            ("drain_timeout_ms", self.drain_timeout_ms, 1, HOUR_MS),
+        ];
+        for &(name, value, least, most) in ranges {
+            if !(least..=most).contains(&value) {
+                return Err(Error::Range {
+                    knob: describe(name),
+                    least: least.into(),
+                    most: most.into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_forms(&self, describe: Describe<'_>) -> Result<(), Error> {
+        let whole_lines = "buffers start on cache lines, so set it to a multiple of 64";
+        let forms: &[(&'static str, bool, &'static str)] = &[
+            (
+                "receive_buffer_bytes",
+                self.receive_buffer_bytes.is_multiple_of(CACHE_LINE_BYTES),
+                whole_lines,
+            ),
+            (
+                "send_buffer_bytes",
+                self.send_buffer_bytes.is_multiple_of(CACHE_LINE_BYTES),
+                whole_lines,
+            ),
+            (
+                "channel_ring_bytes",
+                self.channel_ring_bytes.is_power_of_two(),
+                "positions in a ring wrap by a mask, so set it to a power of two",
+            ),
+            (
+                "hugepage_bytes",
+                [2 * MIB, GIB].contains(&self.hugepage_bytes),
+                "hugepages are 2097152 (2 MiB) or 1073741824 (1 GiB) bytes large",
+            ),
+        ];
+        match forms.iter().find(|&&(_, holds, _)| !holds) {
+            Some(&(name, _, rule)) => Err(Error::Form {
+                knob: describe(name),
+                rule,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn validate_messages(&self, describe: Describe<'_>) -> Result<(), Error> {
+        if self.message_bytes_max < self.receive_buffer_bytes {
+            return Err(Error::Relation {
+                left: Box::new(describe("message_bytes_max")),
+                right: Box::new(describe("receive_buffer_bytes")),
+                rule: "a message that is put together is at least as long as one receive buffer",
+                remedy: format!(
+                    "set message_bytes_max to {} or more",
+                    self.receive_buffer_bytes
+                ),
+            });
+        }
+        if self.calls_outstanding_max < self.credits_per_connection {
+            return Err(Error::Relation {
+                left: Box::new(describe("calls_outstanding_max")),
+                right: Box::new(describe("credits_per_connection")),
+                rule: "the credits of one connection could never all be used",
+                remedy: format!(
+                    "set calls_outstanding_max to {} or more, or credits_per_connection to {} or \
+                     less",
+                    self.credits_per_connection, self.calls_outstanding_max
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    fn validate_channels(&self, describe: Describe<'_>) -> Result<(), Error> {
+        if self.inline_bytes_max > self.send_buffer_bytes {
+            return Err(Error::Relation {
+                left: Box::new(describe("inline_bytes_max")),
+                right: Box::new(describe("send_buffer_bytes")),
+                rule: "no Send is longer than a send buffer",
+                remedy: format!("set inline_bytes_max to {} or less", self.send_buffer_bytes),
+            });
+        }
+        let record_bytes = self.inline_bytes_max + RING_RECORD_HEADER_BYTES;
+        let record_bytes_max = self.channel_ring_bytes / 4;
+        if record_bytes > record_bytes_max {
+            return Err(Error::Relation {
+                left: Box::new(describe("inline_bytes_max")),
+                right: Box::new(describe("channel_ring_bytes")),
+                rule: "a ring must take at least four of the largest records, header included, or \
+                       sender and receiver take turns instead of working at the same time",
+                remedy: format!(
+                    "set channel_ring_bytes to {} or more, or inline_bytes_max to {} or less",
+                    (record_bytes * 4).next_power_of_two(),
+                    record_bytes_max - RING_RECORD_HEADER_BYTES
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    fn validate_memory(&self, describe: Describe<'_>) -> Result<(), Error> {
+        let receives_posted = self.receives_posted();
+        if receives_posted > RECEIVES_POSTED_MAX {
+            return Err(Error::Relation {
+                left: Box::new(describe("connections_max")),
+                right: Box::new(describe("credits_per_connection")),
+                rule: "the receives of all connections of a core must be at most 16777216",
+                remedy: format!(
+                    "they come to {receives_posted}: lower one of the two, or use more cores with \
+                     fewer connections each"
+                ),
+            });
+        }
+        Ok(())
+    }
+}
