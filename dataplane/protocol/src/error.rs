@@ -1,0 +1,137 @@
+//! The errors of every format of this crate: where, and why.
+
+use core::fmt;
+
+/// Why some bytes are not what they should be, and where.
+///
+/// It is `Copy` and small, so that the data path can hand it on and count it. [`Display`](fmt::Display)
+/// gives a line for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DecodeError {
+    /// Byte offset, from the start of what was decoded, of the first field that is wrong. For bytes that are
+    /// missing it is where the field that lacks them begins.
+    pub at: usize,
+    /// What is wrong there.
+    pub reason: Reason,
+}
+
+impl DecodeError {
+    /// An error at byte offset `at`.
+    #[inline]
+    #[must_use]
+    pub const fn new(at: usize, reason: Reason) -> Self {
+        Self { at, reason }
+    }
+
+    /// The same error, told from the start of an enclosing message in which the decoded part begins at `base_bytes`.
+    #[inline]
+    #[must_use]
+    pub const fn within(self, base_bytes: usize) -> Self {
+        Self {
+            at: self.at.saturating_add(base_bytes),
+            reason: self.reason,
+        }
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "byte {}: {}", self.at, self.reason)
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+/// What can be wrong with received bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The message is shorter than the least size of its version and header type: it is discarded in silence, and
+    /// counted (RFC 8166 section 4.2; [`crate::constants`] has the sizes).
+    BelowLeastSize,
+    /// A field reaches beyond the end of the bytes.
+    Truncated,
+    /// A boolean, or the mark before optional data, is neither 0 nor 1 (RFC 4506 sections 4.4 and 4.19).
+    InvalidBoolean,
+    /// A variable-length opaque is longer than its declaration allows.
+    OpaqueTooLong,
+    /// Bytes follow where the format has none.
+    TrailingBytes,
+    /// The transport version word is not the version that was to be decoded.
+    UnsupportedVersion,
+    /// The header type is not one of this version.
+    UnknownHeaderType,
+    /// A flag bit is set that -00 section 6.3.2 reserves.
+    ReservedFlags,
+    /// The Write list has more chunks than [`crate::constants::WRITE_CHUNKS_MAX`].
+    TooManyWriteChunks,
+    /// A chunk or the Read list has more segments than [`crate::constants::SEGMENTS_MAX`].
+    TooManySegments,
+    /// The error code of a version 1 error is neither ERR_VERS nor ERR_CHUNK.
+    UnknownErrorCode,
+    /// The value of a property that we understand does not conform to its XDR type (-00 section 5.1).
+    InvalidPropertyValue,
+    /// A property that we understand stands twice in one set.
+    DuplicateProperty,
+    /// A reserved field, such as the RPC message type, holds a value that has no meaning.
+    InvalidMessageType,
+    /// An RPC reply stands where a call was to be decoded.
+    NotACall,
+    /// An RPC call stands where a reply was to be decoded.
+    NotAReply,
+    /// The RPC version is not 2: the responder answers RPC_MISMATCH (RFC 5531 section 9).
+    UnsupportedRpcVersion,
+    /// The reply status is neither MSG_ACCEPTED nor MSG_DENIED.
+    InvalidReplyStatus,
+    /// The status of an accepted reply is not one of RFC 5531 section 9.
+    InvalidAcceptStatus,
+    /// The status of a denied reply is not one of RFC 5531 section 9.
+    InvalidRejectStatus,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BelowLeastSize => "the message is shorter than its version and type allow",
+            Self::Truncated => "the field reaches beyond the end of the message",
+            Self::InvalidBoolean => "a boolean or list mark is neither 0 nor 1",
+            Self::OpaqueTooLong => "the opaque field is longer than its type allows",
+            Self::TrailingBytes => "bytes follow the end of the message",
+            Self::UnsupportedVersion => "the transport version is not supported",
+            Self::UnknownHeaderType => "the header type is not one of this version",
+            Self::ReservedFlags => "a reserved flag bit is set",
+            Self::TooManyWriteChunks => "the Write list has too many chunks",
+            Self::TooManySegments => "a chunk list has too many segments",
+            Self::UnknownErrorCode => "the transport error code is unknown",
+            Self::InvalidPropertyValue => "the property value does not conform to its type",
+            Self::DuplicateProperty => "the property stands twice in the set",
+            Self::InvalidMessageType => "the RPC message type is neither CALL nor REPLY",
+            Self::NotACall => "the RPC message is a reply, not a call",
+            Self::NotAReply => "the RPC message is a call, not a reply",
+            Self::UnsupportedRpcVersion => "the RPC version is not 2",
+            Self::InvalidReplyStatus => "the reply status is neither accepted nor denied",
+            Self::InvalidAcceptStatus => "the status of the accepted reply is unknown",
+            Self::InvalidRejectStatus => "the status of the denied reply is unknown",
+        })
+    }
+}
+
+/// Why something could not be encoded. Nothing of what was written counts then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EncodeError {
+    /// The space that was given ends before the encoding does.
+    NoSpace,
+    /// A length or count exceeds what its type, or its receiver, can hold.
+    TooLong,
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSpace => "the encoding does not fit the space given",
+            Self::TooLong => "a length exceeds what the format allows",
+        })
+    }
+}
+
+impl core::error::Error for EncodeError {}

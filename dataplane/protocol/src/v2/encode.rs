@@ -1,0 +1,225 @@
+//! The version 2 transport header: encoding (-00 sections 6.3 and 6.4).
+//!
+//! Every function writes at the start of the space given and returns the octets written. Header and RPC message are
+//! then one buffer: the RPC message begins where the header ends.
+
+use super::error::{ErrVers, TransportError};
+use super::header::{Chunks, CreditWord, Flags, Prefix};
+use super::properties::{Property, write_property_set};
+use crate::chunks::{ChunkLists, ChunkListsRepr};
+use crate::constants::{
+    ERR_VERS, RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_MSG, RDMA2_NOMSG, RPCRDMA_VERSION_2,
+    V1_ERR_VERS_BYTES, V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_PREFIX_BYTES,
+};
+use crate::error::EncodeError;
+use crate::xdr::Writer;
+
+/// Chunks that can be written into a header: a received view, or slices of the caller with an invalidation handle.
+pub trait EncodeChunks {
+    /// Writes the invalidation handle and the three lists.
+    ///
+    /// # Errors
+    /// As [`ChunkListsRepr::encode`].
+    fn encode_chunks(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError>;
+}
+
+impl EncodeChunks for Chunks<'_> {
+    fn encode_chunks(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+        writer.write_u32(self.inv_handle)?;
+        self.lists.encode(writer)
+    }
+}
+
+impl EncodeChunks for (u32, ChunkLists<'_>) {
+    fn encode_chunks(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+        writer.write_u32(self.0)?;
+        self.1.encode(writer)
+    }
+}
+
+impl EncodeChunks for (u32, ChunkListsRepr<'_>) {
+    fn encode_chunks(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+        writer.write_u32(self.0)?;
+        self.1.encode(writer)
+    }
+}
+
+/// Writes prefix and header type: the first 20 octets of any version 2 message.
+///
+/// # Errors
+/// `NoSpace`.
+#[inline]
+pub fn encode_prefix(
+    space: &mut [u8],
+    prefix: Prefix,
+    header_type: u32,
+) -> Result<usize, EncodeError> {
+    let Some(out) = space.first_chunk_mut::<V2_PREFIX_BYTES>() else {
+        return Err(EncodeError::NoSpace);
+    };
+    put(out, 0, prefix.xid);
+    put(out, 1, RPCRDMA_VERSION_2);
+    put(out, 2, prefix.credit.to_word());
+    put(out, 3, header_type);
+    put(out, 4, prefix.flags.to_word());
+    Ok(V2_PREFIX_BYTES)
+}
+
+/// Writes the header of an RDMA2_MSG without chunks: 36 octets. The hot path of calls and replies.
+///
+/// # Errors
+/// `NoSpace`.
+#[inline]
+pub fn encode_msg_header_without_chunks(
+    space: &mut [u8],
+    prefix: Prefix,
+) -> Result<usize, EncodeError> {
+    encode_header_without_chunks(space, prefix, RDMA2_MSG)
+}
+
+/// Writes the header of an RDMA2_MSG; the RPC message follows it.
+///
+/// # Errors
+/// `NoSpace`, `TooLong`.
+pub fn encode_msg_header(
+    space: &mut [u8],
+    prefix: Prefix,
+    chunks: &impl EncodeChunks,
+) -> Result<usize, EncodeError> {
+    encode_with(space, prefix, RDMA2_MSG, |writer| {
+        chunks.encode_chunks(writer)
+    })
+}
+
+/// Writes an RDMA2_NOMSG message, whose RPC message is in the chunks.
+///
+/// # Errors
+/// `NoSpace`, `TooLong`.
+pub fn encode_nomsg(
+    space: &mut [u8],
+    prefix: Prefix,
+    chunks: &impl EncodeChunks,
+) -> Result<usize, EncodeError> {
+    encode_with(space, prefix, RDMA2_NOMSG, |writer| {
+        chunks.encode_chunks(writer)
+    })
+}
+
+/// Writes an asynchronous grant of credits, or with nothing granted a keep-alive: an RDMA2_NOMSG of 36 octets with
+/// XID 0, no flags and no chunks (-00 section 6.4.2).
+///
+/// # Errors
+/// `NoSpace`.
+#[inline]
+pub fn encode_credit_grant(space: &mut [u8], credit: CreditWord) -> Result<usize, EncodeError> {
+    encode_header_without_chunks(
+        space,
+        Prefix {
+            xid: 0,
+            credit,
+            flags: Flags::NONE,
+        },
+        RDMA2_NOMSG,
+    )
+}
+
+/// Writes an RDMA2_ERROR message for the message `xid`.
+///
+/// F_RESPONSE is set and the credit word is 0: receivers ignore that word, so a grant in it would be lost.
+///
+/// # Errors
+/// `NoSpace`.
+pub fn encode_error(
+    space: &mut [u8],
+    xid: u32,
+    error: &TransportError,
+) -> Result<usize, EncodeError> {
+    let prefix = Prefix {
+        xid,
+        credit: CreditWord::default(),
+        flags: Flags::RESPONSE,
+    };
+    encode_with(space, prefix, RDMA2_ERROR, |writer| error.encode(writer))
+}
+
+/// Writes an RDMA2_CONNPROP message that ends its sequence.
+///
+/// A set that does not fit one message is encoded by [`write_property_set`] into space of its own, cut at will, and
+/// each part sent behind an [`encode_prefix`].
+///
+/// # Errors
+/// `NoSpace`, `TooLong`.
+pub fn encode_connprop(
+    space: &mut [u8],
+    prefix: Prefix,
+    properties: &[Property<'_>],
+) -> Result<usize, EncodeError> {
+    encode_with(space, prefix, RDMA2_CONNPROP, |writer| {
+        write_property_set(writer, properties)
+    })
+}
+
+/// Writes ERR_VERS: 28 octets in the version 1 layout, which every version can read (RFC 8166 section 7).
+///
+/// `xid` and `version` are copied from the message that is refused; `credit` is the credit word, which the receiver
+/// ignores when it speaks version 2.
+///
+/// # Errors
+/// `NoSpace`.
+pub fn encode_err_vers_in_version_1_layout(
+    space: &mut [u8],
+    xid: u32,
+    version: u32,
+    credit: u32,
+    supported: ErrVers,
+) -> Result<usize, EncodeError> {
+    let Some(out) = space.first_chunk_mut::<V1_ERR_VERS_BYTES>() else {
+        return Err(EncodeError::NoSpace);
+    };
+    put(out, 0, xid);
+    put(out, 1, version);
+    put(out, 2, credit);
+    put(out, 3, RDMA2_ERROR);
+    put(out, 4, ERR_VERS);
+    put(out, 5, supported.low);
+    put(out, 6, supported.high);
+    Ok(V1_ERR_VERS_BYTES)
+}
+
+#[inline]
+fn encode_header_without_chunks(
+    space: &mut [u8],
+    prefix: Prefix,
+    header_type: u32,
+) -> Result<usize, EncodeError> {
+    let Some(out) = space.first_chunk_mut::<V2_HEADER_BYTES_WITHOUT_CHUNKS>() else {
+        return Err(EncodeError::NoSpace);
+    };
+    encode_prefix(out, prefix, header_type)?;
+    // No handle to invalidate, no Read list, no Write list, no Reply chunk.
+    out[V2_PREFIX_BYTES..].fill(0);
+    Ok(V2_HEADER_BYTES_WITHOUT_CHUNKS)
+}
+
+fn encode_with(
+    space: &mut [u8],
+    prefix: Prefix,
+    header_type: u32,
+    write_body: impl FnOnce(&mut Writer<'_>) -> Result<(), EncodeError>,
+) -> Result<usize, EncodeError> {
+    let prefix_bytes = encode_prefix(space, prefix, header_type)?;
+    let mut writer = Writer::new(&mut space[prefix_bytes..]);
+    write_body(&mut writer)?;
+    Ok(prefix_bytes + writer.position())
+}
+
+/// Stores word number `index`, a constant at every call.
+#[inline]
+const fn put<const N: usize>(out: &mut [u8; N], index: usize, value: u32) {
+    let at = 4 * index;
+    let [b0, b1, b2, b3] = value.to_be_bytes();
+    out[at] = b0;
+    out[at + 1] = b1;
+    out[at + 2] = b2;
+    out[at + 3] = b3;
+}

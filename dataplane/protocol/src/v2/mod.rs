@@ -1,0 +1,17 @@
+//! RPC-over-RDMA version 2, revision -00 (draft-ietf-nfsv4-rpcrdma-version-two-00).
+//!
+//! [`decode`](header::decode) reads any version 2 transport header; the `encode_…` functions of [`encode`] write each
+//! kind. [`properties`] has the transport properties that CONNPROP messages carry, [`error`] the transport errors.
+
+pub mod encode;
+pub mod error;
+pub mod header;
+pub mod properties;
+
+pub use encode::{
+    encode_connprop, encode_credit_grant, encode_err_vers_in_version_1_layout, encode_error,
+    encode_msg_header, encode_msg_header_without_chunks, encode_nomsg, encode_prefix,
+};
+pub use error::{ErrVers, Refusal, TransportError, err_vers_in_version_1_layout, refusal};
+pub use header::{Body, Chunks, CreditWord, Flags, Header, Prefix, decode};
+pub use properties::{Properties, Property, PropertySet, ReverseRequestSupport};
