@@ -1,11 +1,13 @@
 //! One core's own view of a device.
 
+use std::os::fd::BorrowedFd;
+
 use super::{
     Attributes, CompletionBatch, Gather, PostError, QueuePairId, Receive, ReceiveQueueId,
     RemoteAddress, RemoteKey, SendOptions, SetupError, Window, WorkId,
 };
 use crate::clock::Ticks;
-use crate::memory::{Buffer, Memory};
+use crate::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 
 /// The size of a receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,12 @@ pub trait Port: Send + 'static {
 
     /// The registered memory of this port.
     fn memory(&self) -> &Memory;
+
+    /// Carves a pool of equal buffers from the registered arena. Only at start-up.
+    fn carve(&mut self, shape: PoolShape) -> Result<Pool, SetupError>;
+
+    /// What pages the registered arena lies in.
+    fn page_report(&self) -> &PageReport;
 
     /// Makes a receive queue.
     fn create_receive_queue(
@@ -174,6 +182,18 @@ pub trait Port: Send + 'static {
     /// Forgets a queue pair after its `Disconnected`; windows bound on it end, their buffers
     /// come back by [`Port::next_returned`].
     fn destroy_queue_pair(&mut self, queue_pair: QueuePairId);
+
+    /// Announces that this core is about to sleep until [`Port::event`] becomes readable, so that
+    /// peers wake it. Returns false, and announces nothing, when there is work already. The
+    /// sleeper polls once more after the announcement and sleeps 100 ms at most, so that a wake
+    /// that crosses the announcement is late, never lost.
+    fn prepare_to_park(&mut self) -> bool;
+
+    /// The descriptor that becomes readable when a parked core has work.
+    fn event(&self) -> BorrowedFd<'_>;
+
+    /// Takes the announcement back and clears the event.
+    fn unpark(&mut self);
 
     /// The provider's own counters, as (name, value), for reports. Not for the hot path.
     fn counters(&self) -> Vec<(&'static str, u64)>;
