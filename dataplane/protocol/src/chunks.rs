@@ -239,12 +239,20 @@ impl<'a> ChunkLists<'a> {
             reply,
         })
     }
+}
 
-    /// Writes the same lists again.
+/// Chunk lists that can be written into a header.
+pub trait EncodeChunkLists {
+    /// Writes the Read list, the Write list and the Reply chunk, with their marks.
     ///
     /// # Errors
-    /// `NoSpace`.
-    pub fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+    /// `NoSpace`; `TooLong` when a list is longer than a decoder of ours would accept.
+    fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError>;
+}
+
+/// Received lists are written as they came.
+impl EncodeChunkLists for ChunkLists<'_> {
+    fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
         write_read_list(writer, self.reads)?;
         write_write_list(writer, self.writes)?;
         write_reply_chunk(writer, self.reply)
@@ -253,8 +261,8 @@ impl<'a> ChunkLists<'a> {
 
 /// Chunk lists to be encoded, from slices of the caller.
 ///
-/// Lists that come from elsewhere, such as the returned Write list with its new lengths, are written with
-/// [`write_read_list`], [`write_write_list`] and [`write_reply_chunk`], from any iterators.
+/// Lists that come from elsewhere, such as the returned Write list with its new lengths, implement
+/// [`EncodeChunkLists`] with [`write_read_list`], [`write_write_list`] and [`write_reply_chunk`], from any iterators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkListsRepr<'a> {
     /// The Read list.
@@ -273,12 +281,10 @@ impl ChunkListsRepr<'_> {
         let writes: usize = self.writes.iter().map(|chunk| 4 + chunk_bytes(chunk)).sum();
         3 * 4 + self.reads.len() * READ_ENTRY_BYTES + writes + self.reply.map_or(0, chunk_bytes)
     }
+}
 
-    /// Writes the three lists.
-    ///
-    /// # Errors
-    /// `NoSpace`; `TooLong` when a list is longer than a decoder of ours would accept.
-    pub fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+impl EncodeChunkLists for ChunkListsRepr<'_> {
+    fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
         write_read_list(writer, self.reads.iter().copied())?;
         write_write_list(
             writer,

@@ -155,8 +155,8 @@ pub const RTR_PROPID_RESPONSE_SEND_LIMIT: u32 = 0x5254_5206;
 pub const SEGMENT_BYTES: usize = 16;
 /// Octets of an entry of the Read list: mark, position, segment.
 pub const READ_ENTRY_BYTES: usize = 24;
-/// Most segments that the decoder accepts in the Read list, or in one chunk. Ours: a bound on work, four times what
-/// a peer of 1 MiB calls in 4 KiB pages uses; what a service accepts is less.
+/// Most segments that the decoder accepts in the Read list, or in one chunk. Ours: a bound on work, and as many as a
+/// payload of 4 MiB in pages of 4 KiB needs; what a service accepts is less.
 pub const SEGMENTS_MAX: usize = 1024;
 /// Most chunks that the decoder accepts in a Write list. Ours, as above.
 pub const WRITE_CHUNKS_MAX: usize = 256;

@@ -67,13 +67,11 @@ pub enum Reason {
     TooManyWriteChunks,
     /// A chunk or the Read list has more segments than [`crate::constants::SEGMENTS_MAX`].
     TooManySegments,
-    /// The error code of a version 1 error is neither ERR_VERS nor ERR_CHUNK.
-    UnknownErrorCode,
     /// The value of a property that we understand does not conform to its XDR type (-00 section 5.1).
     InvalidPropertyValue,
     /// A property that we understand stands twice in one set.
     DuplicateProperty,
-    /// A reserved field, such as the RPC message type, holds a value that has no meaning.
+    /// The RPC message type is neither CALL nor REPLY.
     InvalidMessageType,
     /// An RPC reply stands where a call was to be decoded.
     NotACall,
@@ -102,7 +100,6 @@ impl fmt::Display for Reason {
             Self::ReservedFlags => "a reserved flag bit is set",
             Self::TooManyWriteChunks => "the Write list has too many chunks",
             Self::TooManySegments => "a chunk list has too many segments",
-            Self::UnknownErrorCode => "the transport error code is unknown",
             Self::InvalidPropertyValue => "the property value does not conform to its type",
             Self::DuplicateProperty => "the property stands twice in the set",
             Self::InvalidMessageType => "the RPC message type is neither CALL nor REPLY",

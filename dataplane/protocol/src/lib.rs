@@ -7,11 +7,11 @@
 //! | module | format | source |
 //! |---|---|---|
 //! | [`xdr`] | words, opaques and marks | RFC 4506 |
-//! | `rpc` | call and reply headers of ONC RPC | RFC 5531 |
-//! | `cm_private_data` | what the two ends tell each other when they connect | RFC 8797 |
+//! | [`rpc`] | call and reply headers of ONC RPC | RFC 5531 |
+//! | [`cm_private_data`] | what the two ends tell each other when they connect | RFC 8797 |
 //! | [`common`] | the words that every version shares | RFC 8166 section 7 |
 //! | [`chunks`] | Read list, Write list, Reply chunk | RFC 8166 section 3.4 |
-//! | `v1` | the version 1 header | RFC 8166 |
+//! | [`v1`] | the version 1 header | RFC 8166 |
 //! | [`v2`] | the version 2 header and properties | draft-ietf-nfsv4-rpcrdma-version-two-00 ("-00") |
 //!
 //! Decoding gives views of the message that it was given. It never allocates, never panics and never looks beyond its
@@ -19,9 +19,12 @@
 #![forbid(unsafe_code)]
 
 pub mod chunks;
+pub mod cm_private_data;
 pub mod common;
 pub mod constants;
 pub mod error;
+pub mod rpc;
+pub mod v1;
 pub mod v2;
 pub mod xdr;
 

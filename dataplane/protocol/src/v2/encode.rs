@@ -4,45 +4,15 @@
 //! then one buffer: the RPC message begins where the header ends.
 
 use super::error::{ErrVers, TransportError};
-use super::header::{Chunks, CreditWord, Flags, Prefix};
+use super::header::{CreditWord, Flags, Prefix};
 use super::properties::{Property, write_property_set};
-use crate::chunks::{ChunkLists, ChunkListsRepr};
+use crate::chunks::EncodeChunkLists;
 use crate::constants::{
     ERR_VERS, RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_MSG, RDMA2_NOMSG, RPCRDMA_VERSION_2,
     V1_ERR_VERS_BYTES, V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_PREFIX_BYTES,
 };
 use crate::error::EncodeError;
-use crate::xdr::Writer;
-
-/// Chunks that can be written into a header: a received view, or slices of the caller with an invalidation handle.
-pub trait EncodeChunks {
-    /// Writes the invalidation handle and the three lists.
-    ///
-    /// # Errors
-    /// As [`ChunkListsRepr::encode`].
-    fn encode_chunks(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError>;
-}
-
-impl EncodeChunks for Chunks<'_> {
-    fn encode_chunks(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
-        writer.write_u32(self.inv_handle)?;
-        self.lists.encode(writer)
-    }
-}
-
-impl EncodeChunks for (u32, ChunkLists<'_>) {
-    fn encode_chunks(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
-        writer.write_u32(self.0)?;
-        self.1.encode(writer)
-    }
-}
-
-impl EncodeChunks for (u32, ChunkListsRepr<'_>) {
-    fn encode_chunks(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
-        writer.write_u32(self.0)?;
-        self.1.encode(writer)
-    }
-}
+use crate::xdr::{Writer, put_word};
 
 /// Writes prefix and header type: the first 20 octets of any version 2 message.
 ///
@@ -57,11 +27,11 @@ pub fn encode_prefix(
     let Some(out) = space.first_chunk_mut::<V2_PREFIX_BYTES>() else {
         return Err(EncodeError::NoSpace);
     };
-    put(out, 0, prefix.xid);
-    put(out, 1, RPCRDMA_VERSION_2);
-    put(out, 2, prefix.credit.to_word());
-    put(out, 3, header_type);
-    put(out, 4, prefix.flags.to_word());
+    put_word(out, 0, prefix.xid);
+    put_word(out, 1, RPCRDMA_VERSION_2);
+    put_word(out, 2, prefix.credit.to_word());
+    put_word(out, 3, header_type);
+    put_word(out, 4, prefix.flags.to_word());
     Ok(V2_PREFIX_BYTES)
 }
 
@@ -77,31 +47,36 @@ pub fn encode_msg_header_without_chunks(
     encode_header_without_chunks(space, prefix, RDMA2_MSG)
 }
 
-/// Writes the header of an RDMA2_MSG; the RPC message follows it.
+/// Writes the header of an RDMA2_MSG; the RPC message follows it. `inv_handle` is the handle that the responder may
+/// invalidate with its reply, or 0.
 ///
 /// # Errors
 /// `NoSpace`, `TooLong`.
 pub fn encode_msg_header(
     space: &mut [u8],
     prefix: Prefix,
-    chunks: &impl EncodeChunks,
+    inv_handle: u32,
+    lists: &impl EncodeChunkLists,
 ) -> Result<usize, EncodeError> {
     encode_with(space, prefix, RDMA2_MSG, |writer| {
-        chunks.encode_chunks(writer)
+        writer.write_u32(inv_handle)?;
+        lists.encode(writer)
     })
 }
 
-/// Writes an RDMA2_NOMSG message, whose RPC message is in the chunks.
+/// Writes an RDMA2_NOMSG message, whose RPC message is in the chunks. `inv_handle` as in [`encode_msg_header`].
 ///
 /// # Errors
 /// `NoSpace`, `TooLong`.
 pub fn encode_nomsg(
     space: &mut [u8],
     prefix: Prefix,
-    chunks: &impl EncodeChunks,
+    inv_handle: u32,
+    lists: &impl EncodeChunkLists,
 ) -> Result<usize, EncodeError> {
     encode_with(space, prefix, RDMA2_NOMSG, |writer| {
-        chunks.encode_chunks(writer)
+        writer.write_u32(inv_handle)?;
+        lists.encode(writer)
     })
 }
 
@@ -176,13 +151,13 @@ pub fn encode_err_vers_in_version_1_layout(
     let Some(out) = space.first_chunk_mut::<V1_ERR_VERS_BYTES>() else {
         return Err(EncodeError::NoSpace);
     };
-    put(out, 0, xid);
-    put(out, 1, version);
-    put(out, 2, credit);
-    put(out, 3, RDMA2_ERROR);
-    put(out, 4, ERR_VERS);
-    put(out, 5, supported.low);
-    put(out, 6, supported.high);
+    put_word(out, 0, xid);
+    put_word(out, 1, version);
+    put_word(out, 2, credit);
+    put_word(out, 3, RDMA2_ERROR);
+    put_word(out, 4, ERR_VERS);
+    put_word(out, 5, supported.low);
+    put_word(out, 6, supported.high);
     Ok(V1_ERR_VERS_BYTES)
 }
 
@@ -211,15 +186,4 @@ fn encode_with(
     let mut writer = Writer::new(&mut space[prefix_bytes..]);
     write_body(&mut writer)?;
     Ok(prefix_bytes + writer.position())
-}
-
-/// Stores word number `index`, a constant at every call.
-#[inline]
-const fn put<const N: usize>(out: &mut [u8; N], index: usize, value: u32) {
-    let at = 4 * index;
-    let [b0, b1, b2, b3] = value.to_be_bytes();
-    out[at] = b0;
-    out[at + 1] = b1;
-    out[at + 2] = b2;
-    out[at + 3] = b3;
 }

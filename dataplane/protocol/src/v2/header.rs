@@ -10,7 +10,7 @@ use crate::constants::{
     V2_ERROR_BYTES_LEAST, V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_MSG_BYTES_LEAST, V2_PREFIX_BYTES,
 };
 use crate::error::{DecodeError, Reason};
-use crate::xdr::Reader;
+use crate::xdr::{Reader, word};
 
 /// The credit word (-00 section 4.3.1.1): two numbers of sixteen bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -235,15 +235,7 @@ fn decode_msg_without_chunks(message: &[u8]) -> Option<Header<'_>> {
     })
 }
 
-/// Word number `index` of a fixed-size array. The index is a constant at every call, so that the bounds are
-/// checked when compiled.
-#[inline]
-const fn word<const N: usize>(words: &[u8; N], index: usize) -> u32 {
-    let at = 4 * index;
-    u32::from_be_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]])
-}
-
-#[cold]
+#[inline(never)]
 fn decode_any(message: &[u8]) -> Result<Header<'_>, DecodeError> {
     let too_short = Err(DecodeError::new(message.len(), Reason::BelowLeastSize));
     if message.len() < COMMON_PREFIX_BYTES {

@@ -1,6 +1,6 @@
 //! RPC-over-RDMA version 2, revision -00 (draft-ietf-nfsv4-rpcrdma-version-two-00).
 //!
-//! [`decode`](header::decode) reads any version 2 transport header; the `encode_…` functions of [`encode`] write each
+//! [`decode`] reads any version 2 transport header; the `encode_…` functions of [`encode`] write each
 //! kind. [`properties`] has the transport properties that CONNPROP messages carry, [`error`] the transport errors.
 
 pub mod encode;

@@ -1,0 +1,254 @@
+//! The header of a reply.
+
+use super::{AuthStatus, OpaqueAuth};
+use crate::constants::{
+    AUTH_ERROR, GARBAGE_ARGS, MSG_ACCEPTED, MSG_DENIED, PROC_UNAVAIL, PROG_MISMATCH, PROG_UNAVAIL,
+    REPLY_HEADER_BYTES_WITHOUT_AUTH, RPC_CALL, RPC_MISMATCH, RPC_REPLY, SUCCESS, SYSTEM_ERR,
+};
+use crate::error::{DecodeError, EncodeError, Reason};
+use crate::xdr::{Reader, Writer, put_word, word};
+
+/// The header of a reply: all before the results (RFC 5531 section 9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReplyHeader<'a> {
+    /// The XID of the call.
+    pub xid: u32,
+    /// What became of it.
+    pub body: ReplyBody<'a>,
+}
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReplyBody<'a> {
+    /// MSG_ACCEPTED: the call was well-formed and its caller authenticated.
+    Accepted {
+        /// What proves who replies.
+        verifier: OpaqueAuth<'a>,
+        /// Whether the procedure was executed.
+        status: AcceptStatus,
+    },
+    /// MSG_DENIED.
+    Denied(RejectStatus),
+}
+
+/// The status of an accepted call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AcceptStatus {
+    /// The procedure was executed; its results follow the header.
+    Success,
+    /// The program is not here.
+    ProgUnavail,
+    /// The program is not here in this version.
+    ProgMismatch {
+        /// The lowest version that is here.
+        low: u32,
+        /// The highest version that is here.
+        high: u32,
+    },
+    /// The program has no such procedure.
+    ProcUnavail,
+    /// The arguments could not be decoded.
+    GarbageArgs,
+    /// Another failure, for instance of memory.
+    SystemErr,
+}
+
+/// Why a call was denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RejectStatus {
+    /// The RPC version is not supported.
+    RpcMismatch {
+        /// The lowest RPC version supported.
+        low: u32,
+        /// The highest RPC version supported.
+        high: u32,
+    },
+    /// The caller was not authenticated.
+    AuthError(AuthStatus),
+}
+
+impl<'a> ReplyHeader<'a> {
+    /// The header of a successful reply with verifier AUTH_NONE.
+    #[inline]
+    #[must_use]
+    pub const fn success(xid: u32) -> Self {
+        Self::accepted(xid, AcceptStatus::Success)
+    }
+
+    /// The header of an accepted reply with verifier AUTH_NONE.
+    #[inline]
+    #[must_use]
+    pub const fn accepted(xid: u32, status: AcceptStatus) -> Self {
+        Self {
+            xid,
+            body: ReplyBody::Accepted {
+                verifier: OpaqueAuth::NONE,
+                status,
+            },
+        }
+    }
+
+    /// Decodes the reply header at the start of `message`, and returns it with its length in octets: after
+    /// [`AcceptStatus::Success`] the results begin there.
+    ///
+    /// # Errors
+    /// `Truncated`, `NotAReply`, `InvalidMessageType`, `InvalidReplyStatus`, `OpaqueTooLong`, `InvalidAcceptStatus`,
+    /// `InvalidRejectStatus`.
+    #[inline]
+    pub fn decode(message: &'a [u8]) -> Result<(Self, usize), DecodeError> {
+        match Self::decode_success(message) {
+            Some(header) => Ok((header, REPLY_HEADER_BYTES_WITHOUT_AUTH)),
+            None => Self::decode_any(message),
+        }
+    }
+
+    /// The hot path: a success whose verifier has an empty body. `None` for all else, right or wrong.
+    #[inline]
+    fn decode_success(message: &'a [u8]) -> Option<Self> {
+        let words = message.first_chunk::<REPLY_HEADER_BYTES_WITHOUT_AUTH>()?;
+        if word(words, 1) != RPC_REPLY
+            || word(words, 2) != MSG_ACCEPTED
+            || word(words, 4) != 0
+            || word(words, 5) != SUCCESS
+        {
+            return None;
+        }
+        let verifier = OpaqueAuth {
+            flavor: word(words, 3),
+            body: &[],
+        };
+        let body = ReplyBody::Accepted {
+            verifier,
+            status: AcceptStatus::Success,
+        };
+        Some(Self {
+            xid: word(words, 0),
+            body,
+        })
+    }
+
+    fn decode_any(message: &'a [u8]) -> Result<(Self, usize), DecodeError> {
+        let mut reader = Reader::new(message);
+        let xid = reader.read_u32()?;
+        let type_field = reader;
+        match reader.read_u32()? {
+            RPC_REPLY => {}
+            RPC_CALL => return Err(type_field.error(Reason::NotAReply)),
+            _ => return Err(type_field.error(Reason::InvalidMessageType)),
+        }
+        let status_field = reader;
+        let body = match reader.read_u32()? {
+            MSG_ACCEPTED => ReplyBody::Accepted {
+                verifier: OpaqueAuth::decode(&mut reader)?,
+                status: AcceptStatus::decode(&mut reader)?,
+            },
+            MSG_DENIED => ReplyBody::Denied(RejectStatus::decode(&mut reader)?),
+            _ => return Err(status_field.error(Reason::InvalidReplyStatus)),
+        };
+        Ok((Self { xid, body }, reader.position()))
+    }
+
+    /// Writes the header at the start of `space`, and returns the octets written: the results follow there.
+    ///
+    /// # Errors
+    /// `NoSpace`; `TooLong` for a verifier of more than 400 octets.
+    #[inline]
+    pub fn encode(&self, space: &mut [u8]) -> Result<usize, EncodeError> {
+        let ReplyBody::Accepted {
+            verifier: OpaqueAuth { flavor, body: [] },
+            status: AcceptStatus::Success,
+        } = self.body
+        else {
+            return self.encode_any(space);
+        };
+        let Some(out) = space.first_chunk_mut::<REPLY_HEADER_BYTES_WITHOUT_AUTH>() else {
+            return Err(EncodeError::NoSpace);
+        };
+        put_word(out, 0, self.xid);
+        put_word(out, 1, RPC_REPLY);
+        put_word(out, 2, MSG_ACCEPTED);
+        put_word(out, 3, flavor);
+        put_word(out, 4, 0);
+        put_word(out, 5, SUCCESS);
+        Ok(REPLY_HEADER_BYTES_WITHOUT_AUTH)
+    }
+
+    fn encode_any(&self, space: &mut [u8]) -> Result<usize, EncodeError> {
+        let mut writer = Writer::new(space);
+        writer.write_u32(self.xid)?;
+        writer.write_u32(RPC_REPLY)?;
+        match &self.body {
+            ReplyBody::Accepted { verifier, status } => {
+                writer.write_u32(MSG_ACCEPTED)?;
+                verifier.encode(&mut writer)?;
+                status.encode(&mut writer)?;
+            }
+            ReplyBody::Denied(status) => {
+                writer.write_u32(MSG_DENIED)?;
+                status.encode(&mut writer)?;
+            }
+        }
+        Ok(writer.position())
+    }
+}
+
+impl AcceptStatus {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let field = *reader;
+        Ok(match reader.read_u32()? {
+            SUCCESS => Self::Success,
+            PROG_UNAVAIL => Self::ProgUnavail,
+            PROG_MISMATCH => Self::ProgMismatch {
+                low: reader.read_u32()?,
+                high: reader.read_u32()?,
+            },
+            PROC_UNAVAIL => Self::ProcUnavail,
+            GARBAGE_ARGS => Self::GarbageArgs,
+            SYSTEM_ERR => Self::SystemErr,
+            _ => return Err(field.error(Reason::InvalidAcceptStatus)),
+        })
+    }
+
+    fn encode(self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+        match self {
+            Self::Success => writer.write_u32(SUCCESS),
+            Self::ProgUnavail => writer.write_u32(PROG_UNAVAIL),
+            Self::ProgMismatch { low, high } => {
+                writer.write_u32(PROG_MISMATCH)?;
+                writer.write_u32(low)?;
+                writer.write_u32(high)
+            }
+            Self::ProcUnavail => writer.write_u32(PROC_UNAVAIL),
+            Self::GarbageArgs => writer.write_u32(GARBAGE_ARGS),
+            Self::SystemErr => writer.write_u32(SYSTEM_ERR),
+        }
+    }
+}
+
+impl RejectStatus {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let field = *reader;
+        Ok(match reader.read_u32()? {
+            RPC_MISMATCH => Self::RpcMismatch {
+                low: reader.read_u32()?,
+                high: reader.read_u32()?,
+            },
+            AUTH_ERROR => Self::AuthError(AuthStatus(reader.read_u32()?)),
+            _ => return Err(field.error(Reason::InvalidRejectStatus)),
+        })
+    }
+
+    fn encode(self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+        match self {
+            Self::RpcMismatch { low, high } => {
+                writer.write_u32(RPC_MISMATCH)?;
+                writer.write_u32(low)?;
+                writer.write_u32(high)
+            }
+            Self::AuthError(AuthStatus(status)) => {
+                writer.write_u32(AUTH_ERROR)?;
+                writer.write_u32(status)
+            }
+        }
+    }
+}

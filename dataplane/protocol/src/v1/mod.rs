@@ -1,0 +1,7 @@
+//! RPC-over-RDMA version 1 (RFC 8166 sections 4 and 5).
+
+mod encode;
+mod header;
+
+pub use encode::{encode_error, encode_msg_header, encode_msg_header_without_chunks, encode_nomsg};
+pub use header::{Body, Header, Refusal, TransportError, decode, refusal};
