@@ -1,0 +1,115 @@
+//! That links between the documents point at files and headings that exist.
+
+use std::path::{Path, PathBuf};
+
+use crate::files;
+
+/// The text of a Markdown file without its fenced blocks and its code spans, which hold no links.
+fn prose(markdown: &str) -> String {
+    let mut prose = String::new();
+    let mut fenced = false;
+    for line in markdown.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            // What stands between backticks is every second piece.
+            for piece in line.split('`').step_by(2) {
+                prose.push_str(piece);
+            }
+            prose.push('\n');
+        }
+    }
+    prose
+}
+
+/// The targets of the links of a Markdown text.
+fn link_targets(markdown: &str) -> Vec<String> {
+    prose(markdown)
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(target, _)| target.trim().to_owned())
+        .collect()
+}
+
+/// The anchor that a heading gets: lower case, spaces to hyphens, other punctuation dropped.
+fn anchor(heading: &str) -> String {
+    heading
+        .trim()
+        .chars()
+        .filter_map(|c| match c {
+            ' ' => Some('-'),
+            '-' | '_' => Some(c),
+            c if c.is_alphanumeric() => Some(c.to_ascii_lowercase()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn has_anchor(markdown: &str, wanted: &str) -> bool {
+    let mut fenced = false;
+    markdown.lines().any(|line| {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        !fenced && line.starts_with('#') && anchor(line.trim_start_matches('#')) == wanted
+    })
+}
+
+/// Why a link from `document` leads nowhere, or `None` when it leads somewhere.
+fn broken(document: &Path, target: &str) -> Option<String> {
+    if ["http://", "https://", "mailto:"]
+        .iter()
+        .any(|scheme| target.starts_with(scheme))
+    {
+        return None;
+    }
+    let (path, anchor) = match target.split_once('#') {
+        Some((path, anchor)) => (path, Some(anchor)),
+        None => (target, None),
+    };
+    let file = if path.is_empty() {
+        document.to_owned()
+    } else {
+        document.parent().unwrap_or(Path::new("")).join(path)
+    };
+    if !files::root().join(&file).exists() {
+        return Some(format!("{}: {target}: no such file", document.display()));
+    }
+    match anchor {
+        Some(anchor) if !has_anchor(&files::text(&file), anchor) => {
+            Some(format!("{}: {target}: no such heading", document.display()))
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let documents: Vec<PathBuf> = files::with_extension(&["md"]);
+    let mut links = 0;
+    let mut wrong = Vec::new();
+    for document in &documents {
+        for target in link_targets(&files::text(document)) {
+            links += 1;
+            wrong.extend(broken(document, &target));
+        }
+    }
+    assert!(links >= 10, "only {links} links were found");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn links_and_headings_are_recognised() {
+    let markdown = "a [b](c.md) and [d](e.md#f)\n`[no](code)`\n```\n[no](block)\n```\n[g](h)";
+    assert_eq!(link_targets(markdown), ["c.md", "e.md#f", "h"]);
+    assert_eq!(
+        anchor(" The way of a call, in `one` page "),
+        "the-way-of-a-call-in-one-page"
+    );
+    let page = "# A b\n```\n# No\n```\n## C-d\n";
+    assert!(has_anchor(page, "a-b") && has_anchor(page, "c-d") && !has_anchor(page, "no"));
+    assert!(broken(Path::new("README.md"), "no/such/file.md").is_some());
+    assert!(broken(Path::new("README.md"), "#no-such-heading").is_some());
+    assert!(broken(Path::new("docs/ARCHITECTURE.md"), "../README.md").is_none());
+}

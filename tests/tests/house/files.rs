@@ -1,0 +1,76 @@
+//! Finding and reading the files of the repository.
+
+use std::path::{Path, PathBuf};
+
+/// The root of the repository.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the tests crate lies in the root")
+}
+
+/// The text of a file of the repository.
+pub(crate) fn text(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every file of the repository with one of these extensions, as a path from the root, in order.
+/// What a build or a fuzzer leaves behind is not part of the repository.
+pub(crate) fn with_extension(extensions: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(root().join(&folder)).expect("a folder of the repository") {
+            let entry = entry.expect("an entry of a folder");
+            let name = entry.file_name();
+            let name = name.to_str().expect("file names are UTF-8");
+            let path = folder.join(name);
+            if entry.file_type().expect("a kind of entry").is_dir() {
+                let left_behind = matches!(name, "target" | "artifacts" | ".git");
+                if !left_behind {
+                    folders.push(path);
+                }
+            } else if path
+                .extension()
+                .and_then(|extension| extension.to_str())
+                .is_some_and(|extension| extensions.contains(&extension))
+            {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The rows of every table of a Markdown text whose header begins with `first_header`, each as its
+/// cells without surrounding spaces.
+pub(crate) fn table_rows(markdown: &str, first_header: &str) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    let mut inside = false;
+    for line in markdown.lines().map(str::trim) {
+        let Some(cells) = line
+            .strip_prefix('|')
+            .and_then(|line| line.strip_suffix('|'))
+        else {
+            inside = false;
+            continue;
+        };
+        // A pipe inside a cell is written as \|.
+        let cells: Vec<String> = cells
+            .replace("\\|", "\u{1}")
+            .split('|')
+            .map(|cell| cell.trim().replace('\u{1}', "|"))
+            .collect();
+        let is_ruler = cells
+            .iter()
+            .all(|cell| cell.chars().all(|c| matches!(c, '-' | ':')) && !cell.is_empty());
+        if cells[0] == first_header {
+            inside = true;
+        } else if inside && !is_ruler {
+            rows.push(cells);
+        }
+    }
+    rows
+}

@@ -1,0 +1,50 @@
+//! docs/tuning.md lists every knob with its default, and the sizes that follow from the defaults.
+
+use rpcrdma_tuning::Profile;
+
+fn page() -> String {
+    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tuning.md")).unwrap()
+}
+
+#[test]
+fn every_knob_is_documented_with_its_default() {
+    let page = page();
+    let rows: Vec<(&str, &str)> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
+        .filter_map(|(knob, rest)| Some((knob, rest.split_once(" | ")?.0)))
+        .filter(|(knob, _)| !knob.contains(' '))
+        .collect();
+    let documented: Vec<&str> = rows.iter().map(|&(knob, _)| knob).collect();
+    assert_eq!(
+        documented,
+        Profile::KNOBS,
+        "the knobs, in the order of the struct"
+    );
+    for (knob, default) in rows {
+        assert_eq!(
+            Profile::default().value_text(knob).as_deref(),
+            Some(default),
+            "{knob}"
+        );
+    }
+}
+
+#[test]
+fn the_sizes_of_the_defaults_are_documented() {
+    let profile = Profile::default();
+    assert_eq!(profile.receives_posted(), 2112);
+    assert_eq!(profile.receive_pool_bytes(), 33 * 1024 * 1024 / 4);
+    assert_eq!(profile.send_buffers(), 2112);
+    assert_eq!(profile.reassembly_pool_bytes(), 8 * 1024 * 1024);
+    assert_eq!(profile.arena_bytes(), 26 * 1024 * 1024);
+    let page = page().replace('\n', " ");
+    for stated in [
+        "2112 receives (8.25 MiB)",
+        "2112 send buffers (8.25 MiB)",
+        "8 MiB for reassembly",
+        "arena of 26 MiB",
+    ] {
+        assert!(page.contains(stated), "{stated:?}");
+    }
+}
