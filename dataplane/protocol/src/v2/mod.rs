@@ -3,6 +3,7 @@
 //! [`decode`] reads any version 2 transport header; the `encode_…` functions of [`encode`] write each
 //! kind. [`properties`] has the transport properties that CONNPROP messages carry, [`error`] the transport errors.
 
+pub mod connection;
 pub mod encode;
 pub mod error;
 pub mod header;

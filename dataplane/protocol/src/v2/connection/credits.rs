@@ -1,0 +1,260 @@
+//! The credits of both directions.
+//!
+//! # Our Receives and the grants to the peer
+//!
+//! A credit is the promise of a posted Receive (-00 section 4.3.1.1). Every received message takes a Receive. Every
+//! message but an asynchronous grant (RDMA2_NOMSG without chunks) also uses a credit. So two counts say all:
+//!
+//! * `posted`: Receives posted for this connection that no *handled* message has taken;
+//! * `unconsumed` = `granted` - `consumed`: credits that the peer has, or has used in messages not yet handled.
+//!
+//! and what may be granted follows from them: `owed = posted - unconsumed - 1`, never more than the window. The 1 is
+//! the spare Receive, for the one asynchronous grant that may come at any time. How the cases come out:
+//!
+//! | event | posted | unconsumed | owed |
+//! |---|---|---|---|
+//! | start, reserve R: the peer has one implicit credit | R | 1 | R - 2: the first grant |
+//! | a message that uses a credit, right or wrong, RDMA2_ERROR and short ones too | -1 | -1 | 0 |
+//! | its Receive is posted again | +1 | 0 | +1 |
+//! | an asynchronous grant | -1 | 0 | 0, and the spare is in use |
+//! | its Receive is posted again | +1 | 0 | 0: it is never granted |
+//! | before the version is known, a message of an unsupported one | -1 | 0 | as above: the peer begins anew |
+//! | we grant n in any message but RDMA2_ERROR | 0 | +n | -n |
+//!
+//! **Invariant**: `posted >= unconsumed + 1`, but for the moments between the handling of an asynchronous grant and
+//! the posting of its Receive, when it is `posted >= unconsumed`. In those moments we send nothing that uses a credit
+//! (`available` is 0), for the reason that follows.
+//!
+//! # The peer's one spare Receive
+//!
+//! Nothing acknowledges an asynchronous grant, and a second one that overtakes the reposting of the spare would take
+//! a Receive that is promised to a payload: receiver not ready. So at most one of ours is in flight. It has arrived,
+//! and its Receive is posted again, when the peer uses a credit that we granted with it or after it: such a message
+//! was sent after the grant was handled, and with the spare in place. While one is in flight that granted something,
+//! the peer has credits, and nobody waits for the next grant. The exception is a keep-alive, which grants nothing:
+//! behind it one more may follow when we hold a credit back for it, so that in all no more messages are in flight
+//! than the peer has Receives. Keep-alives themselves are spaced by ticks, which last longer than any reposting.
+//!
+//! # Counters
+//!
+//! Cumulative, modulo 2^32. Differences are small: at most a window of 65535.
+
+use super::event::CloseReason;
+use crate::v2::header::CreditWord;
+
+/// Credits and Receives of one connection. See the module for the rules.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Credits {
+    posted: u32,
+    granted: u32,
+    consumed: u32,
+    peer_granted: u32,
+    sent: u32,
+    /// `granted` as it was before the latest asynchronous grant.
+    async_mark: u32,
+    /// The most credits that the peer may have: the reserve without the spare.
+    window: u16,
+    /// Asynchronous grants that may not have arrived: 0, 1, or 2 with a credit held back.
+    async_in_flight: u8,
+}
+
+impl Credits {
+    pub(super) const fn new(receive_reserve: u16) -> Self {
+        Self {
+            posted: receive_reserve as u32,
+            granted: 1,
+            consumed: 0,
+            peer_granted: 1,
+            sent: 0,
+            async_mark: 0,
+            window: receive_reserve - 1,
+            async_in_flight: 0,
+        }
+    }
+
+    // ---- What the peer has of us ----
+
+    #[inline]
+    pub(super) const fn unconsumed(&self) -> u32 {
+        self.granted.wrapping_sub(self.consumed)
+    }
+
+    /// Receives that may be granted with the next message.
+    #[inline]
+    pub(super) fn owed(&self) -> u16 {
+        let unconsumed = self.unconsumed();
+        let spared = self.posted.saturating_sub(1).saturating_sub(unconsumed);
+        let room = u32::from(self.window).saturating_sub(unconsumed);
+        u16::try_from(spared.min(room)).unwrap_or(self.window)
+    }
+
+    /// The credit word of the next message.
+    #[inline]
+    pub(super) fn word(&self) -> CreditWord {
+        CreditWord {
+            granted: self.owed(),
+            maximum: self.window,
+        }
+    }
+
+    /// Whether the peer has used up half of the window or more, and more can be granted.
+    #[inline]
+    pub(super) fn is_half_used(&self) -> bool {
+        2 * self.unconsumed() <= u32::from(self.window) && self.owed() > 0
+    }
+
+    pub(super) fn receives_posted(&mut self, count: u16) {
+        self.posted = self.posted.saturating_add(u32::from(count));
+    }
+
+    /// A message took one of our Receives.
+    pub(super) fn take_receive(&mut self) -> Result<(), CloseReason> {
+        self.posted = self.posted.checked_sub(1).ok_or(CloseReason::OverSend)?;
+        Ok(())
+    }
+
+    /// That message used one of our credits.
+    pub(super) fn consume(&mut self) -> Result<(), CloseReason> {
+        if self.unconsumed() == 0 {
+            return Err(CloseReason::OverSend);
+        }
+        self.consumed = self.consumed.wrapping_add(1);
+        self.confirm_async();
+        Ok(())
+    }
+
+    /// Takes over the credit word of a version 2 message that is no error. An increment is never clamped.
+    pub(super) fn apply(&mut self, credit: CreditWord) -> Result<(), CloseReason> {
+        let peer_granted = self.peer_granted.wrapping_add(u32::from(credit.granted));
+        if peer_granted.wrapping_sub(self.sent) > u32::from(credit.maximum) {
+            return Err(CloseReason::OverGrant);
+        }
+        self.peer_granted = peer_granted;
+        Ok(())
+    }
+
+    /// The three above at once for the hot path; `false`, and nothing changed, when one of them would fail.
+    #[inline]
+    pub(super) fn receive(&mut self, credit: CreditWord) -> bool {
+        let peer_granted = self.peer_granted.wrapping_add(u32::from(credit.granted));
+        let over_grant = peer_granted.wrapping_sub(self.sent) > u32::from(credit.maximum);
+        if over_grant | (self.unconsumed() == 0) | (self.posted == 0) {
+            return false;
+        }
+        self.posted -= 1;
+        self.consumed = self.consumed.wrapping_add(1);
+        self.peer_granted = peer_granted;
+        self.confirm_async();
+        true
+    }
+
+    /// Whether the peer just used a credit that it got with, or after, our latest asynchronous grant.
+    #[inline]
+    fn confirm_async(&mut self) {
+        let granted_since = self.granted.wrapping_sub(self.async_mark);
+        if self.async_in_flight != 0 && self.unconsumed() < granted_since {
+            self.async_in_flight = 0;
+        }
+    }
+
+    // ---- What we have of the peer ----
+
+    /// Messages that use a credit and may be sent now.
+    #[inline]
+    pub(super) fn available(&self) -> u32 {
+        if self.posted <= self.unconsumed() {
+            return 0;
+        }
+        let held_back = u32::from(self.async_in_flight.saturating_sub(1));
+        self.peer_granted
+            .wrapping_sub(self.sent)
+            .saturating_sub(held_back)
+    }
+
+    /// A message with [`word`](Self::word) was sent; it used a credit.
+    #[inline]
+    pub(super) fn commit(&mut self, word: CreditWord) {
+        self.granted = self.granted.wrapping_add(u32::from(word.granted));
+        self.sent = self.sent.wrapping_add(1);
+    }
+
+    /// RDMA2_ERROR was sent: it uses a credit and grants nothing.
+    pub(super) fn commit_error(&mut self) {
+        self.sent = self.sent.wrapping_add(1);
+    }
+
+    /// Whether an asynchronous grant may be sent: the peer surely has a Receive for it.
+    #[inline]
+    pub(super) fn async_may_be_sent(&self) -> bool {
+        match self.async_in_flight {
+            0 => true,
+            // Only a keep-alive is in flight, and a credit can be held back and one still be used.
+            1 => self.granted == self.async_mark && self.owed() > 0 && self.available() >= 2,
+            _ => false,
+        }
+    }
+
+    /// An asynchronous grant with [`word`](Self::word) was sent. `spaced`: all earlier ones are older than a
+    /// keep-alive interval, so that their Receives have long been posted again.
+    pub(super) fn commit_async(&mut self, word: CreditWord, spaced: bool) {
+        self.async_in_flight = if spaced { 1 } else { self.async_in_flight + 1 };
+        self.async_mark = self.granted;
+        self.granted = self.granted.wrapping_add(u32::from(word.granted));
+    }
+
+    /// The cumulative count of messages that the peer sent and we handled, asynchronous grants apart.
+    pub(super) const fn consumed_total(&self) -> u32 {
+        self.consumed
+    }
+
+    /// The cumulative count of messages that we sent, asynchronous grants apart.
+    pub(super) const fn sent_total(&self) -> u32 {
+        self.sent
+    }
+
+    pub(super) fn view(&self) -> CreditView {
+        CreditView {
+            receives_posted: self.posted,
+            granted_total: self.granted,
+            consumed_total: self.consumed,
+            owed: u32::from(self.owed()),
+            peer_granted_total: self.peer_granted,
+            sent_total: self.sent,
+            window: u32::from(self.window),
+        }
+    }
+}
+
+/// The credit counters of a connection, for statistics and tests. Totals count modulo 2^32 and include the implicit
+/// initial credit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreditView {
+    /// Receives posted for this connection that no handled message has taken.
+    pub receives_posted: u32,
+    /// Credits granted to the peer.
+    pub granted_total: u32,
+    /// Messages handled that used one of them.
+    pub consumed_total: u32,
+    /// Receives that the next message will grant.
+    pub owed: u32,
+    /// Credits that the peer granted to us.
+    pub peer_granted_total: u32,
+    /// Messages sent that used one of them.
+    pub sent_total: u32,
+    /// The most credits that the peer may have.
+    pub window: u32,
+}
+
+impl CreditView {
+    /// Credits that the peer has, or has used in messages that we have not handled yet.
+    #[must_use]
+    pub const fn unconsumed(&self) -> u32 {
+        self.granted_total.wrapping_sub(self.consumed_total)
+    }
+
+    /// Credits of the peer that we have not used.
+    #[must_use]
+    pub const fn unused(&self) -> u32 {
+        self.peer_granted_total.wrapping_sub(self.sent_total)
+    }
+}

@@ -1,0 +1,332 @@
+//! What [`Connection`](super::Connection) tells its caller, and what it is told.
+
+use core::fmt;
+
+use super::phase::{IllegalEvent, PhaseEvent};
+use crate::chunks::ChunkLists;
+use crate::constants::{RPC_CALL, RPC_REPLY, RPCRDMA_VERSION_2};
+use crate::v2::error::TransportError;
+use crate::v2::properties::{Properties, PropertySet};
+
+/// Which end of the connection this is. Either end may call the other (-00 section 3.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// It asked for the connection, and speaks first.
+    Client,
+    /// It accepted the connection.
+    Server,
+}
+
+/// The kind of an RPC message, as F_RESPONSE and the RPC message type tell it (-00 section 6.3.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// A call: its receiver is the responder.
+    Call,
+    /// A reply: its receiver is the requester.
+    Reply,
+}
+
+impl Direction {
+    /// From F_RESPONSE.
+    #[inline]
+    pub(super) const fn of(is_response: bool) -> Self {
+        if is_response { Self::Reply } else { Self::Call }
+    }
+
+    /// The RPC message type (RFC 5531 section 9).
+    #[inline]
+    pub(super) const fn message_type(self) -> u32 {
+        match self {
+            Self::Call => RPC_CALL,
+            Self::Reply => RPC_REPLY,
+        }
+    }
+}
+
+/// What a connection is told when it begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Which end this is.
+    pub role: Role,
+    /// Receives posted for the connection before it begins, the spare one included: at least 2. The connection
+    /// never has the peer believe in more.
+    pub receive_reserve: u16,
+    /// Our own transport properties. The send size must be at least 1024 octets.
+    pub properties: Properties,
+    /// The longest RPC message that is put together from a continued sequence, in octets.
+    pub message_bytes_max: u32,
+}
+
+/// What one received message means.
+///
+/// The bytes are those of the message: the caller is done with them, or has copied them, before it posts the Receive
+/// again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'m> {
+    /// An RPC call. XID and message type at its start were checked against the header, unless it is a long call,
+    /// whose payload is empty and which is read from a Position-Zero Read chunk: check that with
+    /// [`rpc_start_matches`].
+    Call {
+        /// The XID.
+        xid: u32,
+        /// The call, without what the Read list holds.
+        payload: &'m [u8],
+        /// The chunk lists.
+        chunks: ChunkLists<'m>,
+        /// The handle that the requester asks to be invalidated with the reply; 0 for none.
+        invalidate_handle: u32,
+    },
+    /// An RPC reply. Checked as a call is; whether a call of ours has that XID, the caller knows.
+    Reply {
+        /// The XID.
+        xid: u32,
+        /// The reply, without what was written to the Write chunks. Empty for a long reply, which is in the Reply
+        /// chunk.
+        payload: &'m [u8],
+        /// The returned chunk lists. There is no Read list.
+        chunks: ChunkLists<'m>,
+        /// Without meaning in a reply; the caller sees it for diagnosis.
+        invalidate_handle: u32,
+    },
+    /// A part of an RPC message that comes in several. Copy the payload to `offset` of the reassembly buffer; with
+    /// `last` the message is complete, and `offset + payload.len()` octets long. One sequence is open at a time.
+    Fragment {
+        /// Call or reply.
+        direction: Direction,
+        /// The XID, the same in all parts.
+        xid: u32,
+        /// Where the payload belongs in the message, in octets. 0 begins a new sequence.
+        offset: u32,
+        /// The part.
+        payload: &'m [u8],
+        /// Whether the message ends with it.
+        last: bool,
+        /// The chunk lists of the message; empty but in the last part.
+        chunks: ChunkLists<'m>,
+        /// As in a call; 0 but in the last part.
+        invalidate_handle: u32,
+    },
+    /// The peer's transport properties. The control plane decides and calls
+    /// [`handle_peer_properties`](super::Connection::handle_peer_properties).
+    Properties {
+        /// The XID with which an error is to be answered.
+        xid: u32,
+        /// The properties: well formed, and each value that we know of its type.
+        set: PropertySet<'m>,
+    },
+    /// A part of a property set that comes in several messages. When it is complete, `PropertySet::decode` the
+    /// whole; if that fails, answer with [`Refusal::new`] of `BadXdr`.
+    PropertiesFragment {
+        /// The XID, the same in all parts.
+        xid: u32,
+        /// Where the bytes belong in the set, in octets. 0 begins a new sequence.
+        offset: u32,
+        /// The part.
+        bytes: &'m [u8],
+        /// Whether the set ends with it.
+        last: bool,
+    },
+    /// An asynchronous grant or keep-alive: ask [`credits_available`](super::Connection::credits_available) again.
+    Credits,
+    /// The peer refused what we sent with this XID: a call, or our properties.
+    TransportError {
+        /// The XID of what was refused.
+        xid: u32,
+        /// Why.
+        error: TransportError,
+    },
+    /// The server does not speak version 2, but these versions. This connection state is of no more use.
+    VersionMismatch {
+        /// The lowest version that it supports.
+        low: u32,
+        /// The highest.
+        high: u32,
+    },
+    /// The message was dropped in silence. Count it.
+    Discarded(DiscardReason),
+    /// The message was refused: answer with [`encode_error`](super::Connection::encode_error). The connection goes
+    /// on.
+    Refused(Refusal),
+    /// The peer broke the protocol beyond repair: close the connection.
+    Close(CloseReason),
+}
+
+/// Why a message was dropped in silence. Where an XID is told, the reply to that call will never be complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DiscardReason {
+    /// It is shorter than the least size of its version and type.
+    Short,
+    /// As `Short`, and it was part of the open sequence, whose bytes now have a gap: give up the reassembly.
+    SequenceBroken {
+        /// The XID of the sequence.
+        xid: u32,
+    },
+    /// It belongs to a sequence that was given up before.
+    SequenceRest,
+    /// It is a reply whose XID or message type is not that of its header (-00 leaves it open; ours is to drop it).
+    /// If it continued a sequence, give up the reassembly.
+    ReplyMismatch {
+        /// The XID of the header.
+        xid: u32,
+    },
+    /// The continued reply is longer than our limit: end the call, and give up the reassembly.
+    ReplyTooLong {
+        /// The XID.
+        xid: u32,
+    },
+    /// It is a transport error, and we have sent nothing that could be wrong.
+    UnexpectedError,
+    /// The connection is over: it mismatched, or is to be closed.
+    Over,
+}
+
+/// Why the connection cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CloseReason {
+    /// The peer sent more messages than it had credits, or more asynchronous grants than there were Receives.
+    OverSend,
+    /// The peer's grants exceed the maximum that it announced.
+    OverGrant,
+    /// The peer changed the protocol version (-00 section 4.3.3.3).
+    VersionChanged,
+    /// The server spoke before the client had sent anything.
+    SpokeFirst,
+    /// A message for us as the requester was wrong. A requester cannot answer with an error (-00 section 6.4.3); this
+    /// is the error that it would have been.
+    BadReply(TransportError),
+    /// A transport error could not be decoded.
+    BadError,
+}
+
+impl From<IllegalEvent> for CloseReason {
+    fn from(illegal: IllegalEvent) -> Self {
+        match illegal.event {
+            PhaseEvent::OtherVersion => Self::VersionChanged,
+            _ => Self::SpokeFirst,
+        }
+    }
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OverSend => f.write_str("the peer sent more messages than it had credits for"),
+            Self::OverGrant => {
+                f.write_str("the peer granted more credits than the maximum that it announced")
+            }
+            Self::VersionChanged => f.write_str("the peer changed the protocol version"),
+            Self::SpokeFirst => {
+                f.write_str("the server sent a message before the client had sent one")
+            }
+            Self::BadReply(error) => {
+                write!(
+                    f,
+                    "the peer sent a wrong reply (error code {})",
+                    error.code()
+                )
+            }
+            Self::BadError => f.write_str("the peer sent a transport error that cannot be decoded"),
+        }
+    }
+}
+
+/// A message that is answered with a transport error.
+///
+/// It is answered when a credit is there; a peer that sends wrong messages and grants nothing to answer them with may
+/// be disconnected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The XID of the message that is refused.
+    pub xid: u32,
+    /// Its version.
+    pub version: u32,
+    /// What was wrong.
+    pub error: TransportError,
+    /// The message broke, or ended, a sequence that was being put together: give up the reassembly.
+    pub sequence_given_up: bool,
+}
+
+impl Refusal {
+    /// A refusal by the caller, for instance of a call with too many chunks (-00 section 6.4.3).
+    #[must_use]
+    pub const fn new(xid: u32, error: TransportError) -> Self {
+        Self {
+            xid,
+            version: RPCRDMA_VERSION_2,
+            error,
+            sequence_given_up: false,
+        }
+    }
+}
+
+/// Why nothing was sent. The connection is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SendRefused {
+    /// No credit: wait for [`Event::Credits`], for any other message, or, when the spare Receive is in use, for the
+    /// Receive to be posted again.
+    NoCredit,
+    /// The server may not speak before it knows the client's version.
+    VersionUnknown,
+    /// The client's first message was not answered yet.
+    AwaitingFirstAnswer,
+    /// The version is agreed: it cannot be refused any more.
+    VersionKnown,
+    /// A continued message is under way: finish it first.
+    SequenceOpen,
+    /// An asynchronous grant is on its way for which the peer may have used its only spare Receive.
+    GrantInFlight,
+    /// No new calls: the connection drains.
+    Draining,
+    /// The message is longer than the inline threshold.
+    TooLong,
+    /// The message is shorter than the least size of its type.
+    TooShort,
+    /// The space given does not hold the header.
+    NoSpace,
+    /// The connection is over.
+    Over,
+}
+
+impl fmt::Display for SendRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoCredit => "the peer has not granted a credit",
+            Self::VersionUnknown => "the client has not sent its first message",
+            Self::AwaitingFirstAnswer => "the server has not answered the first message",
+            Self::VersionKnown => "the protocol version is already agreed",
+            Self::SequenceOpen => "a continued message is under way",
+            Self::GrantInFlight => "an asynchronous grant is already on its way",
+            Self::Draining => "the connection drains and takes no new calls",
+            Self::TooLong => "the message exceeds the inline threshold",
+            Self::TooShort => "the message is below the least size of its type",
+            Self::NoSpace => "the space given does not hold the transport header",
+            Self::Over => "the connection is over",
+        })
+    }
+}
+
+impl core::error::Error for SendRefused {}
+
+/// What a keep-alive tick asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tick {
+    /// Nothing.
+    Quiet,
+    /// Send an asynchronous grant: the connection was silent from our side.
+    SendKeepAlive,
+    /// The peer was silent for the set number of ticks: take it for dead.
+    PeerSilent,
+}
+
+/// Whether a payload that begins at octet `offset` of an RPC message has there the XID and the message type that its
+/// header told (RFC 8166 section 4.2.1, -00 section 6.3.2.1). A payload that ends before them matches as far as it goes.
+#[must_use]
+pub fn rpc_start_matches(xid: u32, direction: Direction, offset: usize, payload: &[u8]) -> bool {
+    let mut start = [0; 8];
+    let (xid_bytes, type_bytes) = start.split_at_mut(4);
+    xid_bytes.copy_from_slice(&xid.to_be_bytes());
+    type_bytes.copy_from_slice(&direction.message_type().to_be_bytes());
+    start
+        .get(offset..)
+        .is_none_or(|expected| expected.iter().zip(payload).all(|(e, p)| e == p))
+}

@@ -1,0 +1,274 @@
+//! The state of one version 2 connection: credits, version, thresholds and continued messages, without any I/O.
+//!
+//! [`Connection`] decides what may be sent and what received messages mean; bytes and events are its arguments. It
+//! allocates nothing, reads no clock, and holds no payload.
+//!
+//! # The order of calls
+//!
+//! 1. Post `receive_reserve` Receives, then [`Connection::new`].
+//! 2. For each received Send, in order, [`handle_message`](Connection::handle_message) once; act on the
+//!    [`Event`].
+//! 3. For each Receive that is posted again in place of one that a message of this connection took,
+//!    [`handle_receives_posted`](Connection::handle_receives_posted). It does not matter what the message was: what
+//!    may be granted of it is known here. A Receive is posted *before* it is reported, and reported before the
+//!    message leaves that grants it.
+//! 4. Whenever 2 or 3 happened, look at [`credits_available`](Connection::credits_available) for what waits to be
+//!    sent, and write it with an `encode_…` function. On `Ok` the message *must* be sent, in the order in which the
+//!    messages were encoded; on `Err` nothing has changed.
+//! 5. After that, if [`grant_due`](Connection::grant_due), send an
+//!    [`encode_grant`](Connection::encode_grant). Every other message but an error carries what is owed, so a grant
+//!    is due only when there is nothing else to send.
+//! 6. On each keep-alive tick, [`handle_tick`](Connection::handle_tick).
+//!
+//! The accounting of credits, with its invariant, is in the `credits` module next to this one; the tables of states
+//! and events are in `phase` and `sequence`.
+//!
+//! # What a receiver does about wrong messages
+//!
+//! -00 section 6.4.3 has a responder answer with RDMA2_ERROR, and forbids that to a requester. So F_RESPONSE decides:
+//! a wrong message with it clear, and any wrong CONNPROP, is [`Event::Refused`]; with it set,
+//! [`Event::Close`], but a reply that only contradicts its header is dropped. An RDMA2_ERROR is never answered with
+//! another.
+
+mod credits;
+mod event;
+mod phase;
+mod receive;
+mod send;
+mod sequence;
+
+use crate::constants::{
+    RBSIZ_DEFAULT_BYTES, V1_INLINE_THRESHOLD_DEFAULT_BYTES, V2_FIRST_MESSAGE_BYTES_MAX,
+    V2_HEADER_BYTES_WITHOUT_CHUNKS,
+};
+use crate::v2::properties::Properties;
+use credits::Credits;
+use sequence::{Inbound, Outbound};
+
+pub use credits::CreditView;
+pub use event::{
+    CloseReason, Config, Direction, DiscardReason, Event, Refusal, Role, SendRefused, Tick,
+    rpc_start_matches,
+};
+pub use phase::{IllegalEvent, Phase, PhaseEvent};
+
+/// The least that a send size or a peer's receive buffer is taken for, in octets: no connection can begin with less
+/// (-00 section 4.3.3).
+const SEND_BYTES_LEAST: u32 = V1_INLINE_THRESHOLD_DEFAULT_BYTES;
+
+/// The versions that a server of ours supports, as ERR_VERS tells them.
+const VERSIONS_SUPPORTED: crate::v2::ErrVers = crate::v2::ErrVers {
+    low: crate::constants::RPCRDMA_VERSION_2,
+    high: crate::constants::RPCRDMA_VERSION_2,
+};
+
+/// One version 2 connection. See the module for the order of calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Connection {
+    credits: Credits,
+    phase: Phase,
+    role: Role,
+    draining: bool,
+    keep_alive_due: bool,
+    /// An asynchronous grant, or a message that used no credit, came since the last tick.
+    heard_uncounted: bool,
+    /// An asynchronous grant was sent since the last tick.
+    sent_async: bool,
+    silent_ticks: u8,
+    inbound: Inbound,
+    outbound: Outbound,
+    send_threshold_bytes: u32,
+    peer_receive_bytes: u32,
+    message_bytes_max: u32,
+    /// The counters as they were at the last tick.
+    ticked_consumed: u32,
+    ticked_sent: u32,
+    properties: Properties,
+}
+
+impl Connection {
+    /// The connection as it begins: `receive_reserve` Receives are posted, no message has passed.
+    ///
+    /// # Panics
+    /// When the reserve is below 2, or the own send size below 1024 octets: the profile is wrong.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        assert!(
+            config.receive_reserve >= 2,
+            "a connection needs a Receive for a message and a spare one"
+        );
+        assert!(
+            config.properties.send_bytes_max >= SEND_BYTES_LEAST,
+            "a send size below 1024 octets does not carry the first message"
+        );
+        let mut connection = Self {
+            credits: Credits::new(config.receive_reserve),
+            phase: match config.role {
+                Role::Client => Phase::ClientStart,
+                Role::Server => Phase::ServerStart,
+            },
+            role: config.role,
+            draining: false,
+            keep_alive_due: false,
+            heard_uncounted: false,
+            sent_async: false,
+            silent_ticks: 0,
+            inbound: Inbound::IDLE,
+            outbound: Outbound::default(),
+            send_threshold_bytes: 0,
+            peer_receive_bytes: RBSIZ_DEFAULT_BYTES,
+            message_bytes_max: config.message_bytes_max,
+            ticked_consumed: 0,
+            ticked_sent: 0,
+            properties: config.properties,
+        };
+        connection.set_threshold();
+        connection
+    }
+
+    // ---- What happened ----
+
+    /// Receives were posted in place of ones that messages of this connection took: what is not needed for the spare
+    /// is granted with the next message.
+    #[inline]
+    pub fn handle_receives_posted(&mut self, count: u16) {
+        self.credits.receives_posted(count);
+    }
+
+    /// The control plane took over the peer's properties (-00 section 5.2). The send threshold follows: the smaller of
+    /// the peer's receive buffer size and our send size. A buffer size below 1024 octets, with which no connection
+    /// can begin, is taken for 1024.
+    pub fn handle_peer_properties(&mut self, peer: &Properties) {
+        self.peer_receive_bytes = peer.receive_buffer_bytes.max(SEND_BYTES_LEAST);
+        self.set_threshold();
+    }
+
+    /// No new calls are sent from now on. Replies, parts of a call that has begun, and all that comes in go on.
+    pub fn handle_drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// A keep-alive interval has passed. Intervals are much longer than a message and the posting of its Receive take;
+    /// `silent_ticks_max` of them in a row without any message mean that the peer is dead.
+    ///
+    /// Of an idle connection each end sends one asynchronous grant per interval, so that an end that received one
+    /// always answers, at its own tick and never at once.
+    pub fn handle_tick(&mut self, silent_ticks_max: u8) -> Tick {
+        let heard = self.heard_uncounted || self.credits.consumed_total() != self.ticked_consumed;
+        let sent = self.sent_async || self.credits.sent_total() != self.ticked_sent;
+        self.heard_uncounted = false;
+        self.sent_async = false;
+        self.ticked_consumed = self.credits.consumed_total();
+        self.ticked_sent = self.credits.sent_total();
+        self.silent_ticks = if heard {
+            0
+        } else {
+            self.silent_ticks.saturating_add(1)
+        };
+        if self.phase.is_over() || self.phase == Phase::ServerStart {
+            return Tick::Quiet;
+        }
+        if self.silent_ticks >= silent_ticks_max {
+            return Tick::PeerSilent;
+        }
+        // After a keep-alive that nobody answered another tells the peer nothing, and would take its Receives.
+        self.keep_alive_due = self.phase == Phase::Established
+            && !sent
+            && (heard || self.credits.async_may_be_sent());
+        if self.keep_alive_due {
+            Tick::SendKeepAlive
+        } else {
+            Tick::Quiet
+        }
+    }
+
+    // ---- What may be sent ----
+
+    /// Messages, grants apart, that may be sent now. For a client that has sent nothing it is 1, then 0 until the
+    /// server has granted more (-00 section 4.3.3).
+    #[inline]
+    #[must_use]
+    pub fn credits_available(&self) -> u32 {
+        match self.phase {
+            Phase::ClientStart | Phase::ClientWaiting | Phase::Established => {
+                self.credits.available()
+            }
+            Phase::ServerStart | Phase::Mismatched | Phase::Closed => 0,
+        }
+    }
+
+    /// The longest message that may be sent, in octets, header included: 1024 for a client until the server has
+    /// spoken version 2, then the smaller of the peer's receive buffer size (4096 until it tells another) and our
+    /// send size (-00 sections 4.3.2 and 4.3.3).
+    #[inline]
+    #[must_use]
+    pub const fn send_threshold_bytes(&self) -> u32 {
+        self.send_threshold_bytes
+    }
+
+    /// Octets of payload of the next message when `remaining` octets of an RPC message are left: all of them if they
+    /// fit, else what fills the message and leaves enough for another one.
+    #[must_use]
+    pub fn fragment_bytes(&self, remaining: usize) -> usize {
+        let threshold = usize::try_from(self.send_threshold_bytes).unwrap_or(usize::MAX);
+        let room = threshold - V2_HEADER_BYTES_WITHOUT_CHUNKS;
+        if remaining <= room {
+            return remaining;
+        }
+        let whole_words = room & !3;
+        // The last part needs a word at least, or its receiver discards it as too short.
+        if remaining - whole_words < 4 {
+            whole_words - 4
+        } else {
+            whole_words
+        }
+    }
+
+    /// Whether an asynchronous grant is due: the peer has used half of its window or more, Receives are posted that
+    /// it does not know of, and one may be sent.
+    #[inline]
+    #[must_use]
+    pub fn grant_due(&self) -> bool {
+        self.phase == Phase::Established
+            && self.credits.is_half_used()
+            && self.credits.async_may_be_sent()
+    }
+
+    // ---- What it is ----
+
+    /// How far version negotiation has come.
+    #[must_use]
+    pub const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Whether a continued message of ours is under way, which is to be finished before another payload is sent.
+    #[must_use]
+    pub const fn sequence_open(&self) -> bool {
+        self.outbound.is_open()
+    }
+
+    /// The credit counters.
+    #[must_use]
+    pub fn credits(&self) -> CreditView {
+        self.credits.view()
+    }
+
+    /// Takes an event to the table of phases.
+    fn advance(&mut self, event: PhaseEvent) -> Result<(), IllegalEvent> {
+        self.phase = self.phase.next(event)?;
+        self.set_threshold();
+        Ok(())
+    }
+
+    fn set_threshold(&mut self) {
+        let peer_bytes = match self.phase {
+            // A version 1 server would have no more.
+            Phase::ClientStart | Phase::ClientWaiting => {
+                u32::try_from(V2_FIRST_MESSAGE_BYTES_MAX).unwrap_or(u32::MAX)
+            }
+            _ => self.peer_receive_bytes,
+        };
+        self.send_threshold_bytes = peer_bytes.min(self.properties.send_bytes_max);
+    }
+}

@@ -1,0 +1,119 @@
+//! How far version negotiation has come: a table of states and events.
+
+/// The state of a connection as to version negotiation (-00 section 4.3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// A client that has sent nothing: its first message asks whether the server speaks version 2.
+    ClientStart,
+    /// A client whose first message is on its way: it sends nothing more until the server has answered.
+    ClientWaiting,
+    /// A server that has received nothing of a version it supports: it may not speak, ERR_VERS apart.
+    ServerStart,
+    /// Both ends speak version 2, and will until the connection ends.
+    Established,
+    /// The server refused version 2. Another protocol may take over the connection; this state is of no more use.
+    Mismatched,
+    /// The connection is to be closed, or is.
+    Closed,
+}
+
+/// What can happen to a [`Phase`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PhaseEvent {
+    /// We send a version 2 message.
+    Sent,
+    /// A version 2 message of full size came that is no error. It need not be right in every detail.
+    PeerSpoke,
+    /// A version 2 transport error came, which proves no version.
+    PeerError,
+    /// ERR_VERS came.
+    VersionRefused,
+    /// A message of full size came, in a version that we do not support.
+    OtherVersion,
+    /// The peer broke a rule that costs it the connection.
+    Fatal,
+}
+
+/// An event that the protocol does not allow in this phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct IllegalEvent {
+    /// The phase, which stays as it is.
+    pub phase: Phase,
+    /// The event.
+    pub event: PhaseEvent,
+}
+
+impl Phase {
+    /// The phase after `event`.
+    ///
+    /// # Errors
+    /// [`IllegalEvent`]: the peer, or the caller, may not do that in this phase.
+    pub const fn next(self, event: PhaseEvent) -> Result<Self, IllegalEvent> {
+        use PhaseEvent as E;
+        Ok(match (self, event) {
+            (Self::ClientStart, E::Sent) | (Self::ClientWaiting, E::PeerError) => {
+                Self::ClientWaiting
+            }
+            (Self::ServerStart, E::PeerError | E::OtherVersion) => Self::ServerStart,
+            (Self::ClientWaiting | Self::ServerStart, E::PeerSpoke)
+            | (Self::Established, E::Sent | E::PeerSpoke | E::PeerError) => Self::Established,
+            (Self::ClientWaiting, E::VersionRefused) => Self::Mismatched,
+            (_, E::Fatal) => Self::Closed,
+            (phase, event) => return Err(IllegalEvent { phase, event }),
+        })
+    }
+
+    /// Whether messages of this connection are still looked at.
+    pub(super) const fn is_over(self) -> bool {
+        matches!(self, Self::Mismatched | Self::Closed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Phase, PhaseEvent};
+    use core::fmt::Write;
+
+    const PHASES: [Phase; 6] = [
+        Phase::ClientStart,
+        Phase::ClientWaiting,
+        Phase::ServerStart,
+        Phase::Established,
+        Phase::Mismatched,
+        Phase::Closed,
+    ];
+    const EVENTS: [PhaseEvent; 6] = [
+        PhaseEvent::Sent,
+        PhaseEvent::PeerSpoke,
+        PhaseEvent::PeerError,
+        PhaseEvent::VersionRefused,
+        PhaseEvent::OtherVersion,
+        PhaseEvent::Fatal,
+    ];
+
+    /// Every state, every event. A new edge is a reviewed difference of the snapshot.
+    #[test]
+    fn table_is_as_reviewed() {
+        let mut table = String::new();
+        for phase in PHASES {
+            for event in EVENTS {
+                let next = phase
+                    .next(event)
+                    .map_or_else(|_| "-".to_owned(), |next| format!("{next:?}"));
+                writeln!(table, "{phase:?} + {event:?} = {next}").expect("a String takes all");
+            }
+        }
+        assert_eq!(table, include_str!("phase.table"));
+    }
+
+    /// -00 section 4.3.3.3: no way leads from an established version to another.
+    #[test]
+    fn an_established_version_never_changes() {
+        for event in EVENTS {
+            match Phase::Established.next(event) {
+                Ok(next) => assert!(matches!(next, Phase::Established | Phase::Closed)),
+                Err(illegal) => assert_eq!(illegal.phase, Phase::Established),
+            }
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! Received messages: what each of them means.
+
+use super::event::{
+    CloseReason, Direction, DiscardReason, Event, Refusal, Role, rpc_start_matches,
+};
+use super::phase::{Phase, PhaseEvent};
+use super::sequence::Kind;
+use super::{Connection, VERSIONS_SUPPORTED};
+use crate::chunks::ChunkLists;
+use crate::common::CommonPrefix;
+use crate::constants::{
+    CONNPROP_BYTES_MAX, RDMA_ERROR, RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_MORE, RDMA2_F_RESPONSE,
+    RDMA2_MSG, RDMA2_NOMSG, RPCRDMA_VERSION_1, RPCRDMA_VERSION_2, SEGMENTS_MAX,
+    V1_ERROR_BYTES_LEAST, V1_HEADER_BYTES_WITHOUT_CHUNKS, V2_HEADER_BYTES_WITHOUT_CHUNKS,
+    V2_PREFIX_BYTES, WRITE_CHUNKS_MAX,
+};
+use crate::error::DecodeError;
+use crate::v2::error::{self, ErrVers, TransportError};
+use crate::v2::header::{self, Body, Chunks, CreditWord, Header};
+use crate::v2::properties::PropertySet;
+use crate::xdr::word;
+
+type Handled<'m> = Result<Event<'m>, CloseReason>;
+
+/// The words of a version 2 message that can be read although it may be wrong.
+#[derive(Clone, Copy)]
+struct Raw {
+    xid: u32,
+    header_type: u32,
+    is_response: bool,
+    is_more: bool,
+    /// It is an RDMA2_NOMSG of 36 octets without chunks and handle: an asynchronous grant, whatever its flags are.
+    is_grant: bool,
+}
+
+impl Raw {
+    fn new(prefix: CommonPrefix, message: &[u8]) -> Self {
+        // A message too short for its flags may have been anything: as part of a sequence, one that goes on.
+        let flags = message
+            .first_chunk::<V2_PREFIX_BYTES>()
+            .map_or(RDMA2_F_MORE, |words| word(words, 4));
+        let is_bare = message.len() == V2_HEADER_BYTES_WITHOUT_CHUNKS
+            && message.iter().skip(V2_PREFIX_BYTES).all(|&byte| byte == 0);
+        Self {
+            xid: prefix.xid,
+            header_type: prefix.header_type,
+            is_response: flags & RDMA2_F_RESPONSE != 0,
+            is_more: flags & RDMA2_F_MORE != 0,
+            is_grant: prefix.header_type == RDMA2_NOMSG && is_bare,
+        }
+    }
+
+    /// The kind of sequence that goes on after this message.
+    fn continues(self) -> Option<Kind> {
+        match self.header_type {
+            RDMA2_MSG if self.is_more => Some(Kind::Message(Direction::of(self.is_response))),
+            RDMA2_CONNPROP if self.is_more => Some(Kind::Properties),
+            _ => None,
+        }
+    }
+}
+
+/// Octets up to and with the message type of an RPC message that follows an RDMA2_MSG header without chunks.
+const WHOLE_MESSAGE_BYTES_LEAST: usize = V2_HEADER_BYTES_WITHOUT_CHUNKS + 8;
+
+impl Connection {
+    /// One received Send, whole and in order.
+    ///
+    /// Every message takes a Receive, whatever it turns out to be; the credits that it used, brought or gave back are
+    /// accounted here.
+    #[inline]
+    pub fn handle_message<'m>(&mut self, message: &'m [u8]) -> Event<'m> {
+        match self.handle_plain(message) {
+            Some(event) => event,
+            None => self.handle_any(message),
+        }
+    }
+
+    /// The hot path: a whole RPC message without chunks, right in every respect. `None`, and nothing changed, for all
+    /// else.
+    #[inline]
+    fn handle_plain<'m>(&mut self, message: &'m [u8]) -> Option<Event<'m>> {
+        let words = message.first_chunk::<WHOLE_MESSAGE_BYTES_LEAST>()?;
+        let (xid, flags) = (word(words, 0), word(words, 4));
+        let deviation = (word(words, 1) ^ RPCRDMA_VERSION_2)
+            | (word(words, 3) ^ RDMA2_MSG)
+            | (flags & !RDMA2_F_RESPONSE)
+            | word(words, 6)
+            | word(words, 7)
+            | word(words, 8)
+            | (word(words, 9) ^ xid)
+            | (word(words, 10) ^ flags);
+        if deviation != 0 || self.phase != Phase::Established || !self.inbound.is_idle() {
+            return None;
+        }
+        if !self.credits.receive(CreditWord::from_word(word(words, 2))) {
+            return None;
+        }
+        let (_, payload) = message.split_at(V2_HEADER_BYTES_WITHOUT_CHUNKS);
+        let chunks = ChunkLists::default();
+        let invalidate_handle = word(words, 5);
+        Some(if flags == 0 {
+            Event::Call {
+                xid,
+                payload,
+                chunks,
+                invalidate_handle,
+            }
+        } else {
+            Event::Reply {
+                xid,
+                payload,
+                chunks,
+                invalidate_handle,
+            }
+        })
+    }
+
+    #[inline(never)]
+    fn handle_any<'m>(&mut self, message: &'m [u8]) -> Event<'m> {
+        self.handle_checked(message).unwrap_or_else(|reason| {
+            self.phase = self.phase.next(PhaseEvent::Fatal).unwrap_or(Phase::Closed);
+            Event::Close(reason)
+        })
+    }
+
+    fn handle_checked<'m>(&mut self, message: &'m [u8]) -> Handled<'m> {
+        if self.phase.is_over() {
+            return Ok(Event::Discarded(DiscardReason::Over));
+        }
+        self.credits.take_receive()?;
+        let Some(prefix) = CommonPrefix::peek(message) else {
+            self.credits.consume()?;
+            return Ok(self.discard_short(None));
+        };
+        if self.role == Role::Client {
+            let unanswered = self.phase == Phase::ClientWaiting;
+            if let Some(versions) = error::err_vers_in_version_1_layout(message, unanswered) {
+                return self.mismatch(versions);
+            }
+        }
+        if prefix.version != RPCRDMA_VERSION_2 {
+            return self.handle_other_version(prefix, message.len());
+        }
+        let raw = Raw::new(prefix, message);
+        if raw.is_grant {
+            self.heard_uncounted = true;
+        } else {
+            self.credits.consume()?;
+        }
+        // Before anything else is looked at: the peer has counted these credits as granted.
+        if raw.header_type != RDMA2_ERROR {
+            self.credits.apply(CreditWord::from_word(prefix.credit))?;
+        }
+        let decoded = header::decode(message);
+        if let Err(wrong) = decoded
+            && error::refusal(wrong) == error::Refusal::Discard
+        {
+            return Ok(self.discard_short(Some(raw)));
+        }
+        if raw.header_type == RDMA2_ERROR {
+            return self.handle_error(decoded);
+        }
+        self.advance(PhaseEvent::PeerSpoke)?;
+        match decoded {
+            Err(wrong) => self.refuse(raw, answer(wrong)),
+            Ok(header) => self.handle_body(raw, header, message),
+        }
+    }
+
+    fn handle_body<'m>(&mut self, raw: Raw, header: Header<'m>, message: &'m [u8]) -> Handled<'m> {
+        match header.body {
+            Body::Nomsg(_) if raw.is_grant => {
+                if raw.is_more {
+                    return self.refuse(raw, TransportError::InvalFlag);
+                }
+                Ok(Event::Credits)
+            }
+            Body::Nomsg(chunks) => self.handle_long_message(raw, chunks),
+            Body::Msg(chunks) => {
+                let payload = message.get(header.header_bytes..).unwrap_or_default();
+                self.handle_payload(raw, chunks, payload)
+            }
+            Body::Connprop(body) => self.handle_properties(raw, body),
+            Body::Error(_) => self.handle_error(Ok(header)),
+        }
+    }
+
+    // ---- Versions ----
+
+    fn mismatch<'m>(&mut self, versions: ErrVers) -> Handled<'m> {
+        self.advance(PhaseEvent::VersionRefused)?;
+        Ok(Event::VersionMismatch {
+            low: versions.low,
+            high: versions.high,
+        })
+    }
+
+    /// A version that is not 2. A server that has agreed on none says which ones it supports.
+    fn handle_other_version<'m>(&mut self, prefix: CommonPrefix, bytes: usize) -> Handled<'m> {
+        let is_error = prefix.header_type == RDMA_ERROR;
+        let least = match (prefix.version, is_error) {
+            (RPCRDMA_VERSION_1, true) => V1_ERROR_BYTES_LEAST,
+            (RPCRDMA_VERSION_1, false) => V1_HEADER_BYTES_WITHOUT_CHUNKS,
+            _ => 0,
+        };
+        self.heard_uncounted = true;
+        if self.phase != Phase::ServerStart {
+            self.credits.consume()?;
+        }
+        if bytes < least {
+            return Ok(Event::Discarded(DiscardReason::Short));
+        }
+        self.advance(PhaseEvent::OtherVersion)?;
+        if is_error {
+            return Ok(Event::Discarded(DiscardReason::UnexpectedError));
+        }
+        Ok(Event::Refused(Refusal {
+            xid: prefix.xid,
+            version: prefix.version,
+            error: TransportError::Vers(VERSIONS_SUPPORTED),
+            sequence_given_up: false,
+        }))
+    }
+
+    // ---- Errors of the peer ----
+
+    fn handle_error<'m>(&mut self, decoded: Result<Header<'m>, DecodeError>) -> Handled<'m> {
+        self.advance(PhaseEvent::PeerError)?;
+        let header = decoded.map_err(|_| CloseReason::BadError)?;
+        let Body::Error(error) = header.body else {
+            return Err(CloseReason::BadError);
+        };
+        if header.prefix.flags.is_more() {
+            return Err(CloseReason::BadError);
+        }
+        match (self.phase, error) {
+            (Phase::ServerStart, _) => Ok(Event::Discarded(DiscardReason::UnexpectedError)),
+            (Phase::ClientWaiting, TransportError::Vers(versions)) => self.mismatch(versions),
+            _ => Ok(Event::TransportError {
+                xid: header.prefix.xid,
+                error,
+            }),
+        }
+    }
+
+    // ---- RPC messages ----
+
+    fn handle_payload<'m>(
+        &mut self,
+        raw: Raw,
+        chunks: Chunks<'m>,
+        payload: &'m [u8],
+    ) -> Handled<'m> {
+        let direction = Direction::of(raw.is_response);
+        let kind = Kind::Message(direction);
+        if !self.inbound.fits(kind, raw.xid) {
+            return self.refuse(raw, TransportError::InvalFlag);
+        }
+        if self.inbound.is_discarding() {
+            self.inbound.accept(kind, raw.xid, 0, raw.is_more);
+            return Ok(Event::Discarded(DiscardReason::SequenceRest));
+        }
+        if raw.is_more && !chunks.lists.are_empty() {
+            return self.refuse(raw, TransportError::InvalFlag);
+        }
+        let position_zero = chunks.lists.reads.has_position_zero();
+        if position_zero || !lists_are_legal(direction, &chunks.lists) {
+            return self.refuse(raw, TransportError::BadXdr);
+        }
+        let offset = self.inbound.received_bytes();
+        let end = u32::try_from(payload.len())
+            .ok()
+            .and_then(|bytes| offset.checked_add(bytes))
+            .unwrap_or(u32::MAX);
+        let is_whole = offset == 0 && !raw.is_more;
+        if end > self.message_bytes_max && !is_whole {
+            return self.drop_payload(raw, TransportError::System);
+        }
+        let at = usize::try_from(offset).unwrap_or(usize::MAX);
+        let is_complete = raw.is_more || end >= 8;
+        if !is_complete || !rpc_start_matches(raw.xid, direction, at, payload) {
+            return self.drop_payload(raw, TransportError::BadXdr);
+        }
+        if is_whole {
+            return Ok(whole_message(direction, raw.xid, payload, chunks));
+        }
+        self.inbound.accept(kind, raw.xid, end, raw.is_more);
+        Ok(Event::Fragment {
+            direction,
+            xid: raw.xid,
+            offset,
+            payload,
+            last: !raw.is_more,
+            chunks: chunks.lists,
+            invalidate_handle: if raw.is_more { 0 } else { chunks.inv_handle },
+        })
+    }
+
+    /// RDMA2_NOMSG with an RPC message. It cannot be continued, nor end a sequence.
+    fn handle_long_message<'m>(&mut self, raw: Raw, chunks: Chunks<'m>) -> Handled<'m> {
+        let direction = Direction::of(raw.is_response);
+        if raw.is_more || !self.inbound.is_idle() {
+            return self.refuse(raw, TransportError::InvalFlag);
+        }
+        let has_message = match direction {
+            Direction::Call => chunks.lists.reads.has_position_zero(),
+            Direction::Reply => chunks.lists.reply.is_some(),
+        };
+        if !has_message || !lists_are_legal(direction, &chunks.lists) {
+            return self.refuse(raw, TransportError::BadXdr);
+        }
+        Ok(whole_message(direction, raw.xid, &[], chunks))
+    }
+
+    // ---- Properties ----
+
+    fn handle_properties<'m>(&mut self, raw: Raw, body: &'m [u8]) -> Handled<'m> {
+        if !self.inbound.fits(Kind::Properties, raw.xid) {
+            return self.refuse(raw, TransportError::InvalFlag);
+        }
+        if self.inbound.is_discarding() {
+            self.inbound
+                .accept(Kind::Properties, raw.xid, 0, raw.is_more);
+            return Ok(Event::Discarded(DiscardReason::SequenceRest));
+        }
+        let offset = self.inbound.received_bytes();
+        let end = usize::try_from(offset)
+            .ok()
+            .and_then(|offset| offset.checked_add(body.len()))
+            .filter(|&end| end <= CONNPROP_BYTES_MAX)
+            .and_then(|end| u32::try_from(end).ok());
+        let Some(end) = end else {
+            return self.refuse(raw, TransportError::System);
+        };
+        if self.inbound.is_idle() && !raw.is_more {
+            return match PropertySet::decode(body) {
+                Ok(set) => Ok(Event::Properties { xid: raw.xid, set }),
+                Err(_) => self.refuse(raw, TransportError::BadXdr),
+            };
+        }
+        self.inbound
+            .accept(Kind::Properties, raw.xid, end, raw.is_more);
+        Ok(Event::PropertiesFragment {
+            xid: raw.xid,
+            offset,
+            bytes: body,
+            last: !raw.is_more,
+        })
+    }
+
+    // ---- Messages that are not delivered ----
+
+    /// A message that is wrong: a responder, and any receiver of CONNPROP, answers it; a requester closes.
+    fn refuse<'m>(&mut self, raw: Raw, error: TransportError) -> Handled<'m> {
+        let given_up = if raw.is_grant {
+            None
+        } else {
+            self.inbound.give_up(raw.xid, raw.continues())
+        };
+        let is_reply = raw.is_response && raw.header_type != RDMA2_CONNPROP && !raw.is_grant;
+        let ends_reply = matches!(given_up, Some((_, Kind::Message(Direction::Reply))));
+        if is_reply || ends_reply {
+            return Err(CloseReason::BadReply(error));
+        }
+        Ok(Event::Refused(Refusal {
+            xid: raw.xid,
+            version: RPCRDMA_VERSION_2,
+            error,
+            sequence_given_up: given_up.is_some(),
+        }))
+    }
+
+    /// A message whose header is right, and whose payload is not: a call is answered, a reply dropped.
+    fn drop_payload<'m>(&mut self, raw: Raw, error: TransportError) -> Handled<'m> {
+        if !raw.is_response {
+            return self.refuse(raw, error);
+        }
+        let xid = raw.xid;
+        self.inbound.give_up(xid, raw.continues());
+        Ok(Event::Discarded(match error {
+            TransportError::System => DiscardReason::ReplyTooLong { xid },
+            _ => DiscardReason::ReplyMismatch { xid },
+        }))
+    }
+
+    /// A message below its least size. `raw` is absent when not even its type is known.
+    fn discard_short<'m>(&mut self, raw: Option<Raw>) -> Event<'m> {
+        let stands_apart =
+            raw.is_some_and(|raw| matches!(raw.header_type, RDMA2_ERROR | RDMA2_NOMSG));
+        let Some((xid, kind)) = self.inbound.in_progress().filter(|_| !stands_apart) else {
+            return Event::Discarded(DiscardReason::Short);
+        };
+        // What it would have brought is missing now.
+        let continues = match raw {
+            Some(raw) if !raw.is_more => None,
+            _ => Some(kind),
+        };
+        self.inbound.give_up(xid, continues);
+        Event::Discarded(DiscardReason::SequenceBroken { xid })
+    }
+}
+
+/// What holds for the lists of every call and reply (RFC 8166 sections 3.4.5 and 4.3): positions are those of XDR
+/// items, and a reply has no Read list.
+fn lists_are_legal(direction: Direction, lists: &ChunkLists<'_>) -> bool {
+    match direction {
+        Direction::Call => lists.reads.positions_are_aligned(),
+        Direction::Reply => lists.reads.is_empty(),
+    }
+}
+
+fn whole_message<'m>(
+    direction: Direction,
+    xid: u32,
+    payload: &'m [u8],
+    chunks: Chunks<'m>,
+) -> Event<'m> {
+    let (chunks, invalidate_handle) = (chunks.lists, chunks.inv_handle);
+    match direction {
+        Direction::Call => Event::Call {
+            xid,
+            payload,
+            chunks,
+            invalidate_handle,
+        },
+        Direction::Reply => Event::Reply {
+            xid,
+            payload,
+            chunks,
+            invalidate_handle,
+        },
+    }
+}
+
+/// The transport error for a header that does not decode. Short messages never come here, and versions were looked
+/// at before.
+fn answer(wrong: DecodeError) -> TransportError {
+    let limit = |limit: usize| u32::try_from(limit).unwrap_or(u32::MAX);
+    match error::refusal(wrong) {
+        error::Refusal::InvalHtype => TransportError::InvalHtype,
+        error::Refusal::InvalFlag => TransportError::InvalFlag,
+        error::Refusal::WriteChunks => TransportError::WriteChunks {
+            max_chunks: limit(WRITE_CHUNKS_MAX),
+        },
+        error::Refusal::Segments => TransportError::Segments {
+            max_segments: limit(SEGMENTS_MAX),
+        },
+        error::Refusal::BadXdr | error::Refusal::Vers | error::Refusal::Discard => {
+            TransportError::BadXdr
+        }
+    }
+}

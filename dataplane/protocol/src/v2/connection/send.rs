@@ -1,0 +1,296 @@
+//! Writing messages: what may be sent, with which credits.
+
+use super::event::{Direction, Refusal, SendRefused};
+use super::phase::{Phase, PhaseEvent};
+use super::sequence::Kind;
+use super::{Connection, VERSIONS_SUPPORTED};
+use crate::chunks::EncodeChunkLists;
+use crate::constants::{
+    RDMA2_CONNPROP, V1_ERR_VERS_BYTES, V2_FIRST_MESSAGE_BYTES_LEAST,
+    V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_PREFIX_BYTES,
+};
+use crate::error::EncodeError;
+use crate::v2::encode;
+use crate::v2::error::TransportError;
+use crate::v2::header::{Flags, Prefix};
+
+impl From<EncodeError> for SendRefused {
+    fn from(error: EncodeError) -> Self {
+        match error {
+            EncodeError::NoSpace => Self::NoSpace,
+            EncodeError::TooLong => Self::TooLong,
+        }
+    }
+}
+
+/// The flags of a payload message.
+#[inline]
+fn flags(direction: Direction, more: bool) -> Flags {
+    let response = match direction {
+        Direction::Call => Flags::NONE,
+        Direction::Reply => Flags::RESPONSE,
+    };
+    response.with(if more { Flags::MORE } else { Flags::NONE })
+}
+
+impl Connection {
+    /// Writes the header of an RDMA2_MSG without chunks; `payload_bytes` octets of the RPC message follow it in the
+    /// same Send. With `more` the RPC message continues in the next one, with the same XID and direction. Returns the
+    /// octets of the header, 36.
+    ///
+    /// # Errors
+    /// `NoCredit`, `VersionUnknown`, `SequenceOpen`, `Draining`, `TooLong` and `TooShort` (below 4 octets of payload),
+    /// `NoSpace`, `Over`.
+    #[inline]
+    pub fn encode_message(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        direction: Direction,
+        more: bool,
+        payload_bytes: usize,
+    ) -> Result<usize, SendRefused> {
+        let message_bytes = V2_HEADER_BYTES_WITHOUT_CHUNKS.saturating_add(payload_bytes);
+        if payload_bytes < 4 {
+            return Err(SendRefused::TooShort);
+        }
+        let prefix = self.admit(Kind::Message(direction), xid, more, message_bytes)?;
+        let header_bytes = encode::encode_msg_header_without_chunks(out, prefix)?;
+        self.commit(Kind::Message(direction), prefix)?;
+        Ok(header_bytes)
+    }
+
+    /// As [`encode_message`](Self::encode_message), with chunks, and for the last message of a sequence or a whole
+    /// one: while a message continues it has no chunks (-00 section 6.3.2.2). `invalidate_handle` is 0, or in a call one
+    /// of its handles (-00 section 6.3.3.2). Returns the octets of the header.
+    ///
+    /// # Errors
+    /// As [`encode_message`](Self::encode_message); `TooLong` also when the lists are longer than a decoder of ours
+    /// accepts.
+    pub fn encode_message_with_chunks(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        direction: Direction,
+        invalidate_handle: u32,
+        chunks: &impl EncodeChunkLists,
+        payload_bytes: usize,
+    ) -> Result<usize, SendRefused> {
+        if payload_bytes < 4 {
+            return Err(SendRefused::TooShort);
+        }
+        let kind = Kind::Message(direction);
+        let prefix = self.admit(kind, xid, false, payload_bytes)?;
+        let header_bytes = encode::encode_msg_header(out, prefix, invalidate_handle, chunks)?;
+        self.check_threshold(header_bytes.saturating_add(payload_bytes))?;
+        self.commit(kind, prefix)?;
+        Ok(header_bytes)
+    }
+
+    /// Writes an RDMA2_NOMSG whose RPC message is in its chunks: a long call with a Position-Zero Read chunk, or a
+    /// long reply with a Reply chunk. Returns the octets of the message.
+    ///
+    /// # Errors
+    /// As [`encode_message_with_chunks`](Self::encode_message_with_chunks); `SequenceOpen` inside any sequence.
+    pub fn encode_long_message(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        direction: Direction,
+        invalidate_handle: u32,
+        chunks: &impl EncodeChunkLists,
+    ) -> Result<usize, SendRefused> {
+        if self.outbound.is_open() {
+            return Err(SendRefused::SequenceOpen);
+        }
+        let kind = Kind::Message(direction);
+        let prefix = self.admit(kind, xid, false, 0)?;
+        let message_bytes = encode::encode_nomsg(out, prefix, invalidate_handle, chunks)?;
+        self.check_threshold(message_bytes)?;
+        self.commit(kind, prefix)?;
+        Ok(message_bytes)
+    }
+
+    /// Writes an asynchronous grant: an RDMA2_NOMSG without chunks (-00 section 6.4.2), which uses no credit and may
+    /// stand inside a sequence. When nothing is owed it is a keep-alive. Returns its 36 octets.
+    ///
+    /// # Errors
+    /// `GrantInFlight`, unless [`handle_tick`](Self::handle_tick) asked for it; `VersionUnknown`,
+    /// `AwaitingFirstAnswer`, `NoSpace`, `Over`.
+    pub fn encode_grant(&mut self, out: &mut [u8]) -> Result<usize, SendRefused> {
+        match self.phase {
+            Phase::Established => {}
+            Phase::ClientStart | Phase::ClientWaiting => {
+                return Err(SendRefused::AwaitingFirstAnswer);
+            }
+            Phase::ServerStart => return Err(SendRefused::VersionUnknown),
+            Phase::Mismatched | Phase::Closed => return Err(SendRefused::Over),
+        }
+        if !self.keep_alive_due && !self.credits.async_may_be_sent() {
+            return Err(SendRefused::GrantInFlight);
+        }
+        let word = self.credits.word();
+        let message_bytes = encode::encode_credit_grant(out, word)?;
+        self.credits.commit_async(word, self.keep_alive_due);
+        self.keep_alive_due = false;
+        self.sent_async = true;
+        Ok(message_bytes)
+    }
+
+    /// Writes our transport properties in one RDMA2_CONNPROP (-00 section 6.4.4). Returns the octets of the message.
+    ///
+    /// # Errors
+    /// As [`encode_message`](Self::encode_message).
+    pub fn encode_properties(&mut self, out: &mut [u8], xid: u32) -> Result<usize, SendRefused> {
+        let prefix = self.admit(Kind::Properties, xid, false, 0)?;
+        let message_bytes = encode::encode_connprop(out, prefix, &self.properties.to_properties())?;
+        self.check_threshold(message_bytes)?;
+        self.commit(Kind::Properties, prefix)?;
+        Ok(message_bytes)
+    }
+
+    /// Writes the prefix of an RDMA2_CONNPROP that carries `body_bytes` octets of a property set, which the caller has
+    /// encoded, and which continues in the next one if `more`. Returns the octets of the prefix, 20.
+    ///
+    /// # Errors
+    /// As [`encode_message`](Self::encode_message); the first message of a client has at least 28 octets, so that a
+    /// version 1 server answers it.
+    pub fn encode_properties_part(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        more: bool,
+        body_bytes: usize,
+    ) -> Result<usize, SendRefused> {
+        let message_bytes = V2_PREFIX_BYTES.saturating_add(body_bytes);
+        let is_first = self.phase == Phase::ClientStart;
+        if body_bytes < 4 || (is_first && message_bytes < V2_FIRST_MESSAGE_BYTES_LEAST) {
+            return Err(SendRefused::TooShort);
+        }
+        let prefix = self.admit(Kind::Properties, xid, more, message_bytes)?;
+        let prefix_bytes = encode::encode_prefix(out, prefix, RDMA2_CONNPROP)?;
+        self.commit(Kind::Properties, prefix)?;
+        Ok(prefix_bytes)
+    }
+
+    /// Writes the answer to a message that was refused: RDMA2_ERROR (-00 section 6.4.3), or ERR_VERS in the version 1
+    /// layout, which every version can read (RFC 8166 section 7). It grants nothing and may stand inside a sequence.
+    /// Returns the octets of the message.
+    ///
+    /// # Errors
+    /// `NoCredit`, `NoSpace`, `Over`, `VersionUnknown`, `AwaitingFirstAnswer`; `VersionKnown` for ERR_VERS when a
+    /// version 2 message came in the meantime.
+    pub fn encode_error(
+        &mut self,
+        out: &mut [u8],
+        refusal: &Refusal,
+    ) -> Result<usize, SendRefused> {
+        if matches!(refusal.error, TransportError::Vers(_)) {
+            return self.encode_version_error(out, refusal);
+        }
+        if self.phase != Phase::Established {
+            return Err(self.refused_by_phase());
+        }
+        if self.credits.available() == 0 {
+            return Err(SendRefused::NoCredit);
+        }
+        let message_bytes = encode::encode_error(out, refusal.xid, &refusal.error)?;
+        self.credits.commit_error();
+        Ok(message_bytes)
+    }
+
+    /// ERR_VERS and the message that it answers use no credits: the client begins anew, with its implicit credit and
+    /// ours.
+    fn encode_version_error(
+        &mut self,
+        out: &mut [u8],
+        refusal: &Refusal,
+    ) -> Result<usize, SendRefused> {
+        match self.phase {
+            Phase::ServerStart => {}
+            Phase::Mismatched | Phase::Closed => return Err(SendRefused::Over),
+            _ => return Err(SendRefused::VersionKnown),
+        }
+        if self.credits.available() == 0 {
+            return Err(SendRefused::NoCredit);
+        }
+        let space = out
+            .get_mut(..V1_ERR_VERS_BYTES)
+            .ok_or(SendRefused::NoSpace)?;
+        // A version 1 client reads a grant here, which may not be 0; the implicit one is what it has.
+        let grant = 1;
+        let (xid, version) = (refusal.xid, refusal.version);
+        Ok(encode::encode_err_vers_in_version_1_layout(
+            space,
+            xid,
+            version,
+            grant,
+            VERSIONS_SUPPORTED,
+        )?)
+    }
+
+    /// Whether a message that uses a credit may be sent, and the prefix that it gets.
+    #[inline]
+    fn admit(
+        &self,
+        kind: Kind,
+        xid: u32,
+        more: bool,
+        message_bytes: usize,
+    ) -> Result<Prefix, SendRefused> {
+        if !matches!(self.phase, Phase::Established | Phase::ClientStart) {
+            return Err(self.refused_by_phase());
+        }
+        self.check_threshold(message_bytes)?;
+        self.outbound.check(kind, xid)?;
+        if self.credits.available() == 0 {
+            return Err(SendRefused::NoCredit);
+        }
+        let is_call = matches!(kind, Kind::Message(Direction::Call));
+        if self.draining && is_call && !self.outbound.is_open() {
+            return Err(SendRefused::Draining);
+        }
+        let flags = match kind {
+            Kind::Message(direction) => flags(direction, more),
+            Kind::Properties => flags(Direction::Call, more),
+        };
+        Ok(Prefix {
+            xid,
+            credit: self.credits.word(),
+            flags,
+        })
+    }
+
+    #[inline]
+    fn check_threshold(&self, message_bytes: usize) -> Result<(), SendRefused> {
+        let threshold = usize::try_from(self.send_threshold_bytes).unwrap_or(usize::MAX);
+        if message_bytes > threshold {
+            return Err(SendRefused::TooLong);
+        }
+        Ok(())
+    }
+
+    /// The message with this prefix was written.
+    #[inline]
+    fn commit(&mut self, kind: Kind, prefix: Prefix) -> Result<(), SendRefused> {
+        if self.phase != Phase::Established {
+            self.advance(PhaseEvent::Sent)
+                .map_err(|_| self.refused_by_phase())?;
+        }
+        self.credits.commit(prefix.credit);
+        self.outbound
+            .commit(kind, prefix.xid, prefix.flags.is_more());
+        Ok(())
+    }
+
+    /// Why this phase sends nothing.
+    #[cold]
+    fn refused_by_phase(&self) -> SendRefused {
+        match self.phase {
+            Phase::ServerStart => SendRefused::VersionUnknown,
+            Phase::ClientStart | Phase::ClientWaiting => SendRefused::AwaitingFirstAnswer,
+            Phase::Established => SendRefused::NoCredit,
+            Phase::Mismatched | Phase::Closed => SendRefused::Over,
+        }
+    }
+}
