@@ -85,21 +85,28 @@ knobs! {
     /// (the maximum send size property, -00 section 5.2.1). The peer's receive buffer size lowers it
     /// for each connection. A multiple of 64, from 1024 to 1 MiB.
     send_buffer_bytes: u32 = 4096,
-    /// Bytes of the largest RPC message that is put together from several Sends (continuation, -00
-    /// section 4.5.2); a larger one is answered with a transport error and discarded. From 4096
-    /// to 1 GiB, and at least `receive_buffer_bytes`.
-    message_bytes_max: u32 = 1024 * 1024,
+    /// Bytes of the largest RPC message, RPC header included, that is sent or received in several
+    /// Sends (continuation, -00 section 4.5.2); a larger one is answered with a transport error and
+    /// discarded. From 4096 to 1 GiB, and at least `receive_buffer_bytes`. The default carries
+    /// 1 MiB of payload.
+    message_bytes_max: u32 = 1024 * 1024 + 4096,
     /// Receives of one connection that can be granted to the peer as credits. One more is reserved
     /// beside them, so that a credit update always finds a receive. From 1 to 65 535, the largest
     /// value of the 16-bit credit fields (-00 section 4.3.1.1).
     credits_per_connection: u32 = 32,
-    /// Continued messages that one core can be putting together at a time; further ones wait. Each
-    /// holds `message_bytes_max` bytes. From 1 to 65 536.
-    reassembly_buffers: u32 = 8,
-    /// Calls that one core can have outstanding as a requester, over all its connections; the same
-    /// number of replies can be on their way as a responder. Further ones wait for a send slot.
-    /// From 1 to 1 048 576, and at least `credits_per_connection`.
-    calls_outstanding_max: u32 = 1024,
+    /// Buffers of `message_bytes_max` bytes in which one core holds messages that arrive or leave in
+    /// several Sends; further ones wait. From 1 to 65 536.
+    reassembly_buffers: u32 = 32,
+    /// Calls that one core can have outstanding as a requester, over all its connections. From 1 to
+    /// 65 536, since half of an XID tells calls apart, and at least `credits_per_connection`.
+    calls_outstanding_max: u32 = 4096,
+    /// Calls of peers that services of one core can keep to answer later. From 1 to 65 536.
+    deferred_replies_max: u32 = 1024,
+    /// Sends that one core can have in flight, over all its connections, each from a send buffer;
+    /// further ones wait. From 1 to 65 536.
+    send_buffers: u32 = 256,
+    /// Commands of other threads that one core's mailbox holds. From 1 to 65 536.
+    mailbox_depth: u32 = 256,
     /// RDMA Reads outstanding on one connection. The peer's limit and the device's lower it. From
     /// 1 to 255, the largest value that a queue pair can be given.
     read_depth_max: u32 = 16,

@@ -14,7 +14,7 @@ const RING_RECORD_HEADER_BYTES: u32 = 64;
 /// Buffers start on cache lines, so that no two cores share one.
 const CACHE_LINE_BYTES: u32 = 64;
 
-/// Work request identifiers carry a buffer's index in this many values.
+/// More receives than this on one core are taken for a slip: 64 GiB at the default buffer size.
 const RECEIVES_POSTED_MAX: u64 = 1 << 24;
 
 const MIB: u32 = 1024 * 1024;
@@ -71,7 +71,15 @@ impl Profile {
                 65_535,
             ),
             ("reassembly_buffers", self.reassembly_buffers, 1, 65_536),
-            ("calls_outstanding_max", self.calls_outstanding_max, 1, MIB),
+            (
+                "calls_outstanding_max",
+                self.calls_outstanding_max,
+                1,
+                65_536,
+            ),
+            ("deferred_replies_max", self.deferred_replies_max, 1, 65_536),
+            ("send_buffers", self.send_buffers, 1, 65_536),
+            ("mailbox_depth", self.mailbox_depth, 1, 65_536),
             ("read_depth_max", self.read_depth_max, 1, 255),
             ("reap_batch", self.reap_batch, 1, 64),
             (

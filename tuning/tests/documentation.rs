@@ -34,16 +34,14 @@ fn every_knob_is_documented_with_its_default() {
 fn the_sizes_of_the_defaults_are_documented() {
     let profile = Profile::default();
     assert_eq!(profile.receives_posted(), 2112);
+    assert_eq!(profile.connection_bytes(), 132 * 1024);
     assert_eq!(profile.receive_pool_bytes(), 33 * 1024 * 1024 / 4);
-    assert_eq!(profile.send_buffers(), 2112);
-    assert_eq!(profile.reassembly_pool_bytes(), 8 * 1024 * 1024);
-    assert_eq!(profile.arena_bytes(), 26 * 1024 * 1024);
+    assert_eq!(profile.send_pool_bytes(), 1024 * 1024);
     let page = page().replace('\n', " ");
     for stated in [
-        "2112 receives (8.25 MiB)",
-        "2112 send buffers (8.25 MiB)",
-        "8 MiB for reassembly",
-        "arena of 26 MiB",
+        "2112 receives (8.25 MiB",
+        "132 KiB for each connection",
+        "256 send buffers (1 MiB)",
     ] {
         assert!(page.contains(stated), "{stated:?}");
     }

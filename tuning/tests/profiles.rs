@@ -273,9 +273,12 @@ fn ranges_hold_at_their_ends_and_not_beyond() {
         (
             "calls_outstanding_max",
             1,
-            1_048_576,
+            65_536,
             &["credits_per_connection=1"],
         ),
+        ("deferred_replies_max", 1, 65_536, &[]),
+        ("send_buffers", 1, 65_536, &[]),
+        ("mailbox_depth", 1, 65_536, &[]),
         ("read_depth_max", 1, 255, &[]),
         ("reap_batch", 1, 64, &[]),
         ("copy_bytes_per_poll", 4096, 16 << 20, &[]),
@@ -453,38 +456,20 @@ fn derived_sums_for_a_small_profile() {
     let profile = build(&[
         "connections_max=3",
         "credits_per_connection=4",
-        "calls_outstanding_max=5",
+        "send_buffers=5",
         "reassembly_buffers=2",
-        "read_depth_max=7",
         "message_bytes_max=5000",
         "receive_buffer_bytes=1024",
         "send_buffer_bytes=2048",
-        "hugepages=never",
     ])
     .unwrap();
     assert_eq!(profile.receives_per_connection(), 5);
     assert_eq!(profile.receives_posted(), 15);
-    assert_eq!(profile.receive_pool_bytes(), 15 * 1024);
-    assert_eq!(profile.send_buffers(), 5 + 5 + 3);
-    assert_eq!(profile.send_pool_bytes(), 13 * 2048);
-    assert_eq!(profile.reassembly_pool_bytes(), 2 * 5056);
-    assert_eq!(profile.completions_max(), 15 + 13 + 21);
-    assert_eq!(profile.arena_bytes_used(), 15_360 + 26_624 + 10_112);
-    assert_eq!(
-        profile.arena_bytes(),
-        53_248,
-        "rounded up to ordinary pages"
-    );
-    let huge = Profile {
-        hugepages: Hugepages::Require,
-        ..profile
-    };
-    assert_eq!(huge.arena_bytes(), 2 * 1024 * 1024);
-    let gigantic = Profile {
-        hugepage_bytes: 1 << 30,
-        ..huge
-    };
-    assert_eq!(gigantic.arena_bytes(), 1 << 30);
+    assert_eq!(profile.connection_bytes(), 5120);
+    assert_eq!(profile.receive_pool_bytes(), 15_360);
+    assert_eq!(profile.send_pool_bytes(), 10_240);
+    assert_eq!(profile.registered_bytes(), 25_600);
+    assert_eq!(profile.reassembly_pool_bytes(), 10_000);
 }
 
 /// The largest values that pass the checks do not overflow the sums.
@@ -493,7 +478,7 @@ fn derived_sums_do_not_overflow() {
     let profile = build(&[
         "connections_max=65536",
         "credits_per_connection=255",
-        "calls_outstanding_max=1048576",
+        "send_buffers=65536",
         "reassembly_buffers=65536",
         "message_bytes_max=1073741824",
         "receive_buffer_bytes=1048576",
@@ -501,5 +486,6 @@ fn derived_sums_do_not_overflow() {
     ])
     .unwrap();
     assert_eq!(profile.receives_posted(), 1 << 24);
-    assert!(profile.arena_bytes() > 65_536 * (1 << 30));
+    assert_eq!(profile.registered_bytes(), (1 << 44) + (1 << 36));
+    assert_eq!(profile.reassembly_pool_bytes(), 1 << 46);
 }
