@@ -1,0 +1,165 @@
+//! The captured messages of Linux clients and servers: every one decodes and encodes to the same octets.
+
+use std::collections::HashMap;
+
+use rpcrdma_protocol::chunks::ChunkLists;
+use rpcrdma_protocol::common::CommonPrefix;
+use rpcrdma_protocol::rpc::{self, CallHeader, MessageType, ReplyHeader};
+use rpcrdma_protocol::v1::{self, Body, Header};
+
+/// NFSv3 over version 1, between a client and a server of Linux 6.1.
+const CORPUS: &str = include_str!("../corpus/linux-6.1-nfsv3.jsonl");
+
+/// One line of the corpus.
+struct Captured {
+    line: usize,
+    is_from_client: bool,
+    /// Program, version and procedure of the call, or of the call that is answered.
+    call: [u64; 3],
+    octets: Vec<u8>,
+}
+
+fn captured() -> Vec<Captured> {
+    CORPUS
+        .lines()
+        .enumerate()
+        .map(|(index, text)| parse(index + 1, text))
+        .collect()
+}
+
+fn parse(line: usize, text: &str) -> Captured {
+    let json: serde_json::Value = serde_json::from_str(text).expect("a JSON object");
+    let from = json["from"].as_str().expect("from");
+    assert!(matches!(from, "client" | "server"), "line {line}");
+    let call = [0, 1, 2].map(|index| json["call"][index].as_u64().expect("call"));
+    let digits = json["hex"].as_str().expect("hex").as_bytes();
+    let octets = digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).expect("hex digits"))
+        .collect();
+    Captured {
+        line,
+        is_from_client: from == "client",
+        call,
+        octets,
+    }
+}
+
+/// The header of a captured message, which has to encode to the octets that it came from.
+fn round_trip<'a>(message: &'a Captured) -> Header<'a> {
+    let (line, octets) = (message.line, message.octets.as_slice());
+    let header = v1::decode(octets).unwrap_or_else(|error| panic!("line {line}: {error}"));
+    let mut space = vec![0xa5; octets.len()];
+    let written = match &header.body {
+        Body::Msg(lists) => v1::encode_msg_header(&mut space, header.xid, header.credit, lists),
+        Body::Nomsg(lists) => v1::encode_nomsg(&mut space, header.xid, header.credit, lists),
+        body => panic!("line {line}: {body:?}"),
+    };
+    assert_eq!(written, Ok(header.header_bytes), "line {line}");
+    assert_eq!(
+        space[..header.header_bytes],
+        octets[..header.header_bytes],
+        "line {line}"
+    );
+    let prefix = CommonPrefix::peek(octets).expect("four words");
+    assert_eq!(
+        (prefix.xid, prefix.credit),
+        (header.xid, header.credit),
+        "line {line}"
+    );
+    assert_eq!(
+        (prefix.version, prefix.header_type),
+        (1, header.header_type()),
+        "line {line}"
+    );
+    header
+}
+
+#[test]
+fn every_message_decodes_and_encodes_to_the_same_octets() {
+    let messages = captured();
+    let mut calls = HashMap::new();
+    let mut inline_calls = 0;
+    let mut inline_replies = 0;
+    for message in &messages {
+        let header = round_trip(message);
+        let line = message.line;
+        if message.is_from_client {
+            calls.insert(header.xid, message.call);
+        }
+        let Body::Msg(_) = header.body else { continue };
+        let payload = &message.octets[header.header_bytes..];
+        let mut space = vec![0xa5; payload.len()];
+        let (xid, message_type) = rpc::peek(payload).expect("an RPC message");
+        assert_eq!(xid, header.xid, "line {line}: RFC 8166 section 4.2.1");
+        let header_bytes = if message.is_from_client {
+            assert_eq!(message_type, MessageType::Call, "line {line}");
+            let (call, header_bytes) = CallHeader::decode(payload).expect("a call");
+            let found = [call.program, call.version, call.procedure].map(u64::from);
+            assert_eq!(found, message.call, "line {line}");
+            assert_eq!(call.encode(&mut space), Ok(header_bytes), "line {line}");
+            assert_eq!(call.encoded_bytes(), header_bytes);
+            inline_calls += 1;
+            header_bytes
+        } else {
+            assert_eq!(message_type, MessageType::Reply, "line {line}");
+            let (reply, header_bytes) = ReplyHeader::decode(payload).expect("a reply");
+            assert_eq!(reply.encode(&mut space), Ok(header_bytes), "line {line}");
+            assert_eq!(
+                calls.get(&xid),
+                Some(&message.call),
+                "line {line}: answers a call seen"
+            );
+            inline_replies += 1;
+            header_bytes
+        };
+        assert_eq!(
+            space[..header_bytes],
+            payload[..header_bytes],
+            "line {line}"
+        );
+    }
+    // So that an emptied or misread corpus is not a passed one.
+    assert_eq!(messages.len(), 74);
+    assert!(
+        inline_calls > 30 && inline_replies > 30,
+        "{inline_calls} and {inline_replies}"
+    );
+}
+
+#[test]
+fn the_corpus_has_every_kind_of_chunk() {
+    let messages = captured();
+    let lists: Vec<(bool, ChunkLists<'_>)> = messages
+        .iter()
+        .filter_map(|message| Some((message.is_from_client, *round_trip(message).chunk_lists()?)))
+        .collect();
+    let count = |predicate: &dyn Fn(&ChunkLists<'_>) -> bool| {
+        lists.iter().filter(|(_, lists)| predicate(lists)).count()
+    };
+    assert!(count(&|lists| !lists.reads.is_empty()) > 0, "Read chunks");
+    assert!(count(&|lists| !lists.writes.is_empty()) > 0, "Write chunks");
+    assert!(count(&|lists| lists.reply.is_some()) > 0, "Reply chunks");
+    assert!(count(&|lists| lists.are_empty()) > 0, "no chunks");
+    assert_eq!(count(&|lists| !lists.reads.positions_are_aligned()), 0);
+    for (is_from_client, lists) in &lists {
+        assert!(
+            *is_from_client || lists.reads.is_empty(),
+            "RFC 8166 section 4.3.2: no reply has a Read list"
+        );
+    }
+}
+
+#[test]
+fn no_cut_of_any_message_panics_or_reads_on() {
+    for message in &captured() {
+        let whole = round_trip(message);
+        for cut in 0..message.octets.len() {
+            let octets = &message.octets[..cut];
+            match v1::decode(octets) {
+                Ok(header) => assert_eq!((header, cut >= whole.header_bytes), (whole, true)),
+                Err(error) => assert!(error.at <= cut && cut < whole.header_bytes),
+            }
+        }
+    }
+}
