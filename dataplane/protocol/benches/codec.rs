@@ -1,8 +1,4 @@
 //! Times of the codec: the headers of a call without chunks, and the RPC headers inside.
-#![expect(
-    missing_docs,
-    reason = "criterion_group! makes a public function without one"
-)]
 
 use std::hint::black_box;
 

@@ -60,7 +60,10 @@ fn measured_rpc_encode_reply(space: &mut [u8], header: &ReplyHeader<'_>) -> usiz
 fn main() {
     let prefix = Prefix {
         xid: 0xd781_1d8b,
-        credit: CreditWord { granted: 1, maximum: 64 },
+        credit: CreditWord {
+            granted: 1,
+            maximum: 64,
+        },
         flags: Flags::NONE,
     };
     let call = CallHeader {
@@ -80,10 +83,25 @@ fn main() {
         assert_eq!(header_bytes, 36);
         let decoded = measured_v2_decode_call(black_box(&message));
         assert_eq!(decoded, Some((prefix, 36)));
-        assert_eq!(measured_v2_decode_call_whole(black_box(&message)).prefix, prefix);
-        assert_eq!(measured_rpc_encode_call(black_box(&mut call_space), black_box(&call)), 40);
-        assert_eq!(measured_rpc_decode_call(black_box(&call_space)), Some((call, 40)));
-        assert_eq!(measured_rpc_encode_reply(black_box(&mut reply_space), black_box(&reply)), 24);
-        assert_eq!(measured_rpc_decode_reply(black_box(&reply_space)), Some((reply, 24)));
+        assert_eq!(
+            measured_v2_decode_call_whole(black_box(&message)).prefix,
+            prefix
+        );
+        assert_eq!(
+            measured_rpc_encode_call(black_box(&mut call_space), black_box(&call)),
+            40
+        );
+        assert_eq!(
+            measured_rpc_decode_call(black_box(&call_space)),
+            Some((call, 40))
+        );
+        assert_eq!(
+            measured_rpc_encode_reply(black_box(&mut reply_space), black_box(&reply)),
+            24
+        );
+        assert_eq!(
+            measured_rpc_decode_reply(black_box(&reply_space)),
+            Some((reply, 24))
+        );
     }
 }

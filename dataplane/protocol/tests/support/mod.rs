@@ -1,6 +1,7 @@
 //! What the format tests share.
 
 /// Octets from text: pairs of hexadecimal digits, blanks ignored, `#` begins a comment to the end of the line.
+#[allow(dead_code, reason = "property tests have no vectors")]
 pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text
         .lines()
