@@ -1,3 +1,8 @@
-//! The command line.
+//! `bench-tool`: the command line. All of it lives in the library, where it can be tested.
 #![forbid(unsafe_code)]
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    bench_tool::main()
+}

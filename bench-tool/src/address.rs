@@ -1,0 +1,158 @@
+//! Where a server is: `shm:NAME` on this machine, `rdma:HOST:PORT` over a network.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest shm name, in bytes: an abstract socket address holds 108 with its leading zero, and the fabric adds a prefix of its own.
+pub const SHM_NAME_BYTES_MAX: usize = 64;
+
+/// The address of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A name on the shared-memory fabric: other processes of this machine.
+    Shm(String),
+    /// A host and port reached through RDMA-CM.
+    Rdma {
+        /// Host name, IPv4 address, or IPv6 address (without its brackets).
+        host: String,
+        /// Port in RDMA-CM's TCP port space; NFS uses 20049 (RFC 8267).
+        port: u16,
+    },
+}
+
+/// Why a text is not an address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// No known scheme in front.
+    #[error(
+        "`{0}` has no known scheme: write shm:NAME (another process of this machine) or rdma:HOST:PORT"
+    )]
+    Scheme(String),
+    /// The shm name is empty, too long, or holds a character that would not print.
+    #[error(
+        "`{0}` is not a shm name: 1 to {SHM_NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`, as in shm:bench"
+    )]
+    Name(String),
+    /// The host is missing.
+    #[error(
+        "`{0}` names no host: write rdma:HOST:PORT, as in rdma:192.0.2.7:20049 or rdma:[2001:db8::7]:20049"
+    )]
+    Host(String),
+    /// The port is missing, zero, or not a number below 65536.
+    #[error("`{0}` has no port from 1 to 65535: write rdma:HOST:PORT, as in rdma:server:20049")]
+    Port(String),
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        if let Some(name) = text.strip_prefix("shm:") {
+            let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            if name.is_empty() || name.len() > SHM_NAME_BYTES_MAX || !name.bytes().all(good) {
+                return Err(AddressError::Name(name.to_owned()));
+            }
+            return Ok(Self::Shm(name.to_owned()));
+        }
+        if let Some(rest) = text.strip_prefix("rdma:") {
+            return parse_host_port(rest);
+        }
+        Err(AddressError::Scheme(text.to_owned()))
+    }
+}
+
+fn parse_host_port(text: &str) -> Result<Address, AddressError> {
+    let bad_port = || AddressError::Port(text.to_owned());
+    let bad_host = || AddressError::Host(text.to_owned());
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']').ok_or_else(bad_host)?;
+        host.parse::<std::net::Ipv6Addr>().map_err(|_| bad_host())?;
+        (host, rest.strip_prefix(':').ok_or_else(bad_port)?)
+    } else {
+        text.rsplit_once(':').ok_or_else(bad_port)?
+    };
+    // A colon left in the host is an IPv6 address without brackets: which colon begins the port is a guess.
+    let bracketed = text.starts_with('[');
+    if host.is_empty() || host.contains(char::is_whitespace) || (!bracketed && host.contains(':')) {
+        return Err(bad_host());
+    }
+    match port.parse::<u16>() {
+        Ok(port) if port > 0 => Ok(Address::Rdma {
+            host: host.to_owned(),
+            port,
+        }),
+        _ => Err(bad_port()),
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shm(name) => write!(f, "shm:{name}"),
+            Self::Rdma { host, port } if host.contains(':') => write!(f, "rdma:[{host}]:{port}"),
+            Self::Rdma { host, port } => write!(f, "rdma:{host}:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Address, AddressError> {
+        text.parse()
+    }
+
+    #[test]
+    fn good_addresses_print_as_they_were_written() {
+        for text in [
+            "shm:bench",
+            "shm:a.b-c_9",
+            "rdma:server:20049",
+            "rdma:192.0.2.7:1",
+            "rdma:[2001:db8::7]:65535",
+        ] {
+            assert_eq!(parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(
+            parse("rdma:[::1]:20049").unwrap(),
+            Address::Rdma {
+                host: "::1".to_owned(),
+                port: 20049
+            }
+        );
+    }
+
+    #[test]
+    fn bad_addresses_say_what_is_wrong() {
+        let long = format!("shm:{}", "x".repeat(SHM_NAME_BYTES_MAX + 1));
+        for text in ["shm:", "shm:a/b", "shm:a b", "shm:ä", long.as_str()] {
+            assert!(matches!(parse(text), Err(AddressError::Name(_))), "{text}");
+        }
+        for text in ["", "bench", "tcp:host:1", "SHM:x"] {
+            assert!(
+                matches!(parse(text), Err(AddressError::Scheme(_))),
+                "{text}"
+            );
+        }
+        for text in [
+            "rdma::20049",
+            "rdma:2001:db8::7:20049",
+            "rdma:[nonsense]:1",
+            "rdma:[::1:1",
+            "rdma:a b:1",
+        ] {
+            assert!(matches!(parse(text), Err(AddressError::Host(_))), "{text}");
+        }
+        for text in [
+            "rdma:host",
+            "rdma:host:",
+            "rdma:host:0",
+            "rdma:host:65536",
+            "rdma:[::1]",
+            "rdma:[::1]1",
+        ] {
+            assert!(matches!(parse(text), Err(AddressError::Port(_))), "{text}");
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! The command line, as clap reads it. What a flag means is written once, here; `--help` and the checks come from it.
+
+pub mod values;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+
+use self::values::CoreList;
+use crate::address::Address;
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "bench-tool",
+    version = crate::VERSION_LINE,
+    about = "Measures RPC-over-RDMA: round-trip times, rates, the machine's own floor, and what a transport header says.",
+    after_help = "Exit status: 0 done, 1 failed (the message says what to do), 2 the command line cannot be obeyed.\n\
+                  `bench-tool COMMAND --help` explains a command and shows examples.",
+    max_term_width = 110,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Drive calls at a server and report their round-trip times
+    Run(RunArgs),
+    /// Answer the calls of `bench-tool run`
+    Serve(ServeArgs),
+    /// Measure the machine's own limits: what no transport here can beat
+    Floor(FloorArgs),
+    /// Explain transport headers, given as hex on standard input
+    Decode(DecodeArgs),
+}
+
+/// The procedure that `run` calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Op {
+    /// No arguments, no results: the cost of the call itself
+    Null,
+    /// The server sends the payload back
+    Echo,
+}
+
+impl Op {
+    /// The name used on the command line and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Echo => "echo",
+        }
+    }
+}
+
+/// `bench-tool run`.
+#[derive(Args, Debug)]
+#[command(
+    group = ArgGroup::new("limit").args(["duration", "count"]),
+    after_help = "\
+Latency is the whole call, from the request to its reply, and is called round-trip time. Minimum, maximum \
+and count are true; nothing is trimmed.\n\n\
+Without --rate the loop is closed: each call waits for one before it, and a stall is one slow call. \
+With --rate it is open: latency counts from the moment at which the call was due, so that a stall is seen \
+by every call that it delayed.\n\n\
+Examples:
+  bench-tool run
+      null calls, one at a time, against a server of its own, for 5 s
+  bench-tool run --depth 32 --duration 10s
+      how many calls a pair of cores carries
+  bench-tool run --op echo --size 4KiB --json run.json
+      payload both ways; keep the numbers
+  bench-tool run --rate 200k --depth 64 --hgrm run.hgrm
+      latency at a given load, for HdrHistogram plotters
+  bench-tool run --connect shm:bench --cores 0
+      against `bench-tool serve --listen shm:bench`"
+)]
+pub struct RunArgs {
+    /// Server to call: shm:NAME or rdma:HOST:PORT. Without it, a server of its own is started in a second process over shm, and stopped at the end
+    #[arg(long, value_name = "ADDR")]
+    pub connect: Option<Address>,
+
+    /// Procedure to call
+    #[arg(long, value_enum, default_value_t = Op::Null)]
+    pub op: Op,
+
+    /// Payload of one call [default: 64 for echo; null has none]
+    #[arg(long, value_name = "BYTES", value_parser = values::size_bytes)]
+    pub size: Option<u64>,
+
+    /// Calls outstanding on each connection
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub depth: u32,
+
+    /// Connections that carry calls
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub connections: u32,
+
+    /// Connections opened beside them that stay silent
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_536))]
+    pub idle_connections: u32,
+
+    /// Cores to poll on, as in 0,1 or 2-3. With a server of its own the first half is the client's, the rest the server's [default: two cores that share no physical core]
+    #[arg(long, value_name = "LIST", value_parser = values::core_list)]
+    pub cores: Option<CoreList>,
+
+    /// Open loop: send this many calls per second in all, whether replies come or not (k and M are understood)
+    #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]
+    pub rate: Option<u64>,
+
+    /// How long to measure, as in 10s or 500ms [default: 5s]
+    #[arg(long, value_name = "TIME", value_parser = values::time_above_zero)]
+    pub duration: Option<Duration>,
+
+    /// Measure this many calls instead of a time (k and M are understood)
+    #[arg(long, value_name = "N", value_parser = values::count)]
+    pub count: Option<u64>,
+
+    /// How long to run before measuring
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = values::time)]
+    pub warmup: Duration,
+
+    /// Tuning profile: a name or a TOML file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub profile: Option<String>,
+
+    /// Write the report as JSON; `-` is standard output, and the table then goes to standard error
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Write the percentile distribution as text that HdrHistogram plotters load
+    #[arg(long, value_name = "FILE")]
+    pub hgrm: Option<PathBuf>,
+
+    /// No table and no progress; errors and warnings only
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// `bench-tool serve`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Prints one line that begins with `listening on ADDR` when it is ready. Ctrl-C or SIGTERM lets the calls in \
+hand finish, then ends; a second one ends at once.\n\n\
+Examples:
+  bench-tool serve --listen shm:bench
+  bench-tool serve --listen shm:bench --cores 2,3 --max-connections 4200")]
+pub struct ServeArgs {
+    /// Address to listen on: shm:NAME or rdma:HOST:PORT
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Address,
+
+    /// Cores to poll on, as in 0,1 or 2-3 [default: the last core that this process may use]
+    #[arg(long, value_name = "LIST", value_parser = values::core_list)]
+    pub cores: Option<CoreList>,
+
+    /// Tuning profile: a name or a TOML file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub profile: Option<String>,
+
+    /// Connections accepted at once; receive memory for all of them is reserved at the start [default: the profile's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub max_connections: Option<u32>,
+
+    /// End when standard input closes: how `run` makes sure that its server never outlives it
+    #[arg(long, hide = true)]
+    pub exit_with_stdin: bool,
+}
+
+/// `bench-tool floor`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Four measurements on two pinned cores, without any transport:
+  round trip  one cache line each way, through a ring of 64: no call is faster
+  copy        one core rewrites a payload, the other copies it: no bulk data is faster
+  clock       what reading the clock costs, and so what measuring costs
+  gaps        time that the system took from a polling core: it owns the far tail
+
+Examples:
+  bench-tool floor                     all of it, about 8 s
+  bench-tool floor --quick --json -    about 2 s, numbers for a script
+  bench-tool floor --cores 2,6         another pair of cores
+  bench-tool floor --size 4KiB,1M --depth 32 --buffers 64")]
+pub struct FloorArgs {
+    /// The two cores, as in 0,1 [default: two that share no physical core]
+    #[arg(long, value_name = "LIST", value_parser = values::core_list)]
+    pub cores: Option<CoreList>,
+
+    /// Payload sizes of the copy
+    #[arg(
+        long,
+        value_name = "BYTES,...",
+        value_delimiter = ',',
+        default_value = "64KiB,1MiB",
+        value_parser = values::size_bytes
+    )]
+    pub size: Vec<u64>,
+
+    /// Payloads in flight in the copy
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub depth: u32,
+
+    /// Buffers that the copy's receiver rotates through; more of them leave its cache [default: the depth]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub buffers: Option<u32>,
+
+    /// A quarter of the time, and less certain
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Write the report as JSON; `-` is standard output, in place of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `bench-tool decode`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Input: hex, one message a line; spaces, colons and a leading 0x are allowed. A line that begins with `{` is \
+JSON, and its field `hex` is read. Blank lines and lines that begin with `#` are skipped. Both versions of the \
+protocol are understood: RFC 8166 and draft-ietf-nfsv4-rpcrdma-version-two-00. A reply is explained by its call, \
+when that came before it.\n\n\
+Exit status 1 when any message was wrong.\n\n\
+Examples:
+  echo d7811d8b 00000001 00000080 00000000 00000000 00000000 00000000 | bench-tool decode
+  bench-tool decode --json < messages.hex")]
+pub struct DecodeArgs {
+    /// One JSON object a line instead of text for people
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split_whitespace())
+    }
+
+    fn run(line: &str) -> RunArgs {
+        match parse(line).unwrap().command {
+            Command::Run(args) => args,
+            other => panic!("not a run: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn clap_finds_no_contradiction() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_bare_run_has_the_documented_defaults() {
+        let args = run("bench-tool run");
+        assert_eq!(args.op, Op::Null);
+        assert_eq!(
+            (args.depth, args.connections, args.idle_connections),
+            (1, 1, 0)
+        );
+        assert_eq!(args.warmup, Duration::from_millis(500));
+        assert!(args.connect.is_none() && args.size.is_none() && args.rate.is_none());
+        assert!(args.duration.is_none() && args.count.is_none() && !args.quiet);
+    }
+
+    #[test]
+    fn every_flag_of_run_is_read() {
+        let args = run(
+            "bench-tool run --connect shm:x --op echo --size 4KiB --depth 32 --connections 2 \
+             --idle-connections 4096 --cores 0,2-3 --rate 250k --duration 10s --warmup 0 --profile shm \
+             --json - --hgrm a.hgrm --quiet",
+        );
+        assert_eq!(args.connect, Some(Address::Shm("x".to_owned())));
+        assert_eq!(args.op, Op::Echo);
+        assert_eq!(args.size, Some(4096));
+        assert_eq!(
+            (args.depth, args.connections, args.idle_connections),
+            (32, 2, 4096)
+        );
+        assert_eq!(args.cores, Some(CoreList(vec![0, 2, 3])));
+        assert_eq!(args.rate, Some(250_000));
+        assert_eq!(args.duration, Some(Duration::from_secs(10)));
+        assert_eq!(args.warmup, Duration::ZERO);
+        assert_eq!(args.profile.as_deref(), Some("shm"));
+        assert_eq!(args.json, Some(PathBuf::from("-")));
+        assert!(args.quiet);
+    }
+
+    #[test]
+    fn contradictions_and_unknown_flags_are_usage_errors() {
+        for (line, kind) in [
+            (
+                "bench-tool run --duration 1s --count 5",
+                ErrorKind::ArgumentConflict,
+            ),
+            ("bench-tool run --colour", ErrorKind::UnknownArgument),
+            ("bench-tool sweep", ErrorKind::InvalidSubcommand),
+            ("bench-tool run --depth 0", ErrorKind::ValueValidation),
+            ("bench-tool run --duration 10", ErrorKind::ValueValidation),
+            ("bench-tool run --connect host", ErrorKind::ValueValidation),
+            ("bench-tool run --op write", ErrorKind::InvalidValue),
+            ("bench-tool serve", ErrorKind::MissingRequiredArgument),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert_eq!(error.kind(), kind, "{line}");
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn floor_takes_a_list_of_sizes() {
+        let Command::Floor(args) = parse("bench-tool floor --size 4KiB,1M --depth 32")
+            .unwrap()
+            .command
+        else {
+            panic!("not a floor")
+        };
+        assert_eq!(args.size, vec![4096, 1 << 20]);
+        assert_eq!((args.depth, args.buffers), (32, None));
+    }
+}

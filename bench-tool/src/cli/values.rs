@@ -1,0 +1,291 @@
+//! Values with units on the command line: sizes, times, counts, rates, lists of cores.
+//!
+//! Every parser returns a message that shows a right example, since that is what the user needs next.
+
+use std::time::Duration;
+
+/// Splits `12.5MiB` into the number and the unit, which may be apart by spaces.
+fn number_and_unit(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    (!number.is_empty()).then_some((number, unit.trim()))
+}
+
+/// `number` times `scale`, exactly: a fraction is allowed as long as the product is whole (`1.5KiB` is 1536).
+fn scaled(number: &str, scale: u64) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.len() > 9 {
+        return None;
+    }
+    let whole: u64 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().ok()?
+    };
+    let mut total = whole.checked_mul(scale)?;
+    if !fraction.is_empty() {
+        let digits: u64 = fraction.parse().ok()?;
+        let divisor = 10_u64.pow(u32::try_from(fraction.len()).ok()?);
+        let product = digits.checked_mul(scale)?;
+        if product % divisor != 0 {
+            return None;
+        }
+        total = total.checked_add(product / divisor)?;
+    }
+    Some(total)
+}
+
+/// A size in bytes: `64`, `4KiB`, `1M`. K, M and G are powers of 1024 with or without `iB`, as storage people
+/// write block sizes; `kB`, `MB` and `GB` are powers of 1000.
+///
+/// # Errors
+/// A message for the user when the text is no size, or larger than 64 bits hold.
+pub fn size_bytes(text: &str) -> Result<u64, String> {
+    let wrong = || {
+        format!("`{text}` is not a size: write bytes (64), KiB (4KiB or 4K) or MiB (1MiB or 1M)")
+    };
+    let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
+    let scale = match unit {
+        "" | "B" => 1,
+        "k" | "K" | "KiB" => 1 << 10,
+        "m" | "M" | "MiB" => 1 << 20,
+        "g" | "G" | "GiB" => 1 << 30,
+        "kB" | "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        _ => return Err(wrong()),
+    };
+    scaled(number, scale).ok_or_else(wrong)
+}
+
+/// A time: `10s`, `500ms`, `50us`, `2m`, `1h`. A bare number is refused, because seconds and milliseconds are both usual; `0` is 0.
+///
+/// # Errors
+/// A message for the user when the text is no time.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let wrong = || {
+        format!(
+            "`{text}` is not a time: write it with its unit, as in 10s, 500ms, 50us, 800ns, 2m or 1h"
+        )
+    };
+    let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
+    let scale_ns: u64 = match unit {
+        "ns" => 1,
+        "us" | "µs" | "μs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" | "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "" if number == "0" => 0,
+        _ => return Err(wrong()),
+    };
+    scaled(number, scale_ns)
+        .map(Duration::from_nanos)
+        .ok_or_else(wrong)
+}
+
+/// A time that is not zero, for durations of measurements.
+///
+/// # Errors
+/// As [`time`], and when it is zero.
+pub fn time_above_zero(text: &str) -> Result<Duration, String> {
+    match time(text)? {
+        Duration::ZERO => Err(format!(
+            "`{text}` measures nothing: write a time above zero, as in 10s"
+        )),
+        duration => Ok(duration),
+    }
+}
+
+/// A count: `1000`, `250k`, `5M`, `1G`; k, M and G are powers of 1000 here.
+///
+/// # Errors
+/// A message for the user when the text is no count, or zero.
+pub fn count(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is not a count above zero: write it as 1000, 250k or 5M");
+    let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
+    let scale = match unit {
+        "" => 1,
+        "k" | "K" => 1_000,
+        "m" | "M" => 1_000_000,
+        "g" | "G" => 1_000_000_000,
+        _ => return Err(wrong()),
+    };
+    scaled(number, scale)
+        .filter(|&count| count > 0)
+        .ok_or_else(wrong)
+}
+
+/// A rate in calls per second: `20000`, `250k`, `1.5M`, with or without `/s`.
+///
+/// # Errors
+/// A message for the user when the text is no rate above zero.
+pub fn rate_per_s(text: &str) -> Result<u64, String> {
+    count(text.strip_suffix("/s").unwrap_or(text)).map_err(|_| {
+        format!("`{text}` is not a rate: write calls per second, as in 20000, 250k or 1.5M")
+    })
+}
+
+/// A list of cores, in the order given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoreList(pub Vec<usize>);
+
+/// The most cores a list may name: more than any machine has, few enough that `0-999999999999` cannot fill memory.
+const CORES_MAX: usize = 4096;
+
+/// A list of cores by the kernel's numbers: `0,1`, `2-5`, `0,4-6`.
+///
+/// # Errors
+/// A message for the user when the text is no list, names a core twice, or is longer than any machine.
+pub fn core_list(text: &str) -> Result<CoreList, String> {
+    let wrong = || {
+        format!("`{text}` is not a list of cores: write their numbers, as in 0,1 or 2-3 or 0,4-6")
+    };
+    let number = |text: &str| -> Result<usize, String> { text.trim().parse().map_err(|_| wrong()) };
+    let mut cores: Vec<usize> = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = match part.split_once('-') {
+            Some((first, last)) => (number(first)?, number(last)?),
+            None => (number(part)?, number(part)?),
+        };
+        if first > last {
+            return Err(format!("`{part}` runs backwards: write {last}-{first}"));
+        }
+        if last - first >= CORES_MAX || cores.len() >= CORES_MAX {
+            return Err(format!("`{text}` names more than {CORES_MAX} cores"));
+        }
+        for core in first..=last {
+            if cores.contains(&core) {
+                return Err(format!("`{text}` names core {core} twice"));
+            }
+            cores.push(core);
+        }
+    }
+    Ok(CoreList(cores))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("64", 64),
+            ("64B", 64),
+            ("4KiB", 4096),
+            ("4K", 4096),
+            ("4k", 4096),
+            ("1M", 1 << 20),
+            ("1 MiB", 1 << 20),
+            ("1.5KiB", 1536),
+            ("0.5K", 512),
+            ("2G", 2 << 30),
+            ("1kB", 1000),
+            ("1MB", 1_000_000),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(size_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in [
+            "",
+            "K",
+            "-1",
+            "1.3",
+            "0.1K",
+            "1e3",
+            "4KIB",
+            "4 K iB",
+            "1..5K",
+            ".",
+            "18446744073709551616",
+            "99999999999G",
+        ] {
+            assert!(size_bytes(text).unwrap_err().contains("4KiB"), "{text}");
+        }
+    }
+
+    #[test]
+    fn times() {
+        for (text, nanoseconds) in [
+            ("10s", 10_000_000_000),
+            ("500ms", 500_000_000),
+            ("50us", 50_000),
+            ("50µs", 50_000),
+            ("800ns", 800),
+            ("0", 0),
+            ("0s", 0),
+            ("0.5s", 500_000_000),
+            ("2m", 120_000_000_000),
+            ("1h", 3_600_000_000_000),
+        ] {
+            assert_eq!(time(text), Ok(Duration::from_nanos(nanoseconds)), "{text}");
+        }
+        for text in ["", "10", "s", "-1s", "10 parsecs", "1.5ns", "9999999999h"] {
+            assert!(time(text).unwrap_err().contains("500ms"), "{text}");
+        }
+        assert!(time_above_zero("0s").is_err());
+        assert!(time_above_zero("1ns").is_ok());
+    }
+
+    #[test]
+    fn counts_and_rates() {
+        assert_eq!(count("1000"), Ok(1000));
+        assert_eq!(count("250k"), Ok(250_000));
+        assert_eq!(rate_per_s("1.5M"), Ok(1_500_000));
+        assert_eq!(rate_per_s("20000/s"), Ok(20_000));
+        for text in ["0", "", "-5", "ten", "5KiB", "0.5"] {
+            assert!(count(text).is_err(), "{text}");
+            assert!(rate_per_s(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn cores() {
+        assert_eq!(core_list("0,1"), Ok(CoreList(vec![0, 1])));
+        assert_eq!(core_list("2-3"), Ok(CoreList(vec![2, 3])));
+        assert_eq!(core_list("7, 0,4-6"), Ok(CoreList(vec![7, 0, 4, 5, 6])));
+        assert_eq!(core_list("3-3"), Ok(CoreList(vec![3])));
+        for text in [
+            "",
+            ",",
+            "0,",
+            "a",
+            "1-",
+            "-1",
+            "3-2",
+            "0,0",
+            "0-3,2",
+            "0-99999999999",
+            "1-2-3",
+        ] {
+            assert!(core_list(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC{0,24}") {
+            let _ = size_bytes(&text);
+            let _ = time(&text);
+            let _ = rate_per_s(&text);
+            let _ = core_list(&text);
+        }
+
+        #[test]
+        fn plain_numbers_are_themselves(number in any::<u64>()) {
+            prop_assert_eq!(size_bytes(&number.to_string()), Ok(number));
+        }
+
+        #[test]
+        fn kibibytes_are_exact(number in 0..(1_u64 << 40)) {
+            let text = format!("{number}KiB");
+            prop_assert_eq!(size_bytes(&text), Ok(number * 1024));
+        }
+    }
+}

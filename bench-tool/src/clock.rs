@@ -1,0 +1,58 @@
+//! The one clock of the tool: the time-stamp counter where it can be trusted, read without a system call.
+
+use std::sync::OnceLock;
+
+use quanta::Clock;
+
+/// The calibrated clock. The first call measures the counter's frequency, which takes up to 0.2 s; later calls are free.
+#[must_use]
+pub fn clock() -> &'static Clock {
+    static CLOCK: OnceLock<Clock> = OnceLock::new();
+    CLOCK.get_or_init(Clock::new)
+}
+
+/// What the clock counts, for reports: `tsc 2.445 GHz`, or `monotonic` where the counter is not steady and the system's clock stands in.
+#[must_use]
+pub fn source() -> String {
+    const TICKS: u64 = 1_000_000_000_000;
+    let nanoseconds = clock().delta_as_nanos(0, TICKS);
+    if nanoseconds == TICKS || nanoseconds == 0 {
+        return "monotonic".to_owned();
+    }
+    let counter = match std::env::consts::ARCH {
+        "x86_64" => "tsc",
+        "aarch64" => "cntvct",
+        _ => "counter",
+    };
+    #[allow(clippy::cast_precision_loss, reason = "a frequency to three decimals")]
+    let frequency_ghz = TICKS as f64 / nanoseconds as f64;
+    format!("{counter} {frequency_ghz:.3} GHz")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn it_agrees_with_the_system() {
+        let (start, raw) = (Instant::now(), clock().raw());
+        std::thread::sleep(Duration::from_millis(50));
+        let (elapsed, raw_ns) = (start.elapsed(), clock().delta_as_nanos(raw, clock().raw()));
+        let difference = Duration::from_nanos(raw_ns).abs_diff(elapsed);
+        // Wide: a loaded machine may put a pause between the two reads.
+        assert!(
+            difference < Duration::from_millis(25),
+            "{difference:?} of {elapsed:?}"
+        );
+    }
+
+    #[test]
+    fn its_source_has_a_name() {
+        assert!(
+            ["tsc ", "cntvct ", "counter ", "monotonic"]
+                .iter()
+                .any(|n| source().starts_with(n))
+        );
+    }
+}

@@ -1,0 +1,214 @@
+//! What a message says: one value for text and JSON. Its serialization is the stable JSON of `decode --json`.
+
+use serde::Serialize;
+
+use super::input::InputError;
+
+/// A message, right or wrong.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Decoded {
+    /// The header could be decoded.
+    Right(Box<Message>),
+    /// It could not, or contradicts itself.
+    Wrong(Wrong),
+}
+
+impl Decoded {
+    /// True for a wrong message.
+    #[must_use]
+    pub const fn is_wrong(&self) -> bool {
+        matches!(self, Self::Wrong(_))
+    }
+
+    /// For a line that is not even hex.
+    #[must_use]
+    pub fn from_input_error(error: &InputError, line: u64) -> Self {
+        Self::Wrong(Wrong {
+            line,
+            prefix: PartialPrefix::default(),
+            error_at: error.at,
+            reason: error.reason.to_string(),
+            word: None,
+            answer: None,
+        })
+    }
+}
+
+/// A message whose header is right.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Message {
+    /// 1 or 2.
+    pub version: u32,
+    /// The transaction: a reply has that of its call.
+    pub xid: u32,
+    /// The credit word as it stands on the wire.
+    pub credit: u32,
+    /// Version 2: the low half of the credit word, credits newly granted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credit_granted: Option<u16>,
+    /// Version 2: the high half of the credit word, the most that the sender will ever have granted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credit_maximum: Option<u16>,
+    /// `MSG`, `NOMSG`, `MSGP`, `DONE`, `ERROR` or `CONNPROP`.
+    #[serde(rename = "type")]
+    pub header_type: &'static str,
+    /// Version 2: the flags that are set, `RESPONSE` and `MORE`. Version 1 has no flags: null.
+    pub flags: Option<Vec<&'static str>>,
+    /// Version 2, MSG and NOMSG: the handle that the responder may invalidate with its reply; 0 is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inv_handle: Option<u32>,
+    /// Memory that the receiver shall read.
+    pub read_list: Vec<ReadEntry>,
+    /// Memory for results, chunk by chunk.
+    pub write_list: Vec<Vec<Segment>>,
+    /// Memory for the whole reply.
+    pub reply_chunk: Option<Vec<Segment>>,
+    /// The transport error.
+    pub error: Option<TransportError>,
+    /// The properties of a CONNPROP; null for other types, and for all parts but the last of a continued one.
+    pub properties: Option<Vec<Property>>,
+    /// Bytes behind the header: inline RPC payload, or 0.
+    pub payload_bytes: usize,
+    /// The RPC header, where one is inside.
+    pub rpc: Option<Rpc>,
+    /// What is worth knowing beside it, for the text.
+    #[serde(skip)]
+    pub notes: Vec<Note>,
+    /// Bytes of the transport header, for the text.
+    #[serde(skip)]
+    pub header_bytes: usize,
+}
+
+/// One entry of the Read list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ReadEntry {
+    /// Where in the XDR stream the data belongs; 0 is the RPC message itself.
+    pub position: u32,
+    /// The rkey.
+    pub handle: u32,
+    /// Bytes.
+    pub length: u32,
+    /// The address behind the rkey.
+    pub offset: u64,
+}
+
+/// One segment of a Write or Reply chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Segment {
+    /// The rkey.
+    pub handle: u32,
+    /// Bytes.
+    pub length: u32,
+    /// The address behind the rkey.
+    pub offset: u64,
+}
+
+/// A transport error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TransportError {
+    /// The number on the wire.
+    pub code: u32,
+    /// Its name without the prefix of its version, or `unknown`.
+    pub name: &'static str,
+    /// VERS: the lowest version that the sender supports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub low: Option<u32>,
+    /// VERS: the highest version that the sender supports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub high: Option<u32>,
+    /// READ_CHUNKS, WRITE_CHUNKS, SEGMENTS: the most that the sender takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+    /// WRITE_RESOURCE: the chunk that is too small, counted from 1; 0 is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunk_index: Option<u32>,
+    /// WRITE_RESOURCE, REPLY_RESOURCE: bytes needed; 0 is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length_needed: Option<u32>,
+}
+
+/// One property.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Property {
+    /// The number on the wire.
+    pub id: u32,
+    /// Its name without prefix, or `unknown`.
+    pub name: &'static str,
+    /// The value of a property that is a number; null says "the default".
+    pub value: PropertyValue,
+}
+
+/// The value of a property.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum PropertyValue {
+    /// Data of length zero: the default value.
+    Default,
+    /// A number.
+    Number(u32),
+    /// Opaque data, as hex.
+    Hex(String),
+}
+
+/// The RPC header inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Rpc {
+    /// `call` or `reply`.
+    pub direction: &'static str,
+    /// Of a reply: known when its call was seen before.
+    pub program: Option<u32>,
+    /// Of the program; of a reply: as above.
+    pub version: Option<u32>,
+    /// As above.
+    pub procedure: Option<u32>,
+    /// What became of the call, for the text.
+    #[serde(skip)]
+    pub outcome: Option<&'static str>,
+}
+
+/// What is worth knowing beside the fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// The payload goes on in the next message of this xid.
+    ContinuesInNext,
+    /// The payload goes on from the message before of this xid, which has no RPC header therefore.
+    ContinuesPrevious,
+    /// The inline bytes do not begin with an RPC header.
+    PayloadIsNoRpc,
+    /// ERR_VERS in the layout of version 1, though the version word is 2.
+    Version1Layout,
+    /// Bytes behind a header that has no payload: ignored by the receiver.
+    IgnoredBytes(usize),
+}
+
+/// A message that is wrong.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Wrong {
+    /// The line of the input, counted from 1.
+    pub line: u64,
+    /// What could be read before the error.
+    #[serde(flatten)]
+    pub prefix: PartialPrefix,
+    /// The byte of the message at which it is wrong, counted from 0.
+    pub error_at: usize,
+    /// What is wrong there.
+    pub reason: String,
+    /// The word that stands there, for the text.
+    #[serde(skip)]
+    pub word: Option<u32>,
+    /// How a receiver answers it, for the text.
+    #[serde(skip)]
+    pub answer: Option<&'static str>,
+}
+
+/// The words that all versions share, as far as they are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PartialPrefix {
+    /// The version word.
+    pub version: Option<u32>,
+    /// The xid.
+    pub xid: Option<u32>,
+    /// The credit word.
+    pub credit: Option<u32>,
+}

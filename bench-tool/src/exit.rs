@@ -1,0 +1,166 @@
+//! How the tool ends: three exit codes, and errors that say what failed, on what, and what to do.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Exit status of the tool. Scripts rely on the numbers; they never change meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// 0: everything that was asked for was done.
+    Success,
+    /// 1: it was tried and failed, or an input (a message to decode) was wrong.
+    Failure,
+    /// 2: the command line cannot be obeyed on this machine: nothing was tried.
+    Usage,
+}
+
+impl Status {
+    /// The number that the shell sees.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Failure => 1,
+            Self::Usage => 2,
+        }
+    }
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> Self {
+        Self::from(status.code())
+    }
+}
+
+/// An error for a person: what failed and on what, why, and what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    status: Status,
+    what: String,
+    advice: Option<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Failure {
+    /// Something was tried and failed; exit status 1. `what` names the act and the thing it was done to.
+    #[must_use]
+    pub fn failed(what: impl Into<String>) -> Self {
+        Self::new(Status::Failure, what.into())
+    }
+
+    /// The command line asks for what this machine or command cannot do; exit status 2.
+    #[must_use]
+    pub fn usage(what: impl Into<String>) -> Self {
+        Self::new(Status::Usage, what.into())
+    }
+
+    const fn new(status: Status, what: String) -> Self {
+        Self {
+            status,
+            what,
+            advice: None,
+            source: None,
+        }
+    }
+
+    /// Adds what the user can do about it: one sentence, no full stop.
+    #[must_use]
+    pub fn advice(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+
+    /// Adds the error underneath.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.source {
+            Some(source) => Some(source.as_ref()),
+            None => None,
+        }
+    }
+
+    /// The exit status that this failure ends the process with.
+    #[must_use]
+    pub const fn status(&self) -> Status {
+        self.status
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        // The whole chain on one line: log collectors keep lines, not paragraphs.
+        let mut cause = self.cause();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        if let Some(advice) = &self.advice {
+            write!(f, "\n  what to do: {advice}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause()
+    }
+}
+
+/// Turns a failed write to standard output into a result for `main`.
+///
+/// A reader that went away (`bench-tool decode | head -1`) has what it wanted: that is no error of ours.
+///
+/// # Errors
+/// Any other failure, as a [`Failure`] naming standard output.
+pub fn written(result: std::io::Result<()>) -> Result<(), Failure> {
+    match result {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed("cannot write to standard output")
+                .because(error)
+                .advice("free space where the output goes, or send it elsewhere"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Error, ErrorKind};
+
+    #[test]
+    fn numbers_are_fixed() {
+        assert_eq!(Status::Success.code(), 0);
+        assert_eq!(Status::Failure.code(), 1);
+        assert_eq!(Status::Usage.code(), 2);
+        assert_eq!(Failure::failed("x").status(), Status::Failure);
+        assert_eq!(Failure::usage("x").status(), Status::Usage);
+    }
+
+    #[test]
+    fn a_failure_says_what_why_and_what_to_do() {
+        let text = Failure::failed("cannot write the report to /a/b.json")
+            .because(Error::new(ErrorKind::PermissionDenied, "permission denied"))
+            .advice("give --json another path")
+            .to_string();
+        assert_eq!(
+            text,
+            "cannot write the report to /a/b.json: permission denied\n  what to do: give --json another path"
+        );
+    }
+
+    #[test]
+    fn only_a_reader_that_left_is_forgiven() {
+        assert!(written(Ok(())).is_ok());
+        assert!(written(Err(Error::from(ErrorKind::BrokenPipe))).is_ok());
+        let failure = written(Err(Error::from(ErrorKind::StorageFull))).unwrap_err();
+        assert_eq!(failure.status(), Status::Failure);
+    }
+}

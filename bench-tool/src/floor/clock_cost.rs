@@ -1,0 +1,67 @@
+//! What reading the clock costs: every timed call pays for two reads.
+
+use std::hint;
+use std::time::Instant;
+
+use crate::clock::clock;
+
+/// Reads per batch.
+const READS: u32 = 20_000;
+
+/// Batches; the median counts, so that an interrupt spoils one of them only.
+const BATCHES: usize = 31;
+
+/// Cost of one read, in nanoseconds.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct ClockCost {
+    /// What the tool's clock counts.
+    pub source: String,
+    /// The raw counter, as the polling cores read it.
+    pub raw_ns: f64,
+    /// The standard library's monotonic clock, for comparison.
+    pub std_instant_ns: f64,
+}
+
+/// Measures both clocks on the core that calls; takes a few tens of milliseconds.
+#[must_use]
+pub fn clock_cost() -> ClockCost {
+    let clock = clock();
+    ClockCost {
+        source: crate::clock::source(),
+        raw_ns: median_cost_ns(|| {
+            hint::black_box(clock.raw());
+        }),
+        std_instant_ns: median_cost_ns(|| {
+            hint::black_box(Instant::now());
+        }),
+    }
+}
+
+fn median_cost_ns(read: impl Fn()) -> f64 {
+    let clock = clock();
+    let mut costs: Vec<f64> = (0..BATCHES)
+        .map(|_| {
+            let begin = clock.raw();
+            for _ in 0..READS {
+                read();
+            }
+            #[allow(clippy::cast_precision_loss, reason = "a mean over thousands of reads")]
+            let total_ns = clock.delta_as_nanos(begin, clock.raw()) as f64;
+            total_ns / f64::from(READS)
+        })
+        .collect();
+    costs.sort_unstable_by(f64::total_cmp);
+    (costs[BATCHES / 2] * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_a_clock_costs_something() {
+        let cost = clock_cost();
+        assert!(cost.raw_ns > 0.0 && cost.std_instant_ns > 0.0, "{cost:?}");
+        assert!(!cost.source.is_empty());
+    }
+}

@@ -1,0 +1,453 @@
+//! `bench-tool floor`: all four measurements, as a table or as JSON.
+
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{
+    ClockCost, CopyBandwidth, CopyShape, Gaps, RoundTrip, clock_cost, copy, gaps, round_trip,
+};
+use crate::cli::FloorArgs;
+use crate::exit::{Failure, written};
+use crate::histogram::LatencySummary;
+use crate::machine::Machine;
+use crate::report::FloorSummary;
+use crate::report::output::Output;
+use crate::report::table::write_warnings;
+use crate::report::units::{bandwidth, count, duration, nanoseconds, size};
+
+/// Name and number of the layout of the floor's JSON.
+pub const FLOOR_SCHEMA: &str = "rpcrdma.bench-tool.floor/1";
+
+/// Rounds of the round trip; the floor is the median of their medians.
+const ROUNDS: u32 = 7;
+
+/// Above this share of stolen time the tail says more about the machine's other work than about the machine.
+const STOLEN_SHARE_MAX: f64 = 0.05;
+
+/// How long each measurement takes.
+struct Times {
+    round: Duration,
+    copy: Duration,
+    gaps: Duration,
+}
+
+const FULL: Times = Times {
+    round: Duration::from_millis(300),
+    copy: Duration::from_millis(1000),
+    gaps: Duration::from_millis(3000),
+};
+
+const QUICK: Times = Times {
+    round: Duration::from_millis(70),
+    copy: Duration::from_millis(300),
+    gaps: Duration::from_millis(700),
+};
+
+/// The report of `floor`; its serialization is the stable JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct FloorReport {
+    /// [`FLOOR_SCHEMA`].
+    pub schema: &'static str,
+    /// Version of the tool.
+    pub version: &'static str,
+    /// Git revision that it was built from, or `unknown`.
+    pub revision: &'static str,
+    /// The command line.
+    pub command: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The floor of latency, under the keys that a run's report has too.
+    pub floor: FloorSummary,
+    /// All figures of the round trips.
+    pub round_trip_latency_ns: LatencySummary,
+    /// The hand-off copy, one entry per size.
+    pub copy: Vec<CopyBandwidth>,
+    /// Cost of reading the clock.
+    pub clock: ClockCost,
+    /// Time taken from each core.
+    pub gaps: [Gaps; 2],
+    /// What a reader must know to trust the numbers.
+    pub warnings: Vec<String>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Cores that are not there, sizes that do not fit into memory, an output that cannot be written.
+pub fn execute(args: &FloorArgs, command: String) -> Result<(), Failure> {
+    let machine = Machine::detect();
+    let cores = choose_cores(args, &machine)?;
+    let shapes = shapes(args)?;
+    let output = args
+        .json
+        .as_deref()
+        .map(|path| Output::check("--json", path))
+        .transpose()?;
+    let report = measure(&machine, cores, &shapes, args.quick, command)?;
+    if !output.as_ref().is_some_and(Output::is_standard_output) {
+        written(std::io::stdout().lock().write_all(text(&report).as_bytes()))?;
+    }
+    output.map_or(Ok(()), |output| output.write(&to_json(&report)))
+}
+
+fn choose_cores(args: &FloorArgs, machine: &Machine) -> Result<[usize; 2], Failure> {
+    let Some(list) = &args.cores else {
+        return machine.default_pair();
+    };
+    machine.check_cores(list)?;
+    <[usize; 2]>::try_from(list.0.as_slice()).map_err(|_| {
+        Failure::usage(format!(
+            "the floor is between two cores, and --cores names {}",
+            list.0.len()
+        ))
+        .advice("give two, as in --cores 0,1")
+    })
+}
+
+fn shapes(args: &FloorArgs) -> Result<Vec<CopyShape>, Failure> {
+    let whole = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
+    args.size
+        .iter()
+        .map(|&bytes| match usize::try_from(bytes) {
+            Ok(size_bytes) if size_bytes > 0 => Ok(CopyShape {
+                size_bytes,
+                depth: whole(args.depth),
+                buffers: whole(args.buffers.unwrap_or(args.depth)),
+            }),
+            _ => Err(
+                Failure::usage(format!("a payload of {} cannot be copied", size(bytes)))
+                    .advice("give --size one byte or more"),
+            ),
+        })
+        .collect()
+}
+
+fn measure(
+    machine: &Machine,
+    cores: [usize; 2],
+    shapes: &[CopyShape],
+    quick: bool,
+    command: String,
+) -> Result<FloorReport, Failure> {
+    let times = if quick { QUICK } else { FULL };
+    let mut trips = round_trip(cores, times.round)?;
+    for _ in 1..ROUNDS {
+        trips.merge(&round_trip(cores, times.round)?);
+    }
+    let copies: Result<Vec<_>, _> = shapes
+        .iter()
+        .map(|&shape| copy(cores, shape, times.copy))
+        .collect();
+    let (clock, ()) = super::on_cores(cores, clock_cost, || ())?;
+    let gaps = gaps(cores, times.gaps)?;
+    Ok(FloorReport {
+        schema: FLOOR_SCHEMA,
+        version: crate::VERSION,
+        revision: crate::REVISION,
+        command,
+        machine: machine.clone(),
+        floor: FloorSummary::new(&trips, None),
+        round_trip_latency_ns: trips.latency.summary(),
+        copy: copies?,
+        clock,
+        warnings: warnings(machine, cores, &trips, &gaps),
+        gaps,
+    })
+}
+
+fn warnings(
+    machine: &Machine,
+    cores: [usize; 2],
+    trips: &RoundTrip,
+    gaps: &[Gaps; 2],
+) -> Vec<String> {
+    let mut warnings = machine.warnings(&cores);
+    let (low, high) = extremes(&trips.round_p50_ns);
+    if high > low + low / 4 {
+        warnings.push(format!(
+            "the rounds disagree ({} to {}): something else runs on these cores, or their frequency moves; \
+             try again when the machine is quiet",
+            nanoseconds(low),
+            nanoseconds(high)
+        ));
+    }
+    for gaps in gaps {
+        if gaps.stolen_share > STOLEN_SHARE_MAX {
+            warnings.push(format!(
+                "{:.0} % of core {} was taken away: the machine is busy, and no latency measured now is the machine's own",
+                gaps.stolen_share * 100.0,
+                gaps.core
+            ));
+        }
+    }
+    warnings
+}
+
+fn extremes(values: &[u64]) -> (u64, u64) {
+    let low = values.iter().copied().min().unwrap_or(0);
+    let high = values.iter().copied().max().unwrap_or(0);
+    (low, high)
+}
+
+fn to_json(report: &FloorReport) -> String {
+    let mut text = serde_json::to_string_pretty(report).expect("a report is plain data");
+    text.push('\n');
+    text
+}
+
+fn text(report: &FloorReport) -> String {
+    let mut text = String::new();
+    let result = write(&mut text, report);
+    debug_assert!(result.is_ok(), "a string takes all that is written to it");
+    text
+}
+
+fn write(text: &mut String, report: &FloorReport) -> fmt::Result {
+    let floor = &report.floor;
+    writeln!(
+        text,
+        "cores {} and {}, {}",
+        floor.cores[0], floor.cores[1], report.machine.cpu
+    )?;
+
+    writeln!(
+        text,
+        "\nround trip between the cores: one cache line each way, through a ring of {} of {} B",
+        super::round_trip::SLOTS,
+        super::round_trip::SLOT_BYTES
+    )?;
+    let latency = &report.round_trip_latency_ns;
+    for (name, value) in [
+        ("min", latency.min),
+        ("p50", floor.round_trip_ns),
+        ("p99", latency.p99),
+        ("p99.9", latency.p99_9),
+        ("max", latency.max),
+    ] {
+        let value = nanoseconds(value);
+        let (number, unit) = value.split_once(' ').unwrap_or((&value, ""));
+        writeln!(text, "  {name:<8}{number:>8} {unit}")?;
+    }
+    let (low, high) = extremes(&floor.round_trip_ns_p50_of_rounds);
+    writeln!(
+        text,
+        "  {} round trips; p50 of each of {} rounds: {} to {}",
+        count(floor.round_trips),
+        floor.round_trip_ns_p50_of_rounds.len(),
+        nanoseconds(low),
+        nanoseconds(high)
+    )?;
+
+    writeln!(
+        text,
+        "\nhand-off copy: core {} rewrites a payload, core {} copies it",
+        floor.cores[0], floor.cores[1]
+    )?;
+    for copy in &report.copy {
+        writeln!(
+            text,
+            "  {:<10}{:>12}   (windows of 50 ms: {} to {}; depth {}, {} buffers)",
+            size(u64::try_from(copy.size_bytes).unwrap_or(u64::MAX)),
+            bandwidth(copy.bandwidth_bytes_per_s),
+            bandwidth(copy.bandwidth_bytes_per_s_min),
+            bandwidth(copy.bandwidth_bytes_per_s_max),
+            copy.depth,
+            copy.buffers
+        )?;
+    }
+
+    writeln!(text, "\nclock: {}", report.clock.source)?;
+    writeln!(
+        text,
+        "  {:<20}{:>6.1} ns per read",
+        "raw counter", report.clock.raw_ns
+    )?;
+    writeln!(
+        text,
+        "  {:<20}{:>6.1} ns per read",
+        "std::time::Instant", report.clock.std_instant_ns
+    )?;
+
+    writeln!(
+        text,
+        "\ngaps above 20 us in {}: time that the system took from a polling core",
+        watched(report)
+    )?;
+    for gaps in &report.gaps {
+        writeln!(
+            text,
+            "  core {:<5}{:>6.2} % of the time, {} gaps, {} above 100 us, {} above 500 us, longest {}",
+            gaps.core,
+            gaps.stolen_share * 100.0,
+            count(gaps.gaps_above_20us),
+            count(gaps.gaps_above_100us),
+            count(gaps.gaps_above_500us),
+            nanoseconds(gaps.longest_ns)
+        )?;
+    }
+    write_warnings(text, &report.warnings)
+}
+
+fn watched(report: &FloorReport) -> String {
+    duration(Duration::from_secs_f64(
+        (report.gaps[0].duration_s * 10.0).round() / 10.0,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::exit::Status;
+    use crate::histogram::LatencyHistogram;
+    use clap::Parser;
+
+    fn args(line: &str) -> FloorArgs {
+        let line = ["bench-tool", "floor"]
+            .into_iter()
+            .chain(line.split_whitespace());
+        let Command::Floor(args) = Cli::parse_from(line).command else {
+            panic!("not a floor")
+        };
+        args
+    }
+
+    fn machine() -> Machine {
+        Machine {
+            cores_usable: vec![900, 901, 902],
+            ..Machine::detect()
+        }
+    }
+
+    #[test]
+    fn two_cores_no_more_and_no_less() {
+        assert_eq!(choose_cores(&args(""), &machine()).unwrap(), [900, 901]);
+        assert_eq!(
+            choose_cores(&args("--cores 902,900"), &machine()).unwrap(),
+            [902, 900]
+        );
+        for line in ["--cores 900", "--cores 900-902", "--cores 0,1"] {
+            assert_eq!(
+                choose_cores(&args(line), &machine()).unwrap_err().status(),
+                Status::Usage
+            );
+        }
+    }
+
+    #[test]
+    fn shapes_come_from_the_command_line() {
+        let shape = |size_bytes, depth, buffers| CopyShape {
+            size_bytes,
+            depth,
+            buffers,
+        };
+        assert_eq!(
+            shapes(&args("")).unwrap(),
+            [shape(65_536, 8, 8), shape(1 << 20, 8, 8)]
+        );
+        assert_eq!(
+            shapes(&args("--size 4K --depth 2 --buffers 64")).unwrap(),
+            [shape(4096, 2, 64)]
+        );
+        assert!(shapes(&args("--size 0")).is_err());
+    }
+
+    fn report() -> FloorReport {
+        let mut latency = LatencyHistogram::new();
+        for value in [210, 220, 230, 1_200_000] {
+            latency.record(value);
+        }
+        let trips = RoundTrip {
+            cores: [0, 1],
+            latency,
+            round_p50_ns: vec![219, 224, 221],
+        };
+        let gap = |core| Gaps {
+            core,
+            duration_s: 3.0,
+            longest_ns: 1_700_000,
+            ..Gaps::default()
+        };
+        FloorReport {
+            schema: FLOOR_SCHEMA,
+            version: crate::VERSION,
+            revision: crate::REVISION,
+            command: "bench-tool floor".to_owned(),
+            machine: Machine {
+                cpu: "a processor".to_owned(),
+                ..machine()
+            },
+            floor: FloorSummary::new(&trips, None),
+            round_trip_latency_ns: trips.latency.summary(),
+            copy: vec![CopyBandwidth {
+                size_bytes: 65_536,
+                depth: 8,
+                buffers: 8,
+                bandwidth_bytes_per_s: 17.2e9,
+                bandwidth_bytes_per_s_min: 16.0e9,
+                bandwidth_bytes_per_s_max: 17.9e9,
+            }],
+            clock: ClockCost {
+                source: "tsc 2.445 GHz".to_owned(),
+                raw_ns: 10.04,
+                std_instant_ns: 22.3,
+            },
+            gaps: [gap(0), gap(1)],
+            warnings: vec!["careful".to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_table_has_a_unit_in_every_line() {
+        let text = text(&report());
+        for part in [
+            "cores 0 and 1, a processor",
+            "  p50          221 ns",
+            "  max        1.200 ms",
+            "rounds: 219 ns to 224 ns",
+            "64 KiB      17.20 GB/s",
+            "10.0 ns per read",
+            "longest 1.700 ms",
+            "warning: careful",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_json_carries_units_in_its_keys() {
+        let value: serde_json::Value = serde_json::from_str(&to_json(&report())).unwrap();
+        assert_eq!(value["schema"], FLOOR_SCHEMA);
+        assert_eq!(value["floor"]["round_trip_ns"], 221);
+        assert_eq!(value["floor"]["cores"], serde_json::json!([0, 1]));
+        assert_eq!(value["copy"][0]["bandwidth_bytes_per_s"], 17.2e9);
+        assert_eq!(value["gaps"][1]["longest_ns"], 1_700_000);
+        assert_eq!(value["clock"]["raw_ns"], 10.04);
+    }
+
+    #[test]
+    fn a_busy_machine_is_pointed_out() {
+        let mut gaps = [Gaps::default(), Gaps::default()];
+        gaps[1].stolen_share = 0.31;
+        let trips = |medians| RoundTrip {
+            cores: [900, 901],
+            latency: LatencyHistogram::new(),
+            round_p50_ns: medians,
+        };
+        let all = warnings(&machine(), [900, 901], &trips(vec![200, 300]), &gaps).join("\n");
+        assert!(
+            all.contains("rounds disagree") && all.contains("31 % of core 0"),
+            "{all}"
+        );
+        let quiet = warnings(
+            &machine(),
+            [900, 901],
+            &trips(vec![200, 210]),
+            &Default::default(),
+        );
+        assert!(!quiet.join("\n").contains("rounds disagree"));
+    }
+}

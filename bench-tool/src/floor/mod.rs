@@ -1,0 +1,85 @@
+//! The machine's own limits, measured without any transport: what a call can at best cost here.
+//!
+//! Everything runs on two pinned threads of this process, in safe Rust: no transport between two
+//! processes can beat two threads that share their memory.
+
+pub mod clock_cost;
+pub mod command;
+pub mod copy;
+pub mod gaps;
+pub mod round_trip;
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+pub use self::clock_cost::{ClockCost, clock_cost};
+pub use self::copy::{CopyBandwidth, CopyShape, copy};
+pub use self::gaps::{Gaps, gaps};
+pub use self::round_trip::{RoundTrip, round_trip};
+
+use crate::exit::Failure;
+
+/// Runs `first` and `second` at once, each on a thread pinned to its core; both begin when both are pinned.
+///
+/// # Errors
+/// When a core cannot be pinned to; nothing runs then.
+fn on_cores<A: Send, B: Send>(
+    cores: [usize; 2],
+    first: impl FnOnce() -> A + Send,
+    second: impl FnOnce() -> B + Send,
+) -> Result<(A, B), Failure> {
+    const NONE: usize = usize::MAX;
+    // Calibrates the clock now: both threads would spend 0.2 s on it otherwise.
+    let _ = crate::clock::clock();
+    let refused = AtomicUsize::new(NONE);
+    let both_pinned = Barrier::new(2);
+    let start = |core: usize| {
+        if !core_affinity::set_for_current(core_affinity::CoreId { id: core }) {
+            // Relaxed: the barrier orders it before the loads below.
+            refused.store(core, Ordering::Relaxed);
+        }
+        both_pinned.wait();
+        refused.load(Ordering::Relaxed) == NONE
+    };
+    let (first, second) = thread::scope(|scope| {
+        let first = scope.spawn(|| start(cores[0]).then(first));
+        let second = scope.spawn(|| start(cores[1]).then(second));
+        (first.join(), second.join())
+    });
+    match (first, second) {
+        (Ok(Some(first)), Ok(Some(second))) => Ok((first, second)),
+        (Err(panic), _) | (_, Err(panic)) => std::panic::resume_unwind(panic),
+        _ => Err(Failure::failed(format!(
+            "cannot pin a thread to core {}",
+            refused.load(Ordering::Relaxed)
+        ))
+        .advice(format!(
+            "give --cores two of {}; taskset and the container's cpuset decide which these are",
+            crate::machine::format_cores(&crate::machine::cores_usable())
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_core_that_does_not_exist_is_an_error_and_nothing_runs() {
+        let core = crate::machine::cores_usable()[0];
+        let ran = AtomicUsize::new(0);
+        let count = || ran.fetch_add(1, Ordering::Relaxed);
+        let failure = on_cores([core, 1023], count, count).unwrap_err();
+        assert!(failure.to_string().contains("core 1023"), "{failure}");
+        assert_eq!(ran.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn each_side_runs_on_its_core() {
+        let core = crate::machine::cores_usable()[0];
+        let here = crate::machine::cores_usable;
+        let (first, second) = on_cores([core, core], here, here).unwrap();
+        assert_eq!((first, second), (vec![core], vec![core]));
+    }
+}

@@ -1,0 +1,224 @@
+//! Latency histograms: one per core while measuring, merged afterwards.
+
+use hdrhistogram::Histogram;
+
+/// The largest latency that keeps its own bucket: one hour. A longer one is counted in the last bucket; its true value is still the maximum.
+pub const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+
+/// Significant decimal digits: every percentile is within 0.1 % of a value that was recorded.
+pub const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// Latencies in nanoseconds, with exact count, minimum, maximum and mean.
+///
+/// The bounds are fixed, so recording never allocates. The HDR buckets round; the extremes and the sum are kept beside them, exactly.
+#[derive(Clone, Debug)]
+pub struct LatencyHistogram {
+    buckets: Histogram<u64>,
+    sum_ns: u128,
+    min_ns: u64,
+    max_ns: u64,
+}
+
+impl LatencyHistogram {
+    /// An empty histogram; allocates about 270 KiB, once.
+    ///
+    /// # Panics
+    /// Never: the bounds are constants that a test constructs.
+    #[must_use]
+    pub fn new() -> Self {
+        let buckets = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
+            .expect("constant bounds are valid");
+        Self {
+            buckets,
+            sum_ns: 0,
+            min_ns: u64::MAX,
+            max_ns: 0,
+        }
+    }
+
+    /// Records one latency. Allocates nothing.
+    #[inline]
+    pub fn record(&mut self, latency_ns: u64) {
+        self.buckets.saturating_record(latency_ns);
+        self.sum_ns += u128::from(latency_ns);
+        self.min_ns = self.min_ns.min(latency_ns);
+        self.max_ns = self.max_ns.max(latency_ns);
+    }
+
+    /// Adds what another core recorded.
+    ///
+    /// # Panics
+    /// Never: all histograms of this type have the same bounds.
+    pub fn merge(&mut self, other: &Self) {
+        self.buckets.add(&other.buckets).expect("same bounds");
+        self.sum_ns += other.sum_ns;
+        self.min_ns = self.min_ns.min(other.min_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
+    /// How many latencies were recorded.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.len()
+    }
+
+    /// The smallest, exactly; 0 when nothing was recorded.
+    #[must_use]
+    pub fn min_ns(&self) -> u64 {
+        if self.count() == 0 { 0 } else { self.min_ns }
+    }
+
+    /// The largest, exactly; 0 when nothing was recorded.
+    #[must_use]
+    pub const fn max_ns(&self) -> u64 {
+        self.max_ns
+    }
+
+    /// The arithmetic mean; 0 when nothing was recorded.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a mean for people and plots")]
+    pub fn mean_ns(&self) -> f64 {
+        if self.count() == 0 {
+            0.0
+        } else {
+            self.sum_ns as f64 / self.count() as f64
+        }
+    }
+
+    /// The standard deviation, from the buckets (so within their 0.1 %).
+    #[must_use]
+    pub fn stddev_ns(&self) -> f64 {
+        if self.count() == 0 {
+            0.0
+        } else {
+            self.buckets.stdev()
+        }
+    }
+
+    /// The latency that `percent` of the calls did not exceed, 0 to 100; never outside the true extremes.
+    #[must_use]
+    pub fn percentile_ns(&self, percent: f64) -> u64 {
+        if self.count() == 0 {
+            return 0;
+        }
+        self.buckets
+            .value_at_percentile(percent)
+            .clamp(self.min_ns, self.max_ns)
+    }
+
+    /// The figures that every report carries.
+    #[must_use]
+    pub fn summary(&self) -> LatencySummary {
+        LatencySummary {
+            count: self.count(),
+            min: self.min_ns(),
+            mean: round_to_picoseconds(self.mean_ns()),
+            stddev: round_to_picoseconds(self.stddev_ns()),
+            p50: self.percentile_ns(50.0),
+            p90: self.percentile_ns(90.0),
+            p99: self.percentile_ns(99.0),
+            p99_9: self.percentile_ns(99.9),
+            p99_99: self.percentile_ns(99.99),
+            max: self.max_ns(),
+        }
+    }
+
+    /// The buckets, for the percentile distribution.
+    #[must_use]
+    pub const fn buckets(&self) -> &Histogram<u64> {
+        &self.buckets
+    }
+}
+
+impl Default for LatencyHistogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn round_to_picoseconds(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+/// `latency_ns` of the JSON report: all values in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct LatencySummary {
+    /// How many were recorded.
+    pub count: u64,
+    /// The smallest, exactly.
+    pub min: u64,
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// The standard deviation.
+    pub stddev: f64,
+    /// The median.
+    pub p50: u64,
+    /// 9 of 10 were no slower.
+    pub p90: u64,
+    /// 99 of 100 were no slower.
+    pub p99: u64,
+    /// 999 of 1000 were no slower.
+    pub p99_9: u64,
+    /// 9999 of 10000 were no slower.
+    pub p99_99: u64,
+    /// The largest, exactly.
+    pub max: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_empty_histogram_is_all_zero() {
+        let summary = LatencyHistogram::new().summary();
+        assert_eq!(
+            (summary.count, summary.min, summary.max, summary.p99),
+            (0, 0, 0, 0)
+        );
+        assert!(summary.mean == 0.0 && summary.stddev == 0.0);
+    }
+
+    #[test]
+    fn extremes_are_exact_even_beyond_the_bounds() {
+        let mut histogram = LatencyHistogram::new();
+        for value in [0, 123_457, LATENCY_NS_MAX + 12_345] {
+            histogram.record(value);
+        }
+        assert_eq!(histogram.count(), 3);
+        assert_eq!(histogram.min_ns(), 0);
+        assert_eq!(histogram.max_ns(), LATENCY_NS_MAX + 12_345);
+    }
+
+    proptest! {
+        /// Percentiles against a sorted list: the oracle, within the promised 0.1 %.
+        #[test]
+        fn percentiles_agree_with_a_sorted_list(
+            mut values in prop::collection::vec(0_u64..10_000_000, 1..400),
+            percent in 0.0_f64..=100.0,
+            split in 0_usize..400,
+        ) {
+            let (mut left, mut right) = (LatencyHistogram::new(), LatencyHistogram::new());
+            for (index, value) in values.iter().enumerate() {
+                if index < split { left.record(*value) } else { right.record(*value) }
+            }
+            left.merge(&right);
+            values.sort_unstable();
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+            let rank = ((percent / 100.0 * values.len() as f64).ceil() as usize).clamp(1, values.len());
+            let expected = values[rank - 1];
+            let got = left.percentile_ns(percent);
+            // One neighbour of slack: the crate's own rank arithmetic rounds in floating point.
+            let low = values[rank.saturating_sub(2)];
+            let high = values[rank.min(values.len() - 1)];
+            prop_assert!(got >= low && got <= high + high / 1000 + 1, "p{percent}: {got}, expected {expected}");
+            prop_assert_eq!(left.min_ns(), values[0]);
+            prop_assert_eq!(left.max_ns(), values[values.len() - 1]);
+            prop_assert_eq!(left.count(), values.len() as u64);
+            #[allow(clippy::cast_precision_loss)]
+            let mean = values.iter().sum::<u64>() as f64 / values.len() as f64;
+            prop_assert!((left.mean_ns() - mean).abs() <= mean * 1e-12);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! `bench-tool`: measures RPC-over-RDMA, the machine underneath, and explains transport headers.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`cli`] | the command line |
+//! | [`run`] | `run`: configuration, the server of its own, the course of a run |
+//! | [`floor`] | `floor`: what no transport on this machine can beat |
+//! | [`decode`] | `decode`: transport headers from hex |
+//! | [`report`] | table, JSON, percentile distribution, and the files they go to |
+//! | [`histogram`] | latency histograms |
+//! | [`progress`], [`signals`], [`exit`] | the manners of a command: a live line, a clean stop, exit codes |
+//! | [`machine`], [`clock`], [`address`] | where it runs, what times it, whom it calls |
+//!
+//! The user's view is `docs/bench-tool.md`.
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod cli;
+pub mod clock;
+pub mod decode;
+pub mod exit;
+pub mod floor;
+pub mod histogram;
+pub mod machine;
+pub mod progress;
+pub mod report;
+pub mod run;
+pub mod signals;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use self::exit::{Failure, Status};
+
+/// Version of the tool.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Git revision that the tool was built from, or `unknown`.
+pub const REVISION: &str = env!("BENCH_TOOL_REVISION");
+
+/// What `--version` prints after the name.
+pub const VERSION_LINE: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (revision ",
+    env!("BENCH_TOOL_REVISION"),
+    ", ",
+    env!("BENCH_TOOL_BUILD_PROFILE"),
+    " build)"
+);
+
+/// The whole program: reads the command line, does what it says, and returns the exit status.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    let status = execute(&cli.command).unwrap_or_else(|failure| {
+        eprintln!("bench-tool: {failure}");
+        failure.status()
+    });
+    status.into()
+}
+
+fn execute(command: &cli::Command) -> Result<Status, Failure> {
+    match command {
+        cli::Command::Floor(args) => {
+            floor::command::execute(args, command_line()).map(|()| Status::Success)
+        }
+        cli::Command::Decode(args) => decode::execute(args),
+        cli::Command::Run(args) => {
+            run::config::RunConfig::new(args, &machine::Machine::detect(), command_line())?;
+            Err(not_joined())
+        }
+        cli::Command::Serve(_) => Err(not_joined()),
+    }
+}
+
+fn not_joined() -> Failure {
+    Failure::failed(
+        "the load generator and its server are not joined to the engine in this revision",
+    )
+}
+
+/// The command line as typed, for reports.
+fn command_line() -> String {
+    let quote = |argument: String| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+@%".contains(c);
+        if !argument.is_empty() && argument.chars().all(plain) {
+            argument
+        } else {
+            format!("'{}'", argument.replace('\'', "'\\''"))
+        }
+    };
+    let arguments = std::env::args_os()
+        .skip(1)
+        .map(|a| quote(a.to_string_lossy().into_owned()));
+    std::iter::once("bench-tool".to_owned())
+        .chain(arguments)
+        .collect::<Vec<_>>()
+        .join(" ")
+}

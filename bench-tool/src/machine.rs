@@ -1,0 +1,326 @@
+//! What machine this is, and which cores to measure on: numbers without it mean little.
+
+use std::fs;
+
+use serde::Serialize;
+
+use crate::cli::values::{CoreList, core_list};
+use crate::exit::Failure;
+
+/// The machine as reports describe it. `None` where the system does not say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    /// Processor model.
+    pub cpu: String,
+    /// Instruction set, as Rust names it.
+    pub arch: &'static str,
+    /// Operating system and kernel release.
+    pub os: String,
+    /// Cores that the kernel runs.
+    pub cores_online: usize,
+    /// Cores that this process may use.
+    pub cores_usable: Vec<usize>,
+    /// Main memory.
+    pub memory_bytes: Option<u64>,
+    /// A hypervisor is underneath: it owns the far tail of every latency.
+    pub hypervisor: bool,
+    /// The kernel's clock source; anything but `tsc` makes clock reads slow on x86.
+    pub kernel_clock_source: Option<String>,
+    /// Frequency governor of the first usable core.
+    pub frequency_governor: Option<String>,
+    /// Cores kept free of other work by the kernel command line, as a list; empty when there are none.
+    pub isolated_cores: Option<String>,
+    /// Pages of 2 MiB reserved.
+    pub hugepages_2mib_total: Option<u64>,
+    /// Pages of 2 MiB reserved and free.
+    pub hugepages_2mib_free: Option<u64>,
+    /// Mode of transparent huge pages: always, madvise or never.
+    pub transparent_hugepages: Option<String>,
+}
+
+impl Machine {
+    /// Reads what the system says. Call before any thread is pinned: the usable cores are those of the calling thread.
+    #[must_use]
+    pub fn detect() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let field = |name: &str| {
+            cpuinfo.lines().find_map(|line| {
+                let (key, value) = line.split_once(':')?;
+                (key.trim() == name).then(|| value.trim().to_owned())
+            })
+        };
+        let cores_usable = cores_usable();
+        let first = cores_usable.first().copied().unwrap_or(0);
+        Self {
+            cpu: field("model name").unwrap_or_else(|| "unknown".to_owned()),
+            arch: std::env::consts::ARCH,
+            os: os_line(),
+            cores_online: read("/sys/devices/system/cpu/online")
+                .and_then(|text| core_list(&text).ok())
+                .map_or(cores_usable.len(), |list| list.0.len()),
+            memory_bytes: memory_total_bytes(),
+            hypervisor: field("flags")
+                .is_some_and(|flags| flags.split(' ').any(|f| f == "hypervisor")),
+            kernel_clock_source: read(
+                "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+            ),
+            frequency_governor: read(&format!(
+                "/sys/devices/system/cpu/cpu{first}/cpufreq/scaling_governor"
+            )),
+            isolated_cores: read_even_empty("/sys/devices/system/cpu/isolated"),
+            hugepages_2mib_total: hugepages("nr_hugepages"),
+            hugepages_2mib_free: hugepages("free_hugepages"),
+            transparent_hugepages: read("/sys/kernel/mm/transparent_hugepage/enabled")
+                .and_then(|text| chosen_of_brackets(&text)),
+            cores_usable,
+        }
+    }
+
+    /// Refuses cores that this process cannot use, naming those it can.
+    ///
+    /// # Errors
+    /// A usage failure that names the first core that is not there.
+    pub fn check_cores(&self, cores: &CoreList) -> Result<(), Failure> {
+        match cores.0.iter().find(|core| !self.cores_usable.contains(core)) {
+            None => Ok(()),
+            Some(core) => Err(Failure::usage(format!(
+                "there is no core {core} that this process may use"
+            ))
+            .advice(format!(
+                "give --cores numbers from {}; taskset and the container's cpuset decide which these are",
+                format_cores(&self.cores_usable)
+            ))),
+        }
+    }
+
+    /// Two cores to measure between: on different physical cores and, if there is a choice, in one package.
+    ///
+    /// # Errors
+    /// A failure when this process may use fewer than two.
+    pub fn default_pair(&self) -> Result<[usize; 2], Failure> {
+        let (&first, rest) = self.cores_usable.split_first().ok_or_else(no_pair)?;
+        let apart = |core: &&usize| !are_siblings(first, **core);
+        let near = |core: &&usize| package(first) == package(**core);
+        rest.iter()
+            .find(|core| apart(core) && near(core))
+            .or_else(|| rest.iter().find(apart))
+            .or_else(|| rest.first())
+            .map(|&second| [first, second])
+            .ok_or_else(no_pair)
+    }
+
+    /// What of this machine should make a reader doubt the numbers, one sentence each.
+    #[must_use]
+    pub fn warnings(&self, cores: &[usize]) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let [first, second, ..] = *cores
+            && are_siblings(first, second)
+        {
+            warnings.push(format!(
+                "cores {first} and {second} are threads of one physical core: they share its caches and \
+                 its execution units, so latencies look better and rates worse than between two cores"
+            ));
+        }
+        if self
+            .kernel_clock_source
+            .as_deref()
+            .is_some_and(|source| self.arch == "x86_64" && source != "tsc" && source != "kvm-clock")
+        {
+            warnings.push(format!(
+                "the kernel does not trust the TSC of this machine (clock source {}): times may drift",
+                self.kernel_clock_source.as_deref().unwrap_or("unknown")
+            ));
+        }
+        if let Some(governor) = self.frequency_governor.as_deref()
+            && governor != "performance"
+        {
+            warnings.push(format!(
+                "frequency governor is {governor}: numbers move with the clock; \
+                 `cpupower frequency-set -g performance` pins it"
+            ));
+        }
+        if cfg!(debug_assertions) {
+            warnings.push(
+                "this is a debug build, many times slower: build with --release to measure"
+                    .to_owned(),
+            );
+        }
+        warnings
+    }
+}
+
+fn no_pair() -> Failure {
+    Failure::failed("this process may use only one core, and a round trip between cores needs two")
+        .advice("give it a second one (taskset, the container's cpuset, or the size of the virtual machine)")
+}
+
+/// The cores that the calling thread may run on, in rising order.
+#[must_use]
+pub fn cores_usable() -> Vec<usize> {
+    let mut cores: Vec<usize> = core_affinity::get_core_ids()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|core| core.id)
+        .collect();
+    cores.sort_unstable();
+    cores
+}
+
+/// `0-3,8` for people.
+#[must_use]
+pub fn format_cores(cores: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &core in cores {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == core => *last = core,
+            _ => runs.push((core, core)),
+        }
+    }
+    let text = |(first, last): &(usize, usize)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first},{last}"),
+        _ => format!("{first}-{last}"),
+    };
+    runs.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+/// True where the kernel says that both are threads of one physical core.
+fn are_siblings(first: usize, second: usize) -> bool {
+    read(&format!(
+        "/sys/devices/system/cpu/cpu{first}/topology/thread_siblings_list"
+    ))
+    .and_then(|text| core_list(&text).ok())
+    .is_some_and(|list| list.0.contains(&second))
+}
+
+fn package(core: usize) -> Option<String> {
+    read(&format!(
+        "/sys/devices/system/cpu/cpu{core}/topology/physical_package_id"
+    ))
+}
+
+fn hugepages(file: &str) -> Option<u64> {
+    read(&format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{file}"))?
+        .parse()
+        .ok()
+}
+
+fn memory_total_bytes() -> Option<u64> {
+    meminfo_bytes("MemTotal")
+}
+
+/// Memory that could be had without swapping.
+#[must_use]
+pub fn memory_available_bytes() -> Option<u64> {
+    meminfo_bytes("MemAvailable")
+}
+
+fn meminfo_bytes(key: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find(|line| line.split(':').next() == Some(key))?;
+    line.split_whitespace()
+        .nth(1)?
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
+}
+
+fn os_line() -> String {
+    match (
+        read("/proc/sys/kernel/ostype"),
+        read("/proc/sys/kernel/osrelease"),
+    ) {
+        (Some(name), Some(release)) => format!("{name} {release}"),
+        _ => std::env::consts::OS.to_owned(),
+    }
+}
+
+fn read_even_empty(path: &str) -> Option<String> {
+    fs::read_to_string(path)
+        .ok()
+        .map(|text| text.trim().to_owned())
+}
+
+fn read(path: &str) -> Option<String> {
+    read_even_empty(path).filter(|text| !text.is_empty())
+}
+
+/// `always [madvise] never` is `madvise`.
+fn chosen_of_brackets(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once('[')?;
+    let (chosen, _) = rest.split_once(']')?;
+    Some(chosen.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(cores_usable: Vec<usize>) -> Machine {
+        Machine {
+            cores_usable,
+            ..Machine::detect()
+        }
+    }
+
+    #[test]
+    fn a_core_that_is_not_there_is_a_usage_error_that_names_those_that_are() {
+        let failure = machine(vec![0, 1, 2, 5])
+            .check_cores(&CoreList(vec![1, 7]))
+            .unwrap_err();
+        assert_eq!(failure.status(), crate::exit::Status::Usage);
+        let text = failure.to_string();
+        assert!(text.contains("core 7") && text.contains("0-2,5"), "{text}");
+        assert!(
+            machine(vec![0, 1])
+                .check_cores(&CoreList(vec![1, 0]))
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn one_core_is_no_pair() {
+        assert!(
+            machine(vec![3])
+                .default_pair()
+                .unwrap_err()
+                .to_string()
+                .contains("one core")
+        );
+        assert!(machine(vec![]).default_pair().is_err());
+        // Cores 900 and 901 have no topology files: nothing speaks against the pair.
+        assert_eq!(machine(vec![900, 901]).default_pair().unwrap(), [900, 901]);
+    }
+
+    #[test]
+    fn lists_of_cores_for_people() {
+        for (cores, text) in [
+            (&[][..], ""),
+            (&[3], "3"),
+            (&[0, 1], "0,1"),
+            (&[0, 1, 2, 3, 8], "0-3,8"),
+            (&[1, 3, 4], "1,3,4"),
+        ] {
+            assert_eq!(format_cores(cores), text);
+        }
+    }
+
+    #[test]
+    fn the_chosen_mode_stands_in_brackets() {
+        assert_eq!(
+            chosen_of_brackets("always [madvise] never").as_deref(),
+            Some("madvise")
+        );
+        assert_eq!(chosen_of_brackets("always"), None);
+    }
+
+    #[test]
+    fn this_machine_has_a_core_and_memory() {
+        let machine = Machine::detect();
+        assert!(!machine.cores_usable.is_empty());
+        assert!(machine.cores_online >= 1);
+        assert!(machine.memory_bytes.is_some_and(|bytes| bytes > 1 << 20));
+    }
+}

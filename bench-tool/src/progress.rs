@@ -1,0 +1,182 @@
+//! Live progress: one line on a terminal, rewritten four times a second; nothing in a pipe.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::report::units::{count, duration, rate};
+
+/// Time between two lines.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// What one core has done so far. Written by that core alone, with plain relaxed stores; on lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct CoreProgress {
+    calls: AtomicU64,
+    errors: AtomicU64,
+}
+
+impl CoreProgress {
+    /// Publishes the core's totals since the start. Call it now and then (every poll of some dozens), not per call.
+    #[inline]
+    pub fn publish(&self, calls: u64, errors: u64) {
+        // Relaxed: a picture for people; nothing is decided by it.
+        self.calls.store(calls, Ordering::Relaxed);
+        self.errors.store(errors, Ordering::Relaxed);
+    }
+}
+
+/// What all cores have done so far, shared between them and the line on the terminal.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    cores: Arc<[CoreProgress]>,
+}
+
+impl Progress {
+    /// For `cores` polling cores.
+    #[must_use]
+    pub fn new(cores: usize) -> Self {
+        Self {
+            cores: (0..cores).map(|_| CoreProgress::default()).collect(),
+        }
+    }
+
+    /// The place of one core, by its index in the list of polling cores; `None` beyond it.
+    #[must_use]
+    pub fn core(&self, index: usize) -> Option<&CoreProgress> {
+        self.cores.get(index)
+    }
+
+    /// Calls and errors over all cores.
+    #[must_use]
+    pub fn totals(&self) -> (u64, u64) {
+        self.cores.iter().fold((0, 0), |(calls, errors), core| {
+            (
+                calls + core.calls.load(Ordering::Relaxed),
+                errors + core.errors.load(Ordering::Relaxed),
+            )
+        })
+    }
+}
+
+/// The line on the terminal. Dropping it ends the line and waits for its thread.
+#[derive(Debug)]
+pub struct ProgressLine {
+    // Dropped to tell the thread to end.
+    end: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ProgressLine {
+    /// Starts the line on standard error, unless that is no terminal or `quiet` is set: then nothing is ever written
+    /// and no thread exists. `expected` is how long the run should take, warm-up included.
+    #[must_use]
+    pub fn start(progress: &Progress, expected: Option<Duration>, quiet: bool) -> Self {
+        if quiet || !io::stderr().is_terminal() {
+            return Self {
+                end: None,
+                thread: None,
+            };
+        }
+        let (end, ended) = mpsc::channel();
+        let progress = progress.clone();
+        // The thread sleeps between lines, so it disturbs a polling core four times a second at the most.
+        let thread = std::thread::Builder::new()
+            .name("progress".to_owned())
+            .spawn(move || write_lines(&progress, expected, &ended))
+            .ok();
+        Self {
+            end: Some(end),
+            thread,
+        }
+    }
+}
+
+impl Drop for ProgressLine {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // It cannot have panicked in a way that matters: the line is only a picture.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn write_lines(progress: &Progress, expected: Option<Duration>, ended: &mpsc::Receiver<()>) {
+    let begin = Instant::now();
+    let mut last = (begin, 0);
+    while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+        let now = Instant::now();
+        let (calls, errors) = progress.totals();
+        let seconds = (now - last.0).as_secs_f64();
+        #[allow(clippy::cast_precision_loss, reason = "a rate")]
+        let per_s = calls.saturating_sub(last.1) as f64 / seconds.max(1e-9);
+        last = (now, calls);
+        let line = line(now - begin, expected, calls, errors, per_s);
+        // \r goes to the line's begin, \x1b[K clears its rest; a terminal that fails is not worth a word.
+        let _ = write!(io::stderr().lock(), "\r{line}\x1b[K");
+    }
+    let _ = write!(io::stderr().lock(), "\r\x1b[K");
+}
+
+fn line(
+    elapsed: Duration,
+    expected: Option<Duration>,
+    calls: u64,
+    errors: u64,
+    per_s: f64,
+) -> String {
+    let elapsed =
+        Duration::from_millis(u64::try_from(elapsed.as_millis() / 100 * 100).unwrap_or(0));
+    let of = expected
+        .map(|e| format!(" of {}", duration(e)))
+        .unwrap_or_default();
+    let errors = if errors == 0 {
+        String::new()
+    } else {
+        format!(", {} errors", count(errors))
+    };
+    format!(
+        "{}{of}: {} calls, {}{errors}",
+        duration(elapsed),
+        count(calls),
+        rate(per_s)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_are_over_all_cores() {
+        let progress = Progress::new(2);
+        progress.core(0).unwrap().publish(10, 0);
+        progress.core(1).unwrap().publish(5, 2);
+        progress.core(0).unwrap().publish(11, 0);
+        assert_eq!(progress.totals(), (16, 2));
+        assert!(progress.core(2).is_none());
+    }
+
+    #[test]
+    fn the_line_says_how_far_it_is() {
+        assert_eq!(
+            line(
+                Duration::from_millis(1_299),
+                Some(Duration::from_secs(5)),
+                1_234_567,
+                0,
+                2_190_000.0
+            ),
+            "1.2 s of 5 s: 1,234,567 calls, 2.190 M/s"
+        );
+        assert_eq!(
+            line(Duration::from_secs(2), None, 10, 1_000, 5.0),
+            "2 s: 10 calls, 5.000 /s, 1,000 errors"
+        );
+    }
+}

@@ -1,0 +1,451 @@
+//! What a run reports: one value, shown as a table, as JSON and as a percentile distribution.
+
+pub mod hgrm;
+pub mod output;
+pub mod table;
+pub mod units;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::floor::RoundTrip;
+use crate::histogram::{LatencyHistogram, LatencySummary};
+use crate::machine::Machine;
+use crate::run::config::{RunConfig, Server};
+
+/// Name and number of the layout of a run's JSON. The number changes only when a key changes meaning or goes away.
+pub const RUN_SCHEMA: &str = "rpcrdma.bench-tool.run/1";
+
+/// What the load generator measured: all that a report needs beside the configuration.
+#[derive(Clone, Debug)]
+pub struct RunResult {
+    /// Round-trip times of all calls that completed within the measured time, all cores merged.
+    /// Closed loop: from posting the call. Open loop: from the moment at which the call was due.
+    pub latency: LatencyHistogram,
+    /// Calls that ended in an error, not in the histogram.
+    pub errors: u64,
+    /// The measured time, without the warm-up.
+    pub elapsed: Duration,
+    /// The end was asked for by a signal before the duration or the count was reached.
+    pub interrupted: bool,
+    /// The fabric that carried the calls: `shm` or `verbs`.
+    pub fabric: String,
+    /// The RDMA device; `None` on shm.
+    pub device: Option<String>,
+    /// Version of RPC-over-RDMA that was negotiated: 1 or 2.
+    pub protocol: u32,
+    /// How payload travelled: `inline`, `send`, `rdma` or `mixed`.
+    pub placement: String,
+    /// The tuning profile in force.
+    pub profile: String,
+    /// Counters of the measured time, summed over the client's cores. Names carry their unit.
+    pub counters: BTreeMap<String, u64>,
+    /// Registered memory of the client.
+    pub memory: Memory,
+    /// What a reader must know to trust the numbers, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// Registered memory, as it was really had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// Size of the pages underneath.
+    pub page_bytes: u64,
+    /// What they are: `hugetlb`, `transparent` or `ordinary`.
+    pub kind: String,
+    /// How much was registered.
+    pub registered_bytes: u64,
+}
+
+/// The report of a run; its serialization is the stable JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`RUN_SCHEMA`].
+    pub schema: &'static str,
+    /// Version of the tool.
+    pub version: &'static str,
+    /// Git revision that it was built from, or `unknown`.
+    pub revision: &'static str,
+    /// The command line.
+    pub command: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The clock that timed the calls.
+    pub clock: String,
+    /// See [`RunResult::fabric`].
+    pub fabric: String,
+    /// See [`RunResult::device`].
+    pub device: Option<String>,
+    /// `v1` or `v2`.
+    pub protocol: String,
+    /// See [`RunResult::placement`].
+    pub placement: String,
+    /// See [`RunResult::profile`].
+    pub profile: String,
+    /// The server's address; `None` when the run had a server of its own.
+    pub connect: Option<String>,
+    /// The procedure called.
+    pub op: &'static str,
+    /// Payload of one call, each way that the procedure carries it.
+    pub size_bytes: u64,
+    /// Calls outstanding per connection.
+    pub depth: u32,
+    /// Connections that carried calls.
+    pub connections: u32,
+    /// Connections beside them that stayed silent.
+    pub idle_connections: u32,
+    /// The client's polling cores.
+    pub cores: Vec<usize>,
+    /// The polling cores of the run's own server; `None` for a server elsewhere.
+    pub server_cores: Option<Vec<usize>>,
+    /// `closed` or `open`.
+    #[serde(rename = "loop")]
+    pub load_loop: &'static str,
+    /// What `--rate` asked for; `None` in a closed loop.
+    pub offered_rate_per_s: Option<u64>,
+    /// Time before the measurement.
+    pub warmup_s: f64,
+    /// The measured time.
+    pub duration_s: f64,
+    /// The measured time was cut short by a signal.
+    pub interrupted: bool,
+    /// Calls that completed well in the measured time.
+    pub calls: u64,
+    /// Calls that ended in an error.
+    pub errors: u64,
+    /// `calls` per second of the measured time.
+    pub rate_per_s: f64,
+    /// `calls` times `size_bytes`, per second: payload in one direction.
+    pub bandwidth_bytes_per_s: f64,
+    /// Round-trip times.
+    pub latency_ns: LatencySummary,
+    /// See [`RunResult::counters`].
+    pub counters: BTreeMap<String, u64>,
+    /// The machine's floor between the client's and the server's core; `None` where it could not be measured.
+    pub floor: Option<FloorSummary>,
+    /// See [`RunResult::memory`].
+    pub memory: Memory,
+    /// What a reader must know to trust the numbers.
+    pub warnings: Vec<String>,
+}
+
+/// The floor of latency in a report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FloorSummary {
+    /// Median of the rounds' medians: one cache line each way, through a ring.
+    pub round_trip_ns: u64,
+    /// 99 of 100 were no slower.
+    pub round_trip_ns_p99: u64,
+    /// 999 of 1000 were no slower.
+    pub round_trip_ns_p99_9: u64,
+    /// The slowest.
+    pub round_trip_ns_max: u64,
+    /// The median of each round.
+    pub round_trip_ns_p50_of_rounds: Vec<u64>,
+    /// Round trips measured.
+    pub round_trips: u64,
+    /// The two cores.
+    pub cores: [usize; 2],
+    /// The run's median over `round_trip_ns`; `None` in a report of the floor alone.
+    pub p50_ratio: Option<f64>,
+}
+
+impl FloorSummary {
+    /// Summarizes a floor, and sets `p50_ns` of a run (if there is one) against it.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a ratio to three decimals")]
+    pub fn new(floor: &RoundTrip, p50_ns: Option<u64>) -> Self {
+        let floor_ns = floor.p50_ns();
+        let ratio = |p50_ns: u64| (p50_ns as f64 / floor_ns as f64 * 1000.0).round() / 1000.0;
+        Self {
+            round_trip_ns: floor_ns,
+            round_trip_ns_p99: floor.latency.percentile_ns(99.0),
+            round_trip_ns_p99_9: floor.latency.percentile_ns(99.9),
+            round_trip_ns_max: floor.latency.max_ns(),
+            round_trip_ns_p50_of_rounds: floor.round_p50_ns.clone(),
+            round_trips: floor.latency.count(),
+            cores: floor.cores,
+            p50_ratio: p50_ns.filter(|_| floor_ns > 0).map(ratio),
+        }
+    }
+}
+
+impl Report {
+    /// Joins what was asked for, what was measured, and the machine's floor.
+    #[must_use]
+    pub fn new(
+        config: &RunConfig,
+        machine: &Machine,
+        result: RunResult,
+        floor: Option<&RoundTrip>,
+    ) -> Self {
+        let latency_ns = result.latency.summary();
+        let duration_s = result.elapsed.as_secs_f64();
+        #[allow(clippy::cast_precision_loss, reason = "a rate")]
+        let per_s = |total: u64| {
+            if duration_s > 0.0 {
+                total as f64 / duration_s
+            } else {
+                0.0
+            }
+        };
+        let rate_per_s = per_s(latency_ns.count);
+        let (connect, server_cores) = match &config.server {
+            Server::Own { cores } => (None, Some(cores.clone())),
+            Server::At(address) => (Some(address.to_string()), None),
+        };
+        Self {
+            schema: RUN_SCHEMA,
+            version: crate::VERSION,
+            revision: crate::REVISION,
+            command: config.command.clone(),
+            machine: machine.clone(),
+            clock: crate::clock::source(),
+            protocol: format!("v{}", result.protocol),
+            connect,
+            op: config.op.name(),
+            size_bytes: config.size_bytes,
+            depth: config.depth,
+            connections: config.connections,
+            idle_connections: config.idle_connections,
+            cores: config.cores.clone(),
+            server_cores,
+            load_loop: if config.rate_per_s.is_some() {
+                "open"
+            } else {
+                "closed"
+            },
+            offered_rate_per_s: config.rate_per_s,
+            warmup_s: config.warmup.as_secs_f64(),
+            duration_s,
+            interrupted: result.interrupted,
+            calls: latency_ns.count,
+            errors: result.errors,
+            rate_per_s,
+            bandwidth_bytes_per_s: per_s(latency_ns.count.saturating_mul(config.size_bytes)),
+            floor: floor.map(|floor| FloorSummary::new(floor, Some(latency_ns.p50))),
+            warnings: warnings(config, machine, &result, rate_per_s),
+            latency_ns,
+            fabric: result.fabric,
+            device: result.device,
+            placement: result.placement,
+            profile: result.profile,
+            counters: result.counters,
+            memory: result.memory,
+        }
+    }
+
+    /// The JSON, indented, with a newline at its end.
+    ///
+    /// # Panics
+    /// Never: the report holds only strings, numbers and lists; a test serializes it.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("a report is plain data");
+        text.push('\n');
+        text
+    }
+}
+
+/// A rate below this share of what was offered means that the open loop was not kept up with.
+const OFFERED_SHARE_MIN: f64 = 0.95;
+
+fn warnings(
+    config: &RunConfig,
+    machine: &Machine,
+    result: &RunResult,
+    rate_per_s: f64,
+) -> Vec<String> {
+    let mut warnings = config.warnings.clone();
+    warnings.extend(machine.warnings(&config.floor_cores().unwrap_or_default()));
+    warnings.extend(result.warnings.iter().cloned());
+    if result.interrupted {
+        warnings
+            .push("stopped by a signal: the report covers what was measured until then".to_owned());
+    }
+    if result.latency.count() == 0 {
+        warnings.push("no call completed in the measured time: the latencies are empty".to_owned());
+    } else if result.latency.count() < 10_000 {
+        warnings.push(format!(
+            "only {} calls: p99.99 needs 10,000 at least, and is the maximum here",
+            units::count(result.latency.count())
+        ));
+    }
+    #[allow(clippy::cast_precision_loss, reason = "a rate")]
+    if let Some(offered) = config.rate_per_s
+        && rate_per_s < offered as f64 * OFFERED_SHARE_MIN
+    {
+        warnings.push(format!(
+            "only {} of the offered {} completed: the load is above what this path carries, and latencies \
+             grow with the length of the run",
+            units::rate(rate_per_s),
+            units::rate(offered as f64)
+        ));
+    }
+    warnings
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::cli::Op;
+    use crate::run::config::Limit;
+
+    pub(crate) fn config() -> RunConfig {
+        RunConfig {
+            command: "bench-tool run --depth 1".to_owned(),
+            server: Server::Own { cores: vec![1] },
+            op: Op::Null,
+            size_bytes: 0,
+            depth: 1,
+            connections: 1,
+            idle_connections: 0,
+            cores: vec![0],
+            rate_per_s: None,
+            limit: Limit::Duration(Duration::from_secs(5)),
+            warmup: Duration::from_millis(500),
+            profile: None,
+            warnings: vec![],
+        }
+    }
+
+    pub(crate) fn result() -> RunResult {
+        let mut latency = LatencyHistogram::new();
+        for index in 0..20_000 {
+            latency.record(400 + index % 100);
+        }
+        latency.record(1_700_000);
+        RunResult {
+            latency,
+            errors: 0,
+            elapsed: Duration::from_secs(2),
+            interrupted: false,
+            fabric: "shm".to_owned(),
+            device: None,
+            protocol: 2,
+            placement: "inline".to_owned(),
+            profile: "shm".to_owned(),
+            counters: BTreeMap::from([("polls".to_owned(), 1_000_000), ("rnr".to_owned(), 0)]),
+            memory: Memory {
+                page_bytes: 4096,
+                kind: "ordinary".to_owned(),
+                registered_bytes: 64 << 20,
+            },
+            warnings: vec!["ordinary pages: there are no huge pages".to_owned()],
+        }
+    }
+
+    pub(crate) fn floor() -> RoundTrip {
+        let mut latency = LatencyHistogram::new();
+        latency.record(220);
+        RoundTrip {
+            cores: [0, 1],
+            latency,
+            round_p50_ns: vec![220],
+        }
+    }
+
+    pub(crate) fn report() -> Report {
+        Report::new(&config(), &Machine::detect(), result(), Some(&floor()))
+    }
+
+    #[test]
+    fn the_keys_of_the_json_are_stable() {
+        let value: serde_json::Value = serde_json::from_str(&report().to_json()).unwrap();
+        let object = value.as_object().unwrap();
+        for key in [
+            "schema",
+            "version",
+            "revision",
+            "command",
+            "machine",
+            "fabric",
+            "device",
+            "protocol",
+            "placement",
+            "profile",
+            "op",
+            "size_bytes",
+            "depth",
+            "connections",
+            "cores",
+            "duration_s",
+            "calls",
+            "errors",
+            "rate_per_s",
+            "bandwidth_bytes_per_s",
+            "latency_ns",
+            "counters",
+            "floor",
+            "memory",
+            "warnings",
+            "loop",
+            "idle_connections",
+            "offered_rate_per_s",
+            "clock",
+            "interrupted",
+            "connect",
+            "server_cores",
+            "warmup_s",
+        ] {
+            assert!(object.contains_key(key), "{key}");
+        }
+        assert_eq!(
+            object.len(),
+            33,
+            "a new key belongs into this list and into docs/bench-tool.md"
+        );
+        let keys = |name: &str| -> Vec<String> {
+            value[name].as_object().unwrap().keys().cloned().collect()
+        };
+        let mut latency = keys("latency_ns");
+        latency.sort_unstable();
+        let mut expected = [
+            "count", "min", "mean", "stddev", "p50", "p90", "p99", "p99_9", "p99_99", "max",
+        ];
+        expected.sort_unstable();
+        assert_eq!(latency, expected);
+        for key in ["page_bytes", "kind", "registered_bytes"] {
+            assert!(keys("memory").iter().any(|k| k == key), "{key}");
+        }
+        assert_eq!(value["floor"]["round_trip_ns"], 220);
+        assert_eq!(value["schema"], RUN_SCHEMA);
+        assert_eq!(value["protocol"], "v2");
+        assert_eq!(value["loop"], "closed");
+        assert!(value["device"].is_null() && value["offered_rate_per_s"].is_null());
+    }
+
+    #[test]
+    fn rates_are_of_the_measured_time() {
+        let mut config = config();
+        (config.op, config.size_bytes) = (Op::Echo, 4096);
+        let report = Report::new(&config, &Machine::detect(), result(), Some(&floor()));
+        assert_eq!(report.calls, 20_001);
+        assert!((report.rate_per_s - 10_000.5).abs() < 1e-9);
+        assert!((report.bandwidth_bytes_per_s - 10_000.5 * 4096.0).abs() < 1e-3);
+        // The median of the result is 449 or 450, its bucket 449 at the least.
+        let ratio = report.floor.unwrap().p50_ratio.unwrap();
+        assert!((2.03..2.06).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn doubt_is_said() {
+        let has = |report: &Report, words: &str| report.warnings.iter().any(|w| w.contains(words));
+        let mut open = config();
+        open.rate_per_s = Some(1_000_000);
+        let report = Report::new(&open, &Machine::detect(), result(), None);
+        assert!(has(&report, "offered 1.000 M/s"), "{:?}", report.warnings);
+        assert!(has(&report, "ordinary pages"));
+        assert_eq!(report.load_loop, "open");
+        assert!(report.floor.is_none());
+        let mut short = result();
+        (short.interrupted, short.latency) = (true, LatencyHistogram::new());
+        short.elapsed = Duration::ZERO;
+        let report = Report::new(&config(), &Machine::detect(), short, None);
+        assert!(has(&report, "stopped by a signal") && has(&report, "no call completed"));
+        assert!(report.rate_per_s == 0.0);
+        assert!(serde_json::from_str::<serde_json::Value>(&report.to_json()).is_ok());
+    }
+}

@@ -1,0 +1,251 @@
+//! Files that a report goes to: checked before the measurement, written whole or not at all after it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FallocateFlags;
+
+use crate::exit::Failure;
+
+/// Space claimed for a moment when a path is checked: more than any report takes.
+const CHECK_BYTES: u64 = 256 * 1024;
+
+/// A file to write after the measurement, or standard output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    option: &'static str,
+    target: Target,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Target {
+    StandardOutput,
+    /// A file that is replaced by renaming a complete one over it.
+    File(PathBuf),
+    /// A device or a pipe: written in place.
+    InPlace(PathBuf),
+}
+
+impl Output {
+    /// Checks that `path` (`-` for standard output) can be written, so that a long measurement is not made for nothing.
+    /// `option` is the flag that named it, for messages.
+    ///
+    /// # Errors
+    /// A failure that says why the path cannot be written: a directory, no permission, no space.
+    pub fn check(option: &'static str, path: &Path) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Ok(Self {
+                option,
+                target: Target::StandardOutput,
+            });
+        }
+        let target = check_path(path).map_err(|error| cannot_write(option, path, error))?;
+        Ok(Self { option, target })
+    }
+
+    /// True when this is standard output.
+    #[must_use]
+    pub fn is_standard_output(&self) -> bool {
+        self.target == Target::StandardOutput
+    }
+
+    /// Writes `text`, all of it or none.
+    ///
+    /// # Errors
+    /// A failure that names the path and the cause; the file that stood there before is untouched then.
+    pub fn write(&self, text: &str) -> Result<(), Failure> {
+        match &self.target {
+            Target::StandardOutput => {
+                let mut out = io::stdout().lock();
+                crate::exit::written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+            }
+            Target::File(path) => replace(path, text.as_bytes())
+                .map_err(|error| cannot_write(self.option, path, error)),
+            Target::InPlace(path) => write_in_place(path, text.as_bytes())
+                .map_err(|error| cannot_write(self.option, path, error)),
+        }
+    }
+}
+
+fn cannot_write(option: &'static str, path: &Path, error: io::Error) -> Failure {
+    let advice = match error.kind() {
+        io::ErrorKind::NotFound => {
+            format!("create the directory first, or give {option} another path")
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("free some space there, or give {option} another path")
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            format!("give {option} a path that you may write, or - for standard output")
+        }
+        io::ErrorKind::IsADirectory => format!("give {option} a file in that directory"),
+        _ => format!("give {option} another path"),
+    };
+    Failure::failed(format!("cannot write {} ({option})", path.display()))
+        .because(error)
+        .advice(advice)
+}
+
+fn check_path(path: &Path) -> io::Result<Target> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(metadata) if metadata.is_file() => {
+            // Renaming over a file asks only for the directory; its own permission is the owner's wish.
+            OpenOptions::new().write(true).open(path)?;
+            // Through symbolic links, so that the link stays and what it names is replaced.
+            let path = fs::canonicalize(path)?;
+            check_space_beside(&path)?;
+            Ok(Target::File(path))
+        }
+        Ok(_) => Ok(Target::InPlace(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            check_space_beside(path)?;
+            Ok(Target::File(path.to_owned()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn check_space_beside(path: &Path) -> io::Result<()> {
+    let (file, temporary) = Temporary::create(path)?;
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, CHECK_BYTES) {
+        // Some file systems cannot reserve; they are believed.
+        Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    drop(temporary);
+    Ok(())
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (mut file, temporary) = Temporary::create(path)?;
+    file.write_all(bytes)?;
+    // A disk that is full may say so only here.
+    file.sync_all()?;
+    fs::rename(&temporary.0, path)?;
+    Ok(())
+}
+
+fn write_in_place(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.write_all(bytes)?;
+    file.flush()
+}
+
+/// A file beside the wanted one, removed when dropped unless it was renamed.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn create(path: &Path) -> io::Result<(File, Self)> {
+        let Some(name) = path.file_name() else {
+            return Err(io::ErrorKind::IsADirectory.into());
+        };
+        let mut temporary_name = std::ffi::OsString::from(".");
+        temporary_name.push(name);
+        temporary_name.push(format!(".{}.tmp", std::process::id()));
+        let temporary = Self(path.with_file_name(temporary_name));
+        let file = File::create(&temporary.0)?;
+        Ok((file, temporary))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // After a rename there is nothing to remove: that error is expected.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let path =
+                std::env::temp_dir().join(format!("bench-tool-{}-{name}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            fs::read_dir(&self.0)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect()
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_check_leaves_nothing_and_a_write_leaves_one_file() {
+        let directory = Directory::new("write");
+        let path = directory.0.join("run.json");
+        let output = Output::check("--json", &path).unwrap();
+        assert!(directory.names().is_empty());
+        output.write("first").unwrap();
+        output.write("second").unwrap();
+        assert_eq!(directory.names(), ["run.json"]);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "second");
+    }
+
+    #[test]
+    fn a_link_stays_a_link() {
+        let directory = Directory::new("link");
+        let (real, link) = (directory.0.join("real"), directory.0.join("link"));
+        fs::write(&real, "old").unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        Output::check("--json", &link)
+            .unwrap()
+            .write("new")
+            .unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&real).unwrap(), "new");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_said_before() {
+        let directory = Directory::new("refused");
+        for (path, words) in [
+            (directory.0.clone(), "a file in that directory"),
+            (directory.0.join("missing/run.json"), "create the directory"),
+        ] {
+            let text = Output::check("--json", &path).unwrap_err().to_string();
+            assert!(text.contains(words) && text.contains("--json"), "{text}");
+        }
+        assert!(directory.names().is_empty());
+    }
+
+    #[test]
+    fn a_full_device_is_an_error_with_advice() {
+        let output = Output::check("--json", Path::new("/dev/full")).unwrap();
+        let failure = output.write("{}").unwrap_err();
+        assert_eq!(failure.status(), crate::exit::Status::Failure);
+        let text = failure.to_string();
+        assert!(
+            text.contains("/dev/full") && text.contains("free some space"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_may_not_be_written_is_not_replaced() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = Directory::new("readonly");
+        let path = directory.0.join("keep.json");
+        fs::write(&path, "keep").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+        // The superuser may write anything: then the check passes, rightly.
+        let allowed = OpenOptions::new().write(true).open(&path).is_ok();
+        assert_eq!(Output::check("--json", &path).is_ok(), allowed);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "keep");
+    }
+}

@@ -1,0 +1,291 @@
+//! The report of a run, for people.
+
+use std::fmt::{self, Write as _};
+
+use super::units::{bandwidth, count, duration, nanoseconds, rate, size};
+use super::{FloorSummary, Report};
+use crate::machine::format_cores;
+
+/// Counters that are worth a line even in a table when they are not zero: each means that something waited or went wrong.
+const COUNTERS_SHOWN: [&str; 12] = [
+    "receiver_not_ready",
+    "short_messages_discarded",
+    "transport_errors",
+    "awaiting_credit",
+    "awaiting_receive_buffer",
+    "awaiting_placement_segment",
+    "awaiting_read_depth",
+    "awaiting_send_slot",
+    "awaiting_cq_slot",
+    "awaiting_control",
+    "late_starts",
+    "scheduler_gaps",
+];
+
+/// The table, ending with the distance to the floor.
+#[must_use]
+pub fn text(report: &Report) -> String {
+    let mut text = String::new();
+    let result = write(&mut text, report);
+    debug_assert!(result.is_ok(), "a string takes all that is written to it");
+    text
+}
+
+fn write(text: &mut String, report: &Report) -> fmt::Result {
+    write_heading(text, report)?;
+    write_latency(text, report)?;
+    write_totals(text, report)?;
+    write_warnings(text, &report.warnings)?;
+    writeln!(text)?;
+    write_floor(text, report)
+}
+
+fn plural(number: u32, one: &str, many: &str) -> String {
+    format!(
+        "{} {}",
+        count(u64::from(number)),
+        if number == 1 { one } else { many }
+    )
+}
+
+fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
+    let device = report
+        .device
+        .as_deref()
+        .map(|d| format!(" ({d})"))
+        .unwrap_or_default();
+    let looped = match report.offered_rate_per_s {
+        #[allow(clippy::cast_precision_loss, reason = "a rate")]
+        Some(offered) => format!("open loop at {}", rate(offered as f64)),
+        None => "closed loop".to_owned(),
+    };
+    let payload = if report.op == "null" {
+        String::new()
+    } else {
+        format!(", {}", size(report.size_bytes))
+    };
+    writeln!(
+        text,
+        "{}{payload}, RPC-over-RDMA {} over {}{device}, {looped}",
+        report.op, report.protocol, report.fabric
+    )?;
+    let idle = match report.idle_connections {
+        0 => String::new(),
+        idle => format!(" and {} idle", count(u64::from(idle))),
+    };
+    let server = match (&report.server_cores, &report.connect) {
+        (Some(cores), _) => format!("server in a second process on core {}", format_cores(cores)),
+        (None, Some(address)) => format!("server at {address}"),
+        (None, None) => "server unknown".to_owned(),
+    };
+    writeln!(
+        text,
+        "depth {}, {}{idle}, client on core {}, {server}",
+        report.depth,
+        plural(report.connections, "connection", "connections"),
+        format_cores(&report.cores),
+    )?;
+    let warmup = std::time::Duration::from_secs_f64(report.warmup_s.max(0.0));
+    let measured = std::time::Duration::from_secs_f64(report.duration_s.max(0.0));
+    writeln!(
+        text,
+        "measured for {} after {} of warm-up",
+        duration(measured),
+        duration(warmup)
+    )
+}
+
+fn write_latency(text: &mut String, report: &Report) -> fmt::Result {
+    let latency = &report.latency_ns;
+    let meaning = match report.load_loop {
+        "open" => "response time, from the moment at which the call was due",
+        _ => "service time, from posting the call to its reply",
+    };
+    writeln!(text, "\nround-trip time ({meaning})")?;
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "rounded, never negative"
+    )]
+    let whole = |value: f64| nanoseconds(value.max(0.0).round() as u64);
+    let rows = [
+        ("min", nanoseconds(latency.min)),
+        ("p50", nanoseconds(latency.p50)),
+        ("p90", nanoseconds(latency.p90)),
+        ("p99", nanoseconds(latency.p99)),
+        ("p99.9", nanoseconds(latency.p99_9)),
+        ("p99.99", nanoseconds(latency.p99_99)),
+        ("max", nanoseconds(latency.max)),
+        (
+            "mean",
+            format!(
+                "{}, standard deviation {}",
+                whole(latency.mean),
+                whole(latency.stddev)
+            ),
+        ),
+    ];
+    for (name, value) in rows {
+        let (number, rest) = value.split_once(' ').unwrap_or((&value, ""));
+        writeln!(text, "  {name:<8}{number:>8} {rest}")?;
+    }
+    writeln!(
+        text,
+        "  half of p50, which perftest and UCX print as latency: {}",
+        nanoseconds(latency.p50 / 2)
+    )
+}
+
+fn write_totals(text: &mut String, report: &Report) -> fmt::Result {
+    let errors = match report.errors {
+        0 => "no errors".to_owned(),
+        1 => "1 error".to_owned(),
+        errors => format!("{} errors", count(errors)),
+    };
+    writeln!(
+        text,
+        "\ncalls     {} completed, {errors}",
+        count(report.calls)
+    )?;
+    writeln!(text, "rate      {}", rate(report.rate_per_s))?;
+    if report.size_bytes > 0 {
+        writeln!(
+            text,
+            "bandwidth {} of payload each way",
+            bandwidth(report.bandwidth_bytes_per_s)
+        )?;
+    }
+    writeln!(
+        text,
+        "memory    {} registered, in {} pages of {}",
+        size(report.memory.registered_bytes),
+        report.memory.kind,
+        size(report.memory.page_bytes)
+    )?;
+    for name in COUNTERS_SHOWN {
+        if let Some(&value) = report.counters.get(name)
+            && value > 0
+        {
+            writeln!(text, "counter   {name} {}", count(value))?;
+        }
+    }
+    Ok(())
+}
+
+/// One line per warning.
+///
+/// # Errors
+/// None from a string.
+pub fn write_warnings(text: &mut impl fmt::Write, warnings: &[String]) -> fmt::Result {
+    if !warnings.is_empty() {
+        writeln!(text)?;
+    }
+    warnings
+        .iter()
+        .try_for_each(|warning| writeln!(text, "warning: {warning}"))
+}
+
+fn write_floor(text: &mut String, report: &Report) -> fmt::Result {
+    match &report.floor {
+        Some(
+            floor @ FloorSummary {
+                p50_ratio: Some(ratio),
+                ..
+            },
+        ) if report.calls > 0 => writeln!(
+            text,
+            "floor     {} between cores {} and {} (p50); p50 of the run is {ratio:.2} times that",
+            nanoseconds(floor.round_trip_ns),
+            floor.cores[0],
+            floor.cores[1],
+        ),
+        Some(floor) => writeln!(
+            text,
+            "floor     {} between cores {} and {} (p50)",
+            nanoseconds(floor.round_trip_ns),
+            floor.cores[0],
+            floor.cores[1],
+        ),
+        None => writeln!(
+            text,
+            "floor     not measured: it needs the client's and the server's core, both idle"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{config, floor, result};
+    use super::*;
+    use crate::cli::Op;
+    use crate::machine::Machine;
+    use crate::run::config::Server;
+
+    fn quiet_machine() -> Machine {
+        Machine {
+            kernel_clock_source: None,
+            frequency_governor: None,
+            ..Machine::detect()
+        }
+    }
+
+    #[test]
+    fn a_closed_loop_reads_well() {
+        let mut config = config();
+        // Cores without topology files: no machine of ours says that they are siblings.
+        config.cores = vec![900];
+        config.server = Server::Own { cores: vec![901] };
+        let mut report = Report::new(&config, &quiet_machine(), result(), Some(&floor()));
+        report.warnings.retain(|w| !w.contains("debug build"));
+        let expected = "\
+null, RPC-over-RDMA v2 over shm, closed loop
+depth 1, 1 connection, client on core 900, server in a second process on core 901
+measured for 2 s after 500 ms of warm-up
+
+round-trip time (service time, from posting the call to its reply)
+  min          400 ns
+  p50          450 ns
+  p90          490 ns
+  p99          499 ns
+  p99.9        499 ns
+  p99.99       499 ns
+  max        1.700 ms
+  mean         534 ns, standard deviation 12.02 us
+  half of p50, which perftest and UCX print as latency: 225 ns
+
+calls     20,001 completed, no errors
+rate      10.00 k/s
+memory    64 MiB registered, in ordinary pages of 4 KiB
+
+warning: ordinary pages: there are no huge pages
+
+floor     220 ns between cores 0 and 1 (p50); p50 of the run is 2.04 times that
+";
+        assert_eq!(text(&report), expected);
+    }
+
+    #[test]
+    fn an_open_loop_says_so_and_shows_what_waited() {
+        let mut config = config();
+        (config.op, config.size_bytes, config.connections) = (Op::Echo, 4096, 4);
+        (config.idle_connections, config.rate_per_s) = (4096, Some(10_000));
+        config.server = Server::At("shm:bench".parse().unwrap());
+        let mut result = result();
+        result.errors = 3;
+        result.counters.insert("awaiting_credit".to_owned(), 12_345);
+        let text = text(&Report::new(&config, &quiet_machine(), result, None));
+        for part in [
+            "echo, 4 KiB, RPC-over-RDMA v2 over shm, open loop at 10.00 k/s",
+            "4 connections and 4,096 idle, client on core 0, server at shm:bench",
+            "response time, from the moment at which the call was due",
+            "20,001 completed, 3 errors",
+            "bandwidth 40.96 MB/s of payload each way",
+            "counter   awaiting_credit 12,345",
+            "floor     not measured",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+        assert!(!text.contains("counter   rnr"));
+        assert!(text.lines().last().unwrap().starts_with("floor"));
+    }
+}

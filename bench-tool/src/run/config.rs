@@ -1,0 +1,306 @@
+//! What a run shall do: the command line, checked against itself and against the machine.
+
+use std::time::Duration;
+
+use crate::address::Address;
+use crate::cli::{Op, RunArgs};
+use crate::exit::Failure;
+use crate::machine::Machine;
+
+/// Measured time when neither `--duration` nor `--count` is given.
+pub const DURATION_DEFAULT: Duration = Duration::from_secs(5);
+
+/// Payload of `echo` when `--size` is not given.
+pub const ECHO_SIZE_BYTES_DEFAULT: u64 = 64;
+
+/// The largest payload: what the XDR length of an opaque can say is far more than any receiver here takes.
+pub const SIZE_BYTES_MAX: u64 = 64 << 20;
+
+/// Who answers the calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// A server of the run's own, in a second process over shm.
+    Own {
+        /// The cores that it polls on.
+        cores: Vec<usize>,
+    },
+    /// A server that is there already.
+    At(Address),
+}
+
+/// When to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// After this time, without the warm-up.
+    Duration(Duration),
+    /// After this many calls, without those of the warm-up.
+    Count(u64),
+}
+
+/// A run that can be made on this machine.
+#[derive(Clone, Debug)]
+pub struct RunConfig {
+    /// The command line, for the report.
+    pub command: String,
+    /// Who answers the calls.
+    pub server: Server,
+    /// The procedure to call.
+    pub op: Op,
+    /// Payload of one call; 0 for null.
+    pub size_bytes: u64,
+    /// Calls outstanding on each connection.
+    pub depth: u32,
+    /// Connections that carry calls, spread over the cores.
+    pub connections: u32,
+    /// Connections beside them that stay silent.
+    pub idle_connections: u32,
+    /// The client's polling cores; at least one.
+    pub cores: Vec<usize>,
+    /// Open loop: calls per second in all. `None` is a closed loop.
+    pub rate_per_s: Option<u64>,
+    /// When to stop.
+    pub limit: Limit,
+    /// Time before the measurement.
+    pub warmup: Duration,
+    /// Tuning profile as given; `None` is the built-in one.
+    pub profile: Option<String>,
+    /// What is doubtful about the plan itself.
+    pub warnings: Vec<String>,
+}
+
+impl RunConfig {
+    /// Checks the arguments against each other and against the machine, and chooses what they left open.
+    ///
+    /// # Errors
+    /// A usage failure that names the argument and what to give instead.
+    pub fn new(args: &RunArgs, machine: &Machine, command: String) -> Result<Self, Failure> {
+        let size_bytes = payload_size(args.op, args.size)?;
+        if let Some(cores) = &args.cores {
+            machine.check_cores(cores)?;
+        }
+        let (cores, server, mut warnings) = place(args, machine)?;
+        let connections = usize::try_from(args.connections).unwrap_or(usize::MAX);
+        if connections < cores.len() {
+            warnings.push(format!(
+                "{} client cores but {connections} connections: the rest of the cores has nothing to do",
+                cores.len()
+            ));
+        }
+        Ok(Self {
+            command,
+            server,
+            op: args.op,
+            size_bytes,
+            depth: args.depth,
+            connections: args.connections,
+            idle_connections: args.idle_connections,
+            cores,
+            rate_per_s: args.rate,
+            limit: args.count.map_or_else(
+                || Limit::Duration(args.duration.unwrap_or(DURATION_DEFAULT)),
+                Limit::Count,
+            ),
+            warmup: args.warmup,
+            profile: args.profile.clone(),
+            warnings,
+        })
+    }
+
+    /// The two cores whose floor the run is set against: the first of the client and the first of its own server.
+    /// `None` where the server is elsewhere, or shares the client's core.
+    #[must_use]
+    pub fn floor_cores(&self) -> Option<[usize; 2]> {
+        let Server::Own { cores } = &self.server else {
+            return None;
+        };
+        let (&client, &server) = (self.cores.first()?, cores.first()?);
+        (client != server).then_some([client, server])
+    }
+
+    /// How long the run should take, warm-up included; `None` where that is up to the calls.
+    #[must_use]
+    pub fn expected(&self) -> Option<Duration> {
+        match self.limit {
+            Limit::Duration(duration) => Some(self.warmup + duration),
+            Limit::Count(_) => None,
+        }
+    }
+}
+
+fn payload_size(op: Op, size: Option<u64>) -> Result<u64, Failure> {
+    match (op, size) {
+        (Op::Null, None | Some(0)) => Ok(0),
+        (Op::Null, Some(_)) => Err(Failure::usage(
+            "the null procedure has no payload, so --size means nothing with it",
+        )
+        .advice("add --op echo, or leave --size out")),
+        (Op::Echo, size) => match size.unwrap_or(ECHO_SIZE_BYTES_DEFAULT) {
+            size if size <= SIZE_BYTES_MAX => Ok(size),
+            size => Err(Failure::usage(format!(
+                "a payload of {} is more than one call carries",
+                crate::report::units::size(size)
+            ))
+            .advice(format!(
+                "give --size {} at most",
+                crate::report::units::size(SIZE_BYTES_MAX).replace(' ', "")
+            ))),
+        },
+    }
+}
+
+type Placement = (Vec<usize>, Server, Vec<String>);
+
+/// Which cores are the client's and which the server's.
+fn place(args: &RunArgs, machine: &Machine) -> Result<Placement, Failure> {
+    let chosen = args.cores.as_ref().map(|list| list.0.clone());
+    if let Some(address) = &args.connect {
+        // The core that `serve` would choose by itself is the last one: the client takes the first.
+        let cores = chosen.or_else(|| machine.cores_usable.first().map(|&core| vec![core]));
+        let cores = cores.ok_or_else(|| Failure::failed("this process may use no core"))?;
+        return Ok((cores, Server::At(address.clone()), vec![]));
+    }
+    let cores = match chosen {
+        Some(cores) => cores,
+        None => match machine.default_pair() {
+            Ok(pair) => pair.to_vec(),
+            Err(_) => machine.cores_usable.iter().take(1).copied().collect(),
+        },
+    };
+    match cores[..] {
+        [] => Err(Failure::failed("this process may use no core")),
+        [only] => Ok((
+            vec![only],
+            Server::Own { cores: vec![only] },
+            vec![format!(
+                "client and server share core {only}: each waits for the other's time slice, so these latencies \
+                 show the scheduler and not the transport{}",
+                if machine.cores_usable.len() == 1 {
+                    " (this process may use one core only)"
+                } else {
+                    "; give --cores two of them"
+                }
+            )],
+        )),
+        _ => {
+            let (client, server) = cores.split_at(cores.len() / 2);
+            Ok((
+                client.to_vec(),
+                Server::Own {
+                    cores: server.to_vec(),
+                },
+                vec![],
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::exit::Status;
+    use clap::Parser;
+
+    fn config_on(cores: &[usize], line: &str) -> Result<RunConfig, Failure> {
+        let cli = Cli::try_parse_from(
+            ["bench-tool", "run"]
+                .into_iter()
+                .chain(line.split_whitespace()),
+        );
+        let Command::Run(args) = cli.unwrap().command else {
+            panic!("not a run")
+        };
+        let machine = Machine {
+            cores_usable: cores.to_vec(),
+            ..Machine::detect()
+        };
+        RunConfig::new(&args, &machine, format!("bench-tool run {line}"))
+    }
+
+    #[test]
+    fn a_bare_run_uses_two_cores_and_five_seconds() {
+        let config = config_on(&[900, 901], "").unwrap();
+        assert_eq!(config.cores, [900]);
+        assert_eq!(config.server, Server::Own { cores: vec![901] });
+        assert_eq!(config.limit, Limit::Duration(DURATION_DEFAULT));
+        assert_eq!(config.size_bytes, 0);
+        assert_eq!(config.floor_cores(), Some([900, 901]));
+        assert_eq!(config.expected(), Some(Duration::from_millis(5_500)));
+        assert!(config.warnings.is_empty());
+    }
+
+    #[test]
+    fn the_list_of_cores_is_split_for_an_own_server_only() {
+        let config = config_on(&[0, 1, 2, 3, 4], "--cores 4,1-3 --connections 2").unwrap();
+        assert_eq!(
+            (config.cores, config.server),
+            (vec![4, 1], Server::Own { cores: vec![2, 3] })
+        );
+        let config = config_on(&[0, 1, 2], "--cores 0-2 --connections 3").unwrap();
+        assert_eq!(
+            (config.cores, config.server),
+            (vec![0], Server::Own { cores: vec![1, 2] })
+        );
+        let config = config_on(&[0, 1, 2], "--cores 0-2 --connections 3 --connect shm:x").unwrap();
+        assert_eq!(config.cores, [0, 1, 2]);
+        assert_eq!(config.floor_cores(), None);
+    }
+
+    #[test]
+    fn one_core_runs_and_says_clearly_what_that_means() {
+        let config = config_on(&[5], "").unwrap();
+        assert_eq!(
+            (config.cores.clone(), config.server.clone()),
+            (vec![5], Server::Own { cores: vec![5] })
+        );
+        assert_eq!(config.floor_cores(), None);
+        assert!(
+            config.warnings[0].contains("one core only"),
+            "{:?}",
+            config.warnings
+        );
+        let config = config_on(&[0, 1], "--cores 1").unwrap();
+        assert!(
+            config.warnings[0].contains("--cores two of them"),
+            "{:?}",
+            config.warnings
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_is_a_usage_failure_with_advice() {
+        for (line, words) in [
+            ("--size 64", "--op echo"),
+            ("--op echo --size 1GiB", "64MiB"),
+            ("--cores 0,7", "numbers from 0,1"),
+        ] {
+            let failure = config_on(&[0, 1], line).unwrap_err();
+            assert_eq!(failure.status(), Status::Usage, "{line}");
+            assert!(failure.to_string().contains(words), "{failure}");
+        }
+    }
+
+    #[test]
+    fn echo_has_a_payload_and_a_count_replaces_the_time() {
+        let config = config_on(&[0, 1], "--op echo --count 1M").unwrap();
+        assert_eq!(config.size_bytes, ECHO_SIZE_BYTES_DEFAULT);
+        assert_eq!(config.limit, Limit::Count(1_000_000));
+        assert_eq!(config.expected(), None);
+        assert_eq!(
+            config_on(&[0, 1], "--op echo --size 4KiB")
+                .unwrap()
+                .size_bytes,
+            4096
+        );
+    }
+
+    #[test]
+    fn cores_without_a_connection_are_pointed_out() {
+        let config = config_on(&[0, 1, 2, 3], "--cores 0-3").unwrap();
+        assert!(
+            config.warnings[0].contains("2 client cores but 1 connections"),
+            "{:?}",
+            config.warnings
+        );
+    }
+}

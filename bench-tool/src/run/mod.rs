@@ -1,0 +1,347 @@
+//! `bench-tool run`: floor, server, load, floor again, report. The load itself is behind [`Load`].
+
+pub mod config;
+pub mod own_server;
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use self::config::{RunConfig, Server};
+use self::own_server::{OwnServer, START_TIMEOUT};
+use crate::address::Address;
+use crate::cli::RunArgs;
+use crate::exit::{Failure, written};
+use crate::floor::{RoundTrip, round_trip};
+use crate::machine::{Machine, format_cores};
+use crate::progress::{Progress, ProgressLine};
+use crate::report::output::Output;
+use crate::report::{Report, RunResult, hgrm, table};
+use crate::signals::Stop;
+
+/// Length of one round of the floor beside a run: two before it and two after it.
+const FLOOR_ROUND: Duration = Duration::from_millis(60);
+
+/// Rounds of the floor on either side of a run.
+const FLOOR_ROUNDS: usize = 2;
+
+/// What the load generator shares with the rest of the tool while it measures.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    /// Asked when the run shall end early; polling cores look at it now and then.
+    pub stop: Stop,
+    /// Where each client core tells how far it is, by its index in [`RunConfig::cores`].
+    pub progress: Progress,
+}
+
+/// The load generator.
+pub trait Load {
+    /// Connects, warms up, measures, and closes its connections.
+    ///
+    /// An end that [`Watch::stop`] asks for is no error: the result says that it was interrupted.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or is lost: a failure that says which, on what address, and what to do.
+    fn measure(
+        &mut self,
+        config: &RunConfig,
+        server: &Address,
+        watch: &Watch,
+    ) -> Result<RunResult, Failure>;
+}
+
+/// Runs the command with a load generator.
+///
+/// # Errors
+/// Arguments that do not fit the machine, a server that does not start, a load that fails, a report that cannot be
+/// written, and calls that ended in errors (after the report).
+pub fn execute(args: &RunArgs, command: String, load: &mut impl Load) -> Result<(), Failure> {
+    let machine = Machine::detect();
+    let config = RunConfig::new(args, &machine, command)?;
+    let outputs = Outputs::check(args)?;
+    let stop = Stop::on_signals()?;
+    let (result, floor) = measure(&config, args.quiet, stop, load)?;
+    let (calls, errors) = (result.latency.count(), result.errors);
+    let hgrm = outputs.hgrm.as_ref().map(|_| hgrm::text(&result.latency));
+    let report = Report::new(&config, &machine, result, floor.as_ref());
+    outputs.write(&report, hgrm.as_deref(), args.quiet)?;
+    if errors > 0 {
+        return Err(Failure::failed(format!(
+            "{errors} calls ended in an error, {calls} completed"
+        ))
+        .advice("the counters of the report say which errors; --json has all of them"));
+    }
+    if calls == 0 {
+        return Err(Failure::failed("no call completed in the measured time")
+            .advice("measure for longer, or lower --size"));
+    }
+    Ok(())
+}
+
+/// The measurement, between two halves of the floor: the server of the run's own polls on one of the floor's cores,
+/// so the floor is taken before it starts and after it ended.
+fn measure(
+    config: &RunConfig,
+    quiet: bool,
+    stop: Stop,
+    load: &mut impl Load,
+) -> Result<(RunResult, Option<RoundTrip>), Failure> {
+    let mut floor = floor_rounds(config, None)?;
+    let (own, address) = match &config.server {
+        Server::Own { cores } => {
+            let own = start_server(config, cores)?;
+            let address = own.address().parse().map_err(|error| {
+                Failure::failed("the run's own server listens on an address that cannot be read")
+                    .because(Box::<dyn std::error::Error + Send + Sync>::from(error))
+            })?;
+            (Some(own), address)
+        }
+        Server::At(address) => (None, address.clone()),
+    };
+    let watch = Watch {
+        stop,
+        progress: Progress::new(config.cores.len()),
+    };
+    let line = ProgressLine::start(&watch.progress, config.expected(), quiet);
+    let result = load.measure(config, &address, &watch);
+    drop(line);
+    // The load's failure is the first cause; that of a server stopped after it only follows from it.
+    let stopped = own.map_or(Ok(()), OwnServer::stop);
+    let result = result?;
+    stopped?;
+    if !watch.stop.is_asked() {
+        floor = floor_rounds(config, floor)?;
+    }
+    Ok((result, floor))
+}
+
+fn floor_rounds(
+    config: &RunConfig,
+    before: Option<RoundTrip>,
+) -> Result<Option<RoundTrip>, Failure> {
+    let Some(cores) = config.floor_cores() else {
+        return Ok(None);
+    };
+    let mut floor = before;
+    for _ in 0..FLOOR_ROUNDS {
+        let round = round_trip(cores, FLOOR_ROUND)?;
+        match &mut floor {
+            Some(floor) => floor.merge(&round),
+            None => floor = Some(round),
+        }
+    }
+    Ok(floor)
+}
+
+fn start_server(config: &RunConfig, cores: &[usize]) -> Result<OwnServer, Failure> {
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::failed("cannot find this program again, to start a server of our own")
+            .because(error)
+            .advice("start `bench-tool serve` yourself and use --connect")
+    })?;
+    OwnServer::start(&program, &server_arguments(config, cores), START_TIMEOUT)
+}
+
+/// The command line of the run's own server. Its name holds our process id, so that runs do not meet.
+fn server_arguments(config: &RunConfig, cores: &[usize]) -> Vec<String> {
+    let connections = config.connections.saturating_add(config.idle_connections);
+    let mut arguments = vec![
+        "serve".to_owned(),
+        "--listen".to_owned(),
+        format!("shm:bench-run-{}", std::process::id()),
+        "--cores".to_owned(),
+        format_cores(cores),
+        "--max-connections".to_owned(),
+        connections.min(65_536).to_string(),
+        "--exit-with-stdin".to_owned(),
+    ];
+    if let Some(profile) = &config.profile {
+        arguments.extend(["--profile".to_owned(), profile.clone()]);
+    }
+    arguments
+}
+
+/// Where the report goes.
+struct Outputs {
+    json: Option<Output>,
+    hgrm: Option<Output>,
+}
+
+impl Outputs {
+    fn check(args: &RunArgs) -> Result<Self, Failure> {
+        let check = |option, path: &Option<std::path::PathBuf>| {
+            path.as_deref()
+                .map(|path| Output::check(option, path))
+                .transpose()
+        };
+        let outputs = Self {
+            json: check("--json", &args.json)?,
+            hgrm: check("--hgrm", &args.hgrm)?,
+        };
+        let to_stdout =
+            |output: &Option<Output>| output.as_ref().is_some_and(Output::is_standard_output);
+        if to_stdout(&outputs.json) && to_stdout(&outputs.hgrm) {
+            return Err(
+                Failure::usage("--json and --hgrm cannot both go to standard output")
+                    .advice("give one of them a file"),
+            );
+        }
+        Ok(outputs)
+    }
+
+    fn takes_standard_output(&self) -> bool {
+        [&self.json, &self.hgrm]
+            .into_iter()
+            .flatten()
+            .any(Output::is_standard_output)
+    }
+
+    /// The table first: should a file fail, what was measured has been seen.
+    fn write(&self, report: &Report, hgrm: Option<&str>, quiet: bool) -> Result<(), Failure> {
+        let table = table::text(report);
+        if quiet {
+            let mut warnings = String::new();
+            let _ = table::write_warnings(&mut warnings, &report.warnings);
+            eprint!("{}", warnings.trim_start());
+        } else if self.takes_standard_output() {
+            eprint!("{table}");
+        } else {
+            written(std::io::stdout().lock().write_all(table.as_bytes()))?;
+        }
+        let json = self
+            .json
+            .as_ref()
+            .map_or(Ok(()), |output| output.write(&report.to_json()));
+        let hgrm = match (&self.hgrm, hgrm) {
+            (Some(output), Some(text)) => output.write(text),
+            _ => Ok(()),
+        };
+        let both = json.and(hgrm);
+        if both.is_err() && quiet {
+            eprint!("{table}");
+        }
+        both
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::report::tests::{config, result};
+    use clap::Parser;
+
+    fn args(line: &str) -> RunArgs {
+        let line = ["bench-tool", "run"]
+            .into_iter()
+            .chain(line.split_whitespace());
+        let Command::Run(args) = Cli::parse_from(line).command else {
+            panic!("not a run")
+        };
+        args
+    }
+
+    /// A load that ends at once with what it was given.
+    struct Given(Option<Result<RunResult, Failure>>);
+
+    impl Load for Given {
+        fn measure(
+            &mut self,
+            _: &RunConfig,
+            server: &Address,
+            watch: &Watch,
+        ) -> Result<RunResult, Failure> {
+            assert_eq!(server.to_string(), "shm:elsewhere");
+            assert!(watch.progress.core(0).is_some());
+            self.0.take().unwrap()
+        }
+    }
+
+    fn run_with(line: &str, result: Result<RunResult, Failure>) -> Result<(), Failure> {
+        let mut load = Given(Some(result));
+        execute(
+            &args(&format!("--connect shm:elsewhere --quiet {line}")),
+            "test".to_owned(),
+            &mut load,
+        )
+    }
+
+    #[test]
+    fn a_run_writes_both_files() {
+        let directory = std::env::temp_dir().join(format!("bench-tool-run-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (json, hgrm) = (directory.join("a.json"), directory.join("a.hgrm"));
+        run_with(
+            &format!("--json {} --hgrm {}", json.display(), hgrm.display()),
+            Ok(result()),
+        )
+        .unwrap();
+        let value: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+        assert_eq!(value["calls"], 20_001);
+        assert_eq!(value["connect"], "shm:elsewhere");
+        assert!(value["floor"].is_null());
+        assert!(
+            std::fs::read_to_string(&hgrm)
+                .unwrap()
+                .contains("#[Max     =  1700000.000")
+        );
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn errors_and_silence_fail_the_run_after_the_report() {
+        let mut errors = result();
+        errors.errors = 7;
+        let failure = run_with("", Ok(errors)).unwrap_err();
+        assert!(
+            failure.to_string().contains("7 calls ended in an error"),
+            "{failure}"
+        );
+        let mut nothing = result();
+        nothing.latency = crate::histogram::LatencyHistogram::new();
+        assert!(
+            run_with("", Ok(nothing))
+                .unwrap_err()
+                .to_string()
+                .contains("no call completed")
+        );
+    }
+
+    #[test]
+    fn the_failure_of_the_load_is_the_failure_of_the_run() {
+        let failure = run_with("", Err(Failure::failed("connection lost"))).unwrap_err();
+        assert_eq!(failure.to_string(), "connection lost");
+    }
+
+    #[test]
+    fn outputs_are_checked_before_anything_runs() {
+        for line in [
+            "--json /nonexistent/a.json",
+            "--hgrm /",
+            "--json - --hgrm -",
+        ] {
+            let mut load = Given(None);
+            let line = format!("--connect shm:elsewhere {line}");
+            assert!(
+                execute(&args(&line), "test".to_owned(), &mut load).is_err(),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_own_server_gets_room_for_all_connections() {
+        let mut config = config();
+        (config.connections, config.idle_connections) = (4, 4096);
+        config.profile = Some("shm".to_owned());
+        let arguments = server_arguments(&config, &[2, 3]);
+        let cli = Cli::parse_from(["bench-tool".to_owned()].into_iter().chain(arguments));
+        let Command::Serve(serve) = cli.command else {
+            panic!("not a serve")
+        };
+        assert_eq!(serve.max_connections, Some(4100));
+        assert_eq!(serve.cores.unwrap().0, [2, 3]);
+        assert_eq!(serve.profile.as_deref(), Some("shm"));
+        assert!(serve.exit_with_stdin);
+    }
+}

@@ -1,0 +1,244 @@
+//! The run's own server: a second process of this program, that never outlives the run.
+//!
+//! It ends by three ways, so that one holds whatever happens: its standard input closes when this
+//! process ends in any manner, even by `kill -9`; dropping [`OwnServer`] closes it in an orderly end; and a server
+//! that does not follow within [`STOP_TIMEOUT`] is killed.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::exit::Failure;
+
+/// How long the server may take to reserve its memory and listen.
+pub const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long the server may take to end after it was told to.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a server prints when it is ready; the address follows.
+pub const READY_PREFIX: &str = "listening on ";
+
+/// The server process, stopped when this is dropped.
+#[derive(Debug)]
+pub struct OwnServer {
+    child: Child,
+    // Closing it tells the server to end.
+    stdin: Option<ChildStdin>,
+    address: String,
+}
+
+impl OwnServer {
+    /// Starts `program` with `arguments` and waits for its line `listening on ADDR`.
+    ///
+    /// # Errors
+    /// When it cannot be started, ends before it is ready (its own message stands on standard error), or is not ready in `timeout`.
+    pub fn start(program: &Path, arguments: &[String], timeout: Duration) -> Result<Self, Failure> {
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // A process group of its own: Ctrl-C on the terminal reaches the client only, which ends its calls first.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| {
+                Failure::failed(format!("cannot start a server of our own, {}", program.display()))
+                    .because(error)
+                    .advice("check the limit of processes (ulimit -u), or start `bench-tool serve` yourself and use --connect")
+            })?;
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take();
+        let mut server = Self {
+            child,
+            stdin,
+            address: String::new(),
+        };
+        server.address = server.wait_ready(stdout, timeout)?;
+        Ok(server)
+    }
+
+    fn wait_ready(
+        &mut self,
+        stdout: Option<impl Read + Send + 'static>,
+        timeout: Duration,
+    ) -> Result<String, Failure> {
+        let (ready, line) = mpsc::channel();
+        if let Some(stdout) = stdout {
+            thread::spawn(move || read_lines(BufReader::new(stdout), &ready));
+        }
+        match line.recv_timeout(timeout) {
+            Ok(address) => Ok(address),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                // Its output ended, so it is ending: this does not wait for long.
+                let status = self.child.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
+                Err(Failure::failed(format!("the run's own server ended before it was ready ({status})"))
+                    .advice("its own message, above, says why"))
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(Failure::failed(format!(
+                "the run's own server was not ready within {}",
+                crate::report::units::duration(timeout)
+            ))
+            .advice("the machine may be overloaded or short of memory; lower --connections and --idle-connections")),
+        }
+    }
+
+    /// The address that it listens on, as it printed it.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells the server to end and waits for it; kills it when it does not follow.
+    ///
+    /// # Errors
+    /// When it had to be killed, or ended by itself with an error before: the run is then in doubt.
+    pub fn stop(mut self) -> Result<(), Failure> {
+        self.end(STOP_TIMEOUT)
+    }
+
+    fn end(&mut self, timeout: Duration) -> Result<(), Failure> {
+        drop(self.stdin.take());
+        let deadline = Instant::now() + timeout;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => {
+                    return Err(
+                        Failure::failed(format!("the run's own server failed ({status})"))
+                            .advice("its own message, above, says why; the numbers are in doubt"),
+                    );
+                }
+                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(2)),
+                Ok(None) => {
+                    let _ = self.child.kill();
+                    let _ = self.child.wait();
+                    return Err(Failure::failed(format!(
+                        "the run's own server did not end within {} and was killed",
+                        crate::report::units::duration(timeout)
+                    )));
+                }
+                Err(error) => {
+                    return Err(
+                        Failure::failed("cannot wait for the run's own server").because(error)
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        // After `stop` it is gone already; its failure was reported there.
+        let _ = self.end(STOP_TIMEOUT);
+    }
+}
+
+/// Sends the address of the ready line, then reads on so that the server never blocks on a full pipe.
+fn read_lines(mut stdout: impl BufRead, ready: &mpsc::Sender<String>) {
+    let mut line = String::new();
+    while matches!(stdout.read_line(&mut line), Ok(bytes) if bytes > 0) {
+        if let Some(rest) = line.strip_prefix(READY_PREFIX) {
+            // The address is the first word; the server may say more after it.
+            let address = rest.split_whitespace().next().unwrap_or_default();
+            let _ = ready.send(address.to_owned());
+        }
+        line.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, timeout: Duration) -> Result<OwnServer, Failure> {
+        OwnServer::start(
+            Path::new("/bin/sh"),
+            &["-c".to_owned(), script.to_owned()],
+            timeout,
+        )
+    }
+
+    fn is_alive(process_id: u32) -> bool {
+        Path::new(&format!("/proc/{process_id}")).exists()
+    }
+
+    #[test]
+    fn it_is_ready_by_its_line_and_ends_with_its_input() {
+        let server = shell(
+            "echo noise; echo listening on shm:x with care; cat",
+            START_TIMEOUT,
+        )
+        .unwrap();
+        assert_eq!(server.address(), "shm:x");
+        let process_id = server.process_id();
+        assert!(is_alive(process_id));
+        server.stop().unwrap();
+        assert!(!is_alive(process_id));
+    }
+
+    #[test]
+    fn dropping_it_ends_it() {
+        let server = shell("echo listening on shm:x; cat", START_TIMEOUT).unwrap();
+        let process_id = server.process_id();
+        drop(server);
+        assert!(!is_alive(process_id));
+    }
+
+    #[test]
+    fn a_server_that_dies_early_is_an_error_at_once() {
+        let begin = Instant::now();
+        let failure = shell("exit 3", START_TIMEOUT).unwrap_err();
+        assert!(
+            failure
+                .to_string()
+                .contains("ended before it was ready (exit status: 3)"),
+            "{failure}"
+        );
+        assert!(begin.elapsed() < START_TIMEOUT);
+    }
+
+    #[test]
+    fn a_server_that_is_never_ready_is_given_up_and_ended() {
+        let failure = shell("cat", Duration::from_millis(50)).unwrap_err();
+        assert!(
+            failure.to_string().contains("not ready within 50 ms"),
+            "{failure}"
+        );
+    }
+
+    #[test]
+    fn a_server_that_fails_later_puts_the_run_in_doubt() {
+        let server = shell("echo listening on shm:x; cat; exit 1", START_TIMEOUT).unwrap();
+        assert!(server.stop().unwrap_err().to_string().contains("in doubt"));
+    }
+
+    #[test]
+    fn a_server_that_does_not_end_is_killed() {
+        let mut server = shell("echo listening on shm:x; exec sleep 1000", START_TIMEOUT).unwrap();
+        let process_id = server.process_id();
+        let failure = server.end(Duration::from_millis(50)).unwrap_err();
+        assert!(failure.to_string().contains("was killed"), "{failure}");
+        assert!(!is_alive(process_id));
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_an_error() {
+        let failure =
+            OwnServer::start(Path::new("/nonexistent/bench-tool"), &[], START_TIMEOUT).unwrap_err();
+        assert!(
+            failure.to_string().contains("/nonexistent/bench-tool"),
+            "{failure}"
+        );
+    }
+}

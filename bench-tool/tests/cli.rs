@@ -1,0 +1,207 @@
+//! The binary as a user meets it: exit codes, what stands on which stream, and messages that say what to do.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn bench_tool(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that does not read its input may be gone already.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("ended by itself")
+}
+
+fn cores_usable() -> usize {
+    bench_tool::machine::cores_usable().len()
+}
+
+const CALL: &str = "d7811d8b000000010000008000000000000000000000000000000000d7811d8b0000000000000002000186a3000000030000000000000000000000000000000000000000";
+
+#[test]
+fn help_teaches_and_is_no_error() {
+    for (arguments, words) in [
+        (&["--help"][..], "Exit status"),
+        (&["run", "--help"], "--idle-connections"),
+        (&["serve", "--help"], "listening on ADDR"),
+        (&["floor", "--help"], "--buffers"),
+        (&["decode", "--help"], "Examples"),
+    ] {
+        let output = bench_tool(arguments, "");
+        assert_eq!(code(&output), 0, "{arguments:?}");
+        assert!(stdout(&output).contains(words), "{arguments:?}");
+        assert!(output.stderr.is_empty());
+    }
+    assert!(!stdout(&bench_tool(&["serve", "--help"], "")).contains("exit-with-stdin"));
+    let version = bench_tool(&["--version"], "");
+    assert!(stdout(&version).starts_with("bench-tool 0.") && stdout(&version).contains("revision"));
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_2_and_says_what_is_right() {
+    for (arguments, words) in [
+        (&[][..], "Usage"),
+        (&["run", "--sizes", "64"], "--size"),
+        (&["run", "--connect", "bench"], "shm:NAME"),
+        (&["run", "--duration", "10"], "10s"),
+        (&["run", "--size", "64"], "--op echo"),
+        (&["run", "--cores", "1023"], "numbers from"),
+        (
+            &["run", "--duration", "1s", "--count", "5"],
+            "cannot be used with",
+        ),
+        (&["serve"], "--listen"),
+        (&["floor", "--cores", "1022,1023"], "numbers from"),
+        (&["floor", "--size", "0"], "one byte"),
+    ] {
+        let output = bench_tool(arguments, "");
+        assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));
+        assert!(
+            stderr(&output).contains(words),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn decode_explains_a_message() {
+    let output = bench_tool(&["decode"], CALL);
+    assert_eq!(code(&output), 0);
+    assert!(
+        stdout(&output).contains("call of NFS version 3 NULL"),
+        "{}",
+        stdout(&output)
+    );
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn decode_gives_one_object_a_line_and_1_when_any_was_wrong() {
+    let input = format!(
+        "{CALL}\n{{\"hex\": \"{CALL}\"}}\n0x{}\nnonsense\n",
+        &CALL[..20]
+    );
+    let output = bench_tool(&["decode", "--json"], &input);
+    assert_eq!(code(&output), 1);
+    let objects: Vec<serde_json::Value> = stdout(&output)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(objects.len(), 4);
+    assert_eq!(objects[0], objects[1]);
+    assert_eq!(objects[0]["rpc"]["program"], 100_003);
+    assert_eq!(
+        (&objects[2]["error_at"], &objects[2]["line"]),
+        (&10.into(), &3.into())
+    );
+    assert!(objects[3]["reason"].as_str().unwrap().contains("hex"));
+    let nothing = bench_tool(&["decode"], "");
+    assert_eq!(code(&nothing), 1);
+    assert!(stderr(&nothing).contains("what to do"));
+}
+
+#[test]
+fn decode_to_a_full_device_fails_with_advice() {
+    let status = Command::new("/bin/sh")
+        .arg("-c")
+        .arg(format!(
+            "echo {CALL} | '{}' decode > /dev/full",
+            env!("CARGO_BIN_EXE_bench-tool")
+        ))
+        .output()
+        .unwrap();
+    assert_eq!(code(&status), 1);
+    assert!(
+        stderr(&status).contains("standard output"),
+        "{}",
+        stderr(&status)
+    );
+}
+
+#[test]
+fn the_floor_is_a_table_or_json() {
+    if cores_usable() < 2 {
+        let output = bench_tool(&["floor", "--quick"], "");
+        assert_eq!(code(&output), 1);
+        assert!(
+            stderr(&output).contains("only one core"),
+            "{}",
+            stderr(&output)
+        );
+        return;
+    }
+    let table = bench_tool(&["floor", "--quick", "--size", "4KiB", "--depth", "2"], "");
+    assert_eq!(code(&table), 0, "{}", stderr(&table));
+    for words in ["round trip", "hand-off copy", "4 KiB", "clock", "gaps"] {
+        assert!(stdout(&table).contains(words), "{words}");
+    }
+    let json = bench_tool(&["floor", "--quick", "--size", "4KiB", "--json", "-"], "");
+    assert_eq!(code(&json), 0, "{}", stderr(&json));
+    let value: serde_json::Value = serde_json::from_str(stdout(&json)).unwrap();
+    assert!(value["floor"]["round_trip_ns"].as_u64().unwrap() > 0);
+    assert_eq!(value["copy"][0]["size_bytes"], 4096);
+    assert_eq!(
+        value["command"],
+        "bench-tool floor --quick --size 4KiB --json -"
+    );
+}
+
+/// Wherever the report cannot go, the answer is status 1, the path, and advice; and no file is left.
+#[test]
+fn a_report_that_cannot_be_written_is_status_1() {
+    if cores_usable() < 2 {
+        return;
+    }
+    let directory = Temporary::new();
+    let missing = directory.0.join("missing/floor.json");
+    for (path, words) in [
+        (missing.as_path(), "create the directory"),
+        (directory.0.as_path(), "a file in that directory"),
+        (Path::new("/dev/full"), "free some space"),
+    ] {
+        let path = path.to_str().unwrap();
+        let output = bench_tool(&["floor", "--quick", "--size", "4KiB", "--json", path], "");
+        assert_eq!(code(&output), 1, "{path}");
+        assert!(
+            stderr(&output).contains(words) && stderr(&output).contains(path),
+            "{}",
+            stderr(&output)
+        );
+    }
+    assert_eq!(std::fs::read_dir(&directory.0).unwrap().count(), 0);
+}
+
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("bench-tool-cli-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
