@@ -1,2 +1,52 @@
-//! See the crate description; the modules are named after what they do.
+//! The engine: pinned polling cores that speak RPC-over-RDMA version 2.
+//!
+//! A [`Core`] is one thread that owns a port of the fabric, its receive buffers, its connections,
+//! timers and counters, and the [`Application`] that answers calls and makes them. Nothing that a
+//! core owns is locked. Other threads reach it by ring alone: the control plane by [`CoreHandle`],
+//! application threads by `ring_client`.
+//!
+//! # The way of a call
+//!
+//! A Send lands in a Receive of the core's shared receive queue. The poll iteration
+//! ([`Core::iterate`]) reaps its completion, has `rpcrdma_protocol` decode the transport header in
+//! place, and hands the call to [`Application::call`], which runs to completion and writes its
+//! results into the very buffer that the reply is sent from. The Receive is posted again, the reply
+//! grants it anew, and both leave with one flush each: receives first.
+//!
+//! # Who owns what
+//!
+//! | bytes | owner |
+//! |---|---|
+//! | a call, while the application looks at it | its Receive; of a continued one, a message buffer |
+//! | a reply of one message | the scratch send buffer; a longer one leaves with the buffer |
+//! | a message that comes or goes in parts | a message buffer, in ordinary memory |
+//! | a call that waits until its reply can be kept | its Receive, which is not posted again before |
+//!
+//! After start-up nothing is allocated, but when a connection is planted and for its properties.
 #![forbid(unsafe_code)]
+
+mod application;
+mod config;
+mod connection;
+mod core;
+mod counters;
+mod handle;
+mod idle;
+mod message;
+mod requester;
+mod responder;
+//RC pub mod ring_client;
+mod timer;
+mod transmit;
+
+pub use crate::application::{
+    Activity, Application, Call, CallError, CallRefused, CallTag, CloseReason, ConnectionKey,
+    DeferToken, Outcome, Reply, ReplyRefused, Request,
+};
+pub use crate::config::{CoreConfig, IdlePolicy};
+pub use crate::core::{Context, Core, RunError};
+pub use crate::counters::{Counter, CounterSnapshot, Counters};
+pub use crate::handle::{
+    Command, ConnectionCounters, CoreHandle, Full, Notification, PROPERTY_BYTES_MAX, PropertyBytes,
+};
+pub use crate::responder::{ReplyTooLong, ReplyWriter};

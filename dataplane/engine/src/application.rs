@@ -1,0 +1,345 @@
+//! What an application is to its core: a service, a client, or both.
+
+use std::fmt;
+
+use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::rpc::{AuthStatus, OpaqueAuth, RejectStatus};
+use rpcrdma_protocol::v2;
+
+use crate::core::Context;
+use crate::responder::ReplyWriter;
+
+/// Names a connection of a core: an index, and a generation that tells its users apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ConnectionKey {
+    /// Index into the core's table.
+    pub index: u32,
+    /// Raised whenever the index is used again.
+    pub generation: u32,
+}
+
+/// The requester's own name for a call; comes back with its reply.
+pub type CallTag = u64;
+
+/// Whether something was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Activity {
+    /// Nothing was there to be done.
+    Idle,
+    /// Something was done, and more may be there.
+    Busy,
+}
+
+impl Activity {
+    /// Busy when `busy`.
+    #[inline]
+    pub fn from_busy(busy: bool) -> Self {
+        if busy { Self::Busy } else { Self::Idle }
+    }
+
+    /// Busy when this or `other` is.
+    #[inline]
+    pub fn or(self, other: Self) -> Self {
+        if self == Self::Busy { self } else { other }
+    }
+
+    /// Whether something was done.
+    #[inline]
+    #[must_use]
+    pub fn is_busy(self) -> bool {
+        self == Self::Busy
+    }
+}
+
+/// The code that runs on a core: it answers the calls of peers, makes calls, or both.
+///
+/// Its methods run on the core's thread and to completion: while one runs, the core does nothing
+/// else. What takes longer is deferred and answered later, from [`Application::poll`].
+pub trait Application: Send + 'static {
+    /// A peer calls. Results are written to `reply`, and count with [`Outcome::Success`] alone.
+    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+        let _ = (request, reply);
+        Outcome::ProgramUnavailable
+    }
+
+    /// A call of ours ended. Every call that was accepted ends exactly once.
+    fn completed(
+        &mut self,
+        tag: CallTag,
+        connection: ConnectionKey,
+        result: Result<Reply<'_>, CallError>,
+    ) {
+        let _ = (tag, connection, result);
+    }
+
+    /// Once per poll iteration: make calls, answer deferred ones. `now` is the iteration's reading
+    /// of the clock.
+    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
+        let _ = (core, now);
+        Activity::Idle
+    }
+
+    /// The connection is ready: properties were exchanged, and calls may be made on it.
+    fn connected(&mut self, connection: ConnectionKey) {
+        let _ = connection;
+    }
+
+    /// A connection that [`Application::connected`] was told of ends. Its calls end with
+    /// [`CallError::Disconnected`], before this.
+    fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
+        let _ = (connection, reason);
+    }
+}
+
+/// A call of a peer.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The connection that it came by.
+    pub connection: ConnectionKey,
+    /// Its XID, which means something on this connection alone.
+    pub xid: u32,
+    /// RPC program (RFC 5531 section 9).
+    pub program: u32,
+    /// Version of the program.
+    pub version: u32,
+    /// Procedure of the program.
+    pub procedure: u32,
+    /// The caller's credential, not looked into.
+    pub credential: OpaqueAuth<'a>,
+    /// The caller's verifier, not looked into.
+    pub verifier: OpaqueAuth<'a>,
+    /// The arguments: an XDR stream.
+    pub args: &'a [u8],
+    pub(crate) deferral: Option<DeferId>,
+}
+
+impl Request<'_> {
+    /// The token by which this call is answered later, if [`Outcome::Deferred`] is returned now.
+    /// `None` when as many calls as the core has room for are deferred already.
+    #[must_use]
+    pub fn defer(&self) -> Option<DeferToken> {
+        self.deferral.map(DeferToken)
+    }
+}
+
+/// The slot of a deferred call, and its generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct DeferId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// The right to answer a deferred call, once. It may go to any thread, but only the core that it
+/// comes from can answer with it ([`Context::reply`]). Dropping it without an answer keeps
+/// its slot until the core ends.
+#[derive(Debug, PartialEq, Eq, Hash)]
+#[must_use = "a deferred call is answered with its token, or never"]
+pub struct DeferToken(pub(crate) DeferId);
+
+/// How a call of a peer ended (RFC 5531 section 9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done; the results that were written count.
+    Success,
+    /// The program is not there: PROG_UNAVAIL.
+    ProgramUnavailable,
+    /// The program is there in other versions: PROG_MISMATCH.
+    ProgramMismatch {
+        /// The lowest version there is.
+        low: u32,
+        /// The highest version there is.
+        high: u32,
+    },
+    /// The program has no such procedure: PROC_UNAVAIL.
+    ProcedureUnavailable,
+    /// The arguments cannot be decoded: GARBAGE_ARGS.
+    GarbageArgs,
+    /// Something else failed here: SYSTEM_ERR.
+    SystemError,
+    /// The credential or verifier is refused: MSG_DENIED with AUTH_ERROR.
+    AuthError(AuthStatus),
+    /// The call will be answered later, with the token of [`Request::defer`].
+    Deferred,
+}
+
+/// What a call asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Call {
+    /// RPC program.
+    pub program: u32,
+    /// Version of the program.
+    pub version: u32,
+    /// Procedure of the program.
+    pub procedure: u32,
+}
+
+/// A reply to a call of ours.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply<'a> {
+    /// The results: an XDR stream.
+    pub results: &'a [u8],
+    /// The responder's verifier, not looked into.
+    pub verifier: OpaqueAuth<'a>,
+}
+
+/// Why a call of ours ended without results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// No reply came in time.
+    TimedOut,
+    /// The connection ended first.
+    Disconnected,
+    /// The responder answered with a transport error (-00 section 6.4.3).
+    Transport(v2::TransportError),
+    /// The reply is no RPC reply.
+    BadReply,
+    /// The reply is longer than a message may be, or no buffer was free to put it together.
+    ReplyTooLong,
+    /// PROG_UNAVAIL: the responder does not have the program.
+    ProgramUnavailable,
+    /// PROG_MISMATCH: the responder has the program in other versions.
+    ProgramMismatch {
+        /// The lowest version there is.
+        low: u32,
+        /// The highest version there is.
+        high: u32,
+    },
+    /// PROC_UNAVAIL: the program has no such procedure.
+    ProcedureUnavailable,
+    /// GARBAGE_ARGS: the responder cannot decode the arguments.
+    GarbageArgs,
+    /// SYSTEM_ERR: something else failed at the responder.
+    SystemError,
+    /// MSG_DENIED: another version of RPC, or a credential that is refused.
+    Denied(RejectStatus),
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut => f.write_str("no reply came in time"),
+            Self::Disconnected => f.write_str("the connection ended before the reply came"),
+            Self::Transport(error) => write!(f, "the responder refused the call: {error:?}"),
+            Self::BadReply => f.write_str("the reply cannot be decoded"),
+            Self::ReplyTooLong => f.write_str("the reply is longer than a message may be here"),
+            Self::ProgramUnavailable => f.write_str("the responder does not have the program"),
+            Self::ProgramMismatch { low, high } => {
+                write!(
+                    f,
+                    "the responder has versions {low} to {high} of the program"
+                )
+            }
+            Self::ProcedureUnavailable => f.write_str("the program has no such procedure"),
+            Self::GarbageArgs => f.write_str("the responder cannot decode the arguments"),
+            Self::SystemError => f.write_str("the call failed at the responder"),
+            Self::Denied(status) => write!(f, "the responder denied the call: {status:?}"),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+/// Why a call of ours was not accepted. Nothing was sent, and no completion follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallRefused {
+    /// No connection has this key.
+    UnknownConnection,
+    /// Properties were not exchanged yet, or the connection is closing.
+    NotReady,
+    /// The core is draining.
+    Draining,
+    /// The peer has no Receive posted for it; one is when a reply, or a grant, has come. Also
+    /// while a longer message is on its way.
+    NoCredit,
+    /// As many calls are outstanding as may be, or no buffer is free.
+    NoSlot,
+    /// The message would be longer than a message may be.
+    TooLong,
+}
+
+impl CallRefused {
+    /// Whether the same call may be accepted later.
+    #[must_use]
+    pub fn is_transient(self) -> bool {
+        matches!(self, Self::NoCredit | Self::NoSlot)
+    }
+}
+
+impl fmt::Display for CallRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownConnection => "no such connection",
+            Self::NotReady => "the connection is not ready",
+            Self::Draining => "the core is draining",
+            Self::NoCredit => "the peer has granted no credit",
+            Self::NoSlot => "too many calls are outstanding",
+            Self::TooLong => "the call is longer than a message may be",
+        })
+    }
+}
+
+impl std::error::Error for CallRefused {}
+
+/// Why a deferred reply was not taken. The token comes back with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyRefused {
+    /// Nothing can be sent or kept now: try again in a later poll.
+    Busy,
+    /// The reply would be longer than a message may be: answer something else.
+    TooLong,
+    /// The outcome is [`Outcome::Deferred`], which is no answer.
+    NoAnswer,
+    /// The token is not of this core, or was used.
+    UnknownToken,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// Closed from this side.
+    Local,
+    /// The core stopped.
+    Stopped,
+    /// The peer closed the connection, or is gone.
+    Peer,
+    /// The peer supports only versions from `low` to `high`.
+    VersionMismatch {
+        /// The lowest version that it supports.
+        low: u32,
+        /// The highest version that it supports.
+        high: u32,
+    },
+    /// The peer broke the protocol.
+    Protocol(v2::connection::CloseReason),
+    /// The peer draws errors faster than it grants the credits to send them.
+    ErrorsUnread,
+    /// The peer refused our properties.
+    PropertiesRefused(v2::TransportError),
+    /// The peer sent properties again before the last ones were answered.
+    PropertiesUnawaited,
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("closed from this side"),
+            Self::Stopped => f.write_str("the core stopped"),
+            Self::Peer => f.write_str("the peer closed the connection or is gone"),
+            Self::VersionMismatch { low, high } => {
+                write!(f, "the peer supports versions {low} to {high} alone")
+            }
+            Self::Protocol(reason) => write!(f, "the peer broke the protocol: {reason}"),
+            Self::PropertiesRefused(error) => {
+                write!(f, "the peer refused our properties: {error:?}")
+            }
+            Self::PropertiesUnawaited => {
+                f.write_str("the peer sent properties again before it had an answer")
+            }
+            Self::ErrorsUnread => {
+                f.write_str("the peer draws errors faster than it lets them be sent")
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The sizes of a core, and the memory that they add up to.
+
+use std::time::Duration;
+
+use rpcrdma_fabric::interface::{Attributes, SetupError};
+use rpcrdma_fabric::memory::PoolShape;
+use rpcrdma_protocol::constants::{
+    V2_FIRST_MESSAGE_BYTES_MAX, V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_MSG_BYTES_LEAST,
+};
+
+/// What a core does while there is nothing to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdlePolicy {
+    /// Poll again at once: the lowest latency, and the default.
+    #[default]
+    Spin,
+    /// Tell the processor between polls that this is a spin loop, which leaves more of it to the
+    /// other hardware thread.
+    Pause,
+    /// Pause, and after so long without work sleep until the fabric or a command wakes the core.
+    Park {
+        /// How long the core stays awake without work.
+        after: Duration,
+    },
+}
+
+/// The sizes of a core. Everything is reserved from them at start-up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoreConfig {
+    /// The processor that the core is pinned to; `None` leaves that to the scheduler.
+    pub cpu: Option<usize>,
+    /// Connections that receive memory is reserved for; more cannot be planted.
+    pub connections_max: u32,
+    /// The most credits that a peer ever holds on one connection, at least 1.
+    pub credits_per_connection: u16,
+    /// Bytes of a receive buffer: the RBSIZ property (-00 section 5.2.2), at least 1024.
+    pub receive_buffer_bytes: u32,
+    /// Registered Sends in flight, over all connections.
+    pub send_buffers: u32,
+    /// Bytes of a send buffer: the SBSIZ property (-00 section 5.2.1), at least 1024.
+    pub send_buffer_bytes: u32,
+    /// The longest RPC message, header included, that is put together or sent in parts.
+    pub message_bytes_max: u32,
+    /// Buffers of `message_bytes_max` for messages that arrive or leave in parts, and for
+    /// replies that wait for credits.
+    pub message_buffers: u32,
+    /// Calls of ours that wait for their replies, over all connections; at most 65 536.
+    pub calls_outstanding_max: u32,
+    /// Calls of peers whose replies are deferred, over all connections.
+    pub deferred_max: u32,
+    /// What the core does without work.
+    pub idle: IdlePolicy,
+    /// How long a call waits for its reply.
+    pub call_timeout: Duration,
+    /// Commands that the mailbox holds.
+    pub mailbox_depth: u32,
+}
+
+impl Default for CoreConfig {
+    fn default() -> Self {
+        Self {
+            cpu: None,
+            connections_max: 64,
+            credits_per_connection: 32,
+            receive_buffer_bytes: 4096,
+            send_buffers: 256,
+            send_buffer_bytes: 4096,
+            message_bytes_max: (1 << 20) + 4096,
+            message_buffers: 32,
+            calls_outstanding_max: 4096,
+            deferred_max: 1024,
+            idle: IdlePolicy::Spin,
+            call_timeout: Duration::from_secs(60),
+            mailbox_depth: 256,
+        }
+    }
+}
+
+/// Buffers start a cache line later than a power of two would put them, so that the first lines of
+/// many buffers do not meet in the same sets of the cache.
+const STRIDE_EXTRA_BYTES: u32 = 64;
+
+/// Pools start on a page.
+const POOL_ALIGN_BYTES: u32 = 4096;
+
+/// The most calls outstanding: half of an XID is the slot of its call.
+pub(crate) const CALLS_OUTSTANDING_LIMIT: u32 = 1 << 16;
+
+impl CoreConfig {
+    /// Receives that the core makes, all of which are posted whenever no message is in hand.
+    #[must_use]
+    pub fn receives(&self) -> u32 {
+        // Each connection: the credits that its peer may hold ...
+        let granted = u32::from(self.credits_per_connection);
+        // ... and one for a credit grant, which is sent without a credit (-00 section 4.3.1).
+        let spare = 1;
+        self.connections_max.saturating_mul(granted + spare)
+    }
+
+    /// Send buffers that the core makes.
+    #[must_use]
+    pub fn send_buffers_total(&self) -> u32 {
+        // Registered Sends in flight, and messages that wait for a place in a send queue ...
+        let in_flight = self.send_buffers;
+        // ... the one that messages are written into before it is known how they are sent ...
+        let scratch = 1;
+        // ... and the one that takes its place when it leaves.
+        let replacement = 1;
+        in_flight.saturating_add(scratch + replacement)
+    }
+
+    /// The pool of receive buffers.
+    #[must_use]
+    pub fn receive_pool(&self) -> PoolShape {
+        pool(self.receives(), self.receive_buffer_bytes)
+    }
+
+    /// The pool of send buffers.
+    #[must_use]
+    pub fn send_pool(&self) -> PoolShape {
+        pool(self.send_buffers_total(), self.send_buffer_bytes)
+    }
+
+    /// Bytes of registered memory that the core carves out of its port's arena.
+    #[must_use]
+    pub fn arena_bytes(&self) -> u64 {
+        [self.receive_pool(), self.send_pool()]
+            .iter()
+            // Each pool, and what aligning its start may skip.
+            .map(|shape| pool_bytes(shape) + u64::from(shape.align_bytes))
+            .sum()
+    }
+
+    /// Entries of the notification ring.
+    #[must_use]
+    pub fn notifications(&self) -> u32 {
+        // What every connection may have underway at once ...
+        let connections = self
+            .connections_max
+            .saturating_mul(NOTIFICATIONS_PER_CONNECTION);
+        // ... an answer to each command, and the last words of a drain.
+        connections
+            .saturating_add(self.mailbox_depth)
+            .saturating_add(1)
+    }
+
+    /// Checks the sizes against each other and against the device.
+    ///
+    /// # Errors
+    /// [`SetupError::Limit`] names the first size that does not fit.
+    pub fn validate(&self, attributes: &Attributes) -> Result<(), SetupError> {
+        let first = u64::try_from(V2_FIRST_MESSAGE_BYTES_MAX).unwrap_or(u64::MAX);
+        at_least("connections", self.connections_max.into(), 1)?;
+        at_least(
+            "credits per connection",
+            self.credits_per_connection.into(),
+            1,
+        )?;
+        at_least(
+            "receive buffer bytes",
+            self.receive_buffer_bytes.into(),
+            first,
+        )?;
+        at_least("send buffer bytes", self.send_buffer_bytes.into(), first)?;
+        at_least("send buffers", self.send_buffers.into(), 1)?;
+        at_least("message buffers", self.message_buffers.into(), 1)?;
+        at_least("message bytes", self.message_bytes_max.into(), first)?;
+        at_least("mailbox entries", self.mailbox_depth.into(), 1)?;
+        at_least("outstanding calls", self.calls_outstanding_max.into(), 1)?;
+        at_most(
+            "outstanding calls",
+            self.calls_outstanding_max.into(),
+            CALLS_OUTSTANDING_LIMIT.into(),
+        )?;
+        at_most(
+            "connections",
+            self.connections_max.into(),
+            attributes.queue_pairs_max.into(),
+        )?;
+        at_most(
+            "receives (connections times credits and one)",
+            self.receives().into(),
+            attributes.receive_queue_depth_max.into(),
+        )?;
+        at_most(
+            "send buffer bytes",
+            self.send_buffer_bytes.into(),
+            attributes.message_bytes_max.into(),
+        )
+    }
+}
+
+/// Planted, Properties, Ready, VersionMismatch and Closed, and one to spare.
+pub(crate) const NOTIFICATIONS_PER_CONNECTION: u32 = 6;
+
+const _: () = assert!(
+    V2_HEADER_BYTES_WITHOUT_CHUNKS < V2_MSG_BYTES_LEAST
+        && V2_MSG_BYTES_LEAST < V2_FIRST_MESSAGE_BYTES_MAX,
+    "the smallest buffer holds a header and a piece of a message"
+);
+
+fn pool(buffers: u32, buffer_bytes: u32) -> PoolShape {
+    PoolShape {
+        buffers,
+        buffer_bytes,
+        stride_bytes: buffer_bytes.next_multiple_of(64) + STRIDE_EXTRA_BYTES,
+        align_bytes: POOL_ALIGN_BYTES,
+    }
+}
+
+fn pool_bytes(shape: &PoolShape) -> u64 {
+    u64::from(shape.buffers) * u64::from(shape.stride_bytes)
+}
+
+fn at_least(what: &'static str, asked: u64, least: u64) -> Result<(), SetupError> {
+    if asked >= least {
+        return Ok(());
+    }
+    Err(SetupError::System {
+        doing: format!("{what}: {asked} asked for, at least {least} needed"),
+        source: std::io::Error::from(std::io::ErrorKind::InvalidInput),
+    })
+}
+
+fn at_most(what: &'static str, asked: u64, limit: u64) -> Result<(), SetupError> {
+    if asked <= limit {
+        return Ok(());
+    }
+    Err(SetupError::Limit { what, asked, limit })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receives_are_the_grants_and_a_spare_for_each_connection() {
+        let config = CoreConfig {
+            connections_max: 10,
+            credits_per_connection: 7,
+            ..CoreConfig::default()
+        };
+        assert_eq!(config.receives(), 80);
+    }
+
+    #[test]
+    fn the_arena_holds_both_pools_wherever_they_start() {
+        let config = CoreConfig {
+            connections_max: 2,
+            credits_per_connection: 3,
+            receive_buffer_bytes: 4096,
+            send_buffers: 5,
+            send_buffer_bytes: 1024,
+            ..CoreConfig::default()
+        };
+        // 8 receives of 4096 + 64, 7 send buffers of 1024 + 64, and a page of alignment each.
+        assert_eq!(config.arena_bytes(), 8 * 4160 + 7 * 1088 + 2 * 4096);
+    }
+}

@@ -1,0 +1,174 @@
+//! The connections of a core.
+
+mod outbound;
+mod reassembly;
+mod table;
+
+pub(crate) use outbound::{Outbound, Outgoing, OutgoingMessage};
+pub(crate) use reassembly::{Assembled, Reassembly, Taken};
+pub(crate) use table::ConnectionTable;
+
+use rpcrdma_fabric::interface::QueuePairId;
+use rpcrdma_fabric::memory::Buffer;
+use rpcrdma_protocol::v2::connection as v2;
+
+use crate::application::{CloseReason, ConnectionKey};
+use crate::handle::PropertyBytes;
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The slot is free.
+    Free,
+    /// Planted. Calls of the peer are served; ours are refused until properties were exchanged.
+    Open,
+    /// Properties were exchanged: both ends may call.
+    Ready,
+    /// To be closed: nothing is received or sent any more, and its calls end.
+    Closing,
+}
+
+/// Refusals of one peer that wait for a credit to be sent with.
+const REFUSALS_WAITING_MAX: usize = 4;
+
+/// An encoded message that found the send queue full.
+#[derive(Debug)]
+pub(crate) struct Stuck {
+    pub(crate) buffer: Buffer,
+    pub(crate) bytes: u32,
+}
+
+/// One connection: the protocol's state, and what waits to be sent.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) protocol: v2::Connection,
+    pub(crate) queue_pair: QueuePairId,
+    pub(crate) generation: u32,
+    pub(crate) stage: Stage,
+    /// On the core's list of connections that have something to send.
+    pub(crate) pending: bool,
+    /// Our properties are to be sent.
+    pub(crate) properties_due: bool,
+    /// The queue pair is flushed and can be destroyed.
+    pub(crate) flushed: bool,
+    /// The peer's properties are with the control plane.
+    pub(crate) awaiting_control: bool,
+    /// The application knows of the connection.
+    pub(crate) told_connected: bool,
+    /// What the connection waits for, to be counted once per wait.
+    pub(crate) waiting: Option<Waiting>,
+    /// Calls of ours that wait for a reply, those that timed out included.
+    pub(crate) calls_outstanding: u32,
+    /// Messages that wait for credits or a place in the send queue.
+    pub(crate) outbound: Outbound,
+    pub(crate) stuck: Option<Stuck>,
+    pub(crate) reassembly: Reassembly,
+    pub(crate) close_reason: CloseReason,
+    pub(crate) property_bytes: Option<Box<PropertyBytes>>,
+    refusals: [Option<v2::Refusal>; REFUSALS_WAITING_MAX],
+    refusal_count: usize,
+}
+
+/// The scarce resource that a message waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// The peer has no Receive for it.
+    Credit,
+    /// The send queue, or the way to the peer, is full.
+    SendSlot,
+    /// All send buffers are in flight.
+    SendBuffer,
+}
+
+impl Connection {
+    fn unused(generation: u32, config: &v2::Config) -> Self {
+        Self {
+            protocol: v2::Connection::new(config),
+            queue_pair: QueuePairId {
+                index: u32::MAX,
+                generation: 0,
+            },
+            generation,
+            stage: Stage::Free,
+            pending: false,
+            properties_due: false,
+            flushed: false,
+            awaiting_control: false,
+            told_connected: false,
+            waiting: None,
+            calls_outstanding: 0,
+            outbound: Outbound::EMPTY,
+            stuck: None,
+            reassembly: Reassembly::Idle,
+            close_reason: CloseReason::Local,
+            property_bytes: None,
+            refusals: [None; REFUSALS_WAITING_MAX],
+            refusal_count: 0,
+        }
+    }
+
+    /// Whether messages are received and sent.
+    #[inline]
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.stage, Stage::Open | Stage::Ready)
+    }
+
+    /// Whether something waits to be sent before a new message may be, grants apart.
+    #[inline]
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.properties_due
+            || self.refusal_count != 0
+            || self.stuck.is_some()
+            || !self.outbound.is_empty()
+    }
+
+    /// Whether a message of one part could be encoded now, as far as the connection goes.
+    #[inline]
+    pub(crate) fn can_send(&self) -> bool {
+        !self.has_backlog() && self.protocol.credits_available() != 0
+    }
+
+    /// Keeps a refusal until it can be sent. False when too many wait.
+    #[must_use]
+    pub(crate) fn push_refusal(&mut self, refusal: v2::Refusal) -> bool {
+        match self.refusals.get_mut(self.refusal_count) {
+            Some(slot) => {
+                *slot = Some(refusal);
+                self.refusal_count += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The refusal that has waited longest.
+    pub(crate) fn first_refusal(&self) -> Option<v2::Refusal> {
+        self.refusals.first().copied().flatten()
+    }
+
+    /// Forgets the refusal that has waited longest.
+    pub(crate) fn pop_refusal(&mut self) {
+        if self.refusal_count != 0 {
+            self.refusals.rotate_left(1);
+            self.refusal_count -= 1;
+            if let Some(slot) = self.refusals.get_mut(self.refusal_count) {
+                *slot = None;
+            }
+        }
+    }
+
+    /// Forgets all refusals.
+    pub(crate) fn clear_refusals(&mut self) {
+        self.refusals = [None; REFUSALS_WAITING_MAX];
+        self.refusal_count = 0;
+    }
+
+    /// The key of the connection at `index`.
+    #[inline]
+    pub(crate) fn key(&self, index: u32) -> ConnectionKey {
+        ConnectionKey {
+            index,
+            generation: self.generation,
+        }
+    }
+}

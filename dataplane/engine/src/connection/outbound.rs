@@ -1,0 +1,158 @@
+//! Messages that could not be sent at once: too long for one Send, or without a credit.
+
+use rpcrdma_protocol::v2::connection::Direction;
+
+use crate::message::MessageBuffer;
+
+/// Index into [`Outgoing`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OutboundId(u32);
+
+const NONE: OutboundId = OutboundId(u32::MAX);
+
+/// The messages that wait on one connection, first in, first out, linked through [`Outgoing`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outbound {
+    head: OutboundId,
+    tail: OutboundId,
+}
+
+impl Outbound {
+    pub(crate) const EMPTY: Self = Self {
+        head: NONE,
+        tail: NONE,
+    };
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+
+    /// The message that is next to be sent.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<OutboundId> {
+        (self.head != NONE).then_some(self.head)
+    }
+}
+
+/// An RPC message on its way out.
+#[derive(Debug)]
+pub(crate) struct OutgoingMessage {
+    pub(crate) xid: u32,
+    pub(crate) direction: Direction,
+    pub(crate) buffer: MessageBuffer,
+    /// Bytes of it that were sent.
+    pub(crate) sent_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    message: Option<OutgoingMessage>,
+    next: OutboundId,
+}
+
+/// The messages that wait on all connections of a core. There is an entry for each message buffer,
+/// so that whoever has a buffer has an entry.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    entries: Box<[Entry]>,
+    free: Vec<OutboundId>,
+}
+
+impl Outgoing {
+    pub(crate) fn new(message_buffers: u32) -> Self {
+        Self {
+            entries: (0..message_buffers)
+                .map(|_| Entry {
+                    message: None,
+                    next: NONE,
+                })
+                .collect(),
+            free: (0..message_buffers).rev().map(OutboundId).collect(),
+        }
+    }
+
+    /// Whether no message waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.entries.len()
+    }
+
+    /// Appends a message to a connection's list. Gives it back when there is no entry, which
+    /// cannot be while there is one for each message buffer.
+    pub(crate) fn push(
+        &mut self,
+        list: &mut Outbound,
+        message: OutgoingMessage,
+    ) -> Result<(), OutgoingMessage> {
+        let Some(id) = self.free.pop() else {
+            return Err(message);
+        };
+        if let Some(entry) = self.entries.get_mut(id.0 as usize) {
+            entry.message = Some(message);
+            entry.next = NONE;
+        }
+        match self.entries.get_mut(list.tail.0 as usize) {
+            Some(tail) => tail.next = id,
+            None => list.head = id,
+        }
+        list.tail = id;
+        Ok(())
+    }
+
+    /// The message `id`.
+    pub(crate) fn get_mut(&mut self, id: OutboundId) -> Option<&mut OutgoingMessage> {
+        self.entries.get_mut(id.0 as usize)?.message.as_mut()
+    }
+
+    /// Takes the first message off a connection's list.
+    pub(crate) fn pop(&mut self, list: &mut Outbound) -> Option<OutgoingMessage> {
+        let id = list.first()?;
+        let entry = self.entries.get_mut(id.0 as usize)?;
+        list.head = entry.next;
+        if list.head == NONE {
+            list.tail = NONE;
+        }
+        let message = entry.message.take();
+        self.free.push(id);
+        message
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::MessagePool;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    proptest! {
+        /// Against one queue per connection: order holds, entries are neither lost nor doubled.
+        #[test]
+        fn lists_are_queues(operations in proptest::collection::vec((0_usize..3, any::<bool>()), 0..100)) {
+            const BUFFERS: u32 = 8;
+            let mut pool = MessagePool::new(BUFFERS, 16);
+            let mut outgoing = Outgoing::new(BUFFERS);
+            let mut lists = [Outbound::EMPTY; 3];
+            let mut oracle = [const { VecDeque::new() }; 3];
+            let mut xid = 0;
+            for (list, push) in operations {
+                if push {
+                    let Some(buffer) = pool.take() else { continue };
+                    xid += 1;
+                    let direction = Direction::Call;
+                    let message = OutgoingMessage { xid, direction, buffer, sent_bytes: 0 };
+                    prop_assert!(outgoing.push(&mut lists[list], message).is_ok());
+                    oracle[list].push_back(xid);
+                } else {
+                    let popped = outgoing.pop(&mut lists[list]);
+                    prop_assert_eq!(popped.as_ref().map(|message| message.xid), oracle[list].pop_front());
+                    if let Some(message) = popped {
+                        pool.give(message.buffer);
+                    }
+                }
+                prop_assert_eq!(lists[list].is_empty(), oracle[list].is_empty());
+                prop_assert_eq!(outgoing.is_empty(), oracle.iter().all(VecDeque::is_empty));
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The table of connections: by key for the application, by queue pair for completions.
+
+use rpcrdma_fabric::interface::QueuePairId;
+use rpcrdma_protocol::v2::Properties;
+use rpcrdma_protocol::v2::connection as v2;
+
+use super::{Connection, Stage};
+use crate::application::ConnectionKey;
+
+/// Marks a queue pair that no connection has.
+const NONE: u32 = u32::MAX;
+
+/// All connections of a core; every slot is made at start-up.
+#[derive(Debug)]
+pub(crate) struct ConnectionTable {
+    slots: Box<[Connection]>,
+    free: Vec<u32>,
+    by_queue_pair: Box<[u32]>,
+}
+
+impl ConnectionTable {
+    pub(crate) fn new(connections_max: u32, queue_pairs_max: u32) -> Self {
+        let config = v2::Config {
+            role: v2::Role::Server,
+            receive_reserve: 2,
+            properties: Properties::default(),
+            message_bytes_max: 0,
+        };
+        Self {
+            slots: (0..connections_max)
+                .map(|_| Connection::unused(0, &config))
+                .collect(),
+            free: (0..connections_max).rev().collect(),
+            by_queue_pair: vec![NONE; queue_pairs_max as usize].into_boxed_slice(),
+        }
+    }
+
+    /// The connection at `index`, whoever has it.
+    #[inline]
+    pub(crate) fn at(&mut self, index: u32) -> Option<&mut Connection> {
+        self.slots.get_mut(index as usize)
+    }
+
+    /// The connection that `key` names.
+    #[inline]
+    pub(crate) fn get(&self, key: ConnectionKey) -> Option<&Connection> {
+        self.slots
+            .get(key.index as usize)
+            .filter(|slot| slot.generation == key.generation && slot.stage != Stage::Free)
+    }
+
+    /// The connection that `key` names.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
+        self.slots
+            .get_mut(key.index as usize)
+            .filter(|slot| slot.generation == key.generation && slot.stage != Stage::Free)
+    }
+
+    /// The connection of a queue pair, unless it is gone.
+    #[inline]
+    pub(crate) fn of_queue_pair(
+        &mut self,
+        queue_pair: QueuePairId,
+    ) -> Option<(u32, &mut Connection)> {
+        let index = *self.by_queue_pair.get(queue_pair.index as usize)?;
+        self.slots
+            .get_mut(index as usize)
+            .filter(|slot| slot.queue_pair == queue_pair)
+            .map(|slot| (index, slot))
+    }
+
+    /// Whether a slot is free.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Connections that are not free.
+    pub(crate) fn in_use(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Takes a free slot for a queue pair.
+    pub(crate) fn insert(
+        &mut self,
+        queue_pair: QueuePairId,
+        config: &v2::Config,
+    ) -> Option<ConnectionKey> {
+        let entry = self.by_queue_pair.get_mut(queue_pair.index as usize)?;
+        let index = self.free.pop()?;
+        let slot = self.slots.get_mut(index as usize)?;
+        *entry = index;
+        *slot = Connection {
+            queue_pair,
+            stage: Stage::Open,
+            ..Connection::unused(slot.generation, config)
+        };
+        Some(slot.key(index))
+    }
+
+    /// Frees a slot and raises its generation. What the connection held must have been taken out.
+    pub(crate) fn remove(&mut self, index: u32) {
+        let Some(slot) = self.slots.get_mut(index as usize) else {
+            return;
+        };
+        debug_assert!(slot.stuck.is_none() && slot.outbound.is_empty());
+        if let Some(entry) = self.by_queue_pair.get_mut(slot.queue_pair.index as usize) {
+            *entry = NONE;
+        }
+        slot.stage = Stage::Free;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.queue_pair.index = NONE;
+        slot.property_bytes = None;
+        self.free.push(index);
+    }
+
+    /// The keys of all connections in use.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = ConnectionKey> + '_ {
+        self.slots
+            .iter()
+            .zip(0_u32..)
+            .filter(|(slot, _)| slot.stage != Stage::Free)
+            .map(|(slot, index)| slot.key(index))
+    }
+}

@@ -1,0 +1,148 @@
+//! The end of a connection: stop, error state, flush, destroy, tell.
+
+use rpcrdma_fabric::interface::{Port, QueuePairId};
+
+use super::{Closing, HeldCall, State};
+use crate::application::{Application, CallError, CloseReason};
+use crate::connection::Stage;
+use crate::handle::{ConnectionCounters, Notification};
+
+/// Closing connections looked at in one iteration.
+const CLOSING_MAX: usize = 4;
+/// Slots of the table of calls looked at in one iteration.
+const SCAN_MAX: u32 = 256;
+
+impl<P: Port> State<P> {
+    /// Stops a connection: nothing is received or sent any more, and what waits to be sent is
+    /// dropped. Its calls end in [`State::finish_closing`].
+    #[cold]
+    pub(super) fn begin_close(&mut self, index: u32, reason: CloseReason) {
+        let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
+            return;
+        };
+        connection.stage = Stage::Closing;
+        connection.close_reason = reason;
+        connection.properties_due = false;
+        connection.clear_refusals();
+        if let Some(stuck) = connection.stuck.take() {
+            self.transmit.give(stuck.buffer);
+        }
+        while let Some(message) = self.outgoing.pop(&mut connection.outbound) {
+            self.messages.give(message.buffer);
+        }
+        connection.reassembly.reset(&mut self.messages);
+        self.port.disconnect(connection.queue_pair);
+        let key = connection.key(index);
+        self.closing.push_back(Closing {
+            index,
+            scan: 0,
+            told: false,
+        });
+        // Receives that its calls are held in were reserved for it: they are posted again before
+        // another connection can have its place.
+        for _ in 0..self.held.len() {
+            let Some(held) = self.held.pop_front() else {
+                break;
+            };
+            if held.connection != key {
+                self.held.push_back(held);
+                continue;
+            }
+            match held.call {
+                HeldCall::Received { receive, .. } => self.post_receive(receive),
+                HeldCall::Assembled(message) => self.messages.give(message),
+            }
+        }
+    }
+
+    /// The queue pair is flushed: every work request of it has completed.
+    #[cold]
+    pub(super) fn handle_disconnected(&mut self, queue_pair: QueuePairId) {
+        let Some((index, connection)) = self.connections.of_queue_pair(queue_pair) else {
+            self.shared.counters.completions_late.increment();
+            return;
+        };
+        connection.flushed = true;
+        self.begin_close(index, CloseReason::Peer);
+    }
+
+    /// Goes on with closing connections: ends their calls, tells the application, and when the
+    /// queue pair is flushed destroys it and tells the control plane.
+    #[inline]
+    pub(super) fn finish_closing<A: Application>(&mut self, application: &mut A) -> bool {
+        if self.closing.is_empty() {
+            return false;
+        }
+        self.finish_some(application)
+    }
+
+    #[cold]
+    fn finish_some<A: Application>(&mut self, application: &mut A) -> bool {
+        let mut busy = false;
+        for _ in 0..CLOSING_MAX.min(self.closing.len()) {
+            let Some(mut closing) = self.closing.pop_front() else {
+                break;
+            };
+            if !closing.told {
+                busy = true;
+                self.end_calls(application, &mut closing);
+            }
+            if !closing.told || !self.destroy_if_flushed(closing.index) {
+                self.closing.push_back(closing);
+            } else {
+                busy = true;
+            }
+        }
+        busy
+    }
+
+    /// Ends some calls of a closing connection, and tells the application when that were all.
+    fn end_calls<A: Application>(&mut self, application: &mut A, closing: &mut Closing) {
+        let Some(connection) = self.connections.at(closing.index) else {
+            closing.told = true;
+            return;
+        };
+        let key = connection.key(closing.index);
+        if connection.calls_outstanding != 0 && closing.scan < self.config.calls_outstanding_max {
+            let counters = &self.shared.counters;
+            let (next, ended) = self
+                .requester
+                .end_all_of(key, closing.scan, SCAN_MAX, |tag| {
+                    counters.calls_disconnected.increment();
+                    application.completed(tag, key, Err(CallError::Disconnected));
+                });
+            closing.scan = next;
+            connection.calls_outstanding -= ended;
+            return;
+        }
+        debug_assert_eq!(connection.calls_outstanding, 0, "the scan finds every call");
+        closing.told = true;
+        if std::mem::take(&mut connection.told_connected) {
+            application.disconnected(key, connection.close_reason);
+        }
+    }
+
+    fn destroy_if_flushed(&mut self, index: u32) -> bool {
+        let Some(connection) = self.connections.at(index).filter(|it| it.flushed) else {
+            return false;
+        };
+        self.port.destroy_queue_pair(connection.queue_pair);
+        let credits = connection.protocol.credits();
+        let closed = Notification::Closed {
+            connection: connection.key(index),
+            reason: connection.close_reason,
+            counters: ConnectionCounters {
+                messages_received: credits.consumed_total,
+                messages_sent: credits.sent_total,
+            },
+        };
+        let pending = std::mem::take(&mut connection.pending);
+        self.connections.remove(index);
+        if pending {
+            self.pending.retain(|&other| other != index);
+        }
+        self.shared.counters.connections_closed.increment();
+        self.shared.notify(closed);
+        true
+    }
+}

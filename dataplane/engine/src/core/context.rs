@@ -1,0 +1,319 @@
+//! What an application may do with its core.
+
+use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
+use rpcrdma_protocol::v2::connection::Direction;
+
+use super::{Drain, State};
+use crate::application::{
+    Call, CallRefused, CallTag, CloseReason, ConnectionKey, DeferToken, Outcome, ReplyRefused,
+};
+use crate::connection::{OutgoingMessage, Stage};
+use crate::counters::Counters;
+use crate::responder::{RPC_OFFSET, write_reply, write_short_reply};
+
+/// The core, as its application sees it in [`crate::Application::poll`].
+pub struct Context<'a, P: Port> {
+    pub(super) state: &'a mut State<P>,
+}
+
+impl<P: Port> Context<'_, P> {
+    /// Calls `call` with `args`. It ends with [`crate::Application::completed`] and `tag`.
+    ///
+    /// # Errors
+    /// [`CallRefused`]; nothing was sent then.
+    #[inline]
+    pub fn call(
+        &mut self,
+        connection: ConnectionKey,
+        call: Call,
+        args: &[u8],
+        tag: CallTag,
+    ) -> Result<(), CallRefused> {
+        self.call_in_place(connection, call, args.len(), tag, |space| {
+            space.copy_from_slice(args);
+            args.len()
+        })
+    }
+
+    /// As [`Context::call`], but `write` puts the arguments where they are sent from: it gets
+    /// `args_bytes_max` bytes and returns how many of them, from the start, are the arguments. The
+    /// space holds remains of earlier messages.
+    ///
+    /// # Errors
+    /// As [`Context::call`]; `write` was not called then, or what it wrote is not used.
+    #[inline]
+    pub fn call_in_place(
+        &mut self,
+        connection: ConnectionKey,
+        call: Call,
+        args_bytes_max: usize,
+        tag: CallTag,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<(), CallRefused> {
+        let none = OpaqueAuth::NONE;
+        self.call_authenticated(connection, call, none, args_bytes_max, tag, write)
+    }
+
+    /// As [`Context::call_in_place`], with a credential (RFC 5531 section 8.2) of at most 400
+    /// bytes.
+    ///
+    /// # Errors
+    /// As [`Context::call_in_place`].
+    #[inline]
+    pub fn call_authenticated(
+        &mut self,
+        connection: ConnectionKey,
+        call: Call,
+        credential: OpaqueAuth<'_>,
+        args_bytes_max: usize,
+        tag: CallTag,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<(), CallRefused> {
+        let header = CallHeader {
+            xid: 0,
+            program: call.program,
+            version: call.version,
+            procedure: call.procedure,
+            credential,
+            verifier: OpaqueAuth::NONE,
+        };
+        self.state
+            .start_call(connection, header, args_bytes_max, tag, write)
+    }
+
+    /// Answers a deferred call. Its results count with [`Outcome::Success`] alone. When the
+    /// connection is gone the answer is dropped, and that is a success.
+    ///
+    /// # Errors
+    /// [`ReplyRefused`], and the token for another try.
+    pub fn reply(
+        &mut self,
+        token: DeferToken,
+        outcome: Outcome,
+        results: &[u8],
+    ) -> Result<(), (ReplyRefused, DeferToken)> {
+        match self.state.start_reply(&token, outcome, results) {
+            Ok(()) => {
+                self.state.deferrals.free(&token);
+                Ok(())
+            }
+            Err(refused) => Err((refused, token)),
+        }
+    }
+
+    /// Closes a connection. Its calls end with [`crate::CallError::Disconnected`].
+    pub fn disconnect(&mut self, connection: ConnectionKey) {
+        if self.state.connections.get(connection).is_some() {
+            self.state.begin_close(connection.index, CloseReason::Local);
+        }
+    }
+
+    /// Whether calls may be made on a connection.
+    #[inline]
+    #[must_use]
+    pub fn is_ready(&self, connection: ConnectionKey) -> bool {
+        self.state
+            .connections
+            .get(connection)
+            .is_some_and(|connection| connection.stage == Stage::Ready)
+    }
+
+    /// Calls of one message that the peer has credits for now.
+    #[inline]
+    #[must_use]
+    pub fn credits(&self, connection: ConnectionKey) -> u32 {
+        self.state
+            .connections
+            .get(connection)
+            .filter(|connection| connection.can_send())
+            .map_or(0, |connection| connection.protocol.credits_available())
+    }
+
+    /// All connections, whatever their state.
+    pub fn connections(&self) -> impl Iterator<Item = ConnectionKey> + '_ {
+        self.state.connections.keys()
+    }
+
+    /// Calls of ours that wait for replies, over all connections.
+    #[must_use]
+    pub fn calls_waiting(&self) -> u32 {
+        self.state.requester.waiting()
+    }
+
+    /// Whether the core drains, and takes no new calls.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.state.drain != Drain::No
+    }
+
+    /// The reading of the clock of this iteration.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Ticks {
+        self.state.now
+    }
+
+    /// The core's counters.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.state.shared.counters
+    }
+}
+
+impl<P: Port> State<P> {
+    #[inline]
+    fn start_call(
+        &mut self,
+        key: ConnectionKey,
+        mut header: CallHeader<'_>,
+        args_bytes_max: usize,
+        tag: CallTag,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<(), CallRefused> {
+        if self.drain != Drain::No {
+            return Err(CallRefused::Draining);
+        }
+        let Some(connection) = self.connections.get_mut(key) else {
+            return Err(CallRefused::UnknownConnection);
+        };
+        if connection.stage != Stage::Ready {
+            return Err(CallRefused::NotReady);
+        }
+        let counters = &self.shared.counters;
+        if !connection.can_send() {
+            counters.calls_refused_no_credit.increment();
+            return Err(CallRefused::NoCredit);
+        }
+        let Some(xid) = self
+            .requester
+            .next_xid()
+            .filter(|_| self.transmit.has_room())
+        else {
+            counters.calls_refused_no_slot.increment();
+            return Err(CallRefused::NoSlot);
+        };
+        header.xid = xid;
+        let threshold = connection.protocol.send_threshold_bytes() as usize;
+        let scratch = self.transmit.scratch();
+        let one_message = scratch.len().min(threshold);
+        let space = scratch
+            .get_mut(RPC_OFFSET..one_message)
+            .ok_or(CallRefused::TooLong)?;
+        let header_bytes = header.encode(space).map_err(|_| CallRefused::TooLong)?;
+        let args_end = header_bytes
+            .checked_add(args_bytes_max)
+            .ok_or(CallRefused::TooLong)?;
+        let Some(args) = space.get_mut(header_bytes..args_end) else {
+            return self.start_long_call(key, &header, args_end, tag, write);
+        };
+        let rpc_bytes = header_bytes + write(args).min(args_bytes_max);
+        let transport_bytes = connection
+            .protocol
+            .encode_message(scratch, xid, Direction::Call, false, rpc_bytes)
+            .map_err(|_| CallRefused::NoCredit)?;
+        self.requester.begin(key, tag, self.now);
+        connection.calls_outstanding += 1;
+        counters.calls_sent.increment();
+        let bytes = transport_bytes + rpc_bytes;
+        self.transmit
+            .post_scratch(&mut self.port, connection, bytes, counters);
+        if connection.stuck.is_some() {
+            self.note_pending(key.index);
+        }
+        Ok(())
+    }
+
+    /// A call that takes several messages: they leave one by one, as credits come.
+    #[cold]
+    fn start_long_call(
+        &mut self,
+        key: ConnectionKey,
+        header: &CallHeader<'_>,
+        rpc_bytes_max: usize,
+        tag: CallTag,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<(), CallRefused> {
+        if rpc_bytes_max > self.config.message_bytes_max as usize {
+            return Err(CallRefused::TooLong);
+        }
+        let Some(connection) = self.connections.get_mut(key) else {
+            return Err(CallRefused::UnknownConnection);
+        };
+        // The last buffer is kept back for answers to calls of peers.
+        let spare = self.messages.available() > 1;
+        let Some(mut buffer) = spare.then(|| self.messages.take()).flatten() else {
+            self.shared.counters.calls_refused_no_slot.increment();
+            return Err(CallRefused::NoSlot);
+        };
+        let space = buffer.space();
+        let written = header.encode(space).ok().and_then(|header_bytes| {
+            let args = space.get_mut(header_bytes..rpc_bytes_max)?;
+            let args_bytes_max = args.len();
+            Some(header_bytes + write(args).min(args_bytes_max))
+        });
+        let Some(rpc_bytes) = written else {
+            self.messages.give(buffer);
+            return Err(CallRefused::TooLong);
+        };
+        buffer.set_len(rpc_bytes);
+        let message = OutgoingMessage {
+            xid: header.xid,
+            direction: Direction::Call,
+            buffer,
+            sent_bytes: 0,
+        };
+        if let Err(message) = self.outgoing.push(&mut connection.outbound, message) {
+            self.messages.give(message.buffer);
+            return Err(CallRefused::NoSlot);
+        }
+        connection.calls_outstanding += 1;
+        self.requester.begin(key, tag, self.now);
+        self.shared.counters.calls_sent.increment();
+        self.note_pending(key.index);
+        Ok(())
+    }
+
+    fn start_reply(
+        &mut self,
+        token: &DeferToken,
+        outcome: Outcome,
+        results: &[u8],
+    ) -> Result<(), ReplyRefused> {
+        if outcome == Outcome::Deferred {
+            return Err(ReplyRefused::NoAnswer);
+        }
+        let (key, xid) = self.deferrals.find(token)?;
+        let live = self.connections.get_mut(key).filter(|it| it.is_live());
+        let Some(connection) = live else {
+            self.shared.counters.deferred_dropped.increment();
+            return Ok(());
+        };
+        let counters = &self.shared.counters;
+        if outcome != Outcome::Success {
+            counters.rpc_errors_sent.increment();
+        }
+        if connection.can_send() && self.transmit.has_room() {
+            let threshold = connection.protocol.send_threshold_bytes() as usize;
+            let scratch = self.transmit.scratch();
+            let one_message = scratch.len().min(threshold);
+            let written = scratch
+                .get_mut(RPC_OFFSET..one_message)
+                .and_then(|space| write_short_reply(space, xid, outcome, results));
+            if let Some(rpc_bytes) = written {
+                self.send_scratch_reply(key.index, xid, rpc_bytes);
+                return Ok(());
+            }
+        }
+        let Some(mut buffer) = self.messages.take() else {
+            return Err(ReplyRefused::Busy);
+        };
+        if !write_reply(&mut buffer, xid, outcome, results) {
+            self.messages.give(buffer);
+            return Err(ReplyRefused::TooLong);
+        }
+        self.queue_reply(key.index, xid, buffer);
+        Ok(())
+    }
+}

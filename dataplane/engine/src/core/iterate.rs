@@ -1,0 +1,186 @@
+//! The poll iteration, and the loop around it.
+
+use std::time::Duration;
+
+use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::interface::{CompletionBatch, Port};
+
+use super::{Context, Core, Drain, RunError, State};
+use crate::application::{Activity, Application, CallError, CloseReason};
+use crate::handle::Notification;
+
+/// Buffers of finished Sends taken back in one iteration.
+const RETURNED_MAX: usize = 16;
+/// Timers and buckets of the wheel visited in one iteration.
+const TIMERS_MAX: u32 = 32;
+/// How long the last goodbye to peers may take.
+const STOP_TIME_MAX: Duration = Duration::from_millis(50);
+
+impl<P: Port, A: Application> Core<P, A> {
+    /// One poll iteration, with a reading of the clock. Bounded in all it does.
+    #[inline]
+    pub fn iterate(&mut self) -> Activity {
+        self.iterate_at(self.clock.now())
+    }
+
+    /// One poll iteration at the time `now`, which must not run backwards.
+    #[inline]
+    pub fn iterate_at(&mut self, now: Ticks) -> Activity {
+        let Self {
+            state,
+            application,
+            batch,
+            ..
+        } = self;
+        state.now = now;
+        let mut busy = state.reap(application, batch);
+        busy |= state.requester_timeouts(application);
+        busy |= state.retry_held(application);
+        busy |= application
+            .poll(&mut Context { state: &mut *state }, now)
+            .is_busy();
+        busy |= state.send_pending();
+        busy |= state.finish_closing(application);
+        state.port.flush_receives();
+        state.port.flush_sends();
+        busy |= state.take_commands(application);
+        state.check_drained();
+        let counters = &state.shared.counters;
+        counters.polls.increment();
+        if !busy {
+            counters.empty_polls.increment();
+        }
+        Activity::from_busy(busy)
+    }
+
+    /// Runs until [`crate::Command::Stop`], on the processor that the configuration names, and
+    /// gives the application back.
+    ///
+    /// # Errors
+    /// [`RunError::Pin`] when the thread cannot be pinned; nothing has run then.
+    pub fn run(mut self) -> Result<A, RunError> {
+        if let Some(cpu) = self.cpu {
+            pin(cpu)?;
+        }
+        while !self.state.stop {
+            let activity = self.iterate();
+            if !self.idle.rest(activity, self.state.now) {
+                continue;
+            }
+            if self.state.prepare_to_park() {
+                // What came just before the announcement is found by this iteration.
+                if self.iterate() == Activity::Idle {
+                    self.state.park();
+                }
+                self.state.end_park();
+            }
+        }
+        self.close_all();
+        Ok(self.application)
+    }
+
+    /// Whether [`crate::Command::Stop`] was taken.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.state.stop
+    }
+
+    /// Closes all connections, so that peers learn of it and every call of ours ends.
+    fn close_all(&mut self) {
+        let keys: Vec<_> = self.state.connections.keys().collect();
+        for key in keys {
+            self.state.begin_close(key.index, CloseReason::Stopped);
+        }
+        let deadline = self
+            .clock
+            .now()
+            .saturating_add(self.clock.ticks(STOP_TIME_MAX));
+        while self.state.connections.in_use() != 0 && self.clock.now() < deadline {
+            let _ = self.iterate();
+        }
+    }
+}
+
+fn pin(cpu: usize) -> Result<(), RunError> {
+    let allowed: Vec<usize> = core_affinity::get_core_ids()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|core| core.id)
+        .collect();
+    // core_affinity reports success for some processors that do not exist.
+    if allowed.contains(&cpu) && core_affinity::set_for_current(core_affinity::CoreId { id: cpu }) {
+        return Ok(());
+    }
+    Err(RunError::Pin { cpu, allowed })
+}
+
+impl<P: Port> State<P> {
+    #[inline]
+    fn reap<A: Application>(&mut self, application: &mut A, batch: &mut CompletionBatch) -> bool {
+        let moved = self.port.poll(self.now, batch);
+        let count = batch.len();
+        if count != 0 {
+            let count = u64::try_from(count).unwrap_or(u64::MAX);
+            self.shared.counters.completions.add(count);
+            for completion in batch.drain() {
+                self.handle_completion(application, completion);
+            }
+        }
+        for _ in 0..RETURNED_MAX {
+            let Some(buffer) = self.port.next_returned() else {
+                break;
+            };
+            self.transmit.give(buffer);
+        }
+        moved | (count != 0)
+    }
+
+    #[inline]
+    fn requester_timeouts<A: Application>(&mut self, application: &mut A) -> bool {
+        let counters = &self.shared.counters;
+        let fired = self
+            .requester
+            .poll_timeouts(self.now, TIMERS_MAX, |tag, connection| {
+                counters.timeouts.increment();
+                application.completed(tag, connection, Err(CallError::TimedOut));
+            });
+        fired != 0
+    }
+
+    #[inline]
+    fn check_drained(&mut self) {
+        if self.drain == Drain::Underway
+            && self.requester.waiting() == 0
+            && self.deferrals.is_empty()
+            && self.outgoing.is_empty()
+            && self.held.is_empty()
+        {
+            self.drain = Drain::Done;
+            self.shared.notify(Notification::Drained);
+        }
+    }
+
+    fn prepare_to_park(&mut self) -> bool {
+        if !self.pending.is_empty() || !self.held.is_empty() || !self.closing.is_empty() {
+            return false;
+        }
+        if !self.shared.announce_park(self.commands_taken) {
+            return false;
+        }
+        if !self.port.prepare_to_park() {
+            self.shared.end_park();
+            return false;
+        }
+        true
+    }
+
+    fn end_park(&mut self) {
+        self.port.unpark();
+        self.shared.end_park();
+    }
+
+    fn park(&mut self) {
+        self.shared.counters.parks.increment();
+        crate::idle::sleep(&self.port.event(), &self.shared.wake);
+    }
+}

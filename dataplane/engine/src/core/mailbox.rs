@@ -1,0 +1,185 @@
+//! Commands of the control plane.
+
+use rpcrdma_fabric::interface::{Port, SetupError};
+use rpcrdma_protocol::v2::Properties;
+use rpcrdma_protocol::v2::connection::{Config, Role};
+
+use super::{Drain, State};
+use crate::application::{Application, ConnectionKey};
+use crate::config::NOTIFICATIONS_PER_CONNECTION;
+use crate::connection::Stage;
+use crate::handle::{Command, Notification, PropertyBytes};
+
+/// Commands taken in one iteration.
+const COMMANDS_MAX: usize = 4;
+
+impl<P: Port> State<P> {
+    #[inline]
+    pub(super) fn take_commands<A: Application>(&mut self, application: &mut A) -> bool {
+        if self.shared.commands_sent() == self.commands_taken {
+            return false;
+        }
+        self.obey_some(application)
+    }
+
+    #[cold]
+    fn obey_some<A: Application>(&mut self, application: &mut A) -> bool {
+        let mut busy = false;
+        for _ in 0..COMMANDS_MAX {
+            let Some(command) = self.shared.pop_command() else {
+                break;
+            };
+            self.commands_taken = self.commands_taken.wrapping_add(1);
+            self.shared.counters.commands.increment();
+            busy = true;
+            self.obey(application, command);
+        }
+        busy
+    }
+
+    fn obey<A: Application>(&mut self, application: &mut A, command: Command<P>) {
+        match command {
+            Command::Plant {
+                token,
+                seed,
+                role,
+                properties,
+            } => {
+                let result = self.plant(seed, role, properties);
+                self.shared.notify(Notification::Planted { token, result });
+            }
+            Command::Notice(notice) => self.port.notice(notice),
+            Command::AnswerProperties {
+                connection,
+                peer,
+                answer,
+            } => self.answer_properties(application, connection, &peer, answer),
+            Command::SendProperties { connection } => self.send_properties(connection),
+            Command::Close { connection, reason } => {
+                if self.connections.get(connection).is_some() {
+                    self.begin_close(connection.index, reason);
+                } else {
+                    self.shared.counters.commands_late.increment();
+                }
+            }
+            Command::Drain => {
+                if self.drain == Drain::No {
+                    self.drain = Drain::Underway;
+                }
+            }
+            Command::Stop => self.stop = true,
+        }
+    }
+
+    fn plant(
+        &mut self,
+        seed: P::Seed,
+        role: Role,
+        properties: Properties,
+    ) -> Result<ConnectionKey, SetupError> {
+        let limit = |what, asked: u32, limit: u32| SetupError::Limit {
+            what,
+            asked: asked.into(),
+            limit: limit.into(),
+        };
+        let config = &self.config;
+        if properties.receive_buffer_bytes > config.receive_buffer_bytes {
+            return Err(limit(
+                "receive buffer bytes announced",
+                properties.receive_buffer_bytes,
+                config.receive_buffer_bytes,
+            ));
+        }
+        if properties.send_bytes_max > config.send_buffer_bytes {
+            return Err(limit(
+                "send bytes announced",
+                properties.send_bytes_max,
+                config.send_buffer_bytes,
+            ));
+        }
+        if !self.connections.has_room() {
+            let connections_max = config.connections_max;
+            return Err(limit(
+                "connections",
+                connections_max.saturating_add(1),
+                connections_max,
+            ));
+        }
+        self.check_notifications()?;
+        let reserve = config.credits_per_connection.saturating_add(1);
+        let protocol = Config {
+            role,
+            receive_reserve: reserve,
+            properties,
+            message_bytes_max: config.message_bytes_max,
+        };
+        let queue_pair = self.port.plant(seed, self.queue)?;
+        let Some(key) = self.connections.insert(queue_pair, &protocol) else {
+            self.port.disconnect(queue_pair);
+            return Err(limit("queue pair index", queue_pair.index, 0));
+        };
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.property_bytes = Some(PropertyBytes::boxed());
+        }
+        self.shared.counters.connections_planted.increment();
+        Ok(key)
+    }
+
+    /// Notifications are never lost: a connection is planted only while the ring has room for all
+    /// that it and the others may still tell.
+    fn check_notifications(&self) -> Result<(), SetupError> {
+        let ring = &self.shared.notifications;
+        let room = ring.capacity() - ring.len();
+        let open = self.connections.in_use().saturating_add(1);
+        let needed = open.saturating_mul(NOTIFICATIONS_PER_CONNECTION as usize);
+        if needed <= room {
+            return Ok(());
+        }
+        Err(SetupError::Limit {
+            what: "notifications that nobody took",
+            asked: u64::try_from(needed).unwrap_or(u64::MAX),
+            limit: u64::try_from(room).unwrap_or(u64::MAX),
+        })
+    }
+
+    fn send_properties(&mut self, key: ConnectionKey) {
+        let live = self.connections.get_mut(key).filter(|it| it.is_live());
+        let Some(connection) = live else {
+            return self.shared.counters.commands_late.increment();
+        };
+        connection.properties_due = true;
+        self.note_pending(key.index);
+    }
+
+    fn answer_properties<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        peer: &Properties,
+        answer: bool,
+    ) {
+        let live = self.connections.get_mut(key).filter(|it| it.is_live());
+        let Some(connection) = live else {
+            return self.shared.counters.commands_late.increment();
+        };
+        connection.protocol.handle_peer_properties(peer);
+        connection.awaiting_control = false;
+        connection.properties_due |= answer;
+        if connection.property_bytes.is_none() {
+            connection.property_bytes = Some(PropertyBytes::boxed());
+        }
+        let first = connection.stage == Stage::Open;
+        if first {
+            connection.stage = Stage::Ready;
+            connection.told_connected = true;
+        }
+        if answer {
+            self.note_pending(key.index);
+        }
+        if first {
+            self.shared.counters.connections_ready.increment();
+            application.connected(key);
+            self.shared.notify(Notification::Ready { connection: key });
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The core: one thread, one poll loop, and everything that it owns.
+
+mod close;
+mod context;
+mod dispatch;
+mod iterate;
+mod mailbox;
+mod pending;
+
+pub use context::Context;
+
+use std::collections::VecDeque;
+
+use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_fabric::interface::{
+    CompletionBatch, Port, Receive, ReceiveQueueAttributes, ReceiveQueueId, SetupError,
+};
+use rpcrdma_fabric::sync::Arc;
+
+use crate::application::{Application, ConnectionKey};
+use crate::config::CoreConfig;
+use crate::connection::{ConnectionTable, Outgoing};
+use crate::handle::{CoreHandle, Shared};
+use crate::idle::Idle;
+use crate::message::{MessageBuffer, MessagePool};
+use crate::requester::Requester;
+use crate::responder::Deferrals;
+use crate::transmit::Transmit;
+
+/// One core with its application. See the [crate](crate) for what it does.
+pub struct Core<P: Port, A: Application> {
+    state: State<P>,
+    application: A,
+    /// Empty between iterations; it stands here so that it need not be made for each.
+    batch: CompletionBatch,
+    clock: Clock,
+    idle: Idle,
+    cpu: Option<usize>,
+}
+
+/// Why a core did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The thread could not be pinned.
+    #[error(
+        "the core could not be pinned to processor {cpu}: it does not exist or this process may \
+         not use it; the processors that it may use are {allowed:?}"
+    )]
+    Pin {
+        /// The processor asked for.
+        cpu: usize,
+        /// The processors that this process may use.
+        allowed: Vec<usize>,
+    },
+}
+
+/// A call of a peer that waits until its reply can be kept.
+#[derive(Debug)]
+struct Held {
+    connection: ConnectionKey,
+    xid: u32,
+    call: HeldCall,
+}
+
+#[derive(Debug)]
+enum HeldCall {
+    /// In its Receive: the range of the RPC message.
+    Received {
+        receive: Receive,
+        start: usize,
+        end: usize,
+    },
+    /// Put together from parts.
+    Assembled(MessageBuffer),
+}
+
+/// How far a drain has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drain {
+    /// None was asked for.
+    No,
+    /// No new calls; some are outstanding.
+    Underway,
+    /// Told.
+    Done,
+}
+
+/// A connection that is being closed.
+#[derive(Clone, Copy, Debug)]
+struct Closing {
+    index: u32,
+    /// The slot of the table of calls that its calls are looked for from.
+    scan: u32,
+    /// Its calls have ended and the application knows.
+    told: bool,
+}
+
+/// What a core owns besides its application.
+pub(crate) struct State<P: Port> {
+    port: P,
+    queue: ReceiveQueueId,
+    connections: ConnectionTable,
+    transmit: Transmit,
+    messages: MessagePool,
+    outgoing: Outgoing,
+    requester: Requester,
+    deferrals: Deferrals,
+    shared: Arc<Shared<P>>,
+    /// Connections that have something to send; each at most once.
+    pending: VecDeque<u32>,
+    held: VecDeque<Held>,
+    closing: VecDeque<Closing>,
+    commands_taken: u64,
+    now: Ticks,
+    drain: Drain,
+    stop: bool,
+    config: CoreConfig,
+}
+
+impl<P: Port, A: Application> Core<P, A> {
+    /// Makes a core on `port`: carves the pools, makes the shared receive queue and posts all its
+    /// Receives.
+    ///
+    /// # Errors
+    /// When the configuration does not fit the port or its arena, which must have at least
+    /// [`CoreConfig::arena_bytes`].
+    pub fn new(
+        mut port: P,
+        config: &CoreConfig,
+        clock: Clock,
+        application: A,
+    ) -> Result<(Self, CoreHandle<P>), SetupError> {
+        config.validate(port.attributes())?;
+        let shared = Shared::new(config.mailbox_depth, config.notifications())?;
+        let queue = post_receives(&mut port, config)?;
+        shared
+            .counters
+            .receives_posted
+            .add(config.receives().into());
+        let inline_bytes_max = port.attributes().inline_bytes_max;
+        let queue_pairs_max = port.attributes().queue_pairs_max;
+        let pool = port.carve(config.send_pool())?;
+        let Some(transmit) = Transmit::new(port.memory().clone(), pool, inline_bytes_max) else {
+            return Err(SetupError::Limit {
+                what: "send buffers",
+                asked: 1,
+                limit: 0,
+            });
+        };
+        let now = clock.now();
+        let timeout = clock.ticks(config.call_timeout);
+        let connections = config.connections_max as usize;
+        let state = State {
+            queue,
+            connections: ConnectionTable::new(config.connections_max, queue_pairs_max),
+            transmit,
+            messages: MessagePool::new(config.message_buffers, config.message_bytes_max),
+            outgoing: Outgoing::new(config.message_buffers),
+            requester: Requester::new(config.calls_outstanding_max, timeout, now, now),
+            deferrals: Deferrals::new(config.deferred_max),
+            shared: Arc::clone(&shared),
+            pending: VecDeque::with_capacity(connections),
+            held: VecDeque::with_capacity(held_max(config)),
+            closing: VecDeque::with_capacity(connections),
+            commands_taken: 0,
+            now,
+            drain: Drain::No,
+            stop: false,
+            config: config.clone(),
+            port,
+        };
+        let core = Self {
+            state,
+            application,
+            batch: CompletionBatch::new(),
+            idle: Idle::new(config.idle, &clock),
+            clock,
+            cpu: config.cpu,
+        };
+        Ok((core, CoreHandle { shared }))
+    }
+
+    /// The port, for reports.
+    pub fn port(&self) -> &P {
+        &self.state.port
+    }
+
+    /// The application.
+    pub fn application(&self) -> &A {
+        &self.application
+    }
+
+    /// The application, to be changed between iterations.
+    pub fn application_mut(&mut self) -> &mut A {
+        &mut self.application
+    }
+}
+
+/// The most calls that can be held: one for each Receive and each message buffer.
+fn held_max(config: &CoreConfig) -> usize {
+    let held = config.receives().saturating_add(config.message_buffers);
+    usize::try_from(held).unwrap_or(usize::MAX)
+}
+
+fn post_receives<P: Port>(port: &mut P, config: &CoreConfig) -> Result<ReceiveQueueId, SetupError> {
+    let depth = config.receives();
+    let mut pool = port.carve(config.receive_pool())?;
+    let queue = port.create_receive_queue(ReceiveQueueAttributes {
+        depth,
+        segments_max: 1,
+    })?;
+    for _ in 0..depth {
+        let receive = port.create_receive(queue, &mut pool.take().into_iter())?;
+        port.post_receive(receive);
+    }
+    port.flush_receives();
+    Ok(queue)
+}

@@ -1,0 +1,316 @@
+//! What waits to be sent: replies and long calls, errors, properties and grants.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::v2::TransportError;
+use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
+
+use super::State;
+use crate::connection::{OutgoingMessage, Waiting};
+use crate::counters::Counters;
+use crate::message::MessageBuffer;
+use crate::responder::{RPC_OFFSET, Served};
+
+/// Connections served in one iteration.
+const CONNECTIONS_MAX: usize = 8;
+/// Messages sent for one of them; with buffers of 8 KiB at most 64 KiB are copied.
+const MESSAGES_MAX: usize = 8;
+
+/// The XID of our properties. The number is free to choose (-00 section 6.4.4).
+const PROPERTIES_XID: u32 = 0;
+
+/// How far the backlog of a connection was worked off.
+enum Progress {
+    /// One message was sent.
+    Sent,
+    /// Nothing is left.
+    Empty,
+    /// The rest waits.
+    Blocked(Waiting),
+}
+
+impl<P: Port> State<P> {
+    /// Puts a connection on the list of those that have something to send.
+    #[cold]
+    pub(super) fn note_pending(&mut self, index: u32) {
+        if let Some(connection) = self.connections.at(index)
+            && !std::mem::replace(&mut connection.pending, true)
+        {
+            self.pending.push_back(index);
+        }
+    }
+
+    /// As [`State::note_pending`], if the connection has something to send and may now be able to.
+    #[inline]
+    pub(super) fn note_if_pending(&mut self, index: u32) {
+        if let Some(connection) = self.connections.at(index)
+            && !connection.pending
+            && (connection.has_backlog() || connection.protocol.grant_due())
+        {
+            self.note_pending(index);
+        }
+    }
+
+    /// Sends the reply to a call, or keeps it until that is possible.
+    #[inline]
+    pub(super) fn answer(&mut self, index: u32, xid: u32, served: Served) {
+        match served {
+            Served::Short(rpc_bytes) => self.send_scratch_reply(index, xid, rpc_bytes),
+            Served::Long(buffer) => self.queue_reply(index, xid, buffer),
+            Served::Deferred => self.note_if_pending(index),
+        }
+    }
+
+    /// Sends the reply that stands in the scratch buffer behind the place of its transport header.
+    #[inline]
+    pub(super) fn send_scratch_reply(&mut self, index: u32, xid: u32, rpc_bytes: usize) {
+        let Some(connection) = self.connections.at(index) else {
+            return;
+        };
+        if connection.has_backlog() || !self.transmit.has_room() {
+            return self.keep_scratch_reply(index, xid, rpc_bytes);
+        }
+        let scratch = self.transmit.scratch();
+        let encoded =
+            connection
+                .protocol
+                .encode_message(scratch, xid, Direction::Reply, false, rpc_bytes);
+        let Ok(transport_bytes) = encoded else {
+            return self.keep_scratch_reply(index, xid, rpc_bytes);
+        };
+        let counters = &self.shared.counters;
+        counters.replies_sent.increment();
+        let bytes = transport_bytes + rpc_bytes;
+        self.transmit
+            .post_scratch(&mut self.port, connection, bytes, counters);
+        if connection.stuck.is_some() {
+            self.note_pending(index);
+        }
+    }
+
+    #[cold]
+    fn keep_scratch_reply(&mut self, index: u32, xid: u32, rpc_bytes: usize) {
+        let Some(mut buffer) = self.messages.take() else {
+            debug_assert!(false, "a call is served only while a buffer is free");
+            return;
+        };
+        let scratch = self.transmit.scratch();
+        let reply = scratch.get(RPC_OFFSET..RPC_OFFSET + rpc_bytes);
+        let kept = buffer.append(reply.unwrap_or(&[]));
+        debug_assert!(kept.is_ok(), "a message buffer holds what one message does");
+        self.queue_reply(index, xid, buffer);
+    }
+
+    /// Queues a reply behind what its connection has to send already.
+    #[cold]
+    pub(super) fn queue_reply(&mut self, index: u32, xid: u32, buffer: MessageBuffer) {
+        let message = OutgoingMessage {
+            xid,
+            direction: Direction::Reply,
+            buffer,
+            sent_bytes: 0,
+        };
+        let Some(connection) = self.connections.at(index) else {
+            return self.messages.give(message.buffer);
+        };
+        match self.outgoing.push(&mut connection.outbound, message) {
+            Ok(()) => self.shared.counters.replies_sent.increment(),
+            Err(message) => {
+                debug_assert!(false, "there is an entry for each message buffer");
+                self.messages.give(message.buffer);
+            }
+        }
+        self.note_pending(index);
+    }
+
+    /// Works off what waits, as far as credits and send slots go.
+    #[inline]
+    pub(super) fn send_pending(&mut self) -> bool {
+        if self.pending.is_empty() {
+            return false;
+        }
+        self.serve_pending()
+    }
+
+    #[cold]
+    fn serve_pending(&mut self) -> bool {
+        let mut busy = false;
+        for _ in 0..CONNECTIONS_MAX.min(self.pending.len()) {
+            let Some(index) = self.pending.pop_front() else {
+                break;
+            };
+            let (sent, again) = self.serve_backlog(index);
+            busy |= sent;
+            if again {
+                self.pending.push_back(index);
+            } else if let Some(connection) = self.connections.at(index) {
+                connection.pending = false;
+            }
+        }
+        busy
+    }
+
+    /// Sends for one connection. Returns whether anything was sent, and whether to come back
+    /// without waiting for a message of the peer.
+    fn serve_backlog(&mut self, index: u32) -> (bool, bool) {
+        for count in 0..MESSAGES_MAX {
+            match self.send_next(index) {
+                Progress::Sent => {}
+                Progress::Empty => return (count != 0, false),
+                Progress::Blocked(waiting) => {
+                    self.note_waiting(index, waiting);
+                    return (count != 0, waiting != Waiting::Credit);
+                }
+            }
+        }
+        (true, true)
+    }
+
+    fn note_waiting(&mut self, index: u32, waiting: Waiting) {
+        let counters = &self.shared.counters;
+        if let Some(connection) = self.connections.at(index)
+            && connection.waiting.replace(waiting) != Some(waiting)
+        {
+            match waiting {
+                Waiting::Credit => counters.awaiting_credit.increment(),
+                Waiting::SendSlot => counters.awaiting_send_slot.increment(),
+                Waiting::SendBuffer => counters.awaiting_send_buffer.increment(),
+            }
+        }
+    }
+
+    /// Sends the next message of a connection, if there is one and it can be sent.
+    fn send_next(&mut self, index: u32) -> Progress {
+        let counters = &self.shared.counters;
+        let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
+            return Progress::Empty;
+        };
+        if connection.stuck.is_some() {
+            let sent = self
+                .transmit
+                .post_stuck(&mut self.port, connection, counters);
+            if !sent {
+                return Progress::Blocked(Waiting::SendSlot);
+            }
+            connection.waiting = None;
+            return Progress::Sent;
+        }
+        if !connection.has_backlog() && !connection.protocol.grant_due() {
+            connection.waiting = None;
+            return Progress::Empty;
+        }
+        if !self.transmit.has_room_for_control() {
+            return Progress::Blocked(Waiting::SendBuffer);
+        }
+        match self.encode_next(index) {
+            Ok(bytes) => {
+                if let Some(connection) = self.connections.at(index) {
+                    connection.waiting = None;
+                    let counters = &self.shared.counters;
+                    self.transmit
+                        .post_scratch(&mut self.port, connection, bytes, counters);
+                }
+                Progress::Sent
+            }
+            Err(waiting) => Progress::Blocked(waiting),
+        }
+    }
+
+    /// Encodes the next message of a connection into the scratch buffer. Properties come first,
+    /// because they are a client's first message, and errors before payload; a grant is sent when
+    /// nothing else can carry it.
+    fn encode_next(&mut self, index: u32) -> Result<usize, Waiting> {
+        let counters = &self.shared.counters;
+        let connection = self.connections.at(index).ok_or(Waiting::Credit)?;
+        let mut blocked = Waiting::Credit;
+        if connection.properties_due {
+            let scratch = self.transmit.scratch();
+            match connection
+                .protocol
+                .encode_properties(scratch, PROPERTIES_XID)
+            {
+                Ok(bytes) => {
+                    connection.properties_due = false;
+                    return Ok(bytes);
+                }
+                // A continued message is finished first.
+                Err(SendRefused::SequenceOpen) => {}
+                Err(_) => return Err(Waiting::Credit),
+            }
+        }
+        while let Some(refusal) = connection.first_refusal() {
+            let scratch = self.transmit.scratch();
+            match connection.protocol.encode_error(scratch, &refusal) {
+                Ok(bytes) => {
+                    connection.pop_refusal();
+                    count_error(counters, refusal.error);
+                    return Ok(bytes);
+                }
+                Err(SendRefused::NoCredit) => break,
+                // A version error that a version 2 message overtook, or an error before there is
+                // a version: nothing is to be said any more.
+                Err(_) => connection.pop_refusal(),
+            }
+        }
+        if connection.outbound.first().is_some() {
+            if !self.transmit.has_room() {
+                blocked = Waiting::SendBuffer;
+            } else if connection.protocol.credits_available() != 0
+                && let Some(bytes) = self.encode_part(index)
+            {
+                return Ok(bytes);
+            }
+        }
+        let connection = self.connections.at(index).ok_or(Waiting::Credit)?;
+        if connection.protocol.grant_due() {
+            let scratch = self.transmit.scratch();
+            if let Ok(bytes) = connection.protocol.encode_grant(scratch) {
+                self.shared.counters.grants_sent.increment();
+                return Ok(bytes);
+            }
+        }
+        Err(blocked)
+    }
+
+    /// Encodes the next part of the message that is first in the connection's queue.
+    fn encode_part(&mut self, index: u32) -> Option<usize> {
+        let connection = self.connections.at(index)?;
+        let message = self.outgoing.get_mut(connection.outbound.first()?)?;
+        let rest = message.buffer.filled().get(message.sent_bytes..)?;
+        let part_bytes = connection.protocol.fragment_bytes(rest.len());
+        let more = part_bytes < rest.len();
+        let scratch = self.transmit.scratch();
+        let (xid, direction) = (message.xid, message.direction);
+        let header_bytes = connection
+            .protocol
+            .encode_message(scratch, xid, direction, more, part_bytes)
+            .ok()?;
+        let end = header_bytes + part_bytes;
+        scratch
+            .get_mut(header_bytes..end)?
+            .copy_from_slice(rest.get(..part_bytes)?);
+        if more || message.sent_bytes != 0 {
+            self.shared.counters.fragments_sent.increment();
+        }
+        message.sent_bytes += part_bytes;
+        if !more && let Some(done) = self.outgoing.pop(&mut connection.outbound) {
+            self.messages.give(done.buffer);
+        }
+        Some(end)
+    }
+}
+
+fn count_error(counters: &Counters, error: TransportError) {
+    let counter = match error {
+        TransportError::Vers(_) => &counters.errors_sent_vers,
+        TransportError::BadXdr => &counters.errors_sent_bad_xdr,
+        TransportError::InvalHtype => &counters.errors_sent_inval_htype,
+        TransportError::InvalFlag => &counters.errors_sent_inval_flag,
+        TransportError::ReadChunks { .. } => &counters.errors_sent_read_chunks,
+        TransportError::WriteChunks { .. } => &counters.errors_sent_write_chunks,
+        TransportError::Segments { .. } => &counters.errors_sent_segments,
+        TransportError::WriteResource { .. } => &counters.errors_sent_write_resource,
+        TransportError::ReplyResource { .. } => &counters.errors_sent_reply_resource,
+        TransportError::System | TransportError::Unknown { .. } => &counters.errors_sent_system,
+    };
+    counter.increment();
+}

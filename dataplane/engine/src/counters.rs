@@ -1,0 +1,214 @@
+//! What a core counts: one page, written by the core alone, read by anybody.
+
+use std::fmt;
+
+use rpcrdma_fabric::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that only its core changes.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `count`. Only the owning core may do so: a load and a store, never a locked operation.
+    #[inline]
+    pub(crate) fn add(&self, count: u64) {
+        let value = self.0.load(Ordering::Relaxed);
+        self.0.store(value.wrapping_add(count), Ordering::Relaxed);
+    }
+
+    /// Adds one, as [`Counter::add`] does.
+    #[inline]
+    pub(crate) fn increment(&self) {
+        self.add(1);
+    }
+
+    /// The value, as of some moment not long ago.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$meta:meta])* $name:ident,)*) => {
+        /// The counters of a core. They fill pages of their own, so that whoever reads them takes
+        /// no cache line from the core but these.
+        #[derive(Debug, Default)]
+        #[repr(align(4096))]
+        pub struct Counters {
+            $($(#[$meta])* pub $name: Counter,)*
+        }
+
+        /// The counters of a core as they stood when they were read.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct CounterSnapshot {
+            $($(#[$meta])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// Reads all counters. Each is exact; they are not of one moment.
+            #[must_use]
+            pub fn snapshot(&self) -> CounterSnapshot {
+                CounterSnapshot { $($name: self.$name.get(),)* }
+            }
+        }
+
+        impl CounterSnapshot {
+            /// Names and values, in the order in which they are declared.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+
+            /// The difference since `earlier`, counter by counter.
+            #[must_use]
+            pub fn since(&self, earlier: &Self) -> Self {
+                Self { $($name: self.$name.wrapping_sub(earlier.$name),)* }
+            }
+
+            /// The sum with `other`, counter by counter.
+            #[must_use]
+            pub fn plus(&self, other: &Self) -> Self {
+                Self { $($name: self.$name.wrapping_add(other.$name),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Poll iterations.
+    polls,
+    /// Poll iterations that found nothing to do.
+    empty_polls,
+    /// Times that the core slept.
+    parks,
+    /// Completions reaped.
+    completions,
+    /// Completions of queue pairs that were gone already.
+    completions_late,
+    /// Receives posted, those at start-up included.
+    receives_posted,
+    /// Sends that were copied when they were posted.
+    sends_copied,
+    /// Sends from registered buffers.
+    sends_registered,
+    /// Connections planted.
+    connections_planted,
+    /// Connections that reached Ready.
+    connections_ready,
+    /// Connections closed.
+    connections_closed,
+    /// Calls of peers that were handed to the application.
+    calls_received,
+    /// Replies sent to peers, RPC errors included.
+    replies_sent,
+    /// Calls of peers that the application deferred.
+    deferred,
+    /// Deferred replies whose connection was gone.
+    deferred_dropped,
+    /// Calls of peers answered with an RPC error by the engine or the application.
+    rpc_errors_sent,
+    /// Replies of the application that were too long, or found no message buffer.
+    replies_too_long,
+    /// Calls sent.
+    calls_sent,
+    /// Calls of ours that were refused for want of a credit.
+    calls_refused_no_credit,
+    /// Calls of ours that were refused for want of a slot or buffer.
+    calls_refused_no_slot,
+    /// Replies to calls of ours.
+    replies_received,
+    /// Replies that belong to no call: their XID is unknown, or of another connection.
+    unmatched_replies,
+    /// Replies to calls that had timed out.
+    late_replies,
+    /// Calls of ours that timed out.
+    timeouts,
+    /// Calls of ours that ended because their connection did.
+    calls_disconnected,
+    /// Parts of continued messages sent.
+    fragments_sent,
+    /// Parts of continued messages received.
+    fragments_received,
+    /// Continued messages refused because they were too long or no message buffer was free.
+    reassemblies_refused,
+    /// Messages sent that granted credits and nothing else.
+    grants_sent,
+    /// Messages received that granted credits and nothing else.
+    grants_received,
+    /// Messages discarded in silence, being shorter than their type allows.
+    messages_discarded_short,
+    /// Other messages discarded in silence.
+    messages_discarded,
+    /// Transport errors sent: ERR_VERS.
+    errors_sent_vers,
+    /// Transport errors sent: BAD_XDR.
+    errors_sent_bad_xdr,
+    /// Transport errors sent: INVAL_HTYPE.
+    errors_sent_inval_htype,
+    /// Transport errors sent: INVAL_FLAG.
+    errors_sent_inval_flag,
+    /// Transport errors sent: READ_CHUNKS.
+    errors_sent_read_chunks,
+    /// Transport errors sent: WRITE_CHUNKS.
+    errors_sent_write_chunks,
+    /// Transport errors sent: SEGMENTS.
+    errors_sent_segments,
+    /// Transport errors sent: WRITE_RESOURCE.
+    errors_sent_write_resource,
+    /// Transport errors sent: REPLY_RESOURCE.
+    errors_sent_reply_resource,
+    /// Transport errors sent: SYSTEM.
+    errors_sent_system,
+    /// Transport errors received.
+    errors_received,
+    /// Connections closed because the peer broke the protocol.
+    protocol_violations,
+    /// Times that a message had to wait for a credit.
+    awaiting_credit,
+    /// Times that a message had to wait for a place in a send queue.
+    awaiting_send_slot,
+    /// Times that a message had to wait for a send buffer.
+    awaiting_send_buffer,
+    /// Times that a call of a peer had to wait, in its Receive, until its reply could be kept.
+    awaiting_message_buffer,
+    /// Times that properties had to wait for the control plane.
+    awaiting_control,
+    /// Commands taken from the mailbox.
+    commands,
+    /// Commands for connections that were gone already.
+    commands_late,
+}
+
+impl fmt::Display for CounterSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.iter()
+            .filter(|(_, value)| *value != 0)
+            .try_for_each(|(name, value)| writeln!(f, "{name} {value}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_tells_names_and_values() {
+        let counters = Counters::default();
+        counters.timeouts.add(3);
+        counters.polls.increment();
+        let before = counters.snapshot();
+        counters.timeouts.increment();
+        let after = counters.snapshot();
+        assert!(after.iter().any(|entry| entry == ("timeouts", 4)));
+        assert_eq!(
+            after
+                .since(&before)
+                .iter()
+                .map(|(_, value)| value)
+                .sum::<u64>(),
+            1
+        );
+        assert_eq!(after.plus(&before).timeouts, 7);
+        assert_eq!(before.to_string(), "polls 1\ntimeouts 3\n");
+    }
+}

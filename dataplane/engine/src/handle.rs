@@ -1,0 +1,324 @@
+//! How the control plane reaches a core: commands in, notifications out.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+
+use crossbeam_queue::ArrayQueue;
+use rpcrdma_fabric::interface::{Port, SetupError};
+use rpcrdma_fabric::ring::CachePadded;
+use rpcrdma_fabric::sync::Arc;
+use rpcrdma_fabric::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use rpcrdma_protocol::v2::Properties;
+use rpcrdma_protocol::v2::connection::Role;
+
+use crate::application::{CloseReason, ConnectionKey};
+use crate::counters::{CounterSnapshot, Counters};
+
+/// Asks something of a core.
+pub enum Command<P: Port> {
+    /// Plant a queue pair; answered with [`Notification::Planted`].
+    Plant {
+        /// The sender's own name for it; comes back in the answer.
+        token: u64,
+        /// The queue pair, as the connection manager prepared it.
+        seed: P::Seed,
+        /// Which end of the connection this is.
+        role: Role,
+        /// Our properties: a receive buffer size of at most the core's, and a send size likewise.
+        properties: Properties,
+    },
+    /// What the connection manager has to tell the port.
+    Notice(P::Notice),
+    /// The peer's properties were looked at: take them over.
+    AnswerProperties {
+        /// The connection.
+        connection: ConnectionKey,
+        /// The peer's properties.
+        peer: Properties,
+        /// Whether to send ours in answer.
+        answer: bool,
+    },
+    /// Send our properties (a client's first message).
+    SendProperties {
+        /// The connection.
+        connection: ConnectionKey,
+    },
+    /// Close a connection; answered with [`Notification::Closed`].
+    Close {
+        /// The connection.
+        connection: ConnectionKey,
+        /// What to tell the application.
+        reason: CloseReason,
+    },
+    /// Take no new calls from the application, finish what is outstanding, then tell
+    /// [`Notification::Drained`].
+    Drain,
+    /// Close all connections and leave the loop.
+    Stop,
+}
+
+impl<P: Port> fmt::Debug for Command<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plant { .. } => "Plant",
+            Self::Notice(_) => "Notice",
+            Self::AnswerProperties { .. } => "AnswerProperties",
+            Self::SendProperties { .. } => "SendProperties",
+            Self::Close { .. } => "Close",
+            Self::Drain => "Drain",
+            Self::Stop => "Stop",
+        })
+    }
+}
+
+/// The longest property set that a core hands to the control plane, in bytes.
+pub const PROPERTY_BYTES_MAX: usize = 4096;
+
+/// A property set as it came over the wire: the body of a CONNPROP (-00 section 6.4.4), whole and
+/// well formed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PropertyBytes {
+    bytes: [u8; PROPERTY_BYTES_MAX],
+    len: usize,
+}
+
+impl PropertyBytes {
+    /// Space for a set, on the heap from the start.
+    pub(crate) fn boxed() -> Box<Self> {
+        Box::new(Self {
+            bytes: [0; PROPERTY_BYTES_MAX],
+            len: 0,
+        })
+    }
+
+    /// Takes over a set; false when it is too long.
+    #[must_use]
+    pub(crate) fn fill(&mut self, set: &[u8]) -> bool {
+        match self.bytes.get_mut(..set.len()) {
+            Some(space) => {
+                space.copy_from_slice(set);
+                self.len = set.len();
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl std::ops::Deref for PropertyBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&[])
+    }
+}
+
+impl fmt::Debug for PropertyBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PropertyBytes({} bytes)", self.len)
+    }
+}
+
+/// What passed over a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionCounters {
+    /// Messages received, credit grants apart; modulo 2^32.
+    pub messages_received: u32,
+    /// Messages sent, credit grants apart; modulo 2^32.
+    pub messages_sent: u32,
+}
+
+/// A core tells the control plane something.
+#[derive(Debug)]
+pub enum Notification {
+    /// The answer to [`Command::Plant`].
+    Planted {
+        /// The sender's name for it.
+        token: u64,
+        /// The connection, or why there is none.
+        result: Result<ConnectionKey, SetupError>,
+    },
+    /// The peer's properties came: answer with [`Command::AnswerProperties`] or
+    /// [`Command::Close`]. At most one is open per connection.
+    Properties {
+        /// The connection.
+        connection: ConnectionKey,
+        /// The property set.
+        bytes: Box<PropertyBytes>,
+    },
+    /// Both ends may call.
+    Ready {
+        /// The connection.
+        connection: ConnectionKey,
+    },
+    /// The server refused version 2. The connection closes.
+    VersionMismatch {
+        /// The connection.
+        connection: ConnectionKey,
+        /// The lowest version that it supports.
+        low: u32,
+        /// The highest version that it supports.
+        high: u32,
+    },
+    /// The connection is gone. Told once for every planted connection, and last.
+    Closed {
+        /// The connection.
+        connection: ConnectionKey,
+        /// Why.
+        reason: CloseReason,
+        /// What passed over it.
+        counters: ConnectionCounters,
+    },
+    /// Nothing is outstanding any more.
+    Drained,
+}
+
+/// The mailbox was full; the command comes back.
+pub struct Full<P: Port>(pub Command<P>);
+
+impl<P: Port> fmt::Debug for Full<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Full").field(&self.0).finish()
+    }
+}
+
+impl<P: Port> fmt::Display for Full<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the core's mailbox is full: {:?} was not taken", self.0)
+    }
+}
+
+impl<P: Port> std::error::Error for Full<P> {}
+
+/// What a core and its handles share.
+pub(crate) struct Shared<P: Port> {
+    commands: ArrayQueue<Command<P>>,
+    /// Commands ever sent: the one word that the core looks at in every iteration.
+    commands_sent: CachePadded<AtomicU64>,
+    pub(crate) notifications: ArrayQueue<Notification>,
+    pub(crate) counters: Counters,
+    waker: OnceLock<Arc<dyn Fn() + Send + Sync>>,
+    parked: AtomicBool,
+    /// Wakes the core when it is parked.
+    pub(crate) wake: OwnedFd,
+}
+
+impl<P: Port> Shared<P> {
+    pub(crate) fn new(mailbox_depth: u32, notifications: u32) -> Result<Arc<Self>, SetupError> {
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let wake = rustix::event::eventfd(0, flags).map_err(|error| SetupError::System {
+            doing: "an event to wake the core could not be made".to_owned(),
+            source: error.into(),
+        })?;
+        Ok(Arc::new(Self {
+            commands: ArrayQueue::new(mailbox_depth.max(1) as usize),
+            commands_sent: CachePadded::new(AtomicU64::new(0)),
+            notifications: ArrayQueue::new(notifications.max(1) as usize),
+            counters: Counters::default(),
+            waker: OnceLock::new(),
+            parked: AtomicBool::new(false),
+            wake,
+        }))
+    }
+
+    /// Commands ever sent, as a hint to look into the mailbox.
+    #[inline]
+    pub(crate) fn commands_sent(&self) -> u64 {
+        // A hint alone: popping synchronises with the push by itself.
+        self.commands_sent.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pop_command(&self) -> Option<Command<P>> {
+        self.commands.pop()
+    }
+
+    /// Tells the control plane. The ring has room by its size and by the check at planting.
+    pub(crate) fn notify(&self, notification: Notification) {
+        let pushed = self.notifications.push(notification);
+        debug_assert!(
+            pushed.is_ok(),
+            "the notification ring is a sum of its writers"
+        );
+        if let Some(waker) = self.waker.get() {
+            waker();
+        }
+    }
+
+    /// Says that the core is about to sleep. False when there are commands.
+    pub(crate) fn announce_park(&self, commands_taken: u64) -> bool {
+        self.parked.store(true, Ordering::Relaxed);
+        // SYNC POINT core-park: pairs with the fence in `CoreHandle::send`. Either the sender sees
+        // `parked`, or the core sees the command.
+        fence(Ordering::SeqCst);
+        if self.commands_sent() == commands_taken {
+            return true;
+        }
+        self.end_park();
+        false
+    }
+
+    /// Says that the core is awake, and forgets being woken.
+    pub(crate) fn end_park(&self) {
+        self.parked.store(false, Ordering::Relaxed);
+        let mut count = [0; 8];
+        // Nothing to read means that nobody woke it.
+        let _ = rustix::io::read(&self.wake, &mut count);
+    }
+}
+
+/// The control plane's end of a core. Any thread may have a clone.
+pub struct CoreHandle<P: Port> {
+    pub(crate) shared: Arc<Shared<P>>,
+}
+
+impl<P: Port> Clone for CoreHandle<P> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<P: Port> fmt::Debug for CoreHandle<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CoreHandle").finish_non_exhaustive()
+    }
+}
+
+impl<P: Port> CoreHandle<P> {
+    /// Sends a command.
+    ///
+    /// # Errors
+    /// [`Full`] gives the command back: try again when the core has taken some.
+    pub fn send(&self, command: Command<P>) -> Result<(), Full<P>> {
+        self.shared.commands.push(command).map_err(Full)?;
+        self.shared.commands_sent.fetch_add(1, Ordering::Relaxed);
+        // SYNC POINT core-park: pairs with the fence in `Shared::announce_park`.
+        fence(Ordering::SeqCst);
+        if self.shared.parked.load(Ordering::Relaxed) {
+            // A counter that is full already wakes the core as well.
+            let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+        }
+        Ok(())
+    }
+
+    /// Takes the next notification.
+    #[must_use]
+    pub fn receive(&self) -> Option<Notification> {
+        self.shared.notifications.pop()
+    }
+
+    /// Sets what the core calls after every notification, on its own thread. It counts once; it
+    /// should do no more than write to an event descriptor.
+    pub fn set_waker(&self, waker: Arc<dyn Fn() + Send + Sync>) {
+        // A second waker is refused by the lock, as the documentation says.
+        let _ = self.shared.waker.set(waker);
+    }
+
+    /// The core's counters as they stand.
+    #[must_use]
+    pub fn counters(&self) -> CounterSnapshot {
+        self.shared.counters.snapshot()
+    }
+}

@@ -1,0 +1,86 @@
+//! What a core does while there is nothing to do.
+
+use std::os::fd::AsFd;
+
+use rpcrdma_fabric::clock::{Clock, Ticks};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::application::Activity;
+use crate::config::IdlePolicy;
+
+/// The longest sleep: timers are served so often, and a wake that crosses the announcement of the
+/// sleep is at most so late.
+const SLEEP_MAX: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
+/// Follows an [`IdlePolicy`].
+#[derive(Debug)]
+pub(crate) struct Idle {
+    policy: IdlePolicy,
+    park_after: Ticks,
+    idle_since: Option<Ticks>,
+}
+
+impl Idle {
+    pub(crate) fn new(policy: IdlePolicy, clock: &Clock) -> Self {
+        let park_after = match policy {
+            IdlePolicy::Park { after } => clock.ticks(after),
+            IdlePolicy::Spin | IdlePolicy::Pause => Ticks::MAX,
+        };
+        Self {
+            policy,
+            park_after,
+            idle_since: None,
+        }
+    }
+
+    /// After an iteration at `now`: rests as the policy says. True when it is time to park.
+    #[inline]
+    pub(crate) fn rest(&mut self, activity: Activity, now: Ticks) -> bool {
+        if self.policy == IdlePolicy::Spin {
+            return false;
+        }
+        if activity.is_busy() {
+            self.idle_since = None;
+            return false;
+        }
+        std::hint::spin_loop();
+        let since = *self.idle_since.get_or_insert(now);
+        now.saturating_sub(since) >= self.park_after
+    }
+}
+
+/// Sleeps until one of the descriptors is readable, or for 100 ms.
+pub(crate) fn sleep(fabric: &impl AsFd, wake: &impl AsFd) {
+    let mut events = [
+        PollFd::new(fabric, PollFlags::IN),
+        PollFd::new(wake, PollFlags::IN),
+    ];
+    // An interrupted sleep is a short one, and another failure leads to another iteration.
+    let _ = rustix::event::poll(&mut events, Some(&SLEEP_MAX));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn parks_after_an_idle_time_without_a_break() {
+        let clock = Clock::new();
+        let after = clock.ticks(Duration::from_micros(10));
+        let policy = IdlePolicy::Park {
+            after: Duration::from_micros(10),
+        };
+        let mut idle = Idle::new(policy, &clock);
+        assert!(!idle.rest(Activity::Idle, 1000));
+        assert!(!idle.rest(Activity::Idle, 1000 + after - 1));
+        assert!(!idle.rest(Activity::Busy, 1000 + after));
+        assert!(!idle.rest(Activity::Idle, 1000 + after));
+        assert!(idle.rest(Activity::Idle, 1000 + 2 * after));
+        let mut spinning = Idle::new(IdlePolicy::Spin, &clock);
+        assert!(!spinning.rest(Activity::Idle, 0) && !spinning.rest(Activity::Idle, Ticks::MAX));
+    }
+}

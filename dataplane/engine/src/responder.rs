@@ -1,0 +1,356 @@
+//! Calls of peers: from the RPC header to the reply.
+
+use rpcrdma_protocol::constants::{
+    REPLY_HEADER_BYTES_WITHOUT_AUTH, RPC_VERSION, V2_HEADER_BYTES_WITHOUT_CHUNKS,
+};
+use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, RejectStatus, ReplyBody, ReplyHeader};
+use rpcrdma_protocol::{DecodeError, Reason};
+
+use crate::application::{
+    Application, ConnectionKey, DeferId, DeferToken, Outcome, ReplyRefused, Request,
+};
+use crate::counters::Counters;
+use crate::message::{MessageBuffer, MessagePool};
+
+/// Where an RPC message begins in a send buffer: behind the transport header.
+pub(crate) const RPC_OFFSET: usize = V2_HEADER_BYTES_WITHOUT_CHUNKS;
+
+/// Where results begin in an RPC reply: behind the header of a successful one.
+pub(crate) const RESULTS_OFFSET: usize = REPLY_HEADER_BYTES_WITHOUT_AUTH;
+
+/// Takes the results of a call. They go straight into the message that carries them: short ones
+/// into the send buffer, long ones into a message buffer that is sent in parts.
+#[derive(Debug)]
+pub struct ReplyWriter<'a> {
+    /// The send buffer, from the results on, as far as one message goes.
+    space: &'a mut [u8],
+    written: usize,
+    messages: &'a mut MessagePool,
+    spilled: Option<MessageBuffer>,
+    too_long: bool,
+}
+
+/// The results are longer than a message may be, or no buffer for a long message is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyTooLong;
+
+impl ReplyWriter<'_> {
+    /// Bytes of results written.
+    #[inline]
+    #[must_use]
+    pub fn written(&self) -> usize {
+        self.written
+    }
+
+    /// Appends `bytes`.
+    ///
+    /// # Errors
+    /// [`ReplyTooLong`]; the call is then answered with SYSTEM_ERR, unless the application returns
+    /// another error.
+    #[inline]
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), ReplyTooLong> {
+        self.reserve(bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Appends a word, in network order.
+    ///
+    /// # Errors
+    /// As [`ReplyWriter::write`].
+    #[inline]
+    pub fn write_u32(&mut self, word: u32) -> Result<(), ReplyTooLong> {
+        self.write(&word.to_be_bytes())
+    }
+
+    /// Appends `count` bytes for the caller to write. They hold remains of earlier messages until
+    /// then, so every one of them is to be written.
+    ///
+    /// # Errors
+    /// As [`ReplyWriter::write`].
+    #[inline]
+    pub fn reserve(&mut self, count: usize) -> Result<&mut [u8], ReplyTooLong> {
+        let start = self.written;
+        let end = start.checked_add(count).ok_or(ReplyTooLong)?;
+        if end > self.space.len() && self.spilled.is_none() {
+            self.spill()?;
+        }
+        let space = match &mut self.spilled {
+            Some(buffer) => buffer.space().get_mut(RESULTS_OFFSET..).unwrap_or(&mut []),
+            None => &mut *self.space,
+        };
+        match space.get_mut(start..end) {
+            Some(reserved) => {
+                self.written = end;
+                Ok(reserved)
+            }
+            None => {
+                self.too_long = true;
+                Err(ReplyTooLong)
+            }
+        }
+    }
+
+    /// Moves what was written into a message buffer.
+    #[cold]
+    fn spill(&mut self) -> Result<(), ReplyTooLong> {
+        let Some(mut buffer) = self.messages.take() else {
+            self.too_long = true;
+            return Err(ReplyTooLong);
+        };
+        let written = self.space.get(..self.written).unwrap_or(&[]);
+        let target = buffer
+            .space()
+            .get_mut(RESULTS_OFFSET..RESULTS_OFFSET + written.len());
+        if let Some(target) = target {
+            target.copy_from_slice(written);
+        }
+        self.spilled = Some(buffer);
+        Ok(())
+    }
+}
+
+/// What the service made of a call.
+#[derive(Debug)]
+pub(crate) enum Served {
+    /// The RPC reply stands in the send buffer, so many bytes from [`RPC_OFFSET`] on.
+    Short(usize),
+    /// It is in a message buffer.
+    Long(MessageBuffer),
+    /// It comes later.
+    Deferred,
+}
+
+/// What a service needs of its core.
+pub(crate) struct Desk<'a> {
+    pub(crate) connection: ConnectionKey,
+    /// A send buffer.
+    pub(crate) scratch: &'a mut [u8],
+    /// The longest message that the peer takes.
+    pub(crate) threshold_bytes: usize,
+    pub(crate) messages: &'a mut MessagePool,
+    pub(crate) deferrals: &'a mut Deferrals,
+    pub(crate) counters: &'a Counters,
+}
+
+impl Desk<'_> {
+    /// Has `application` answer the RPC call in `message`.
+    #[inline]
+    pub(crate) fn serve<A: Application>(
+        self,
+        application: &mut A,
+        xid: u32,
+        message: &[u8],
+    ) -> Served {
+        let rpc = self.scratch.get_mut(RPC_OFFSET..).unwrap_or(&mut []);
+        let (header, header_bytes) = match CallHeader::decode(message) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                self.counters.rpc_errors_sent.increment();
+                return Served::Short(encode(rpc, &undecodable(xid, error)));
+            }
+        };
+        let request = Request {
+            connection: self.connection,
+            xid,
+            program: header.program,
+            version: header.version,
+            procedure: header.procedure,
+            credential: header.credential,
+            verifier: header.verifier,
+            args: message.get(header_bytes..).unwrap_or(&[]),
+            deferral: self.deferrals.next(),
+        };
+        let one_message = self.threshold_bytes.saturating_sub(RPC_OFFSET);
+        let limit = rpc.len().min(one_message);
+        let mut writer = ReplyWriter {
+            space: rpc.get_mut(RESULTS_OFFSET..limit).unwrap_or(&mut []),
+            written: 0,
+            messages: self.messages,
+            spilled: None,
+            too_long: false,
+        };
+        self.counters.calls_received.increment();
+        let mut outcome = application.call(&request, &mut writer);
+        let deferral = request.deferral;
+        let (written, spilled, too_long) = (writer.written, writer.spilled, writer.too_long);
+        if too_long && outcome == Outcome::Success {
+            self.counters.replies_too_long.increment();
+            outcome = Outcome::SystemError;
+        }
+        if outcome == Outcome::Success {
+            return match spilled {
+                None => {
+                    encode(rpc, &ReplyHeader::success(xid));
+                    Served::Short(RESULTS_OFFSET + written)
+                }
+                Some(mut buffer) => {
+                    encode(buffer.space(), &ReplyHeader::success(xid));
+                    buffer.set_len(RESULTS_OFFSET + written);
+                    Served::Long(buffer)
+                }
+            };
+        }
+        if let Some(buffer) = spilled {
+            self.messages.give(buffer);
+        }
+        if outcome == Outcome::Deferred {
+            if deferral.is_some() && self.deferrals.take(self.connection, xid) {
+                self.counters.deferred.increment();
+                return Served::Deferred;
+            }
+            // There was no token to defer it with.
+            outcome = Outcome::SystemError;
+        }
+        self.counters.rpc_errors_sent.increment();
+        Served::Short(encode(rpc, &reply_header(xid, outcome)))
+    }
+}
+
+/// Writes a reply header. Buffers hold at least 1024 bytes, so that it fits; the bytes written.
+#[inline]
+fn encode(space: &mut [u8], header: &ReplyHeader<'_>) -> usize {
+    let written = header.encode(space);
+    debug_assert!(written.is_ok(), "every buffer holds a reply header");
+    written.unwrap_or(0)
+}
+
+/// Writes an RPC reply with `results` into a message buffer. False when it does not fit.
+pub(crate) fn write_reply(
+    buffer: &mut MessageBuffer,
+    xid: u32,
+    outcome: Outcome,
+    results: &[u8],
+) -> bool {
+    let header_bytes = encode(buffer.space(), &reply_header(xid, outcome));
+    buffer.set_len(header_bytes);
+    outcome != Outcome::Success || buffer.append(results).is_ok()
+}
+
+/// Writes an RPC reply with `results` into `space`. `None` when it does not fit.
+pub(crate) fn write_short_reply(
+    space: &mut [u8],
+    xid: u32,
+    outcome: Outcome,
+    results: &[u8],
+) -> Option<usize> {
+    let header_bytes = reply_header(xid, outcome).encode(space).ok()?;
+    if outcome != Outcome::Success {
+        return Some(header_bytes);
+    }
+    let end = header_bytes.checked_add(results.len())?;
+    space.get_mut(header_bytes..end)?.copy_from_slice(results);
+    Some(end)
+}
+
+/// The reply to a call whose RPC header cannot be decoded (RFC 5531 section 9): another version of
+/// RPC is denied, all else is GARBAGE_ARGS.
+#[cold]
+fn undecodable(xid: u32, error: DecodeError) -> ReplyHeader<'static> {
+    match error.reason {
+        Reason::UnsupportedRpcVersion => ReplyHeader {
+            xid,
+            body: ReplyBody::Denied(RejectStatus::RpcMismatch {
+                low: RPC_VERSION,
+                high: RPC_VERSION,
+            }),
+        },
+        _ => ReplyHeader::accepted(xid, AcceptStatus::GarbageArgs),
+    }
+}
+
+fn reply_header(xid: u32, outcome: Outcome) -> ReplyHeader<'static> {
+    let status = match outcome {
+        Outcome::Success => AcceptStatus::Success,
+        Outcome::ProgramUnavailable => AcceptStatus::ProgUnavail,
+        Outcome::ProgramMismatch { low, high } => AcceptStatus::ProgMismatch { low, high },
+        Outcome::ProcedureUnavailable => AcceptStatus::ProcUnavail,
+        Outcome::GarbageArgs => AcceptStatus::GarbageArgs,
+        // A deferral is turned into something else before it comes here.
+        Outcome::SystemError | Outcome::Deferred => AcceptStatus::SystemErr,
+        Outcome::AuthError(status) => {
+            return ReplyHeader {
+                xid,
+                body: ReplyBody::Denied(RejectStatus::AuthError(status)),
+            };
+        }
+    };
+    ReplyHeader::accepted(xid, status)
+}
+
+/// The calls of peers that will be answered later.
+#[derive(Debug)]
+pub(crate) struct Deferrals {
+    slots: Box<[Deferral]>,
+    free: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Deferral {
+    generation: u32,
+    open: bool,
+    connection: ConnectionKey,
+    xid: u32,
+}
+
+impl Deferrals {
+    pub(crate) fn new(deferred_max: u32) -> Self {
+        let slot = Deferral {
+            generation: 0,
+            open: false,
+            connection: ConnectionKey::default(),
+            xid: 0,
+        };
+        Self {
+            slots: vec![slot; deferred_max as usize].into_boxed_slice(),
+            free: (0..deferred_max).rev().collect(),
+        }
+    }
+
+    /// Whether no call is deferred.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    /// The slot that the next deferred call gets.
+    #[inline]
+    fn next(&self) -> Option<DeferId> {
+        let slot = *self.free.last()?;
+        let generation = self.slots.get(slot as usize)?.generation;
+        Some(DeferId { slot, generation })
+    }
+
+    /// Takes the slot that [`Deferrals::next`] told.
+    fn take(&mut self, connection: ConnectionKey, xid: u32) -> bool {
+        let Some(index) = self.free.pop() else {
+            return false;
+        };
+        let Some(slot) = self.slots.get_mut(index as usize) else {
+            return false;
+        };
+        slot.open = true;
+        slot.connection = connection;
+        slot.xid = xid;
+        true
+    }
+
+    /// The call that `token` stands for.
+    pub(crate) fn find(&self, token: &DeferToken) -> Result<(ConnectionKey, u32), ReplyRefused> {
+        self.slots
+            .get(token.0.slot as usize)
+            .filter(|slot| slot.open && slot.generation == token.0.generation)
+            .map(|slot| (slot.connection, slot.xid))
+            .ok_or(ReplyRefused::UnknownToken)
+    }
+
+    /// The call of `token` is answered.
+    pub(crate) fn free(&mut self, token: &DeferToken) {
+        if let Some(slot) = self.slots.get_mut(token.0.slot as usize)
+            && slot.open
+            && slot.generation == token.0.generation
+        {
+            slot.open = false;
+            slot.generation = slot.generation.wrapping_add(1);
+            self.free.push(token.0.slot);
+        }
+    }
+}
