@@ -1,0 +1,270 @@
+//! The loop: sockets that are readable, timers that are due, listeners.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, Timespec, epoll};
+use rustix::io::Errno;
+
+use super::connection::Stage;
+use super::handshake::send_rejection;
+use super::socket::{self, Received};
+use super::wire::MESSAGE_BYTES_MAX;
+use super::{Listener, Manager, RESUME_ACCEPTING, WAKER};
+use crate::interface::{ListenerId, ManagerError, ManagerEvent, RejectReason, SetupError};
+use crate::shm::Port;
+
+/// Descriptors that one turn looks at.
+const TURN_DESCRIPTORS: usize = 64;
+/// Clients that one turn accepts from one listener; the others are there in the next.
+const TURN_ACCEPTS: usize = 64;
+/// Messages that one turn takes from one socket; an honest peer sends one at a time.
+const TURN_MESSAGES: usize = 4;
+/// How long the listeners rest after an error of the system that time may mend.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// A file whose only use is to be closed.
+pub(super) fn spare_file() -> io::Result<OwnedFd> {
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?)
+}
+
+impl Manager {
+    pub(super) fn start_listening(&mut self, address: &str) -> Result<ListenerId, ManagerError> {
+        let name = socket::parse_address(address)?;
+        let doing = format!("listening on `{address}`");
+        let socket = match socket::listen(name) {
+            Ok(socket) => socket,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                return Err(ManagerError::InUse {
+                    address: address.to_owned(),
+                });
+            }
+            Err(error) => return Err(self.system(&doing, error)),
+        };
+        let id = self.new_id();
+        if self.accepting {
+            self.watch(&socket, id)
+                .map_err(|error| self.system(&doing, error))?;
+        }
+        self.listeners.insert(id, Listener { socket });
+        Ok(ListenerId(id))
+    }
+
+    /// Puts a socket into the epoll set; closing it takes it out.
+    pub(super) fn watch(&self, socket: &OwnedFd, id: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(id), flags)?;
+        Ok(())
+    }
+
+    /// Sets, moves or clears the one timer of a connection.
+    pub(super) fn set_timer(&mut self, id: u64, at: Option<Instant>) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        if let Some(old) = std::mem::replace(&mut connection.timer, at) {
+            self.timers.remove(&(old, id));
+        }
+        if let Some(new) = at {
+            self.timers.insert((new, id));
+        }
+    }
+
+    /// Turns until there is an event, the waker was used, or `timeout` is over.
+    pub(super) fn run(
+        &mut self,
+        timeout: Duration,
+        events: &mut Vec<ManagerEvent<Port>>,
+    ) -> Result<(), ManagerError> {
+        let until = Instant::now().checked_add(timeout);
+        loop {
+            let woken = self.turn(until)?;
+            let told = !self.ready.is_empty();
+            events.append(&mut self.ready);
+            if told || woken || until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sleeps until something happens, at most until `until`, and handles what happened. Returns
+    /// whether the waker was used.
+    fn turn(&mut self, until: Option<Instant>) -> Result<bool, ManagerError> {
+        let mut happened = Vec::with_capacity(TURN_DESCRIPTORS);
+        let timeout = self.time_to_sleep(until);
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut happened),
+            timeout.as_ref(),
+        ) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(self.system("waiting for connections", error.into())),
+        }
+        let mut woken = false;
+        for event in happened {
+            match event.data.u64() {
+                WAKER => woken |= self.drain_waker(),
+                id if self.listeners.contains_key(&id) => self.accept_some(id),
+                id => self.on_readable(id),
+            }
+        }
+        self.fire_timers(Instant::now());
+        Ok(woken)
+    }
+
+    fn time_to_sleep(&self, until: Option<Instant>) -> Option<Timespec> {
+        let now = Instant::now();
+        let first_timer = self.timers.first().map(|(at, _)| *at);
+        let sleep = if self.ready.is_empty() {
+            let at = match (until, first_timer) {
+                (Some(until), Some(timer)) => until.min(timer),
+                (until, timer) => until.or(timer)?,
+            };
+            at.saturating_duration_since(now)
+        } else {
+            Duration::ZERO
+        };
+        Timespec::try_from(sleep).ok()
+    }
+
+    fn drain_waker(&self) -> bool {
+        let mut count = [0; 8];
+        rustix::io::read(&*self.wake, &mut count).is_ok()
+    }
+
+    fn fire_timers(&mut self, now: Instant) {
+        while let Some(&(at, id)) = self.timers.first()
+            && at <= now
+        {
+            self.timers.pop_first();
+            if id == RESUME_ACCEPTING {
+                self.paused_until = None;
+                self.update_accepting();
+                continue;
+            }
+            let Some(connection) = self.connections.get_mut(&id) else {
+                continue;
+            };
+            connection.timer = None;
+            if matches!(connection.stage, Stage::Connecting { .. }) {
+                self.try_connect(id);
+            } else {
+                self.counters.timed_out += 1;
+                let error = self.timed_out(id);
+                self.gone(id, error);
+            }
+        }
+    }
+
+    /// Takes what a socket holds.
+    pub(super) fn on_readable(&mut self, id: u64) {
+        let mut bytes = [0; MESSAGE_BYTES_MAX];
+        for _ in 0..TURN_MESSAGES {
+            let Some(socket) = self.connections.get(&id).and_then(|c| c.socket.as_ref()) else {
+                return;
+            };
+            let peer = |what: &str| ManagerError::Setup(SetupError::Peer { what: what.into() });
+            match socket::receive(socket, &mut bytes) {
+                Ok(Received::Nothing) => return,
+                Ok(Received::Message(length, files)) => {
+                    let message = bytes.get(..length).unwrap_or_default();
+                    if !self.on_message(id, message, files) {
+                        return;
+                    }
+                }
+                Ok(Received::Closed) => {
+                    return self.gone(id, peer("process closed the connection or died"));
+                }
+                Ok(Received::Oversized) => {
+                    self.counters.malformed += 1;
+                    return self.gone(id, peer("message is too long or brings too many files"));
+                }
+                Ok(Received::NoRoomForFiles) => {
+                    self.counters.out_of_files += 1;
+                    let error = io::Error::from(Errno::MFILE);
+                    return self.gone(id, self.system("receiving the peer's files", error));
+                }
+                Err(error) => {
+                    return self.gone(id, self.system("receiving from the peer", error));
+                }
+            }
+        }
+    }
+
+    fn accept_some(&mut self, id: u64) {
+        for _ in 0..TURN_ACCEPTS {
+            if self.half_open >= self.options.half_open_max {
+                return self.update_accepting();
+            }
+            let Some(listener) = self.listeners.get(&id) else {
+                return;
+            };
+            match socket::accept(&listener.socket) {
+                Ok(None) => return,
+                Ok(Some(socket)) => self.admit(id, socket),
+                Err(error) => return self.on_accept_error(id, &error),
+            }
+        }
+    }
+
+    fn admit(&mut self, listener: u64, socket: OwnedFd) {
+        match socket::peer(socket.as_fd()) {
+            Ok(peer) if peer.is_permitted() => {
+                self.begin_server(ListenerId(listener), socket, peer);
+            }
+            // Credentials that cannot be read are none.
+            _ => {
+                self.counters.not_permitted += 1;
+                send_rejection(&socket, RejectReason::NotPermitted, &[]);
+            }
+        }
+    }
+
+    /// No files are left, or no memory. One client is told with the help of the spare file;
+    /// then the listeners rest, since the error would come back at once and for ever.
+    fn on_accept_error(&mut self, id: u64, error: &io::Error) {
+        self.counters.out_of_files += 1;
+        let no_files = matches!(
+            Errno::from_io_error(error),
+            Some(Errno::MFILE | Errno::NFILE)
+        );
+        if no_files
+            && self.spare.take().is_some()
+            && let Some(listener) = self.listeners.get(&id)
+            && let Ok(Some(socket)) = socket::accept(&listener.socket)
+        {
+            send_rejection(&socket, RejectReason::ConnectionsExhausted, &[]);
+        }
+        self.spare = self.spare.take().or_else(|| spare_file().ok());
+        let at = Instant::now() + ACCEPT_PAUSE;
+        self.paused_until = Some(at);
+        self.timers.insert((at, RESUME_ACCEPTING));
+        self.update_accepting();
+    }
+
+    /// A handshake of a server is over, so that another may begin.
+    pub(super) fn half_open_ended(&mut self) {
+        self.half_open = self.half_open.saturating_sub(1);
+        self.update_accepting();
+    }
+
+    /// Takes the listeners out of the epoll set, or puts them back, as there is room. What is
+    /// not accepted waits in their backlogs.
+    fn update_accepting(&mut self) {
+        let want = self.half_open < self.options.half_open_max && self.paused_until.is_none();
+        if want == self.accepting {
+            return;
+        }
+        self.accepting = want;
+        for (id, listener) in &self.listeners {
+            let changed = if want {
+                self.watch(&listener.socket, *id)
+            } else {
+                epoll::delete(&self.epoll, &listener.socket).map_err(io::Error::from)
+            };
+            // Adding fails for want of memory only; it is tried again with the next change.
+            debug_assert!(changed.is_ok(), "epoll: {changed:?}");
+        }
+    }
+}

@@ -1,0 +1,638 @@
+//! The steps of the handshake: what the application asks for, and what messages bring.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use super::Manager;
+use super::connection::{Client, Connection, Offer, Replied, Side, Stage, peer_files};
+use super::socket::{self, Peer};
+use super::wire::{
+    Confirm, Message, ParseError, REJECT_PRIVATE_BYTES_MAX, REPLY_PRIVATE_BYTES_MAX,
+    REQUEST_PRIVATE_BYTES_MAX, Reject, Reply, Request, VERSION,
+};
+use crate::interface::{
+    ConnectionId, ListenerId, ManagerError, ManagerEvent, PeerIdentity, RejectReason, SetupError,
+};
+use crate::shm::{Notice, Port, PortHandle, QueuePairNumber, Seed};
+
+/// The first wait after a full backlog, and the longest; it doubles in between.
+const CONNECT_DELAY_MIN: Duration = Duration::from_millis(1);
+const CONNECT_DELAY_MAX: Duration = Duration::from_millis(32);
+
+impl ManagerEvent<Port> {
+    /// The connection that it is of.
+    pub(super) fn connection(&self) -> ConnectionId {
+        match self {
+            Self::ConnectRequest { connection, .. }
+            | Self::ConnectReply { connection, .. }
+            | Self::Established { connection, .. }
+            | Self::Rejected { connection, .. }
+            | Self::Failed { connection, .. }
+            | Self::Disconnected { connection, .. } => *connection,
+        }
+    }
+}
+
+fn identity(peer: &Peer) -> PeerIdentity {
+    PeerIdentity {
+        key: u64::from(peer.pid),
+        name: peer.describe(),
+    }
+}
+
+fn wrong_order(doing: &str) -> ManagerError {
+    ManagerError::System {
+        doing: doing.to_owned(),
+        source: io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the connection is not at that step",
+        ),
+    }
+}
+
+fn check_private_data(private_data: &[u8], limit: usize) -> Result<(), ManagerError> {
+    if private_data.len() <= limit {
+        return Ok(());
+    }
+    Err(ManagerError::Setup(SetupError::Limit {
+        what: "bytes of private data",
+        asked: private_data.len() as u64,
+        limit: limit as u64,
+    }))
+}
+
+fn take_number(port: &PortHandle) -> Result<QueuePairNumber, SetupError> {
+    let limit = port.numbers.capacity() as u64;
+    port.numbers.pop().ok_or(SetupError::Limit {
+        what: "queue pairs of one core",
+        asked: limit + 1,
+        limit,
+    })
+}
+
+/// For a number that no queue pair was made with, so that its generation is still good.
+fn give_number_back(port: &PortHandle, number: QueuePairNumber) {
+    let pushed = port.numbers.push(number);
+    debug_assert!(pushed.is_ok(), "the queue holds all numbers of its port");
+}
+
+/// Whether an error only says that the peer hung up. What it sent before is still to be read.
+fn is_hang_up(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN)
+    )
+}
+
+fn peer_error(what: impl Into<String>) -> ManagerError {
+    ManagerError::Setup(SetupError::Peer { what: what.into() })
+}
+
+/// What a message made of a connection.
+enum Verdict {
+    /// It goes on.
+    Goes,
+    /// It is over, and the application was told what there was to tell.
+    Over,
+    /// The peer broke the protocol.
+    Broken(ManagerError),
+}
+
+impl Manager {
+    pub(super) fn start_connecting(
+        &mut self,
+        address: &str,
+        port: &PortHandle,
+        private_data: &[u8],
+    ) -> Result<ConnectionId, ManagerError> {
+        socket::parse_address(address)?;
+        check_private_data(private_data, REQUEST_PRIVATE_BYTES_MAX)?;
+        let number = take_number(port)?;
+        let id = self.new_id();
+        let client = Client {
+            address: address.to_owned(),
+            port: port.clone(),
+            private_data: private_data.to_vec(),
+            number,
+            give_up: Instant::now() + self.options.handshake_timeout,
+            peer: None,
+            view: None,
+        };
+        let connection = Connection {
+            side: Side::Client(client),
+            stage: Stage::Connecting {
+                delay: CONNECT_DELAY_MIN,
+            },
+            socket: None,
+            timer: None,
+            local: None,
+        };
+        self.connections.insert(id, connection);
+        self.try_connect(id);
+        Ok(ConnectionId(id))
+    }
+
+    /// An attempt to connect and to send the request.
+    pub(super) fn try_connect(&mut self, id: u64) {
+        if let Err(error) = self.connect_once(id) {
+            self.gone(id, error);
+        }
+    }
+
+    fn connect_once(&mut self, id: u64) -> Result<(), ManagerError> {
+        let Some(Connection {
+            side: Side::Client(client),
+            ..
+        }) = self.connections.get(&id)
+        else {
+            return Ok(());
+        };
+        let address = client.address.clone();
+        let name = socket::parse_address(&address)?;
+        match socket::connect(name) {
+            Ok(Some(socket)) => self.send_request(id, socket, &address),
+            Ok(None) => self.connect_later(id, &address),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                Err(ManagerError::Refused { address })
+            }
+            Err(error) => Err(self.system(&format!("connecting to `{address}`"), error)),
+        }
+    }
+
+    fn connect_later(&mut self, id: u64, address: &str) -> Result<(), ManagerError> {
+        self.counters.backlog_full += 1;
+        let now = Instant::now();
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return Ok(());
+        };
+        let (Side::Client(client), Stage::Connecting { delay }) =
+            (&connection.side, &mut connection.stage)
+        else {
+            return Ok(());
+        };
+        if now >= client.give_up {
+            self.counters.timed_out += 1;
+            return Err(ManagerError::System {
+                doing: format!(
+                    "connecting to `{address}`: its queue of new connections stayed full; \
+                     the process that listens there is stopped or overloaded"
+                ),
+                source: io::ErrorKind::TimedOut.into(),
+            });
+        }
+        let at = (now + *delay).min(client.give_up);
+        *delay = (*delay * 2).min(CONNECT_DELAY_MAX);
+        self.set_timer(id, Some(at));
+        Ok(())
+    }
+
+    fn send_request(
+        &mut self,
+        id: u64,
+        socket: OwnedFd,
+        address: &str,
+    ) -> Result<(), ManagerError> {
+        use std::os::fd::AsFd;
+        let doing = format!("connecting to `{address}`");
+        let peer = socket::peer(socket.as_fd()).map_err(|error| self.system(&doing, error))?;
+        if !peer.is_permitted() {
+            self.counters.not_permitted += 1;
+            return Err(peer_error(format!(
+                "process at `{address}`, {}, runs as user {}, and this one as user {}: \
+                 both ends must be of one user",
+                peer.describe(),
+                peer.user,
+                rustix::process::geteuid().as_raw(),
+            )));
+        }
+        self.watch(&socket, id)
+            .map_err(|error| self.system(&doing, error))?;
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return Ok(());
+        };
+        let Side::Client(client) = &mut connection.side else {
+            return Ok(());
+        };
+        let view = self.channels.pin(client.port.identity, peer.pid);
+        let request = Message::Request(Request {
+            core: client.port.identity,
+            queue_pair: client.number,
+            seen_up_to: view.seen_up_to,
+            alive: view.alive.clone(),
+            private_data: client.private_data.clone(),
+        });
+        client.peer = Some(peer);
+        client.view = Some(view);
+        let give_up = client.give_up;
+        let sent = socket::send(&socket, &request.encode(), &[]);
+        connection.socket = Some(socket);
+        connection.stage = Stage::AwaitingReply;
+        self.set_timer(id, Some(give_up));
+        match sent {
+            // A server that hangs up at once may have said why: that is read like any answer.
+            Err(error) if !is_hang_up(&error) => Err(self.system(&doing, error)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn prepare_seed(&mut self, id: u64, port: &PortHandle) -> Result<Seed, SetupError> {
+        let gone = || SetupError::Peer {
+            what: "connection is gone".to_owned(),
+        };
+        let connection = self.connections.get_mut(&id).ok_or_else(gone)?;
+        match &connection.side {
+            Side::Client(_) => prepare_client(connection, port),
+            Side::Server { peer, .. } => {
+                let pid = peer.pid;
+                prepare_server(connection, port, |request| {
+                    self.channels.server_half(port, pid, request)
+                })
+            }
+        }
+    }
+
+    pub(super) fn send_reply(&mut self, id: u64, private_data: &[u8]) -> Result<(), ManagerError> {
+        check_private_data(private_data, REPLY_PRIVATE_BYTES_MAX)?;
+        let connection = self
+            .connections
+            .get_mut(&id)
+            .ok_or(ManagerError::UnknownConnection)?;
+        let (Stage::ServerPrepared(reply, offer), Some(socket)) =
+            (&mut connection.stage, &connection.socket)
+        else {
+            return Err(wrong_order("accepting a connection"));
+        };
+        reply.private_data = private_data.to_vec();
+        let message = Message::Reply(Reply::clone(reply)).encode();
+        match socket::send(socket, &message, &offer.files()) {
+            // The end of the socket is an event of its own.
+            Err(error) if !is_hang_up(&error) => {
+                return Err(self.system("accepting a connection", error));
+            }
+            _ => connection.stage = Stage::AwaitingConfirm,
+        }
+        let deadline = Instant::now() + self.options.handshake_timeout;
+        self.set_timer(id, Some(deadline));
+        Ok(())
+    }
+
+    pub(super) fn send_confirm(&mut self, id: u64) -> Result<(), ManagerError> {
+        let connection = self
+            .connections
+            .get_mut(&id)
+            .ok_or(ManagerError::UnknownConnection)?;
+        let (Stage::ClientPrepared(confirm, offer), Some(socket)) =
+            (&connection.stage, &connection.socket)
+        else {
+            return Err(wrong_order("confirming a connection"));
+        };
+        match socket::send(socket, &Message::Confirm(*confirm).encode(), &offer.files()) {
+            Ok(()) => {}
+            // The end of the socket is an event of its own.
+            Err(error) if is_hang_up(&error) => return Ok(()),
+            Err(error) => return Err(self.system("confirming a connection", error)),
+        }
+        connection.stage = Stage::Established;
+        self.counters.established += 1;
+        self.unpin(id);
+        self.ready.push(ManagerEvent::Established {
+            connection: ConnectionId(id),
+            notice: None,
+        });
+        Ok(())
+    }
+
+    pub(super) fn send_reject(&mut self, id: u64, reason: RejectReason, private_data: &[u8]) {
+        let Some(connection) = self.connections.get(&id) else {
+            return;
+        };
+        if let (Stage::Requested(_) | Stage::ServerPrepared(..), Some(socket)) =
+            (&connection.stage, &connection.socket)
+        {
+            send_rejection(socket, reason, private_data);
+        }
+        self.remove(id);
+    }
+
+    /// A message came. Returns whether the connection is still there.
+    pub(super) fn on_message(&mut self, id: u64, bytes: &[u8], files: Vec<OwnedFd>) -> bool {
+        let Some(connection) = self.connections.get(&id) else {
+            return false;
+        };
+        let message = Message::parse(bytes);
+        let verdict = match (&connection.stage, message) {
+            (Stage::AwaitingRequest, Ok(Message::Request(request))) if files.is_empty() => {
+                self.on_request(id, request)
+            }
+            (Stage::AwaitingRequest, Err(ParseError::Version(_))) => {
+                if let Some(socket) = &connection.socket {
+                    send_rejection(socket, RejectReason::VersionMismatch, &[]);
+                }
+                Verdict::Broken(peer_error("connection protocol is of another version"))
+            }
+            (Stage::AwaitingReply, Ok(Message::Reply(reply))) => self.on_reply(id, reply, files),
+            (Stage::AwaitingReply, Ok(Message::Reject(reject))) if files.is_empty() => {
+                self.on_reject(id, reject)
+            }
+            (Stage::AwaitingConfirm, Ok(Message::Confirm(confirm))) => {
+                self.on_confirm(id, confirm, files)
+            }
+            (_, Ok(_)) => Verdict::Broken(peer_error("message came out of turn")),
+            (_, Err(error)) => Verdict::Broken(peer_error(error.to_string())),
+        };
+        match verdict {
+            Verdict::Goes => true,
+            Verdict::Over => false,
+            Verdict::Broken(error) => {
+                self.counters.malformed += 1;
+                self.gone(id, error);
+                false
+            }
+        }
+    }
+
+    fn on_request(&mut self, id: u64, mut request: Request) -> Verdict {
+        self.set_timer(id, None);
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return Verdict::Over;
+        };
+        let Side::Server { listener, peer } = &connection.side else {
+            return Verdict::Broken(peer_error("message came out of turn"));
+        };
+        self.ready.push(ManagerEvent::ConnectRequest {
+            connection: ConnectionId(id),
+            listener: *listener,
+            peer: identity(peer),
+            private_data: std::mem::take(&mut request.private_data),
+        });
+        connection.stage = Stage::Requested(Box::new(request));
+        Verdict::Goes
+    }
+
+    fn on_reply(&mut self, id: u64, mut reply: Reply, files: Vec<OwnedFd>) -> Verdict {
+        let Some(files) = peer_files(files, reply.doorbell_number) else {
+            return Verdict::Broken(peer_error("reply came without its five files"));
+        };
+        self.set_timer(id, None);
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return Verdict::Over;
+        };
+        let Side::Client(client) = &connection.side else {
+            return Verdict::Broken(peer_error("message came out of turn"));
+        };
+        let (Some(peer), Some(view)) = (&client.peer, &client.view) else {
+            return Verdict::Broken(peer_error("message came out of turn"));
+        };
+        let half =
+            self.channels
+                .client_half(&client.port, reply.core, peer.pid, reply.channel, view);
+        let half = match half {
+            Ok(half) => half,
+            Err(error @ SetupError::Peer { .. }) => return Verdict::Broken(error.into()),
+            Err(error) => {
+                self.gone(id, error.into());
+                return Verdict::Over;
+            }
+        };
+        self.ready.push(ManagerEvent::ConnectReply {
+            connection: ConnectionId(id),
+            peer: identity(peer),
+            private_data: std::mem::take(&mut reply.private_data),
+        });
+        connection.stage = Stage::Replied(Box::new(Replied { reply, files, half }));
+        Verdict::Goes
+    }
+
+    fn on_reject(&mut self, id: u64, reject: Reject) -> Verdict {
+        if reject.version != VERSION {
+            let why = ParseError::Version(reject.version).to_string();
+            self.gone(id, peer_error(why));
+            return Verdict::Over;
+        }
+        self.remove(id);
+        self.ready.push(ManagerEvent::Rejected {
+            connection: ConnectionId(id),
+            reason: reject.reason,
+            private_data: reject.private_data,
+        });
+        Verdict::Over
+    }
+
+    fn on_confirm(&mut self, id: u64, confirm: Confirm, files: Vec<OwnedFd>) -> Verdict {
+        let Some(files) = peer_files(files, confirm.doorbell_number) else {
+            return Verdict::Broken(peer_error("confirmation came without its five files"));
+        };
+        self.set_timer(id, None);
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return Verdict::Over;
+        };
+        connection.stage = Stage::Established;
+        let notice = connection
+            .local
+            .map(|local| Notice::Established { local, files });
+        self.counters.established += 1;
+        self.half_open_ended();
+        self.ready.push(ManagerEvent::Established {
+            connection: ConnectionId(id),
+            notice,
+        });
+        Verdict::Goes
+    }
+
+    /// The peer is gone, or has to go: ends the connection and tells the application what it is
+    /// to be told at this stage.
+    pub(super) fn gone(&mut self, id: u64, error: ManagerError) {
+        let Some(connection) = self.remove(id) else {
+            return;
+        };
+        let told = ConnectionId(id);
+        match connection.stage {
+            Stage::AwaitingRequest => {}
+            Stage::Connecting { .. } | Stage::AwaitingReply => {
+                self.ready.push(ManagerEvent::Failed {
+                    connection: told,
+                    error,
+                });
+            }
+            _ => self.ready.push(ManagerEvent::Disconnected {
+                connection: told,
+                notice: connection.local.map(|local| Notice::PeerGone { local }),
+            }),
+        }
+    }
+
+    /// Forgets a connection, with all that hangs on it.
+    pub(super) fn remove(&mut self, id: u64) -> Option<Connection> {
+        self.set_timer(id, None);
+        self.unpin(id);
+        let connection = self.connections.remove(&id)?;
+        if let Side::Client(client) = &connection.side
+            && connection.local.is_none()
+        {
+            give_number_back(&client.port, client.number);
+        }
+        if connection.is_half_open_server() {
+            self.half_open_ended();
+        }
+        self.channels.sweep();
+        Some(connection)
+    }
+
+    /// The handshake of a client is over: its channels need not be kept for it any more.
+    fn unpin(&mut self, id: u64) {
+        if let Some(Connection {
+            side: Side::Client(client),
+            ..
+        }) = self.connections.get_mut(&id)
+            && client.view.take().is_some()
+            && let Some(peer) = &client.peer
+        {
+            self.channels.unpin(client.port.identity, peer.pid);
+        }
+    }
+
+    /// A connection of `listener` was accepted by the kernel.
+    pub(super) fn begin_server(&mut self, listener: ListenerId, socket: OwnedFd, peer: Peer) {
+        let id = self.new_id();
+        if let Err(_no_room) = self.watch(&socket, id) {
+            self.counters.out_of_files += 1;
+            send_rejection(&socket, RejectReason::ConnectionsExhausted, &[]);
+            return;
+        }
+        let connection = Connection {
+            side: Side::Server { listener, peer },
+            stage: Stage::AwaitingRequest,
+            socket: Some(socket),
+            timer: None,
+            local: None,
+        };
+        self.connections.insert(id, connection);
+        self.half_open += 1;
+        let deadline = Instant::now() + self.options.handshake_timeout;
+        self.set_timer(id, Some(deadline));
+        // The request is there as a rule, because clients send it with the connect.
+        self.on_readable(id);
+    }
+
+    /// What to say when a peer was silent for too long.
+    pub(super) fn timed_out(&self, id: u64) -> ManagerError {
+        let doing = match self.connections.get(&id).map(|connection| &connection.side) {
+            Some(Side::Client(client)) => {
+                let peer = client
+                    .peer
+                    .as_ref()
+                    .map_or_else(String::new, Peer::describe);
+                format!(
+                    "no answer from `{}` within {:?}: {peer} is stopped or overloaded",
+                    client.address, self.options.handshake_timeout
+                )
+            }
+            _ => "a client stopped in the middle of the handshake".to_owned(),
+        };
+        ManagerError::System {
+            doing,
+            source: io::ErrorKind::TimedOut.into(),
+        }
+    }
+}
+
+fn prepare_client(connection: &mut Connection, port: &PortHandle) -> Result<Seed, SetupError> {
+    let Side::Client(client) = &connection.side else {
+        return Err(not_ready());
+    };
+    if client.port.identity != port.identity {
+        return Err(SetupError::System {
+            doing: "preparing a queue pair for another port than the one that connected".into(),
+            source: io::ErrorKind::InvalidInput.into(),
+        });
+    }
+    let stage = std::mem::replace(&mut connection.stage, Stage::AwaitingReply);
+    let Stage::Replied(replied) = stage else {
+        connection.stage = stage;
+        return Err(not_ready());
+    };
+    let Replied { reply, files, half } = *replied;
+    let number = client.number;
+    connection.local = Some(number);
+    let confirm = Confirm {
+        doorbell_number: half.doorbell_number,
+    };
+    let offer = Offer {
+        channel: half.file,
+        port: port.clone(),
+    };
+    connection.stage = Stage::ClientPrepared(confirm, offer);
+    Ok(Seed {
+        local: number,
+        remote: reply.queue_pair,
+        peer: reply.core,
+        channel: half.mapping,
+        doorbell_number: half.doorbell_number,
+        files: Some(files),
+    })
+}
+
+fn prepare_server(
+    connection: &mut Connection,
+    port: &PortHandle,
+    half: impl FnOnce(&Request) -> Result<super::channels::Half, SetupError>,
+) -> Result<Seed, SetupError> {
+    let Stage::Requested(request) = &connection.stage else {
+        return Err(not_ready());
+    };
+    let number = take_number(port)?;
+    let half = match half(request) {
+        Ok(half) => half,
+        Err(error) => {
+            give_number_back(port, number);
+            return Err(error);
+        }
+    };
+    let (peer, remote) = (request.core, request.queue_pair);
+    let reply = Reply {
+        core: port.identity,
+        queue_pair: number,
+        doorbell_number: half.doorbell_number,
+        channel: half.number,
+        private_data: Vec::new(),
+    };
+    let offer = Offer {
+        channel: Arc::clone(&half.file),
+        port: port.clone(),
+    };
+    connection.local = Some(number);
+    connection.stage = Stage::ServerPrepared(Box::new(reply), offer);
+    Ok(Seed {
+        local: number,
+        remote,
+        peer,
+        channel: half.mapping,
+        doorbell_number: half.doorbell_number,
+        files: None,
+    })
+}
+
+fn not_ready() -> SetupError {
+    SetupError::System {
+        doing: "preparing a queue pair before there is a request or a reply, or twice".into(),
+        source: io::ErrorKind::InvalidInput.into(),
+    }
+}
+
+/// Sends a rejection. When it cannot be sent the peer sees the end of the socket.
+pub(super) fn send_rejection(socket: &OwnedFd, reason: RejectReason, private_data: &[u8]) {
+    let private_data = match private_data.len() {
+        0..=REJECT_PRIVATE_BYTES_MAX => private_data.to_vec(),
+        _ => Vec::new(),
+    };
+    let reject = Message::Reject(Reject {
+        version: VERSION,
+        reason,
+        private_data,
+    });
+    let _unsent = socket::send(socket, &reject.encode(), &[]);
+}

@@ -1,0 +1,262 @@
+//! Sockets of the connection manager: names, credentials, and messages with files.
+//!
+//! A listener is an abstract Unix socket, so that nothing stands in a file system and nothing is
+//! left behind. Abstract names belong to the network namespace: two containers reach each other
+//! when they share one. The sockets keep message boundaries (`SOCK_SEQPACKET`) and never block.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+use super::wire::MESSAGE_BYTES_MAX;
+use crate::interface::ManagerError;
+
+/// The files that a reply or a confirmation carries.
+pub(super) const FILES: usize = 5;
+
+/// Connections that wait to be accepted; the kernel caps it at `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+const SCHEME: &str = "shm:";
+const NAME_BYTES_MAX: usize = 80;
+
+/// The name in `shm:NAME`.
+pub(super) fn parse_address(address: &str) -> Result<&str, ManagerError> {
+    let bad = |why: String| ManagerError::BadAddress {
+        address: address.to_owned(),
+        why,
+    };
+    let Some(name) = address.strip_prefix(SCHEME) else {
+        return Err(bad("it must look like shm:NAME".to_owned()));
+    };
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(bad(format!(
+            "the name after shm: must have 1 to {NAME_BYTES_MAX} characters, and has {}",
+            name.len()
+        )));
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    match name.chars().find(|c| !allowed(*c)) {
+        Some(other) => Err(bad(format!(
+            "the name after shm: may hold letters, digits, `.`, `_` and `-`, but not {other:?}"
+        ))),
+        None => Ok(name),
+    }
+}
+
+/// The socket address of `name`. The user's number is part of it, so that users do not get in
+/// each other's way; that keeps nobody out, [`peer`] does.
+pub(super) fn socket_address(name: &str) -> io::Result<SocketAddrUnix> {
+    let user = rustix::process::geteuid().as_raw();
+    let full = format!("rpcrdma-shm.{user}.{name}");
+    Ok(SocketAddrUnix::new_abstract_name(full.as_bytes())?)
+}
+
+fn socket() -> rustix::io::Result<OwnedFd> {
+    rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
+}
+
+/// A listening socket on `name`.
+pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
+    let socket = socket()?;
+    rustix::net::bind(&socket, &socket_address(name)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// The next connection of a listener; `None` when nobody waits.
+pub(super) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    loop {
+        return match rustix::net::accept_with(listener, flags) {
+            Ok(socket) => Ok(Some(socket)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(Errno::INTR | Errno::CONNABORTED) => continue,
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+/// A socket that is connected to the listener on `name`; `None` when its backlog is full, which
+/// is what `EAGAIN` means on these sockets.
+pub(super) fn connect(name: &str) -> io::Result<Option<OwnedFd>> {
+    let address = socket_address(name)?;
+    let socket = socket()?;
+    loop {
+        return match rustix::net::connect(&socket, &address) {
+            Ok(()) => Ok(Some(socket)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(Errno::INTR) => continue,
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+/// Who is at the other end of a socket, as the kernel tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Peer {
+    /// The process; zero when it cannot be seen from our pid namespace.
+    pub(super) pid: u32,
+    /// The user.
+    pub(super) user: u32,
+}
+
+impl Peer {
+    /// Only processes of one and the same user may share memory. Root is no exception: a server
+    /// of root that mapped a user's files, or the other way about, would cross a border that
+    /// nobody asked to cross.
+    pub(super) fn is_permitted(&self) -> bool {
+        self.user == rustix::process::geteuid().as_raw()
+    }
+
+    /// For people: the pid and the name of the program.
+    pub(super) fn describe(&self) -> String {
+        let comm = std::fs::read(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
+        // The process chooses this name itself, so it may hold anything.
+        let comm: String = String::from_utf8_lossy(&comm)
+            .trim_end()
+            .chars()
+            .map(|c| if c.is_control() { '?' } else { c })
+            .collect();
+        if comm.is_empty() {
+            format!("pid {}", self.pid)
+        } else {
+            format!("pid {} ({comm})", self.pid)
+        }
+    }
+}
+
+/// The credentials of the process that connected (at a server) or listened (at a client).
+pub(super) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+    // Not by rustix: its pid type cannot hold the zero of a process in another pid namespace.
+    let mut credentials = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut length = u32::try_from(size_of::<libc::ucred>()).map_err(io::Error::other)?;
+    // SAFETY: the pointers are to live locals, and `length` says how much the first one takes.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            std::ptr::from_mut(&mut credentials).cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Peer {
+        pid: u32::try_from(credentials.pid).unwrap_or(0),
+        user: credentials.uid,
+    })
+}
+
+/// Sends one message, with files or none.
+pub(super) fn send(socket: &OwnedFd, message: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::Error::other("too many files for one message"));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    loop {
+        let parts = [IoSlice::new(message)];
+        return match rustix::net::sendmsg(socket, &parts, &mut control, flags) {
+            Ok(_) => Ok(()),
+            Err(Errno::INTR) => continue,
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+/// What came out of a socket.
+#[derive(Debug)]
+pub(super) enum Received {
+    /// A message of so many bytes, with its files.
+    Message(usize, Vec<OwnedFd>),
+    /// A message that is longer than any of ours, or that brought too many files. They are closed.
+    Oversized,
+    /// Files were sent that this process has no room for. Those that came are closed.
+    NoRoomForFiles,
+    /// Nothing, now.
+    Nothing,
+    /// The peer closed its end, or died.
+    Closed,
+}
+
+/// Takes one message out of a socket.
+pub(super) fn receive(
+    socket: &OwnedFd,
+    bytes: &mut [u8; MESSAGE_BYTES_MAX],
+) -> io::Result<Received> {
+    // Room for one file more than there may be, so that too many can be told from no room.
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES + 1))];
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let mut resets = 0;
+    let (length, returned, files) = loop {
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(bytes)];
+        match rustix::net::recvmsg(socket.as_fd(), &mut parts, &mut control, flags) {
+            Ok(message) => {
+                let mut files = Vec::new();
+                for part in control.drain() {
+                    if let RecvAncillaryMessage::ScmRights(rights) = part {
+                        files.extend(rights);
+                    }
+                }
+                break (message.bytes, message.flags, files);
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(Received::Nothing),
+            // The peer closed with a message of ours unread. That is told once, and before what
+            // the peer sent last: a rejection, maybe.
+            Err(Errno::CONNRESET) if resets == 0 => resets = 1,
+            Err(Errno::CONNRESET | Errno::PIPE) => return Ok(Received::Closed),
+            Err(error) => return Err(error.into()),
+        }
+    };
+    if returned.contains(ReturnFlags::TRUNC) || files.len() > FILES {
+        return Ok(Received::Oversized);
+    }
+    if returned.contains(ReturnFlags::CTRUNC) {
+        return Ok(Received::NoRoomForFiles);
+    }
+    if length == 0 {
+        return Ok(Received::Closed);
+    }
+    Ok(Received::Message(length, files))
+}
+
+/// Raises the soft limit of open files to the hard one, and says what both are now.
+pub(super) fn raise_open_files_limit() -> String {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    // A refusal leaves the old limit, which the text then says.
+    let _refused = setrlimit(Resource::Nofile, raised);
+    let now = getrlimit(Resource::Nofile);
+    let show = |value: Option<u64>| value.map_or("unlimited".to_owned(), |n| n.to_string());
+    format!(
+        "this process may open {} files (hard limit {}); raise it with `ulimit -n`, \
+         or LimitNOFILE= of its systemd unit",
+        show(now.current),
+        show(now.maximum)
+    )
+}

@@ -1,0 +1,521 @@
+//! The handshake in all its orders, between two managers.
+
+use std::time::{Duration, Instant};
+
+use super::support::*;
+use crate::interface::{Manager as _, ManagerError, RejectReason, SetupError};
+use crate::shm::Notice;
+
+#[test]
+fn both_ends_get_what_they_need() {
+    let (mut client, mut server) = (manager(), manager());
+    let (client_port, server_port) = (port(4), port(4));
+    let address = fresh_address();
+    let listener = server.listen(&address).unwrap();
+
+    let asked = client.connect(&address, &client_port, b"ask").unwrap();
+    let (accepted, by, peer, private_data) = expect_request(&mut server);
+    assert_eq!((by, private_data.as_slice()), (listener, &b"ask"[..]));
+    assert_eq!(peer.key, u64::from(std::process::id()));
+    assert!(
+        peer.name
+            .starts_with(&format!("pid {} (", std::process::id())),
+        "{}",
+        peer.name
+    );
+
+    let server_seed = server.prepare(accepted, &server_port).unwrap();
+    assert!(server_seed.files.is_none());
+    assert_eq!(server_seed.peer, client_port.identity);
+    server.accept(accepted, b"yes").unwrap();
+    assert_quiet(&mut server);
+
+    let (replied, peer, private_data) = expect_reply(&mut client);
+    assert_eq!((replied, private_data.as_slice()), (asked, &b"yes"[..]));
+    assert_eq!(peer.key, u64::from(std::process::id()));
+    let client_seed = client.prepare(asked, &client_port).unwrap();
+    assert_eq!(client_seed.peer, server_port.identity);
+    assert_eq!(client_seed.local, server_seed.remote);
+    assert_eq!(client_seed.remote, server_seed.local);
+    let files = client_seed.files.as_ref().unwrap();
+    assert_eq!(inode(&files.arena), inode(&server_port.files.arena));
+    assert_eq!(inode(&files.keys), inode(&server_port.files.keys));
+    assert_eq!(inode(&files.doorbell), inode(&server_port.files.doorbell));
+    assert_eq!(inode(&files.event), inode(&server_port.files.event));
+    assert_eq!(files.doorbell_number, server_seed.doorbell_number);
+    assert_same_memory(&files.channel, &server_seed.channel);
+
+    client.confirm(asked).unwrap();
+    let (established, notice) = expect_established(&mut client);
+    assert_eq!(established, asked);
+    assert!(notice.is_none());
+    let (established, notice) = expect_established(&mut server);
+    assert_eq!(established, accepted);
+    let Some(Notice::Established { local, files }) = notice else {
+        panic!("no notice for the core");
+    };
+    assert_eq!(local, server_seed.local);
+    assert_eq!(inode(&files.arena), inode(&client_port.files.arena));
+    assert_eq!(inode(&files.event), inode(&client_port.files.event));
+    assert_eq!(files.doorbell_number, client_seed.doorbell_number);
+    assert_same_memory(&files.channel, &client_seed.channel);
+
+    client.disconnect(asked);
+    assert_quiet(&mut client);
+    let (gone, notice) = expect_disconnected(&mut server);
+    assert_eq!(gone, accepted);
+    assert!(matches!(notice, Some(Notice::PeerGone { local }) if local == server_seed.local));
+    assert_quiet(&mut server);
+}
+
+/// The file that was passed is the one that the other end writes.
+fn assert_same_memory(file: &std::os::fd::OwnedFd, mapping: &crate::memory::Mapping) {
+    // SAFETY: the last byte of a mapping that this test owns; nobody else uses it.
+    unsafe {
+        mapping
+            .start()
+            .add(mapping.bytes() - 1)
+            .write_volatile(0x5a)
+    };
+    let mut last = [0];
+    let at = mapping.bytes() as u64 - 1;
+    assert_eq!(rustix::io::pread(file, &mut last, at).unwrap(), 1);
+    assert_eq!(last, [0x5a]);
+    // SAFETY: as above.
+    unsafe { mapping.start().add(mapping.bytes() - 1).write_volatile(0) };
+}
+
+#[test]
+fn a_process_may_connect_to_itself() {
+    let mut manager = manager();
+    let port = port(4);
+    let address = fresh_address();
+    manager.listen(&address).unwrap();
+    let asked = manager.connect(&address, &port, b"").unwrap();
+    let (accepted, ..) = expect_request(&mut manager);
+    let server_seed = manager.prepare(accepted, &port).unwrap();
+    manager.accept(accepted, b"").unwrap();
+    expect_reply(&mut manager);
+    let client_seed = manager.prepare(asked, &port).unwrap();
+    manager.confirm(asked).unwrap();
+    // Two channel files and two doorbell bits, although both ends are one core.
+    assert!(!std::sync::Arc::ptr_eq(
+        &server_seed.channel,
+        &client_seed.channel
+    ));
+    assert_ne!(server_seed.doorbell_number, client_seed.doorbell_number);
+    expect_established(&mut manager);
+    expect_established(&mut manager);
+}
+
+#[test]
+fn a_rejection_brings_its_reason_and_private_data() {
+    let (mut client, mut server) = (manager(), manager());
+    let client_port = port(1);
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    for reason in [
+        RejectReason::ConnectionsExhausted,
+        RejectReason::PeerLimit,
+        RejectReason::Draining,
+        RejectReason::VersionMismatch,
+        RejectReason::NotPermitted,
+        RejectReason::Other(42),
+    ] {
+        let asked = client.connect(&address, &client_port, b"").unwrap();
+        let (accepted, ..) = expect_request(&mut server);
+        server.reject(accepted, reason, b"because");
+        let told = expect_rejected(&mut client);
+        assert_eq!(told, (asked, reason, b"because".to_vec()));
+        // The only number is free again, and nothing more is told on either side.
+        assert_eq!(client_port.numbers.len(), 1);
+        assert_quiet(&mut client);
+        assert_quiet(&mut server);
+        assert!(matches!(
+            server.accept(accepted, b""),
+            Err(ManagerError::UnknownConnection)
+        ));
+    }
+}
+
+#[test]
+fn a_request_may_be_rejected_after_it_was_prepared() {
+    let (mut client, mut server) = (manager(), manager());
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    let asked = client.connect(&address, &port(1), b"").unwrap();
+    let (accepted, ..) = expect_request(&mut server);
+    let _seed = server.prepare(accepted, &port(1)).unwrap();
+    server.reject(accepted, RejectReason::PeerLimit, &[]);
+    assert_eq!(
+        expect_rejected(&mut client),
+        (asked, RejectReason::PeerLimit, vec![])
+    );
+}
+
+#[test]
+fn private_data_that_is_too_long_is_refused_where_it_is_given() {
+    let (mut client, mut server) = (manager(), manager());
+    let (client_port, server_port) = (port(2), port(2));
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    let limit = |result: Result<(), ManagerError>, expected: u64| match result {
+        Err(ManagerError::Setup(SetupError::Limit { asked, limit, .. })) => {
+            assert_eq!((asked, limit), (expected + 1, expected));
+        }
+        other => panic!("{other:?}"),
+    };
+    limit(
+        client.connect(&address, &client_port, &[0; 57]).map(drop),
+        56,
+    );
+    client.connect(&address, &client_port, &[1; 56]).unwrap();
+    let (accepted, _, _, private_data) = expect_request(&mut server);
+    assert_eq!(private_data, [1; 56]);
+    let _seed = server.prepare(accepted, &server_port).unwrap();
+    limit(server.accept(accepted, &[0; 197]), 196);
+    server.accept(accepted, &[2; 196]).unwrap();
+    assert_eq!(expect_reply(&mut client).2, [2; 196]);
+
+    client.connect(&address, &client_port, &[]).unwrap();
+    let (refused, ..) = expect_request(&mut server);
+    server.reject(refused, RejectReason::Draining, &[3; 148]);
+    assert_eq!(expect_rejected(&mut client).2, [3; 148]);
+    let _again = client.connect(&address, &port(1), &[]).unwrap();
+    let (refused, ..) = expect_request(&mut server);
+    server.reject(refused, RejectReason::Draining, &[3; 149]);
+    assert_eq!(expect_rejected(&mut client).2, [0; 0]);
+}
+
+#[test]
+fn addresses_that_cannot_be_used() {
+    let mut manager = manager();
+    let port = port(1);
+    for address in [
+        "",
+        "name",
+        "rdma:host:20049",
+        "shm",
+        "shm:",
+        "SHM:name",
+        "shm:a/b",
+        "shm:a b",
+        "shm:ä",
+        "shm:a\0b",
+        &format!("shm:{}", "x".repeat(81)),
+    ] {
+        let listened = manager.listen(address);
+        assert!(
+            matches!(listened, Err(ManagerError::BadAddress { .. })),
+            "{address:?}"
+        );
+        let connected = manager.connect(address, &port, b"");
+        let Err(error @ ManagerError::BadAddress { .. }) = connected else {
+            panic!("{address:?} was taken");
+        };
+        assert!(error.to_string().contains("shm:"), "{error}");
+        assert_eq!(port.numbers.len(), 1);
+    }
+    let longest = format!("shm:{}{}", std::process::id(), "x".repeat(70));
+    manager.listen(&longest).unwrap();
+    manager.listen("shm:A.z_0-9").unwrap();
+}
+
+#[test]
+fn a_name_is_in_use_until_its_listener_is_closed() {
+    let (mut one, mut two) = (manager(), manager());
+    let address = fresh_address();
+    let listener = one.listen(&address).unwrap();
+    let error = two.listen(&address).unwrap_err();
+    assert!(matches!(&error, ManagerError::InUse { address: named } if *named == address));
+    assert!(error.to_string().contains("another name"), "{error}");
+    one.close_listener(listener);
+    two.listen(&address).unwrap();
+    // A manager that is dropped frees its names too.
+    drop(two);
+    one.listen(&address).unwrap();
+}
+
+#[test]
+fn refused_where_nobody_listens() {
+    let mut client = manager();
+    let port = port(1);
+    let address = fresh_address();
+    let asked = client.connect(&address, &port, b"").unwrap();
+    let (failed, error) = expect_failed(&mut client);
+    assert_eq!(failed, asked);
+    assert!(matches!(&error, ManagerError::Refused { address: named } if *named == address));
+    assert_eq!(port.numbers.len(), 1);
+    assert_quiet(&mut client);
+}
+
+#[test]
+fn connections_outlive_their_listener() {
+    let (mut client, mut server) = (manager(), manager());
+    let (client_port, server_port) = (port(4), port(4));
+    let address = fresh_address();
+    let listener = server.listen(&address).unwrap();
+    let standing = establish(
+        (&mut client, &client_port),
+        (&mut server, &server_port),
+        &address,
+    );
+    // One more is half-way when the listener closes; it may be finished.
+    client.connect(&address, &client_port, b"").unwrap();
+    let (late, ..) = expect_request(&mut server);
+    server.close_listener(listener);
+    let _seed = server.prepare(late, &server_port).unwrap();
+    server.accept(late, b"").unwrap();
+    expect_reply(&mut client);
+    client.connect(&address, &client_port, b"").unwrap();
+    assert!(matches!(
+        expect_failed(&mut client).1,
+        ManagerError::Refused { .. }
+    ));
+    server.disconnect(standing.server);
+    assert_eq!(expect_disconnected(&mut client).0, standing.client);
+}
+
+/// Where the end that does not hang up stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Asked,
+    Requested,
+    ServerPrepared,
+    Accepted,
+    Replied,
+    ClientPrepared,
+    Confirmed,
+    Established,
+}
+
+const STEPS: [Step; 8] = [
+    Step::Asked,
+    Step::Requested,
+    Step::ServerPrepared,
+    Step::Accepted,
+    Step::Replied,
+    Step::ClientPrepared,
+    Step::Confirmed,
+    Step::Established,
+];
+
+/// Whether the client hangs up (or the server), after each step: the other end is told what its
+/// stage calls for, once, and numbers go back unless a seed was handed out.
+#[test]
+fn hanging_up_after_each_step() {
+    for step in STEPS {
+        for client_hangs_up in [true, false] {
+            hang_up_after(step, client_hangs_up);
+        }
+    }
+}
+
+fn hang_up_after(last: Step, client_hangs_up: bool) {
+    let context = format!("{last:?}, client hangs up: {client_hangs_up}");
+    let (mut client, mut server) = (manager(), manager());
+    let (client_port, server_port) = (port(1), port(1));
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    let asked = client.connect(&address, &client_port, b"").unwrap();
+    let mut accepted = None;
+    let mut seeds = Vec::new();
+    for step in STEPS.into_iter().take_while(|step| *step <= last) {
+        match step {
+            Step::Asked => {}
+            Step::Requested => accepted = Some(expect_request(&mut server).0),
+            Step::ServerPrepared => {
+                seeds.push(server.prepare(accepted.unwrap(), &server_port).unwrap());
+            }
+            Step::Accepted => server.accept(accepted.unwrap(), b"").unwrap(),
+            Step::Replied => drop(expect_reply(&mut client)),
+            Step::ClientPrepared => seeds.push(client.prepare(asked, &client_port).unwrap()),
+            Step::Confirmed => {
+                client.confirm(asked).unwrap();
+                expect_established(&mut client);
+            }
+            Step::Established => drop(expect_established(&mut server)),
+        }
+    }
+    if client_hangs_up {
+        client.disconnect(asked);
+        assert_quiet(&mut client);
+        match accepted {
+            // The server hears of the request and of its end, because it was sent.
+            None => {
+                let (request, ..) = expect_request(&mut server);
+                let (gone, notice) = expect_disconnected(&mut server);
+                assert_eq!(gone, request, "{context}");
+                assert!(notice.is_none(), "{context}");
+            }
+            Some(accepted) => {
+                if last == Step::Confirmed {
+                    assert_eq!(expect_established(&mut server).0, accepted, "{context}");
+                }
+                let (gone, notice) = expect_disconnected(&mut server);
+                assert_eq!(gone, accepted, "{context}");
+                assert_eq!(notice.is_some(), last >= Step::ServerPrepared, "{context}");
+            }
+        }
+    } else if let Some(accepted) = accepted {
+        server.disconnect(accepted);
+        assert_quiet(&mut server);
+        if last < Step::Accepted {
+            let (failed, error) = expect_failed(&mut client);
+            assert_eq!(failed, asked, "{context}");
+            assert!(error.to_string().contains("closed"), "{error}");
+        } else {
+            if last == Step::Accepted {
+                assert_eq!(expect_reply(&mut client).0, asked, "{context}");
+            }
+            let (gone, notice) = expect_disconnected(&mut client);
+            assert_eq!(gone, asked, "{context}");
+            assert_eq!(notice.is_some(), last >= Step::ClientPrepared, "{context}");
+        }
+    } else {
+        drop(server);
+        assert_eq!(expect_failed(&mut client).0, asked, "{context}");
+        assert_eq!(client_port.numbers.len(), 1, "{context}");
+        return;
+    }
+    assert_quiet(&mut client);
+    assert_quiet(&mut server);
+    assert_eq!(
+        client_port.numbers.len(),
+        usize::from(last < Step::ClientPrepared),
+        "{context}"
+    );
+    assert_eq!(
+        server_port.numbers.len(),
+        usize::from(last < Step::ServerPrepared),
+        "{context}"
+    );
+    drop(seeds);
+    client.channels.sweep();
+    server.channels.sweep();
+    assert_eq!(
+        (client.channels.len(), server.channels.len()),
+        (0, 0),
+        "{context}"
+    );
+}
+
+#[test]
+fn steps_out_of_order_are_refused() {
+    let (mut client, mut server) = (manager(), manager());
+    let (client_port, server_port) = (port(2), port(2));
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    let asked = client.connect(&address, &client_port, b"").unwrap();
+    client.confirm(asked).unwrap_err();
+    client.accept(asked, b"").unwrap_err();
+    client.prepare(asked, &client_port).unwrap_err();
+    let (accepted, ..) = expect_request(&mut server);
+    server.accept(accepted, b"").unwrap_err();
+    server.confirm(accepted).unwrap_err();
+    let _seed = server.prepare(accepted, &server_port).unwrap();
+    server.prepare(accepted, &server_port).unwrap_err();
+    assert_eq!(server_port.numbers.len(), 1);
+    server.accept(accepted, b"").unwrap();
+    server.accept(accepted, b"").unwrap_err();
+    expect_reply(&mut client);
+    client.confirm(asked).unwrap_err();
+    let other = client.prepare(asked, &port(1)).unwrap_err();
+    assert!(other.to_string().contains("another port"), "{other}");
+    let _seed = client.prepare(asked, &client_port).unwrap();
+    client.prepare(asked, &client_port).unwrap_err();
+    client.confirm(asked).unwrap();
+    assert!(client.confirm(asked).is_err());
+    expect_established(&mut client);
+    expect_established(&mut server);
+    // Ends may be called for at any time, twice, and for what never was.
+    server.reject(accepted, RejectReason::Draining, b"");
+    server.disconnect(accepted);
+    server.reject(accepted, RejectReason::Draining, b"");
+    expect_disconnected(&mut client);
+    client.disconnect(asked);
+    let gone = client.prepare(asked, &client_port).unwrap_err();
+    assert!(gone.to_string().contains("gone"), "{gone}");
+    assert!(matches!(
+        client.confirm(asked),
+        Err(ManagerError::UnknownConnection)
+    ));
+}
+
+#[test]
+fn ports_without_free_queue_pairs() {
+    let (mut client, mut server) = (manager(), manager());
+    let (client_port, server_port) = (port(3), port(1));
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    let first = establish(
+        (&mut client, &client_port),
+        (&mut server, &server_port),
+        &address,
+    );
+    client.connect(&address, &client_port, b"").unwrap();
+    let (second, ..) = expect_request(&mut server);
+    let full = server.prepare(second, &server_port).unwrap_err();
+    assert!(
+        matches!(
+            full,
+            SetupError::Limit {
+                asked: 2,
+                limit: 1,
+                ..
+            }
+        ),
+        "{full:?}"
+    );
+    // The port gives a number back: the same request can be served.
+    server_port.numbers.push(first.server_seed.local).unwrap();
+    let _seed = server.prepare(second, &server_port).unwrap();
+    client.connect(&address, &client_port, b"").unwrap();
+    let full = client.connect(&address, &client_port, b"").unwrap_err();
+    assert!(
+        matches!(full, ManagerError::Setup(SetupError::Limit { .. })),
+        "{full:?}"
+    );
+}
+
+#[test]
+fn disconnecting_takes_back_what_was_not_yet_told() {
+    let (mut client, mut server) = (manager(), manager());
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    let asked = client
+        .connect("shm:nobody.listens.here", &port(1), b"")
+        .unwrap();
+    client.disconnect(asked);
+    assert_quiet(&mut client);
+}
+
+#[test]
+fn waiting_ends_in_time_and_by_the_waker() {
+    let mut manager = manager();
+    let mut events = Vec::new();
+    let start = Instant::now();
+    manager
+        .wait(Duration::from_millis(30), &mut events)
+        .unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(30));
+    let waker = manager.waker();
+    let thread = std::thread::spawn(move || waker());
+    // Without the waker this would last as long as the test may.
+    manager.wait(Duration::MAX, &mut events).unwrap();
+    thread.join().unwrap();
+    // A wake-up is not lost when nobody waits, and counts once.
+    let waker = manager.waker();
+    waker();
+    waker();
+    manager.wait(Duration::MAX, &mut events).unwrap();
+    let start = Instant::now();
+    manager
+        .wait(Duration::from_millis(10), &mut events)
+        .unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(10));
+    assert!(events.is_empty());
+    drop(manager);
+    // The waker may outlive its manager.
+    waker();
+}

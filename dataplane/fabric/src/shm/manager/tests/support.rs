@@ -1,0 +1,179 @@
+//! Managers, ports and events for the tests.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_queue::ArrayQueue;
+use rustix::fs::MemfdFlags;
+
+use crate::interface::{
+    ConnectionId, ListenerId, Manager as _, ManagerError, ManagerEvent, PeerIdentity, RejectReason,
+};
+use crate::shm::manager::{Manager, ManagerOptions};
+use crate::shm::{CoreIdentity, Notice, Port, PortFiles, PortHandle, QueuePairNumber, Seed};
+
+/// Long enough that only a hang reaches it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) type Event = ManagerEvent<Port>;
+
+/// An address that no other test uses.
+pub(super) fn fresh_address() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("shm:test-{}.{number}", std::process::id())
+}
+
+fn small_file(name: &str) -> OwnedFd {
+    rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).unwrap()
+}
+
+/// A port as the manager sees it, with `queue_pairs` numbers and files that are told by inode.
+pub(super) fn port(queue_pairs: u32) -> PortHandle {
+    static NEXT: AtomicU32 = AtomicU32::new(1000);
+    let numbers = ArrayQueue::new(queue_pairs.max(1) as usize);
+    for index in 0..queue_pairs {
+        numbers.push(QueuePairNumber(index | 7 << 16)).unwrap();
+    }
+    PortHandle {
+        identity: CoreIdentity {
+            process: [u8::try_from(std::process::id() % 251).unwrap(); 16],
+            port: NEXT.fetch_add(1, Ordering::Relaxed),
+        },
+        files: Arc::new(PortFiles {
+            arena: small_file("arena"),
+            keys: small_file("keys"),
+            doorbell: small_file("doorbell"),
+            event: small_file("event"),
+        }),
+        numbers: Arc::new(numbers),
+        channel_ring_bytes: 8192,
+    }
+}
+
+pub(super) fn manager() -> Manager {
+    Manager::new().unwrap()
+}
+
+pub(super) fn manager_with(timeout: Duration, half_open_max: usize) -> Manager {
+    Manager::with_options(ManagerOptions {
+        handshake_timeout: timeout,
+        half_open_max,
+    })
+    .unwrap()
+}
+
+/// The next event; the test fails when none comes.
+pub(super) fn next(manager: &mut Manager) -> Event {
+    let mut events = Vec::new();
+    let until = Instant::now() + PATIENCE;
+    // One at a time: the rest goes back to where it came from, in order.
+    while events.is_empty() {
+        assert!(Instant::now() < until, "no event came: {manager:?}");
+        manager.wait(Duration::from_secs(1), &mut events).unwrap();
+    }
+    let first = events.remove(0);
+    manager.ready.splice(0..0, events);
+    first
+}
+
+/// Nothing may be there to tell.
+pub(super) fn assert_quiet(manager: &mut Manager) {
+    let mut events = Vec::new();
+    manager.wait(Duration::ZERO, &mut events).unwrap();
+    let told: Vec<_> = events.iter().map(name).collect();
+    assert!(told.is_empty(), "unexpected events: {told:?}");
+}
+
+pub(super) fn name(event: &Event) -> &'static str {
+    match event {
+        ManagerEvent::ConnectRequest { .. } => "ConnectRequest",
+        ManagerEvent::ConnectReply { .. } => "ConnectReply",
+        ManagerEvent::Established { .. } => "Established",
+        ManagerEvent::Rejected { .. } => "Rejected",
+        ManagerEvent::Failed { .. } => "Failed",
+        ManagerEvent::Disconnected { .. } => "Disconnected",
+    }
+}
+
+macro_rules! expect {
+    ($manager:expr, $pattern:pat => $result:expr) => {
+        match next($manager) {
+            $pattern => $result,
+            other => panic!("expected {}, got {}", stringify!($pattern), name(&other)),
+        }
+    };
+}
+
+pub(super) fn expect_request(m: &mut Manager) -> (ConnectionId, ListenerId, PeerIdentity, Vec<u8>) {
+    expect!(m, ManagerEvent::ConnectRequest { connection, listener, peer, private_data }
+        => (connection, listener, peer, private_data))
+}
+
+pub(super) fn expect_reply(m: &mut Manager) -> (ConnectionId, PeerIdentity, Vec<u8>) {
+    expect!(m, ManagerEvent::ConnectReply { connection, peer, private_data }
+        => (connection, peer, private_data))
+}
+
+pub(super) fn expect_established(m: &mut Manager) -> (ConnectionId, Option<Notice>) {
+    expect!(m, ManagerEvent::Established { connection, notice } => (connection, notice))
+}
+
+pub(super) fn expect_rejected(m: &mut Manager) -> (ConnectionId, RejectReason, Vec<u8>) {
+    expect!(m, ManagerEvent::Rejected { connection, reason, private_data }
+        => (connection, reason, private_data))
+}
+
+pub(super) fn expect_failed(m: &mut Manager) -> (ConnectionId, ManagerError) {
+    expect!(m, ManagerEvent::Failed { connection, error } => (connection, error))
+}
+
+pub(super) fn expect_disconnected(m: &mut Manager) -> (ConnectionId, Option<Notice>) {
+    expect!(m, ManagerEvent::Disconnected { connection, notice } => (connection, notice))
+}
+
+/// A connection that stands, with what both cores got.
+pub(super) struct Standing {
+    pub(super) client: ConnectionId,
+    pub(super) server: ConnectionId,
+    pub(super) client_seed: Seed,
+    pub(super) server_seed: Seed,
+    pub(super) server_notice: Option<Notice>,
+}
+
+/// Makes one connection, step by step.
+pub(super) fn establish(
+    client: (&mut Manager, &PortHandle),
+    server: (&mut Manager, &PortHandle),
+    address: &str,
+) -> Standing {
+    let asked = client.0.connect(address, client.1, b"ask").unwrap();
+    let (accepted, ..) = expect_request(server.0);
+    let server_seed = server.0.prepare(accepted, server.1).unwrap();
+    server.0.accept(accepted, b"yes").unwrap();
+    let (replied, ..) = expect_reply(client.0);
+    assert_eq!(asked, replied);
+    let client_seed = client.0.prepare(asked, client.1).unwrap();
+    client.0.confirm(asked).unwrap();
+    assert_eq!(expect_established(client.0).0, asked);
+    let (established, server_notice) = expect_established(server.0);
+    assert_eq!(established, accepted);
+    Standing {
+        client: asked,
+        server: accepted,
+        client_seed,
+        server_seed,
+        server_notice,
+    }
+}
+
+pub(super) fn inode(file: &OwnedFd) -> u64 {
+    rustix::fs::fstat(file).unwrap().st_ino
+}
+
+/// Files that this process has open.
+pub(super) fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
