@@ -10,6 +10,9 @@ pub const RPCRDMA_VERSION_1: u32 = 1;
 pub const RPCRDMA_VERSION_2: u32 = 2;
 /// Octets of the four words that all versions share: XID, version, credit, header type.
 pub const COMMON_PREFIX_BYTES: usize = 16;
+/// Least octets of a message whose version is not the one decoded: below it, not even the XID can be trusted, and no
+/// ERR_VERS answers it (RFC 8166 section 4.5).
+pub const OTHER_VERSION_BYTES_LEAST: usize = 28;
 
 // ---- Version 1 (RFC 8166 section 5) ----
 

@@ -14,6 +14,8 @@
 //! | [`v1`] | the version 1 header | RFC 8166 |
 //! | [`v2`] | the version 2 header and properties | draft-ietf-nfsv4-rpcrdma-version-two-00 ("-00") |
 //!
+//! [`v2::connection`] is the state of a version 2 connection, built on them.
+//!
 //! Decoding gives views of the message that it was given. It never allocates, never panics and never looks beyond its
 //! input; every list was walked and bounded before a view of it exists. Every number of the wire is in [`constants`].
 #![forbid(unsafe_code)]

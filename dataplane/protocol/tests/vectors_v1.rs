@@ -218,6 +218,23 @@ fn below_its_least_size_every_message_is_discarded() {
 }
 
 #[test]
+fn below_28_octets_no_other_version_is_answered() {
+    for header_type in [0, 1, 4, 9] {
+        let mut message = hex(MSG_CALL);
+        (message[7], message[15]) = (2, header_type);
+        for message_bytes in 0..28 {
+            let too_short = DecodeError::new(message_bytes, Reason::BelowLeastSize);
+            assert_eq!(
+                refused(&message[..message_bytes]),
+                (too_short, Refusal::Discard)
+            );
+        }
+        let unsupported = DecodeError::new(4, Reason::UnsupportedVersion);
+        assert_eq!(refused(&message[..28]), (unsupported, Refusal::Vers));
+    }
+}
+
+#[test]
 fn refusals_name_the_field() {
     #[rustfmt::skip]
     let cases = [

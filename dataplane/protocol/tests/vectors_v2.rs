@@ -654,6 +654,25 @@ fn below_its_least_size_every_message_is_discarded() {
 }
 
 #[test]
+fn below_28_octets_no_other_version_is_answered() {
+    for version in ["00000001", "00000003", "ffffffff"] {
+        let mut message = hex(MSG_CALL);
+        message[4..8].copy_from_slice(&hex(version));
+        for message_bytes in 0..28 {
+            let too_short = DecodeError::new(message_bytes, Reason::BelowLeastSize);
+            let cut = &message[..message_bytes];
+            assert_eq!(refused(cut), (too_short, Refusal::Discard), "{version}");
+        }
+        let unsupported = DecodeError::new(4, Reason::UnsupportedVersion);
+        assert_eq!(
+            refused(&message[..28]),
+            (unsupported, Refusal::Vers),
+            "{version}"
+        );
+    }
+}
+
+#[test]
 fn refusals_name_the_field() {
     #[rustfmt::skip]
     let cases = [

@@ -34,8 +34,12 @@ pub(super) fn run(data: &[u8]) {
                 "the reference accepts what fails with {error}"
             );
             assert!(error.at <= data.len());
-            let is_discarded = v1::refusal(error) == Refusal::Discard;
+            let refusal = v1::refusal(error);
+            let is_discarded = refusal == Refusal::Discard;
             assert_eq!(is_discarded, error.reason == Reason::BelowLeastSize);
+            let is_other_version = reference::word(data, 4) != Some(1);
+            assert!(refusal != Refusal::Vers || is_other_version);
+            assert!(!is_other_version || refusal != Refusal::Chunk);
             assert!(
                 data.len() < 28 || !is_discarded,
                 "28 octets are never too short"

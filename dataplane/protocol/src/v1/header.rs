@@ -3,8 +3,9 @@
 use crate::chunks::ChunkLists;
 use crate::common::CommonPrefix;
 use crate::constants::{
-    COMMON_PREFIX_BYTES, ERR_CHUNK, ERR_VERS, RDMA_DONE, RDMA_ERROR, RDMA_MSG, RDMA_MSGP,
-    RDMA_NOMSG, RPCRDMA_VERSION_1, V1_ERROR_BYTES_LEAST, V1_HEADER_BYTES_WITHOUT_CHUNKS,
+    COMMON_PREFIX_BYTES, ERR_CHUNK, ERR_VERS, OTHER_VERSION_BYTES_LEAST, RDMA_DONE, RDMA_ERROR,
+    RDMA_MSG, RDMA_MSGP, RDMA_NOMSG, RPCRDMA_VERSION_1, V1_ERROR_BYTES_LEAST,
+    V1_HEADER_BYTES_WITHOUT_CHUNKS,
 };
 use crate::error::{DecodeError, Reason};
 use crate::xdr::{Reader, word};
@@ -142,15 +143,16 @@ fn decode_any(message: &[u8]) -> Result<Header<'_>, DecodeError> {
         credit,
         header_type,
     } = CommonPrefix::peek(message).ok_or(too_short)?;
-    if version != RPCRDMA_VERSION_1 {
-        return Err(DecodeError::new(4, Reason::UnsupportedVersion));
-    }
-    let least_bytes = match header_type {
-        RDMA_ERROR => V1_ERROR_BYTES_LEAST,
-        _ => V1_HEADER_BYTES_WITHOUT_CHUNKS,
+    let least_bytes = match (version, header_type) {
+        (RPCRDMA_VERSION_1, RDMA_ERROR) => V1_ERROR_BYTES_LEAST,
+        (RPCRDMA_VERSION_1, _) => V1_HEADER_BYTES_WITHOUT_CHUNKS,
+        _ => OTHER_VERSION_BYTES_LEAST,
     };
     if message.len() < least_bytes {
         return Err(too_short);
+    }
+    if version != RPCRDMA_VERSION_1 {
+        return Err(DecodeError::new(4, Reason::UnsupportedVersion));
     }
     let mut reader = Reader::new(message);
     reader.read_bytes(COMMON_PREFIX_BYTES)?;

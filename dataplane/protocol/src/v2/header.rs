@@ -5,9 +5,10 @@ use core::fmt;
 use super::error::TransportError;
 use crate::chunks::ChunkLists;
 use crate::constants::{
-    COMMON_PREFIX_BYTES, RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_DEFINED, RDMA2_F_MORE,
-    RDMA2_F_RESPONSE, RDMA2_MSG, RDMA2_NOMSG, RPCRDMA_VERSION_2, V2_CONNPROP_BYTES_LEAST,
-    V2_ERROR_BYTES_LEAST, V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_MSG_BYTES_LEAST, V2_PREFIX_BYTES,
+    COMMON_PREFIX_BYTES, OTHER_VERSION_BYTES_LEAST, RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_DEFINED,
+    RDMA2_F_MORE, RDMA2_F_RESPONSE, RDMA2_MSG, RDMA2_NOMSG, RPCRDMA_VERSION_2,
+    V2_CONNPROP_BYTES_LEAST, V2_ERROR_BYTES_LEAST, V2_HEADER_BYTES_WITHOUT_CHUNKS,
+    V2_MSG_BYTES_LEAST, V2_PREFIX_BYTES,
 };
 use crate::error::{DecodeError, Reason};
 use crate::xdr::{Reader, word};
@@ -245,7 +246,13 @@ fn decode_any(message: &[u8]) -> Result<Header<'_>, DecodeError> {
     let xid = reader.read_u32()?;
     let version_field = reader;
     if reader.read_u32()? != RPCRDMA_VERSION_2 {
-        return Err(version_field.error(Reason::UnsupportedVersion));
+        let is_whole = message.len() >= OTHER_VERSION_BYTES_LEAST;
+        let unsupported = version_field.error(Reason::UnsupportedVersion);
+        return if is_whole {
+            Err(unsupported)
+        } else {
+            too_short
+        };
     }
     let credit = CreditWord::from_word(reader.read_u32()?);
     let type_field = reader;
