@@ -229,7 +229,7 @@ protocol are understood: RFC 8166 and draft-ietf-nfsv4-rpcrdma-version-two-00. A
 when that came before it.\n\n\
 Exit status 1 when any message was wrong.\n\n\
 Examples:
-  echo d7811d8b 00000001 00000080 00000000 00000000 00000000 00000000 | bench-tool decode
+  echo 00000007 00000001 00000020 00000004 00000001 00000001 00000002 | bench-tool decode
   bench-tool decode --json < messages.hex")]
 pub struct DecodeArgs {
     /// One JSON object a line instead of text for people

@@ -3,21 +3,16 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rpcrdma_protocol::chunks::{ChunkLists, Segments};
 use rpcrdma_protocol::common::CommonPrefix;
 use rpcrdma_protocol::constants::{
     CONNPROP_BYTES_MAX, RPCRDMA_VERSION_1, RPCRDMA_VERSION_2, V2_PREFIX_BYTES,
 };
-use rpcrdma_protocol::rpc::{
-    AcceptStatus, CallHeader, MessageType, RejectStatus, ReplyBody, ReplyHeader, peek,
-};
+use rpcrdma_protocol::rpc::{CallHeader, MessageType, ReplyHeader, peek};
 use rpcrdma_protocol::v2::PropertySet;
 use rpcrdma_protocol::{DecodeError, Reason, v1, v2};
 
-use super::message::{
-    Decoded, Message, Note, PartialPrefix, Property, PropertyValue, ReadEntry, Rpc, Segment,
-    TransportError, Wrong,
-};
+use super::convert::{error_v1, error_v2, outcome, property, rpc, set_lists, versions_error};
+use super::message::{Decoded, Message, Note, PartialPrefix, Rpc, Wrong};
 
 /// The field that a wrong message is wrong at, in words; and how a receiver answers it.
 struct Fault {
@@ -136,7 +131,10 @@ impl Conversation {
                 message.payload_bytes = behind.len();
                 self.read_rpc(&mut message, behind, "discards it")?;
             }
-            v1::Body::Nomsg(_) => message.header_type = "NOMSG",
+            v1::Body::Nomsg(_) => {
+                message.header_type = "NOMSG";
+                self.note_call(&mut message);
+            }
             v1::Body::Msgp => message.header_type = "MSGP",
             v1::Body::Done => message.header_type = "DONE",
             v1::Body::Error(error) => {
@@ -190,7 +188,10 @@ impl Conversation {
                 message.payload_bytes = payload.len();
                 self.read_payload_v2(&mut message, payload, sequence, flags.is_more())?;
             }
-            v2::Body::Nomsg(_) => message.header_type = "NOMSG",
+            v2::Body::Nomsg(_) => {
+                message.header_type = "NOMSG";
+                self.note_call(&mut message);
+            }
             v2::Body::Error(error) => {
                 message.header_type = "ERROR";
                 message.error = Some(error_v2(error));
@@ -278,6 +279,16 @@ impl Conversation {
         Ok(())
     }
 
+    /// A reply that is all in its Reply chunk shows no RPC header, but its xid may tell which call it answers.
+    fn note_call(&self, message: &mut Message) {
+        if message.reply_chunk.is_some()
+            && message.read_list.is_empty()
+            && let Some(&called) = self.calls.get(&message.xid)
+        {
+            message.notes.push(Note::Answers(called));
+        }
+    }
+
     fn read_properties(
         &mut self,
         message: &mut Message,
@@ -361,181 +372,4 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
         .get(at..)?
         .first_chunk()
         .map(|word| u32::from_be_bytes(*word))
-}
-
-fn set_lists(message: &mut Message, lists: &ChunkLists<'_>) {
-    message.read_list = lists
-        .reads
-        .map(|entry| ReadEntry {
-            position: entry.position,
-            handle: entry.target.handle,
-            length: entry.target.length_bytes,
-            offset: entry.target.offset,
-        })
-        .collect();
-    message.write_list = lists.writes.map(segments).collect();
-    message.reply_chunk = lists.reply.map(segments);
-}
-
-fn segments(segments: Segments<'_>) -> Vec<Segment> {
-    segments
-        .map(|segment| Segment {
-            handle: segment.handle,
-            length: segment.length_bytes,
-            offset: segment.offset,
-        })
-        .collect()
-}
-
-const fn rpc(
-    direction: &'static str,
-    called: Option<[u32; 3]>,
-    outcome: Option<&'static str>,
-) -> Rpc {
-    match called {
-        Some([program, version, procedure]) => Rpc {
-            direction,
-            program: Some(program),
-            version: Some(version),
-            procedure: Some(procedure),
-            outcome,
-        },
-        None => Rpc {
-            direction,
-            program: None,
-            version: None,
-            procedure: None,
-            outcome,
-        },
-    }
-}
-
-const fn outcome(body: &ReplyBody<'_>) -> &'static str {
-    match body {
-        ReplyBody::Accepted {
-            status: AcceptStatus::Success,
-            ..
-        } => "executed",
-        ReplyBody::Accepted {
-            status: AcceptStatus::ProgUnavail,
-            ..
-        } => "the program is not there",
-        ReplyBody::Accepted {
-            status: AcceptStatus::ProgMismatch { .. },
-            ..
-        } => "the program is not there in this version",
-        ReplyBody::Accepted {
-            status: AcceptStatus::ProcUnavail,
-            ..
-        } => "the procedure is not there",
-        ReplyBody::Accepted {
-            status: AcceptStatus::GarbageArgs,
-            ..
-        } => "the arguments could not be decoded",
-        ReplyBody::Accepted {
-            status: AcceptStatus::SystemErr,
-            ..
-        } => "the server failed",
-        ReplyBody::Denied(RejectStatus::RpcMismatch { .. }) => "denied: RPC version not supported",
-        ReplyBody::Denied(RejectStatus::AuthError(_)) => "denied: not authenticated",
-    }
-}
-
-const fn error(code: u32, name: &'static str) -> TransportError {
-    TransportError {
-        code,
-        name,
-        low: None,
-        high: None,
-        max: None,
-        chunk_index: None,
-        length_needed: None,
-    }
-}
-
-const fn versions_error(name: &'static str, low: u32, high: u32) -> TransportError {
-    TransportError {
-        low: Some(low),
-        high: Some(high),
-        ..error(1, name)
-    }
-}
-
-const fn error_v1(found: v1::TransportError) -> TransportError {
-    match found {
-        v1::TransportError::Vers { low, high } => versions_error("VERS", low, high),
-        v1::TransportError::Chunk => error(2, "CHUNK"),
-        v1::TransportError::Unknown { code } => error(code, "unknown"),
-    }
-}
-
-const fn error_v2(found: v2::TransportError) -> TransportError {
-    use v2::TransportError as E;
-    let code = found.code();
-    match found {
-        E::Vers(v2::ErrVers { low, high }) => versions_error("VERS", low, high),
-        E::BadXdr => error(code, "BAD_XDR"),
-        E::InvalHtype => error(code, "INVAL_HTYPE"),
-        E::InvalFlag => error(code, "INVAL_FLAG"),
-        E::ReadChunks { max_chunks } => TransportError {
-            max: Some(max_chunks),
-            ..error(code, "READ_CHUNKS")
-        },
-        E::WriteChunks { max_chunks } => TransportError {
-            max: Some(max_chunks),
-            ..error(code, "WRITE_CHUNKS")
-        },
-        E::Segments { max_segments } => TransportError {
-            max: Some(max_segments),
-            ..error(code, "SEGMENTS")
-        },
-        E::WriteResource {
-            chunk_index,
-            length_needed_bytes,
-        } => TransportError {
-            chunk_index: Some(chunk_index),
-            length_needed: Some(length_needed_bytes),
-            ..error(code, "WRITE_RESOURCE")
-        },
-        E::ReplyResource {
-            length_needed_bytes,
-        } => TransportError {
-            length_needed: Some(length_needed_bytes),
-            ..error(code, "REPLY_RESOURCE")
-        },
-        E::System => error(code, "SYSTEM"),
-        E::Unknown { code } => error(code, "unknown"),
-    }
-}
-
-fn property(property: v2::Property<'_>) -> Property {
-    use v2::Property as P;
-    let number = |value: Option<u32>| value.map_or(PropertyValue::Default, PropertyValue::Number);
-    let (name, value) = match property {
-        P::SendSizeMax(value) => ("SBSIZ", number(value)),
-        P::ReceiveBufferSize(value) => ("RBSIZ", number(value)),
-        P::SegmentSizeMax(value) => ("RSSIZ", number(value)),
-        P::SegmentCountMax(value) => ("RCSIZ", number(value)),
-        P::ReverseRequestSupport(value) => ("BRS", number(value)),
-        P::HostAuthentication(value) => (
-            "HOSTAUTH",
-            value.map_or(PropertyValue::Default, |data| PropertyValue::Hex(hex(data))),
-        ),
-        P::Unknown { data, .. } => ("unknown", PropertyValue::Hex(hex(data))),
-    };
-    Property {
-        id: property.id(),
-        name,
-        value,
-    }
-}
-
-fn hex(data: &[u8]) -> String {
-    use std::fmt::Write as _;
-    data.iter()
-        .fold(String::with_capacity(2 * data.len()), |mut text, byte| {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
 }

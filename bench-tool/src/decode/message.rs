@@ -178,6 +178,8 @@ pub enum Note {
     PayloadIsNoRpc,
     /// ERR_VERS in the layout of version 1, though the version word is 2.
     Version1Layout,
+    /// By its xid, this answers the call of this program, version and procedure.
+    Answers([u32; 3]),
     /// Bytes behind a header that has no payload: ignored by the receiver.
     IgnoredBytes(usize),
 }

@@ -4,6 +4,7 @@
 //! was seen before it), [`message`] is what they say, [`text`] and JSON are how it is shown.
 
 pub mod conversation;
+mod convert;
 pub mod input;
 pub mod message;
 pub mod text;

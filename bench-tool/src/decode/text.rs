@@ -30,6 +30,8 @@ fn is_reply(message: &Message) -> Option<bool> {
         // Only calls have Read lists, only responders send errors.
         (None, None) if !message.read_list.is_empty() => Some(false),
         (None, None) if message.error.is_some() => Some(true),
+        // A long call comes by its Read list; without one it can only be a long reply.
+        (None, None) if message.header_type == "NOMSG" => Some(true),
         (None, None) => None,
     }
 }
@@ -95,7 +97,6 @@ fn what_it_is(message: &Message) -> &'static str {
         }
         ("NOMSG", Some(false)) => "a long call, all of it in chunks",
         ("NOMSG", Some(true)) => "a long reply, all of it in chunks",
-        ("NOMSG", None) => "a long message, all of it in chunks",
         ("ERROR", _) => "a transport error",
         ("CONNPROP", _) => "connection properties",
         ("MSGP", _) => "a padded message, which nobody may send (RFC 8166 section 4.3.3)",
@@ -320,18 +321,22 @@ fn explain_rpc(rpc: &Rpc) -> String {
         return format!("{} to a call that was not seen{outcome}", rpc.direction);
     };
     let preposition = if rpc.direction == "call" { "of" } else { "to" };
-    let program = match program_name(program) {
+    format!(
+        "{} {preposition} {}{outcome}",
+        rpc.direction,
+        explain_procedure(program, version, procedure)
+    )
+}
+
+fn explain_procedure(program: u32, version: u32, procedure: u32) -> String {
+    let name = match program_name(program) {
         Some(name) => name.to_owned(),
         None => format!("program {program}"),
     };
-    let procedure = match procedure_name(rpc.program, version, procedure) {
-        Some(name) => name.to_owned(),
-        None => format!("procedure {procedure}"),
-    };
-    format!(
-        "{} {preposition} {program} version {version} {procedure}{outcome}",
-        rpc.direction
-    )
+    match procedure_name(program, version, procedure) {
+        Some(procedure) => format!("{name} version {version} {procedure}"),
+        None => format!("{name} version {version} procedure {procedure}"),
+    }
 }
 
 const fn program_name(program: u32) -> Option<&'static str> {
@@ -347,7 +352,7 @@ const fn program_name(program: u32) -> Option<&'static str> {
 }
 
 /// Names of RFC 1813 for NFS version 3; procedure 0 is NULL by custom everywhere.
-fn procedure_name(program: Option<u32>, version: u32, procedure: u32) -> Option<&'static str> {
+fn procedure_name(program: u32, version: u32, procedure: u32) -> Option<&'static str> {
     const NFS_VERSION_3: [&str; 22] = [
         "NULL",
         "GETATTR",
@@ -374,10 +379,10 @@ fn procedure_name(program: Option<u32>, version: u32, procedure: u32) -> Option<
     ];
     match (program, version, procedure) {
         (_, _, 0) => Some("NULL"),
-        (Some(100_003), 3, _) => NFS_VERSION_3.get(usize::try_from(procedure).ok()?).copied(),
-        (Some(100_003), 4, 1) => Some("COMPOUND"),
-        (Some(100_227), 3, 1) => Some("GETACL"),
-        (Some(100_227), 3, 2) => Some("SETACL"),
+        (100_003, 3, _) => NFS_VERSION_3.get(usize::try_from(procedure).ok()?).copied(),
+        (100_003, 4, 1) => Some("COMPOUND"),
+        (100_227, 3, 1) => Some("GETACL"),
+        (100_227, 3, 2) => Some("SETACL"),
         _ => None,
     }
 }
@@ -393,6 +398,12 @@ fn explain_note(note: Note) -> String {
         Note::Version1Layout => {
             "in the layout of version 1, which has no flags word: so every version can read it"
                 .to_owned()
+        }
+        Note::Answers([program, version, procedure]) => {
+            format!(
+                "by its xid, it answers the call of {}",
+                explain_procedure(program, version, procedure)
+            )
         }
         Note::IgnoredBytes(bytes) => {
             format!(

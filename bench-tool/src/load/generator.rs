@@ -1,0 +1,376 @@
+//! The load generator of one core: an application that makes calls and times them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rpcrdma_engine::{
+    Activity, Application, Call, CallError, CallTag, CloseReason, ConnectionKey, Context, Reply,
+};
+use rpcrdma_engine::CounterSnapshot;
+use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_fabric::interface::Port;
+
+use super::pace::Pace;
+use super::payload::Payload;
+use crate::histogram::LatencyHistogram;
+use crate::progress::Progress;
+use crate::signals::Stop;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Calls that one poll starts at most, so that replies are never kept waiting by new calls.
+const CALLS_PER_POLL: usize = 32;
+
+/// Progress and the wish to stop are looked at every so many polls.
+const HOUSEKEEPING_POLLS: u32 = 1024;
+
+/// What every core's generator does. Fixed before it starts.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) call: Call,
+    /// `None` for calls without payload.
+    pub(crate) payload_bytes: Option<usize>,
+    pub(crate) depth: u32,
+    pub(crate) warmup: Duration,
+    /// Measured time; `None` where calls are counted.
+    pub(crate) duration: Option<Duration>,
+    /// Calls to measure on this core; `None` where time is measured.
+    pub(crate) count: Option<u64>,
+    /// Calls per second of this core; `None` for a closed loop.
+    pub(crate) rate_per_s: Option<u64>,
+}
+
+/// What the generator shares with the thread that set it up.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Set once, with the connections in place: the generator may begin.
+    start: AtomicBool,
+    connections: Mutex<Vec<ConnectionKey>>,
+    /// Set by the generator: all is measured, and nothing is outstanding.
+    finished: AtomicBool,
+    /// Connections that were lost.
+    lost: AtomicU32,
+}
+
+impl Shared {
+    pub(crate) fn start(&self, connections: Vec<ConnectionKey>) {
+        if let Ok(mut place) = self.connections.lock() {
+            *place = connections;
+        }
+        // SYNC POINT load-start: pairs with the Acquire load in `Generator::poll`.
+        self.start.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        // SYNC POINT load-finished: pairs with the Release store in `Generator::finish`.
+        self.finished.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn connections_lost(&self) -> u32 {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Connections are being made.
+    Waiting,
+    /// Calls are made and not counted, until the time.
+    Warmup(Ticks),
+    /// Calls are counted, until the time or the count.
+    Measuring(Ticks),
+    /// No new calls; the outstanding ones come back.
+    Ending,
+    /// Nothing is outstanding.
+    Finished,
+}
+
+/// A place for one outstanding call.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    connection: ConnectionKey,
+    /// When the call was made (closed loop) or due (open loop).
+    start: Ticks,
+    /// The number that its payload is marked with.
+    number: u64,
+    alive: bool,
+}
+
+/// What one core measured.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub(crate) latency: LatencyHistogram,
+    pub(crate) errors: u64,
+    pub(crate) first_error: Option<CallError>,
+    pub(crate) mismatches: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) interrupted: bool,
+    pub(crate) counters: Option<CounterSnapshot>,
+    /// Open loop: calls that were due and never made, because too many were outstanding.
+    pub(crate) backlog: u64,
+}
+
+/// The application.
+pub(crate) struct Generator {
+    plan: Plan,
+    shared: Arc<Shared>,
+    clock: Clock,
+    stop: Stop,
+    progress: (Progress, usize),
+    payload: Payload,
+    phase: Phase,
+    slots: Vec<Slot>,
+    free: VecDeque<u32>,
+    outstanding: u32,
+    pace: Option<Pace>,
+    number: u64,
+    calls: u64,
+    measured_start: Ticks,
+    counters_start: Option<CounterSnapshot>,
+    polls: u32,
+    pub(crate) measured: Measured,
+}
+
+impl Generator {
+    /// A generator for the core with number `core` of the client.
+    pub(crate) fn new(
+        plan: Plan,
+        shared: Arc<Shared>,
+        stop: Stop,
+        progress: Progress,
+        core: usize,
+    ) -> Self {
+        let payload = Payload::new(plan.payload_bytes);
+        Self {
+            plan,
+            shared,
+            clock: Clock::new(),
+            stop,
+            progress: (progress, core),
+            payload,
+            phase: Phase::Waiting,
+            slots: Vec::new(),
+            free: VecDeque::new(),
+            outstanding: 0,
+            pace: None,
+            number: 0,
+            calls: 0,
+            measured_start: 0,
+            counters_start: None,
+            polls: 0,
+            measured: Measured {
+                latency: LatencyHistogram::new(),
+                errors: 0,
+                first_error: None,
+                mismatches: 0,
+                elapsed: Duration::ZERO,
+                interrupted: false,
+                counters: None,
+                backlog: 0,
+            },
+        }
+    }
+
+    fn begin(&mut self, now: Ticks) {
+        let connections =
+            self.shared.connections.lock().map(|mut keys| std::mem::take(&mut *keys)).unwrap_or_default();
+        // Slot by slot over all connections, so that the first calls go to different ones.
+        for _ in 0..self.plan.depth {
+            for connection in &connections {
+                self.slots.push(Slot { connection: *connection, start: 0, number: 0, alive: true });
+            }
+        }
+        self.free = (0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX)).collect();
+        let rate = self.plan.rate_per_s;
+        self.pace = rate.map(|rate| Pace::new(now, self.clock.ticks_per_second(), rate));
+        self.phase = Phase::Warmup(now.saturating_add(self.clock.ticks(self.plan.warmup)));
+    }
+
+    /// Goes from phase to phase as time and counts say.
+    #[inline]
+    fn advance<P: Port>(&mut self, core: &Context<'_, P>, now: Ticks) {
+        match self.phase {
+            Phase::Waiting => {
+                // SYNC POINT load-start: pairs with the Release store in `Shared::start`.
+                if self.shared.start.load(Ordering::Acquire) {
+                    self.begin(now);
+                }
+            }
+            Phase::Warmup(until) if now >= until => {
+                self.measured_start = now;
+                self.counters_start = Some(core.counters().snapshot());
+                let end = self.plan.duration.map(|duration| self.clock.ticks(duration));
+                self.phase = Phase::Measuring(end.map_or(u64::MAX, |end| now.saturating_add(end)));
+            }
+            Phase::Measuring(until) => {
+                let enough = self.plan.count.is_some_and(|count| self.calls >= count);
+                if now >= until || enough {
+                    self.end_measuring(core, now);
+                }
+            }
+            Phase::Ending if self.outstanding == 0 => self.finish(),
+            Phase::Warmup(_) | Phase::Ending | Phase::Finished => {}
+        }
+    }
+
+    fn end_measuring<P: Port>(&mut self, core: &Context<'_, P>, now: Ticks) {
+        let nanos = self.clock.nanos_between(self.measured_start, now);
+        self.measured.elapsed = Duration::from_nanos(nanos);
+        let counters = core.counters().snapshot();
+        self.measured.counters = self.counters_start.as_ref().map(|start| counters.since(start));
+        self.measured.backlog = self.pace.map_or(0, |pace| pace.behind(now));
+        self.phase = Phase::Ending;
+    }
+
+    fn finish(&mut self) {
+        self.phase = Phase::Finished;
+        self.publish();
+        // SYNC POINT load-finished: pairs with the Acquire load in `Shared::is_finished`.
+        self.shared.finished.store(true, Ordering::Release);
+    }
+
+    fn publish(&self) {
+        if let Some(progress) = self.progress.0.core(self.progress.1) {
+            progress.publish(self.calls, self.measured.errors);
+        }
+    }
+
+    /// What need not be done in every poll.
+    #[cold]
+    fn housekeeping<P: Port>(&mut self, core: &Context<'_, P>, now: Ticks) {
+        self.publish();
+        if !self.stop.is_asked() {
+            return;
+        }
+        match self.phase {
+            Phase::Measuring(_) => {
+                self.measured.interrupted = true;
+                self.end_measuring(core, now);
+            }
+            Phase::Waiting | Phase::Warmup(_) => {
+                self.measured.interrupted = true;
+                self.phase = Phase::Ending;
+            }
+            Phase::Ending | Phase::Finished => {}
+        }
+    }
+
+    /// Makes the calls that may be made now.
+    #[inline]
+    fn make_calls<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> bool {
+        let mut made = false;
+        for _ in 0..CALLS_PER_POLL {
+            let start = match &self.pace {
+                None => now,
+                Some(pace) if pace.due() <= now => pace.due(),
+                Some(_) => break,
+            };
+            let Some(index) = self.free.pop_front() else { break };
+            if !self.make_call(core, index, start) {
+                break;
+            }
+            made = true;
+            if let Some(pace) = &mut self.pace {
+                pace.advance();
+            }
+        }
+        made
+    }
+
+    #[inline]
+    fn make_call<P: Port>(&mut self, core: &mut Context<'_, P>, index: u32, start: Ticks) -> bool {
+        let Some(slot) = self.slots.get_mut(index as usize).filter(|slot| slot.alive) else {
+            // Its connection is gone, and the slot with it.
+            return true;
+        };
+        let (payload, number) = (&self.payload, self.number);
+        let outcome = core.call_in_place(
+            slot.connection,
+            self.plan.call,
+            payload.args_bytes(),
+            u64::from(index),
+            |space| payload.write(space, number),
+        );
+        match outcome {
+            Ok(()) => {
+                slot.start = start;
+                slot.number = number;
+                self.number = number.wrapping_add(1);
+                self.outstanding += 1;
+                true
+            }
+            Err(refused) if refused.is_transient() => {
+                self.free.push_back(index);
+                false
+            }
+            Err(_) => {
+                slot.alive = false;
+                false
+            }
+        }
+    }
+
+    #[cold]
+    fn note_error(&mut self, error: CallError) {
+        self.measured.errors += 1;
+        self.measured.first_error.get_or_insert(error);
+    }
+}
+
+impl Application for Generator {
+    #[inline]
+    fn completed(
+        &mut self,
+        tag: CallTag,
+        _connection: ConnectionKey,
+        result: Result<Reply<'_>, CallError>,
+        now: Ticks,
+    ) {
+        let Ok(index) = u32::try_from(tag) else { return };
+        let Some(slot) = self.slots.get(index as usize).copied() else { return };
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.free.push_back(index);
+        match result {
+            Ok(reply) => {
+                if !self.payload.matches(reply.results, slot.number) {
+                    self.measured.mismatches += 1;
+                }
+                let counted = matches!(self.phase, Phase::Measuring(_))
+                    && self.plan.count.is_none_or(|count| self.calls < count);
+                if counted && slot.start >= self.measured_start {
+                    self.measured.latency.record(self.clock.nanos_between(slot.start, now));
+                    self.calls += 1;
+                }
+            }
+            Err(error) => self.note_error(error),
+        }
+    }
+
+    #[inline]
+    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
+        self.advance(core, now);
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls % HOUSEKEEPING_POLLS == 0 {
+            self.housekeeping(core, now);
+        }
+        let calls = matches!(self.phase, Phase::Warmup(_) | Phase::Measuring(_));
+        Activity::from_busy(calls && self.make_calls(core, now))
+    }
+
+    fn disconnected(&mut self, connection: ConnectionKey, _reason: CloseReason) {
+        let mut was_ours = false;
+        for slot in self.slots.iter_mut().filter(|slot| slot.connection == connection) {
+            was_ours |= slot.alive;
+            slot.alive = false;
+        }
+        let ended = matches!(self.phase, Phase::Finished);
+        if was_ours && !ended {
+            self.shared.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        if !ended && !self.slots.is_empty() && self.slots.iter().all(|slot| !slot.alive) {
+            // Nothing can be called any more.
+            self.measured.interrupted = true;
+            self.phase = Phase::Ending;
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Connections that stay silent beside the busy ones, held by processes of their own.
+//!
+//! Their cores sleep, so that they take nothing from the measured ones. After the run each of
+//! the connections makes one call, to show that it is alive and how soon it answers.
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use rpcrdma_control::{ConnectOptions, Node, NodeConfig, ShmProvider};
+use rpcrdma_engine::{
+    Activity, Application, CallError, CallTag, ConnectionKey, Context, Reply,
+};
+use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_fabric::interface::Port;
+
+use crate::cli::{IdleArgs, Op};
+use crate::exit::{Failure, written};
+use crate::report::RunResult;
+use crate::run::Watch;
+use crate::progress::Progress;
+use crate::signals::Stop;
+use crate::sizing::Need;
+
+/// Processes that the silent connections are spread over.
+const PROCESSES_MAX: u32 = 8;
+
+/// The line that asks a process to probe its connections.
+const PROBE: &str = "probe";
+
+/// What a process prints when its connections stand.
+const READY: &str = "ready";
+
+/// How long the probe of one process may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How each connection answered its one call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Probe {
+    /// Connections that answered.
+    pub answered: u64,
+    /// The slowest answer, in nanoseconds.
+    pub slowest_ns: u64,
+    /// The processes that held them.
+    pub processes: u64,
+    /// All connections.
+    pub connections: u64,
+}
+
+impl Probe {
+    /// Adds the outcome to a report: as counters, and as a warning where it was not what it must be.
+    pub fn report(&self, result: &mut RunResult) {
+        let entries = [
+            ("idle_connections_probed", self.connections),
+            ("idle_connections_answered", self.answered),
+            ("idle_processes", self.processes),
+            ("idle_probe_slowest_ns", self.slowest_ns),
+        ];
+        for (name, value) in entries {
+            result.counters.insert(name.to_owned(), value);
+        }
+        if self.answered < self.connections {
+            result.errors += self.connections - self.answered;
+            result.warnings.push(format!(
+                "{} of {} idle connections did not answer their call after the run",
+                self.connections - self.answered,
+                self.connections
+            ));
+        }
+    }
+}
+
+/// The processes; they end when this is dropped.
+pub struct IdleProcesses {
+    processes: Vec<IdleProcess>,
+    connections: u64,
+}
+
+struct IdleProcess {
+    child: Child,
+    // Closing it tells the process to end.
+    stdin: Option<ChildStdin>,
+    lines: BufReader<ChildStdout>,
+}
+
+impl IdleProcesses {
+    /// Opens `connections` connections to `address`; `None` for none.
+    ///
+    /// # Errors
+    /// When a process cannot be started, or cannot connect: its own message stands on standard error.
+    pub fn start(address: &str, connections: u32) -> Result<Option<Self>, Failure> {
+        if connections == 0 {
+            return Ok(None);
+        }
+        let count = PROCESSES_MAX.min(connections);
+        let mut all = Self { processes: Vec::new(), connections: u64::from(connections) };
+        for number in 0..count {
+            let share = connections / count + u32::from(number < connections % count);
+            all.processes.push(IdleProcess::start(address, share)?);
+        }
+        for process in &mut all.processes {
+            process.expect(READY)?;
+        }
+        Ok(Some(all))
+    }
+
+    /// Has every connection make its call, one process after another.
+    ///
+    /// # Errors
+    /// When a process is gone.
+    pub fn probe(mut self) -> Result<Probe, Failure> {
+        let mut probe = Probe {
+            processes: self.processes.len() as u64,
+            connections: self.connections,
+            ..Probe::default()
+        };
+        for process in &mut self.processes {
+            let (answered, slowest_ns) = process.probe()?;
+            probe.answered += answered;
+            probe.slowest_ns = probe.slowest_ns.max(slowest_ns);
+        }
+        Ok(probe)
+    }
+}
+
+impl IdleProcess {
+    fn start(address: &str, connections: u32) -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| {
+            Failure::failed("cannot start a process for the idle connections")
+                .because(error)
+                .advice("check the limit of processes (ulimit -u)")
+        };
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut child = Command::new(program)
+            .args(["idle", "--connect", address, "--connections", &connections.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let stdin = child.stdin.take();
+        let Some(stdout) = child.stdout.take() else {
+            return Err(Failure::failed("a process for the idle connections has no output"));
+        };
+        Ok(Self { child, stdin, lines: BufReader::new(stdout) })
+    }
+
+    fn line(&mut self) -> Result<String, Failure> {
+        let mut line = String::new();
+        match self.lines.read_line(&mut line) {
+            Ok(bytes) if bytes > 0 => Ok(line.trim_end().to_owned()),
+            _ => Err(Failure::failed("a process with idle connections ended; its message is above")),
+        }
+    }
+
+    fn expect(&mut self, expected: &str) -> Result<(), Failure> {
+        let line = self.line()?;
+        if line == expected {
+            return Ok(());
+        }
+        Err(Failure::failed(format!("a process with idle connections said `{line}`")))
+    }
+
+    fn probe(&mut self) -> Result<(u64, u64), Failure> {
+        if let Some(stdin) = &mut self.stdin {
+            // A process that is gone shows at the next line.
+            let _ = writeln!(stdin, "{PROBE}");
+        }
+        let line = self.line()?;
+        let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        match numbers[..] {
+            [answered, slowest_ns] => Ok((answered, slowest_ns)),
+            _ => Err(Failure::failed(format!("a process with idle connections said `{line}`"))),
+        }
+    }
+}
+
+impl Drop for IdleProcess {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        // It ends by itself when its input closes; the kill is for one that hangs.
+        for _ in 0..100 {
+            if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The application of such a process: it calls once on each connection, one after another.
+struct Prober {
+    orders: Receiver<Vec<ConnectionKey>>,
+    outcome: Sender<(u64, u64)>,
+    ordered: Arc<AtomicU64>,
+    seen: u64,
+    waiting: Vec<ConnectionKey>,
+    clock: Clock,
+    started: Option<Ticks>,
+    answered: u64,
+    slowest_ns: u64,
+}
+
+impl Prober {
+    fn next<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> bool {
+        let Some(connection) = self.waiting.last().copied() else { return false };
+        match core.call(connection, Op::Null.call(), &[], 0) {
+            Ok(()) => {
+                self.waiting.pop();
+                self.started = Some(now);
+            }
+            Err(refused) if refused.is_transient() => return false,
+            Err(_) => {
+                self.waiting.pop();
+            }
+        }
+        if self.waiting.is_empty() && self.started.is_none() {
+            self.tell();
+        }
+        true
+    }
+
+    fn tell(&mut self) {
+        // The other end waits with a timeout, and may have gone.
+        let _ = self.outcome.send((self.answered, self.slowest_ns));
+    }
+}
+
+impl Application for Prober {
+    fn completed(
+        &mut self,
+        _tag: CallTag,
+        _connection: ConnectionKey,
+        result: Result<Reply<'_>, CallError>,
+        now: Ticks,
+    ) {
+        if let (Some(started), Ok(_)) = (self.started.take(), result) {
+            self.answered += 1;
+            self.slowest_ns = self.slowest_ns.max(self.clock.nanos_between(started, now));
+        }
+        if self.waiting.is_empty() {
+            self.tell();
+        }
+    }
+
+    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
+        // SYNC POINT idle-order: pairs with the Release store in `hold`.
+        let ordered = self.ordered.load(Ordering::Acquire);
+        if ordered != self.seen {
+            self.seen = ordered;
+            self.waiting = self.orders.try_recv().unwrap_or_default();
+        }
+        if self.started.is_some() {
+            return Activity::Busy;
+        }
+        Activity::from_busy(self.next(core, now))
+    }
+}
+
+/// Runs the command `idle`, which `run` starts for itself.
+///
+/// # Errors
+/// When the server cannot be reached.
+pub fn execute(args: &IdleArgs) -> Result<(), Failure> {
+    let address = args.connect.to_string();
+    let need = Need {
+        connections_per_core: Some(args.connections),
+        credits: Some(1),
+        cores: 1,
+        park: true,
+        ..Need::default()
+    };
+    let loaded = need.profile(None)?;
+    let config = NodeConfig::from_profile(&loaded.profile, vec![None]);
+    let (order, orders) = mpsc::channel();
+    let (outcome, outcomes) = mpsc::channel();
+    let ordered = Arc::new(AtomicU64::new(0));
+    let mut prober = Some(Prober {
+        orders,
+        outcome,
+        ordered: Arc::clone(&ordered),
+        seen: 0,
+        waiting: Vec::new(),
+        clock: Clock::new(),
+        started: None,
+        answered: 0,
+        slowest_ns: 0,
+    });
+    let application = |_| prober.take().unwrap_or_else(|| unreachable!("a node of one core"));
+    let node = Node::start(ShmProvider::from_profile(&loaded.profile), &config, application)
+        .map_err(|error| Failure::failed("idle connections could not be set up").because(error))?;
+    let watch = Watch { stop: Stop::new(), progress: Progress::new(0) };
+    let start = |_| node.connect_start(&address, ConnectOptions {
+        timeout: Duration::from_secs(30),
+        ..ConnectOptions::default()
+    });
+    let connections = super::connect_many(args.connections as usize, start, &watch).map_err(
+        |(made, error)| {
+            let what = format!("idle connection {} of {} to {address}", made + 1, args.connections);
+            Failure::failed(what).because(error)
+        },
+    )?;
+    say(READY)?;
+    for line in std::io::stdin().lines() {
+        if !matches!(line.as_deref(), Ok(PROBE)) {
+            break;
+        }
+        let keys = connections.iter().map(|connection| connection.key).collect();
+        if order.send(keys).is_err() {
+            break;
+        }
+        // SYNC POINT idle-order: pairs with the Acquire load in `Prober::poll`.
+        ordered.fetch_add(1, Ordering::Release);
+        // A parked core looks at its mailbox when something comes in; the notice wakes it.
+        node.wake_cores();
+        let (answered, slowest_ns) = outcomes.recv_timeout(PROBE_TIMEOUT).unwrap_or_default();
+        say(&format!("{answered} {slowest_ns}"))?;
+    }
+    drop(node.shutdown());
+    Ok(())
+}
+
+fn say(line: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    written(writeln!(out, "{line}").and_then(|()| out.flush()))
+}

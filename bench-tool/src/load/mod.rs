@@ -1,0 +1,285 @@
+//! The load of a run: connections, generators on the client's cores, and what they measured.
+
+mod generator;
+pub mod idle;
+mod pace;
+mod payload;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rpcrdma_control::{
+    ConnectError, ConnectOptions, Connection, CoreChoice, Node, NodeConfig, PendingConnect,
+    ShmProvider,
+};
+use rpcrdma_fabric::memory::{PageKind, PageReport};
+use rpcrdma_tuning::Loaded;
+
+use self::generator::{Generator, Measured, Plan, Shared};
+use self::idle::IdleProcesses;
+use crate::address::Address;
+use crate::cli::Op;
+use crate::exit::Failure;
+use crate::histogram::LatencyHistogram;
+use crate::report::{Memory, RunResult};
+use crate::run::config::{Limit, RunConfig};
+use crate::run::{Load, Watch};
+use crate::serve::shm_name;
+use crate::sizing::Need;
+
+/// Connects that are under way at a time: enough to hide the other side's scheduling.
+const CONNECTS_AT_ONCE: usize = 64;
+
+/// How soon the end of a measurement is noticed.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
+
+/// How long outstanding calls may take after the measurement.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The load over the shm fabric.
+#[derive(Debug, Default)]
+pub struct ShmLoad;
+
+impl Load for ShmLoad {
+    fn measure(
+        &mut self,
+        config: &RunConfig,
+        server: &Address,
+        watch: &Watch,
+    ) -> Result<RunResult, Failure> {
+        shm_name(server)?;
+        let address = server.to_string();
+        let loaded = profile(config)?;
+        let client = Client::start(config, &loaded, watch)?;
+        let connections = connect_all(&client.node, &address, config, &loaded, watch)?;
+        let idle = IdleProcesses::start(&address, config.idle_connections)?;
+        client.hand_out(&connections, config.cores.len());
+        client.wait(config, watch)?;
+        let probe = idle.map(IdleProcesses::probe).transpose()?;
+        let pages = client.node.pages().to_vec();
+        let lost: u32 = client.shared.iter().map(|shared| shared.connections_lost()).sum();
+        let measured: Vec<Measured> =
+            client.node.shutdown().into_iter().map(|generator| generator.measured).collect();
+        let mut result = result(measured, &pages, &loaded);
+        if let Some(probe) = probe {
+            probe.report(&mut result);
+        }
+        if lost > 0 {
+            return Err(Failure::failed(format!(
+                "{lost} of {} connections to {address} were lost during the run",
+                config.connections
+            ))
+            .advice("look at the server's messages; it may have ended or been killed"));
+        }
+        Ok(result)
+    }
+}
+
+fn profile(config: &RunConfig) -> Result<Loaded, Failure> {
+    let cores = u32::try_from(config.cores.len()).unwrap_or(u32::MAX).max(1);
+    let connections = config.connections.div_ceil(cores);
+    let calls = connections.checked_mul(config.depth).filter(|calls| *calls <= 1 << 16);
+    let calls = calls.ok_or_else(|| {
+        Failure::usage(format!(
+            "{connections} connections with {} calls each are more than the 65536 calls that one core can have outstanding",
+            config.depth
+        ))
+        .advice("lower --depth or --connections, or give --cores more of them")
+    })?;
+    Need {
+        connections_per_core: Some(connections),
+        credits: Some(config.depth),
+        payload_bytes: Some(config.size_bytes),
+        calls_per_core: Some(calls),
+        cores,
+        park: false,
+    }
+    .profile(config.profile.as_deref())
+}
+
+/// The client's node, with a generator on each core.
+struct Client {
+    node: Node<ShmProvider, Generator>,
+    shared: Vec<Arc<Shared>>,
+}
+
+impl Client {
+    fn start(config: &RunConfig, loaded: &Loaded, watch: &Watch) -> Result<Self, Failure> {
+        let cores: Vec<_> = config.cores.iter().copied().map(Some).collect();
+        let node_config = NodeConfig::from_profile(&loaded.profile, cores);
+        let shared: Vec<Arc<Shared>> = config.cores.iter().map(|_| Arc::default()).collect();
+        let node = Node::start(ShmProvider::from_profile(&loaded.profile), &node_config, |core| {
+            Generator::new(
+                plan(config, core),
+                Arc::clone(&shared[core]),
+                watch.stop.clone(),
+                watch.progress.clone(),
+                core,
+            )
+        })
+        .map_err(|error| Failure::failed("the client could not be set up").because(error))?;
+        Ok(Self { node, shared })
+    }
+
+    /// Gives each generator the connections of its core, which starts it.
+    fn hand_out(&self, connections: &[Connection], cores: usize) {
+        for core in 0..cores {
+            let own = connections.iter().filter(|connection| connection.core == core);
+            self.shared[core].start(own.map(|connection| connection.key).collect());
+        }
+    }
+
+    fn wait(&self, config: &RunConfig, watch: &Watch) -> Result<(), Failure> {
+        let mut deadline = config.expected().map(|expected| Instant::now() + expected + END_TIMEOUT);
+        while !self.shared.iter().all(|shared| shared.is_finished()) {
+            if watch.stop.is_asked() && deadline.is_none() {
+                deadline = Some(Instant::now() + END_TIMEOUT);
+            }
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                return Err(Failure::failed(format!(
+                    "calls were still outstanding {} s after the measurement",
+                    END_TIMEOUT.as_secs()
+                ))
+                .advice("the server may be stopped (SIGSTOP) or overloaded"));
+            }
+            std::thread::sleep(LOOK_PERIOD);
+        }
+        Ok(())
+    }
+}
+
+/// The plan of client core number `core`: its share of rate and count.
+fn plan(config: &RunConfig, core: usize) -> Plan {
+    let cores = config.cores.len() as u64;
+    let share = |all: u64| all / cores + u64::from((core as u64) < all % cores);
+    Plan {
+        call: config.op.call(),
+        payload_bytes: match config.op {
+            Op::Null => None,
+            Op::Echo => usize::try_from(config.size_bytes).ok(),
+        },
+        depth: config.depth,
+        warmup: config.warmup,
+        duration: match config.limit {
+            Limit::Duration(duration) => Some(duration),
+            Limit::Count(_) => None,
+        },
+        count: match config.limit {
+            Limit::Duration(_) => None,
+            Limit::Count(count) => Some(share(count)),
+        },
+        rate_per_s: config.rate_per_s.map(share),
+    }
+}
+
+/// Makes the connections of the run, core by core in turn.
+fn connect_all(
+    node: &Node<ShmProvider, Generator>,
+    address: &str,
+    config: &RunConfig,
+    loaded: &Loaded,
+    watch: &Watch,
+) -> Result<Vec<Connection>, Failure> {
+    let timeout = Duration::from_millis(u64::from(loaded.profile.connect_timeout_ms));
+    let cores = config.cores.len();
+    let count = config.connections as usize;
+    let start = |index: usize| {
+        let core = CoreChoice::Core(index % cores);
+        node.connect_start(address, ConnectOptions { core, timeout })
+    };
+    connect_many(count, start, watch).map_err(|(made, error)| {
+        let failure = Failure::failed(if count == 1 {
+            format!("cannot connect to {address}")
+        } else {
+            format!("connection {} of {count} to {address} could not be made", made + 1)
+        });
+        failure.because(error)
+    })
+}
+
+/// Makes `count` connections, some at a time. On failure tells how many were made.
+fn connect_many(
+    count: usize,
+    start: impl Fn(usize) -> PendingConnect,
+    watch: &Watch,
+) -> Result<Vec<Connection>, (usize, ConnectError)> {
+    let mut made = Vec::with_capacity(count);
+    let mut pending = std::collections::VecDeque::with_capacity(CONNECTS_AT_ONCE);
+    let mut started = 0;
+    while made.len() < count && !watch.stop.is_asked() {
+        while started < count && pending.len() < CONNECTS_AT_ONCE {
+            pending.push_back(start(started));
+            started += 1;
+        }
+        let Some(next) = pending.pop_front() else { break };
+        match next.wait() {
+            Ok(connection) => made.push(connection),
+            Err(error) => return Err((made.len(), error)),
+        }
+    }
+    Ok(made)
+}
+
+/// Puts together what the cores measured.
+fn result(measured: Vec<Measured>, pages: &[PageReport], loaded: &Loaded) -> RunResult {
+    let mut latency = LatencyHistogram::new();
+    let mut counters: BTreeMap<String, u64> = BTreeMap::new();
+    let (mut errors, mut mismatches, mut backlog) = (0, 0, 0);
+    let (mut elapsed, mut interrupted, mut first_error) = (Duration::ZERO, false, None);
+    for core in measured {
+        latency.merge(&core.latency);
+        errors += core.errors;
+        mismatches += core.mismatches;
+        backlog += core.backlog;
+        elapsed = elapsed.max(core.elapsed);
+        interrupted |= core.interrupted;
+        first_error = first_error.or(core.first_error);
+        for (name, value) in core.counters.iter().flat_map(|counters| counters.iter()) {
+            *counters.entry(name.to_owned()).or_default() += value;
+        }
+    }
+    let mut warnings: Vec<String> =
+        pages.iter().filter_map(|pages| pages.warning.clone()).collect();
+    warnings.dedup();
+    if let Some(error) = first_error {
+        warnings.push(format!("the first call that failed: {error}"));
+    }
+    if mismatches > 0 {
+        errors += mismatches;
+        warnings.push(format!("{mismatches} replies did not carry what was sent"));
+    }
+    if backlog > 0 {
+        warnings.push(format!(
+            "the server could not keep up: {backlog} calls were due and could not be made before the end; \
+             raise --depth or lower --rate"
+        ));
+    }
+    RunResult {
+        latency,
+        errors,
+        elapsed,
+        interrupted,
+        fabric: "shm".to_owned(),
+        device: None,
+        protocol: 2,
+        placement: "inline".to_owned(),
+        profile: loaded.name.clone(),
+        counters,
+        memory: memory(pages),
+        warnings,
+    }
+}
+
+fn memory(pages: &[PageReport]) -> Memory {
+    let kind = pages.first().map_or("ordinary", |pages| match pages.kind {
+        PageKind::Huge => "hugetlb",
+        PageKind::Transparent => "transparent",
+        PageKind::Ordinary => "ordinary",
+    });
+    Memory {
+        page_bytes: pages.first().map_or(0, |pages| pages.page_bytes),
+        kind: kind.to_owned(),
+        registered_bytes: pages.iter().map(|pages| pages.arena_bytes).sum(),
+    }
+}
