@@ -72,7 +72,9 @@ pub struct Connection {
     keep_alive_due: bool,
     /// An asynchronous grant, or a message that used no credit, came since the last tick.
     heard_uncounted: bool,
-    /// An asynchronous grant was sent since the last tick.
+    /// The same since our latest asynchronous grant.
+    heard_uncounted_since_async: bool,
+    /// An asynchronous grant that was no keep-alive was sent since the last tick.
     sent_async: bool,
     silent_ticks: u8,
     inbound: Inbound,
@@ -83,6 +85,8 @@ pub struct Connection {
     /// The counters as they were at the last tick.
     ticked_consumed: u32,
     ticked_sent: u32,
+    /// The counter as it was when our latest asynchronous grant was sent.
+    consumed_at_async: u32,
     properties: Properties,
 }
 
@@ -111,6 +115,7 @@ impl Connection {
             draining: false,
             keep_alive_due: false,
             heard_uncounted: false,
+            heard_uncounted_since_async: false,
             sent_async: false,
             silent_ticks: 0,
             inbound: Inbound::IDLE,
@@ -120,6 +125,7 @@ impl Connection {
             message_bytes_max: config.message_bytes_max,
             ticked_consumed: 0,
             ticked_sent: 0,
+            consumed_at_async: 0,
             properties: config.properties,
         };
         connection.set_threshold();
@@ -151,8 +157,10 @@ impl Connection {
     /// A keep-alive interval has passed. Intervals are much longer than a message and the posting of its Receive take;
     /// `silent_ticks_max` of them in a row without any message mean that the peer is dead.
     ///
-    /// Of an idle connection each end sends one asynchronous grant per interval, so that an end that received one
-    /// always answers, at its own tick and never at once.
+    /// An end that sent nothing for an interval sends an asynchronous grant, provided that it heard from the peer since
+    /// the last one it sent: whoever heard last speaks next, at its own tick and never at once. So a connection never
+    /// falls silent while both ends live, each hears the other at least at every second tick, and a peer that stands
+    /// still does not have its Receives taken by keep-alives. `silent_ticks_max` is therefore at least 3.
     pub fn handle_tick(&mut self, silent_ticks_max: u8) -> Tick {
         let heard = self.heard_uncounted || self.credits.consumed_total() != self.ticked_consumed;
         let sent = self.sent_async || self.credits.sent_total() != self.ticked_sent;
@@ -171,10 +179,12 @@ impl Connection {
         if self.silent_ticks >= silent_ticks_max {
             return Tick::PeerSilent;
         }
-        // After a keep-alive that nobody answered another tells the peer nothing, and would take its Receives.
+        let heard_since_async = self.heard_uncounted_since_async
+            || self.credits.consumed_total() != self.consumed_at_async;
+        // A grant that waits for an earlier one to arrive goes too: after an interval that one has.
         self.keep_alive_due = self.phase == Phase::Established
             && !sent
-            && (heard || self.credits.async_may_be_sent());
+            && (heard_since_async || self.credits.owed() > 0 || self.credits.async_may_be_sent());
         if self.keep_alive_due {
             Tick::SendKeepAlive
         } else {
@@ -259,6 +269,12 @@ impl Connection {
         self.phase = self.phase.next(event)?;
         self.set_threshold();
         Ok(())
+    }
+
+    /// A message came that used no credit.
+    fn hear_uncounted(&mut self) {
+        self.heard_uncounted = true;
+        self.heard_uncounted_since_async = true;
     }
 
     fn set_threshold(&mut self) {

@@ -144,7 +144,7 @@ impl Connection {
         }
         let raw = Raw::new(prefix, message);
         if raw.is_grant {
-            self.heard_uncounted = true;
+            self.hear_uncounted();
         } else {
             self.credits.consume()?;
         }
@@ -204,7 +204,7 @@ impl Connection {
             (RPCRDMA_VERSION_1, false) => V1_HEADER_BYTES_WITHOUT_CHUNKS,
             _ => 0,
         };
-        self.heard_uncounted = true;
+        self.hear_uncounted();
         if self.phase != Phase::ServerStart {
             self.credits.consume()?;
         }

@@ -132,8 +132,10 @@ impl Connection {
         let word = self.credits.word();
         let message_bytes = encode::encode_credit_grant(out, word)?;
         self.credits.commit_async(word, self.keep_alive_due);
+        self.sent_async |= !self.keep_alive_due;
         self.keep_alive_due = false;
-        self.sent_async = true;
+        self.heard_uncounted_since_async = false;
+        self.consumed_at_async = self.credits.consumed_total();
         Ok(message_bytes)
     }
 

@@ -1,0 +1,13 @@
+//! Two ends of a version 2 connection, joined by queues, driven through simulated time.
+//!
+//! `world` models what is around a `Connection`: Receives that are posted and taken, messages on their way, a service
+//! that answers. `simulation` lets generated schedules loose on it; the other modules are directed tests, named after
+//! the rule that they show.
+
+mod credits;
+mod robustness;
+mod sequences;
+mod simulation;
+mod versions;
+mod wire;
+mod world;
