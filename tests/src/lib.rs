@@ -1,4 +1,5 @@
 //! See the crate description; the modules are named after what they do.
 #![forbid(unsafe_code)]
 
+pub mod fabric_conformance;
 pub mod fuzz_targets;

@@ -1,0 +1,181 @@
+//! What one poll does at most, and how a core that sleeps is woken.
+
+use rpcrdma_fabric::interface::{
+    Completion, CompletionBatch, CompletionKind, Port, REAP_MAX, SendOptions, Status,
+};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::super::harness::Harness;
+use super::super::world::{CLIENT, HUGE_BYTES, READ, SERVER, SMALL_BYTES, World, pattern};
+
+/// With more to reap than a batch holds, each poll yields a batch at most, and all come.
+pub(in super::super) fn poll_yields_at_most_eight<H: Harness>(harness: H) {
+    let mut world = World::new(harness);
+    let link = world.connect();
+    world.server().post_receives(64, &[SMALL_BYTES]);
+    let sent = 40;
+    for seed in 0..sent {
+        world
+            .client()
+            .send_copied(
+                link.queue_pairs[CLIENT],
+                &pattern(seed, 24),
+                SendOptions::default(),
+            )
+            .expect("the send queue holds forty");
+    }
+    world.turn_of(CLIENT);
+    let mut arrived = 0;
+    while arrived < sent {
+        let count = world.turn_of(SERVER);
+        assert!(count <= REAP_MAX);
+        while let Some(completion) = world.server().take_completion(|_| true) {
+            let arrival = world.server().arrival(completion);
+            assert_eq!(arrival.data, pattern(arrived, 24));
+            arrived += 1;
+        }
+        world.turn_of(CLIENT);
+    }
+    world.finish();
+}
+
+/// A batch that has no room gets nothing, and nothing is lost by it.
+pub(in super::super) fn a_full_batch_loses_nothing<H: Harness>(harness: H) {
+    let (mut world, link) = World::joined(harness);
+    let data = pattern(1, 800);
+    let work = world
+        .client()
+        .send_signalled(link.queue_pairs[CLIENT], &[&data]);
+    world.turn_of(CLIENT);
+    for room in [0, 1] {
+        for who in [SERVER, CLIENT, SERVER, CLIENT] {
+            let mut batch = CompletionBatch::new();
+            for _ in room..REAP_MAX {
+                batch
+                    .push(Completion {
+                        queue_pair: link.queue_pairs[who],
+                        status: Status::Injected,
+                        kind: CompletionKind::Disconnected,
+                    })
+                    .expect("the batch has room");
+            }
+            let now = world.harness.now();
+            let side = &mut world.sides[who];
+            side.port.poll(now, &mut batch);
+            side.port.flush_sends();
+            for completion in batch.drain() {
+                if completion.status != Status::Injected {
+                    side.note(completion);
+                }
+            }
+        }
+    }
+    world.expect(SERVER, link.queue_pairs[SERVER], &data);
+    assert_eq!(world.finished(CLIENT, work).0, Status::Success);
+    world.finish();
+}
+
+/// A long message is moved in steps, so that other connections are not kept waiting for it.
+pub(in super::super) fn large_transfer_is_bounded_per_poll<H: Harness>(harness: H) {
+    let mut world = World::new(harness);
+    let link = world.connect();
+    world.server().post_receives(1, &[HUGE_BYTES]);
+    let data = pattern(1, HUGE_BYTES);
+    let work = world
+        .client()
+        .send_signalled(link.queue_pairs[CLIENT], &[&data]);
+    let polls = polls_until_completion(&mut world, SERVER, CLIENT);
+    at_least_the_steps_of::<H>(polls, HUGE_BYTES);
+    world.expect(SERVER, link.queue_pairs[SERVER], &data);
+    assert_eq!(world.finished(CLIENT, work).0, Status::Success);
+    world.finish();
+}
+
+/// So is what is read.
+pub(in super::super) fn large_read_is_bounded_per_poll<H: Harness>(harness: H) {
+    let mut world = World::new(harness);
+    let link = world.connect();
+    let data = pattern(1, HUGE_BYTES);
+    let window = world.server().expose(link.queue_pairs[SERVER], &data, READ);
+    let work = world
+        .client()
+        .read(link.queue_pairs[CLIENT], &[HUGE_BYTES], window.remote());
+    let polls = polls_until_completion(&mut world, CLIENT, SERVER);
+    at_least_the_steps_of::<H>(polls, HUGE_BYTES);
+    let (status, read) = world.finished(CLIENT, work);
+    assert_eq!(status, Status::Success);
+    assert!(read == data);
+    world.finish();
+}
+
+/// Polls of `who` until it has a completion, with the other side polled in between.
+fn polls_until_completion<H: Harness>(world: &mut World<H>, who: usize, other: usize) -> u64 {
+    let mut polls = 0;
+    world.turn_of(other);
+    while world.turn_of(who) == 0 {
+        polls += 1;
+        assert!(polls < 1_000_000, "the transfer does not end");
+        world.turn_of(other);
+    }
+    polls + 1
+}
+
+fn at_least_the_steps_of<H: Harness>(polls: u64, bytes: u32) {
+    let step = H::extras()
+        .copied_bytes_per_poll_max
+        .expect("the case needs the bound");
+    let least = u64::from(bytes).div_ceil(step);
+    assert!(
+        polls >= least,
+        "{bytes} bytes took {polls} polls, at most {step} bytes each would take {least}"
+    );
+}
+
+/// A core that announced its sleep is woken by what a peer sends; one that has work does not
+/// sleep.
+pub(in super::super) fn a_parked_core_is_woken<H: Harness>(harness: H) {
+    let (mut world, link) = World::joined(harness);
+    world.works(link);
+    world.idle();
+    for seed in 0..3 {
+        assert!(world.server().port.prepare_to_park(), "there is no work");
+        assert_eq!(world.turn_of(SERVER), 0, "the poll after the announcement");
+        assert!(!readable(&world.server().port), "nobody has sent anything");
+        let data = pattern(seed, 100);
+        world
+            .client()
+            .send_copied(link.queue_pairs[CLIENT], &data, SendOptions::default())
+            .expect("a small Send");
+        world.turn_of(CLIENT);
+        assert!(
+            readable(&world.server().port),
+            "the event of a parked core is not set by a Send"
+        );
+        world.server().port.unpark();
+        assert!(!readable(&world.server().port), "the event is cleared");
+        world.expect(SERVER, link.queue_pairs[SERVER], &data);
+        world.idle();
+    }
+    world
+        .client()
+        .send_copied(link.queue_pairs[CLIENT], &[1; 10], SendOptions::default())
+        .expect("a small Send");
+    world.turn_of(CLIENT);
+    assert!(
+        !world.server().port.prepare_to_park(),
+        "a message is waiting"
+    );
+    world.expect(SERVER, link.queue_pairs[SERVER], &[1; 10]);
+    world.finish();
+}
+
+/// Whether the port's event is set.
+fn readable<P: Port>(port: &P) -> bool {
+    let event = port.event();
+    let mut polled = [PollFd::new(&event, PollFlags::IN)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    rustix::event::poll(&mut polled, Some(&at_once)).expect("poll of one descriptor") == 1
+}

@@ -1,0 +1,261 @@
+//! The end of a connection: what is outstanding completes once, and both sides learn of it.
+
+use rpcrdma_fabric::interface::{CompletionKind, Manager, Port, PostError, SendOptions, Status};
+
+use super::super::harness::Harness;
+use super::super::world::{
+    CLIENT, LARGE_BYTES, READ, RECEIVE_SEGMENTS, SERVER, World, pattern, signalled,
+};
+
+/// Whoever closes gets everything back without the peer's help: the peer may be stopped.
+pub(in super::super) fn flush_on_disconnect<H: Harness>(harness: H) {
+    let mut world = World::new(harness);
+    let link = world.connect();
+    // No Receive is posted, so nothing can be acknowledged.
+    let messages: Vec<_> = [100_u32, 5000, LARGE_BYTES, 10]
+        .iter()
+        .map(|bytes| pattern(1, *bytes))
+        .collect();
+    let works: Vec<_> = messages
+        .iter()
+        .map(|data| {
+            world
+                .client()
+                .send_signalled(link.queue_pairs[CLIENT], &[data])
+        })
+        .collect();
+    world.idle();
+    world.client().port.disconnect(link.queue_pairs[CLIENT]);
+    let mut flushed = Vec::new();
+    while !world.client().ended.contains(&link.queue_pairs[CLIENT]) {
+        world.turn_of(CLIENT);
+        while let Some(completion) = world.client().take_completion(|_| true) {
+            match completion.kind {
+                CompletionKind::Send(work) => {
+                    assert_eq!(completion.status, Status::Flushed);
+                    flushed.push(work);
+                }
+                CompletionKind::Disconnected => {}
+                other => panic!("{other:?} where Sends are flushed"),
+            }
+        }
+    }
+    assert_eq!(flushed, works, "flushed in the order of the posts");
+
+    // What the peer still takes from the connection is whole and in order, without a gap.
+    world.server().post_receives(8, &RECEIVE_SEGMENTS);
+    world.ended(SERVER, link.queue_pairs[SERVER]);
+    let mut arrived = 0;
+    while let Some(completion) = world
+        .server()
+        .take_completion(|completion| matches!(completion.kind, CompletionKind::Receive { .. }))
+    {
+        let arrival = world.server().arrival(completion);
+        if arrival.status == Status::Success {
+            assert!(
+                arrival.data == messages[arrived],
+                "a message of {} bytes arrived where one of {} was sent",
+                arrival.data.len(),
+                messages[arrived].len()
+            );
+            arrived += 1;
+        }
+    }
+    world.finish();
+}
+
+/// With work of every kind under way on both sides, each piece completes once, then comes
+/// `Disconnected` (the suite's bookkeeping refuses anything else), wherever the end falls.
+pub(in super::super) fn disconnect_completes_everything_once<H: Harness>(harness: H) {
+    let mut world = World::new(harness);
+    for side in &mut world.sides {
+        side.post_receives(8, &[LARGE_BYTES]);
+    }
+    for turns in 0..16 {
+        let link = world.connect();
+        for who in [CLIENT, SERVER] {
+            for bytes in [64_u32, 3000, 50_000, 700] {
+                let data = pattern(turns, bytes);
+                world.sides[who].send_signalled(link.queue_pairs[who], &[&data]);
+            }
+        }
+        for _ in 0..turns {
+            world.turn_of(SERVER);
+            world.turn_of(CLIENT);
+        }
+        let closing = if turns % 2 == 0 { CLIENT } else { SERVER };
+        world.sides[closing]
+            .port
+            .disconnect(link.queue_pairs[closing]);
+        for who in [CLIENT, SERVER] {
+            world.ended(who, link.queue_pairs[who]);
+        }
+        world.close(link);
+        for side in &mut world.sides {
+            side.take_everything();
+            side.repost();
+        }
+    }
+    world.finish();
+}
+
+/// One side's port closes; the other learns of it, and what it had under way is flushed.
+pub(in super::super) fn peer_disconnect_seen<H: Harness>(harness: H) {
+    let mut world = World::new(harness);
+    let link = world.connect();
+    let work = world
+        .client()
+        .send_signalled(link.queue_pairs[CLIENT], &[&[1; 5000]]);
+    world.idle();
+    world.server().port.disconnect(link.queue_pairs[SERVER]);
+    let (status, _) = world.finished(CLIENT, work);
+    assert!(
+        matches!(
+            status,
+            Status::Flushed | Status::RetryExceeded | Status::RemoteOperation
+        ),
+        "{status:?}"
+    );
+    world.ended(CLIENT, link.queue_pairs[CLIENT]);
+    world.finish();
+}
+
+/// The end is seen although a message waits for a Receive that never comes.
+pub(in super::super) fn peer_end_seen_without_receives<H: Harness>(harness: H) {
+    let mut world = World::new(harness);
+    let link = world.connect();
+    for bytes in [100_u32, 5000] {
+        let data = pattern(1, bytes);
+        world
+            .client()
+            .send(link.queue_pairs[CLIENT], &[&data], SendOptions::default())
+            .expect("there is room for two Sends");
+    }
+    world.idle();
+    world.client().port.disconnect(link.queue_pairs[CLIENT]);
+    world.ended(CLIENT, link.queue_pairs[CLIENT]);
+    world.client().manager.disconnect(link.connections[CLIENT]);
+    world.ended(SERVER, link.queue_pairs[SERVER]);
+    world.finish();
+}
+
+/// One side's manager ends the connection, as the death of its process would; the other side's
+/// manager reports it, and its queue pair ends.
+pub(in super::super) fn manager_disconnect_seen<H: Harness>(harness: H) {
+    let (mut world, link) = World::joined(harness);
+    world.works(link);
+    world.server().manager.disconnect(link.connections[SERVER]);
+    world.until("the manager's report", |world| {
+        world
+            .client()
+            .disconnected
+            .contains(&link.connections[CLIENT])
+            .then_some(())
+    });
+    world.ended(CLIENT, link.queue_pairs[CLIENT]);
+    world.finish();
+}
+
+/// After the end nothing is posted, and the caller keeps its buffers.
+pub(in super::super) fn post_after_error_refused<H: Harness>(harness: H) {
+    let (mut world, link) = World::joined(harness);
+    world.server().port.disconnect(link.queue_pairs[SERVER]);
+    for who in [CLIENT, SERVER] {
+        world.ended(who, link.queue_pairs[who]);
+        let queue_pair = link.queue_pairs[who];
+        let side = &mut world.sides[who];
+        let work = side.name_work(queue_pair);
+        assert_eq!(
+            side.send(queue_pair, &[&[1; 100]], signalled(work)),
+            Err(PostError::NotConnected)
+        );
+        assert_eq!(
+            side.send_copied(queue_pair, &[1; 10], signalled(work)),
+            Err(PostError::NotConnected)
+        );
+        side.forget_work(work);
+    }
+    world.finish();
+}
+
+/// A name that is used no more names nothing, even when its index is used again.
+pub(in super::super) fn a_destroyed_queue_pair_is_unknown<H: Harness>(harness: H) {
+    let mut world = World::new(harness);
+    let old = world.connect();
+    world.close(old);
+    for _ in 0..4 {
+        let link = world.connect();
+        for who in [CLIENT, SERVER] {
+            assert_ne!(old.queue_pairs[who], link.queue_pairs[who]);
+            let side = &mut world.sides[who];
+            assert_eq!(
+                side.send(old.queue_pairs[who], &[&[1; 100]], SendOptions::default()),
+                Err(PostError::UnknownQueuePair)
+            );
+            // Both are without effect on whoever has the index now.
+            side.port.disconnect(old.queue_pairs[who]);
+            side.port.destroy_queue_pair(old.queue_pairs[who]);
+            side.post_receives(2, &RECEIVE_SEGMENTS);
+        }
+        world.works(link);
+        world.close(link);
+    }
+    world.finish();
+}
+
+/// The others on the same cores go on.
+pub(in super::super) fn an_ended_connection_harms_no_other<H: Harness>(harness: H) {
+    let mut world = World::new(harness);
+    let links: Vec<_> = (0..4).map(|_| world.connect()).collect();
+    for side in &mut world.sides {
+        side.post_receives(16, &RECEIVE_SEGMENTS);
+    }
+    for (index, ending) in links.iter().enumerate() {
+        for other in &links[index..] {
+            world.works(*other);
+        }
+        world
+            .client()
+            .send_signalled(ending.queue_pairs[CLIENT], &[&[1; 2000]]);
+        world.server().port.disconnect(ending.queue_pairs[SERVER]);
+        for other in &links[index + 1..] {
+            let data = pattern(index as u64, 3000);
+            world
+                .server()
+                .send(other.queue_pairs[SERVER], &[&data], SendOptions::default())
+                .expect("the other connection takes a Send");
+            world.expect(CLIENT, other.queue_pairs[CLIENT], &data);
+        }
+        for who in [CLIENT, SERVER] {
+            world.ended(who, ending.queue_pairs[who]);
+            world.sides[who].take_everything();
+            world.sides[who].repost();
+        }
+    }
+    world.finish();
+}
+
+/// Reads that are under way come back with their buffers.
+pub(in super::super) fn reads_are_flushed<H: Harness>(harness: H) {
+    let (mut world, link) = World::joined(harness);
+    let data = pattern(1, LARGE_BYTES);
+    let window = world.server().expose(link.queue_pairs[SERVER], &data, READ);
+    let depth = world.client().port.attributes().read_depth_max.min(4);
+    let works: Vec<_> = (0..depth)
+        .map(|_| {
+            world
+                .client()
+                .read(link.queue_pairs[CLIENT], &[LARGE_BYTES], window.remote())
+        })
+        .collect();
+    world.client().port.disconnect(link.queue_pairs[CLIENT]);
+    for work in works {
+        let (status, read) = world.finished(CLIENT, work);
+        match status {
+            Status::Success => assert!(read == data),
+            status => assert_eq!(status, Status::Flushed),
+        }
+    }
+    world.ended(CLIENT, link.queue_pairs[CLIENT]);
+    world.finish();
+}

@@ -1,0 +1,183 @@
+//! The set delay and the faults on demand.
+
+use std::time::Duration;
+
+use rpcrdma_fabric::interface::{Port, SendOptions, Status};
+
+use super::super::harness::{Fault, Harness, PortOptions};
+use super::super::world::{
+    CLIENT, Link, READ, RECEIVE_SEGMENTS, SERVER, World, pattern, signalled,
+};
+
+/// So long that no real time matters beside it: the harness sets its clock forward.
+const DELAY: Duration = Duration::from_secs(3600);
+const ALMOST: Duration = Duration::from_secs(3540);
+const REST: Duration = Duration::from_secs(60);
+
+const WAYS: [(usize, usize); 2] = [(CLIENT, SERVER), (SERVER, CLIENT)];
+
+fn delayed<H: Harness>(harness: H) -> World<H> {
+    let options = PortOptions {
+        delay: DELAY,
+        ..PortOptions::default()
+    };
+    World::with(harness, options)
+}
+
+/// A Send arrives one delay after it was posted, in both directions, and not before.
+pub(in super::super) fn set_delay_is_one_way<H: Harness>(harness: H) {
+    let mut world = delayed(harness);
+    let link = world.connect();
+    for side in &mut world.sides {
+        side.post_receives(4, &RECEIVE_SEGMENTS);
+    }
+    let data = [pattern(1, 40), pattern(2, 5000)];
+    world.turn();
+    for (from, _) in WAYS {
+        for data in &data {
+            world.sides[from]
+                .send(link.queue_pairs[from], &[data], SendOptions::default())
+                .expect("there is room for two Sends");
+        }
+    }
+    world.idle();
+    world.harness.pass(ALMOST);
+    world.idle();
+    for (_, to) in WAYS {
+        assert_eq!(world.sides[to].untaken().count(), 0, "it came too early");
+    }
+    world.harness.pass(REST);
+    for (_, to) in WAYS {
+        for data in &data {
+            world.expect(to, link.queue_pairs[to], data);
+        }
+    }
+    world.harness.pass(DELAY);
+    world.finish();
+}
+
+/// An RDMA Read goes there and back.
+pub(in super::super) fn set_delay_is_paid_twice_by_a_read<H: Harness>(harness: H) {
+    let mut world = delayed(harness);
+    let link = world.connect();
+    let data = pattern(1, 5000);
+    let window = world.server().expose(link.queue_pairs[SERVER], &data, READ);
+    world.turn();
+    let work = world
+        .client()
+        .read(link.queue_pairs[CLIENT], &[5000], window.remote());
+    for step in [DELAY, ALMOST] {
+        world.idle();
+        world.harness.pass(step);
+        world.idle();
+        assert_eq!(world.client().untaken().count(), 0, "it came too early");
+    }
+    world.harness.pass(REST);
+    assert_eq!(world.finished(CLIENT, work), (Status::Success, data));
+    world.harness.pass(DELAY);
+    world.finish();
+}
+
+/// Many under way at a time, in order: the delay is latency, not bandwidth.
+pub(in super::super) fn set_delay_keeps_the_order<H: Harness>(harness: H) {
+    let mut world = delayed(harness);
+    let link = world.connect();
+    world.server().post_receives(16, &RECEIVE_SEGMENTS);
+    world.turn();
+    for seed in 0..16 {
+        world
+            .client()
+            .send_copied(
+                link.queue_pairs[CLIENT],
+                &pattern(seed, 64),
+                SendOptions::default(),
+            )
+            .expect("the send queue holds sixteen");
+    }
+    world.idle();
+    assert_eq!(world.server().untaken().count(), 0);
+    world.harness.pass(DELAY);
+    for seed in 0..16 {
+        world.expect(SERVER, link.queue_pairs[SERVER], &pattern(seed, 64));
+    }
+    world.harness.pass(DELAY);
+    world.finish();
+}
+
+fn inject<H: Harness>(world: &mut World<H>, who: usize, link: Link, fault: Fault) {
+    let notice = world
+        .harness
+        .fault(link.queue_pairs[who], fault)
+        .expect("the case needs faults");
+    world.sides[who].port.notice(notice);
+}
+
+/// A connection that is dropped ends on both sides, and its neighbour goes on.
+pub(in super::super) fn a_dropped_connection_ends_both_sides<H: Harness>(harness: H) {
+    let mut world = World::new(harness);
+    let other = world.connect();
+    for side in &mut world.sides {
+        side.post_receives(8, &RECEIVE_SEGMENTS);
+    }
+    for dropping in [CLIENT, SERVER] {
+        let link = world.connect();
+        world.works(link);
+        inject(&mut world, dropping, link, Fault::DropConnection);
+        for who in [CLIENT, SERVER] {
+            world.ended(who, link.queue_pairs[who]);
+        }
+        world.works(other);
+    }
+    world.finish();
+}
+
+/// The next work request ends as ordered, and with it the connection.
+pub(in super::super) fn a_work_request_fails_on_demand<H: Harness>(harness: H) {
+    let mut world = World::new(harness);
+    for side in &mut world.sides {
+        side.post_receives(4, &RECEIVE_SEGMENTS);
+    }
+    for status in [
+        Status::RemoteAccess,
+        Status::RetryExceeded,
+        Status::Injected,
+    ] {
+        for registered in [false, true] {
+            let link = world.connect();
+            world.works(link);
+            inject(&mut world, CLIENT, link, Fault::FailNextWork(status));
+            let client = world.client();
+            let work = client.name_work(link.queue_pairs[CLIENT]);
+            if registered {
+                client.send(link.queue_pairs[CLIENT], &[&[1; 3000]], signalled(work))
+            } else {
+                client.send_copied(link.queue_pairs[CLIENT], &[1; 30], signalled(work))
+            }
+            .expect("the work request is posted and then fails");
+            assert_eq!(world.finished(CLIENT, work).0, status);
+            world.ended(CLIENT, link.queue_pairs[CLIENT]);
+            world.close(link);
+        }
+    }
+    world.finish();
+}
+
+/// While the receiver is not ready nothing arrives, and afterwards everything does.
+pub(in super::super) fn receiver_not_ready_on_demand<H: Harness>(harness: H) {
+    let (mut world, link) = World::joined(harness);
+    let polls = 50;
+    inject(&mut world, SERVER, link, Fault::ReceiverNotReady { polls });
+    let data = pattern(1, 900);
+    world
+        .client()
+        .send(link.queue_pairs[CLIENT], &[&data], SendOptions::default())
+        .expect("there is room for one Send");
+    world.turn_of(CLIENT);
+    for poll in 1..polls {
+        assert_eq!(world.turn_of(SERVER), 0, "poll {poll} of {polls}");
+        world.turn_of(CLIENT);
+    }
+    world.expect(SERVER, link.queue_pairs[SERVER], &data);
+    world.works(link);
+    world.finish();
+}
