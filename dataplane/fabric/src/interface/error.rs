@@ -53,6 +53,9 @@ pub enum SetupError {
         /// What there is.
         limit: u64,
     },
+    /// A buffer of another port's memory.
+    #[error("a buffer of another port's memory")]
+    ForeignMemory,
     /// The operating system refused.
     #[error("{doing}: {source}")]
     System {

@@ -121,6 +121,12 @@ impl Gather {
         self.segments.pop()
     }
 
+    /// Exchanges the segments with those of `other`: how a provider takes a list over without
+    /// allocating.
+    pub(crate) fn swap(&mut self, other: &mut Self) {
+        std::mem::swap(&mut self.segments, &mut other.segments);
+    }
+
     /// The segments in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &(Buffer, u32, u32)> {
         self.segments.iter()

@@ -33,6 +33,12 @@ impl Buffer {
         self.bytes
     }
 
+    /// The first byte. Reading and writing through it needs the token, as [`Memory`] does.
+    #[inline]
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
     /// The index within its pool, smaller than the pool's size.
     #[must_use]
     pub fn index(&self) -> u32 {

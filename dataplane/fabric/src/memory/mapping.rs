@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A mapping of this process, readable and writable. Shared between threads by `Arc`.
+/// A mapping of this process. Shared between threads by `Arc`.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -22,13 +22,23 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `bytes` bytes of `file` shared, readable and writable, with every page present.
     pub fn shared(file: impl AsFd, bytes: usize) -> io::Result<Self> {
+        Self::map(file, bytes, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// Maps `bytes` bytes of a peer's `file`, to read only, with every page present. Writing
+    /// through [`Mapping::start`] ends in a segmentation fault.
+    pub(crate) fn shared_read_only(file: impl AsFd, bytes: usize) -> io::Result<Self> {
+        Self::map(file, bytes, ProtFlags::READ)
+    }
+
+    fn map(file: impl AsFd, bytes: usize, protection: ProtFlags) -> io::Result<Self> {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: the kernel chooses the address, so no mapping of ours is replaced.
         let start = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
                 bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
+                protection,
                 flags,
                 file,
                 0,
@@ -60,7 +70,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `shared` and is unmapped only here; whoever holds
+        // SAFETY: the range was mapped by `map` and is unmapped only here; whoever holds
         // pointers into it also holds the Arc that keeps this value alive.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "munmap of our own mapping failed");

@@ -4,8 +4,30 @@
 //! receiver-not-ready, length and access errors, flush on error, memory windows with unpredictable
 //! keys, and remote invalidation. It needs no device and no privilege.
 
+mod channel;
+mod copy;
+mod counters;
+mod doorbell;
+mod files;
+mod join;
+mod key_table;
 mod link;
+mod manager;
+mod mapped;
+mod port;
+mod queue_pair;
+mod receive_queue;
+mod record;
+mod ring;
+mod work;
 
+pub use files::{ChannelFile, CheckedPeer};
+pub use join::{Joint, join};
 pub use link::{
     CoreIdentity, Fault, Notice, PeerFiles, PortFiles, PortHandle, QueuePairNumber, Seed,
 };
+pub use manager::{Manager, ManagerOptions};
+pub use port::{Port, PortConfig};
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,407 @@
+//! One end of a channel: our ring towards a core, and that core's ring towards us.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use super::counters::Counters;
+use super::doorbell;
+use super::files::{self, CheckedPeer};
+use super::link::{CoreIdentity, QueuePairNumber};
+use super::mapped::{ChannelHead, MappedRing, Progress};
+use super::record::{
+    EXTENSION_BYTES, Extension, FLAG_EXTENDED, FLAG_INVALIDATE, HEADER_BYTES, Header, Pieces, op,
+    status_code,
+};
+use super::ring::{Producer, RingMemory, distance};
+use super::work::List;
+use crate::interface::{RemoteKey, SetupError, Status};
+use crate::memory::Mapping;
+
+/// What is to be written into a record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outgoing {
+    pub(super) destination: QueuePairNumber,
+    pub(super) op: u8,
+    pub(super) payload_bytes: u32,
+    pub(super) invalidate: Option<RemoteKey>,
+    /// Zero without a set delay.
+    pub(super) not_before: u64,
+}
+
+/// What a queue pair has to tell its peer when it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    /// The record at this position failed.
+    Nak { position: u32, status: Status },
+    /// The queue pair is in error.
+    Disconnect,
+}
+
+/// The operation at the head of the peer's ring that takes more than one poll.
+#[derive(Debug)]
+pub(super) struct Pull {
+    pub(super) target: Target,
+    /// Our queue pair, by number: it may be gone when the pull goes on.
+    pub(super) queue_pair: QueuePairNumber,
+    /// The index of the record, and the units that it takes.
+    pub(super) index: u32,
+    pub(super) units: u32,
+    pub(super) done: u32,
+    pub(super) pieces: Pieces,
+}
+
+/// Where pulled bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// Nothing is being pulled.
+    Nothing,
+    /// Into a Receive.
+    Receive {
+        queue: usize,
+        slot: u32,
+        invalidated: Option<RemoteKey>,
+    },
+    /// Into our own memory, by RDMA Write.
+    Window { key: RemoteKey, offset: u64 },
+}
+
+/// A queue pair whose peer is gone, to be flushed when the ring is drained.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gone {
+    pub(super) queue_pair: QueuePairNumber,
+    /// The head when the notice came: what was published then is at most one ring away.
+    pub(super) from: u32,
+}
+
+/// One end of a channel.
+#[derive(Debug)]
+pub(super) struct Channel {
+    /// Its number among our doorbell's bits.
+    pub(super) number: u32,
+    pub(super) identity: CoreIdentity,
+    /// Our file, which `producer` and `head` point into. The only hold that the port has on it:
+    /// when somebody else has another, a seed is under way, or may come.
+    own: Arc<Mapping>,
+    pub(super) producer: Producer<MappedRing>,
+    /// The head of our own file: how far we consumed the peer's ring.
+    pub(super) head: ChannelHead,
+    pub(super) peer: Option<CheckedPeer>,
+    /// How far the peer acknowledged our ring.
+    pub(super) acked: u32,
+    /// Work requests that wait for that.
+    pub(super) unacked: List,
+    /// How far we told the peer that we have come: in our control line, and in any way.
+    told: Progress,
+    pub(super) told_acked: u32,
+    /// Failures that found our ring full.
+    reports: VecDeque<(QueuePairNumber, Report)>,
+    pub(super) pull: Pull,
+    pub(super) gone: Vec<Gone>,
+    /// The record at the head of the peer's ring waits for a Receive.
+    pub(super) stalled: bool,
+    pub(super) broken: bool,
+    pub(super) hot: bool,
+    /// The poll in which it last had work, and how many of its doorbells were answered since it
+    /// was quiet.
+    pub(super) last_active: u64,
+    pub(super) visits: u32,
+    /// Membership in lists of the port.
+    pub(super) in_dirty: bool,
+    pub(super) in_untold: bool,
+    pub(super) in_awaiting: bool,
+    pub(super) queue_pairs: u32,
+}
+
+impl Channel {
+    pub(super) fn new(
+        number: u32,
+        identity: CoreIdentity,
+        own: Arc<Mapping>,
+    ) -> Result<Self, SetupError> {
+        // SAFETY: both are moved into the value that also holds the mapping.
+        let (ring, head) = unsafe { (MappedRing::new(&own), ChannelHead::new(&own)) };
+        let (Some(ring), Some(head)) = (ring, head) else {
+            return Err(SetupError::Peer {
+                what: "channel, our own side, does not have the size of a ring".into(),
+            });
+        };
+        if !head.open() {
+            return Err(SetupError::Peer {
+                what: "channel was closed before: connect again".into(),
+            });
+        }
+        Ok(Self {
+            number,
+            identity,
+            producer: Producer::new(ring),
+            head,
+            own,
+            peer: None,
+            acked: 0,
+            unacked: List::EMPTY,
+            told: Progress { freed: 0, acked: 0 },
+            told_acked: 0,
+            reports: VecDeque::new(),
+            pull: Pull {
+                target: Target::Nothing,
+                queue_pair: QueuePairNumber(0),
+                index: 0,
+                units: 0,
+                done: 0,
+                pieces: Pieces::new(),
+            },
+            gone: Vec::new(),
+            stalled: false,
+            broken: false,
+            hot: false,
+            last_active: 0,
+            visits: 0,
+            in_dirty: false,
+            in_untold: false,
+            in_awaiting: false,
+            queue_pairs: 0,
+        })
+    }
+
+    /// Makes room for the report of one more queue pair.
+    pub(super) fn admit_queue_pair(&mut self) {
+        self.queue_pairs += 1;
+        self.reports.reserve(self.queue_pairs as usize);
+        self.gone.reserve(self.queue_pairs as usize);
+    }
+
+    /// Whether our file is this one.
+    pub(super) fn is_of(&self, mapping: &Arc<Mapping>) -> bool {
+        Arc::ptr_eq(&self.own, mapping)
+    }
+
+    /// Ends the channel, unless somebody else holds our file: then it comes back. Nobody can take
+    /// a hold in between.
+    pub(super) fn end(self) -> Result<(), Self> {
+        match Arc::try_unwrap(self.own) {
+            Ok(_unmapped) => Ok(()),
+            Err(own) => Err(Self { own, ..self }),
+        }
+    }
+
+    /// How far we have consumed.
+    #[inline]
+    pub(super) fn consumed(&self) -> u32 {
+        self.peer.as_ref().map_or(0, |peer| peer.consumer.head())
+    }
+
+    /// Units of the peer's ring.
+    #[inline]
+    pub(super) fn inbound_units(&self) -> u32 {
+        self.peer
+            .as_ref()
+            .map_or(u32::MAX, |peer| peer.consumer.memory().units())
+    }
+
+    /// What may be acknowledged: nothing behind a failure that is not reported yet.
+    #[inline]
+    pub(super) fn ackable(&self) -> u32 {
+        if self.reports.is_empty() {
+            return self.consumed();
+        }
+        let held = self.reports.iter().find_map(|(_, report)| match report {
+            Report::Nak { position, .. } => Some(*position),
+            Report::Disconnect => None,
+        });
+        held.unwrap_or_else(|| self.consumed())
+    }
+
+    /// Whether the peer does not know all that it could.
+    #[inline]
+    pub(super) fn has_untold(&self) -> bool {
+        self.ackable() != self.told_acked
+            || (!self.reports.is_empty() && self.consumed() != self.told.freed)
+    }
+
+    /// Units consumed that the peer was not told of.
+    #[inline]
+    pub(super) fn untold_units(&self) -> u32 {
+        distance(self.told_acked, self.consumed())
+    }
+
+    /// Tells the peer by our control line.
+    #[inline]
+    pub(super) fn tell(&mut self) {
+        let progress = Progress {
+            freed: self.consumed(),
+            acked: self.ackable(),
+        };
+        if progress != self.told {
+            self.head.store_progress(progress);
+            self.told = progress;
+        }
+        self.told_acked = progress.acked;
+    }
+
+    /// Takes over what the peer's control line says about free room.
+    #[cold]
+    fn refresh_room(&mut self) -> bool {
+        let Some(peer) = &self.peer else {
+            return false;
+        };
+        let progress = peer.head.load_progress();
+        self.producer.set_freed(progress.freed)
+    }
+
+    /// Takes note of an acknowledgement; whether it is news. What is behind what is known, or
+    /// beyond what was written, is ignored.
+    #[inline]
+    pub(super) fn accept_acked(&mut self, acked: u32) -> bool {
+        let ahead = distance(self.acked, acked);
+        if ahead == 0 || ahead > distance(self.acked, self.producer.tail()) {
+            return false;
+        }
+        self.acked = acked;
+        // It is false when the control line told more already.
+        let _ = self.producer.set_freed(acked);
+        true
+    }
+
+    /// Whether the record at `position` is acknowledged.
+    #[inline]
+    pub(super) fn is_acked(&self, position: u32) -> bool {
+        let behind = distance(position, self.acked);
+        behind != 0 && behind <= distance(position, self.producer.tail())
+    }
+
+    /// Writes and publishes a record, whose payload `fill` writes. Returns its position, or
+    /// `None` when there is no room.
+    #[inline]
+    pub(super) fn publish(
+        &mut self,
+        outgoing: Outgoing,
+        counters: &mut Counters,
+        fill: impl FnOnce(*mut u8),
+    ) -> Option<u32> {
+        let extended = outgoing.not_before != 0 || outgoing.invalidate.is_some();
+        let extension_bytes = if extended { EXTENSION_BYTES } else { 0 };
+        let flags = u8::from(extended) * FLAG_EXTENDED
+            | u8::from(outgoing.invalidate.is_some()) * FLAG_INVALIDATE;
+        let header = Header {
+            destination: outgoing.destination.0,
+            acked: self.ackable(),
+            payload_bytes: u16::try_from(outgoing.payload_bytes).ok()?,
+            op: outgoing.op,
+            flags,
+        };
+        let units = header.units();
+        let index = match self.producer.reserve(units) {
+            Some(index) => index,
+            None if self.refresh_room() => self.producer.reserve(units)?,
+            None => return None,
+        };
+        let ring = self.producer.memory();
+        let place = ring
+            .unit(index)
+            .wrapping_add((HEADER_BYTES + extension_bytes) as usize);
+        fill(place);
+        self.producer.clear_next(units);
+        let ring = self.producer.memory();
+        if extended {
+            let extension = Extension {
+                not_before: outgoing.not_before,
+                invalidate: outgoing.invalidate.map_or(0, |key| key.0),
+            };
+            ring.write_extension(index, extension);
+        }
+        ring.write_header(index, header);
+        self.told_acked = header.acked;
+        counters.records_out += 1;
+        Some(self.producer.publish(units))
+    }
+
+    /// Tells the peer that it has to look, if it would not by itself.
+    #[inline]
+    pub(super) fn ring_peer(&self, counters: &mut Counters) {
+        let Some(peer) = &self.peer else {
+            return;
+        };
+        if !peer.head.is_hot() {
+            doorbell::ring(&peer.bell, peer.doorbell_number);
+            counters.doorbells_out += 1;
+        }
+        if peer.keys.is_parked() {
+            files::wake(peer.event.as_fd());
+            counters.wakes += 1;
+        }
+    }
+
+    /// Whether reports wait for room.
+    #[inline]
+    pub(super) fn has_reports(&self) -> bool {
+        !self.reports.is_empty()
+    }
+
+    /// Reports a failure to the peer's queue pair `to`, now or when there is room.
+    pub(super) fn report(
+        &mut self,
+        to: QueuePairNumber,
+        report: Report,
+        not_before: u64,
+        counters: &mut Counters,
+    ) {
+        if self.peer.is_none() {
+            return;
+        }
+        if matches!(report, Report::Nak { .. }) {
+            counters.naks_out += 1;
+        }
+        if self.reports.is_empty() && self.publish_report(to, report, not_before, counters) {
+            self.ring_peer(counters);
+        } else {
+            counters.reports_delayed += 1;
+            self.reports.push_back((to, report));
+        }
+    }
+
+    /// Publishes the reports that waited, as far as there is room.
+    pub(super) fn flush_reports(&mut self, not_before: u64, counters: &mut Counters) {
+        while let Some((to, report)) = self.reports.front().copied() {
+            // Still in the list, so that its own header does not acknowledge beyond it.
+            if !self.publish_report(to, report, not_before, counters) {
+                return;
+            }
+            self.reports.pop_front();
+            self.ring_peer(counters);
+        }
+    }
+
+    fn publish_report(
+        &mut self,
+        to: QueuePairNumber,
+        report: Report,
+        not_before: u64,
+        counters: &mut Counters,
+    ) -> bool {
+        let (op, payload) = match report {
+            Report::Nak { position, status } => (op::NAK, [position, status_code(status)]),
+            Report::Disconnect => (op::DISCONNECT, [0, 0]),
+        };
+        let outgoing = Outgoing {
+            destination: to,
+            op,
+            payload_bytes: 8,
+            invalidate: None,
+            not_before,
+        };
+        let fill = |place: *mut u8| {
+            // SAFETY: `place` is at least 16-byte aligned and has room for the 8 bytes asked for.
+            unsafe { place.cast::<[u32; 2]>().write(payload) };
+        };
+        self.publish(outgoing, counters, fill).is_some()
+    }
+
+    /// Marks the record at `position` as revoked, if it still stands there.
+    pub(super) fn revoke(&self, position: u32) {
+        if self.producer.still_holds(position) {
+            let ring = self.producer.memory();
+            ring.revoke(position & (ring.units() - 1));
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What a port counts.
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of one port; plain words, since one thread owns them.
+        #[derive(Clone, Debug, Default)]
+        pub(super) struct Counters {
+            $($(#[$doc])* pub(super) $name: u64,)*
+        }
+
+        impl Counters {
+            /// All of them, for reports.
+            pub(super) fn list(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Calls of poll.
+    polls,
+    /// Polls that found nothing to do.
+    polls_empty,
+    /// Records written, pads not counted.
+    records_out,
+    /// Records worked off, pads not counted.
+    records_in,
+    /// Bytes of messages copied through the ring, as receiver.
+    bytes_copied,
+    /// Bytes pulled from a peer's arena: large Sends, RDMA Writes executed here, RDMA Reads.
+    bytes_pulled,
+    /// Stalls of a channel because no Receive was posted.
+    receiver_not_ready,
+    /// Records for a queue pair that is not, or not any more, or that is in error.
+    records_stale,
+    /// Failures reported to a peer.
+    naks_out,
+    /// Failures that a peer reported.
+    naks_in,
+    /// Reports that had to wait for room in the ring.
+    reports_delayed,
+    /// Doorbells rung at peers.
+    doorbells_out,
+    /// Channels looked at because they were rung for.
+    doorbells_in,
+    /// Parked peers woken by a system call.
+    wakes,
+    /// Cold channels looked at in turn.
+    sweeps,
+    /// Channels that began to be looked at without a doorbell.
+    promotions,
+    /// Channels that ceased to be.
+    demotions,
+    /// Posts refused because the ring, the work requests or the queue pair's depth were used up.
+    queue_full,
+    /// RDMA Reads refused by the peer's key table.
+    reads_refused,
+    /// Channels given up because of a broken record.
+    channels_broken,
+}

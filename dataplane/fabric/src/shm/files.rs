@@ -1,0 +1,253 @@
+//! The files that ports share: how ours are made, and how a peer's are checked and mapped.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use rustix::event::EventfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use super::doorbell::CHANNELS_MAX;
+use super::key_table::{ENTRY_BYTES, KeyMemory, TABLE_HEAD_BYTES, WINDOWS_MAX};
+use super::link::{CoreIdentity, PeerFiles};
+use super::mapped::{
+    CHANNEL_HEAD_BYTES, ChannelHead, DOORBELL_BYTES, MappedBell, MappedRing, RING_BYTES_MAX,
+    RING_BYTES_MIN,
+};
+use super::ring::Consumer;
+use crate::interface::SetupError;
+use crate::memory::Mapping;
+
+/// What a peer may do to our memory: nothing but read it.
+const SEALS_READ_ONLY: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::FUTURE_WRITE)
+    .union(SealFlags::SEAL);
+/// The doorbell is written by both, but stays as long as it is.
+const SEALS_DOORBELL: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
+
+impl CoreIdentity {
+    /// The identity of port number `port` of this process.
+    #[must_use]
+    pub fn of_this_process(port: u32) -> Self {
+        static PROCESS: OnceLock<[u8; 16]> = OnceLock::new();
+        let process = *PROCESS.get_or_init(|| {
+            // Two draws of the standard library's keys, which come from the system.
+            let mut bytes = [0; 16];
+            let (low, high) = bytes.split_at_mut(8);
+            low.copy_from_slice(
+                &RandomState::new()
+                    .hash_one(std::process::id())
+                    .to_le_bytes(),
+            );
+            high.copy_from_slice(&RandomState::new().hash_one(1).to_le_bytes());
+            bytes
+        });
+        Self { process, port }
+    }
+}
+
+fn sealed_file(
+    name: &str,
+    bytes: usize,
+    seals: SealFlags,
+) -> Result<(OwnedFd, Arc<Mapping>), SetupError> {
+    let make = || -> io::Result<(OwnedFd, Mapping)> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(name, flags)?;
+        rustix::fs::ftruncate(&file, bytes as u64)?;
+        let mapping = Mapping::shared(&file, bytes)?;
+        rustix::fs::fcntl_add_seals(&file, seals)?;
+        Ok((file, mapping))
+    };
+    let (file, mapping) = make().map_err(|source| SetupError::System {
+        doing: format!("shared memory of {bytes} bytes for `{name}` could not be made"),
+        source,
+    })?;
+    Ok((file, Arc::new(mapping)))
+}
+
+/// The file of one direction of a channel.
+#[derive(Debug)]
+pub struct ChannelFile;
+
+impl ChannelFile {
+    /// Makes a channel file with a ring of `ring_bytes` bytes (a power of two from 8192), mapped
+    /// to write and sealed so that peers can only read it.
+    pub fn create(ring_bytes: u32) -> Result<(OwnedFd, Arc<Mapping>), SetupError> {
+        check_ring_bytes(ring_bytes)?;
+        let bytes = CHANNEL_HEAD_BYTES + ring_bytes as usize;
+        sealed_file("rpcrdma-channel", bytes, SEALS_READ_ONLY)
+    }
+}
+
+/// Whether `ring_bytes` is a size that a ring may have.
+pub(super) fn check_ring_bytes(ring_bytes: u32) -> Result<(), SetupError> {
+    let good = ring_bytes.is_power_of_two() && ring_bytes >= RING_BYTES_MIN;
+    if good && ring_bytes <= RING_BYTES_MAX {
+        return Ok(());
+    }
+    Err(SetupError::Limit {
+        what: "bytes of a channel's ring (a power of two from 8192)",
+        asked: u64::from(ring_bytes),
+        limit: u64::from(RING_BYTES_MAX),
+    })
+}
+
+/// Makes the table of memory windows for `windows` windows, rounded up to a power of two.
+pub(super) fn create_key_table(windows: u32) -> Result<(OwnedFd, KeyMemory), SetupError> {
+    if windows > WINDOWS_MAX {
+        return Err(SetupError::Limit {
+            what: "memory windows of a port",
+            asked: u64::from(windows),
+            limit: u64::from(WINDOWS_MAX),
+        });
+    }
+    let entries = windows.max(1).next_power_of_two() as usize;
+    let bytes = TABLE_HEAD_BYTES + entries * ENTRY_BYTES;
+    let (file, mapping) = sealed_file("rpcrdma-keys", bytes, SEALS_READ_ONLY)?;
+    let memory = KeyMemory::new(mapping).ok_or_else(|| wrong("key table has a wrong size"))?;
+    Ok((file, memory))
+}
+
+/// Makes a doorbell, which every peer may write.
+pub(super) fn create_doorbell() -> Result<(OwnedFd, MappedBell), SetupError> {
+    let (file, mapping) = sealed_file("rpcrdma-doorbell", DOORBELL_BYTES, SEALS_DOORBELL)?;
+    Ok((file, MappedBell::new(mapping)))
+}
+
+/// Makes an event counter, by which peers wake a parked core.
+pub(super) fn create_event() -> Result<OwnedFd, SetupError> {
+    rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
+        SetupError::System {
+            doing: "an event counter could not be made".into(),
+            source: error.into(),
+        }
+    })
+}
+
+/// The other end of a channel: its memory, checked and mapped. Sizes and seals cannot change any
+/// more; the bytes can, at any time, and are checked whenever they are read.
+#[derive(Debug)]
+pub struct CheckedPeer {
+    pub(super) consumer: Consumer<MappedRing>,
+    pub(super) head: ChannelHead,
+    pub(super) arena: Arc<Mapping>,
+    pub(super) keys: KeyMemory,
+    pub(super) bell: MappedBell,
+    pub(super) event: OwnedFd,
+    /// The number of the channel among the peer's doorbell bits.
+    pub(super) doorbell_number: u32,
+    /// Tells the channel file from others of the same peer.
+    pub(super) channel_inode: u64,
+    /// What `consumer` and `head` point into.
+    _channel: Arc<Mapping>,
+}
+
+impl CheckedPeer {
+    /// Checks and maps the files of a peer.
+    ///
+    /// # Errors
+    ///
+    /// When a file is not a memfd with the seals and the size that it must have, or cannot be
+    /// mapped.
+    pub fn map(files: PeerFiles) -> Result<Self, SetupError> {
+        let channel = map_checked(&files.channel, "channel", SEALS_READ_ONLY)?;
+        // SAFETY: both are moved into the value that also holds the mapping.
+        let (ring, head) = unsafe { (MappedRing::new(&channel), ChannelHead::new(&channel)) };
+        let (Some(ring), Some(head)) = (ring, head) else {
+            return Err(wrong("channel file does not have the size of a ring"));
+        };
+        let arena = map_checked(&files.arena, "arena", SEALS_READ_ONLY)?;
+        let keys = map_checked(&files.keys, "key table", SEALS_READ_ONLY)?;
+        let keys = KeyMemory::new(keys).ok_or_else(|| wrong("key table has a wrong size"))?;
+        let bell = map_checked(&files.doorbell, "doorbell", SEALS_DOORBELL)?;
+        if bell.bytes() != DOORBELL_BYTES {
+            return Err(wrong("doorbell has a wrong size"));
+        }
+        if files.doorbell_number >= CHANNELS_MAX {
+            return Err(wrong("doorbell number is out of range"));
+        }
+        check_event(&files.event)?;
+        Ok(Self {
+            consumer: Consumer::new(ring),
+            head,
+            arena,
+            keys,
+            bell: MappedBell::new(bell),
+            event: files.event,
+            doorbell_number: files.doorbell_number,
+            channel_inode: inode(&files.channel)?,
+            _channel: channel,
+        })
+    }
+}
+
+/// What tells a file from others, while it exists.
+pub(super) fn inode(file: &OwnedFd) -> Result<u64, SetupError> {
+    let stat = rustix::fs::fstat(file).map_err(|error| system("a peer's file", error.into()))?;
+    Ok(stat.st_ino)
+}
+
+fn map_checked(file: &OwnedFd, what: &str, seals: SealFlags) -> Result<Arc<Mapping>, SetupError> {
+    let has = rustix::fs::fcntl_get_seals(file)
+        .map_err(|error| system(&format!("the seals of the peer's {what}"), error.into()))?;
+    if !has.contains(seals) {
+        return Err(wrong(&format!(
+            "{what} is not sealed: it could change under our feet"
+        )));
+    }
+    // The seals hold from here on, so the size cannot change behind this check.
+    let stat = rustix::fs::fstat(file)
+        .map_err(|error| system(&format!("the size of the peer's {what}"), error.into()))?;
+    let bytes = usize::try_from(stat.st_size).unwrap_or(0);
+    if bytes == 0 {
+        return Err(wrong(&format!("{what} is empty")));
+    }
+    let mapping = if seals.contains(SealFlags::FUTURE_WRITE) {
+        Mapping::shared_read_only(file, bytes)
+    } else {
+        Mapping::shared(file, bytes)
+    };
+    let mapping = mapping
+        .map_err(|error| system(&format!("the peer's {what} could not be mapped"), error))?;
+    Ok(Arc::new(mapping))
+}
+
+/// A descriptor of another kind could block the core that writes to it.
+fn check_event(event: &OwnedFd) -> Result<(), SetupError> {
+    let link = format!("/proc/self/fd/{}", event.as_raw_fd());
+    let target = std::fs::read_link(&link).map_err(|error| system(&link, error))?;
+    if target.as_os_str() == "anon_inode:[eventfd]" {
+        Ok(())
+    } else {
+        Err(wrong("event descriptor is not an event counter"))
+    }
+}
+
+/// Wakes a parked core.
+pub(super) fn wake(event: BorrowedFd<'_>) {
+    // A full counter wakes as well, and a peer that is gone needs no waking.
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}
+
+/// Takes the count of an event counter.
+pub(super) fn drain(event: BorrowedFd<'_>) {
+    let mut count = [0; 8];
+    let _ = rustix::io::read(event, &mut count);
+}
+
+fn wrong(what: &str) -> SetupError {
+    SetupError::Peer { what: what.into() }
+}
+
+fn system(doing: &str, source: io::Error) -> SetupError {
+    SetupError::System {
+        doing: doing.into(),
+        source,
+    }
+}

@@ -1,0 +1,139 @@
+//! Joining two ports of one process without a socket: for tests, and for pairs of threads.
+
+use super::files::ChannelFile;
+use super::link::{PeerFiles, PortHandle, QueuePairNumber, Seed};
+use super::port::Port;
+use crate::interface::{Port as _, QueuePairId, ReceiveQueueId, SetupError};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Joins two ports by a channel of their own with one queue pair. Both must have the same number
+/// of channels until now, or at least number `channel` free.
+///
+/// # Errors
+///
+/// When a port has no number left, or the system refuses memory or descriptors.
+pub fn join(
+    a: &mut Port,
+    a_handle: &PortHandle,
+    b: &mut Port,
+    b_handle: &PortHandle,
+    queues: (ReceiveQueueId, ReceiveQueueId),
+) -> Result<(QueuePairId, QueuePairId), SetupError> {
+    let joint = Joint::new(a, a_handle, b, b_handle)?;
+    joint.connect(a, a_handle, b, b_handle, queues)
+}
+
+/// The files of a channel between two ports of one process, to put queue pairs on.
+#[derive(Debug)]
+pub struct Joint {
+    ends: [End; 2],
+}
+
+#[derive(Debug)]
+struct End {
+    file: OwnedFd,
+    mapping: Arc<crate::memory::Mapping>,
+    doorbell_number: u32,
+}
+
+impl Joint {
+    /// Makes the files of a channel.
+    ///
+    /// # Errors
+    ///
+    /// As [`join`].
+    pub fn new(
+        a: &Port,
+        a_handle: &PortHandle,
+        b: &Port,
+        b_handle: &PortHandle,
+    ) -> Result<Self, SetupError> {
+        let end = |port: &Port, handle: &PortHandle| -> Result<End, SetupError> {
+            let (file, mapping) = ChannelFile::create(handle.channel_ring_bytes)?;
+            Ok(End {
+                file,
+                mapping,
+                doorbell_number: port.free_channel(),
+            })
+        };
+        Ok(Self {
+            ends: [end(a, a_handle)?, end(b, b_handle)?],
+        })
+    }
+
+    /// Puts one more queue pair on the channel, planted at both ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`join`].
+    pub fn connect(
+        &self,
+        a: &mut Port,
+        a_handle: &PortHandle,
+        b: &mut Port,
+        b_handle: &PortHandle,
+        queues: (ReceiveQueueId, ReceiveQueueId),
+    ) -> Result<(QueuePairId, QueuePairId), SetupError> {
+        let (a_seed, b_seed) = self.seeds(a_handle, b_handle)?;
+        let a_id = a.plant(a_seed, queues.0)?;
+        let b_id = b.plant(b_seed, queues.1)?;
+        Ok((a_id, b_id))
+    }
+
+    /// The seeds of one more queue pair, each with the other's files.
+    ///
+    /// # Errors
+    ///
+    /// As [`join`].
+    pub fn seeds(
+        &self,
+        a_handle: &PortHandle,
+        b_handle: &PortHandle,
+    ) -> Result<(Seed, Seed), SetupError> {
+        let (a_number, b_number) = (number(a_handle)?, number(b_handle)?);
+        let [a_end, b_end] = &self.ends;
+        Ok((
+            seed(a_end, a_number, b_number, b_handle, b_end)?,
+            seed(b_end, b_number, a_number, a_handle, a_end)?,
+        ))
+    }
+}
+
+fn seed(
+    end: &End,
+    local: QueuePairNumber,
+    remote: QueuePairNumber,
+    peer: &PortHandle,
+    peer_end: &End,
+) -> Result<Seed, SetupError> {
+    let copy = |file: &OwnedFd| {
+        file.try_clone().map_err(|source| SetupError::System {
+            doing: "a descriptor could not be duplicated".into(),
+            source,
+        })
+    };
+    Ok(Seed {
+        local,
+        remote,
+        peer: peer.identity,
+        channel: Arc::clone(&end.mapping),
+        doorbell_number: end.doorbell_number,
+        files: Some(PeerFiles {
+            channel: copy(&peer_end.file)?,
+            arena: copy(&peer.files.arena)?,
+            keys: copy(&peer.files.keys)?,
+            doorbell: copy(&peer.files.doorbell)?,
+            event: copy(&peer.files.event)?,
+            doorbell_number: peer_end.doorbell_number,
+        }),
+    })
+}
+
+fn number(handle: &PortHandle) -> Result<QueuePairNumber, SetupError> {
+    handle.numbers.pop().ok_or_else(|| SetupError::Limit {
+        what: "queue pairs of a port",
+        asked: handle.numbers.capacity() as u64 + 1,
+        limit: handle.numbers.capacity() as u64,
+    })
+}

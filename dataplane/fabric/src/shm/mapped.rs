@@ -1,0 +1,349 @@
+//! The memory of channel files and doorbells, mapped: raw pointers and atomics, bounds-checked.
+//!
+//! Memory that a peer writes is never a Rust reference (but for its atomic words): it may change
+//! at any time, so that each value is read once, and checked before it is used.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use super::doorbell::BellMemory;
+use super::record::{self, EXTENSION_BYTES, Extension, HEADER_BYTES, Header, UNIT_BYTES};
+use super::ring::RingMemory;
+use crate::memory::Mapping;
+
+/// The first page of a channel file: control line, and the hot flag two lines on.
+pub(super) const CHANNEL_HEAD_BYTES: usize = 4096;
+const CONTROL_OFFSET: usize = 0;
+const HOT_OFFSET: usize = 128;
+const OPEN_OFFSET: usize = 256;
+/// Bytes of a doorbell file: the summary, and the leaves two lines on.
+pub(super) const DOORBELL_BYTES: usize = 4096;
+const LEAVES_OFFSET: usize = 128;
+/// The smallest and the largest ring, in bytes.
+pub(super) const RING_BYTES_MIN: u32 = 8192;
+pub(super) const RING_BYTES_MAX: u32 = 1 << 26;
+
+/// The head of a channel file: what its owner says about the *other* direction.
+#[derive(Debug)]
+pub(super) struct ChannelHead {
+    start: NonNull<u8>,
+}
+
+// SAFETY: the pointer is into a mapping that any thread may use, and that outlives `self` (the
+// promise of `new`).
+unsafe impl Send for ChannelHead {}
+
+/// How far the receiver of a ring has come, in units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Units that the sender may use again.
+    pub(super) freed: u32,
+    /// Units whose work succeeded, or whose failure was reported before.
+    pub(super) acked: u32,
+}
+
+impl ChannelHead {
+    /// The head of a channel file; `None` when the file is shorter.
+    ///
+    /// # Safety
+    ///
+    /// The mapping outlives what is returned.
+    pub(super) unsafe fn new(mapping: &Mapping) -> Option<Self> {
+        let start = NonNull::new(mapping.start())?;
+        (mapping.bytes() >= CHANNEL_HEAD_BYTES).then_some(Self { start })
+    }
+
+    fn control(&self) -> &AtomicU64 {
+        // SAFETY: within the mapping (checked in `new`), aligned, and only used as an atomic;
+        // the mapping lives as long as `self`.
+        unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(CONTROL_OFFSET).cast()) }
+    }
+
+    fn hot(&self) -> &AtomicU32 {
+        // SAFETY: as in `control`.
+        unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(HOT_OFFSET).cast()) }
+    }
+
+    /// Marks our own file as used. False when it was used before: then its ring is not empty.
+    pub(super) fn open(&self) -> bool {
+        // SAFETY: as in `control`.
+        let word = unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(OPEN_OFFSET).cast()) };
+        // One thread asks; the word only has to outlive the channel.
+        word.swap(1, Ordering::Relaxed) == 0
+    }
+
+    /// Tells the sender how far its records were consumed.
+    #[inline]
+    pub(super) fn store_progress(&self, progress: Progress) {
+        let word = u64::from(progress.freed) | u64::from(progress.acked) << 32;
+        // SYNC POINT control: Release, so that all reading of the freed units, and the NAKs that
+        // `acked` must not overtake, come before; partner of `load_progress`.
+        self.control().store(word, Ordering::Release);
+    }
+
+    /// What the receiver told.
+    #[inline]
+    pub(super) fn load_progress(&self) -> Progress {
+        // SYNC POINT control: Acquire, partner of `store_progress`.
+        let word = self.control().load(Ordering::Acquire);
+        let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+        Progress {
+            freed: u32::from_le_bytes([a, b, c, d]),
+            acked: u32::from_le_bytes([e, f, g, h]),
+        }
+    }
+
+    /// Tells the sender whether its ring is looked at without a doorbell. Nothing hangs on the
+    /// order: a sender that reads an old value is found by the sweep.
+    #[inline]
+    pub(super) fn set_hot(&self, hot: bool) {
+        self.hot().store(u32::from(hot), Ordering::Relaxed);
+    }
+
+    /// Whether the receiver looks at the ring without a doorbell.
+    #[inline]
+    pub(super) fn is_hot(&self) -> bool {
+        self.hot().load(Ordering::Relaxed) != 0
+    }
+}
+
+/// The ring of a channel file.
+#[derive(Debug)]
+pub(super) struct MappedRing {
+    start: NonNull<u8>,
+    units: u32,
+}
+
+// SAFETY: the pointer is into a mapping that any thread may use, and that outlives `self` (the
+// promise of `new`); the ends of the ring (Producer, Consumer) are each owned by one thread at a
+// time.
+unsafe impl Send for MappedRing {}
+
+impl MappedRing {
+    /// The ring behind the head of a channel file; `None` when its size is not a power of two.
+    ///
+    /// # Safety
+    ///
+    /// The mapping outlives what is returned.
+    pub(super) unsafe fn new(mapping: &Mapping) -> Option<Self> {
+        let bytes = mapping.bytes().checked_sub(CHANNEL_HEAD_BYTES)?;
+        let bytes = u32::try_from(bytes).ok()?;
+        if !bytes.is_power_of_two() || !(RING_BYTES_MIN..=RING_BYTES_MAX).contains(&bytes) {
+            return None;
+        }
+        // SAFETY: the mapping is longer than the head.
+        let start = unsafe { mapping.start().add(CHANNEL_HEAD_BYTES) };
+        Some(Self {
+            start: NonNull::new(start)?,
+            units: bytes / UNIT_BYTES,
+        })
+    }
+
+    /// The first byte of a unit.
+    #[inline]
+    pub(super) fn unit(&self, index: u32) -> *mut u8 {
+        let index = index & (self.units - 1);
+        // SAFETY: the masked index is smaller than the units of the mapping.
+        unsafe { self.start.as_ptr().add((index * UNIT_BYTES) as usize) }
+    }
+
+    #[inline]
+    fn word(&self, index: u32, word: usize) -> &AtomicU32 {
+        debug_assert!(word < (HEADER_BYTES / 4) as usize);
+        // SAFETY: within the unit, which lies within the mapping; aligned; these words are used
+        // only as atomics by their reader.
+        unsafe { AtomicU32::from_ptr(self.unit(index).cast::<u32>().add(word)) }
+    }
+
+    /// Writes a header but for its sequence number, into our own ring.
+    #[inline]
+    pub(super) fn write_header(&self, index: u32, header: Header) {
+        self.word(index, 1)
+            .store(header.destination, Ordering::Relaxed);
+        self.word(index, 2).store(header.acked, Ordering::Relaxed);
+        self.word(index, 3).store(header.shape(), Ordering::Relaxed);
+    }
+
+    /// Reads a header but for its sequence number, once.
+    #[inline]
+    pub(super) fn read_header(&self, index: u32) -> Header {
+        Header::from_words(
+            self.word(index, 1).load(Ordering::Relaxed),
+            self.word(index, 2).load(Ordering::Relaxed),
+            self.word(index, 3).load(Ordering::Relaxed),
+        )
+    }
+
+    /// Writes the extension of a header, into our own ring.
+    pub(super) fn write_extension(&self, index: u32, extension: Extension) {
+        let place = self.unit(index).wrapping_add(HEADER_BYTES as usize);
+        // SAFETY: the extension lies within the unit, aligned; the unit is reserved for us.
+        unsafe {
+            place.cast::<u64>().write_volatile(extension.not_before);
+            let key = place.add(8).cast::<u32>();
+            key.write_volatile(extension.invalidate);
+            key.add(1).write_volatile(0);
+        }
+    }
+
+    /// Reads the extension of a header, once.
+    pub(super) fn read_extension(&self, index: u32) -> Extension {
+        const { assert!(HEADER_BYTES + EXTENSION_BYTES <= UNIT_BYTES) };
+        let place = self.unit(index).wrapping_add(HEADER_BYTES as usize);
+        // SAFETY: within the unit, aligned; the peer may change it, so it is read volatile, once.
+        unsafe {
+            Extension {
+                not_before: place.cast::<u64>().read_volatile(),
+                invalidate: place.add(8).cast::<u32>().read_volatile(),
+            }
+        }
+    }
+
+    /// Marks the record at `index` of our own ring as revoked: its memory will be used again.
+    pub(super) fn revoke(&self, index: u32) {
+        let word = self.word(index, 3);
+        let shape = word.load(Ordering::Relaxed) | u32::from(record::FLAG_REVOKED) << 24;
+        word.store(shape, Ordering::Relaxed);
+        // SYNC POINT revoke: Release, so that no later write to the memory is seen before the
+        // mark; partner of `is_revoked`.
+        fence(Ordering::Release);
+    }
+
+    /// Whether the record at `index` was revoked before all bytes that were read until now.
+    pub(super) fn is_revoked(&self, index: u32) -> bool {
+        // SYNC POINT revoke: Acquire, partner of `revoke`: if the bytes that were copied are of
+        // a later use of the memory, then the mark is seen.
+        fence(Ordering::Acquire);
+        self.read_header(index).flags & record::FLAG_REVOKED != 0
+    }
+
+    /// Asks for the second line of a unit.
+    #[inline]
+    pub(super) fn prefetch_second_line(&self, index: u32) {
+        prefetch(self.unit(index).wrapping_add(64));
+    }
+
+    /// Asks for a unit, to write it.
+    #[inline]
+    pub(super) fn prefetch_to_write(&self, index: u32) {
+        let unit = self.unit(index);
+        prefetch_to_write(unit);
+        prefetch_to_write(unit.wrapping_add(64));
+    }
+}
+
+#[inline]
+fn prefetch(place: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on caches, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
+#[inline]
+fn prefetch_to_write(place: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on caches, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_ET0>(place.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
+impl RingMemory for MappedRing {
+    #[inline]
+    fn units(&self) -> u32 {
+        self.units
+    }
+
+    #[inline]
+    fn load_sequence(&self, index: u32) -> u32 {
+        // SYNC POINT record.
+        self.word(index, 0).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn publish(&self, index: u32, sequence: u32) {
+        // SYNC POINT record.
+        self.word(index, 0).store(sequence, Ordering::Release);
+    }
+
+    #[inline]
+    fn clear_sequence(&self, index: u32) {
+        self.word(index, 0).store(0, Ordering::Relaxed);
+    }
+
+    fn write_pad(&self, index: u32) {
+        let header = Header {
+            destination: 0,
+            acked: 0,
+            payload_bytes: 0,
+            op: record::op::PAD,
+            flags: 0,
+        };
+        self.write_header(index, header);
+    }
+}
+
+/// A doorbell file: ours, or a peer's.
+#[derive(Debug)]
+pub(super) struct MappedBell {
+    mapping: Arc<Mapping>,
+}
+
+impl MappedBell {
+    /// The doorbell in a file whose size was checked.
+    pub(super) fn new(mapping: Arc<Mapping>) -> Self {
+        assert!(mapping.bytes() >= DOORBELL_BYTES);
+        Self { mapping }
+    }
+
+    fn summary(&self) -> &AtomicU64 {
+        // SAFETY: within the mapping (checked in `new`), aligned, only used as an atomic.
+        unsafe { AtomicU64::from_ptr(self.mapping.start().cast()) }
+    }
+
+    fn leaf(&self, leaf: u32) -> &AtomicU64 {
+        let offset = LEAVES_OFFSET + (leaf % 64) as usize * 8;
+        // SAFETY: as in `summary`: 128 + 64 * 8 bytes lie within the file.
+        unsafe { AtomicU64::from_ptr(self.mapping.start().add(offset).cast()) }
+    }
+}
+
+impl BellMemory for MappedBell {
+    #[inline]
+    fn rung(&self) -> bool {
+        self.summary().load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
+    fn take_summary(&self) -> u64 {
+        // SYNC POINT doorbell.
+        self.summary().swap(0, Ordering::Acquire)
+    }
+
+    #[inline]
+    fn take_leaf(&self, leaf: u32) -> u64 {
+        // SYNC POINT leaf.
+        self.leaf(leaf).swap(0, Ordering::Acquire)
+    }
+
+    #[inline]
+    fn set_summary(&self, bits: u64) {
+        // SYNC POINT doorbell.
+        self.summary().fetch_or(bits, Ordering::Release);
+    }
+
+    #[inline]
+    fn set_leaf(&self, leaf: u32, bits: u64) {
+        // SYNC POINT leaf.
+        self.leaf(leaf).fetch_or(bits, Ordering::Release);
+    }
+}

@@ -1,0 +1,174 @@
+//! What a port owns but for its channels, and the steps that all parts of it take.
+
+use std::collections::VecDeque;
+
+use super::super::channel::{Channel, Report};
+use super::super::counters::Counters;
+use super::super::key_table::{Holder, Windows};
+use super::super::link::QueuePairNumber;
+use super::super::queue_pair::{QueuePair, State};
+use super::super::receive_queue::ReceiveQueue;
+use super::super::work::{Kind, Works};
+use crate::clock::{Clock, Ticks};
+use crate::interface::{QueuePairId, Status};
+use crate::memory::{Buffer, Memory};
+
+/// The channels of a port, by their number among the bits of its doorbell.
+pub(super) type Channels = Vec<Option<Box<Channel>>>;
+
+/// The channel of this number.
+#[inline]
+pub(super) fn channel_mut(channels: &mut Channels, number: u32) -> Option<&mut Channel> {
+    channels.get_mut(number as usize)?.as_deref_mut()
+}
+
+/// Everything of a port that is not a channel.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) memory: Memory,
+    pub(super) queue_pairs: Vec<QueuePair>,
+    pub(super) receive_queues: Vec<ReceiveQueue>,
+    pub(super) windows: Windows,
+    pub(super) works: Works,
+    /// Queue pairs with something to complete.
+    pub(super) ready: VecDeque<u32>,
+    /// Queue pairs with RDMA Reads under way.
+    pub(super) readers: VecDeque<u32>,
+    /// Channels whose progress the peer does not know, and channels with work that waits for an
+    /// acknowledgement.
+    pub(super) untold: Vec<u32>,
+    pub(super) awaiting: VecDeque<u32>,
+    pub(super) returned: Vec<Buffer>,
+    pub(super) counters: Counters,
+    pub(super) clock: Clock,
+    pub(super) delay: Ticks,
+    /// Work requests outstanding per queue pair.
+    pub(super) send_queue_depth_max: u32,
+    pub(super) copy_bytes_per_poll: u32,
+    /// What is left of it in this poll.
+    pub(super) copy_budget: u32,
+    /// Polls for which no Receive counts as posted (a fault).
+    pub(super) not_ready_polls: u32,
+}
+
+impl Core {
+    /// The time before which a record that is written now must not be worked on.
+    #[inline]
+    pub(super) fn not_before(&self) -> Ticks {
+        if self.delay == 0 {
+            return 0;
+        }
+        self.clock.now().saturating_add(self.delay).max(1)
+    }
+
+    /// The index of the queue pair of this number, while it is in use in this generation.
+    #[inline]
+    pub(super) fn index_of(&self, number: QueuePairNumber) -> Option<u32> {
+        let index = number.id().index;
+        let queue_pair = self.queue_pairs.get(index as usize)?;
+        (queue_pair.local == number && queue_pair.state != State::Vacant).then_some(index)
+    }
+
+    /// The index of the queue pair that the application names.
+    #[inline]
+    pub(super) fn index_of_id(&self, id: QueuePairId) -> Option<u32> {
+        let queue_pair = self.queue_pairs.get(id.index as usize)?;
+        (queue_pair.id() == id && queue_pair.state != State::Vacant).then_some(id.index)
+    }
+
+    /// Puts a queue pair on the list of those that have something to complete.
+    #[inline]
+    pub(super) fn mark_ready(&mut self, index: u32) {
+        if let Some(queue_pair) = self.queue_pairs.get_mut(index as usize)
+            && !queue_pair.in_ready
+        {
+            queue_pair.in_ready = true;
+            self.ready.push_back(index);
+        }
+    }
+
+    /// Puts a queue pair on the list of those with RDMA Reads under way.
+    pub(super) fn mark_reader(&mut self, index: u32) {
+        if let Some(queue_pair) = self.queue_pairs.get_mut(index as usize)
+            && !queue_pair.in_readers
+        {
+            queue_pair.in_readers = true;
+            self.readers.push_back(index);
+        }
+    }
+
+    /// Puts a channel on the list of those that wait for acknowledgements.
+    #[inline]
+    pub(super) fn mark_awaiting(&mut self, channel: &mut Channel) {
+        if !channel.in_awaiting {
+            channel.in_awaiting = true;
+            self.awaiting.push_back(channel.number);
+        }
+    }
+
+    /// Puts a channel on the list of those whose peer does not know our progress.
+    #[inline]
+    pub(super) fn mark_untold(&mut self, channel: &mut Channel) {
+        if !channel.in_untold && channel.has_untold() {
+            channel.in_untold = true;
+            self.untold.push(channel.number);
+        }
+    }
+
+    /// Puts a queue pair in error: what is outstanding will be flushed, and then `Disconnected`
+    /// be reported. The peer is told what `report` says.
+    pub(super) fn fail(&mut self, channel: &mut Channel, index: u32, report: Option<Report>) {
+        let not_before = self.not_before();
+        let Some(queue_pair) = self.queue_pairs.get_mut(index as usize) else {
+            return;
+        };
+        if !matches!(queue_pair.state, State::Accepting | State::Connected) {
+            return;
+        }
+        queue_pair.state = State::Error;
+        if let Some(report) = report {
+            channel.report(queue_pair.remote, report, not_before, &mut self.counters);
+        }
+        self.mark_ready(index);
+    }
+
+    /// The peer acknowledged our records up to `acked`.
+    #[inline]
+    pub(super) fn acknowledge(&mut self, channel: &mut Channel, acked: u32) {
+        if channel.accept_acked(acked) && !channel.unacked.is_empty() {
+            self.complete_acked(channel);
+        }
+    }
+
+    fn complete_acked(&mut self, channel: &mut Channel) {
+        while let Some(first) = channel.unacked.first() {
+            let position = self.works.get(first).position;
+            if !channel.is_acked(position) {
+                return;
+            }
+            self.end_unacked(channel, first, Status::Success);
+        }
+    }
+
+    /// A work request that waited for the peer's word has ended.
+    pub(super) fn end_unacked(&mut self, channel: &mut Channel, work: u32, status: Status) {
+        self.works.stop_awaiting(&mut channel.unacked, work);
+        let entry = self.works.get_mut(work);
+        entry.ended = Some(status);
+        let (kind, index) = (entry.kind, entry.queue_pair);
+        if kind == Kind::Write
+            && let Some(queue_pair) = self.queue_pairs.get_mut(index as usize)
+        {
+            queue_pair.writes_unacked -= 1;
+        }
+        self.mark_ready(index);
+    }
+
+    /// Whom a window of this queue pair is for.
+    pub(super) fn holder(queue_pair: &QueuePair) -> Holder {
+        Holder {
+            channel: queue_pair.channel,
+            queue_pair: queue_pair.remote.0,
+        }
+    }
+}

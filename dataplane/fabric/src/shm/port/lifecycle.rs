@@ -1,0 +1,272 @@
+//! Planting and destroying queue pairs, and what the connection manager tells of them. Control
+//! operations: they may map, unmap and allocate.
+
+use std::sync::Arc;
+
+use super::super::channel::{Channel, Gone};
+use super::super::doorbell::CHANNELS_MAX;
+use super::super::files::{self, CheckedPeer};
+use super::super::link::{Notice, PeerFiles, QueuePairNumber, Seed};
+use super::super::queue_pair::{QueuePair, State};
+use super::Port;
+use super::core::channel_mut;
+use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
+
+impl Port {
+    pub(super) fn plant_seed(
+        &mut self,
+        seed: Seed,
+        queue: ReceiveQueueId,
+    ) -> Result<QueuePairId, SetupError> {
+        let receive_queue = usize::from(queue.0);
+        if receive_queue >= self.core.receive_queues.len() {
+            return Err(wrong("receive queue does not exist"));
+        }
+        let id = seed.local.id();
+        match self.core.queue_pairs.get(id.index as usize) {
+            None => {
+                return Err(SetupError::Limit {
+                    what: "queue pairs of a port",
+                    asked: u64::from(id.index) + 1,
+                    limit: self.core.queue_pairs.len() as u64,
+                });
+            }
+            Some(queue_pair) if queue_pair.state != State::Vacant => {
+                return Err(wrong("number names a queue pair that is in use"));
+            }
+            Some(_) => {}
+        }
+        let number = self.find_or_open(&seed)?;
+        let state = if seed.files.is_some() {
+            State::Connected
+        } else {
+            State::Accepting
+        };
+        if let Some(files) = seed.files
+            && let Err(error) = self.attach(number, files)
+        {
+            self.forget_unused();
+            return Err(error);
+        }
+        let Some(channel) = channel_mut(&mut self.channels, number) else {
+            return Err(wrong("channel does not exist"));
+        };
+        channel.admit_queue_pair();
+        if let Some(queue_pair) = self.core.queue_pairs.get_mut(id.index as usize) {
+            // What a former user of the index left in lists of the port stays true.
+            let (in_ready, in_readers) = (queue_pair.in_ready, queue_pair.in_readers);
+            *queue_pair = QueuePair {
+                state,
+                local: seed.local,
+                remote: seed.remote,
+                channel: number,
+                receive_queue,
+                in_ready,
+                in_readers,
+                ..QueuePair::vacant()
+            };
+        }
+        Ok(id)
+    }
+
+    /// The number of the seed's channel; a new channel is opened for the first queue pair.
+    fn find_or_open(&mut self, seed: &Seed) -> Result<u32, SetupError> {
+        let number = seed.doorbell_number;
+        if number >= CHANNELS_MAX {
+            return Err(SetupError::Limit {
+                what: "channels of a port",
+                asked: u64::from(number) + 1,
+                limit: u64::from(CHANNELS_MAX),
+            });
+        }
+        if let Some(channel) = channel_mut(&mut self.channels, number) {
+            let same = channel.is_of(&seed.channel) && channel.identity == seed.peer;
+            if !same || channel.broken {
+                return Err(wrong("channel number is in use by another channel"));
+            }
+            return Ok(number);
+        }
+        let channel = Channel::new(number, seed.peer, Arc::clone(&seed.channel))?;
+        let index = number as usize;
+        if self.channels.len() <= index {
+            self.channels.resize_with(index + 1, || None);
+        }
+        self.channels[index] = Some(Box::new(channel));
+        self.schedule.open(&mut self.channels, number);
+        let count = self.schedule.live_count();
+        self.core.untold.reserve(count);
+        self.core.awaiting.reserve(count);
+        self.dirty.reserve(count);
+        Ok(number)
+    }
+
+    /// Maps the peer's files, unless the channel has them already.
+    fn attach(&mut self, number: u32, files: PeerFiles) -> Result<(), SetupError> {
+        let Some(channel) = channel_mut(&mut self.channels, number) else {
+            return Err(wrong("channel does not exist"));
+        };
+        if let Some(peer) = &channel.peer {
+            if files::inode(&files.channel)? == peer.channel_inode {
+                return Ok(());
+            }
+            return Err(wrong(
+                "channel is another than the one that is in use: reconnect when that is closed",
+            ));
+        }
+        channel.peer = Some(CheckedPeer::map(files)?);
+        // It may have rung already, when we could not look.
+        self.schedule.mark(number);
+        Ok(())
+    }
+
+    pub(super) fn take_notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Established { local, files } => self.establish(local, files),
+            Notice::PeerGone { local } => self.peer_gone(local),
+            Notice::Inject(fault) => self.inject_fault(fault),
+        }
+    }
+
+    fn establish(&mut self, local: QueuePairNumber, files: PeerFiles) {
+        let Some(index) = self.core.index_of(local) else {
+            return;
+        };
+        let Some(queue_pair) = self.core.queue_pairs.get_mut(index as usize) else {
+            return;
+        };
+        if queue_pair.state != State::Accepting {
+            return;
+        }
+        let number = queue_pair.channel;
+        queue_pair.state = State::Connected;
+        if self.attach(number, files).is_err() {
+            // A peer that hands over wrong files has no connection.
+            self.disconnect_index(index);
+        }
+    }
+
+    fn peer_gone(&mut self, local: QueuePairNumber) {
+        let Some(index) = self.core.index_of(local) else {
+            return;
+        };
+        let Some(queue_pair) = self.core.queue_pairs.get(index as usize) else {
+            return;
+        };
+        let number = queue_pair.channel;
+        let Some(channel) = channel_mut(&mut self.channels, number) else {
+            return;
+        };
+        if channel.peer.is_none() {
+            self.core.fail(channel, index, None);
+            return;
+        }
+        let from = channel.consumed();
+        channel.gone.push(Gone {
+            queue_pair: local,
+            from,
+        });
+        self.schedule.mark(number);
+    }
+
+    /// All queue pairs of a channel end, because its peer broke the rules of the ring.
+    #[cold]
+    pub(super) fn break_channel(&mut self, number: u32) {
+        let Some(channel) = channel_mut(&mut self.channels, number) else {
+            return;
+        };
+        if channel.broken {
+            return;
+        }
+        channel.broken = true;
+        channel.gone.clear();
+        self.core.drop_pull(channel);
+        self.core.counters.channels_broken += 1;
+        for index in 0..self.core.queue_pairs.len() {
+            if self.core.queue_pairs[index].channel == number {
+                let index = u32::try_from(index).unwrap_or(u32::MAX);
+                self.disconnect_index(index);
+            }
+        }
+    }
+
+    pub(super) fn destroy_index(&mut self, index: u32) {
+        let Some(queue_pair) = self.core.queue_pairs.get(index as usize) else {
+            return;
+        };
+        let number = queue_pair.channel;
+        if let Some(channel) = channel_mut(&mut self.channels, number) {
+            // After `Disconnected` nothing is left; before it, nothing is reported any more.
+            self.core.abandon(channel, index);
+            let local = self.core.queue_pairs[index as usize].local;
+            if channel.pull.queue_pair == local {
+                self.core.drop_pull(channel);
+            }
+            channel.gone.retain(|gone| gone.queue_pair != local);
+            channel.queue_pairs -= 1;
+        }
+        let queue_pair = &mut self.core.queue_pairs[index as usize];
+        while queue_pair.windows != super::super::key_table::NONE {
+            let first = queue_pair.windows;
+            if let Some(buffer) = self.core.windows.end(&mut queue_pair.windows, first) {
+                self.core.returned.push(buffer);
+            }
+        }
+        let local = queue_pair.local;
+        *queue_pair = QueuePair {
+            in_ready: queue_pair.in_ready,
+            in_readers: queue_pair.in_readers,
+            ..QueuePair::vacant()
+        };
+        self.forget_unused();
+        // The ring of numbers holds all that were made; a number that finds no room was made up.
+        let _ = self.numbers.push(local.next_generation());
+    }
+
+    /// The lowest number that no channel has.
+    pub(in super::super) fn free_channel(&self) -> u32 {
+        let free = self.channels.iter().position(Option::is_none);
+        u32::try_from(free.unwrap_or(self.channels.len())).unwrap_or(CHANNELS_MAX)
+    }
+
+    /// Unmaps the channels that have no queue pair any more, but for those for which a seed is
+    /// under way.
+    fn forget_unused(&mut self) {
+        let mut place = 0;
+        while let Some(number) = self.schedule.live(place) {
+            if self.forget_if_unused(number) {
+                self.schedule.close(number);
+                self.core.untold.retain(|entry| *entry != number);
+                self.core.awaiting.retain(|entry| *entry != number);
+                self.dirty.retain(|entry| *entry != number);
+            } else {
+                place += 1;
+            }
+        }
+    }
+
+    fn forget_if_unused(&mut self, number: u32) -> bool {
+        let Some(place) = self.channels.get_mut(number as usize) else {
+            return true;
+        };
+        if place
+            .as_ref()
+            .is_some_and(|channel| channel.queue_pairs > 0)
+        {
+            return false;
+        }
+        let Some(channel) = place.take() else {
+            return true;
+        };
+        match channel.end() {
+            Ok(()) => true,
+            Err(channel) => {
+                *place = Some(Box::new(channel));
+                false
+            }
+        }
+    }
+}
+
+fn wrong(what: &str) -> SetupError {
+    SetupError::Peer { what: what.into() }
+}

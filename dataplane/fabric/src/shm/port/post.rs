@@ -1,0 +1,433 @@
+//! Posting: from a work request to a record, or to a list.
+
+use super::super::channel::{Channel, Outgoing};
+use super::super::copy::{copy_bytes, copy_small};
+use super::super::queue_pair::{QueuePair, State};
+use super::super::record::{PIECE_BYTES, WRITE_BYTES, op};
+use super::super::work::Kind;
+use super::Port;
+use super::core::{Core, channel_mut};
+use crate::interface::{
+    Access, Gather, PostError, QueuePairId, RemoteAddress, SEGMENTS_MAX, SendOptions, Window,
+    WorkId,
+};
+use crate::memory::{Buffer, Memory};
+
+/// Bytes of one message or RDMA operation.
+pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 30;
+
+impl Port {
+    /// The queue pair and its channel, when it can send.
+    #[inline]
+    fn sender(&mut self, id: QueuePairId) -> Result<(&mut Core, &mut Channel), PostError> {
+        let core = &mut self.core;
+        let queue_pair = core
+            .queue_pairs
+            .get(id.index as usize)
+            .filter(|queue_pair| queue_pair.id() == id)
+            .ok_or(PostError::UnknownQueuePair)?;
+        match queue_pair.state {
+            State::Connected => {}
+            State::Accepting => return Err(PostError::QueueFull),
+            State::Vacant => return Err(PostError::UnknownQueuePair),
+            State::Error | State::Flushed => return Err(PostError::NotConnected),
+        }
+        let channel = channel_mut(&mut self.channels, queue_pair.channel);
+        Ok((core, channel.ok_or(PostError::NotConnected)?))
+    }
+
+    #[inline]
+    pub(super) fn send_copied(
+        &mut self,
+        id: QueuePairId,
+        source: &Buffer,
+        bytes: u32,
+        options: SendOptions,
+    ) -> Result<(), PostError> {
+        if bytes > self.inline_bytes_max || bytes > source.capacity() {
+            return Err(PostError::TooLong);
+        }
+        let (core, channel) = self.sender(id)?;
+        if !core.memory.owns(source) {
+            return Err(PostError::ForeignMemory);
+        }
+        if core.injected_failure(id, Kind::Send, options.signalled, None)? {
+            core.fail_injected(channel, id);
+            return Ok(());
+        }
+        core.check_room(id, options.signalled.is_some())?;
+        let outgoing = core.outgoing(id, op::SEND, bytes, options);
+        let fill = |place: *mut u8| {
+            // SAFETY: `source` is borrowed and holds `bytes` bytes; `place` is a reserved record
+            // of our own ring with room for them.
+            unsafe { copy_small(source.start(), place, bytes as usize) };
+        };
+        let position = core.publish(channel, outgoing, fill)?;
+        if let Some(work) = options.signalled {
+            core.track(channel, id.index, Kind::Send, Some(work), position, None);
+        }
+        self.mark_dirty(id.index);
+        Ok(())
+    }
+
+    pub(super) fn send_gathered(
+        &mut self,
+        id: QueuePairId,
+        list: &mut Gather,
+        options: SendOptions,
+    ) -> Result<(), PostError> {
+        let inline_bytes_max = self.inline_bytes_max;
+        let (core, channel) = self.sender(id)?;
+        let bytes = check_list(&core.memory, list)?;
+        if core.injected_failure(id, Kind::Send, options.signalled, Some(list))? {
+            core.fail_injected(channel, id);
+            return Ok(());
+        }
+        let copied = bytes <= inline_bytes_max;
+        core.check_room(id, !copied || options.signalled.is_some())?;
+        let (op, payload_bytes) = if copied {
+            (op::SEND, bytes)
+        } else {
+            (op::SEND_PULLED, pieces_bytes(list))
+        };
+        let outgoing = core.outgoing(id, op, payload_bytes, options);
+        let memory = core.memory.clone();
+        let position = core.publish(channel, outgoing, |place| {
+            if copied {
+                gather_into(place, list);
+            } else {
+                write_pieces(place, list, &memory);
+            }
+        })?;
+        if copied {
+            core.give_back(list);
+        }
+        if !copied || options.signalled.is_some() {
+            let list = (!copied).then_some(list);
+            core.track(
+                channel,
+                id.index,
+                Kind::Send,
+                options.signalled,
+                position,
+                list,
+            );
+        }
+        self.mark_dirty(id.index);
+        Ok(())
+    }
+
+    pub(super) fn write(
+        &mut self,
+        id: QueuePairId,
+        list: &mut Gather,
+        to: RemoteAddress,
+        signalled: Option<WorkId>,
+    ) -> Result<(), PostError> {
+        let (core, channel) = self.sender(id)?;
+        check_list(&core.memory, list)?;
+        if core.injected_failure(id, Kind::Write, signalled, Some(list))? {
+            core.fail_injected(channel, id);
+            return Ok(());
+        }
+        core.check_room(id, true)?;
+        let payload_bytes = WRITE_BYTES + pieces_bytes(list);
+        let outgoing = core.outgoing(id, op::WRITE, payload_bytes, SendOptions::default());
+        let memory = core.memory.clone();
+        let position = core.publish(channel, outgoing, |place| {
+            // SAFETY: the record has room for the payload, which begins 16-byte aligned.
+            unsafe {
+                place.cast::<u64>().write(to.offset);
+                place.add(8).cast::<[u32; 2]>().write([to.key.0, 0]);
+            }
+            write_pieces(place.wrapping_add(WRITE_BYTES as usize), list, &memory);
+        })?;
+        core.track(
+            channel,
+            id.index,
+            Kind::Write,
+            signalled,
+            position,
+            Some(list),
+        );
+        self.mark_dirty(id.index);
+        Ok(())
+    }
+
+    pub(super) fn read(
+        &mut self,
+        id: QueuePairId,
+        mut list: Gather,
+        from: RemoteAddress,
+        work: WorkId,
+    ) -> Result<(), (PostError, Gather)> {
+        match self.try_read(id, &mut list, from, work) {
+            Ok(()) => Ok(()),
+            Err(error) => Err((error, list)),
+        }
+    }
+
+    fn try_read(
+        &mut self,
+        id: QueuePairId,
+        list: &mut Gather,
+        from: RemoteAddress,
+        work: WorkId,
+    ) -> Result<(), PostError> {
+        let (core, channel) = self.sender(id)?;
+        let bytes = check_list(&core.memory, list)?;
+        core.check_room(id, true)?;
+        if core.injected_failure(id, Kind::Read, Some(work), Some(list))? {
+            core.fail_injected(channel, id);
+            return Ok(());
+        }
+        let not_before = match core.delay {
+            0 => 0,
+            // There and back.
+            delay => core.not_before().saturating_add(delay),
+        };
+        let Some(queue_pair) = core.queue_pairs.get_mut(id.index as usize) else {
+            return Err(PostError::UnknownQueuePair);
+        };
+        let (works, after) = (&mut queue_pair.works, queue_pair.last_write);
+        let Some(index) = core.works.take(id.index, works, Kind::Read, Some(work)) else {
+            return Err(PostError::QueueFull);
+        };
+        queue_pair.outstanding += 1;
+        core.works.await_ack(&mut queue_pair.reads, index, after);
+        let read = &mut core.works.get_mut(index).read;
+        read.list = std::mem::take(list);
+        read.from = from;
+        read.bytes = bytes;
+        read.done = 0;
+        read.not_before = not_before;
+        core.mark_reader(id.index);
+        Ok(())
+    }
+
+    pub(super) fn bind(
+        &mut self,
+        id: QueuePairId,
+        buffer: Buffer,
+        bytes: u32,
+        access: Access,
+    ) -> Result<Window, (PostError, Buffer)> {
+        let core = match self.sender(id) {
+            Ok((core, _)) => core,
+            // A window may be bound before the client confirms: its key travels in a Send.
+            Err(PostError::QueueFull) => &mut self.core,
+            Err(error) => return Err((error, buffer)),
+        };
+        if !core.memory.owns(&buffer) {
+            return Err((PostError::ForeignMemory, buffer));
+        }
+        if bytes > buffer.capacity() {
+            return Err((PostError::TooLong, buffer));
+        }
+        let start = core.memory.offset_of(&buffer);
+        let Some(queue_pair) = core.queue_pairs.get_mut(id.index as usize) else {
+            return Err((PostError::UnknownQueuePair, buffer));
+        };
+        let holder = (id.index, Core::holder(queue_pair));
+        let list = &mut queue_pair.windows;
+        core.windows
+            .bind(list, holder, (buffer, start, bytes), access)
+            .map_err(|buffer| (PostError::NoWindow, buffer))
+    }
+
+    pub(super) fn invalidate(
+        &mut self,
+        window: Window,
+        work: WorkId,
+    ) -> Result<(), (PostError, Window)> {
+        let core = &mut self.core;
+        let Some(index) = core.windows.bound_on(&window) else {
+            return Err((PostError::NoWindow, window));
+        };
+        let Some(queue_pair) = core.queue_pairs.get_mut(index as usize) else {
+            return Err((PostError::UnknownQueuePair, window));
+        };
+        if queue_pair.is_down() {
+            return Err((PostError::NotConnected, window));
+        }
+        if queue_pair.outstanding >= core.send_queue_depth_max {
+            return Err((PostError::QueueFull, window));
+        }
+        let works = &mut queue_pair.works;
+        let Some(entry) = core.works.take(index, works, Kind::Invalidate, Some(work)) else {
+            return Err((PostError::QueueFull, window));
+        };
+        queue_pair.outstanding += 1;
+        if let Some(buffer) = core.windows.end(&mut queue_pair.windows, window.slot) {
+            core.returned.push(buffer);
+        }
+        let entry = core.works.get_mut(entry);
+        entry.ended = Some(crate::interface::Status::Success);
+        entry.window = Some(window);
+        core.mark_ready(index);
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, window: Window) -> Result<Buffer, Window> {
+        let core = &mut self.core;
+        let Some(index) = core.windows.invalidated_on(&window) else {
+            return Err(window);
+        };
+        let Some(queue_pair) = core.queue_pairs.get_mut(index as usize) else {
+            return Err(window);
+        };
+        let buffer = core.windows.end(&mut queue_pair.windows, window.slot);
+        buffer.ok_or(window)
+    }
+
+    /// Notes that the peer of this queue pair's channel may have to be rung.
+    #[inline]
+    fn mark_dirty(&mut self, index: u32) {
+        let Some(queue_pair) = self.core.queue_pairs.get(index as usize) else {
+            return;
+        };
+        if let Some(channel) = channel_mut(&mut self.channels, queue_pair.channel)
+            && !channel.in_dirty
+        {
+            channel.in_dirty = true;
+            self.dirty.push(channel.number);
+        }
+    }
+}
+
+impl Core {
+    #[inline]
+    fn outgoing(&self, id: QueuePairId, op: u8, bytes: u32, options: SendOptions) -> Outgoing {
+        let queue_pair = &self.queue_pairs[id.index as usize];
+        Outgoing {
+            destination: queue_pair.remote,
+            op,
+            payload_bytes: bytes,
+            invalidate: options.invalidate,
+            not_before: self.not_before(),
+        }
+    }
+
+    #[inline]
+    fn publish(
+        &mut self,
+        channel: &mut Channel,
+        outgoing: Outgoing,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<u32, PostError> {
+        let published = channel.publish(outgoing, &mut self.counters, fill);
+        if published.is_none() {
+            self.counters.queue_full += 1;
+        }
+        published.ok_or(PostError::QueueFull)
+    }
+
+    /// Whether there is room for a work request, when one is needed.
+    #[inline]
+    fn check_room(&mut self, id: QueuePairId, needed: bool) -> Result<(), PostError> {
+        if !needed {
+            return Ok(());
+        }
+        let outstanding = self.queue_pairs[id.index as usize].outstanding;
+        if outstanding < self.send_queue_depth_max && self.works.any_free() {
+            return Ok(());
+        }
+        self.counters.queue_full += 1;
+        Err(PostError::QueueFull)
+    }
+
+    /// Remembers the work request whose record stands at `position`, with the buffers of `list`.
+    fn track(
+        &mut self,
+        channel: &mut Channel,
+        index: u32,
+        kind: Kind,
+        signalled: Option<WorkId>,
+        position: u32,
+        list: Option<&mut Gather>,
+    ) {
+        let queue_pair: &mut QueuePair = &mut self.queue_pairs[index as usize];
+        let works = &mut queue_pair.works;
+        let Some(work) = self.works.take(index, works, kind, signalled) else {
+            debug_assert!(false, "check_room found room");
+            return;
+        };
+        queue_pair.outstanding += 1;
+        if kind == Kind::Write {
+            queue_pair.writes_unacked += 1;
+            queue_pair.last_write = position;
+        }
+        self.works.await_ack(&mut channel.unacked, work, position);
+        let entry = self.works.get_mut(work);
+        entry.pulled = list.is_some();
+        if let Some(list) = list {
+            entry.list.swap(list);
+        }
+        self.mark_awaiting(channel);
+    }
+
+    /// Gives the buffers of a list back at once: their bytes were copied.
+    fn give_back(&mut self, list: &mut Gather) {
+        while let Some((buffer, _, _)) = list.pop() {
+            self.returned.push(buffer);
+        }
+    }
+
+    /// Whether this work request is to fail because that was asked for: it is taken over, ended.
+    #[inline]
+    fn injected_failure(
+        &mut self,
+        id: QueuePairId,
+        kind: Kind,
+        signalled: Option<WorkId>,
+        list: Option<&mut Gather>,
+    ) -> Result<bool, PostError> {
+        match self.queue_pairs[id.index as usize].fail_next {
+            None => Ok(false),
+            Some(status) => self.inject(id, kind, signalled, list, status),
+        }
+    }
+}
+
+/// The bytes of a gather list that can be posted.
+fn check_list(memory: &Memory, list: &Gather) -> Result<u32, PostError> {
+    if list.is_empty() || list.len() > SEGMENTS_MAX {
+        return Err(PostError::BadSegments);
+    }
+    if !list.iter().all(|(buffer, _, _)| memory.owns(buffer)) {
+        return Err(PostError::ForeignMemory);
+    }
+    match u32::try_from(list.bytes()) {
+        Ok(bytes) if bytes <= MESSAGE_BYTES_MAX => Ok(bytes),
+        _ => Err(PostError::TooLong),
+    }
+}
+
+/// The bytes of the descriptor of a list, which has at most [`SEGMENTS_MAX`] segments.
+fn pieces_bytes(list: &Gather) -> u32 {
+    list.iter().map(|_| PIECE_BYTES).sum()
+}
+
+/// Writes the descriptor of a list into a reserved record.
+fn write_pieces(mut place: *mut u8, list: &Gather, memory: &Memory) {
+    for (buffer, offset, bytes) in list.iter() {
+        let start = memory.offset_of(buffer) + u64::from(*offset);
+        // SAFETY: the record was reserved for the descriptor of this list, 16-byte aligned.
+        unsafe {
+            place.cast::<u64>().write(start);
+            place.add(8).cast::<[u32; 2]>().write([*bytes, 0]);
+        }
+        place = place.wrapping_add(PIECE_BYTES as usize);
+    }
+}
+
+/// Copies the segments of a list into a reserved record.
+fn gather_into(mut place: *mut u8, list: &Gather) {
+    for (buffer, offset, bytes) in list.iter() {
+        let source = buffer.start().wrapping_add(*offset as usize);
+        // SAFETY: `Gather::push` checked that the range lies within the buffer, which the list
+        // owns; the record was reserved for all of them.
+        unsafe { copy_bytes(source, place, *bytes as usize) };
+        place = place.wrapping_add(*bytes as usize);
+    }
+}

@@ -1,0 +1,202 @@
+//! Which channels a poll looks at: a few hot ones always, the others when their doorbell was
+//! rung, and one cold channel now and then, in case a doorbell was missed.
+
+use super::super::doorbell::{BellMemory, Pending};
+use super::core::{Channels, channel_mut};
+
+/// Polls for which a hot channel must have been quiet before another takes its place.
+const QUIET_POLLS: u64 = 4096;
+/// Polls for which a hot channel must have been quiet before it becomes cold anyway.
+const ASLEEP_POLLS: u64 = 65_536;
+/// Doorbells that a cold channel must have had answered, each within [`QUIET_POLLS`] of the one
+/// before, until it becomes hot.
+const PROMOTE_VISITS: u32 = 2;
+/// Cold channels that are looked for at one sweep.
+const SWEEP_STEPS: usize = 16;
+
+/// The order in which channels are looked at.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    hot: Vec<u32>,
+    hot_max: usize,
+    /// Channels that are to be looked at although they are not hot.
+    pending: Pending,
+    /// Where the search for the next of them begins.
+    cursor: u32,
+    /// All channels, and where the sweep is.
+    live: Vec<u32>,
+    swept: usize,
+    checked: usize,
+}
+
+/// What became of the order: a channel to be looked at once more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Moved {
+    pub(super) promoted: bool,
+    pub(super) demoted: bool,
+}
+
+impl Schedule {
+    pub(super) fn new(hot_max: usize) -> Self {
+        Self {
+            hot: Vec::with_capacity(hot_max),
+            hot_max,
+            pending: Pending::new(),
+            cursor: 0,
+            live: Vec::new(),
+            swept: 0,
+            checked: 0,
+        }
+    }
+
+    /// The channel at place `index` of the hot ones.
+    #[inline]
+    pub(super) fn hot(&self, index: usize) -> Option<u32> {
+        self.hot.get(index).copied()
+    }
+
+    /// How many channels there are.
+    pub(super) fn live_count(&self) -> usize {
+        self.live.len()
+    }
+
+    /// The channel at place `index` of all there are.
+    pub(super) fn live(&self, index: usize) -> Option<u32> {
+        self.live.get(index).copied()
+    }
+
+    /// Takes a new channel in.
+    pub(super) fn open(&mut self, channels: &mut Channels, number: u32) {
+        self.live.push(number);
+        if self.hot.len() < self.hot_max {
+            self.make_hot(channels, number, 0);
+        }
+    }
+
+    /// Forgets a channel.
+    pub(super) fn close(&mut self, number: u32) {
+        self.live.retain(|entry| *entry != number);
+        self.hot.retain(|entry| *entry != number);
+    }
+
+    /// Has a channel looked at in the next poll.
+    #[inline]
+    pub(super) fn mark(&mut self, number: u32) {
+        self.pending.mark(number);
+    }
+
+    /// Takes over what was rung.
+    #[inline]
+    pub(super) fn collect(&mut self, bell: &impl BellMemory) {
+        if bell.rung() {
+            self.pending.collect(bell);
+        }
+    }
+
+    /// Whether a cold channel is to be looked at.
+    #[inline]
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// The next cold channel to be looked at, going round.
+    pub(super) fn take_pending(&mut self) -> Option<u32> {
+        let number = self.pending.take_next(self.cursor)?;
+        self.cursor = number + 1;
+        Some(number)
+    }
+
+    fn make_hot(&mut self, channels: &mut Channels, number: u32, poll: u64) {
+        if let Some(channel) = channel_mut(channels, number) {
+            channel.hot = true;
+            channel.last_active = poll;
+            channel.head.set_hot(true);
+            self.hot.push(number);
+        }
+    }
+
+    fn make_cold(&mut self, channels: &mut Channels, place: usize) {
+        let number = self.hot.swap_remove(place);
+        if let Some(channel) = channel_mut(channels, number) {
+            channel.hot = false;
+            channel.visits = 0;
+            channel.head.set_hot(false);
+        }
+        // Its peer may not have seen the flag yet: look once more.
+        self.pending.mark(number);
+    }
+
+    /// A cold channel had work in this poll: it may become hot.
+    pub(super) fn note_cold_work(
+        &mut self,
+        channels: &mut Channels,
+        number: u32,
+        poll: u64,
+    ) -> Moved {
+        let Some(channel) = channel_mut(channels, number) else {
+            return Moved::default();
+        };
+        let recent = poll.saturating_sub(channel.last_active) <= QUIET_POLLS;
+        channel.visits = if recent { channel.visits + 1 } else { 1 };
+        channel.last_active = poll;
+        if channel.visits < PROMOTE_VISITS {
+            return Moved::default();
+        }
+        let mut moved = Moved::default();
+        if self.hot.len() >= self.hot_max {
+            let quiet = |number: &u32| {
+                channels
+                    .get(*number as usize)
+                    .and_then(Option::as_ref)
+                    .is_none_or(|hot| poll.saturating_sub(hot.last_active) > QUIET_POLLS)
+            };
+            let Some(place) = self.hot.iter().position(quiet) else {
+                return moved;
+            };
+            self.make_cold(channels, place);
+            moved.demoted = true;
+        }
+        self.make_hot(channels, number, poll);
+        moved.promoted = true;
+        moved
+    }
+
+    /// The cold channel whose turn it is, if any is found in a few steps.
+    pub(super) fn next_to_sweep(&mut self, channels: &mut Channels) -> Option<u32> {
+        for _ in 0..SWEEP_STEPS.min(self.live.len()) {
+            self.swept = if self.swept + 1 < self.live.len() {
+                self.swept + 1
+            } else {
+                0
+            };
+            let number = *self.live.get(self.swept)?;
+            if channel_mut(channels, number).is_some_and(|channel| !channel.hot) {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// Looks at one hot channel whether it has been asleep for long, when there are others.
+    pub(super) fn cool_down(&mut self, channels: &mut Channels, poll: u64) -> Moved {
+        let mut moved = Moved::default();
+        if self.hot.len() < 2 {
+            return moved;
+        }
+        self.checked = if self.checked + 1 < self.hot.len() {
+            self.checked + 1
+        } else {
+            0
+        };
+        let Some(number) = self.hot(self.checked) else {
+            return moved;
+        };
+        let asleep = channel_mut(channels, number)
+            .is_none_or(|channel| poll.saturating_sub(channel.last_active) > ASLEEP_POLLS);
+        if asleep {
+            self.make_cold(channels, self.checked);
+            moved.demoted = true;
+        }
+        moved
+    }
+}

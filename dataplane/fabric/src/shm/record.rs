@@ -1,0 +1,195 @@
+//! What stands in a record.
+//!
+//! ```text
+//! byte 0   sequence number     stored last
+//!      4   destination         number of the queue pair at the receiver
+//!      8   acked               how far the sender has worked off the other direction
+//!     12   payload bytes (16 bits), operation (8), flags (8)
+//!     16   with FLAG_EXTENDED: not before (64 bits, ticks), invalidate key (32), zero (32)
+//!     16 or 32   payload
+//! ```
+//!
+//! Numbers are in the byte order of the machine: both ends run on it.
+
+use crate::interface::{SEGMENTS_MAX, Status};
+
+/// The granularity of the ring: two cache lines, which prefetchers like to fetch as a pair.
+pub(super) const UNIT_BYTES: u32 = 128;
+/// The header without the extension.
+pub(super) const HEADER_BYTES: u32 = 16;
+/// The extension of the header.
+pub(super) const EXTENSION_BYTES: u32 = 16;
+/// A piece of a descriptor: offset (64 bits), bytes (32), zero (32).
+pub(super) const PIECE_BYTES: u32 = 16;
+/// What stands before the pieces of an RDMA Write: remote offset (64 bits), key (32), zero (32).
+pub(super) const WRITE_BYTES: u32 = 16;
+/// The most payload that a descriptor record holds.
+pub(super) const DESCRIPTOR_BYTES_MAX: u32 = WRITE_BYTES + SEGMENTS_MAX as u32 * PIECE_BYTES;
+
+/// The header has its extension.
+pub(super) const FLAG_EXTENDED: u8 = 1;
+/// Send With Invalidate: the extension holds the key.
+pub(super) const FLAG_INVALIDATE: u8 = 2;
+/// The sender took its memory back: a descriptor must not be followed any more.
+pub(super) const FLAG_REVOKED: u8 = 0x80;
+
+/// What a record asks for.
+pub(super) mod op {
+    /// Fills the rest of the ring.
+    pub(in super::super) const PAD: u8 = 1;
+    /// A Send whose bytes are the payload.
+    pub(in super::super) const SEND: u8 = 2;
+    /// A Send whose bytes are to be pulled from the sender's arena.
+    pub(in super::super) const SEND_PULLED: u8 = 3;
+    /// An RDMA Write whose bytes are to be pulled from the writer's arena.
+    pub(in super::super) const WRITE: u8 = 4;
+    /// A record of the other direction failed: its position (32 bits), a status (32 bits).
+    pub(in super::super) const NAK: u8 = 5;
+    /// The sender's queue pair is in error.
+    pub(in super::super) const DISCONNECT: u8 = 6;
+}
+
+/// A header but for its sequence number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) destination: u32,
+    pub(super) acked: u32,
+    pub(super) payload_bytes: u16,
+    pub(super) op: u8,
+    pub(super) flags: u8,
+}
+
+impl Header {
+    /// The last word of the header.
+    #[inline]
+    pub(super) fn shape(self) -> u32 {
+        u32::from(self.payload_bytes) | u32::from(self.op) << 16 | u32::from(self.flags) << 24
+    }
+
+    /// A header from its three words.
+    #[inline]
+    pub(super) fn from_words(destination: u32, acked: u32, shape: u32) -> Self {
+        let [low, high, op, flags] = shape.to_le_bytes();
+        Self {
+            destination,
+            acked,
+            payload_bytes: u16::from_le_bytes([low, high]),
+            op,
+            flags,
+        }
+    }
+
+    /// Where the payload starts within the record.
+    #[inline]
+    pub(super) fn payload_offset(self) -> u32 {
+        if self.flags & FLAG_EXTENDED == 0 {
+            HEADER_BYTES
+        } else {
+            HEADER_BYTES + EXTENSION_BYTES
+        }
+    }
+
+    /// The units that the record takes.
+    #[inline]
+    pub(super) fn units(self) -> u32 {
+        (self.payload_offset() + u32::from(self.payload_bytes)).div_ceil(UNIT_BYTES)
+    }
+}
+
+/// What the extension of a header holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Extension {
+    /// The record must not be worked on before; zero without a set delay.
+    pub(super) not_before: u64,
+    /// The key to invalidate, with [`FLAG_INVALIDATE`].
+    pub(super) invalidate: u32,
+}
+
+/// A range of an arena.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) offset: u64,
+    pub(super) bytes: u32,
+}
+
+/// A gather list as it came from a peer, checked against the peer's arena.
+#[derive(Clone, Debug)]
+pub(super) struct Pieces {
+    list: [Piece; SEGMENTS_MAX],
+    len: usize,
+    total: u32,
+}
+
+impl Pieces {
+    /// An empty list.
+    pub(super) fn new() -> Self {
+        Self {
+            list: [Piece::default(); SEGMENTS_MAX],
+            len: 0,
+            total: 0,
+        }
+    }
+
+    /// Empties the list.
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+        self.total = 0;
+    }
+
+    /// Appends a piece; false when it is not within the arena, or one too many, or the total
+    /// does not fit.
+    #[must_use]
+    pub(super) fn push(&mut self, piece: Piece, arena_bytes: u64) -> bool {
+        let within = piece
+            .offset
+            .checked_add(u64::from(piece.bytes))
+            .is_some_and(|end| end <= arena_bytes);
+        let total = self.total.checked_add(piece.bytes);
+        match (self.list.get_mut(self.len), total) {
+            (Some(entry), Some(total)) if within => {
+                *entry = piece;
+                self.len += 1;
+                self.total = total;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The bytes of all pieces.
+    pub(super) fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// The contiguous range that begins `done` bytes into the list.
+    pub(super) fn at(&self, mut done: u32) -> Option<Piece> {
+        for piece in self.list.iter().take(self.len) {
+            if done < piece.bytes {
+                return Some(Piece {
+                    offset: piece.offset + u64::from(done),
+                    bytes: piece.bytes - done,
+                });
+            }
+            done -= piece.bytes;
+        }
+        None
+    }
+}
+
+/// A status as it stands in a NAK.
+pub(super) fn status_code(status: Status) -> u32 {
+    match status {
+        Status::RemoteAccess => 1,
+        Status::RetryExceeded => 2,
+        _ => 3,
+    }
+}
+
+/// The status of a NAK. What is not known counts as the general one.
+pub(super) fn status_from(code: u32) -> Status {
+    match code {
+        1 => Status::RemoteAccess,
+        2 => Status::RetryExceeded,
+        _ => Status::RemoteOperation,
+    }
+}

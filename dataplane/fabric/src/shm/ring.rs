@@ -1,0 +1,172 @@
+//! The ring of records: the order in which its words are written and read, and nothing else.
+//!
+//! A ring is an array of units of 128 bytes. A record takes whole, adjacent units; its first word
+//! is a sequence number that is derived from the absolute position of the unit and stored last.
+//! There is no shared tail: the consumer looks at the word where the next record must begin. What
+//! stands there from an earlier lap may be payload that looks like any number, so the producer
+//! clears that word before it publishes the record in front of it. A record that does not fit
+//! before the end of the ring is preceded by a pad that fills the rest.
+//!
+//! The protocol is generic over the memory, so that the model checker runs the very same code.
+
+/// The words of a ring that both sides look at. Indices are smaller than `units()`.
+pub(super) trait RingMemory {
+    /// Units in the ring: a power of two.
+    fn units(&self) -> u32;
+    /// Reads the sequence word of a unit. SYNC POINT record: Acquire, partner of `publish`.
+    fn load_sequence(&self, index: u32) -> u32;
+    /// Stores the sequence word. SYNC POINT record: Release, partner of `load_sequence`; it
+    /// orders the payload, and the cleared word behind it, before the number.
+    fn publish(&self, index: u32, sequence: u32);
+    /// Clears the sequence word of a unit that is free.
+    fn clear_sequence(&self, index: u32);
+    /// Writes the header of a pad, without its sequence word.
+    fn write_pad(&self, index: u32);
+}
+
+/// The sequence number of a record that starts at `position`: never zero.
+#[inline]
+pub(super) fn sequence_of(position: u32) -> u32 {
+    (position << 1) | 1
+}
+
+/// Units from `from` to `to`, over the wrap of the counter.
+#[inline]
+pub(super) fn distance(from: u32, to: u32) -> u32 {
+    to.wrapping_sub(from)
+}
+
+/// The writing end.
+#[derive(Debug)]
+pub(super) struct Producer<M> {
+    memory: M,
+    /// Where the next record will start, in units since the beginning.
+    tail: u32,
+    /// What the consumer has given back, as far as it is known here.
+    freed: u32,
+}
+
+impl<M: RingMemory> Producer<M> {
+    /// The writing end of a ring whose words are all zero.
+    pub(super) fn new(memory: M) -> Self {
+        Self {
+            memory,
+            tail: 0,
+            freed: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// Where the next record will start.
+    #[inline]
+    pub(super) fn tail(&self) -> u32 {
+        self.tail
+    }
+
+    /// Takes note of what the consumer gave back. False when that is more than was written.
+    #[inline]
+    #[must_use]
+    pub(super) fn set_freed(&mut self, freed: u32) -> bool {
+        let plausible = distance(self.freed, freed) <= distance(self.freed, self.tail);
+        if plausible {
+            self.freed = freed;
+        }
+        plausible
+    }
+
+    /// Whether the units of the record at `position` have not been written again since.
+    pub(super) fn still_holds(&self, position: u32) -> bool {
+        // The word behind the tail is cleared already.
+        distance(position, self.tail) < self.memory.units()
+    }
+
+    /// Finds room for a record of `units` units, publishing a pad first where it must. Returns
+    /// the index where the record is to be written, or `None` when the ring is full.
+    #[inline]
+    pub(super) fn reserve(&mut self, units: u32) -> Option<u32> {
+        let capacity = self.memory.units();
+        let index = self.tail & (capacity - 1);
+        let to_end = capacity - index;
+        let pad = if units <= to_end { 0 } else { to_end };
+        let free = capacity - distance(self.freed, self.tail);
+        // One more: the word where the header after this record will stand.
+        if pad + units + 1 > free {
+            return None;
+        }
+        if pad == 0 {
+            return Some(index);
+        }
+        self.memory.clear_sequence(0);
+        self.memory.write_pad(index);
+        self.memory.publish(index, sequence_of(self.tail));
+        self.tail = self.tail.wrapping_add(pad);
+        Some(0)
+    }
+
+    /// Clears the word behind the record of `units` units at the tail. To be called before
+    /// [`Producer::publish`], and as early as is convenient.
+    #[inline]
+    pub(super) fn clear_next(&mut self, units: u32) {
+        let next = self.tail.wrapping_add(units) & (self.memory.units() - 1);
+        self.memory.clear_sequence(next);
+    }
+
+    /// Publishes the record of `units` units that was written at the reserved index. Returns its
+    /// position.
+    #[inline]
+    pub(super) fn publish(&mut self, units: u32) -> u32 {
+        let position = self.tail;
+        let index = position & (self.memory.units() - 1);
+        self.memory.publish(index, sequence_of(position));
+        self.tail = position.wrapping_add(units);
+        position
+    }
+}
+
+/// The reading end.
+#[derive(Debug)]
+pub(super) struct Consumer<M> {
+    memory: M,
+    head: u32,
+}
+
+impl<M: RingMemory> Consumer<M> {
+    /// The reading end of a ring from its beginning.
+    pub(super) fn new(memory: M) -> Self {
+        Self { memory, head: 0 }
+    }
+
+    #[inline]
+    pub(super) fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// The position of the next record.
+    #[inline]
+    pub(super) fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// The index of the next record, when it is published.
+    #[inline]
+    pub(super) fn peek(&self) -> Option<u32> {
+        let index = self.head & (self.memory.units() - 1);
+        (self.memory.load_sequence(index) == sequence_of(self.head)).then_some(index)
+    }
+
+    /// Goes on behind a record of `units` units.
+    #[inline]
+    pub(super) fn advance(&mut self, units: u32) {
+        self.head = self.head.wrapping_add(units);
+    }
+
+    /// Units from `index` to the end of the ring.
+    #[inline]
+    pub(super) fn to_end(&self, index: u32) -> u32 {
+        self.memory.units() - index
+    }
+}

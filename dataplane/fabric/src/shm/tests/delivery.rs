@@ -1,0 +1,224 @@
+//! Sends arrive: whole, in order, once.
+
+use super::*;
+use crate::interface::{PostError, RemoteKey};
+
+#[test]
+fn a_copied_send_arrives() {
+    let (mut a, mut b) = pair();
+    a.send(b"hello", SendOptions::default()).unwrap();
+    let expected = What::Received(b"hello".to_vec(), None);
+    assert_eq!(told(b.poll()), [(Status::Success, expected)]);
+    assert_eq!(told(b.settle()), []);
+    assert_eq!(
+        told(a.settle()),
+        [],
+        "an unsignalled Send completes in silence"
+    );
+}
+
+#[test]
+fn every_length_arrives_whole() {
+    let (mut a, mut b) = pair();
+    for bytes in (0..=300).chain([511, 512, 1000, 1023, 1024]) {
+        let message = pattern(bytes, bytes);
+        a.send(&message, SendOptions::default()).unwrap();
+        let events = told(b.settle());
+        assert_eq!(events, [(Status::Success, What::Received(message, None))]);
+        a.settle();
+    }
+    let buffer = a.filled(&[0; 2000]);
+    let id = a.id;
+    let refused = a
+        .port
+        .post_send_copied(id, &buffer, 1025, SendOptions::default());
+    assert_eq!(refused, Err(PostError::TooLong));
+}
+
+#[test]
+fn gathered_sends_of_every_kind_arrive_whole() {
+    let (mut a, mut b) = pair();
+    let whole = pattern(1, 66_000);
+    for cuts in [
+        vec![1],
+        vec![100, 200],
+        vec![1000, 24],
+        vec![1000, 25],
+        vec![1024, 1, 1],
+        vec![0, 5000, 0],
+        vec![65_000, 1000],
+        vec![30_000; 2],
+    ] {
+        let mut at = 0;
+        let parts: Vec<&[u8]> = cuts
+            .iter()
+            .map(|bytes| {
+                at += bytes;
+                &whole[at - bytes..at]
+            })
+            .collect();
+        a.send_list(&parts, signalled(7)).unwrap();
+        let received = What::Received(whole[..at].to_vec(), None);
+        assert_eq!(told(b.settle()), [(Status::Success, received)], "{cuts:?}");
+        assert_eq!(told(a.settle()), [(Status::Success, What::Sent(7))]);
+        assert_eq!(a.reclaim(), parts.len());
+    }
+    assert_eq!(a.large.available(), 64 - DEPTH as usize);
+}
+
+#[test]
+fn order_is_kept_between_copied_and_pulled_sends() {
+    let (mut a, mut b) = pair();
+    let mut received = Vec::new();
+    let mut sent = Vec::new();
+    for number in 0..500 {
+        let message = pattern(number, number * 37 % 3000);
+        let done = |a: &mut End| {
+            if a.large.available() < 2 {
+                Err(PostError::QueueFull)
+            } else if message.len() > 1024 {
+                a.send_list(&[&message], SendOptions::default())
+            } else {
+                a.send(&message, SendOptions::default())
+            }
+        };
+        while let Err(error) = done(&mut a) {
+            assert_eq!(error, PostError::QueueFull);
+            received.extend(told(b.poll()));
+            a.poll();
+            a.reclaim();
+        }
+        sent.push((Status::Success, What::Received(message, None)));
+    }
+    received.extend(told(b.settle()));
+    assert_eq!(received, sent);
+}
+
+#[test]
+fn signalled_sends_complete_in_order_and_only_when_they_arrived() {
+    let (mut a, mut b) = pair();
+    for work in 0..10 {
+        a.send(&[1], signalled(work)).unwrap();
+    }
+    assert_eq!(told(a.settle()), [], "nobody has received them");
+    assert_eq!(b.poll().len(), 8);
+    b.settle();
+    let expected: Vec<_> = (0..10)
+        .map(|work| (Status::Success, What::Sent(work)))
+        .collect();
+    assert_eq!(told(a.settle()), expected);
+}
+
+#[test]
+fn without_a_receive_the_channel_stalls_and_goes_on() {
+    let (mut a, mut b) = pair();
+    for number in 0..20_u8 {
+        a.send(&[number], SendOptions::default()).unwrap();
+    }
+    // Take all Receives away and keep them.
+    let mut kept = Vec::new();
+    let mut batch = CompletionBatch::new();
+    for _ in 0..10 {
+        b.port.poll(0, &mut batch);
+        kept.extend(batch.drain());
+    }
+    assert_eq!(kept.len(), DEPTH as usize);
+    assert_eq!(
+        b.counter("receiver_not_ready"),
+        1,
+        "counted once for a stall"
+    );
+    for completion in kept {
+        if let CompletionKind::Receive { receive, .. } = completion.kind {
+            b.port.post_receive(receive);
+        }
+    }
+    assert_eq!(b.posted(), 0, "staged Receives do not count yet");
+    b.port.flush_receives();
+    assert_eq!(b.posted(), DEPTH);
+    let rest: Vec<_> = (16..20_u8)
+        .map(|number| (Status::Success, What::Received(vec![number], None)))
+        .collect();
+    assert_eq!(told(b.settle()), rest);
+}
+
+#[test]
+fn a_full_ring_refuses_and_recovers() {
+    let (mut a, mut b) = pair();
+    let mut posted = 0;
+    while a.send(&[9; 100], SendOptions::default()).is_ok() {
+        posted += 1;
+    }
+    // 64 units; each record takes one, and one stays free.
+    assert_eq!(posted, 63);
+    assert_eq!(a.counter("queue_full"), 1);
+    assert_eq!(b.settle().len(), 63);
+    assert_eq!(a.send(&[9; 100], SendOptions::default()), Ok(()));
+}
+
+#[test]
+fn several_queue_pairs_share_a_channel() {
+    let (mut a, mut b) = (End::new(0, |_| {}), End::new(1, |_| {}));
+    let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
+    let ids: Vec<_> = (0..5).map(|_| connect(&mut a, &mut b, &joint)).collect();
+    for (number, (from, _)) in ids.iter().enumerate() {
+        a.id = *from;
+        a.send(&[u8::try_from(number).unwrap()], signalled(0))
+            .unwrap();
+    }
+    let events = b.settle();
+    for (number, (_, to)) in ids.iter().enumerate() {
+        assert_eq!(events[number].id, *to);
+        let message = vec![u8::try_from(number).unwrap()];
+        assert_eq!(events[number].what, What::Received(message, None));
+    }
+    assert_eq!(a.settle().len(), 5);
+}
+
+#[test]
+fn posts_that_cannot_be_are_refused_and_change_nothing() {
+    let (mut a, _b) = pair();
+    let other = End::new(7, |_| {}).filled(&[1]);
+    let id = a.id;
+    let options = SendOptions::default();
+    let copied = a.port.post_send_copied(id, &other, 1, options);
+    assert_eq!(copied, Err(PostError::ForeignMemory));
+    let mut list = Gather::new();
+    assert_eq!(
+        a.port.post_send(id, &mut list, options),
+        Err(PostError::BadSegments)
+    );
+    list.push(other, 0, 1).unwrap();
+    assert_eq!(
+        a.port.post_send(id, &mut list, options),
+        Err(PostError::ForeignMemory)
+    );
+    assert_eq!(list.len(), 1);
+    let stale = QueuePairId {
+        generation: id.generation + 1,
+        ..id
+    };
+    let buffer = a.filled(&[1]);
+    let unknown = a.port.post_send_copied(stale, &buffer, 1, options);
+    assert_eq!(unknown, Err(PostError::UnknownQueuePair));
+    let beyond = QueuePairId { index: 9999, ..id };
+    let unknown = a.port.post_send_copied(beyond, &buffer, 1, options);
+    assert_eq!(unknown, Err(PostError::UnknownQueuePair));
+}
+
+#[test]
+fn an_unknown_key_to_invalidate_ends_both_queue_pairs() {
+    let (mut a, mut b) = pair();
+    let options = SendOptions {
+        signalled: Some(WorkId(1)),
+        invalidate: Some(RemoteKey(1234)),
+    };
+    a.send(b"x", options).unwrap();
+    assert_eq!(told(b.settle()), [(Status::Flushed, What::Disconnected)]);
+    let expected = [
+        (Status::RemoteAccess, What::Sent(1)),
+        (Status::Flushed, What::Disconnected),
+    ];
+    assert_eq!(told(a.settle()), expected);
+    assert_eq!(b.posted(), DEPTH, "the Receive is posted as before");
+}
