@@ -26,7 +26,7 @@ mod connection;
 mod event_loop;
 mod handshake;
 mod socket;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 mod wire;
 

@@ -1,1 +1,371 @@
+//! Peers that are silent, or that break the protocol.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use super::support::*;
+use crate::interface::{Manager as _, ManagerError, RejectReason};
+use crate::shm::manager::Manager;
+use crate::shm::manager::socket::{self, Received};
+use crate::shm::manager::wire::*;
+use crate::shm::{Notice, QueuePairNumber};
+
+const SHORT: Duration = Duration::from_millis(50);
+
+fn raw_connect(address: &str) -> OwnedFd {
+    let name = socket::parse_address(address).unwrap();
+    socket::connect(name).unwrap().unwrap()
+}
+
+fn request() -> Vec<u8> {
+    Message::Request(Request {
+        core: port(0).identity,
+        queue_pair: QueuePairNumber(3),
+        seen_up_to: 0,
+        alive: Vec::new(),
+        private_data: b"raw".to_vec(),
+    })
+    .encode()
+}
+
+fn reply() -> Message {
+    Message::Reply(Reply {
+        core: port(0).identity,
+        queue_pair: QueuePairNumber(3),
+        doorbell_number: 0,
+        channel: 77,
+        private_data: Vec::new(),
+    })
+}
+
+fn counter(manager: &Manager, name: &str) -> u64 {
+    let counters = manager.counters();
+    counters.iter().find(|(known, _)| *known == name).unwrap().1
+}
+
+/// What a raw socket receives next.
+fn receive(socket: &OwnedFd) -> Received {
+    let mut bytes = [0; MESSAGE_BYTES_MAX];
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match socket::receive(socket, &mut bytes).unwrap() {
+            Received::Nothing => assert!(Instant::now() < until, "nothing came"),
+            other => return other,
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn turn(manager: &mut Manager) {
+    assert_quiet(manager);
+}
+
+#[test]
+fn a_client_that_says_nothing_is_given_up_in_silence() {
+    let mut server = manager_with(SHORT, 8);
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    let silent = raw_connect(&address);
+    let mut events = Vec::new();
+    let until = Instant::now() + PATIENCE;
+    while counter(&server, "handshakes_timed_out") == 0 {
+        assert!(Instant::now() < until);
+        server.wait(SHORT, &mut events).unwrap();
+    }
+    assert!(events.is_empty());
+    assert!(matches!(receive(&silent), Received::Closed));
+}
+
+#[test]
+fn a_server_that_says_nothing_is_given_up_with_a_message() {
+    let mut client = manager_with(SHORT, 8);
+    let address = fresh_address();
+    let _listener = socket::listen(socket::parse_address(&address).unwrap()).unwrap();
+    let port = port(1);
+    let asked = client.connect(&address, &port, b"").unwrap();
+    let (failed, error) = expect_failed(&mut client);
+    assert_eq!(failed, asked);
+    let ManagerError::System { doing, source } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(source.kind(), std::io::ErrorKind::TimedOut);
+    assert!(
+        doing.contains(&address) && doing.contains("50ms"),
+        "{doing}"
+    );
+    assert!(
+        doing.contains(&format!("pid {}", std::process::id())),
+        "{doing}"
+    );
+    assert_eq!(port.numbers.len(), 1);
+}
+
+#[test]
+fn a_client_that_never_confirms_is_given_up_and_its_core_told() {
+    let mut server = manager_with(SHORT, 8);
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    let raw = raw_connect(&address);
+    socket::send(&raw, &request(), &[]).unwrap();
+    let (accepted, ..) = expect_request(&mut server);
+    let seed = server.prepare(accepted, &port(1)).unwrap();
+    assert_eq!(seed.remote, QueuePairNumber(3));
+    server.accept(accepted, b"").unwrap();
+    let (gone, notice) = expect_disconnected(&mut server);
+    assert_eq!(gone, accepted);
+    assert!(matches!(notice, Some(Notice::PeerGone { local }) if local == seed.local));
+    assert_eq!(counter(&server, "handshakes_timed_out"), 1);
+}
+
+#[test]
+fn our_own_application_may_take_its_time() {
+    let mut server = manager_with(SHORT, 8);
+    let mut client = manager();
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    client.connect(&address, &port(1), b"").unwrap();
+    let (accepted, ..) = expect_request(&mut server);
+    let mut events = Vec::new();
+    server.wait(SHORT * 3, &mut events).unwrap();
+    assert!(events.is_empty());
+    let _seed = server.prepare(accepted, &port(1)).unwrap();
+    server.accept(accepted, b"").unwrap();
+    expect_reply(&mut client);
+}
+
+#[test]
+fn half_open_handshakes_are_limited_and_the_others_wait() {
+    let mut server = manager_with(PATIENCE, 2);
+    let mut client = manager();
+    let (client_port, server_port) = (port(8), port(8));
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    // Two that are silent take both places.
+    let silent = [raw_connect(&address), raw_connect(&address)];
+    for _ in 0..4 {
+        client.connect(&address, &client_port, b"").unwrap();
+    }
+    turn(&mut server);
+    assert_eq!((server.half_open, server.accepting), (2, false));
+    drop(silent);
+    // A listener that comes while no place is free is served like the others.
+    let second = fresh_address();
+    server.listen(&second).unwrap();
+    client.connect(&second, &client_port, b"").unwrap();
+    establish_all((&mut client, &client_port), (&mut server, &server_port), 5);
+    assert_eq!((server.half_open, server.accepting), (0, true));
+}
+
+#[test]
+fn a_full_backlog_is_waited_out() {
+    let mut client = manager();
+    let port = port(64);
+    let address = fresh_address();
+    let name = socket::parse_address(&address).unwrap();
+    // A listener with room for two that nobody accepts from.
+    let listener = socket::listen(name).unwrap();
+    rustix::net::listen(&listener, 1).unwrap();
+    for _ in 0..6 {
+        client.connect(&address, &port, b"").unwrap();
+    }
+    turn(&mut client);
+    assert!(counter(&client, "connects_backlog_full") >= 4);
+    let mut accepted = Vec::new();
+    let until = Instant::now() + PATIENCE;
+    while accepted.len() < 6 {
+        assert!(Instant::now() < until);
+        if let Some(socket) = socket::accept(&listener).unwrap() {
+            assert!(matches!(receive(&socket), Received::Message(..)));
+            accepted.push(socket);
+        }
+        client
+            .wait(Duration::from_millis(1), &mut Vec::new())
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_backlog_that_stays_full_is_told() {
+    let mut client = manager_with(SHORT, 1);
+    let port = port(4);
+    let address = fresh_address();
+    let listener = socket::listen(socket::parse_address(&address).unwrap()).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let _fills = raw_connect(&address);
+    let asked = client.connect(&address, &port, b"").unwrap();
+    let (failed, error) = expect_failed(&mut client);
+    assert_eq!(failed, asked);
+    assert!(error.to_string().contains("stayed full"), "{error}");
+    assert_eq!(port.numbers.len(), 4);
+}
+
+#[test]
+fn a_server_hangs_up_on_nonsense_and_goes_on() {
+    let (mut client, mut server) = (manager(), manager());
+    let (client_port, server_port) = (port(1), port(1));
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    break_the_protocol(&mut server, &address);
+    establish(
+        (&mut client, &client_port),
+        (&mut server, &server_port),
+        &address,
+    );
+}
+
+/// Sends what no client sends: the server hangs up, tells nobody, and counts it.
+pub(super) fn break_the_protocol(server: &mut Manager, address: &str) {
+    let file = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    let nonsense: [(Vec<u8>, usize); 10] = [
+        (b"GET / HTTP/1.1\r\n".to_vec(), 0),
+        (vec![0; 8], 0),
+        (request()[..20].to_vec(), 0),
+        ([request(), vec![0]].concat(), 0),
+        (vec![b'R'; MESSAGE_BYTES_MAX + 1], 0),
+        (request(), 1),
+        (request(), 5),
+        (request(), 16),
+        (reply().encode(), 5),
+        (Message::Confirm(Confirm { doorbell_number: 0 }).encode(), 5),
+    ];
+    for (index, (bytes, files)) in nonsense.into_iter().enumerate() {
+        let raw = raw_connect(address);
+        let files: Vec<BorrowedFd<'_>> = (0..files).map(|_| file.as_fd()).collect();
+        send_any(&raw, &bytes, &files);
+        turn(server);
+        assert!(
+            matches!(receive(&raw), Received::Closed),
+            "nonsense {index}"
+        );
+        assert_eq!(counter(server, "handshakes_malformed"), index as u64 + 1);
+    }
+    assert_eq!(server.half_open, 0);
+}
+
+#[test]
+fn another_version_is_told_to_both() {
+    let mut server = manager();
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    let raw = raw_connect(&address);
+    let mut bytes = request();
+    bytes[4] = 2;
+    socket::send(&raw, &bytes, &[]).unwrap();
+    turn(&mut server);
+    let mut bytes = [0; MESSAGE_BYTES_MAX];
+    let Ok(Received::Message(length, _)) = socket::receive(&raw, &mut bytes) else {
+        panic!("no rejection");
+    };
+    let Ok(Message::Reject(reject)) = Message::parse(&bytes[..length]) else {
+        panic!("not a rejection");
+    };
+    assert_eq!(
+        (reject.version, reject.reason),
+        (VERSION, RejectReason::VersionMismatch)
+    );
+
+    // The other way about: our client meets a server of version 2.
+    for with_rejection in [true, false] {
+        let mut client = manager();
+        let address = fresh_address();
+        let listener = socket::listen(socket::parse_address(&address).unwrap()).unwrap();
+        client.connect(&address, &port(1), b"").unwrap();
+        let accepted = socket::accept(&listener).unwrap().unwrap();
+        let mut answer = if with_rejection {
+            Message::Reject(Reject {
+                version: 2,
+                reason: RejectReason::VersionMismatch,
+                private_data: Vec::new(),
+            })
+            .encode()
+        } else {
+            reply().encode()
+        };
+        answer[4] = 2;
+        socket::send(&accepted, &answer, &[]).unwrap();
+        drop(accepted);
+        let text = expect_failed(&mut client).1.to_string();
+        assert!(
+            text.contains("version 2") && text.contains("version 1"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_client_hangs_up_on_a_server_that_breaks_the_protocol() {
+    let file = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    for (bytes, files) in [
+        (b"nonsense".to_vec(), 0),
+        (reply().encode(), 0),
+        (reply().encode(), 4),
+        (reply().encode(), 6),
+        (request(), 0),
+        (Message::Confirm(Confirm { doorbell_number: 0 }).encode(), 5),
+        (vec![0; MESSAGE_BYTES_MAX + 1], 0),
+    ] {
+        let mut client = manager();
+        let address = fresh_address();
+        let listener = socket::listen(socket::parse_address(&address).unwrap()).unwrap();
+        let port = port(1);
+        let asked = client.connect(&address, &port, b"").unwrap();
+        let accepted = socket::accept(&listener).unwrap().unwrap();
+        let files: Vec<BorrowedFd<'_>> = (0..files).map(|_| file.as_fd()).collect();
+        send_any(&accepted, &bytes, &files);
+        let (failed, error) = expect_failed(&mut client);
+        assert_eq!(failed, asked);
+        assert!(error.to_string().starts_with("the peer's "), "{error}");
+        assert_eq!(port.numbers.len(), 1);
+    }
+}
+
+/// As [`socket::send`], but with as many files as one likes.
+fn send_any(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(files)));
+    }
+    let parts = [std::io::IoSlice::new(bytes)];
+    rustix::net::sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL).unwrap();
+}
+
+#[test]
+fn confirmations_without_their_files_end_the_connection() {
+    let mut server = manager();
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    let file = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    for files in [0, 4, 6, 16] {
+        let raw = raw_connect(&address);
+        socket::send(&raw, &request(), &[]).unwrap();
+        let (accepted, ..) = expect_request(&mut server);
+        let seed = server.prepare(accepted, &port(1)).unwrap();
+        server.accept(accepted, b"").unwrap();
+        let files: Vec<BorrowedFd<'_>> = (0..files).map(|_| file.as_fd()).collect();
+        let confirm = Message::Confirm(Confirm { doorbell_number: 0 }).encode();
+        send_any(&raw, &confirm, &files);
+        let (gone, notice) = expect_disconnected(&mut server);
+        assert_eq!(gone, accepted);
+        assert!(matches!(notice, Some(Notice::PeerGone { local }) if local == seed.local));
+    }
+}
+
+#[test]
+fn a_peer_that_talks_on_an_established_connection_loses_it() {
+    let mut server = manager();
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    let raw = raw_connect(&address);
+    socket::send(&raw, &request(), &[]).unwrap();
+    let (accepted, ..) = expect_request(&mut server);
+    let _seed = server.prepare(accepted, &port(1)).unwrap();
+    server.accept(accepted, b"").unwrap();
+    let file = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    let confirm = Message::Confirm(Confirm { doorbell_number: 0 }).encode();
+    send_any(&raw, &confirm, &[file.as_fd(); 5]);
+    assert_eq!(expect_established(&mut server).0, accepted);
+    send_any(&raw, &confirm, &[file.as_fd(); 5]);
+    assert_eq!(expect_disconnected(&mut server).0, accepted);
+}

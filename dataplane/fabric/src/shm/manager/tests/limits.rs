@@ -1,1 +1,168 @@
+//! Files: none may leak, and running out of them is told. In children, because the limit and the
+//! count of open files belong to a process.
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::children::run_part;
+use super::support::*;
+use crate::interface::{Manager as _, ManagerError, ManagerEvent, RejectReason};
+
+/// The parts that children play here.
+pub(super) fn play(part: &str) {
+    match part {
+        "leaks" => no_files_leak(),
+        "limit-raised" => the_soft_limit_is_raised(),
+        "client-without-files" => a_client_without_files(),
+        "server-without-files" => a_server_without_files(),
+        other => panic!("unknown part {other}"),
+    }
+}
+
+#[test]
+fn files_do_not_leak() {
+    run_part("leaks");
+}
+
+#[test]
+fn the_limit_of_open_files_is_raised() {
+    run_part("limit-raised");
+}
+
+#[test]
+fn a_client_that_runs_out_of_files_says_what_to_do() {
+    run_part("client-without-files");
+}
+
+#[test]
+fn a_server_that_runs_out_of_files_turns_clients_away() {
+    run_part("server-without-files");
+}
+
+fn no_files_leak() {
+    let (client_port, server_port) = (port(64), port(64));
+    let before = open_files();
+    for round in 0..3 {
+        let (mut client, mut server) = (manager(), manager());
+        let address = fresh_address();
+        server.listen(&address).unwrap();
+        for _ in 0..20 {
+            client.connect(&address, &client_port, b"").unwrap();
+        }
+        let storm = establish_all((&mut client, &client_port), (&mut server, &server_port), 20);
+        // Rejected, broken off by either side, and refused.
+        for step in 0..4 {
+            let asked = client.connect(&address, &client_port, b"").unwrap();
+            let (accepted, ..) = expect_request(&mut server);
+            match step {
+                0 => {
+                    server.reject(accepted, RejectReason::Draining, b"");
+                    expect_rejected(&mut client);
+                }
+                1 => {
+                    client.disconnect(asked);
+                    expect_disconnected(&mut server);
+                }
+                _ => {
+                    let seed = server.prepare(accepted, &server_port).unwrap();
+                    server_port.numbers.push(seed.local).unwrap();
+                    server.accept(accepted, b"").unwrap();
+                    expect_reply(&mut client);
+                    if step == 2 {
+                        client.disconnect(asked);
+                        expect_disconnected(&mut server);
+                    } else {
+                        server.disconnect(accepted);
+                        expect_disconnected(&mut client);
+                    }
+                }
+            }
+        }
+        // What came in broken messages is closed too.
+        super::faults::break_the_protocol(&mut server, &address);
+        for seed in storm.client_seeds.iter() {
+            client_port.numbers.push(seed.local).unwrap();
+        }
+        for seed in storm.server_seeds.iter() {
+            server_port.numbers.push(seed.local).unwrap();
+        }
+        drop(storm);
+        drop((client, server));
+        assert_eq!(open_files(), before, "round {round}");
+    }
+}
+
+fn limit_open_files(soft: u64, hard: u64) {
+    let limit = Rlimit {
+        current: Some(soft),
+        maximum: Some(hard),
+    };
+    setrlimit(Resource::Nofile, limit).unwrap();
+}
+
+fn the_soft_limit_is_raised() {
+    limit_open_files(40, 60);
+    let manager = manager();
+    assert_eq!(getrlimit(Resource::Nofile).current, Some(60));
+    let text = &manager.open_files_limit;
+    assert!(
+        text.contains("60 files") && text.contains("ulimit -n"),
+        "{text}"
+    );
+}
+
+fn a_client_without_files() {
+    let (mut client, mut server) = (manager(), manager());
+    let client_port = port(64);
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    let free = u64::try_from(open_files()).unwrap() + 4;
+    limit_open_files(free, free);
+    let mut failed = 0;
+    for _ in 0..8 {
+        client.connect(&address, &client_port, b"").unwrap();
+    }
+    let mut events = Vec::new();
+    client.wait(std::time::Duration::ZERO, &mut events).unwrap();
+    for event in events {
+        let ManagerEvent::Failed { error, .. } = event else {
+            panic!("{}", name(&event));
+        };
+        let text = error.to_string();
+        assert!(matches!(error, ManagerError::System { .. }), "{text}");
+        assert!(text.contains("ulimit -n"), "{text}");
+        failed += 1;
+    }
+    // Descriptors that this process had closed before may have left gaps.
+    assert!((1..=5).contains(&failed), "{failed} of 8 failed");
+}
+
+fn a_server_without_files() {
+    let (mut client, mut server) = (manager(), manager());
+    let client_port = port(64);
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    for _ in 0..8 {
+        client.connect(&address, &client_port, b"").unwrap();
+    }
+    let full = u64::try_from(open_files()).unwrap() - 1;
+    limit_open_files(full, full);
+    // Nothing can be accepted; each turn that tries tells one client so, and then rests.
+    let mut rejected = 0;
+    let mut events = Vec::new();
+    let until = std::time::Instant::now() + PATIENCE;
+    while rejected < 3 {
+        assert!(std::time::Instant::now() < until);
+        let pause = std::time::Duration::from_millis(30);
+        server.wait(pause, &mut events).unwrap();
+        assert!(events.iter().all(|event| name(event) == "ConnectRequest"));
+        events.clear();
+        client.wait(std::time::Duration::ZERO, &mut events).unwrap();
+        for event in events.drain(..) {
+            if let ManagerEvent::Rejected { reason, .. } = event {
+                assert_eq!(reason, RejectReason::ConnectionsExhausted);
+                rejected += 1;
+            }
+        }
+    }
+    assert!(server.counters.out_of_files >= 1);
+}

@@ -169,6 +169,59 @@ pub(super) fn establish(
     }
 }
 
+/// What both cores got of the connections that a storm asked for.
+#[derive(Default)]
+pub(super) struct Storm {
+    pub(super) client_seeds: Vec<Seed>,
+    pub(super) server_seeds: Vec<Seed>,
+    pub(super) established: [usize; 2],
+}
+
+/// Answers whatever comes, on both sides, until `count` connections stand at both ends.
+pub(super) fn establish_all(
+    client: (&mut Manager, &PortHandle),
+    server: (&mut Manager, &PortHandle),
+    count: usize,
+) -> Storm {
+    let mut storm = Storm::default();
+    let until = Instant::now() + PATIENCE;
+    while storm.established != [count, count] {
+        assert!(Instant::now() < until, "stuck at {:?}", storm.established);
+        let mut events = Vec::new();
+        server
+            .0
+            .wait(Duration::from_millis(1), &mut events)
+            .unwrap();
+        for event in events.drain(..) {
+            match event {
+                ManagerEvent::ConnectRequest { connection, .. } => {
+                    let seed = server.0.prepare(connection, server.1).unwrap();
+                    storm.server_seeds.push(seed);
+                    server.0.accept(connection, b"").unwrap();
+                }
+                ManagerEvent::Established { .. } => storm.established[1] += 1,
+                other => panic!("server: {}", name(&other)),
+            }
+        }
+        client
+            .0
+            .wait(Duration::from_millis(1), &mut events)
+            .unwrap();
+        for event in events.drain(..) {
+            match event {
+                ManagerEvent::ConnectReply { connection, .. } => {
+                    let seed = client.0.prepare(connection, client.1).unwrap();
+                    storm.client_seeds.push(seed);
+                    client.0.confirm(connection).unwrap();
+                }
+                ManagerEvent::Established { .. } => storm.established[0] += 1,
+                other => panic!("client: {}", name(&other)),
+            }
+        }
+    }
+    storm
+}
+
 pub(super) fn inode(file: &OwnedFd) -> u64 {
     rustix::fs::fstat(file).unwrap().st_ino
 }
