@@ -258,3 +258,42 @@ impl CreditView {
         self.peer_granted_total.wrapping_sub(self.sent_total)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Credits;
+    use crate::v2::header::CreditWord;
+
+    /// Connections live long: the counters pass 2^32, and nothing is noticed.
+    #[test]
+    fn counters_wrap() {
+        let mut credits = Credits::new(10);
+        let near_end = u32::MAX - 3;
+        credits.granted = near_end.wrapping_add(1);
+        credits.consumed = near_end;
+        credits.peer_granted = near_end.wrapping_add(9);
+        credits.sent = near_end;
+        credits.async_mark = near_end;
+        for _ in 0..20 {
+            let word = credits.word();
+            let before = credits.available();
+            assert!(credits.async_may_be_sent());
+            credits.commit_async(word, false);
+            credits.commit(CreditWord::default());
+            assert_eq!(credits.available(), before - 1);
+            let grant = |granted| CreditWord {
+                granted,
+                maximum: 9,
+            };
+            while credits.unconsumed() > 0 {
+                assert!(credits.receive(grant(0)));
+                credits.receives_posted(1);
+            }
+            assert_eq!(credits.owed(), 9);
+            assert!(!credits.receive(grant(1)), "nothing is left to use");
+            assert_eq!(credits.apply(grant(1)), Ok(()));
+        }
+        assert!(credits.sent < near_end, "it wrapped");
+        assert!(credits.consumed < near_end, "it wrapped");
+    }
+}

@@ -199,11 +199,10 @@ impl Connection {
     #[inline]
     #[must_use]
     pub fn credits_available(&self) -> u32 {
-        match self.phase {
-            Phase::ClientStart | Phase::ClientWaiting | Phase::Established => {
-                self.credits.available()
-            }
-            Phase::ServerStart | Phase::Mismatched | Phase::Closed => 0,
+        if self.phase == Phase::Established || self.phase.is_opening() {
+            self.credits.available()
+        } else {
+            0
         }
     }
 

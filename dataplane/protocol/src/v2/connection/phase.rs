@@ -63,6 +63,12 @@ impl Phase {
         })
     }
 
+    /// Whether this is a client whose version is not known yet.
+    #[cold]
+    pub(super) const fn is_opening(self) -> bool {
+        matches!(self, Self::ClientStart | Self::ClientWaiting)
+    }
+
     /// Whether messages of this connection are still looked at.
     pub(super) const fn is_over(self) -> bool {
         matches!(self, Self::Mismatched | Self::Closed)

@@ -81,15 +81,17 @@ impl Connection {
     #[inline]
     fn handle_plain<'m>(&mut self, message: &'m [u8]) -> Option<Event<'m>> {
         let words = message.first_chunk::<WHOLE_MESSAGE_BYTES_LEAST>()?;
-        let (xid, flags) = (word(words, 0), word(words, 4));
-        let deviation = (word(words, 1) ^ RPCRDMA_VERSION_2)
-            | (word(words, 3) ^ RDMA2_MSG)
-            | (flags & !RDMA2_F_RESPONSE)
-            | word(words, 6)
-            | word(words, 7)
-            | word(words, 8)
-            | (word(words, 9) ^ xid)
-            | (word(words, 10) ^ flags);
+        // In wire order, so that only what is used is converted.
+        let wire = |index| word(words, index).to_be();
+        let flags = wire(4);
+        let deviation = (wire(1) ^ RPCRDMA_VERSION_2.to_be())
+            | (wire(3) ^ RDMA2_MSG.to_be())
+            | (flags & !RDMA2_F_RESPONSE.to_be())
+            | wire(6)
+            | wire(7)
+            | wire(8)
+            | (wire(9) ^ wire(0))
+            | (wire(10) ^ flags);
         if deviation != 0 || self.phase != Phase::Established || !self.inbound.is_idle() {
             return None;
         }
@@ -97,6 +99,7 @@ impl Connection {
             return None;
         }
         let (_, payload) = message.split_at(V2_HEADER_BYTES_WITHOUT_CHUNKS);
+        let xid = word(words, 0);
         let chunks = ChunkLists::default();
         let invalidate_handle = word(words, 5);
         Some(if flags == 0 {

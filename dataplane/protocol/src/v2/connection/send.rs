@@ -240,8 +240,8 @@ impl Connection {
         more: bool,
         message_bytes: usize,
     ) -> Result<Prefix, SendRefused> {
-        if !matches!(self.phase, Phase::Established | Phase::ClientStart) {
-            return Err(self.refused_by_phase());
+        if self.phase != Phase::Established {
+            self.check_first_message()?;
         }
         self.check_threshold(message_bytes)?;
         self.outbound.check(kind, xid)?;
@@ -276,13 +276,28 @@ impl Connection {
     #[inline]
     fn commit(&mut self, kind: Kind, prefix: Prefix) -> Result<(), SendRefused> {
         if self.phase != Phase::Established {
-            self.advance(PhaseEvent::Sent)
-                .map_err(|_| self.refused_by_phase())?;
+            self.commit_first_message()?;
         }
         self.credits.commit(prefix.credit);
         self.outbound
             .commit(kind, prefix.xid, prefix.flags.is_more());
         Ok(())
+    }
+
+    /// Whether the first message of a connection may be sent.
+    #[cold]
+    fn check_first_message(&self) -> Result<(), SendRefused> {
+        if self.phase == Phase::ClientStart {
+            return Ok(());
+        }
+        Err(self.refused_by_phase())
+    }
+
+    /// The first message of a connection was written.
+    #[cold]
+    fn commit_first_message(&mut self) -> Result<(), SendRefused> {
+        self.advance(PhaseEvent::Sent)
+            .map_err(|_| self.refused_by_phase())
     }
 
     /// Why this phase sends nothing.
