@@ -1,4 +1,4 @@
-//! Chunk lists: what versions 1 and 2 share (RFC 8166 sections 3.4 and 5.1, -00 section 6.3.3).
+//! Chunk lists: what versions 1 and 2 share (RFC 8166 sections 3.4 and 4.3, -00 section 6.3.3).
 //!
 //! Decoding walks the lists once, checks every mark and count, and keeps byte ranges of the message. The iterators
 //! then read segments from those ranges when they are asked for, so that nothing is allocated and an item that
@@ -162,7 +162,7 @@ impl Iterator for ReadList<'_> {
 impl ExactSizeIterator for ReadList<'_> {}
 impl core::iter::FusedIterator for ReadList<'_> {}
 
-/// The Write list, chunk by chunk. A chunk may be empty: it has no segments (RFC 8166 section 4.3.2).
+/// The Write list, chunk by chunk. A chunk may be empty: it has no segments (RFC 8166 section 4.3.2.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteList<'a> {
     /// Entries as they stand in the header, without the final mark.

@@ -14,15 +14,15 @@ pub const COMMON_PREFIX_BYTES: usize = 16;
 /// ERR_VERS answers it (RFC 8166 section 4.5).
 pub const OTHER_VERSION_BYTES_LEAST: usize = 28;
 
-// ---- Version 1 (RFC 8166 section 5) ----
+// ---- Version 1 (RFC 8166 sections 4.1.2 and 4.2.4) ----
 
 /// Version 1: the RPC message follows the header.
 pub const RDMA_MSG: u32 = 0;
 /// Version 1: the RPC message is in chunks.
 pub const RDMA_NOMSG: u32 = 1;
-/// Version 1: padded message. Never sent; answered with ERR_CHUNK (RFC 8166 section 4.3.3).
+/// Version 1: padded message. Never sent; answered with ERR_CHUNK (RFC 8166 section 4.6.1).
 pub const RDMA_MSGP: u32 = 2;
-/// Version 1: read done. Never sent; discarded in silence (RFC 8166 section 4.3.4).
+/// Version 1: read done. Never sent; discarded in silence (RFC 8166 section 4.6.2).
 pub const RDMA_DONE: u32 = 3;
 /// Version 1: transport error.
 pub const RDMA_ERROR: u32 = 4;
@@ -152,7 +152,7 @@ pub const RTR_PROPID_REQUEST_RECEIVE_LIMIT: u32 = 0x5254_5205;
 /// RTR property: Response Transmission Send Limit (RTR section 8.5).
 pub const RTR_PROPID_RESPONSE_SEND_LIMIT: u32 = 0x5254_5206;
 
-// ---- Chunk lists (RFC 8166 section 5.1) ----
+// ---- Chunk lists (RFC 8166 section 4.1.2) ----
 
 /// Octets of a segment: handle, length, offset.
 pub const SEGMENT_BYTES: usize = 16;

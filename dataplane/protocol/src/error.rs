@@ -47,7 +47,7 @@ impl core::error::Error for DecodeError {}
 #[non_exhaustive]
 pub enum Reason {
     /// The message is shorter than the least size of its version and header type: it is discarded in silence, and
-    /// counted (RFC 8166 section 4.2; [`crate::constants`] has the sizes).
+    /// counted (RFC 8166 section 4.5; [`crate::constants`] has the sizes).
     BelowLeastSize,
     /// A field reaches beyond the end of the bytes.
     Truncated,
@@ -61,6 +61,8 @@ pub enum Reason {
     UnsupportedVersion,
     /// The header type is not one of this version.
     UnknownHeaderType,
+    /// A version 1 RDMA_NOMSG has no chunk, in which its RPC message would be (RFC 8166 section 4.5.2).
+    NoPayload,
     /// A flag bit is set that -00 section 6.3.2 reserves.
     ReservedFlags,
     /// The Write list has more chunks than [`crate::constants::WRITE_CHUNKS_MAX`].
@@ -97,6 +99,7 @@ impl fmt::Display for Reason {
             Self::TrailingBytes => "bytes follow the end of the message",
             Self::UnsupportedVersion => "the transport version is not supported",
             Self::UnknownHeaderType => "the header type is not one of this version",
+            Self::NoPayload => "the message has neither payload nor chunks",
             Self::ReservedFlags => "a reserved flag bit is set",
             Self::TooManyWriteChunks => "the Write list has too many chunks",
             Self::TooManySegments => "a chunk list has too many segments",

@@ -1,4 +1,4 @@
-//! Version 1 messages computed by hand from the XDR of RFC 8166 section 5.1, word by word.
+//! Version 1 messages computed by hand from the XDR of RFC 8166 section 4.1.2, word by word.
 
 mod support;
 
@@ -209,11 +209,12 @@ fn below_its_least_size_every_message_is_discarded() {
             );
         }
         let reason = v1::decode(&message[..least_bytes]).map_err(|error| error.reason);
-        assert_eq!(
-            reason.is_ok(),
-            header_type != 5,
-            "type {header_type}: {reason:?}"
-        );
+        let expected = match header_type {
+            1 => Err(Reason::NoPayload),
+            5 => Err(Reason::UnknownHeaderType),
+            _ => Ok(()),
+        };
+        assert_eq!(reason.map(drop), expected, "type {header_type}");
     }
 }
 
@@ -256,10 +257,21 @@ fn refusals_name_the_field() {
             "{index} {value}"
         );
     }
-    let truncated = DecodeError::new(20, Reason::Truncated);
-    let err_vers_without_its_range = hex("00000009 00000001 00000040 00000004 00000001");
-    assert_eq!(
-        refused(&err_vers_without_its_range),
-        (truncated, Refusal::Chunk)
-    );
+    let mut nomsg_without_chunks = hex(MSG_CALL);
+    nomsg_without_chunks[15] = 1;
+    let no_payload = DecodeError::new(16, Reason::NoPayload);
+    assert_eq!(refused(&nomsg_without_chunks), (no_payload, Refusal::Chunk));
+}
+
+#[test]
+fn an_error_that_breaks_off_is_discarded_and_not_answered() {
+    let err_vers = hex("00000009 00000001 00000040 00000004 00000001 00000001 00000001");
+    for message_bytes in 20..28 {
+        let too_short = DecodeError::new(message_bytes, Reason::BelowLeastSize);
+        assert_eq!(
+            refused(&err_vers[..message_bytes]),
+            (too_short, Refusal::Discard)
+        );
+    }
+    decoded(&err_vers);
 }

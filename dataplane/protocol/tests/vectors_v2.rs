@@ -651,6 +651,12 @@ fn below_its_least_size_every_message_is_discarded() {
         }
         v2::decode(&message[..least_bytes]).expect("the least message of its type");
     }
+    // Of a type that is not known, the prefix is enough to be answered.
+    let unknown_type = hex("00000001 00000002 00000000 00000009 00000000");
+    let too_short = DecodeError::new(19, Reason::BelowLeastSize);
+    assert_eq!(refused(&unknown_type[..19]), (too_short, Refusal::Discard));
+    let unknown = DecodeError::new(12, Reason::UnknownHeaderType);
+    assert_eq!(refused(&unknown_type), (unknown, Refusal::InvalHtype));
 }
 
 #[test]

@@ -44,6 +44,11 @@ pub(super) fn run(data: &[u8]) {
                 data.len() < 28 || !is_discarded,
                 "28 octets are never too short"
             );
+            let is_error = reference::word(data, 12) == Some(4);
+            assert!(
+                refusal != Refusal::Chunk || !is_error,
+                "an error is never answered"
+            );
             assert!(data.len() >= 16 || is_discarded, "15 octets always are");
         }
     }
@@ -93,7 +98,12 @@ fn reference_header(data: &[u8]) -> Option<(u32, u32, u32, Plain, usize)> {
     (prefix.version == 1).then_some(())?;
     (data.len() >= if prefix.header_type == 4 { 20 } else { 28 }).then_some(())?;
     let body = match prefix.header_type {
-        0 | 1 => Plain::Lists(reference::take_lists(data, &mut at)?),
+        0 => Plain::Lists(reference::take_lists(data, &mut at)?),
+        1 => {
+            let lists = reference::take_lists(data, &mut at)?;
+            (lists != Lists::default()).then_some(())?;
+            Plain::Lists(lists)
+        }
         2 | 3 => Plain::Nothing,
         4 => {
             let code = reference::take(data, &mut at)?;

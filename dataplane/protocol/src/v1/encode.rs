@@ -43,7 +43,7 @@ pub fn encode_msg_header(
     encode_with_lists(space, xid, credit, RDMA_MSG, lists)
 }
 
-/// Writes an RDMA_NOMSG message, whose RPC message is in the chunks.
+/// Writes an RDMA_NOMSG message, whose RPC message is in the chunks: at least one of the lists is there.
 ///
 /// # Errors
 /// `NoSpace`, `TooLong`.

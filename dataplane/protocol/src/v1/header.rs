@@ -18,9 +18,9 @@ pub enum Body<'a> {
     /// RDMA_NOMSG: the RPC message is in the chunks.
     Nomsg(ChunkLists<'a>),
     /// RDMA_MSGP, which nobody may send: a responder answers ERR_CHUNK, a requester discards it (RFC 8166
-    /// section 4.3.3). What follows the common words is not looked at.
+    /// section 4.6.1). What follows the common words is not looked at.
     Msgp,
-    /// RDMA_DONE, which nobody may send: discarded in silence (RFC 8166 section 4.3.4).
+    /// RDMA_DONE, which nobody may send: discarded in silence (RFC 8166 section 4.6.2).
     Done,
     /// RDMA_ERROR: ends the RPC at a requester, is discarded by a responder (RFC 8166 section 4.5).
     Error(TransportError),
@@ -38,7 +38,8 @@ pub enum TransportError {
     },
     /// ERR_CHUNK: the header could not be decoded, or the reply not be delivered.
     Chunk,
-    /// A code that RFC 8166 does not define. The RPC has failed all the same.
+    /// A code that RFC 8166 does not define, so that the message cannot be decoded to its end, and is discarded
+    /// (RFC 8166 section 4.5).
     Unknown {
         /// The code.
         code: u32,
@@ -84,8 +85,8 @@ impl<'a> Header<'a> {
     }
 }
 
-/// How a responder treats a message whose header does not decode. A requester discards each of them (RFC 8166
-/// section 4.5).
+/// How a responder treats a call whose header does not decode. A requester discards each reply that does not
+/// (RFC 8166 section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// Discard it in silence, and count it.
@@ -158,10 +159,11 @@ fn decode_any(message: &[u8]) -> Result<Header<'_>, DecodeError> {
     reader.read_bytes(COMMON_PREFIX_BYTES)?;
     let body = match header_type {
         RDMA_MSG => Body::Msg(ChunkLists::decode(&mut reader)?),
-        RDMA_NOMSG => Body::Nomsg(ChunkLists::decode(&mut reader)?),
+        RDMA_NOMSG => Body::Nomsg(decode_nomsg(&mut reader)?),
         RDMA_MSGP => Body::Msgp,
         RDMA_DONE => Body::Done,
-        RDMA_ERROR => Body::Error(decode_error(&mut reader)?),
+        // No error answers an error: one that breaks off is too short for what it is.
+        RDMA_ERROR => Body::Error(decode_error(&mut reader).map_err(|_| too_short)?),
         _ => return Err(DecodeError::new(12, Reason::UnknownHeaderType)),
     };
     Ok(Header {
@@ -170,6 +172,16 @@ fn decode_any(message: &[u8]) -> Result<Header<'_>, DecodeError> {
         body,
         header_bytes: reader.position(),
     })
+}
+
+fn decode_nomsg<'a>(reader: &mut Reader<'a>) -> Result<ChunkLists<'a>, DecodeError> {
+    let start = *reader;
+    let lists = ChunkLists::decode(reader)?;
+    if lists.are_empty() {
+        Err(start.error(Reason::NoPayload))
+    } else {
+        Ok(lists)
+    }
 }
 
 fn decode_error(reader: &mut Reader<'_>) -> Result<TransportError, DecodeError> {

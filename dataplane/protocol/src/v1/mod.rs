@@ -1,4 +1,4 @@
-//! RPC-over-RDMA version 1 (RFC 8166 sections 4 and 5).
+//! RPC-over-RDMA version 1 (RFC 8166 section 4).
 
 mod encode;
 mod header;

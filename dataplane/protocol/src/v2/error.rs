@@ -170,6 +170,8 @@ pub enum Refusal {
 
 /// What [`decode`](super::header::decode) and
 /// [`PropertySet::decode`](super::properties::PropertySet::decode) found wrong, as -00 section 6.4.3 answers it.
+///
+/// Nothing answers an RDMA2_ERROR, nor an error of another version: the caller looks at the header type first.
 #[must_use]
 pub const fn refusal(error: DecodeError) -> Refusal {
     match error.reason {

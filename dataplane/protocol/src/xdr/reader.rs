@@ -205,6 +205,15 @@ mod tests {
     }
 
     #[test]
+    fn data_without_its_padding_is_not_consumed() {
+        let mut reader = Reader::new(&[1, 2, 3, 4, 5, 0, 0]);
+        let truncated = Err(DecodeError::new(0, Reason::Truncated));
+        assert_eq!(reader.read_opaque_fixed(5), truncated);
+        assert_eq!(reader.position(), 0);
+        assert_eq!(reader.read_opaque_fixed(4), Ok(&[1, 2, 3, 4][..]));
+    }
+
+    #[test]
     fn a_length_of_almost_4_gib_does_not_wrap() {
         let bytes = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
         let truncated = Err(DecodeError::new(0, Reason::Truncated));
