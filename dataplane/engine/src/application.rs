@@ -64,14 +64,16 @@ pub trait Application: Send + 'static {
         Outcome::ProgramUnavailable
     }
 
-    /// A call of ours ended. Every call that was accepted ends exactly once.
+    /// A call of ours ended. Every call that was accepted ends exactly once. `now` is the
+    /// iteration's reading of the clock.
     fn completed(
         &mut self,
         tag: CallTag,
         connection: ConnectionKey,
         result: Result<Reply<'_>, CallError>,
+        now: Ticks,
     ) {
-        let _ = (tag, connection, result);
+        let _ = (tag, connection, result, now);
     }
 
     /// Once per poll iteration: make calls, answer deferred ones. `now` is the iteration's reading

@@ -42,7 +42,8 @@ pub struct CoreConfig {
     /// The longest RPC message, header included, that is put together or sent in parts.
     pub message_bytes_max: u32,
     /// Buffers of `message_bytes_max` for messages that arrive or leave in parts, and for
-    /// replies that wait for credits.
+    /// replies that wait for credits. A message that arrives in parts is refused when none is
+    /// left for it, so where bulk data goes both ways there should be three for each connection.
     pub message_buffers: u32,
     /// Calls of ours that wait for their replies, over all connections; at most 65 536.
     pub calls_outstanding_max: u32,

@@ -248,7 +248,7 @@ impl<P: Port> Shared<P> {
     /// Says that the core is about to sleep. False when there are commands.
     pub(crate) fn announce_park(&self, commands_taken: u64) -> bool {
         self.parked.store(true, Ordering::Relaxed);
-        // SYNC POINT core-park: pairs with the fence in `CoreHandle::send`. Either the sender sees
+        // SYNC POINT core-park: pairs with the fence in `Shared::wake_if_parked`. Either the sender sees
         // `parked`, or the core sees the command.
         fence(Ordering::SeqCst);
         if self.commands_sent() == commands_taken {
@@ -256,6 +256,16 @@ impl<P: Port> Shared<P> {
         }
         self.end_park();
         false
+    }
+
+    /// Wakes the core if it is about to sleep, or sleeps.
+    fn wake_if_parked(&self) {
+        // SYNC POINT core-park: pairs with the fence in `Shared::announce_park`.
+        fence(Ordering::SeqCst);
+        if self.parked.load(Ordering::Relaxed) {
+            // A counter that is full already wakes the core as well.
+            let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        }
     }
 
     /// Says that the core is awake, and forgets being woken.
@@ -294,13 +304,13 @@ impl<P: Port> CoreHandle<P> {
     pub fn send(&self, command: Command<P>) -> Result<(), Full<P>> {
         self.shared.commands.push(command).map_err(Full)?;
         self.shared.commands_sent.fetch_add(1, Ordering::Relaxed);
-        // SYNC POINT core-park: pairs with the fence in `Shared::announce_park`.
-        fence(Ordering::SeqCst);
-        if self.shared.parked.load(Ordering::Relaxed) {
-            // A counter that is full already wakes the core as well.
-            let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
-        }
+        self.shared.wake_if_parked();
         Ok(())
+    }
+
+    /// Wakes the core if it is parked, so that its application is polled.
+    pub fn wake(&self) {
+        self.shared.wake_if_parked();
     }
 
     /// Takes the next notification.

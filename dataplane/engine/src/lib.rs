@@ -3,7 +3,7 @@
 //! A [`Core`] is one thread that owns a port of the fabric, its receive buffers, its connections,
 //! timers and counters, and the [`Application`] that answers calls and makes them. Nothing that a
 //! core owns is locked. Other threads reach it by ring alone: the control plane by [`CoreHandle`],
-//! application threads by `ring_client`.
+//! application threads by [`ring_client`].
 //!
 //! # The way of a call
 //!
@@ -35,7 +35,7 @@ mod idle;
 mod message;
 mod requester;
 mod responder;
-//RC pub mod ring_client;
+pub mod ring_client;
 mod timer;
 mod transmit;
 
@@ -44,7 +44,7 @@ pub use crate::application::{
     DeferToken, Outcome, Reply, ReplyRefused, Request,
 };
 pub use crate::config::{CoreConfig, IdlePolicy};
-pub use crate::core::{Context, Core, RunError};
+pub use crate::core::{Context, Core, RunError, pin_current_thread};
 pub use crate::counters::{Counter, CounterSnapshot, Counters};
 pub use crate::handle::{
     Command, ConnectionCounters, CoreHandle, Full, Notification, PROPERTY_BYTES_MAX, PropertyBytes,

@@ -109,7 +109,7 @@ impl<P: Port> State<P> {
                 .requester
                 .end_all_of(key, closing.scan, SCAN_MAX, |tag| {
                     counters.calls_disconnected.increment();
-                    application.completed(tag, key, Err(CallError::Disconnected));
+                    application.completed(tag, key, Err(CallError::Disconnected), self.now);
                 });
             closing.scan = next;
             connection.calls_outstanding -= ended;

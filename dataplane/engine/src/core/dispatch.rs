@@ -96,7 +96,7 @@ impl<P: Port> State<P> {
                     Ended::Call(tag) => {
                         connection.calls_outstanding -= 1;
                         counters.replies_received.increment();
-                        application.completed(tag, key, read_reply(payload));
+                        application.completed(tag, key, read_reply(payload), self.now);
                     }
                     Ended::TimedOut => {
                         connection.calls_outstanding -= 1;
@@ -333,7 +333,7 @@ impl<P: Port> State<P> {
                 if result.is_ok() {
                     counters.replies_received.increment();
                 }
-                application.completed(tag, key, result);
+                application.completed(tag, key, result, self.now);
             }
             Ended::TimedOut => counters.late_replies.increment(),
             Ended::Unknown => counters.unmatched_replies.increment(),

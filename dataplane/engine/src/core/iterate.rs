@@ -60,7 +60,7 @@ impl<P: Port, A: Application> Core<P, A> {
     /// [`RunError::Pin`] when the thread cannot be pinned; nothing has run then.
     pub fn run(mut self) -> Result<A, RunError> {
         if let Some(cpu) = self.cpu {
-            pin(cpu)?;
+            pin_current_thread(cpu)?;
         }
         while !self.state.stop {
             let activity = self.iterate();
@@ -101,7 +101,13 @@ impl<P: Port, A: Application> Core<P, A> {
     }
 }
 
-fn pin(cpu: usize) -> Result<(), RunError> {
+/// Pins the calling thread to a processor. [`Core::run`] does so by itself; whoever makes the port
+/// and the core on the thread that will run them pins it first, so that memory is first touched
+/// there.
+///
+/// # Errors
+/// [`RunError::Pin`] names the processors that there are.
+pub fn pin_current_thread(cpu: usize) -> Result<(), RunError> {
     let allowed: Vec<usize> = core_affinity::get_core_ids()
         .unwrap_or_default()
         .into_iter()
@@ -142,7 +148,7 @@ impl<P: Port> State<P> {
             .requester
             .poll_timeouts(self.now, TIMERS_MAX, |tag, connection| {
                 counters.timeouts.increment();
-                application.completed(tag, connection, Err(CallError::TimedOut));
+                application.completed(tag, connection, Err(CallError::TimedOut), self.now);
             });
         fired != 0
     }

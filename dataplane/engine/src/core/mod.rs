@@ -8,6 +8,7 @@ mod mailbox;
 mod pending;
 
 pub use context::Context;
+pub use iterate::pin_current_thread;
 
 use std::collections::VecDeque;
 

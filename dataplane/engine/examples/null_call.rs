@@ -1,0 +1,307 @@
+//! Null calls between two cores of one process, beside the floor of the machine.
+//!
+//! `cargo run --release -p rpcrdma-engine --example null_call -- [DEPTH] [PAIRS] [SECONDS]`
+//!
+//! The floor is a cache line each way, rotating through 64 slots. Floor and calls are measured by
+//! turns, and the medians over all turns are compared.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rpcrdma_engine::{
+    Activity, Application, Call, CallError, CallTag, Command, ConnectionKey, Context, Core,
+    CoreConfig, CoreHandle, Notification, Outcome, Reply, ReplyWriter, Request,
+    pin_current_thread,
+};
+use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
+use rpcrdma_fabric::shm;
+use rpcrdma_protocol::v2::connection::Role;
+use rpcrdma_protocol::v2::{Properties, PropertySet};
+
+const PROGRAM: u32 = 0x2000_0001;
+
+struct Service;
+
+impl Application for Service {
+    fn call(&mut self, request: &Request<'_>, _reply: &mut ReplyWriter<'_>) -> Outcome {
+        if request.program == PROGRAM && request.procedure == 0 {
+            Outcome::Success
+        } else {
+            Outcome::ProgramUnavailable
+        }
+    }
+}
+
+/// Keeps `depth` calls outstanding, and notes how long each took.
+struct Caller {
+    depth: usize,
+    connection: Option<ConnectionKey>,
+    idle: Vec<CallTag>,
+    started: Vec<Ticks>,
+    histogram: Vec<u32>,
+    errors: u64,
+}
+
+impl Caller {
+    fn new(depth: usize) -> Self {
+        Self {
+            depth,
+            connection: None,
+            idle: (0_u64..).take(depth).collect(),
+            started: vec![0; depth],
+            histogram: vec![0; 1 << 20],
+            errors: 0,
+        }
+    }
+}
+
+impl Application for Caller {
+    fn completed(
+        &mut self,
+        tag: CallTag,
+        _connection: ConnectionKey,
+        result: Result<Reply<'_>, CallError>,
+        now: Ticks,
+    ) {
+        let index = usize::try_from(tag).unwrap_or(0);
+        let took = now.saturating_sub(self.started[index]);
+        let last = self.histogram.len() - 1;
+        let bucket = usize::try_from(took).unwrap_or(last).min(last);
+        self.histogram[bucket] += 1;
+        self.errors += u64::from(result.is_err());
+        self.idle.push(tag);
+    }
+
+    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
+        let Some(connection) = self.connection else {
+            return Activity::Idle;
+        };
+        let call = Call {
+            program: PROGRAM,
+            version: 1,
+            procedure: 0,
+        };
+        let mut busy = false;
+        while let Some(&tag) = self.idle.last() {
+            if core.call(connection, call, &[], tag).is_err() {
+                break;
+            }
+            self.idle.pop();
+            self.started[usize::try_from(tag).unwrap_or(0)] = now;
+            busy = true;
+        }
+        Activity::from_busy(busy)
+    }
+
+    fn connected(&mut self, connection: ConnectionKey) {
+        self.connection = Some(connection);
+    }
+}
+
+fn percentile(histogram: &[u32], share: f64) -> u64 {
+    let total: u64 = histogram.iter().map(|&count| u64::from(count)).sum();
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "counts far below 2^52"
+    )]
+    let rank = (total as f64 * share) as u64;
+    let mut seen = 0;
+    for (bucket, &count) in (0_u64..).zip(histogram) {
+        seen += u64::from(count);
+        if seen > rank {
+            return bucket;
+        }
+    }
+    0
+}
+
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// The median round trip of a line each way, in nanoseconds.
+fn floor(clock: &Clock, cpus: (usize, usize)) -> u64 {
+    const SLOTS: usize = 64;
+    const ROUNDS: u64 = 300_000;
+    let lines = || (0..SLOTS).map(|_| Line(AtomicU64::new(0))).collect::<Vec<_>>();
+    let (there, back) = (lines(), lines());
+    let at = |round: u64| usize::try_from(round).unwrap_or(0) % SLOTS;
+    let mut histogram = vec![0_u32; 1 << 20];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            pin_current_thread(cpus.1).expect("a second processor");
+            for round in 1..=ROUNDS {
+                while there[at(round)].0.load(Ordering::Acquire) != round {
+                    std::hint::spin_loop();
+                }
+                back[at(round)].0.store(round, Ordering::Release);
+            }
+        });
+        pin_current_thread(cpus.0).expect("a first processor");
+        for round in 1..=ROUNDS {
+            let start = clock.now();
+            there[at(round)].0.store(round, Ordering::Release);
+            while back[at(round)].0.load(Ordering::Acquire) != round {
+                std::hint::spin_loop();
+            }
+            let took = usize::try_from(clock.now() - start).unwrap_or(usize::MAX);
+            let bucket = took.min(histogram.len() - 1);
+            histogram[bucket] += 1;
+        }
+    });
+    clock.nanos_between(0, percentile(&histogram, 0.5))
+}
+
+struct Measured {
+    p50_ns: u64,
+    p99_ns: u64,
+    rate_per_s: f64,
+}
+
+fn port(number: u32, config: &CoreConfig, clock: &Clock) -> (shm::Port, shm::PortHandle) {
+    let arena = Arena::shared(&ArenaOptions {
+        bytes: config.arena_bytes(),
+        huge_pages: HugePages::Prefer,
+    })
+    .expect("memory for the arena");
+    shm::Port::new(shm::PortConfig::new(number, arena, clock.clone())).expect("a port")
+}
+
+fn properties(config: &CoreConfig) -> Properties {
+    Properties {
+        send_bytes_max: config.send_buffer_bytes,
+        receive_buffer_bytes: config.receive_buffer_bytes,
+        ..Properties::default()
+    }
+}
+
+/// Answers what a core asks of its control plane. True when a connection is ready.
+fn control(handle: &CoreHandle<shm::Port>, role: Role) -> bool {
+    while let Some(notification) = handle.receive() {
+        let command = match notification {
+            Notification::Planted { result, .. } => {
+                let connection = result.expect("planted");
+                if role == Role::Server {
+                    continue;
+                }
+                Command::SendProperties { connection }
+            }
+            Notification::Properties { connection, bytes } => Command::AnswerProperties {
+                connection,
+                peer: PropertySet::decode(&bytes).expect("well formed").properties(),
+                answer: role == Role::Server,
+            },
+            Notification::Ready { .. } => return true,
+            other => panic!("unexpected: {other:?}"),
+        };
+        handle.send(command).expect("room in the mailbox");
+    }
+    false
+}
+
+fn calls(clock: &Clock, depth: usize, time: Duration, cpus: (usize, usize)) -> Measured {
+    let config = |cpu| CoreConfig {
+        cpu: Some(cpu),
+        connections_max: 1,
+        credits_per_connection: u16::try_from(depth.max(32)).expect("a sensible depth"),
+        calls_outstanding_max: u32::try_from(depth).expect("a sensible depth"),
+        ..CoreConfig::default()
+    };
+    let (client_config, server_config) = (config(cpus.0), config(cpus.1));
+    let (client_port, client_files) = port(0, &client_config, clock);
+    let (server_port, server_files) = port(1, &server_config, clock);
+    let joint = shm::Joint::new(&client_port, &client_files, &server_port, &server_files)
+        .expect("a channel");
+    let (client_seed, server_seed) = joint.seeds(&client_files, &server_files).expect("seeds");
+    let (client, client_handle) =
+        Core::new(client_port, &client_config, clock.clone(), Caller::new(depth)).expect("client");
+    let (server, server_handle) =
+        Core::new(server_port, &server_config, clock.clone(), Service).expect("server");
+    std::thread::scope(|scope| {
+        let server = scope.spawn(move || server.run().map(drop));
+        let client = scope.spawn(move || client.run());
+        let plant = |handle: &CoreHandle<shm::Port>, seed, role, config| {
+            let properties = properties(config);
+            let token = 0;
+            let command = Command::Plant {
+                token,
+                seed,
+                role,
+                properties,
+            };
+            handle.send(command).expect("room in the mailbox");
+        };
+        plant(&server_handle, server_seed, Role::Server, &server_config);
+        plant(&client_handle, client_seed, Role::Client, &client_config);
+        let (mut client_ready, mut server_ready) = (false, false);
+        while !(client_ready && server_ready) {
+            client_ready |= control(&client_handle, Role::Client);
+            server_ready |= control(&server_handle, Role::Server);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        let (before, start) = (client_handle.counters(), Instant::now());
+        std::thread::sleep(time);
+        let (after, took) = (client_handle.counters(), start.elapsed());
+        client_handle.send(Command::Stop).expect("room");
+        let caller = client.join().expect("no panic").expect("pinned");
+        let server_counters = server_handle.counters();
+        server_handle.send(Command::Stop).expect("room");
+        server.join().expect("no panic").expect("pinned");
+        let difference = after.since(&before);
+        if std::env::var_os("COUNTERS").is_some() {
+            println!("client:\n{difference}\nserver:\n{server_counters}");
+        }
+        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+        let rate_per_s = difference.replies_received as f64 / took.as_secs_f64();
+        Measured {
+            p50_ns: clock.nanos_between(0, percentile(&caller.histogram, 0.5)),
+            p99_ns: clock.nanos_between(0, percentile(&caller.histogram, 0.99)),
+            rate_per_s,
+        }
+    })
+}
+
+fn median<T: PartialOrd + Copy>(values: &mut [T]) -> T {
+    values.sort_by(|a, b| a.partial_cmp(b).expect("no NaN"));
+    values[values.len() / 2]
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mut number = |default: usize| {
+        arguments
+            .next()
+            .map_or(default, |text| text.parse().expect("a number"))
+    };
+    let (depth, pairs, seconds) = (number(1), number(7), number(1));
+    let time = Duration::from_secs(u64::try_from(seconds).expect("a sensible time"));
+    let clock = Clock::new();
+    let cpus = (0, 1);
+    let (mut floors, mut p50s, mut p99s, mut rates) = (vec![], vec![], vec![], vec![]);
+    for _ in 0..pairs {
+        let floor_ns = floor(&clock, cpus);
+        let measured = calls(&clock, depth, time, cpus);
+        println!(
+            "floor {floor_ns} ns   p50 {} ns   p99 {} ns   {:.2} M calls/s",
+            measured.p50_ns,
+            measured.p99_ns,
+            measured.rate_per_s / 1e6
+        );
+        floors.push(floor_ns);
+        p50s.push(measured.p50_ns);
+        p99s.push(measured.p99_ns);
+        rates.push(measured.rate_per_s);
+    }
+    let (floor_ns, p50_ns) = (median(&mut floors), median(&mut p50s));
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    let ratio = p50_ns as f64 / floor_ns as f64;
+    println!(
+        "medians at depth {depth}: floor {floor_ns} ns, p50 {p50_ns} ns ({ratio:.2} x), p99 {} ns, {:.2} M calls/s",
+        median(&mut p99s),
+        median(&mut rates) / 1e6
+    );
+}

@@ -1,0 +1,6 @@
+//! The engine over the `shm` fabric.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod calls;

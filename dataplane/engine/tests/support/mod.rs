@@ -1,0 +1,419 @@
+//! Two cores in one thread, driven by turns, with time as an argument.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rpcrdma_engine::{
+    Activity, Application, Call, CallError, CallRefused, CallTag, CloseReason, Command,
+    ConnectionKey, Context, Core, CoreConfig, CoreHandle, DeferToken, Notification, Outcome, Reply,
+    ReplyRefused, ReplyWriter, Request,
+};
+use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
+use rpcrdma_fabric::shm;
+use rpcrdma_protocol::v2::connection::Role;
+use rpcrdma_protocol::v2::{Properties, PropertySet};
+
+pub const PROGRAM: u32 = 0x2000_0001;
+pub const VERSION: u32 = 1;
+pub const NULL: u32 = 0;
+pub const ECHO: u32 = 1;
+/// Deferred, and answered with its arguments two polls later.
+pub const LATER: u32 = 2;
+/// Never answered.
+pub const NEVER: u32 = 3;
+/// Answered with as many bytes as the first word of the arguments says.
+pub const FILL: u32 = 4;
+
+pub fn call(procedure: u32) -> Call {
+    Call {
+        program: PROGRAM,
+        version: VERSION,
+        procedure,
+    }
+}
+
+/// A call that an [`App`] is to make.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub connection: ConnectionKey,
+    pub call: Call,
+    pub args: Vec<u8>,
+    pub tag: CallTag,
+}
+
+/// Serves the bench program, and makes the calls that it is told to.
+#[derive(Debug, Default)]
+pub struct App {
+    pub wanted: VecDeque<Wanted>,
+    /// Calls that were refused for good.
+    pub refused: Vec<(CallTag, CallRefused)>,
+    pub ended: Vec<(CallTag, Result<Vec<u8>, CallError>)>,
+    pub connected: Vec<ConnectionKey>,
+    pub disconnected: Vec<(ConnectionKey, CloseReason)>,
+    pub deferred: VecDeque<(DeferToken, Vec<u8>, u32)>,
+    pub never: Vec<DeferToken>,
+    /// Answer deferred calls last in, first out.
+    pub backwards: bool,
+    pub to_close: Vec<ConnectionKey>,
+    pub calls: u64,
+}
+
+impl App {
+    pub fn want(&mut self, connection: ConnectionKey, procedure: u32, args: &[u8], tag: CallTag) {
+        self.wanted.push_back(Wanted {
+            connection,
+            call: call(procedure),
+            args: args.to_vec(),
+            tag,
+        });
+    }
+
+    pub fn result(&self, tag: CallTag) -> Option<&Result<Vec<u8>, CallError>> {
+        let mut ended = self.ended.iter().filter(|(other, _)| *other == tag);
+        let found = ended.next();
+        assert!(ended.next().is_none(), "call {tag} ended twice");
+        found.map(|(_, result)| result)
+    }
+
+    fn defer(&mut self, request: &Request<'_>) -> Outcome {
+        let Some(token) = request.defer() else {
+            return Outcome::SystemError;
+        };
+        if request.procedure == NEVER {
+            self.never.push(token);
+        } else {
+            self.deferred.push_back((token, request.args.to_vec(), 2));
+        }
+        Outcome::Deferred
+    }
+
+    fn answer_deferred<P: Port>(&mut self, core: &mut Context<'_, P>) -> bool {
+        for entry in &mut self.deferred {
+            entry.2 = entry.2.saturating_sub(1);
+        }
+        let due = |entry: &(DeferToken, Vec<u8>, u32)| entry.2 == 0;
+        let next = if self.backwards {
+            self.deferred.back().is_some_and(due).then(|| self.deferred.pop_back())
+        } else {
+            self.deferred.front().is_some_and(due).then(|| self.deferred.pop_front())
+        };
+        let Some((token, args, _)) = next.flatten() else {
+            return false;
+        };
+        match core.reply(token, Outcome::Success, &args) {
+            Ok(()) => true,
+            Err((ReplyRefused::Busy, token)) => {
+                self.deferred.push_front((token, args, 1));
+                false
+            }
+            Err((refused, _)) => panic!("a good answer was refused: {refused:?}"),
+        }
+    }
+}
+
+impl Application for App {
+    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+        self.calls += 1;
+        if request.program != PROGRAM {
+            return Outcome::ProgramUnavailable;
+        }
+        if request.version != VERSION {
+            return Outcome::ProgramMismatch { low: 1, high: 1 };
+        }
+        match request.procedure {
+            NULL => Outcome::Success,
+            ECHO => match reply.write(request.args) {
+                Ok(()) => Outcome::Success,
+                Err(_) => Outcome::SystemError,
+            },
+            LATER | NEVER => self.defer(request),
+            FILL => {
+                let Some(count) = request.args.first_chunk::<4>() else {
+                    return Outcome::GarbageArgs;
+                };
+                for _ in 0..u32::from_be_bytes(*count) / 4 {
+                    if reply.write_u32(0x0102_0304).is_err() {
+                        break;
+                    }
+                }
+                Outcome::Success
+            }
+            _ => Outcome::ProcedureUnavailable,
+        }
+    }
+
+    fn completed(
+        &mut self,
+        tag: CallTag,
+        _connection: ConnectionKey,
+        result: Result<Reply<'_>, CallError>,
+        _now: Ticks,
+    ) {
+        self.ended
+            .push((tag, result.map(|reply| reply.results.to_vec())));
+    }
+
+    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
+        let mut busy = self.answer_deferred(core);
+        for connection in self.to_close.drain(..) {
+            core.disconnect(connection);
+            busy = true;
+        }
+        for _ in 0..self.wanted.len() {
+            let Some(wanted) = self.wanted.pop_front() else {
+                break;
+            };
+            match core.call(wanted.connection, wanted.call, &wanted.args, wanted.tag) {
+                Ok(()) => busy = true,
+                Err(refused) if refused.is_transient() => self.wanted.push_back(wanted),
+                Err(refused) => self.refused.push((wanted.tag, refused)),
+            }
+        }
+        Activity::from_busy(busy)
+    }
+
+    fn connected(&mut self, connection: ConnectionKey) {
+        self.connected.push(connection);
+    }
+
+    fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
+        self.disconnected.push((connection, reason));
+    }
+}
+
+/// A core, its handle, and what its control plane would remember.
+pub struct Side<A: Application = App> {
+    pub core: Core<shm::Port, A>,
+    pub handle: CoreHandle<shm::Port>,
+    pub port: shm::PortHandle,
+    pub role: Role,
+    pub properties: Properties,
+    pub ready: Vec<ConnectionKey>,
+    pub planted: Vec<Result<ConnectionKey, String>>,
+    pub closed: Vec<(ConnectionKey, CloseReason)>,
+    pub mismatched: Vec<(ConnectionKey, u32, u32)>,
+    pub drained: usize,
+    /// Leave the peer's properties unanswered.
+    pub ignore_properties: bool,
+}
+
+/// A core is given a little more than it needs, for the pools that a test carves itself.
+const ARENA_SPARE_BYTES: u64 = 1 << 20;
+
+pub fn port(number: u32, bytes: u64, clock: &Clock) -> (shm::Port, shm::PortHandle) {
+    let arena = Arena::shared(&ArenaOptions {
+        bytes: bytes + ARENA_SPARE_BYTES,
+        huge_pages: HugePages::Never,
+    })
+    .expect("memory for a test");
+    shm::Port::new(shm::PortConfig::new(number, arena, clock.clone())).expect("a port")
+}
+
+pub fn properties(config: &CoreConfig) -> Properties {
+    Properties {
+        send_bytes_max: config.send_buffer_bytes,
+        receive_buffer_bytes: config.receive_buffer_bytes,
+        ..Properties::default()
+    }
+}
+
+impl<A: Application> Side<A> {
+    pub fn command(&self, command: Command<shm::Port>) {
+        self.handle.send(command).expect("the mailbox has room");
+    }
+
+    /// The control plane: answers what is to be answered.
+    pub fn control(&mut self) {
+        while let Some(notification) = self.handle.receive() {
+            self.note(notification);
+        }
+    }
+
+    fn note(&mut self, notification: Notification) {
+        match notification {
+            Notification::Planted { result, .. } => {
+                if let (Ok(connection), Role::Client) = (&result, self.role) {
+                    let connection = *connection;
+                    self.command(Command::SendProperties { connection });
+                }
+                self.planted.push(result.map_err(|error| error.to_string()));
+            }
+            Notification::Properties { connection, bytes } => {
+                if self.ignore_properties {
+                    return;
+                }
+                let set = PropertySet::decode(&bytes).expect("checked by the core");
+                self.command(Command::AnswerProperties {
+                    connection,
+                    peer: set.properties(),
+                    answer: self.role == Role::Server,
+                });
+            }
+            Notification::Ready { connection } => self.ready.push(connection),
+            Notification::VersionMismatch {
+                connection,
+                low,
+                high,
+            } => self.mismatched.push((connection, low, high)),
+            Notification::Closed {
+                connection, reason, ..
+            } => {
+                let twice = self.closed.iter().any(|(other, _)| *other == connection);
+                assert!(!twice, "{connection:?} was closed twice");
+                self.closed.push((connection, reason));
+            }
+            Notification::Drained => self.drained += 1,
+        }
+    }
+}
+
+/// Two cores that are joined by shared memory.
+pub struct Pair<A: Application = App, B: Application = App> {
+    pub client: Side<A>,
+    pub server: Side<B>,
+    pub joint: shm::Joint,
+    pub now: Ticks,
+    pub clock: Clock,
+    token: u64,
+}
+
+impl Pair {
+    pub fn new(config: &CoreConfig) -> Self {
+        Self::with(config, config, App::default(), App::default())
+    }
+}
+
+pub fn side<A: Application>(
+    number: u32,
+    role: Role,
+    config: &CoreConfig,
+    clock: &Clock,
+    application: A,
+    port: (shm::Port, shm::PortHandle),
+) -> Side<A> {
+    let _ = number;
+    let (port, port_handle) = port;
+    let (core, handle) = Core::new(port, config, clock.clone(), application).expect("a core");
+    Side {
+        core,
+        handle,
+        port: port_handle,
+        role,
+        properties: properties(config),
+        ready: Vec::new(),
+        planted: Vec::new(),
+        closed: Vec::new(),
+        mismatched: Vec::new(),
+        drained: 0,
+        ignore_properties: false,
+    }
+}
+
+impl<A: Application, B: Application> Pair<A, B> {
+    pub fn with(client: &CoreConfig, server: &CoreConfig, a: A, b: B) -> Self {
+        let clock = Clock::new();
+        let client_port = port(0, client.arena_bytes(), &clock);
+        let server_port = port(1, server.arena_bytes(), &clock);
+        let joint = shm::Joint::new(
+            &client_port.0,
+            &client_port.1,
+            &server_port.0,
+            &server_port.1,
+        )
+        .expect("a channel");
+        let now = clock.now();
+        Self {
+            client: side(0, Role::Client, client, &clock, a, client_port),
+            server: side(1, Role::Server, server, &clock, b, server_port),
+            joint,
+            now,
+            clock,
+            token: 0,
+        }
+    }
+
+    /// Plants a connection at both ends.
+    pub fn plant(&mut self) {
+        let (client_seed, server_seed) = self
+            .joint
+            .seeds(&self.client.port, &self.server.port)
+            .expect("a queue pair");
+        self.token += 1;
+        let token = self.token;
+        self.server.command(Command::Plant {
+            token,
+            seed: server_seed,
+            role: Role::Server,
+            properties: self.server.properties,
+        });
+        // The server first: the client speaks as soon as it is planted.
+        self.turn();
+        self.client.command(Command::Plant {
+            token,
+            seed: client_seed,
+            role: Role::Client,
+            properties: self.client.properties,
+        });
+    }
+
+    /// Connects, and gives both ends' names of the connection.
+    pub fn connect(&mut self) -> (ConnectionKey, ConnectionKey) {
+        let (client, server) = (self.client.ready.len(), self.server.ready.len());
+        self.plant();
+        self.until("both ends are ready", |pair| {
+            pair.client.ready.len() > client && pair.server.ready.len() > server
+        });
+        (self.client.ready[client], self.server.ready[server])
+    }
+
+    /// One iteration of each core, and of its control plane. A microsecond passes.
+    pub fn turn(&mut self) {
+        self.now += self.clock.ticks(Duration::from_micros(1));
+        let _ = self.client.core.iterate_at(self.now);
+        self.client.control();
+        let _ = self.server.core.iterate_at(self.now);
+        self.server.control();
+    }
+
+    pub fn turns(&mut self, count: usize) {
+        for _ in 0..count {
+            self.turn();
+        }
+    }
+
+    /// Time passes, and nothing else.
+    pub fn pass(&mut self, time: Duration) {
+        self.now += self.clock.ticks(time);
+    }
+
+    /// Turns until something is so; fails when it does not come to be.
+    pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        for _ in 0..200_000 {
+            if done(self) {
+                return;
+            }
+            self.turn();
+        }
+        panic!(
+            "never came: {what}\nclient:\n{}\nserver:\n{}",
+            self.client.handle.counters(),
+            self.server.handle.counters()
+        );
+    }
+}
+
+/// Bytes that tell where they came from.
+pub fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..bytes)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[3]
+        })
+        .collect()
+}
