@@ -1,2 +1,33 @@
-//! See the crate description; the modules are named after what they do.
+//! The control plane: everything that happens before and after calls, and never on their path.
+//!
+//! A [`Node`] is a set of polling cores and one control thread. The control thread listens,
+//! connects, exchanges private data (RFC 8797) and transport properties (-00 section 5), assigns
+//! connections to cores, keeps the limits, drains and closes. It talks to the cores by mailbox
+//! alone and sleeps until something happens.
+//!
+//! * [`node`] is what an application holds.
+//! * [`provider`] names what a fabric must bring along; [`ShmProvider`] is the embedded one.
+//! * [`placement`] chooses the core of a new connection, and counts peers against their limit.
+//! * [`properties`] decides what this end announces, and what it makes of the peer's.
+
 #![forbid(unsafe_code)]
+
+mod connection;
+mod counters;
+mod error;
+mod link;
+mod profile;
+mod thread;
+
+pub mod node;
+pub mod placement;
+pub mod properties;
+pub mod provider;
+
+pub use counters::ControlCounters;
+pub use error::{ConnectError, NodeError, Stage};
+pub use node::{
+    ConnectOptions, Connection, DrainReport, ListenOptions, Node, NodeConfig, PendingConnect,
+};
+pub use placement::CoreChoice;
+pub use provider::{PortNeed, Provider, ShmProvider};

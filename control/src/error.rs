@@ -1,0 +1,131 @@
+//! Errors of the control plane: what failed, on what, and what to do.
+
+use std::time::Duration;
+
+use rpcrdma_fabric::interface::{ManagerError, RejectReason, SetupError};
+
+/// How far a connection had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The request was on its way.
+    Requesting,
+    /// The queue pair was being set up in its core.
+    Planting,
+    /// Version and transport properties were being exchanged.
+    ExchangingProperties,
+    /// Calls could be made.
+    Ready,
+}
+
+impl std::fmt::Display for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Requesting => "waiting for the answer to the connection request",
+            Self::Planting => "setting up the queue pair",
+            Self::ExchangingProperties => "exchanging version and properties",
+            Self::Ready => "in use",
+        })
+    }
+}
+
+/// Why a connection could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The fabric could not make it.
+    #[error(transparent)]
+    Fabric(#[from] ManagerError),
+    /// The peer rejected it.
+    #[error("`{address}` rejected the connection: {reason}")]
+    Rejected {
+        /// The address that was connected to.
+        address: String,
+        /// The peer's reason.
+        reason: RejectReason,
+    },
+    /// The peer did not answer in time.
+    #[error(
+        "connecting to `{address}` took longer than {} ms ({stage}); the peer may be stopped or overloaded",
+        after.as_millis()
+    )]
+    Timeout {
+        /// The address that was connected to.
+        address: String,
+        /// The time that was given.
+        after: Duration,
+        /// How far it had come.
+        stage: Stage,
+    },
+    /// The peer speaks no version that we speak.
+    #[error(
+        "`{address}` speaks RPC-over-RDMA versions {low} to {high}, this end speaks version 2 only"
+    )]
+    VersionMismatch {
+        /// The address that was connected to.
+        address: String,
+        /// The lowest version that the peer speaks.
+        low: u32,
+        /// The highest version that the peer speaks.
+        high: u32,
+    },
+    /// The peer went away.
+    #[error("`{address}` closed the connection or died ({stage})")]
+    PeerGone {
+        /// The address that was connected to.
+        address: String,
+        /// How far it had come.
+        stage: Stage,
+    },
+    /// No core of ours has room.
+    #[error(
+        "no core has room for another connection: all {limit} that receive memory was reserved for are in use; raise connections_max"
+    )]
+    NoRoom {
+        /// The connections that our cores can hold together.
+        limit: u32,
+    },
+    /// The core that was asked for does not exist.
+    #[error("there is no core {asked}: the node has {cores}")]
+    NoSuchCore {
+        /// The core asked for.
+        asked: usize,
+        /// How many there are.
+        cores: usize,
+    },
+    /// The queue pair could not be set up here.
+    #[error("the queue pair could not be set up")]
+    Setup(#[from] SetupError),
+    /// The node is shutting down.
+    #[error("the node is shutting down")]
+    ShuttingDown,
+}
+
+/// Why a node could not be started, or could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// A core could not be set up.
+    #[error("core {core} could not be set up")]
+    Core {
+        /// The core's number within the node.
+        core: usize,
+        /// Why.
+        #[source]
+        source: SetupError,
+    },
+    /// A core's thread could not be pinned.
+    #[error("core {core} could not be pinned: {why}")]
+    Pin {
+        /// The core's number within the node.
+        core: usize,
+        /// Why, and what there is instead.
+        why: String,
+    },
+    /// The fabric could not do it.
+    #[error(transparent)]
+    Fabric(#[from] ManagerError),
+    /// A thread could not be started.
+    #[error("a thread could not be started")]
+    Thread(#[source] std::io::Error),
+    /// The control thread is gone.
+    #[error("the control thread has ended")]
+    Gone,
+}

@@ -1,0 +1,399 @@
+//! A node: polling cores and their control thread, as an application holds them.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rpcrdma_engine::{Application, ConnectionKey, Core, CoreConfig, CoreHandle};
+use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::{ListenerId, Manager};
+use rpcrdma_fabric::memory::{HugePages, PageReport};
+use rpcrdma_protocol::v2::Properties;
+
+use crate::counters::ControlCounters;
+use crate::error::{ConnectError, NodeError};
+use crate::link::CoreLink;
+use crate::placement::CoreChoice;
+use crate::provider::{PortNeed, Provider};
+use crate::thread::{ControlThread, Request, Settings};
+
+/// What a node is made of.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// One entry a core: the processor it is pinned to, or `None` to leave it to the scheduler.
+    pub cores: Vec<Option<usize>>,
+    /// What every core is made of; its `cpu` is taken from `cores`.
+    pub core: CoreConfig,
+    /// Hugepages or not.
+    pub huge_pages: HugePages,
+    /// What this end announces to its peers.
+    pub properties: Properties,
+    /// Connections that one peer may have at a time.
+    pub peer_connections_max: u32,
+}
+
+/// How to listen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ListenOptions {
+    /// The core for each connection that comes in.
+    pub core: CoreChoice,
+}
+
+/// How to connect.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectOptions {
+    /// The core that takes the connection.
+    pub core: CoreChoice,
+    /// The time for all of it, version and properties included.
+    pub timeout: Duration,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            core: CoreChoice::default(),
+            timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A connection that is ready for calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// The number of its core within the node.
+    pub core: usize,
+    /// Its key there.
+    pub key: ConnectionKey,
+    /// The peer, for people.
+    pub peer: String,
+}
+
+/// A connect that is under way.
+#[derive(Debug)]
+pub struct PendingConnect {
+    outcome: Receiver<Result<Connection, ConnectError>>,
+}
+
+impl PendingConnect {
+    /// Waits for the outcome, which comes within the timeout of the options.
+    ///
+    /// # Errors
+    /// Why the connection could not be made.
+    pub fn wait(self) -> Result<Connection, ConnectError> {
+        self.outcome
+            .recv()
+            .unwrap_or(Err(ConnectError::ShuttingDown))
+    }
+}
+
+/// How a drain went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DrainReport {
+    /// Connections that were open when the drain began.
+    pub connections: u64,
+    /// Whether every core finished its calls in time. Otherwise some were abandoned, and their
+    /// requesters saw the connection end.
+    pub complete: bool,
+}
+
+/// Polling cores and the control thread that serves them.
+///
+/// Dropping a node stops it at once: connections end, and calls in flight fail at their
+/// requesters. [`Node::drain`] comes first where that matters.
+pub struct Node<V: Provider, A: Application> {
+    requests: Sender<Request>,
+    wake: Arc<dyn Fn() + Send + Sync>,
+    handles: Vec<CoreHandle<V::Port>>,
+    pages: Vec<PageReport>,
+    counters: Arc<ControlCounters>,
+    cores: Vec<CoreThread<A>>,
+    control: Option<JoinHandle<()>>,
+}
+
+/// A core's thread. It gives the application back, or nothing when the core could not be set up.
+type CoreThread<A> = JoinHandle<Option<A>>;
+
+/// What a core's thread tells when it is set up.
+type CoreReady<V> = (
+    CoreHandle<<V as Provider>::Port>,
+    <<V as Provider>::Manager as Manager>::PortHandle,
+    PageReport,
+);
+
+impl<V: Provider, A: Application> Node<V, A> {
+    /// Starts the cores, one thread each, and the control thread. `application` makes the
+    /// application of each core, by the core's number.
+    ///
+    /// # Errors
+    /// When a core cannot be pinned or set up (memory, limits), or a thread cannot be started;
+    /// whatever was started is stopped again.
+    pub fn start(
+        provider: V,
+        config: &NodeConfig,
+        mut application: impl FnMut(usize) -> A,
+    ) -> Result<Self, NodeError> {
+        let provider = Arc::new(provider);
+        let clock = Clock::new();
+        let manager = provider.manager()?;
+        let wake = manager.waker();
+        let (requests, inbox) = mpsc::channel();
+        let counters = Arc::new(ControlCounters::default());
+        let mut node = Self {
+            requests,
+            wake: Arc::clone(&wake),
+            handles: Vec::new(),
+            pages: Vec::new(),
+            counters: Arc::clone(&counters),
+            cores: Vec::new(),
+            control: None,
+        };
+        let mut links = Vec::new();
+        for (number, cpu) in config.cores.iter().enumerate() {
+            let core = CoreConfig {
+                cpu: *cpu,
+                ..config.core.clone()
+            };
+            let started = start_core(&provider, number, core, config, &clock, application(number));
+            let (thread, (handle, port, pages)) = match started {
+                Ok(started) => started,
+                Err(error) => {
+                    node.stop_cores();
+                    return Err(error);
+                }
+            };
+            handle.set_waker(Arc::clone(&wake));
+            node.cores.push(thread);
+            node.pages.push(pages);
+            node.handles.push(handle.clone());
+            links.push(CoreLink::new(handle, port));
+        }
+        let settings = Settings {
+            connections_per_core: config.core.connections_max,
+            peer_connections_max: config.peer_connections_max,
+            properties: config.properties,
+        };
+        let thread = ControlThread::<V>::new(manager, links, inbox, settings, counters);
+        let spawned = std::thread::Builder::new()
+            .name("rpcrdma-control".to_owned())
+            .spawn(move || thread.run());
+        match spawned {
+            Ok(control) => node.control = Some(control),
+            Err(error) => {
+                node.stop_cores();
+                return Err(NodeError::Thread(error));
+            }
+        }
+        Ok(node)
+    }
+
+    fn request(&self, request: Request) -> Result<(), NodeError> {
+        self.requests.send(request).map_err(|_| NodeError::Gone)?;
+        (self.wake)();
+        Ok(())
+    }
+
+    /// Listens on `address`, `shm:NAME` on the embedded fabric.
+    ///
+    /// # Errors
+    /// When the name cannot be used, is in use, or is not permitted.
+    pub fn listen(&self, address: &str, options: ListenOptions) -> Result<ListenerId, NodeError> {
+        let (answer, outcome) = mpsc::channel();
+        self.request(Request::Listen {
+            address: address.to_owned(),
+            options,
+            answer,
+        })?;
+        Ok(outcome.recv().map_err(|_| NodeError::Gone)??)
+    }
+
+    /// Connects to `address` and waits until the connection is ready for calls.
+    ///
+    /// # Errors
+    /// When nobody listens there, the peer rejects, does not answer in time, goes away, or speaks
+    /// another version; or when there is no room on our side.
+    pub fn connect(
+        &self,
+        address: &str,
+        options: ConnectOptions,
+    ) -> Result<Connection, ConnectError> {
+        self.connect_start(address, options).wait()
+    }
+
+    /// Starts to connect; many may be under way at a time.
+    #[must_use]
+    pub fn connect_start(&self, address: &str, options: ConnectOptions) -> PendingConnect {
+        let (answer, outcome) = mpsc::channel();
+        let request = Request::Connect {
+            address: address.to_owned(),
+            options,
+            answer,
+        };
+        // When the control thread is gone the sender is dropped, and waiting tells so.
+        let _ = self.request(request);
+        PendingConnect { outcome }
+    }
+
+    /// Closes a connection; calls in flight fail with "closed" on both sides.
+    pub fn close(&self, connection: &Connection) {
+        let request = Request::Close {
+            core: connection.core,
+            key: connection.key,
+        };
+        // When the control thread is gone the connection is closed already.
+        let _ = self.request(request);
+    }
+
+    /// Stops accepting connections and calls, lets what is under way finish within `timeout`, then
+    /// closes all connections.
+    ///
+    /// # Errors
+    /// When the control thread is gone.
+    pub fn drain(&self, timeout: Duration) -> Result<DrainReport, NodeError> {
+        let (answer, outcome) = mpsc::channel();
+        self.request(Request::Drain { timeout, answer })?;
+        // The thread answers soon after the timeout in any case; the margin is for its own wake.
+        match outcome.recv_timeout(timeout + Duration::from_secs(5)) {
+            Ok(report) => Ok(report),
+            Err(RecvTimeoutError::Timeout) => Ok(DrainReport::default()),
+            Err(RecvTimeoutError::Disconnected) => Err(NodeError::Gone),
+        }
+    }
+
+    /// The handles of the cores, for counters and for rings.
+    #[must_use]
+    pub fn cores(&self) -> &[CoreHandle<V::Port>] {
+        &self.handles
+    }
+
+    /// Wakes cores that sleep, so that their applications are polled.
+    pub fn wake_cores(&self) {
+        for core in &self.handles {
+            core.wake();
+        }
+    }
+
+    /// The pages that the cores' registered memory lies in.
+    #[must_use]
+    pub fn pages(&self) -> &[PageReport] {
+        &self.pages
+    }
+
+    /// The control thread's counters.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.counters.snapshot()
+    }
+
+    /// Stops the node and gives the applications of its cores back, in order.
+    ///
+    /// # Panics
+    /// When an application panicked: the panic goes on here.
+    #[must_use]
+    pub fn shutdown(mut self) -> Vec<A> {
+        self.stop_control();
+        std::mem::take(&mut self.cores)
+            .into_iter()
+            .filter_map(|core| match core.join() {
+                Ok(application) => application,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+            .collect()
+    }
+
+    fn stop_control(&mut self) {
+        // Either fails only when the control thread is gone, and has stopped the cores.
+        let _ = self.request(Request::Stop);
+        if let Some(control) = self.control.take() {
+            let _ = control.join();
+        }
+    }
+
+    /// Stops cores that no control thread knows of yet.
+    fn stop_cores(&mut self) {
+        for handle in &self.handles {
+            while handle.send(rpcrdma_engine::Command::Stop).is_err() {
+                std::thread::yield_now();
+            }
+        }
+        for core in self.cores.drain(..) {
+            let _ = core.join();
+        }
+    }
+}
+
+impl<V: Provider, A: Application> Drop for Node<V, A> {
+    fn drop(&mut self) {
+        if self.control.is_some() {
+            self.stop_control();
+        }
+        for core in self.cores.drain(..) {
+            let _ = core.join();
+        }
+    }
+}
+
+/// Starts the thread of one core and waits until it is set up.
+fn start_core<V: Provider, A: Application>(
+    provider: &Arc<V>,
+    number: usize,
+    core: CoreConfig,
+    config: &NodeConfig,
+    clock: &Clock,
+    application: A,
+) -> Result<(CoreThread<A>, CoreReady<V>), NodeError> {
+    let (ready, outcome) = mpsc::channel::<Result<CoreReady<V>, NodeError>>();
+    let (provider, clock) = (Arc::clone(provider), clock.clone());
+    let need = PortNeed {
+        number: u32::try_from(number).unwrap_or(u32::MAX),
+        arena_bytes: core.arena_bytes(),
+        huge_pages: config.huge_pages,
+        queue_pairs_max: core.connections_max,
+    };
+    let thread = std::thread::Builder::new()
+        .name(format!("rpcrdma-core-{number}"))
+        .spawn(move || {
+            let set_up = set_up_core(&*provider, number, &core, &need, clock, application);
+            match set_up {
+                Ok((core, told)) => {
+                    // Whoever started us waits for this; if not, there is nobody to work for.
+                    ready.send(Ok(told)).ok()?;
+                    core.run().ok()
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                    None
+                }
+            }
+        })
+        .map_err(NodeError::Thread)?;
+    let told = outcome.recv().map_err(|_| NodeError::Gone)??;
+    Ok((thread, told))
+}
+
+type SetUp<V, A> = (Core<<V as Provider>::Port, A>, CoreReady<V>);
+
+/// Pins the calling thread, then makes its port and its core, so that memory is touched first here.
+fn set_up_core<V: Provider, A: Application>(
+    provider: &V,
+    number: usize,
+    config: &CoreConfig,
+    need: &PortNeed,
+    clock: Clock,
+    application: A,
+) -> Result<SetUp<V, A>, NodeError> {
+    if let Some(cpu) = config.cpu {
+        rpcrdma_engine::pin_current_thread(cpu).map_err(|error| NodeError::Pin {
+            core: number,
+            why: error.to_string(),
+        })?;
+    }
+    let in_core = |source| NodeError::Core {
+        core: number,
+        source,
+    };
+    let (port, port_handle) = provider.port(need, &clock).map_err(in_core)?;
+    let pages = rpcrdma_fabric::interface::Port::page_report(&port).clone();
+    let (core, handle) = Core::new(port, config, clock, application).map_err(in_core)?;
+    Ok((core, (handle, port_handle, pages)))
+}

@@ -1,0 +1,120 @@
+//! From a tuning profile to the sizes of a node.
+
+use std::time::Duration;
+
+use rpcrdma_engine::{CoreConfig, IdlePolicy};
+use rpcrdma_fabric::memory::HugePages;
+use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport};
+use rpcrdma_tuning::{Hugepages, Idle, Profile};
+
+use crate::node::NodeConfig;
+use crate::provider::ShmProvider;
+
+impl NodeConfig {
+    /// A node with one core for each entry of `cores`, sized by `profile`.
+    #[must_use]
+    pub fn from_profile(profile: &Profile, cores: Vec<Option<usize>>) -> Self {
+        Self {
+            cores,
+            core: core_config(profile),
+            huge_pages: match profile.hugepages {
+                Hugepages::Prefer => HugePages::Prefer,
+                Hugepages::Require => HugePages::Require,
+                Hugepages::Never => HugePages::Never,
+            },
+            properties: Properties {
+                send_bytes_max: profile.send_buffer_bytes,
+                receive_buffer_bytes: profile.receive_buffer_bytes,
+                // Calls in the reverse direction come with a later version of this project.
+                reverse_requests: ReverseRequestSupport::None,
+                ..Properties::default()
+            },
+            peer_connections_max: profile.peers_connections_max,
+        }
+    }
+}
+
+impl ShmProvider {
+    /// The embedded fabric, sized by `profile`.
+    #[must_use]
+    pub fn from_profile(profile: &Profile) -> Self {
+        Self {
+            channel_ring_bytes: profile.channel_ring_bytes,
+            inline_bytes_max: profile.inline_bytes_max,
+            copy_bytes_per_poll: profile.copy_bytes_per_poll,
+            hot_channels_max: profile.hot_channels_max,
+            cold_sweep_polls: profile.cold_sweep_polls,
+            delay: Duration::ZERO,
+        }
+    }
+}
+
+fn core_config(profile: &Profile) -> CoreConfig {
+    CoreConfig {
+        cpu: None,
+        connections_max: profile.connections_max,
+        // The profile's check keeps it within the 16 bits of the credit field.
+        credits_per_connection: u16::try_from(profile.credits_per_connection).unwrap_or(u16::MAX),
+        receive_buffer_bytes: profile.receive_buffer_bytes,
+        send_buffers: profile.send_buffers,
+        send_buffer_bytes: profile.send_buffer_bytes,
+        message_bytes_max: profile.message_bytes_max,
+        message_buffers: profile.reassembly_buffers,
+        calls_outstanding_max: profile.calls_outstanding_max,
+        deferred_max: profile.deferred_replies_max,
+        idle: match profile.idle {
+            Idle::Spin => IdlePolicy::Spin,
+            Idle::Pause => IdlePolicy::Pause,
+            Idle::Park => IdlePolicy::Park {
+                after: Duration::from_micros(u64::from(profile.idle_park_after_us)),
+            },
+        },
+        call_timeout: Duration::from_millis(u64::from(profile.call_timeout_ms)),
+        mailbox_depth: profile.mailbox_depth,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_profile_is_the_default_core() {
+        let profile = Profile::default();
+        let config = NodeConfig::from_profile(&profile, vec![Some(3), None]);
+        let default = CoreConfig {
+            call_timeout: Duration::from_millis(u64::from(profile.call_timeout_ms)),
+            ..CoreConfig::default()
+        };
+        assert_eq!(
+            config.core, default,
+            "the profile's and the engine's defaults agree"
+        );
+        assert_eq!(config.cores, [Some(3), None]);
+        assert_eq!(config.properties.receive_buffer_bytes, 4096);
+        assert_eq!(
+            config.properties.reverse_requests,
+            ReverseRequestSupport::None
+        );
+    }
+
+    #[test]
+    fn knobs_reach_the_core_and_the_fabric() {
+        let profile = Profile {
+            credits_per_connection: 7,
+            idle: Idle::Park,
+            idle_park_after_us: 50,
+            hugepages: Hugepages::Never,
+            channel_ring_bytes: 8192,
+            ..Profile::default()
+        };
+        let config = NodeConfig::from_profile(&profile, vec![None]);
+        assert_eq!(config.core.credits_per_connection, 7);
+        let park = IdlePolicy::Park {
+            after: Duration::from_micros(50),
+        };
+        assert_eq!(config.core.idle, park);
+        assert_eq!(config.huge_pages, HugePages::Never);
+        assert_eq!(ShmProvider::from_profile(&profile).channel_ring_bytes, 8192);
+    }
+}

@@ -1,0 +1,101 @@
+//! What a fabric must bring along to be run by a [`Node`](crate::Node).
+
+use std::time::Duration;
+
+use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::{Manager, ManagerError, Port, SetupError};
+use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
+use rpcrdma_fabric::shm;
+
+/// What one core needs of its port.
+#[derive(Clone, Debug)]
+pub struct PortNeed {
+    /// The core's number within the node, from zero.
+    pub number: u32,
+    /// Bytes of registered memory.
+    pub arena_bytes: u64,
+    /// Hugepages or not.
+    pub huge_pages: HugePages,
+    /// Queue pairs, which is connections.
+    pub queue_pairs_max: u32,
+}
+
+/// Makes the ports and the connection manager of one fabric.
+pub trait Provider: Send + Sync + 'static {
+    /// A core's view of the device.
+    type Port: Port;
+    /// The connection manager.
+    type Manager: Manager<Port = Self::Port>;
+
+    /// Makes the connection manager. Called once, by the control thread's owner.
+    fn manager(&self) -> Result<Self::Manager, ManagerError>;
+
+    /// Makes a port. Called on the thread that will own it, so that its memory is first touched
+    /// there and lies on that core's NUMA node.
+    fn port(
+        &self,
+        need: &PortNeed,
+        clock: &Clock,
+    ) -> Result<(Self::Port, <Self::Manager as Manager>::PortHandle), SetupError>;
+}
+
+/// The embedded fabric: processes and threads of one machine.
+#[derive(Clone, Debug)]
+pub struct ShmProvider {
+    /// Bytes of the ring of one channel; a power of two.
+    pub channel_ring_bytes: u32,
+    /// Bytes of a Send up to which the payload goes through the ring.
+    pub inline_bytes_max: u32,
+    /// Bytes that one poll copies at most.
+    pub copy_bytes_per_poll: u32,
+    /// Channels that every poll looks at.
+    pub hot_channels_max: u32,
+    /// One cold channel is swept every so many polls.
+    pub cold_sweep_polls: u32,
+    /// One-way delay of every delivery, to try distance on one machine.
+    pub delay: Duration,
+}
+
+impl Default for ShmProvider {
+    fn default() -> Self {
+        Self {
+            channel_ring_bytes: 32 * 1024,
+            inline_bytes_max: 1024,
+            copy_bytes_per_poll: 64 * 1024,
+            hot_channels_max: 8,
+            cold_sweep_polls: 16,
+            delay: Duration::ZERO,
+        }
+    }
+}
+
+impl Provider for ShmProvider {
+    type Port = shm::Port;
+    type Manager = shm::Manager;
+
+    fn manager(&self) -> Result<shm::Manager, ManagerError> {
+        shm::Manager::new()
+    }
+
+    fn port(
+        &self,
+        need: &PortNeed,
+        clock: &Clock,
+    ) -> Result<(shm::Port, shm::PortHandle), SetupError> {
+        let arena = Arena::shared(&ArenaOptions {
+            bytes: need.arena_bytes,
+            huge_pages: need.huge_pages,
+        })?;
+        let config = shm::PortConfig {
+            channel_ring_bytes: self.channel_ring_bytes,
+            inline_bytes_max: self.inline_bytes_max,
+            copy_bytes_per_poll: self.copy_bytes_per_poll,
+            hot_channels_max: self.hot_channels_max,
+            cold_sweep_polls: self.cold_sweep_polls,
+            queue_pairs_max: need.queue_pairs_max,
+            delay: self.delay,
+            ..shm::PortConfig::new(need.number, arena, clock.clone())
+        };
+        shm::Port::new(config)
+    }
+}

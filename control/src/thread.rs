@@ -1,0 +1,697 @@
+//! The control thread: one loop that sleeps until the fabric, a core or the application has
+//! something for it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use rpcrdma_engine::{CloseReason, Command, ConnectionKey, Notification};
+use rpcrdma_fabric::interface::{
+    ConnectionId, ListenerId, Manager, ManagerError, ManagerEvent, PeerIdentity, Port,
+    RejectReason, SetupError,
+};
+use rpcrdma_protocol::cm_private_data::PrivateData;
+use rpcrdma_protocol::v2::connection::Role;
+use rpcrdma_protocol::v2::{Properties, PropertySet};
+
+use crate::connection::{Attempt, End, Tracked};
+use crate::counters::ControlCounters;
+use crate::error::{ConnectError, Stage};
+use crate::link::CoreLink;
+use crate::node::{ConnectOptions, Connection, DrainReport, ListenOptions};
+use crate::placement::{CoreChoice, Occupancy, PeerLimits};
+use crate::properties::{self, Decision};
+use crate::provider::Provider;
+
+/// What the application asks for.
+pub(crate) enum Request {
+    Listen {
+        address: String,
+        options: ListenOptions,
+        answer: Sender<Result<ListenerId, ManagerError>>,
+    },
+    Connect {
+        address: String,
+        options: ConnectOptions,
+        answer: Sender<Result<Connection, ConnectError>>,
+    },
+    Close {
+        core: usize,
+        key: ConnectionKey,
+    },
+    Drain {
+        timeout: Duration,
+        answer: Sender<DrainReport>,
+    },
+    Stop,
+}
+
+/// What the control thread decides by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) connections_per_core: u32,
+    pub(crate) peer_connections_max: u32,
+    pub(crate) properties: Properties,
+}
+
+/// A drain under way.
+struct Drain {
+    deadline: Instant,
+    cores_left: usize,
+    report: DrainReport,
+    answer: Sender<DrainReport>,
+    closing: bool,
+}
+
+/// How long the thread sleeps when nothing is due: a bound on the cost of a lost wake.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// How soon a command is tried again that found its core's mailbox full.
+const MAILBOX_RETRY: Duration = Duration::from_millis(10);
+
+/// How long connections may take to close after a drain, or when the node stops.
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
+
+pub(crate) struct ControlThread<V: Provider> {
+    manager: V::Manager,
+    cores: Vec<CoreLink<V::Port, <V::Manager as Manager>::PortHandle>>,
+    inbox: Receiver<Request>,
+    settings: Settings,
+    counters: Arc<ControlCounters>,
+    listeners: HashMap<ListenerId, ListenOptions>,
+    connections: HashMap<ConnectionId, Tracked>,
+    keys: HashMap<(usize, ConnectionKey), ConnectionId>,
+    occupancy: Occupancy,
+    peers: PeerLimits,
+    drain: Option<Drain>,
+    draining: bool,
+    mailboxes_full: bool,
+}
+
+impl<V: Provider> ControlThread<V> {
+    pub(crate) fn new(
+        manager: V::Manager,
+        cores: Vec<CoreLink<V::Port, <V::Manager as Manager>::PortHandle>>,
+        inbox: Receiver<Request>,
+        settings: Settings,
+        counters: Arc<ControlCounters>,
+    ) -> Self {
+        let occupancy = Occupancy::new(cores.len(), settings.connections_per_core);
+        Self {
+            manager,
+            cores,
+            inbox,
+            settings,
+            counters,
+            listeners: HashMap::new(),
+            connections: HashMap::new(),
+            keys: HashMap::new(),
+            occupancy,
+            peers: PeerLimits::new(settings.peer_connections_max),
+            drain: None,
+            draining: false,
+            mailboxes_full: false,
+        }
+    }
+
+    pub(crate) fn run(mut self) {
+        let mut events = Vec::new();
+        loop {
+            if self.manager.wait(self.sleep(), &mut events).is_err() {
+                // The fabric's own descriptor failed: nothing can be waited for any more.
+                break;
+            }
+            ControlCounters::add(&self.counters.wakes);
+            for event in events.drain(..) {
+                self.fabric_event(event);
+            }
+            if !self.take_requests() {
+                break;
+            }
+            self.take_notifications();
+            self.mailboxes_full = self.push_waiting();
+            let now = Instant::now();
+            self.expire(now);
+            self.go_on_draining(now);
+        }
+        self.stop();
+    }
+
+    /// Until when nothing is due.
+    fn sleep(&self) -> Duration {
+        if self.mailboxes_full {
+            return MAILBOX_RETRY;
+        }
+        let now = Instant::now();
+        let attempts = self
+            .connections
+            .values()
+            .filter_map(|tracked| match &tracked.end {
+                End::Client(attempt) if attempt.waiter.is_some() => Some(attempt.deadline),
+                _ => None,
+            });
+        let drain = self.drain.as_ref().map(|drain| drain.deadline);
+        attempts.chain(drain).min().map_or(SLEEP_MAX, |due| {
+            due.saturating_duration_since(now).min(SLEEP_MAX)
+        })
+    }
+
+    fn push_waiting(&mut self) -> bool {
+        let mut full = false;
+        for core in &mut self.cores {
+            full |= core.push_waiting();
+        }
+        full
+    }
+
+    // ---- the application
+
+    /// Takes all requests; false when the thread is to end.
+    fn take_requests(&mut self) -> bool {
+        loop {
+            match self.inbox.try_recv() {
+                Ok(Request::Listen {
+                    address,
+                    options,
+                    answer,
+                }) => {
+                    let outcome = self.manager.listen(&address);
+                    if let Ok(listener) = &outcome {
+                        self.listeners.insert(*listener, options);
+                    }
+                    let _ = answer.send(outcome);
+                }
+                Ok(Request::Connect {
+                    address,
+                    options,
+                    answer,
+                }) => {
+                    self.connect(address, options, answer);
+                }
+                Ok(Request::Close { core, key }) => self.close(core, key),
+                Ok(Request::Drain { timeout, answer }) => self.start_draining(timeout, answer),
+                Ok(Request::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn connect(
+        &mut self,
+        address: String,
+        options: ConnectOptions,
+        answer: Sender<Result<Connection, ConnectError>>,
+    ) {
+        match self.start_connect(&address, options.core) {
+            Ok((id, core)) => {
+                ControlCounters::add(&self.counters.connects_sent);
+                let attempt = Attempt {
+                    address,
+                    timeout: options.timeout,
+                    deadline: Instant::now() + options.timeout,
+                    waiter: Some(answer),
+                };
+                let tracked = Tracked {
+                    id,
+                    end: End::Client(attempt),
+                    core,
+                    key: None,
+                    stage: Stage::Requesting,
+                    peer: None,
+                    ending: false,
+                };
+                self.connections.insert(id, tracked);
+            }
+            Err(error) => {
+                ControlCounters::add(&self.counters.connects_failed);
+                let _ = answer.send(Err(error));
+            }
+        }
+    }
+
+    fn start_connect(
+        &mut self,
+        address: &str,
+        choice: CoreChoice,
+    ) -> Result<(ConnectionId, usize), ConnectError> {
+        if self.draining {
+            return Err(ConnectError::ShuttingDown);
+        }
+        if let CoreChoice::Core(asked) = choice
+            && asked >= self.cores.len()
+        {
+            return Err(ConnectError::NoSuchCore {
+                asked,
+                cores: self.cores.len(),
+            });
+        }
+        let limit = self.occupancy.limit_of_all();
+        let core = self
+            .occupancy
+            .take(choice)
+            .ok_or(ConnectError::NoRoom { limit })?;
+        let private_data = self.private_data();
+        match self
+            .manager
+            .connect(address, &self.cores[core].port, &private_data)
+        {
+            Ok(id) => Ok((id, core)),
+            Err(error) => {
+                self.occupancy.release(core);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// What RFC 8797 has us tell: our sizes, and that remote invalidation of version 1 is not
+    /// taken (it governs version 1 only).
+    fn private_data(&self) -> [u8; 8] {
+        PrivateData {
+            remote_invalidation: false,
+            send_bytes: self.settings.properties.send_bytes_max,
+            receive_bytes: self.settings.properties.receive_buffer_bytes,
+        }
+        .to_bytes()
+    }
+
+    fn close(&mut self, core: usize, key: ConnectionKey) {
+        if self.keys.contains_key(&(core, key)) {
+            self.cores[core].send(Command::Close {
+                connection: key,
+                reason: CloseReason::Local,
+            });
+        }
+    }
+
+    // ---- the fabric
+
+    fn fabric_event(&mut self, event: ManagerEvent<V::Port>) {
+        match event {
+            ManagerEvent::ConnectRequest {
+                connection,
+                listener,
+                peer,
+                ..
+            } => {
+                ControlCounters::add(&self.counters.connects_received);
+                if let Err(reason) = self.admit(connection, listener, peer) {
+                    self.count_rejection(reason);
+                    let private_data = self.private_data();
+                    self.manager.reject(connection, reason, &private_data);
+                }
+            }
+            ManagerEvent::ConnectReply {
+                connection, peer, ..
+            } => {
+                self.plant_client(connection, peer);
+            }
+            ManagerEvent::Established { connection, notice } => {
+                self.tell_core(connection, notice);
+            }
+            ManagerEvent::Rejected {
+                connection, reason, ..
+            } => {
+                ControlCounters::add(&self.counters.rejected_by_peer);
+                self.fail_attempt(connection, |attempt, _| ConnectError::Rejected {
+                    address: attempt.address.clone(),
+                    reason,
+                });
+                self.forget(connection);
+            }
+            ManagerEvent::Failed { connection, error } => {
+                ControlCounters::add(&self.counters.connects_failed);
+                self.fail_attempt(connection, |_, _| error.into());
+                self.end(connection);
+            }
+            ManagerEvent::Disconnected { connection, notice } => {
+                self.tell_core(connection, notice);
+                self.fail_attempt(connection, |attempt, stage| ConnectError::PeerGone {
+                    address: attempt.address.clone(),
+                    stage,
+                });
+                self.end(connection);
+            }
+        }
+    }
+
+    /// Finds a place for a connection and has its core plant the queue pair.
+    fn admit(
+        &mut self,
+        id: ConnectionId,
+        listener: ListenerId,
+        peer: PeerIdentity,
+    ) -> Result<(), RejectReason> {
+        if self.draining {
+            return Err(RejectReason::Draining);
+        }
+        let options = self.listeners.get(&listener).copied().unwrap_or_default();
+        if !self.peers.take(peer.key) {
+            return Err(RejectReason::PeerLimit);
+        }
+        let Some(core) = self.occupancy.take(options.core) else {
+            self.peers.release(peer.key);
+            return Err(RejectReason::ConnectionsExhausted);
+        };
+        let seed = match self.manager.prepare(id, &self.cores[core].port) {
+            Ok(seed) => seed,
+            Err(error) => {
+                self.occupancy.release(core);
+                self.peers.release(peer.key);
+                return Err(match error {
+                    SetupError::Limit { .. } => RejectReason::ConnectionsExhausted,
+                    _ => RejectReason::Other(0),
+                });
+            }
+        };
+        let tracked = Tracked {
+            id,
+            end: End::Server,
+            core,
+            key: None,
+            stage: Stage::Planting,
+            peer: Some(peer),
+            ending: false,
+        };
+        self.connections.insert(id, tracked);
+        self.plant(id, core, seed, Role::Server);
+        Ok(())
+    }
+
+    fn plant(&mut self, id: ConnectionId, core: usize, seed: <V::Port as Port>::Seed, role: Role) {
+        self.cores[core].send(Command::Plant {
+            token: id.0,
+            seed,
+            role,
+            properties: self.settings.properties,
+        });
+    }
+
+    fn count_rejection(&self, reason: RejectReason) {
+        ControlCounters::add(match reason {
+            RejectReason::PeerLimit => &self.counters.rejected_peer_limit,
+            RejectReason::Draining => &self.counters.rejected_draining,
+            _ => &self.counters.rejected_exhausted,
+        });
+    }
+
+    fn plant_client(&mut self, id: ConnectionId, peer: PeerIdentity) {
+        let Some(tracked) = self.connections.get_mut(&id) else {
+            // The attempt timed out while the reply was on its way.
+            self.manager.disconnect(id);
+            return;
+        };
+        tracked.stage = Stage::Planting;
+        tracked.peer = Some(peer);
+        let core = tracked.core;
+        match self.manager.prepare(id, &self.cores[core].port) {
+            Ok(seed) => self.plant(id, core, seed, Role::Client),
+            Err(error) => {
+                ControlCounters::add(&self.counters.connects_failed);
+                self.fail_attempt(id, |_, _| error.into());
+                self.forget(id);
+            }
+        }
+    }
+
+    /// Hands a notice to the core that planted the queue pair; without one it is not needed.
+    fn tell_core(&mut self, id: ConnectionId, notice: Option<<V::Port as Port>::Notice>) {
+        if let (Some(tracked), Some(notice)) = (self.connections.get(&id), notice)
+            && tracked.key.is_some()
+        {
+            self.cores[tracked.core].send(Command::Notice(notice));
+        }
+    }
+
+    // ---- the cores
+
+    fn take_notifications(&mut self) {
+        for core in 0..self.cores.len() {
+            while let Some(notification) = self.cores[core].handle.receive() {
+                self.notification(core, notification);
+            }
+        }
+    }
+
+    fn notification(&mut self, core: usize, notification: Notification) {
+        match notification {
+            Notification::Planted { token, result } => {
+                self.planted(ConnectionId(token), result);
+            }
+            Notification::Properties { connection, bytes } => {
+                self.decide_properties(core, connection, &bytes);
+            }
+            Notification::Ready { connection } => self.ready(core, connection),
+            Notification::VersionMismatch {
+                connection,
+                low,
+                high,
+            } => {
+                if let Some(id) = self.keys.get(&(core, connection)).copied() {
+                    ControlCounters::add(&self.counters.connects_failed);
+                    self.fail_attempt(id, |attempt, _| ConnectError::VersionMismatch {
+                        address: attempt.address.clone(),
+                        low,
+                        high,
+                    });
+                    self.end(id);
+                }
+            }
+            Notification::Closed { connection, .. } => {
+                if let Some(id) = self.keys.get(&(core, connection)).copied() {
+                    self.fail_attempt(id, |attempt, stage| ConnectError::PeerGone {
+                        address: attempt.address.clone(),
+                        stage,
+                    });
+                    self.forget(id);
+                }
+            }
+            Notification::Drained => {
+                if let Some(drain) = &mut self.drain {
+                    drain.cores_left = drain.cores_left.saturating_sub(1);
+                }
+            }
+        }
+    }
+
+    /// The core has the queue pair: the peer may be answered now.
+    fn planted(&mut self, id: ConnectionId, result: Result<ConnectionKey, SetupError>) {
+        let Some(tracked) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let key = match result {
+            Ok(key) => key,
+            Err(error) => {
+                ControlCounters::add(&self.counters.connects_failed);
+                if matches!(tracked.end, End::Server) {
+                    let private_data = self.private_data();
+                    self.manager
+                        .reject(id, RejectReason::Other(1), &private_data);
+                }
+                self.fail_attempt(id, |_, _| error.into());
+                self.forget(id);
+                return;
+            }
+        };
+        tracked.key = Some(key);
+        tracked.stage = Stage::ExchangingProperties;
+        let (core, ending) = (tracked.core, tracked.ending);
+        let is_client = matches!(tracked.end, End::Client(_));
+        self.keys.insert((core, key), id);
+        if ending {
+            self.close(core, key);
+            return;
+        }
+        let answered = if is_client {
+            self.manager.confirm(id)
+        } else {
+            let private_data = self.private_data();
+            self.manager.accept(id, &private_data)
+        };
+        if let Err(error) = answered {
+            ControlCounters::add(&self.counters.connects_failed);
+            self.fail_attempt(id, |_, _| error.into());
+            self.close(core, key);
+        } else if is_client {
+            self.cores[core].send(Command::SendProperties { connection: key });
+        }
+    }
+
+    fn decide_properties(&mut self, core: usize, key: ConnectionKey, body: &[u8]) {
+        let Some(tracked) = self
+            .keys
+            .get(&(core, key))
+            .and_then(|id| self.connections.get(id))
+        else {
+            return;
+        };
+        ControlCounters::add(&self.counters.properties_decided);
+        let answer = matches!(tracked.end, End::Server);
+        // The core handed over only what it had decoded; a set that does not decode closes.
+        let decision = PropertySet::decode(body).map(|set| properties::decide(&set.properties()));
+        match decision {
+            Ok(Decision::Accept(peer)) => {
+                self.cores[core].send(Command::AnswerProperties {
+                    connection: key,
+                    peer,
+                    answer,
+                });
+            }
+            Ok(Decision::ReceiveBufferTooSmall(_)) | Err(_) => self.close(core, key),
+        }
+    }
+
+    fn ready(&mut self, core: usize, key: ConnectionKey) {
+        let Some(tracked) = self
+            .keys
+            .get(&(core, key))
+            .and_then(|id| self.connections.get_mut(id))
+        else {
+            return;
+        };
+        tracked.stage = Stage::Ready;
+        ControlCounters::add(&self.counters.connections_ready);
+        let peer = tracked
+            .peer
+            .as_ref()
+            .map_or_else(String::new, |peer| peer.name.clone());
+        if let Some(attempt) = tracked.attempt() {
+            attempt.answer(Ok(Connection { core, key, peer }));
+        }
+    }
+
+    // ---- the end of connections
+
+    fn fail_attempt(
+        &mut self,
+        id: ConnectionId,
+        why: impl FnOnce(&Attempt, Stage) -> ConnectError,
+    ) {
+        if let Some(tracked) = self.connections.get_mut(&id) {
+            tracked.fail(why);
+        }
+    }
+
+    /// Ends a connection: by its core when that has it, at once when no core ever got it, and as
+    /// soon as the core answers when the queue pair is being planted.
+    fn end(&mut self, id: ConnectionId) {
+        let Some(tracked) = self.connections.get_mut(&id) else {
+            return;
+        };
+        tracked.ending = true;
+        match (tracked.key, tracked.stage) {
+            (Some(key), _) => {
+                let core = tracked.core;
+                self.close(core, key);
+            }
+            (None, Stage::Planting) => {}
+            (None, _) => self.forget(id),
+        }
+    }
+
+    /// The connection is gone, on the fabric and in its core.
+    fn forget(&mut self, id: ConnectionId) {
+        let Some(mut tracked) = self.connections.remove(&id) else {
+            return;
+        };
+        tracked.fail(|attempt, stage| ConnectError::PeerGone {
+            address: attempt.address.clone(),
+            stage,
+        });
+        self.manager.disconnect(tracked.id);
+        if let Some(key) = tracked.key {
+            self.keys.remove(&(tracked.core, key));
+        }
+        if tracked.stage == Stage::Ready {
+            ControlCounters::add(&self.counters.connections_closed);
+        }
+        self.occupancy.release(tracked.core);
+        if let (End::Server, Some(peer)) = (&tracked.end, &tracked.peer) {
+            self.peers.release(peer.key);
+        }
+    }
+
+    /// Gives up on connects that took too long.
+    fn expire(&mut self, now: Instant) {
+        let late: Vec<ConnectionId> = self
+            .connections
+            .values()
+            .filter(|tracked| match &tracked.end {
+                End::Client(attempt) => attempt.waiter.is_some() && attempt.deadline <= now,
+                End::Server => false,
+            })
+            .map(|tracked| tracked.id)
+            .collect();
+        for id in late {
+            ControlCounters::add(&self.counters.connect_timeouts);
+            self.fail_attempt(id, |attempt, stage| ConnectError::Timeout {
+                address: attempt.address.clone(),
+                after: attempt.timeout,
+                stage,
+            });
+            self.end(id);
+        }
+    }
+
+    // ---- drain and stop
+
+    fn start_draining(&mut self, timeout: Duration, answer: Sender<DrainReport>) {
+        self.draining = true;
+        for (listener, _) in self.listeners.drain() {
+            self.manager.close_listener(listener);
+        }
+        for core in &mut self.cores {
+            core.send(Command::Drain);
+        }
+        self.drain = Some(Drain {
+            deadline: Instant::now() + timeout,
+            cores_left: self.cores.len(),
+            report: DrainReport {
+                connections: self.keys.len() as u64,
+                complete: false,
+            },
+            answer,
+            closing: false,
+        });
+    }
+
+    /// Closes the connections when the cores are done or the time is up, and answers when the
+    /// connections are gone.
+    fn go_on_draining(&mut self, now: Instant) {
+        let Some(drain) = &mut self.drain else { return };
+        let late = drain.deadline <= now;
+        if !drain.closing && (drain.cores_left == 0 || late) {
+            drain.closing = true;
+            drain.report.complete = drain.cores_left == 0;
+            drain.deadline = now + CLOSE_GRACE;
+            for (core, key) in self.keys.keys().copied().collect::<Vec<_>>() {
+                self.cores[core].send(Command::Close {
+                    connection: key,
+                    reason: CloseReason::Local,
+                });
+            }
+        } else if !drain.closing || !(self.keys.is_empty() || late) {
+            return;
+        }
+        if self.keys.is_empty() || late {
+            if let Some(drain) = self.drain.take() {
+                let _ = drain.answer.send(drain.report);
+            }
+        }
+    }
+
+    /// Stops the cores. Connections end with the fabric's sockets, which peers see.
+    fn stop(mut self) {
+        let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
+        for id in ids {
+            self.fail_attempt(id, |_, _| ConnectError::ShuttingDown);
+        }
+        for core in &mut self.cores {
+            core.send(Command::Stop);
+        }
+        let deadline = Instant::now() + CLOSE_GRACE;
+        while self.push_waiting() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
