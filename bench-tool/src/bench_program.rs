@@ -72,12 +72,19 @@ pub fn answer(request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
         return Outcome::ProgramUnavailable;
     }
     if request.version != VERSION {
-        return Outcome::ProgramMismatch { low: VERSION, high: VERSION };
+        return Outcome::ProgramMismatch {
+            low: VERSION,
+            high: VERSION,
+        };
     }
     match request.procedure {
         NULL if request.args.is_empty() => Outcome::Success,
         ECHO if opaque_payload(request.args).is_some() => {
-            if reply.write(request.args).is_ok() { Outcome::Success } else { Outcome::SystemError }
+            if reply.write(request.args).is_ok() {
+                Outcome::Success
+            } else {
+                Outcome::SystemError
+            }
         }
         NULL | ECHO => Outcome::GarbageArgs,
         _ => Outcome::ProcedureUnavailable,

@@ -4,6 +4,9 @@
 //! |---|---|
 //! | [`cli`] | the command line |
 //! | [`run`] | `run`: configuration, the server of its own, the course of a run |
+//! | [`load`] | the connections and the load of a run |
+//! | [`serve`] | `serve`: the server |
+//! | [`bench_program`], [`sizing`] | the RPC program that both speak, and the sizes that they need |
 //! | [`floor`] | `floor`: what no transport on this machine can beat |
 //! | [`decode`] | `decode`: transport headers from hex |
 //! | [`report`] | table, JSON, percentile distribution, and the files they go to |
@@ -15,17 +18,21 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod bench_program;
 pub mod cli;
 pub mod clock;
 pub mod decode;
 pub mod exit;
 pub mod floor;
 pub mod histogram;
+pub mod load;
 pub mod machine;
 pub mod progress;
 pub mod report;
 pub mod run;
+pub mod serve;
 pub mod signals;
+pub mod sizing;
 
 use std::process::ExitCode;
 
@@ -67,17 +74,11 @@ fn execute(command: &cli::Command) -> Result<Status, Failure> {
         }
         cli::Command::Decode(args) => decode::execute(args),
         cli::Command::Run(args) => {
-            run::config::RunConfig::new(args, &machine::Machine::detect(), command_line())?;
-            Err(not_joined())
+            run::execute(args, command_line(), &mut load::ShmLoad).map(|()| Status::Success)
         }
-        cli::Command::Serve(_) => Err(not_joined()),
+        cli::Command::Serve(args) => serve::execute(args).map(|()| Status::Success),
+        cli::Command::Idle(args) => load::idle::execute(args).map(|()| Status::Success),
     }
-}
-
-fn not_joined() -> Failure {
-    Failure::failed(
-        "the load generator and its server are not joined to the engine in this revision",
-    )
 }
 
 /// The command line as typed, for reports.

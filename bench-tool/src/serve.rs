@@ -37,18 +37,21 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
         park: false,
     };
     let loaded = need.profile(args.profile.as_deref())?;
-    let config =
-        NodeConfig::from_profile(&loaded.profile, cores.into_iter().map(Some).collect());
+    let config = NodeConfig::from_profile(&loaded.profile, cores.into_iter().map(Some).collect());
     let provider = ShmProvider::from_profile(&loaded.profile);
     let node = Node::start(provider, &config, |_| BenchService)
         .map_err(|error| Failure::failed("the server could not be set up").because(error))?;
-    for warning in node.pages().iter().filter_map(|pages| pages.warning.as_ref()).take(1) {
+    for warning in node
+        .pages()
+        .iter()
+        .filter_map(|pages| pages.warning.as_ref())
+        .take(1)
+    {
         eprintln!("bench-tool: warning: {warning}");
     }
     let address = args.listen.to_string();
-    node.listen(&address, ListenOptions::default()).map_err(|error| {
-        Failure::failed(format!("cannot listen on {address}")).because(error)
-    })?;
+    node.listen(&address, ListenOptions::default())
+        .map_err(|error| Failure::failed(format!("cannot listen on {address}")).because(error))?;
     written(announce(&address))?;
     if args.exit_with_stdin {
         ask_when_stdin_closes(stop.clone());
@@ -61,7 +64,9 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
         .drain(timeout)
         .map_err(|error| Failure::failed("the server did not end in good order").because(error))?;
     if !report.complete {
-        eprintln!("bench-tool: warning: calls were still under way after {timeout:?}; they were abandoned");
+        eprintln!(
+            "bench-tool: warning: calls were still under way after {timeout:?}; they were abandoned"
+        );
     }
     drop(node.shutdown());
     Ok(())

@@ -53,7 +53,9 @@ impl Need {
             settings.credits_per_connection = Some(base.credits_per_connection.min(fair));
         }
         if let Some(credits) = self.credits {
-            let chosen = settings.credits_per_connection.unwrap_or(base.credits_per_connection);
+            let chosen = settings
+                .credits_per_connection
+                .unwrap_or(base.credits_per_connection);
             settings.credits_per_connection = Some(chosen.max(credits));
         }
         if let Some(bytes) = self.payload_bytes {
@@ -62,7 +64,9 @@ impl Need {
             settings.message_bytes_max = Some(message.max(base.message_bytes_max));
         }
         if let Some(calls) = self.calls_per_core {
-            let credits = settings.credits_per_connection.unwrap_or(base.credits_per_connection);
+            let credits = settings
+                .credits_per_connection
+                .unwrap_or(base.credits_per_connection);
             let calls = calls.max(base.calls_outstanding_max).max(credits);
             settings.calls_outstanding_max = Some(calls);
         }
@@ -90,21 +94,45 @@ mod tests {
 
     #[test]
     fn many_connections_share_the_receives_and_depth_is_never_cut() {
-        let many = Need { connections_per_core: Some(4097), cores: 1, ..Need::default() };
+        let many = Need {
+            connections_per_core: Some(4097),
+            cores: 1,
+            ..Need::default()
+        };
         let chosen = profile(many);
-        assert_eq!((chosen.connections_max, chosen.credits_per_connection), (4097, 2));
+        assert_eq!(
+            (chosen.connections_max, chosen.credits_per_connection),
+            (4097, 2)
+        );
         assert!(chosen.peers_connections_max >= 4097);
-        let deep = Need { credits: Some(64), ..many };
+        let deep = Need {
+            credits: Some(64),
+            ..many
+        };
         assert_eq!(profile(deep).credits_per_connection, 64);
-        let few = Need { connections_per_core: Some(1), cores: 1, ..Need::default() };
-        assert_eq!(profile(few).credits_per_connection, 32, "as the profile says");
+        let few = Need {
+            connections_per_core: Some(1),
+            cores: 1,
+            ..Need::default()
+        };
+        assert_eq!(
+            profile(few).credits_per_connection,
+            32,
+            "as the profile says"
+        );
     }
 
     #[test]
     fn large_payloads_raise_the_largest_message() {
-        let need = Need { payload_bytes: Some(8 << 20), ..Need::default() };
+        let need = Need {
+            payload_bytes: Some(8 << 20),
+            ..Need::default()
+        };
         assert_eq!(profile(need).message_bytes_max, (8 << 20) + 4096);
-        let small = Need { payload_bytes: Some(64), ..Need::default() };
+        let small = Need {
+            payload_bytes: Some(64),
+            ..Need::default()
+        };
         assert_eq!(profile(small).message_bytes_max, (1 << 20) + 4096);
     }
 

@@ -38,6 +38,9 @@ pub enum Command {
     Floor(FloorArgs),
     /// Explain transport headers, given as hex on standard input
     Decode(DecodeArgs),
+    /// Hold silent connections for a run
+    #[command(hide = true)]
+    Idle(IdleArgs),
 }
 
 /// The procedure that `run` calls.
@@ -169,9 +172,29 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub max_connections: Option<u32>,
 
+    /// Calls that each connection may have outstanding [default: the profile's, or fewer where many connections share the memory]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub credits: Option<u32>,
+
+    /// The largest payload of one call [default: 1 MiB]
+    #[arg(long, value_name = "BYTES", value_parser = values::size_bytes)]
+    pub max_payload: Option<u64>,
+
     /// End when standard input closes: how `run` makes sure that its server never outlives it
     #[arg(long, hide = true)]
     pub exit_with_stdin: bool,
+}
+
+/// `bench-tool idle`, which `run` starts for itself.
+#[derive(Args, Debug)]
+pub struct IdleArgs {
+    /// The server
+    #[arg(long, value_name = "ADDR")]
+    pub connect: Address,
+
+    /// Connections to hold
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub connections: u32,
 }
 
 /// `bench-tool floor`.

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rpcrdma_engine::CounterSnapshot;
 use rpcrdma_engine::{
     Activity, Application, Call, CallError, CallTag, CloseReason, ConnectionKey, Context, Reply,
 };
-use rpcrdma_engine::CounterSnapshot;
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 
@@ -172,12 +172,21 @@ impl Generator {
     }
 
     fn begin(&mut self, now: Ticks) {
-        let connections =
-            self.shared.connections.lock().map(|mut keys| std::mem::take(&mut *keys)).unwrap_or_default();
+        let connections = self
+            .shared
+            .connections
+            .lock()
+            .map(|mut keys| std::mem::take(&mut *keys))
+            .unwrap_or_default();
         // Slot by slot over all connections, so that the first calls go to different ones.
         for _ in 0..self.plan.depth {
             for connection in &connections {
-                self.slots.push(Slot { connection: *connection, start: 0, number: 0, alive: true });
+                self.slots.push(Slot {
+                    connection: *connection,
+                    start: 0,
+                    number: 0,
+                    alive: true,
+                });
             }
         }
         self.free = (0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX)).collect();
@@ -199,7 +208,10 @@ impl Generator {
             Phase::Warmup(until) if now >= until => {
                 self.measured_start = now;
                 self.counters_start = Some(core.counters().snapshot());
-                let end = self.plan.duration.map(|duration| self.clock.ticks(duration));
+                let end = self
+                    .plan
+                    .duration
+                    .map(|duration| self.clock.ticks(duration));
                 self.phase = Phase::Measuring(end.map_or(u64::MAX, |end| now.saturating_add(end)));
             }
             Phase::Measuring(until) => {
@@ -217,7 +229,10 @@ impl Generator {
         let nanos = self.clock.nanos_between(self.measured_start, now);
         self.measured.elapsed = Duration::from_nanos(nanos);
         let counters = core.counters().snapshot();
-        self.measured.counters = self.counters_start.as_ref().map(|start| counters.since(start));
+        self.measured.counters = self
+            .counters_start
+            .as_ref()
+            .map(|start| counters.since(start));
         self.measured.backlog = self.pace.map_or(0, |pace| pace.behind(now));
         self.phase = Phase::Ending;
     }
@@ -265,7 +280,9 @@ impl Generator {
                 Some(pace) if pace.due() <= now => pace.due(),
                 Some(_) => break,
             };
-            let Some(index) = self.free.pop_front() else { break };
+            let Some(index) = self.free.pop_front() else {
+                break;
+            };
             if !self.make_call(core, index, start) {
                 break;
             }
@@ -326,8 +343,12 @@ impl Application for Generator {
         result: Result<Reply<'_>, CallError>,
         now: Ticks,
     ) {
-        let Ok(index) = u32::try_from(tag) else { return };
-        let Some(slot) = self.slots.get(index as usize).copied() else { return };
+        let Ok(index) = u32::try_from(tag) else {
+            return;
+        };
+        let Some(slot) = self.slots.get(index as usize).copied() else {
+            return;
+        };
         self.outstanding = self.outstanding.saturating_sub(1);
         self.free.push_back(index);
         match result {
@@ -338,7 +359,9 @@ impl Application for Generator {
                 let counted = matches!(self.phase, Phase::Measuring(_))
                     && self.plan.count.is_none_or(|count| self.calls < count);
                 if counted && slot.start >= self.measured_start {
-                    self.measured.latency.record(self.clock.nanos_between(slot.start, now));
+                    self.measured
+                        .latency
+                        .record(self.clock.nanos_between(slot.start, now));
                     self.calls += 1;
                 }
             }
@@ -359,7 +382,11 @@ impl Application for Generator {
 
     fn disconnected(&mut self, connection: ConnectionKey, _reason: CloseReason) {
         let mut was_ours = false;
-        for slot in self.slots.iter_mut().filter(|slot| slot.connection == connection) {
+        for slot in self
+            .slots
+            .iter_mut()
+            .filter(|slot| slot.connection == connection)
+        {
             was_ours |= slot.alive;
             slot.alive = false;
         }

@@ -11,17 +11,15 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use rpcrdma_control::{ConnectOptions, Node, NodeConfig, ShmProvider};
-use rpcrdma_engine::{
-    Activity, Application, CallError, CallTag, ConnectionKey, Context, Reply,
-};
+use rpcrdma_engine::{Activity, Application, CallError, CallTag, ConnectionKey, Context, Reply};
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 
 use crate::cli::{IdleArgs, Op};
 use crate::exit::{Failure, written};
+use crate::progress::Progress;
 use crate::report::RunResult;
 use crate::run::Watch;
-use crate::progress::Progress;
 use crate::signals::Stop;
 use crate::sizing::Need;
 
@@ -96,7 +94,10 @@ impl IdleProcesses {
             return Ok(None);
         }
         let count = PROCESSES_MAX.min(connections);
-        let mut all = Self { processes: Vec::new(), connections: u64::from(connections) };
+        let mut all = Self {
+            processes: Vec::new(),
+            connections: u64::from(connections),
+        };
         for number in 0..count {
             let share = connections / count + u32::from(number < connections % count);
             all.processes.push(IdleProcess::start(address, share)?);
@@ -135,23 +136,37 @@ impl IdleProcess {
         };
         let program = std::env::current_exe().map_err(failed)?;
         let mut child = Command::new(program)
-            .args(["idle", "--connect", address, "--connections", &connections.to_string()])
+            .args([
+                "idle",
+                "--connect",
+                address,
+                "--connections",
+                &connections.to_string(),
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(failed)?;
         let stdin = child.stdin.take();
         let Some(stdout) = child.stdout.take() else {
-            return Err(Failure::failed("a process for the idle connections has no output"));
+            return Err(Failure::failed(
+                "a process for the idle connections has no output",
+            ));
         };
-        Ok(Self { child, stdin, lines: BufReader::new(stdout) })
+        Ok(Self {
+            child,
+            stdin,
+            lines: BufReader::new(stdout),
+        })
     }
 
     fn line(&mut self) -> Result<String, Failure> {
         let mut line = String::new();
         match self.lines.read_line(&mut line) {
             Ok(bytes) if bytes > 0 => Ok(line.trim_end().to_owned()),
-            _ => Err(Failure::failed("a process with idle connections ended; its message is above")),
+            _ => Err(Failure::failed(
+                "a process with idle connections ended; its message is above",
+            )),
         }
     }
 
@@ -160,7 +175,9 @@ impl IdleProcess {
         if line == expected {
             return Ok(());
         }
-        Err(Failure::failed(format!("a process with idle connections said `{line}`")))
+        Err(Failure::failed(format!(
+            "a process with idle connections said `{line}`"
+        )))
     }
 
     fn probe(&mut self) -> Result<(u64, u64), Failure> {
@@ -169,10 +186,15 @@ impl IdleProcess {
             let _ = writeln!(stdin, "{PROBE}");
         }
         let line = self.line()?;
-        let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let numbers: Vec<u64> = line
+            .split(' ')
+            .filter_map(|word| word.parse().ok())
+            .collect();
         match numbers[..] {
             [answered, slowest_ns] => Ok((answered, slowest_ns)),
-            _ => Err(Failure::failed(format!("a process with idle connections said `{line}`"))),
+            _ => Err(Failure::failed(format!(
+                "a process with idle connections said `{line}`"
+            ))),
         }
     }
 }
@@ -207,7 +229,9 @@ struct Prober {
 
 impl Prober {
     fn next<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> bool {
-        let Some(connection) = self.waiting.last().copied() else { return false };
+        let Some(connection) = self.waiting.last().copied() else {
+            return false;
+        };
         match core.call(connection, Op::Null.call(), &[], 0) {
             Ok(()) => {
                 self.waiting.pop();
@@ -290,17 +314,37 @@ pub fn execute(args: &IdleArgs) -> Result<(), Failure> {
         answered: 0,
         slowest_ns: 0,
     });
-    let application = |_| prober.take().unwrap_or_else(|| unreachable!("a node of one core"));
-    let node = Node::start(ShmProvider::from_profile(&loaded.profile), &config, application)
-        .map_err(|error| Failure::failed("idle connections could not be set up").because(error))?;
-    let watch = Watch { stop: Stop::new(), progress: Progress::new(0) };
-    let start = |_| node.connect_start(&address, ConnectOptions {
-        timeout: Duration::from_secs(30),
-        ..ConnectOptions::default()
-    });
+    let application = |_| {
+        prober
+            .take()
+            .unwrap_or_else(|| unreachable!("a node of one core"))
+    };
+    let node = Node::start(
+        ShmProvider::from_profile(&loaded.profile),
+        &config,
+        application,
+    )
+    .map_err(|error| Failure::failed("idle connections could not be set up").because(error))?;
+    let watch = Watch {
+        stop: Stop::new(),
+        progress: Progress::new(0),
+    };
+    let start = |_| {
+        node.connect_start(
+            &address,
+            ConnectOptions {
+                timeout: Duration::from_secs(30),
+                ..ConnectOptions::default()
+            },
+        )
+    };
     let connections = super::connect_many(args.connections as usize, start, &watch).map_err(
         |(made, error)| {
-            let what = format!("idle connection {} of {} to {address}", made + 1, args.connections);
+            let what = format!(
+                "idle connection {} of {} to {address}",
+                made + 1,
+                args.connections
+            );
             Failure::failed(what).because(error)
         },
     )?;
@@ -309,7 +353,10 @@ pub fn execute(args: &IdleArgs) -> Result<(), Failure> {
         if !matches!(line.as_deref(), Ok(PROBE)) {
             break;
         }
-        let keys = connections.iter().map(|connection| connection.key).collect();
+        let keys = connections
+            .iter()
+            .map(|connection| connection.key)
+            .collect();
         if order.send(keys).is_err() {
             break;
         }

@@ -58,9 +58,17 @@ impl Load for ShmLoad {
         client.wait(config, watch)?;
         let probe = idle.map(IdleProcesses::probe).transpose()?;
         let pages = client.node.pages().to_vec();
-        let lost: u32 = client.shared.iter().map(|shared| shared.connections_lost()).sum();
-        let measured: Vec<Measured> =
-            client.node.shutdown().into_iter().map(|generator| generator.measured).collect();
+        let lost: u32 = client
+            .shared
+            .iter()
+            .map(|shared| shared.connections_lost())
+            .sum();
+        let measured: Vec<Measured> = client
+            .node
+            .shutdown()
+            .into_iter()
+            .map(|generator| generator.measured)
+            .collect();
         let mut result = result(measured, &pages, &loaded);
         if let Some(probe) = probe {
             probe.report(&mut result);
@@ -79,7 +87,9 @@ impl Load for ShmLoad {
 fn profile(config: &RunConfig) -> Result<Loaded, Failure> {
     let cores = u32::try_from(config.cores.len()).unwrap_or(u32::MAX).max(1);
     let connections = config.connections.div_ceil(cores);
-    let calls = connections.checked_mul(config.depth).filter(|calls| *calls <= 1 << 16);
+    let calls = connections
+        .checked_mul(config.depth)
+        .filter(|calls| *calls <= 1 << 16);
     let calls = calls.ok_or_else(|| {
         Failure::usage(format!(
             "{connections} connections with {} calls each are more than the 65536 calls that one core can have outstanding",
@@ -109,15 +119,19 @@ impl Client {
         let cores: Vec<_> = config.cores.iter().copied().map(Some).collect();
         let node_config = NodeConfig::from_profile(&loaded.profile, cores);
         let shared: Vec<Arc<Shared>> = config.cores.iter().map(|_| Arc::default()).collect();
-        let node = Node::start(ShmProvider::from_profile(&loaded.profile), &node_config, |core| {
-            Generator::new(
-                plan(config, core),
-                Arc::clone(&shared[core]),
-                watch.stop.clone(),
-                watch.progress.clone(),
-                core,
-            )
-        })
+        let node = Node::start(
+            ShmProvider::from_profile(&loaded.profile),
+            &node_config,
+            |core| {
+                Generator::new(
+                    plan(config, core),
+                    Arc::clone(&shared[core]),
+                    watch.stop.clone(),
+                    watch.progress.clone(),
+                    core,
+                )
+            },
+        )
         .map_err(|error| Failure::failed("the client could not be set up").because(error))?;
         Ok(Self { node, shared })
     }
@@ -125,13 +139,17 @@ impl Client {
     /// Gives each generator the connections of its core, which starts it.
     fn hand_out(&self, connections: &[Connection], cores: usize) {
         for core in 0..cores {
-            let own = connections.iter().filter(|connection| connection.core == core);
+            let own = connections
+                .iter()
+                .filter(|connection| connection.core == core);
             self.shared[core].start(own.map(|connection| connection.key).collect());
         }
     }
 
     fn wait(&self, config: &RunConfig, watch: &Watch) -> Result<(), Failure> {
-        let mut deadline = config.expected().map(|expected| Instant::now() + expected + END_TIMEOUT);
+        let mut deadline = config
+            .expected()
+            .map(|expected| Instant::now() + expected + END_TIMEOUT);
         while !self.shared.iter().all(|shared| shared.is_finished()) {
             if watch.stop.is_asked() && deadline.is_none() {
                 deadline = Some(Instant::now() + END_TIMEOUT);
@@ -192,7 +210,10 @@ fn connect_all(
         let failure = Failure::failed(if count == 1 {
             format!("cannot connect to {address}")
         } else {
-            format!("connection {} of {count} to {address} could not be made", made + 1)
+            format!(
+                "connection {} of {count} to {address} could not be made",
+                made + 1
+            )
         });
         failure.because(error)
     })
@@ -212,7 +233,9 @@ fn connect_many(
             pending.push_back(start(started));
             started += 1;
         }
-        let Some(next) = pending.pop_front() else { break };
+        let Some(next) = pending.pop_front() else {
+            break;
+        };
         match next.wait() {
             Ok(connection) => made.push(connection),
             Err(error) => return Err((made.len(), error)),
@@ -239,8 +262,10 @@ fn result(measured: Vec<Measured>, pages: &[PageReport], loaded: &Loaded) -> Run
             *counters.entry(name.to_owned()).or_default() += value;
         }
     }
-    let mut warnings: Vec<String> =
-        pages.iter().filter_map(|pages| pages.warning.clone()).collect();
+    let mut warnings: Vec<String> = pages
+        .iter()
+        .filter_map(|pages| pages.warning.clone())
+        .collect();
     warnings.dedup();
     if let Some(error) = first_error {
         warnings.push(format!("the first call that failed: {error}"));

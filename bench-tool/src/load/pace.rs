@@ -15,7 +15,12 @@ pub(crate) struct Pace {
 impl Pace {
     /// A schedule of `calls_per_second` (at least 1) from `start` on.
     pub(crate) fn new(start: Ticks, ticks_per_second: u64, calls_per_second: u64) -> Self {
-        Self { start, ticks_per_second, calls_per_second: calls_per_second.max(1), next: 0 }
+        Self {
+            start,
+            ticks_per_second,
+            calls_per_second: calls_per_second.max(1),
+            next: 0,
+        }
     }
 
     /// When the next call is due.
@@ -41,7 +46,9 @@ impl Pace {
     pub(crate) fn behind(&self, now: Ticks) -> u64 {
         let elapsed = u128::from(now.saturating_sub(self.start));
         let due = elapsed * u128::from(self.calls_per_second) / u128::from(self.ticks_per_second);
-        u64::try_from(due).unwrap_or(u64::MAX).saturating_sub(self.next)
+        u64::try_from(due)
+            .unwrap_or(u64::MAX)
+            .saturating_sub(self.next)
     }
 }
 

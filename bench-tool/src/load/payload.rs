@@ -17,7 +17,10 @@ impl Payload {
     /// `None` payload at all for a null call.
     pub(crate) fn new(payload_bytes: Option<usize>) -> Self {
         let Some(payload_bytes) = payload_bytes else {
-            return Self { template: Vec::new(), payload_bytes: 0 };
+            return Self {
+                template: Vec::new(),
+                payload_bytes: 0,
+            };
         };
         let mut template = vec![0; opaque_bytes(payload_bytes)];
         let length = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
@@ -28,7 +31,10 @@ impl Payload {
                 *byte = u8::try_from((index ^ (index >> 8) ^ (index >> 16)) & 0xff).unwrap_or(0);
             }
         }
-        Self { template, payload_bytes }
+        Self {
+            template,
+            payload_bytes,
+        }
     }
 
     /// Bytes of the arguments.
@@ -41,7 +47,9 @@ impl Payload {
     #[inline]
     pub(crate) fn write(&self, space: &mut [u8], number: u64) -> usize {
         let bytes = self.template.len().min(space.len());
-        let Some(space) = space.get_mut(..bytes) else { return 0 };
+        let Some(space) = space.get_mut(..bytes) else {
+            return 0;
+        };
         space.copy_from_slice(&self.template[..bytes]);
         if let Some(payload) = space.get_mut(4..4 + self.payload_bytes) {
             for stretch in payload.chunks_mut(STRETCH_BYTES) {
@@ -57,9 +65,13 @@ impl Payload {
         if self.template.is_empty() {
             return results.is_empty();
         }
-        let Some(payload) = opaque_payload(results) else { return false };
+        let Some(payload) = opaque_payload(results) else {
+            return false;
+        };
         payload.len() == self.payload_bytes
-            && payload.chunks(STRETCH_BYTES).all(|stretch| is_marked(stretch, number))
+            && payload
+                .chunks(STRETCH_BYTES)
+                .all(|stretch| is_marked(stretch, number))
     }
 }
 
@@ -78,7 +90,10 @@ fn is_marked(stretch: &[u8], number: u64) -> bool {
     let word = number.to_le_bytes();
     let bytes = word.len().min(stretch.len());
     stretch.get(..bytes) == Some(&word[..bytes])
-        && stretch.get(bytes..).and_then(<[u8]>::last).is_none_or(|last| *last == word[0])
+        && stretch
+            .get(bytes..)
+            .and_then(<[u8]>::last)
+            .is_none_or(|last| *last == word[0])
 }
 
 #[cfg(test)]
@@ -92,13 +107,22 @@ mod tests {
             let mut space = vec![0xee; payload.args_bytes() + 3];
             let bytes = payload.write(&mut space, 0x0102_0304_0506_0708);
             assert_eq!(bytes, opaque_bytes(size));
-            assert!(payload.matches(&space[..bytes], 0x0102_0304_0506_0708), "{size}");
-            assert_eq!(payload.matches(&space[..bytes], 0x0102_0304_0506_0709), size == 0);
+            assert!(
+                payload.matches(&space[..bytes], 0x0102_0304_0506_0708),
+                "{size}"
+            );
+            assert_eq!(
+                payload.matches(&space[..bytes], 0x0102_0304_0506_0709),
+                size == 0
+            );
             assert!(!payload.matches(&space[..bytes - 1], 0x0102_0304_0506_0708));
             for stretch in 0..size.div_ceil(STRETCH_BYTES) {
                 let mut wrong = space[..bytes].to_vec();
                 wrong[4 + stretch * STRETCH_BYTES] ^= 1;
-                assert!(!payload.matches(&wrong, 0x0102_0304_0506_0708), "{size} at {stretch}");
+                assert!(
+                    !payload.matches(&wrong, 0x0102_0304_0506_0708),
+                    "{size} at {stretch}"
+                );
             }
         }
     }

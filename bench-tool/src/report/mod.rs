@@ -327,7 +327,10 @@ pub(crate) mod tests {
             protocol: 2,
             placement: "inline".to_owned(),
             profile: "shm".to_owned(),
-            counters: BTreeMap::from([("polls".to_owned(), 1_000_000), ("rnr".to_owned(), 0)]),
+            counters: BTreeMap::from([
+                ("calls_sent".to_owned(), 20_001),
+                ("timeouts".to_owned(), 0),
+            ]),
             memory: Memory {
                 page_bytes: 4096,
                 kind: "ordinary".to_owned(),

@@ -6,20 +6,22 @@ use super::units::{bandwidth, count, duration, nanoseconds, rate, size};
 use super::{FloorSummary, Report};
 use crate::machine::format_cores;
 
-/// Counters that are worth a line even in a table when they are not zero: each means that something waited or went wrong.
-const COUNTERS_SHOWN: [&str; 12] = [
-    "receiver_not_ready",
-    "short_messages_discarded",
-    "transport_errors",
-    "awaiting_credit",
-    "awaiting_receive_buffer",
-    "awaiting_placement_segment",
-    "awaiting_read_depth",
-    "awaiting_send_slot",
-    "awaiting_cq_slot",
-    "awaiting_control",
-    "late_starts",
-    "scheduler_gaps",
+/// Counters that are worth a line even in a table when they are not zero: each means that something waited, was
+/// refused, or went wrong. A name stands for all that begin with it.
+const COUNTERS_SHOWN: [&str; 13] = [
+    "timeouts",
+    "calls_disconnected",
+    "calls_refused_",
+    "unmatched_replies",
+    "late_replies",
+    "errors_",
+    "rpc_errors_",
+    "messages_discarded",
+    "protocol_violations",
+    "reassemblies_refused",
+    "completions_late",
+    "awaiting_",
+    "idle_",
 ];
 
 /// The table, ending with the distance to the floor.
@@ -162,14 +164,39 @@ fn write_totals(text: &mut String, report: &Report) -> fmt::Result {
         report.memory.kind,
         size(report.memory.page_bytes)
     )?;
-    for name in COUNTERS_SHOWN {
-        if let Some(&value) = report.counters.get(name)
-            && value > 0
-        {
-            writeln!(text, "counter   {name} {}", count(value))?;
-        }
+    write_polls(text, report)?;
+    let shown = |name: &str| COUNTERS_SHOWN.iter().any(|prefix| name.starts_with(prefix));
+    report
+        .counters
+        .iter()
+        .filter(|(name, value)| **value > 0 && shown(name))
+        .try_for_each(|(name, value)| writeln!(text, "counter   {name} {}", count(*value)))
+}
+
+/// How busy the client's cores were: completions per busy poll say how much batching there was.
+fn write_polls(text: &mut String, report: &Report) -> fmt::Result {
+    let counter = |name: &str| report.counters.get(name).copied();
+    let (Some(polls), Some(empty), Some(completions)) = (
+        counter("polls"),
+        counter("empty_polls"),
+        counter("completions"),
+    ) else {
+        return Ok(());
+    };
+    let busy = polls.saturating_sub(empty);
+    if busy == 0 {
+        return Ok(());
     }
-    Ok(())
+    #[allow(clippy::cast_precision_loss, reason = "shares for people")]
+    let (empty_percent, per_poll) = (
+        empty as f64 * 100.0 / polls as f64,
+        completions as f64 / busy as f64,
+    );
+    writeln!(
+        text,
+        "polls     {}, {empty_percent:.1} % of them empty; {per_poll:.2} completions per busy poll",
+        count(polls)
+    )
 }
 
 /// One line per warning.
@@ -272,7 +299,16 @@ floor     220 ns between cores 0 and 1 (p50); p50 of the run is 2.04 times that
         config.server = Server::At("shm:bench".parse().unwrap());
         let mut result = result();
         result.errors = 3;
-        result.counters.insert("awaiting_credit".to_owned(), 12_345);
+        for (name, value) in [
+            ("awaiting_credit", 12_345),
+            ("polls", 10_000),
+            ("empty_polls", 7_500),
+            ("completions", 5_000),
+            ("grants_sent", 77),
+            ("timeouts", 0),
+        ] {
+            result.counters.insert(name.to_owned(), value);
+        }
         let text = text(&Report::new(&config, &quiet_machine(), result, None));
         for part in [
             "echo, 4 KiB, RPC-over-RDMA v2 over shm, open loop at 10.00 k/s",
@@ -281,11 +317,16 @@ floor     220 ns between cores 0 and 1 (p50); p50 of the run is 2.04 times that
             "20,001 completed, 3 errors",
             "bandwidth 40.96 MB/s of payload each way",
             "counter   awaiting_credit 12,345",
+            "polls     10,000, 75.0 % of them empty; 2.00 completions per busy poll",
             "floor     not measured",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
-        assert!(!text.contains("counter   rnr"));
+        assert_eq!(
+            text.matches("counter ").count(),
+            1,
+            "only what waited or failed:\n{text}"
+        );
         assert!(text.lines().last().unwrap().starts_with("floor"));
     }
 }

@@ -152,6 +152,10 @@ fn server_arguments(config: &RunConfig, cores: &[usize]) -> Vec<String> {
         format_cores(cores),
         "--max-connections".to_owned(),
         connections.min(65_536).to_string(),
+        "--credits".to_owned(),
+        config.depth.to_string(),
+        "--max-payload".to_owned(),
+        config.size_bytes.max(1).to_string(),
         "--exit-with-stdin".to_owned(),
     ];
     if let Some(profile) = &config.profile {
