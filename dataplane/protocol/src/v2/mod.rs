@@ -2,6 +2,7 @@
 //!
 //! [`decode`] reads any version 2 transport header; the `encode_…` functions of [`encode`] write each
 //! kind. [`properties`] has the transport properties that CONNPROP messages carry, [`error`] the transport errors.
+//! [`connection`] is the state of one connection, which decides what may be sent and what received messages mean.
 
 pub mod connection;
 pub mod encode;

@@ -81,7 +81,7 @@ proptest! {
         let mut refusal = Refusal::new(1, TransportError::System);
         let mut space = [0; 256];
         for step in steps {
-            let before = connection;
+            let before = connection.clone();
             match step {
                 Step::Handle(message) => {
                     // The model of a receive queue: without a Receive nothing comes.

@@ -39,7 +39,7 @@ fn first_message_is_between_28_and_1024_octets() {
         Err(SendRefused::TooShort)
     );
     assert_eq!(client.phase(), Phase::ClientStart);
-    let mut properties_first = client;
+    let mut properties_first = client.clone();
     let bytes = properties_first
         .encode_properties(&mut space, 3)
         .expect("one credit is implicit");

@@ -498,9 +498,11 @@ impl World {
             assert!(
                 waited < patience || !self.tasks.is_empty(),
                 "stuck: {:?}",
-                self.ends
-                    .each_ref()
-                    .map(|end| (end.connection, end.outbox.len(), end.calls.len()))
+                self.ends.each_ref().map(|end| (
+                    end.connection.clone(),
+                    end.outbox.len(),
+                    end.calls.len()
+                ))
             );
         }
     }

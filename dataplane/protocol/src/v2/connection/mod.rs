@@ -63,7 +63,7 @@ const VERSIONS_SUPPORTED: crate::v2::ErrVers = crate::v2::ErrVers {
 };
 
 /// One version 2 connection. See the module for the order of calls.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Connection {
     credits: Credits,
     phase: Phase,
