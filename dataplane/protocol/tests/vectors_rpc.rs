@@ -224,3 +224,38 @@ fn a_cut_call_is_truncated_and_never_something_else() {
         assert!(error.at <= cut);
     }
 }
+
+#[test]
+fn the_short_way_for_empty_bodies_checks_as_much() {
+    let call = hex("
+        00000001 00000000 00000002 20000001 00000001 00000007
+        00000000 00000000 00000000 00000000");
+    #[rustfmt::skip]
+    let wrong = [
+        (1, "00000001", 4, Reason::NotACall),
+        (1, "00000100", 4, Reason::InvalidMessageType),
+        (2, "00000003", 8, Reason::UnsupportedRpcVersion),
+        (7, "00000001", 40, Reason::Truncated),
+        (9, "00000001", 36, Reason::Truncated),
+    ];
+    for (index, value, at, reason) in wrong {
+        let mut message = call.clone();
+        message[4 * index..][..4].copy_from_slice(&hex(value));
+        let error = DecodeError::new(at, reason);
+        assert_eq!(CallHeader::decode(&message), Err(error), "{index} {value}");
+    }
+
+    // A verifier of four octets that are zero, as the word of SUCCESS is, and then SYSTEM_ERR.
+    let reply = hex("00000001 00000001 00000000 00000006 00000004 00000000 00000005");
+    let body = ReplyBody::Accepted {
+        verifier: OpaqueAuth {
+            flavor: 6,
+            body: &[0; 4],
+        },
+        status: AcceptStatus::SystemErr,
+    };
+    assert_eq!(
+        ReplyHeader::decode(&reply),
+        Ok((ReplyHeader { xid: 1, body }, 28))
+    );
+}
