@@ -3,17 +3,20 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
+use super::buffer::unique_number;
+use super::pages::{
+    self, Available, HUGE_PAGE_BYTES, ORDINARY_PAGE_BYTES, TransparentKind, no_hugepages,
+};
 use super::{Mapping, Memory, Pool, PoolShape};
 use crate::interface::SetupError;
 
 /// Whether an arena lies in hugepages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// Hugepages if there are enough, else ordinary pages with a warning in the report.
+    /// Hugepages if there are enough, else other pages with a warning in the report.
     #[default]
     Prefer,
     /// Hugepages, or an error.
@@ -36,7 +39,7 @@ pub struct ArenaOptions {
 pub enum PageKind {
     /// Reserved hugepages (hugetlbfs).
     Huge,
-    /// Ordinary pages that the kernel was asked to join to transparent hugepages.
+    /// Transparent hugepages, at least in part; the warning says how much.
     Transparent,
     /// Ordinary pages.
     Ordinary,
@@ -59,86 +62,130 @@ pub struct PageReport {
 #[derive(Debug)]
 pub struct Arena {
     mapping: Arc<Mapping>,
-    file: OwnedFd,
+    file: Option<OwnedFd>,
     id: u32,
     next: u64,
     report: PageReport,
 }
 
-const HUGE_PAGE_BYTES: u64 = 2 << 20;
-const ORDINARY_PAGE_BYTES: u64 = 4096;
-
-/// Numbers arenas and pools of this process, so that a token cannot be mistaken for another's.
-pub(super) fn unique_number() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
+/// Memory that was made, with the file behind it if there is one.
+type Made = (Mapping, Option<OwnedFd>);
 
 impl Arena {
     /// Makes an arena that peers on this machine may map, but only to read: its memfd is sealed
     /// against shrinking, growing and new writable mappings.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::System`] when hugepages are required and there are not enough, and when the
+    /// machine, or a limit of its control group, does not have so much memory.
     pub fn shared(options: &ArenaOptions) -> Result<Self, SetupError> {
-        match options.huge_pages {
-            HugePages::Never => Self::ordinary(options.bytes, None),
-            HugePages::Require => Self::huge(options.bytes).map_err(|source| SetupError::System {
-                doing: no_hugepages(options.bytes),
-                source,
-            }),
-            HugePages::Prefer => Self::huge(options.bytes).or_else(|error| {
-                let why = format!("{} ({error})", no_hugepages(options.bytes));
-                Self::ordinary(options.bytes, Some(why))
-            }),
-        }
-    }
-
-    fn huge(bytes: u64) -> io::Result<Self> {
-        let bytes = bytes.max(1).next_multiple_of(HUGE_PAGE_BYTES);
-        let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
-        Self::sealed(bytes, flags, PageKind::Huge, HUGE_PAGE_BYTES, None)
-    }
-
-    fn ordinary(bytes: u64, warning: Option<String>) -> Result<Self, SetupError> {
-        let bytes = bytes.max(1).next_multiple_of(ORDINARY_PAGE_BYTES);
-        Self::sealed(
-            bytes,
-            MemfdFlags::empty(),
-            PageKind::Ordinary,
-            ORDINARY_PAGE_BYTES,
-            warning,
+        Self::make(
+            options,
+            TransparentKind::Shared,
+            Some(HUGE_PAGE_BYTES),
+            |bytes| {
+                let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+                sealed_file(bytes, flags, false)
+            },
         )
-        .map_err(|source| SetupError::System {
-            doing: format!("an arena of {bytes} bytes could not be mapped"),
-            source,
+    }
+
+    /// Makes an arena that no other process maps: for providers whose peers reach it through a
+    /// device. Its hugepages are of the system's default size.
+    ///
+    /// # Errors
+    ///
+    /// As [`Arena::shared`].
+    pub fn private(options: &ArenaOptions) -> Result<Self, SetupError> {
+        Self::make(
+            options,
+            TransparentKind::Private,
+            pages::default_huge_page_bytes(),
+            |bytes| {
+                let mapping = Mapping::huge_private(to_usize(bytes)?)?;
+                mapping.populate()?;
+                Ok((mapping, None))
+            },
+        )
+    }
+
+    fn make(
+        options: &ArenaOptions,
+        kind: TransparentKind,
+        huge_page_bytes: Option<u64>,
+        huge: impl FnOnce(u64) -> io::Result<Made>,
+    ) -> Result<Self, SetupError> {
+        if options.huge_pages == HugePages::Never {
+            return Self::ordinary(options.bytes, kind, false, None);
+        }
+        let made = || -> io::Result<Self> {
+            let page_bytes = huge_page_bytes.ok_or(io::ErrorKind::Unsupported)?;
+            let bytes = round_up(options.bytes, page_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+            Ok(Self::new(huge(bytes)?, PageKind::Huge, page_bytes, None))
+        };
+        made().or_else(|source| {
+            let why = no_hugepages(options.bytes);
+            if options.huge_pages == HugePages::Require {
+                return Err(SetupError::System { doing: why, source });
+            }
+            Self::ordinary(options.bytes, kind, true, Some(format!("{why} ({source})")))
         })
     }
 
-    fn sealed(
-        bytes: u64,
-        flags: MemfdFlags,
-        kind: PageKind,
-        page_bytes: u64,
+    /// Pages that are not reserved hugepages; joined to transparent ones where that is allowed.
+    fn ordinary(
+        asked: u64,
+        kind: TransparentKind,
+        join: bool,
         warning: Option<String>,
-    ) -> io::Result<Self> {
-        let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = rustix::fs::memfd_create("rpcrdma-arena", flags)?;
-        rustix::fs::ftruncate(&file, bytes)?;
-        let length = usize::try_from(bytes).map_err(io::Error::other)?;
-        let mapping = Mapping::shared(&file, length)?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&file, seals)?;
+    ) -> Result<Self, SetupError> {
+        let bytes = check_available(asked, pages::available())?;
+        let join = join && kind.is_allowed();
+        let made = match kind {
+            TransparentKind::Shared => sealed_file(bytes, MemfdFlags::empty(), join),
+            TransparentKind::Private => anonymous(bytes, join),
+        };
+        let made = made.map_err(|source| SetupError::System {
+            doing: format!("an arena of {bytes} bytes could not be mapped"),
+            source,
+        })?;
+        let joined = if join {
+            kind.bytes_at(made.0.start().addr())
+        } else {
+            0
+        };
+        let warning = warning.map(|why| {
+            if joined > 0 {
+                format!("{why}; {joined} of its bytes are in transparent hugepages instead")
+            } else if join {
+                format!("{why}; transparent hugepages are allowed, but the kernel had none")
+            } else {
+                format!("{why}; {}", kind.how_to_allow())
+            }
+        });
+        Ok(if joined > 0 {
+            Self::new(made, PageKind::Transparent, HUGE_PAGE_BYTES, warning)
+        } else {
+            Self::new(made, PageKind::Ordinary, ORDINARY_PAGE_BYTES, warning)
+        })
+    }
+
+    fn new(made: Made, kind: PageKind, page_bytes: u64, warning: Option<String>) -> Self {
+        let (mapping, file) = made;
         let report = PageReport {
             kind,
             page_bytes,
-            arena_bytes: bytes,
+            arena_bytes: mapping.bytes() as u64,
             warning,
         };
-        Ok(Self {
+        Self {
             mapping: Arc::new(mapping),
             file,
             id: unique_number(),
             next: 0,
             report,
-        })
+        }
     }
 
     /// Access to the bytes of its buffers.
@@ -147,10 +194,10 @@ impl Arena {
         Memory::new(Arc::clone(&self.mapping), self.id)
     }
 
-    /// The file behind it, to be passed to peers.
+    /// The file behind a shared arena, to be passed to peers; a private one has none.
     #[must_use]
-    pub fn file(&self) -> &OwnedFd {
-        &self.file
+    pub fn file(&self) -> Option<&OwnedFd> {
+        self.file.as_ref()
     }
 
     /// What pages it got.
@@ -160,6 +207,10 @@ impl Arena {
     }
 
     /// Carves a pool of equal buffers. Only at start-up.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Limit`] when the arena has no room for it; nothing is carved then.
     pub fn pool(&mut self, shape: PoolShape) -> Result<Pool, SetupError> {
         let pool = Pool::carve(self.memory(), self.id, self.next, shape)?;
         self.next = pool.end();
@@ -167,10 +218,58 @@ impl Arena {
     }
 }
 
-fn no_hugepages(bytes: u64) -> String {
-    let pages = bytes.div_ceil(HUGE_PAGE_BYTES);
-    format!(
-        "no {pages} free hugepages of 2 MiB for an arena of {bytes} bytes; \
-         reserve them with: echo {pages} > /proc/sys/vm/nr_hugepages"
-    )
+fn round_up(bytes: u64, page_bytes: u64) -> Option<u64> {
+    bytes.max(1).checked_next_multiple_of(page_bytes)
+}
+
+fn to_usize(bytes: u64) -> io::Result<usize> {
+    usize::try_from(bytes).map_err(io::Error::other)
+}
+
+/// Every page will be made present, and the kernel would rather kill a process than refuse one:
+/// so it is checked first. One sixteenth is left to others.
+fn check_available(asked: u64, available: Option<Available>) -> Result<u64, SetupError> {
+    let bytes = round_up(asked, ORDINARY_PAGE_BYTES).unwrap_or(u64::MAX);
+    match available {
+        Some(available) if bytes > available.bytes - available.bytes / 16 => {
+            Err(SetupError::System {
+                doing: format!(
+                    "an arena of {asked} bytes does not fit into the {} bytes that are available \
+                     ({}), of which it may take fifteen sixteenths; ask for fewer connections or \
+                     smaller receive buffers, or free memory",
+                    available.bytes, available.source
+                ),
+                source: io::ErrorKind::OutOfMemory.into(),
+            })
+        }
+        _ => Ok(bytes),
+    }
+}
+
+fn sealed_file(bytes: u64, flags: MemfdFlags, join: bool) -> io::Result<Made> {
+    let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("rpcrdma-arena", flags)?;
+    rustix::fs::ftruncate(&file, bytes)?;
+    let mapping = Mapping::shared_lazily(&file, to_usize(bytes)?)?;
+    if join {
+        mapping.advise_huge_pages()?;
+    }
+    mapping.populate()?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals)?;
+    Ok((mapping, Some(file)))
+}
+
+fn anonymous(bytes: u64, join: bool) -> io::Result<Made> {
+    let align = if join {
+        HUGE_PAGE_BYTES
+    } else {
+        ORDINARY_PAGE_BYTES
+    };
+    let mapping = Mapping::anonymous(to_usize(bytes)?, to_usize(align)?)?;
+    if join {
+        mapping.advise_huge_pages()?;
+    }
+    mapping.populate()?;
+    Ok((mapping, None))
 }

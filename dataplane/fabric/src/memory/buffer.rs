@@ -2,10 +2,80 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Mapping;
 
+/// Numbers the arenas and pools of this process, so that a token of one cannot pass for another's.
+pub(super) fn unique_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 /// A token for an exclusive piece of an arena. See the [module](super) for what that buys.
+///
+/// What stands in the examples below is left out in those that must not compile:
+///
+/// ```
+/// # use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, Memory, Pool, PoolShape};
+/// # use rpcrdma_fabric::interface::Gather;
+/// # let options = ArenaOptions { bytes: 4096, huge_pages: HugePages::Never };
+/// # let mut arena = Arena::shared(&options)?;
+/// # let shape = PoolShape { buffers: 2, buffer_bytes: 64, stride_bytes: 64, align_bytes: 64 };
+/// let memory: Memory = arena.memory();
+/// let mut pool: Pool = arena.pool(shape)?;
+/// let mut buffer: Buffer = pool.take().expect("two are there");
+/// memory.bytes_mut(&mut buffer).fill(7);
+/// assert_eq!(memory.bytes(&buffer)[0], 7);
+/// let mut list = Gather::new();
+/// list.push(buffer, 0, 64).expect("it lies within");
+/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
+/// ```
+///
+/// A buffer cannot be doubled:
+///
+/// ```compile_fail,E0599
+/// # use rpcrdma_fabric::memory::Buffer;
+/// fn double(buffer: &Buffer) -> Buffer {
+///     buffer.clone()
+/// }
+/// ```
+///
+/// A slice cannot outlive its token, so that none is left when the buffer is given back:
+///
+/// ```compile_fail,E0505
+/// # use rpcrdma_fabric::memory::{Buffer, Memory, Pool};
+/// fn keep(memory: &Memory, pool: &mut Pool, buffer: Buffer) -> u8 {
+///     let slice = memory.bytes(&buffer);
+///     pool.give(buffer);
+///     slice[0]
+/// }
+/// ```
+///
+/// Posting moves the buffer, so that posted memory cannot be read or written:
+///
+/// ```compile_fail,E0382
+/// # use rpcrdma_fabric::interface::{Gather, Port, QueuePairId, SendOptions};
+/// # use rpcrdma_fabric::memory::{Buffer, Memory};
+/// fn post(port: &mut impl Port, to: QueuePairId, memory: &Memory, mut buffer: Buffer) {
+///     let mut list = Gather::new();
+///     let _ = list.push(buffer, 0, 64);
+///     let _ = port.post_send(to, &mut list, SendOptions::default());
+///     memory.bytes_mut(&mut buffer).fill(0);
+/// }
+/// ```
+///
+/// Nobody can read what is being written:
+///
+/// ```compile_fail,E0502
+/// # use rpcrdma_fabric::memory::{Buffer, Memory};
+/// fn both(memory: &Memory, buffer: &mut Buffer) -> u8 {
+///     let writing = memory.bytes_mut(buffer);
+///     let reading = memory.bytes(buffer);
+///     writing[0] = 1;
+///     reading[0]
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "a buffer that is dropped is lost to its pool"]
 pub struct Buffer {

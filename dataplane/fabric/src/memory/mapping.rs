@@ -1,16 +1,28 @@
 //! A piece of mapped memory that unmaps itself.
 
+use std::alloc::Layout;
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// A mapping of this process. Shared between threads by `Arc`.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
+    origin: Origin,
+}
+
+/// Where the memory came from, and so how it goes back.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    /// The kernel's `mmap`.
+    Kernel,
+    /// The hugepage allocator, by this layout.
+    HugePageAllocator(Layout),
 }
 
 // SAFETY: a Mapping only names a range of addresses; reading and writing them goes through tokens
@@ -21,36 +33,124 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `bytes` bytes of `file` shared, readable and writable, with every page present.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel cannot map it, or finds no memory for a page of it: that is found out
+    /// here, not by a signal at the first use.
     pub fn shared(file: impl AsFd, bytes: usize) -> io::Result<Self> {
-        Self::map(file, bytes, ProtFlags::READ | ProtFlags::WRITE)
+        // The flag serves kernels that cannot populate by advice; it tells of no errors.
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        let mapping = Self::map(file, bytes, protection, flags)?;
+        mapping.populate()?;
+        Ok(mapping)
+    }
+
+    /// As [`Mapping::shared`], but pages come with [`Mapping::populate`].
+    pub(super) fn shared_lazily(file: impl AsFd, bytes: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        Self::map(file, bytes, protection, MapFlags::SHARED)
     }
 
     /// Maps `bytes` bytes of a peer's `file`, to read only, with every page present. Writing
     /// through [`Mapping::start`] ends in a segmentation fault.
     pub(crate) fn shared_read_only(file: impl AsFd, bytes: usize) -> io::Result<Self> {
-        Self::map(file, bytes, ProtFlags::READ)
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        Self::map(file, bytes, ProtFlags::READ, flags)
     }
 
-    fn map(file: impl AsFd, bytes: usize, protection: ProtFlags) -> io::Result<Self> {
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+    fn map(
+        file: impl AsFd,
+        bytes: usize,
+        protection: ProtFlags,
+        flags: MapFlags,
+    ) -> io::Result<Self> {
+        // SAFETY: the kernel chooses the address, so no mapping of ours is replaced.
+        let start =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, 0) }?;
+        Self::from_raw(start.cast(), bytes, Origin::Kernel)
+    }
+
+    /// Anonymous private memory that starts at a multiple of `align` (a power of two), so that
+    /// hugepages fit into it. Pages come with [`Mapping::populate`].
+    pub(super) fn anonymous(bytes: usize, align: usize) -> io::Result<Self> {
+        let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let padded = bytes.checked_add(align).ok_or_else(too_much)?;
         // SAFETY: the kernel chooses the address, so no mapping of ours is replaced.
         let start = unsafe {
-            rustix::mm::mmap(
+            rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
-                bytes,
-                protection,
-                flags,
-                file,
-                0,
+                padded,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
             )
         }?;
-        Self::from_raw(start.cast(), bytes)
+        let start = start.cast::<u8>();
+        let head = start.addr().next_multiple_of(align) - start.addr();
+        let tail = padded - head - bytes;
+        // SAFETY: the head and the tail of the mapping just made, page-aligned like everything
+        // here; nobody has pointers into it yet.
+        unsafe {
+            if head > 0 {
+                rustix::mm::munmap(start.cast(), head)?;
+            }
+            if tail > 0 {
+                rustix::mm::munmap(start.add(head + bytes).cast(), tail)?;
+            }
+            Self::from_raw(start.add(head), bytes, Origin::Kernel)
+        }
     }
 
-    fn from_raw(start: *mut u8, bytes: usize) -> io::Result<Self> {
+    /// Private memory in hugepages of the system's default size, of which `bytes` must be a
+    /// multiple. The kernel reserves the pages here. Only where there is such a size: the
+    /// allocator panics otherwise.
+    pub(super) fn huge_private(bytes: usize) -> io::Result<Self> {
+        let layout = Layout::from_size_align(bytes, 4096).map_err(io::Error::other)?;
+        if bytes == 0 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: the layout has a size other than zero.
+        let start = unsafe { hugepage_rs::alloc(layout) };
+        if start.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        Self::from_raw(start, bytes, Origin::HugePageAllocator(layout))
+    }
+
+    fn from_raw(start: *mut u8, bytes: usize, origin: Origin) -> io::Result<Self> {
         NonNull::new(start)
-            .map(|start| Self { start, bytes })
+            .map(|start| Self {
+                start,
+                bytes,
+                origin,
+            })
             .ok_or_else(|| io::Error::other("the kernel mapped address zero"))
+    }
+
+    /// Asks for transparent hugepages. A kernel without them says so.
+    pub(super) fn advise_huge_pages(&self) -> io::Result<()> {
+        // SAFETY: our own mapping; this advice changes no contents.
+        unsafe { rustix::mm::madvise(self.start().cast(), self.bytes, Advice::LinuxHugepage) }?;
+        Ok(())
+    }
+
+    /// Makes every page present, to be written.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no memory for a page, where a plain access would end in SIGBUS.
+    pub(super) fn populate(&self) -> io::Result<()> {
+        let start = self.start().cast();
+        // SAFETY: our own mapping; populating it for writing changes no contents.
+        match unsafe { rustix::mm::madvise(start, self.bytes, Advice::LinuxPopulateWrite) } {
+            // The kernel is older than 5.14. Pages then come as they are touched; hugepages are
+            // reserved by the mapping, so that only a limit of the control group is missed.
+            Err(Errno::INVAL) => Ok(()),
+            // What would have been SIGBUS.
+            Err(Errno::FAULT) => Err(Errno::NOMEM.into()),
+            result => Ok(result?),
+        }
     }
 
     /// The first byte.
@@ -70,9 +170,19 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `map` and is unmapped only here; whoever holds
-        // pointers into it also holds the Arc that keeps this value alive.
-        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
-        debug_assert!(unmapped.is_ok(), "munmap of our own mapping failed");
+        let start = self.start.as_ptr();
+        match self.origin {
+            Origin::Kernel => {
+                // SAFETY: the range was mapped by `map` or `anonymous` and is unmapped only here;
+                // whoever holds pointers into it also holds the Arc that keeps this value alive.
+                let unmapped = unsafe { rustix::mm::munmap(start.cast(), self.bytes) };
+                debug_assert!(unmapped.is_ok(), "munmap of our own mapping failed");
+            }
+            Origin::HugePageAllocator(layout) => {
+                // SAFETY: from `hugepage_rs::alloc` with this very layout, given back only here;
+                // pointers as above.
+                unsafe { hugepage_rs::dealloc(start, layout) };
+            }
+        }
     }
 }

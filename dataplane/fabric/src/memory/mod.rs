@@ -11,7 +11,10 @@ mod arena;
 mod buffer;
 mod lease;
 mod mapping;
+mod pages;
 mod pool;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use arena::{Arena, ArenaOptions, HugePages, PageKind, PageReport};
 pub use buffer::{Buffer, Memory};

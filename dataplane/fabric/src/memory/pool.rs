@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
 
-use super::arena::unique_number;
+use super::buffer::unique_number;
 use super::{Buffer, Lease, Memory};
 use crate::interface::SetupError;
 
@@ -19,7 +19,7 @@ pub struct PoolShape {
     /// Bytes from the start of one to the start of the next; at least `buffer_bytes`. A little
     /// more than a power of two spreads the first lines of the buffers over the cache's sets.
     pub stride_bytes: u32,
-    /// Alignment of the first buffer in bytes; a power of two.
+    /// Alignment of the first buffer's address in bytes, rounded up to a power of two.
     pub align_bytes: u32,
 }
 
@@ -42,8 +42,10 @@ impl Pool {
         next: u64,
         shape: PoolShape,
     ) -> Result<Self, SetupError> {
+        // Addresses are to be aligned, and a mapping starts at a page only.
         let align = u64::from(shape.align_bytes.max(1)).next_power_of_two();
-        let first = next.next_multiple_of(align);
+        let start = memory.mapping().start().addr() as u64;
+        let first = (start + next).next_multiple_of(align) - start;
         let stride = shape.stride_bytes.max(shape.buffer_bytes);
         let shape = PoolShape {
             stride_bytes: stride,

@@ -152,7 +152,7 @@ impl Port {
         let (keys_file, keys) = files::create_key_table(config.windows_max)?;
         let (doorbell_file, bell) = files::create_doorbell()?;
         let files = Arc::new(PortFiles {
-            arena: duplicate(config.arena.file())?,
+            arena: duplicate(config.arena.file().ok_or_else(private_arena)?)?,
             keys: keys_file,
             doorbell: doorbell_file,
             event: files::create_event()?,
@@ -250,6 +250,13 @@ impl Port {
             }
             _ => false,
         }
+    }
+}
+
+fn private_arena() -> SetupError {
+    SetupError::System {
+        doing: "a port of shm needs a shared arena, which its peers can map".into(),
+        source: std::io::ErrorKind::InvalidInput.into(),
     }
 }
 

@@ -71,18 +71,15 @@ fn both_ends_get_what_they_need() {
 /// The file that was passed is the one that the other end writes.
 fn assert_same_memory(file: &std::os::fd::OwnedFd, mapping: &crate::memory::Mapping) {
     // SAFETY: the last byte of a mapping that this test owns; nobody else uses it.
-    unsafe {
-        mapping
-            .start()
-            .add(mapping.bytes() - 1)
-            .write_volatile(0x5a)
-    };
-    let mut last = [0];
+    let last = unsafe { mapping.start().add(mapping.bytes() - 1) };
     let at = mapping.bytes() as u64 - 1;
-    assert_eq!(rustix::io::pread(file, &mut last, at).unwrap(), 1);
-    assert_eq!(last, [0x5a]);
-    // SAFETY: as above.
-    unsafe { mapping.start().add(mapping.bytes() - 1).write_volatile(0) };
+    for value in [0x5a, 0] {
+        let mut read = [1];
+        // SAFETY: as above.
+        unsafe { last.write_volatile(value) };
+        assert_eq!(rustix::io::pread(file, &mut read, at).unwrap(), 1);
+        assert_eq!(read, [value]);
+    }
 }
 
 #[test]

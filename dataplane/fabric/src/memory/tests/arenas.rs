@@ -1,0 +1,305 @@
+//! Arenas: what pages they get, what they say of it, and what a peer may do to them.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
+
+use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::interface::SetupError;
+use crate::memory::pages::{self, HUGE_PAGE_BYTES, HugePageCounts, TransparentKind};
+use crate::memory::{Arena, ArenaOptions, HugePages, Mapping, PageKind, PoolShape};
+
+const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+
+/// Settings of the machine are changed by one test at a time.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// A setting of the kernel, put back at the end.
+struct Setting {
+    path: &'static str,
+    old: String,
+    _guard: MutexGuard<'static, ()>,
+}
+
+impl Setting {
+    /// `None`, with the reason on standard error, when this process may not set it.
+    fn set(path: &'static str, value: &str) -> Option<Self> {
+        let guard = MACHINE
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let read = std::fs::read_to_string(path);
+        let Ok(old) = read else {
+            eprintln!("SKIPPED: {path} cannot be read: {read:?}");
+            return None;
+        };
+        let old = match old
+            .split_once('[')
+            .and_then(|(_, rest)| rest.split_once(']'))
+        {
+            Some((word, _)) => word.to_owned(),
+            None => old.trim().to_owned(),
+        };
+        if let Err(error) = std::fs::write(path, value) {
+            eprintln!("SKIPPED: {path} cannot be set: {error}");
+            return None;
+        }
+        Some(Self {
+            path,
+            old,
+            _guard: guard,
+        })
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        std::fs::write(self.path, &self.old).unwrap();
+    }
+}
+
+/// Makes `pages` hugepages free, for this test; `None`, and says so, when that cannot be had.
+fn free_hugepages(pages: u64) -> Option<Setting> {
+    let used = HugePageCounts::read().map_or(0, |counts| counts.total - counts.available);
+    let setting = Setting::set(HUGE_PAGES, &(used + pages).to_string())?;
+    let available = HugePageCounts::read()?.available;
+    if available != pages {
+        eprintln!("SKIPPED: {pages} free hugepages were asked for, and {available} are there");
+        return None;
+    }
+    Some(setting)
+}
+
+fn options(bytes: u64, huge_pages: HugePages) -> ArenaOptions {
+    ArenaOptions { bytes, huge_pages }
+}
+
+type Make = fn(&ArenaOptions) -> Result<Arena, SetupError>;
+const BOTH: [(&str, Make); 2] = [("shared", Arena::shared), ("private", Arena::private)];
+
+/// Every byte can be written and read back.
+fn use_all(arena: &mut Arena) {
+    let memory = arena.memory();
+    let bytes = u32::try_from(arena.report().arena_bytes).unwrap();
+    let shape = PoolShape {
+        buffers: 1,
+        buffer_bytes: bytes,
+        stride_bytes: bytes,
+        align_bytes: 1,
+    };
+    let mut pool = arena.pool(shape).unwrap();
+    let mut buffer = pool.take().unwrap();
+    assert!(memory.bytes(&buffer).iter().all(|byte| *byte == 0));
+    memory.bytes_mut(&mut buffer).fill(0xa5);
+    assert!(memory.bytes(&buffer).iter().all(|byte| *byte == 0xa5));
+    pool.give(buffer);
+}
+
+#[test]
+fn ordinary_pages_when_asked_for_come_without_a_warning() {
+    for (name, make) in BOTH {
+        let mut arena = make(&options(5000, HugePages::Never)).unwrap();
+        let report = arena.report().clone();
+        assert_eq!(report.kind, PageKind::Ordinary, "{name}");
+        assert_eq!(
+            (report.page_bytes, report.arena_bytes),
+            (4096, 8192),
+            "{name}"
+        );
+        assert_eq!(report.warning, None, "{name}");
+        assert_eq!(arena.file().is_some(), name == "shared");
+        use_all(&mut arena);
+    }
+    let arena = Arena::shared(&options(0, HugePages::Never)).unwrap();
+    assert_eq!(arena.report().arena_bytes, 4096);
+}
+
+#[test]
+fn hugepages_are_used_when_there_are_enough() {
+    let Some(_setting) = free_hugepages(3) else {
+        return;
+    };
+    for (name, make) in BOTH {
+        for wish in [HugePages::Prefer, HugePages::Require] {
+            let mut arena = make(&options(HUGE_PAGE_BYTES + 1, wish)).unwrap();
+            let report = arena.report().clone();
+            assert_eq!(report.kind, PageKind::Huge, "{name}: {report:?}");
+            assert_eq!(report.page_bytes, HUGE_PAGE_BYTES, "{name}");
+            assert_eq!(report.arena_bytes, 2 * HUGE_PAGE_BYTES, "{name}");
+            assert_eq!(report.warning, None, "{name}");
+            assert_eq!(HugePageCounts::read().unwrap().available, 1, "{name}");
+            use_all(&mut arena);
+            drop(arena);
+            // All came back.
+            assert_eq!(HugePageCounts::read().unwrap().available, 3, "{name}");
+        }
+    }
+}
+
+/// The shortage is an error when the arena is made, never a signal when it is used.
+#[test]
+fn too_few_hugepages_are_told_when_the_arena_is_made() {
+    let Some(_setting) = free_hugepages(2) else {
+        return;
+    };
+    let total = HugePageCounts::read().unwrap().total;
+    for (name, make) in BOTH {
+        let error = make(&options(3 * HUGE_PAGE_BYTES, HugePages::Require)).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("needs 3 hugepages of 2 MiB, and 2 are free"),
+            "{name}: {text}"
+        );
+        let command = format!("echo {} | sudo tee {HUGE_PAGES}", total + 1);
+        assert!(text.contains(&command), "{name}: {text}");
+
+        let mut arena = make(&options(3 * HUGE_PAGE_BYTES, HugePages::Prefer)).unwrap();
+        let report = arena.report().clone();
+        assert_ne!(report.kind, PageKind::Huge, "{name}");
+        let warning = report.warning.unwrap();
+        assert!(warning.contains(&command), "{name}: {warning}");
+        assert!(
+            warning.contains("transparent hugepages"),
+            "{name}: {warning}"
+        );
+        use_all(&mut arena);
+        assert_eq!(HugePageCounts::read().unwrap().available, 2, "{name}");
+    }
+}
+
+/// The report agrees with what the kernel says of the mapping itself.
+#[test]
+fn transparent_hugepages_are_reported_as_they_are() {
+    let files = [
+        "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+    ];
+    let kinds = [TransparentKind::Shared, TransparentKind::Private];
+    let words = ["advise", "madvise"];
+    for (((name, make), kind), (file, word)) in BOTH
+        .into_iter()
+        .zip(kinds)
+        .zip(files.into_iter().zip(words))
+    {
+        for word in [word, "never"] {
+            let Some(_none) = free_hugepages(0) else {
+                return;
+            };
+            // The lock is held by `_none`; this one is put back by hand.
+            let old = std::fs::read_to_string(file).unwrap();
+            let (_, old) = old.split_once('[').unwrap();
+            let (old, _) = old.split_once(']').unwrap();
+            std::fs::write(file, word).unwrap();
+            let allowed = kind.is_allowed();
+            let made = make(&options(8 * HUGE_PAGE_BYTES, HugePages::Prefer));
+            std::fs::write(file, old).unwrap();
+            let mut arena = made.unwrap();
+            let report = arena.report().clone();
+            assert_eq!(allowed, word != "never", "{name}");
+            let joined = kind.bytes_at(arena.memory().mapping().start().addr());
+            assert_eq!(
+                report.kind == PageKind::Transparent,
+                joined > 0,
+                "{name} {report:?}"
+            );
+            if word == "never" {
+                assert_eq!(report.kind, PageKind::Ordinary, "{name}");
+                assert!(report.warning.unwrap().contains(file), "{name}");
+            } else if joined > 0 {
+                assert!(
+                    report.warning.unwrap().contains(&joined.to_string()),
+                    "{name}"
+                );
+            }
+            use_all(&mut arena);
+        }
+    }
+}
+
+#[test]
+fn an_arena_that_does_not_fit_is_refused_before_anything_is_taken() {
+    let available = pages::available().unwrap().bytes;
+    for (name, make) in BOTH {
+        for bytes in [available, 1 << 50, 1 << 62, u64::MAX] {
+            for wish in [HugePages::Never, HugePages::Prefer] {
+                let error = make(&options(bytes, wish)).unwrap_err();
+                let SetupError::System { doing, source } = &error else {
+                    panic!("{name}: {error:?}");
+                };
+                assert_eq!(source.kind(), std::io::ErrorKind::OutOfMemory, "{name}");
+                assert!(doing.contains(&format!("{bytes} bytes")), "{name}: {doing}");
+                assert!(doing.contains("are available"), "{name}: {doing}");
+                assert!(doing.contains("fewer connections"), "{name}: {doing}");
+            }
+            let error = make(&options(bytes, HugePages::Require)).unwrap_err();
+            assert!(error.to_string().contains("2 MiB"), "{name}: {error}");
+        }
+    }
+}
+
+fn map(file: &OwnedFd, bytes: usize, protection: ProtFlags) -> rustix::io::Result<usize> {
+    // SAFETY: the kernel chooses the address; the mapping is given back below, unused.
+    let start = unsafe {
+        rustix::mm::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            protection,
+            MapFlags::SHARED,
+            file,
+            0,
+        )
+    }?;
+    // SAFETY: the mapping just made.
+    unsafe { rustix::mm::munmap(start, bytes) }?;
+    Ok(start.addr())
+}
+
+#[test]
+fn a_peer_can_only_read_a_shared_arena() {
+    let huge = free_hugepages(1);
+    for wish in [HugePages::Never, HugePages::Prefer] {
+        let arena = Arena::shared(&options(HUGE_PAGE_BYTES, wish)).unwrap();
+        let (file, bytes) = (arena.file().unwrap(), arena.memory().mapping().bytes());
+        map(file, bytes, ProtFlags::READ).unwrap();
+        map(file, bytes, ProtFlags::READ | ProtFlags::WRITE).unwrap_err();
+        rustix::fs::ftruncate(file, 0).unwrap_err();
+        rustix::fs::ftruncate(file, 1 << 30).unwrap_err();
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(file, punch, 0, bytes as u64).unwrap_err();
+        rustix::io::pwrite(file, b"x", 0).unwrap_err();
+        rustix::fs::fcntl_add_seals(file, rustix::fs::SealFlags::WRITE).unwrap_err();
+    }
+    drop(huge);
+}
+
+/// What would be a signal at the first use is an error of the mapping.
+#[test]
+fn a_mapping_beyond_its_file_is_refused() {
+    let file = rustix::fs::memfd_create("short", MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, 4096).unwrap();
+    assert_eq!(Mapping::shared(&file, 4096).unwrap().bytes(), 4096);
+    let error = Mapping::shared(&file, 8192).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
+    Mapping::shared(&file, 0).unwrap_err();
+}
+
+#[test]
+fn anonymous_memory_is_aligned_and_trimmed() {
+    for (bytes, align) in [(4096, 4096), (4096, 2 << 20), (6 << 20, 2 << 20)] {
+        let mapping = Mapping::anonymous(bytes, align).unwrap();
+        assert_eq!(mapping.start().addr() % align, 0);
+        assert_eq!(mapping.bytes(), bytes);
+        mapping.populate().unwrap();
+    }
+    Mapping::anonymous(usize::MAX - 4095, 4096).unwrap_err();
+    Mapping::anonymous(1 << 62, 4096).unwrap_err();
+    Mapping::huge_private(0).unwrap_err();
+}
+
+#[test]
+fn settings_of_this_machine_are_where_they_are_looked_for() {
+    // A path that is mistyped would look like a machine without hugepages.
+    assert!(!Path::new("/sys/kernel/mm/hugepages").exists() || HugePageCounts::read().is_some());
+    assert!(pages::default_huge_page_bytes().is_none_or(|bytes| bytes >= HUGE_PAGE_BYTES));
+}

@@ -1,0 +1,4 @@
+//! Tests of arenas, pools, leases and buffers.
+
+mod arenas;
+mod pools;
