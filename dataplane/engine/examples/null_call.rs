@@ -36,7 +36,6 @@ impl Application for Service {
 
 /// Keeps `depth` calls outstanding, and notes how long each took.
 struct Caller {
-    depth: usize,
     connection: Option<ConnectionKey>,
     idle: Vec<CallTag>,
     started: Vec<Ticks>,
@@ -47,7 +46,6 @@ struct Caller {
 impl Caller {
     fn new(depth: usize) -> Self {
         Self {
-            depth,
             connection: None,
             idle: (0_u64..).take(depth).collect(),
             started: vec![0; depth],

@@ -108,16 +108,25 @@ impl<P: Port, A: Application> Core<P, A> {
 /// # Errors
 /// [`RunError::Pin`] names the processors that there are.
 pub fn pin_current_thread(cpu: usize) -> Result<(), RunError> {
-    let allowed: Vec<usize> = core_affinity::get_core_ids()
-        .unwrap_or_default()
-        .into_iter()
-        .map(|core| core.id)
-        .collect();
-    // core_affinity reports success for some processors that do not exist.
-    if allowed.contains(&cpu) && core_affinity::set_for_current(core_affinity::CoreId { id: cpu }) {
-        return Ok(());
+    /// The size of the kernel's set of processors, beyond which core_affinity panics.
+    const PROCESSORS_MAX: usize = 1024;
+    let allowed = processors();
+    // The thread may have inherited a narrower set than its process has, so that set proves
+    // nothing; what was set is read back.
+    let pinned = cpu < PROCESSORS_MAX
+        && core_affinity::set_for_current(core_affinity::CoreId { id: cpu })
+        && processors() == [cpu];
+    if pinned {
+        Ok(())
+    } else {
+        Err(RunError::Pin { cpu, allowed })
     }
-    Err(RunError::Pin { cpu, allowed })
+}
+
+/// The processors that the calling thread may run on.
+fn processors() -> Vec<usize> {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    cores.into_iter().map(|core| core.id).collect()
 }
 
 impl<P: Port> State<P> {
