@@ -345,7 +345,6 @@ fn start_core<V: Provider, A: Application>(
     let (ready, outcome) = mpsc::channel::<Result<CoreReady<V>, NodeError>>();
     let (provider, clock) = (Arc::clone(provider), clock.clone());
     let need = PortNeed {
-        number: u32::try_from(number).unwrap_or(u32::MAX),
         arena_bytes: core.arena_bytes(),
         huge_pages: config.huge_pages,
         queue_pairs_max: core.connections_max,

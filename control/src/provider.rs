@@ -1,5 +1,6 @@
 //! What a fabric must bring along to be run by a [`Node`](crate::Node).
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rpcrdma_fabric::clock::Clock;
@@ -7,11 +8,12 @@ use rpcrdma_fabric::interface::{Manager, ManagerError, Port, SetupError};
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
 use rpcrdma_fabric::shm;
 
+/// Numbers the shm ports of this process over all its nodes: peers tell cores apart by it.
+static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
+
 /// What one core needs of its port.
 #[derive(Clone, Debug)]
 pub struct PortNeed {
-    /// The core's number within the node, from zero.
-    pub number: u32,
     /// Bytes of registered memory.
     pub arena_bytes: u64,
     /// Hugepages or not.
@@ -86,6 +88,7 @@ impl Provider for ShmProvider {
             bytes: need.arena_bytes,
             huge_pages: need.huge_pages,
         })?;
+        let number = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
         let config = shm::PortConfig {
             channel_ring_bytes: self.channel_ring_bytes,
             inline_bytes_max: self.inline_bytes_max,
@@ -94,7 +97,7 @@ impl Provider for ShmProvider {
             cold_sweep_polls: self.cold_sweep_polls,
             queue_pairs_max: need.queue_pairs_max,
             delay: self.delay,
-            ..shm::PortConfig::new(need.number, arena, clock.clone())
+            ..shm::PortConfig::new(number, arena, clock.clone())
         };
         shm::Port::new(config)
     }

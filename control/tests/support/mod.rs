@@ -1,0 +1,191 @@
+//! An application for tests: answers an echo program, and calls for the thread that holds its
+//! rings.
+
+pub(crate) mod version_1;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rpcrdma_control::{Connection, Node, NodeConfig, ShmProvider};
+use rpcrdma_engine::ring_client::{CallMessage, CallStatus, RingApplication, RingClient};
+use rpcrdma_engine::{
+    Activity, Application, Call, CallError, CallTag, ConnectionKey, Context, DeferToken, Outcome,
+    Reply, ReplyWriter, Request,
+};
+use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_tuning::{Idle, Profile};
+
+/// The program of the tests.
+pub(crate) const PROGRAM: u32 = 0x2000_0001;
+
+/// Sends its arguments back.
+pub(crate) const ECHO: u32 = 1;
+
+/// Sends its arguments back when the core has been polled a number of times.
+pub(crate) const LATER: u32 = 2;
+
+/// How long anything here may take before the test fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Polls that a deferred answer takes.
+const LATER_POLLS: u32 = 20_000;
+
+/// Serves and calls.
+pub(crate) struct TestApplication {
+    rings: RingApplication,
+    deferred: Vec<(DeferToken, Vec<u8>, u32)>,
+}
+
+impl Application for TestApplication {
+    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+        match (request.program, request.procedure) {
+            (PROGRAM, ECHO) => match reply.write(request.args) {
+                Ok(()) => Outcome::Success,
+                Err(_) => Outcome::SystemError,
+            },
+            (PROGRAM, LATER) => match request.defer() {
+                Some(token) => {
+                    self.deferred
+                        .push((token, request.args.to_vec(), LATER_POLLS));
+                    Outcome::Deferred
+                }
+                None => Outcome::SystemError,
+            },
+            (PROGRAM, _) => Outcome::ProcedureUnavailable,
+            _ => Outcome::ProgramUnavailable,
+        }
+    }
+
+    fn completed(
+        &mut self,
+        tag: CallTag,
+        connection: ConnectionKey,
+        result: Result<Reply<'_>, CallError>,
+        now: Ticks,
+    ) {
+        self.rings.completed(tag, connection, result, now);
+    }
+
+    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
+        let busy = !self.deferred.is_empty();
+        for (token, results, polls) in std::mem::take(&mut self.deferred) {
+            if polls > 0 {
+                self.deferred.push((token, results, polls - 1));
+            } else if let Err((refused, token)) = core.reply(token, Outcome::Success, &results) {
+                assert_eq!(refused, rpcrdma_engine::ReplyRefused::Busy);
+                self.deferred.push((token, results, 0));
+            }
+        }
+        self.rings.poll(core, now).or(Activity::from_busy(busy))
+    }
+}
+
+/// A node with the test application on every core, and a client of each core.
+pub(crate) struct TestNode {
+    pub(crate) node: Node<ShmProvider, TestApplication>,
+    pub(crate) clients: Vec<RingClient>,
+}
+
+/// Small sizes; cores that are not pinned and sleep, since tests share the processors.
+pub(crate) fn profile() -> Profile {
+    Profile {
+        connections_max: 4,
+        credits_per_connection: 8,
+        calls_outstanding_max: 64,
+        reassembly_buffers: 4,
+        idle: Idle::Park,
+        idle_park_after_us: 50,
+        ..Profile::default()
+    }
+}
+
+/// Starts a node of `cores` cores.
+pub(crate) fn start(profile: &Profile, cores: usize) -> TestNode {
+    let config = NodeConfig::from_profile(profile, vec![None; cores]);
+    let mut clients = Vec::new();
+    let node = Node::start(ShmProvider::from_profile(profile), &config, |_| {
+        let (rings, mut client) = RingApplication::new(1, 16);
+        clients.append(&mut client);
+        TestApplication {
+            rings,
+            deferred: Vec::new(),
+        }
+    })
+    .expect("a small node fits on any machine");
+    TestNode { node, clients }
+}
+
+/// A name that no other test uses.
+pub(crate) fn address() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("shm:control-test-{}-{number}", std::process::id())
+}
+
+impl TestNode {
+    /// Submits a call on `connection`.
+    pub(crate) fn submit(&mut self, connection: &Connection, procedure: u32, args: &[u8]) {
+        let message = CallMessage {
+            connection: connection.key,
+            call: Call {
+                program: PROGRAM,
+                version: 1,
+                procedure,
+            },
+            args: args.to_vec(),
+            results: Vec::with_capacity(args.len().max(64)),
+            ..CallMessage::default()
+        };
+        self.clients[connection.core]
+            .submit(Box::new(message))
+            .expect("the ring has room");
+        self.node.wake_cores();
+    }
+
+    /// Waits for a call of `core` to end.
+    pub(crate) fn complete(&mut self, core: usize) -> Box<CallMessage> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(message) = self.clients[core].complete() {
+                return message;
+            }
+            assert!(Instant::now() < deadline, "the call did not end");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Calls and waits; results or the status.
+    pub(crate) fn call(
+        &mut self,
+        connection: &Connection,
+        procedure: u32,
+        args: &[u8],
+    ) -> Result<Vec<u8>, CallStatus> {
+        self.submit(connection, procedure, args);
+        let message = self.complete(connection.core);
+        match message.status {
+            CallStatus::Success => Ok(message.results),
+            status => Err(status),
+        }
+    }
+
+    /// The value of a counter of the control thread.
+    pub(crate) fn control_counter(&self, name: &str) -> u64 {
+        let counters = self.node.counters();
+        counters
+            .iter()
+            .find(|(found, _)| *found == name)
+            .map(|(_, value)| *value)
+            .expect("a counter")
+    }
+
+    /// Waits until `condition` holds.
+    pub(crate) fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !condition(self) {
+            assert!(Instant::now() < deadline, "{what} did not happen");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

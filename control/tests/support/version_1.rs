@@ -1,0 +1,124 @@
+//! A server that speaks version 1 alone: it answers whatever comes with ERR_VERS.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::{
+    CompletionBatch, CompletionKind, Manager, ManagerEvent, Port, ReceiveQueueAttributes,
+    SendOptions,
+};
+use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, Pool, PoolShape};
+use rpcrdma_fabric::shm;
+
+/// The server's thread.
+pub(crate) struct Server {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Server {
+    /// Ends it, and fails if it failed.
+    pub(crate) fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread
+            .join()
+            .expect("the server of version 1 did not fail");
+    }
+}
+
+/// Starts it on `address`, and returns when it listens.
+pub(crate) fn start(address: &str) -> Server {
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut manager = shm::Manager::new().expect("a manager");
+    manager.listen(address).expect("the name is free");
+    let asked = Arc::clone(&stop);
+    let thread = std::thread::spawn(move || serve(manager, &asked));
+    Server { stop, thread }
+}
+
+fn pool(port: &mut shm::Port, buffers: u32) -> Pool {
+    let shape = PoolShape {
+        buffers,
+        buffer_bytes: 4096,
+        stride_bytes: 4096,
+        align_bytes: 4096,
+    };
+    port.carve(shape).expect("the arena has room")
+}
+
+fn serve(mut manager: shm::Manager, stop: &AtomicBool) {
+    let options = ArenaOptions {
+        bytes: 1 << 20,
+        huge_pages: HugePages::Never,
+    };
+    let arena = Arena::shared(&options).expect("a megabyte");
+    let clock = Clock::new();
+    let config = shm::PortConfig::new(0, arena, clock.clone());
+    let (mut port, handle) = shm::Port::new(config).expect("a port");
+    let mut receives = pool(&mut port, 16);
+    let mut send = pool(&mut port, 1).take().expect("one buffer");
+    let attributes = ReceiveQueueAttributes {
+        depth: 16,
+        segments_max: 1,
+    };
+    let queue = port.create_receive_queue(attributes).expect("a queue");
+    while let Some(buffer) = receives.take() {
+        let receive = port
+            .create_receive(queue, &mut std::iter::once(buffer))
+            .expect("a Receive");
+        port.post_receive(receive);
+    }
+    port.flush_receives();
+    let mut events = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        manager
+            .wait(Duration::from_millis(1), &mut events)
+            .expect("the manager works");
+        for event in events.drain(..) {
+            match event {
+                ManagerEvent::ConnectRequest { connection, .. } => {
+                    let seed = manager.prepare(connection, &handle).expect("a queue pair");
+                    port.plant(seed, queue).expect("it can be planted");
+                    manager.accept(connection, &[]).expect("it can be accepted");
+                }
+                ManagerEvent::Established {
+                    notice: Some(notice),
+                    ..
+                }
+                | ManagerEvent::Disconnected {
+                    notice: Some(notice),
+                    ..
+                } => port.notice(notice),
+                _ => {}
+            }
+        }
+        let mut batch = CompletionBatch::new();
+        port.poll(clock.now(), &mut batch);
+        for completion in batch.drain() {
+            if let CompletionKind::Receive { receive, .. } = completion.kind {
+                let words = port.received(&receive).get(..8).expect("a header").to_vec();
+                let answer = err_vers(&words);
+                port.memory().bytes_mut(&mut send)[..28].copy_from_slice(&answer);
+                port.post_send_copied(completion.queue_pair, &send, 28, SendOptions::default())
+                    .expect("there is room for one message");
+                port.post_receive(receive);
+            }
+        }
+        port.flush_receives();
+        port.flush_sends();
+    }
+}
+
+/// RDMA_ERROR with ERR_VERS and versions 1 to 1, as a server of RFC 8166 section 4.5.1 sends it.
+fn err_vers(call: &[u8]) -> [u8; 28] {
+    let mut answer = [0; 28];
+    // XID and version as they came.
+    answer[..8].copy_from_slice(call);
+    for (word, value) in [(2, 32), (3, 4), (4, 1), (5, 1), (6, 1)] {
+        answer[4 * word + 3] = value;
+    }
+    answer
+}
