@@ -171,7 +171,7 @@ fn a_report_that_cannot_be_written_is_status_1() {
     if cores_usable() < 2 {
         return;
     }
-    let directory = Temporary::new();
+    let directory = Temporary::new("report");
     let missing = directory.0.join("missing/floor.json");
     for (path, words) in [
         (missing.as_path(), "create the directory"),
@@ -193,8 +193,8 @@ fn a_report_that_cannot_be_written_is_status_1() {
 struct Temporary(PathBuf);
 
 impl Temporary {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("bench-tool-cli-{}", std::process::id()));
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("bench-tool-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -204,4 +204,85 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// The whole path, as a newcomer tries it: two processes, a table, and no process left behind.
+#[test]
+fn a_run_with_a_server_of_its_own() {
+    let directory = Temporary::new("run");
+    let json = directory.0.join("run.json");
+    let arguments = [
+        "run",
+        "--count",
+        "2000",
+        "--warmup",
+        "10ms",
+        "--json",
+        json.to_str().unwrap(),
+    ];
+    let output = bench_tool(&arguments, "");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(stdout(&output).contains("p99.99"), "{}", stdout(&output));
+    assert!(
+        stdout(&output).lines().last().unwrap().starts_with("floor"),
+        "{}",
+        stdout(&output)
+    );
+    let value: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(
+        (&value["calls"], &value["errors"]),
+        (&2000.into(), &0.into())
+    );
+    assert_eq!(value["latency_ns"]["count"], 2000);
+    assert_eq!(
+        (&value["fabric"], &value["protocol"]),
+        (&"shm".into(), &"v2".into())
+    );
+}
+
+#[test]
+fn a_signal_ends_a_run_with_the_report_of_what_was_measured() {
+    let directory = Temporary::new("signal");
+    let json = directory.0.join("run.json");
+    let child = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
+        .args([
+            "run",
+            "--duration",
+            "1h",
+            "--warmup",
+            "0",
+            "--json",
+            json.to_str().unwrap(),
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let id = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    // Long enough for calls to be measured even where client and server share a core; how many does not matter.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(
+        stdout(&output).contains("stopped by a signal"),
+        "{}",
+        stderr(&output)
+    );
+    let value: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(value["interrupted"], true);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_status_1_with_its_address() {
+    let output = bench_tool(&["run", "--connect", "shm:nobody-listens-here"], "");
+    assert_eq!(code(&output), 1);
+    assert!(
+        stderr(&output).contains("shm:nobody-listens-here"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(output.stdout.is_empty());
 }

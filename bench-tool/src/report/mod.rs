@@ -259,7 +259,8 @@ fn warnings(
     rate_per_s: f64,
 ) -> Vec<String> {
     let mut warnings = config.warnings.clone();
-    warnings.extend(machine.warnings(&config.floor_cores().unwrap_or_default()));
+    let pair = config.floor_cores();
+    warnings.extend(machine.warnings(pair.as_ref().map_or(&[], |pair| pair.as_slice())));
     warnings.extend(result.warnings.iter().cloned());
     if result.interrupted {
         warnings
@@ -443,6 +444,11 @@ pub(crate) mod tests {
         assert!(has(&report, "ordinary pages"));
         assert_eq!(report.load_loop, "open");
         assert!(report.floor.is_none());
+        // Without a pair of cores nothing is said about one.
+        let mut elsewhere = config();
+        elsewhere.server = Server::At("shm:bench".parse().unwrap());
+        let report = Report::new(&elsewhere, &Machine::detect(), result(), None);
+        assert!(!has(&report, "physical core"), "{:?}", report.warnings);
         let mut short = result();
         (short.interrupted, short.latency) = (true, LatencyHistogram::new());
         short.elapsed = Duration::ZERO;
