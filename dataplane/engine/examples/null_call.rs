@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_engine::{
     Activity, Application, Call, CallError, CallTag, Command, ConnectionKey, Context, Core,
-    CoreConfig, CoreHandle, Notification, Outcome, Reply, ReplyWriter, Request,
-    pin_current_thread,
+    CoreConfig, CoreHandle, Notification, Outcome, Reply, ReplyWriter, Request, pin_current_thread,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
@@ -124,7 +123,11 @@ struct Line(AtomicU64);
 fn floor(clock: &Clock, cpus: (usize, usize)) -> u64 {
     const SLOTS: usize = 64;
     const ROUNDS: u64 = 300_000;
-    let lines = || (0..SLOTS).map(|_| Line(AtomicU64::new(0))).collect::<Vec<_>>();
+    let lines = || {
+        (0..SLOTS)
+            .map(|_| Line(AtomicU64::new(0)))
+            .collect::<Vec<_>>()
+    };
     let (there, back) = (lines(), lines());
     let at = |round: u64| usize::try_from(round).unwrap_or(0) % SLOTS;
     let mut histogram = vec![0_u32; 1 << 20];
@@ -189,7 +192,9 @@ fn control(handle: &CoreHandle<shm::Port>, role: Role) -> bool {
             }
             Notification::Properties { connection, bytes } => Command::AnswerProperties {
                 connection,
-                peer: PropertySet::decode(&bytes).expect("well formed").properties(),
+                peer: PropertySet::decode(&bytes)
+                    .expect("well formed")
+                    .properties(),
                 answer: role == Role::Server,
             },
             Notification::Ready { .. } => return true,
@@ -214,8 +219,13 @@ fn calls(clock: &Clock, depth: usize, time: Duration, cpus: (usize, usize)) -> M
     let joint = shm::Joint::new(&client_port, &client_files, &server_port, &server_files)
         .expect("a channel");
     let (client_seed, server_seed) = joint.seeds(&client_files, &server_files).expect("seeds");
-    let (client, client_handle) =
-        Core::new(client_port, &client_config, clock.clone(), Caller::new(depth)).expect("client");
+    let (client, client_handle) = Core::new(
+        client_port,
+        &client_config,
+        clock.clone(),
+        Caller::new(depth),
+    )
+    .expect("client");
     let (server, server_handle) =
         Core::new(server_port, &server_config, clock.clone(), Service).expect("server");
     std::thread::scope(|scope| {

@@ -271,7 +271,9 @@ impl Application for RingApplication {
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
         self.rings
             .iter_mut()
-            .fold(Activity::Idle, |activity, ring| activity.or(ring.poll(core)))
+            .fold(Activity::Idle, |activity, ring| {
+                activity.or(ring.poll(core))
+            })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Completions: what each of them means for its connection.
 
 use rpcrdma_fabric::interface::{Completion, CompletionKind, Port, QueuePairId, Receive, Status};
+use rpcrdma_protocol::chunks::ChunkLists;
 use rpcrdma_protocol::constants::V2_PREFIX_BYTES;
 use rpcrdma_protocol::v2::connection::{Direction, DiscardReason, Event, Refusal};
 use rpcrdma_protocol::v2::{PropertySet, TransportError};
@@ -111,7 +112,7 @@ impl<P: Port> State<P> {
                 payload,
                 chunks,
                 ..
-            } if chunks.are_empty() => {
+            } if is_inline(&chunks) => {
                 if self.messages.is_empty() {
                     let start = bytes - payload.len();
                     return self.hold(key, xid, receive, start, bytes);
@@ -396,7 +397,7 @@ fn handle_rare(
             xid,
             direction,
             ..
-        } if !chunks.are_empty() => {
+        } if !is_inline(&chunks) => {
             connection.reassembly.reset(messages);
             match direction {
                 Direction::Call => refuse_chunks(xid, &chunks),
@@ -487,9 +488,16 @@ fn handle_rare(
     }
 }
 
-/// Chunks of a call cannot be read or written (-00 section 6.4.3). A Reply chunk alone never comes
-/// here as a refusal: replies go inline or in parts, and the chunk is not used.
-fn refuse_chunks(xid: u32, chunks: &rpcrdma_protocol::chunks::ChunkLists<'_>) -> Upshot {
+/// Whether all of a call is in its Sends, and nothing is asked to be written. A Reply chunk may
+/// stand there: replies go inline or in parts, and the chunk is not used (-00 section 6.3.3.1).
+#[inline]
+fn is_inline(chunks: &ChunkLists<'_>) -> bool {
+    chunks.reads.is_empty() && chunks.writes.is_empty()
+}
+
+/// Chunks of a call can be neither read nor written here (-00 section 6.4.3). Where no Write chunk
+/// is supported at all, REPLY_RESOURCE says so: WRITE_CHUNKS cannot.
+fn refuse_chunks(xid: u32, chunks: &ChunkLists<'_>) -> Upshot {
     let error = if chunks.reads.is_empty() {
         TransportError::ReplyResource {
             length_needed_bytes: 0,

@@ -186,6 +186,11 @@ impl<P: Port, A: Application> Core<P, A> {
         &self.state.port
     }
 
+    /// Message buffers that are free: all of them, while nothing arrives or leaves in parts.
+    pub fn message_buffers_free(&self) -> usize {
+        self.state.messages.available()
+    }
+
     /// The application.
     pub fn application(&self) -> &A {
         &self.application

@@ -18,9 +18,17 @@ fn config() -> CoreConfig {
 fn a_null_call_and_its_reply() {
     let mut pair = Pair::new(&config());
     let (client, server) = pair.connect();
-    pair.client.core.application_mut().want(client, NULL, &[], 7);
-    pair.until("the reply", |pair| pair.client.core.application().result(7).is_some());
-    assert_eq!(pair.client.core.application().result(7), Some(&Ok(Vec::new())));
+    pair.client
+        .core
+        .application_mut()
+        .want(client, NULL, &[], 7);
+    pair.until("the reply", |pair| {
+        pair.client.core.application().result(7).is_some()
+    });
+    assert_eq!(
+        pair.client.core.application().result(7),
+        Some(&Ok(Vec::new()))
+    );
     assert_eq!(pair.client.core.application().connected, [client]);
     assert_eq!(pair.server.core.application().connected, [server]);
     let counters = pair.server.handle.counters();
@@ -33,7 +41,18 @@ fn a_null_call_and_its_reply() {
 fn sizes() -> Vec<usize> {
     let mut sizes = vec![0, 4, 8, 100, 512, 940, 944, 948, 952, 984, 988];
     sizes.extend((4000..4100).step_by(4));
-    sizes.extend([8000, 8100, 8116, 8120, 8124, 8160, 12_180, 65_536, 100_000, 1 << 20]);
+    sizes.extend([
+        8000,
+        8100,
+        8116,
+        8120,
+        8124,
+        8160,
+        12_180,
+        65_536,
+        100_000,
+        1 << 20,
+    ]);
     sizes
 }
 
@@ -43,13 +62,22 @@ fn echoes_of_all_sizes_both_ways() {
     let (client, server) = pair.connect();
     for (tag, size) in (0..).zip(sizes()) {
         let bytes = pattern(size, tag);
-        pair.client.core.application_mut().want(client, ECHO, &bytes, tag);
-        pair.server.core.application_mut().want(server, ECHO, &bytes, tag);
+        pair.client
+            .core
+            .application_mut()
+            .want(client, ECHO, &bytes, tag);
+        pair.server
+            .core
+            .application_mut()
+            .want(server, ECHO, &bytes, tag);
         pair.until("both replies", |pair| {
             let done = |app: &App| app.result(tag).is_some();
             done(pair.client.core.application()) && done(pair.server.core.application())
         });
-        for app in [pair.client.core.application(), pair.server.core.application()] {
+        for app in [
+            pair.client.core.application(),
+            pair.server.core.application(),
+        ] {
             assert!(app.result(tag) == Some(&Ok(bytes.clone())), "{size} bytes");
         }
     }
@@ -64,22 +92,37 @@ fn more_calls_at_once_than_credits_and_buffers() {
         let size = [0, 40, 3000, 5000, 20_000][usize::try_from(tag % 5).expect("small")];
         let procedure = if tag % 3 == 0 { LATER } else { ECHO };
         let bytes = pattern(size, tag);
-        pair.client.core.application_mut().want(client, procedure, &bytes, tag);
-        pair.server.core.application_mut().want(server, procedure, &bytes, tag);
+        pair.client
+            .core
+            .application_mut()
+            .want(client, procedure, &bytes, tag);
+        pair.server
+            .core
+            .application_mut()
+            .want(server, procedure, &bytes, tag);
     }
     let expected = usize::try_from(count).expect("small");
     pair.until("all replies", |pair| {
         pair.client.core.application().ended.len() == expected
             && pair.server.core.application().ended.len() == expected
     });
-    for app in [pair.client.core.application(), pair.server.core.application()] {
+    for app in [
+        pair.client.core.application(),
+        pair.server.core.application(),
+    ] {
         for tag in 0..count {
             let size = [0, 40, 3000, 5000, 20_000][usize::try_from(tag % 5).expect("small")];
-            assert!(app.result(tag) == Some(&Ok(pattern(size, tag))), "call {tag}");
+            assert!(
+                app.result(tag) == Some(&Ok(pattern(size, tag))),
+                "call {tag}"
+            );
         }
     }
     let counters = pair.client.handle.counters();
-    assert!(counters.calls_refused_no_credit > 0, "the test is about scarcity");
+    assert!(
+        counters.calls_refused_no_credit > 0,
+        "the test is about scarcity"
+    );
 }
 
 #[test]
@@ -92,14 +135,23 @@ fn one_credit_is_enough() {
     let (client, server) = pair.connect();
     for tag in 0..20 {
         let bytes = pattern(if tag % 4 == 0 { 10_000 } else { 64 }, tag);
-        pair.client.core.application_mut().want(client, ECHO, &bytes, tag);
-        pair.server.core.application_mut().want(server, ECHO, &bytes, tag);
+        pair.client
+            .core
+            .application_mut()
+            .want(client, ECHO, &bytes, tag);
+        pair.server
+            .core
+            .application_mut()
+            .want(server, ECHO, &bytes, tag);
     }
     pair.until("all replies", |pair| {
         pair.client.core.application().ended.len() == 20
             && pair.server.core.application().ended.len() == 20
     });
-    for app in [pair.client.core.application(), pair.server.core.application()] {
+    for app in [
+        pair.client.core.application(),
+        pair.server.core.application(),
+    ] {
         assert!(app.ended.iter().all(|(_, result)| result.is_ok()));
     }
 }
@@ -116,7 +168,9 @@ fn rpc_errors_come_back_as_what_they_are() {
     app.wanted[2].call.version += 1;
     app.want(client, FILL, &[], 4);
     app.want(client, FILL, &(64_u32 << 20).to_be_bytes(), 5);
-    pair.until("all replies", |pair| pair.client.core.application().ended.len() == 5);
+    pair.until("all replies", |pair| {
+        pair.client.core.application().ended.len() == 5
+    });
     let app = pair.client.core.application();
     assert_eq!(app.result(1), Some(&Err(CallError::ProcedureUnavailable)));
     assert_eq!(app.result(2), Some(&Err(CallError::ProgramUnavailable)));
@@ -138,9 +192,14 @@ fn as_many_calls_are_deferred_as_there_is_room_for() {
     });
     let (client, _) = pair.connect();
     for tag in 0..6 {
-        pair.client.core.application_mut().want(client, NEVER, &[], tag);
+        pair.client
+            .core
+            .application_mut()
+            .want(client, NEVER, &[], tag);
     }
-    pair.until("two errors", |pair| pair.client.core.application().ended.len() == 2);
+    pair.until("two errors", |pair| {
+        pair.client.core.application().ended.len() == 2
+    });
     for (_, result) in &pair.client.core.application().ended {
         assert_eq!(*result, Err(CallError::SystemError));
     }
@@ -154,9 +213,14 @@ fn deferred_replies_come_in_any_order() {
     let (client, _) = pair.connect();
     pair.server.core.application_mut().backwards = true;
     for tag in 0..8 {
-        pair.client.core.application_mut().want(client, LATER, &pattern(64, tag), tag);
+        pair.client
+            .core
+            .application_mut()
+            .want(client, LATER, &pattern(64, tag), tag);
     }
-    pair.until("all replies", |pair| pair.client.core.application().ended.len() == 8);
+    pair.until("all replies", |pair| {
+        pair.client.core.application().ended.len() == 8
+    });
     let app = pair.client.core.application();
     for tag in 0..8 {
         assert_eq!(app.result(tag), Some(&Ok(pattern(64, tag))));

@@ -4,3 +4,6 @@
 mod support;
 
 mod calls;
+mod hostile;
+mod lifecycle;
+mod threads;

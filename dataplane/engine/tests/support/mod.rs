@@ -1,5 +1,9 @@
 //! Two cores in one thread, driven by turns, with time as an argument.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary uses a part of it"
+)]
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -96,9 +100,15 @@ impl App {
         }
         let due = |entry: &(DeferToken, Vec<u8>, u32)| entry.2 == 0;
         let next = if self.backwards {
-            self.deferred.back().is_some_and(due).then(|| self.deferred.pop_back())
+            self.deferred
+                .back()
+                .is_some_and(due)
+                .then(|| self.deferred.pop_back())
         } else {
-            self.deferred.front().is_some_and(due).then(|| self.deferred.pop_front())
+            self.deferred
+                .front()
+                .is_some_and(due)
+                .then(|| self.deferred.pop_front())
         };
         let Some((token, args, _)) = next.flatten() else {
             return false;

@@ -1,0 +1,357 @@
+//! How calls and connections end.
+
+use std::time::Duration;
+
+use crate::support::{ECHO, LATER, NEVER, NULL, Pair, pattern};
+use rpcrdma_engine::{CallError, CallRefused, CloseReason, Command, ConnectionKey, CoreConfig};
+use rpcrdma_fabric::shm::{Fault, Notice, QueuePairNumber};
+
+fn config() -> CoreConfig {
+    CoreConfig {
+        connections_max: 2,
+        credits_per_connection: 8,
+        message_buffers: 4,
+        calls_outstanding_max: 16,
+        deferred_max: 16,
+        call_timeout: Duration::from_secs(10),
+        ..CoreConfig::default()
+    }
+}
+
+#[test]
+fn a_call_without_a_reply_times_out_and_its_late_reply_is_dropped() {
+    let mut pair = Pair::new(&config());
+    let (client, _) = pair.connect();
+    pair.client
+        .core
+        .application_mut()
+        .want(client, NEVER, &[], 1);
+    pair.until("the call", |pair| {
+        pair.server.core.application().never.len() == 1
+    });
+    pair.pass(Duration::from_millis(9_900));
+    pair.turns(20);
+    assert!(
+        pair.client.core.application().ended.is_empty(),
+        "not before its time"
+    );
+    pair.pass(Duration::from_millis(300));
+    pair.until("the timeout", |pair| {
+        !pair.client.core.application().ended.is_empty()
+    });
+    assert_eq!(
+        pair.client.core.application().result(1),
+        Some(&Err(CallError::TimedOut))
+    );
+    // Others go on, and the late reply is nobody's.
+    let token = pair.server.core.application_mut().never.pop().expect("one");
+    pair.server
+        .core
+        .application_mut()
+        .deferred
+        .push_back((token, vec![1; 8], 0));
+    pair.client
+        .core
+        .application_mut()
+        .want(client, ECHO, &[2; 8], 2);
+    pair.until("the echo", |pair| {
+        pair.client.core.application().result(2).is_some()
+    });
+    assert_eq!(
+        pair.client.core.application().result(2),
+        Some(&Ok(vec![2; 8]))
+    );
+    pair.turns(10);
+    let counters = pair.client.handle.counters();
+    assert_eq!((counters.timeouts, counters.late_replies), (1, 1));
+    assert_eq!(counters.unmatched_replies, 0);
+}
+
+#[test]
+fn slots_of_timed_out_calls_come_back_with_the_connection() {
+    let mut pair = Pair::new(&CoreConfig {
+        calls_outstanding_max: 2,
+        ..config()
+    });
+    let (client, server) = pair.connect();
+    for tag in 0..2 {
+        pair.client
+            .core
+            .application_mut()
+            .want(client, NEVER, &[], tag);
+    }
+    pair.until("both calls", |pair| {
+        pair.server.core.application().never.len() == 2
+    });
+    pair.pass(Duration::from_secs(11));
+    pair.until("both timeouts", |pair| {
+        pair.client.core.application().ended.len() == 2
+    });
+    pair.client
+        .core
+        .application_mut()
+        .want(client, NULL, &[], 3);
+    pair.turns(50);
+    assert_eq!(
+        pair.client.core.application().wanted.len(),
+        1,
+        "no slot is free"
+    );
+    pair.server.core.application_mut().to_close.push(server);
+    pair.until("the close", |pair| pair.client.closed.len() == 1);
+    pair.turns(2);
+    assert_eq!(
+        pair.client.core.application().refused,
+        [(3, CallRefused::NotReady)]
+    );
+    let (client, _) = pair.connect();
+    for tag in 4..6 {
+        pair.client
+            .core
+            .application_mut()
+            .want(client, NULL, &[], tag);
+    }
+    pair.until("both replies", |pair| {
+        pair.client.core.application().ended.len() == 4
+    });
+}
+
+/// Each way a connection can be ended, with calls in every state: on the wire, deferred, waiting
+/// for credits in parts, and being put together.
+fn end_in_mid_call(how: impl FnOnce(&mut Pair, ConnectionKey, ConnectionKey)) -> Pair {
+    let mut pair = Pair::new(&config());
+    let (client, server) = pair.connect();
+    let (other_client, _) = pair.connect();
+    let app = pair.client.core.application_mut();
+    for tag in 0..4 {
+        app.want(client, NEVER, &[0; 16], tag);
+    }
+    app.want(client, ECHO, &pattern(1_000_000, 4), 4);
+    pair.server
+        .core
+        .application_mut()
+        .want(server, ECHO, &pattern(1_000_000, 5), 5);
+    pair.turns(12);
+    how(&mut pair, client, server);
+    pair.until("both ends know", |pair| {
+        pair.client.closed.len() == 1 && pair.server.closed.len() == 1
+    });
+    let app = pair.client.core.application();
+    for tag in 0..5 {
+        assert!(
+            app.result(tag) == Some(&Err(CallError::Disconnected)),
+            "call {tag}"
+        );
+    }
+    let server_result = pair.server.core.application().result(5);
+    assert!(server_result == Some(&Err(CallError::Disconnected)));
+    assert_eq!(app.disconnected.len(), 1);
+    assert_eq!(pair.server.core.application().disconnected.len(), 1);
+    // The other connection does not notice, and what the core held is free again.
+    let bytes = pattern(300_000, 6);
+    for tag in 6..12 {
+        pair.client
+            .core
+            .application_mut()
+            .want(other_client, ECHO, &bytes, tag);
+        pair.until("the echo", |pair| {
+            pair.client.core.application().result(tag).is_some()
+        });
+        assert!(pair.client.core.application().result(tag) == Some(&Ok(bytes.clone())));
+    }
+    // Answers to calls of a connection that is gone are dropped.
+    while let Some(token) = pair.server.core.application_mut().never.pop() {
+        pair.server
+            .core
+            .application_mut()
+            .deferred
+            .push_back((token, Vec::new(), 0));
+    }
+    pair.until("the answers", |pair| {
+        pair.server.core.application().deferred.is_empty()
+    });
+    assert_eq!(pair.server.handle.counters().deferred_dropped, 4);
+    // And its place can be taken.
+    let (again, _) = pair.connect();
+    assert_eq!(again.index, client.index);
+    assert_ne!(again.generation, client.generation);
+    pair.client
+        .core
+        .application_mut()
+        .want(again, ECHO, &bytes, 20);
+    pair.until("the echo", |pair| {
+        pair.client.core.application().result(20).is_some()
+    });
+    pair
+}
+
+#[test]
+fn closed_by_the_client_application() {
+    let pair = end_in_mid_call(|pair, client, _| {
+        pair.client.core.application_mut().to_close.push(client);
+    });
+    assert_eq!(pair.client.closed[0].1, CloseReason::Local);
+    assert_eq!(pair.server.closed[0].1, CloseReason::Peer);
+}
+
+#[test]
+fn closed_by_the_servers_control_plane() {
+    let pair = end_in_mid_call(|pair, _, server| {
+        pair.server.command(Command::Close {
+            connection: server,
+            reason: CloseReason::Local,
+        });
+    });
+    assert_eq!(pair.client.closed[0].1, CloseReason::Peer);
+    assert_eq!(pair.server.closed[0].1, CloseReason::Local);
+}
+
+#[test]
+fn closed_by_both_at_once() {
+    end_in_mid_call(|pair, client, server| {
+        pair.client.core.application_mut().to_close.push(client);
+        pair.server.core.application_mut().to_close.push(server);
+    });
+}
+
+#[test]
+fn a_link_that_breaks() {
+    end_in_mid_call(|pair, _, _| {
+        // The first queue pair of the port: index 0, generation 1.
+        let local = QueuePairNumber(1 << 16);
+        let fault = Fault::DropConnection { local };
+        pair.client.command(Command::Notice(Notice::Inject(fault)));
+    });
+}
+
+#[test]
+fn connections_beyond_the_reserve_are_refused_with_a_reason() {
+    let mut pair = Pair::new(&config());
+    pair.connect();
+    pair.connect();
+    pair.plant();
+    pair.until("the answers", |pair| {
+        pair.client.planted.len() == 3 && pair.server.planted.len() == 3
+    });
+    let refused = pair.client.planted[2]
+        .as_ref()
+        .expect_err("no receives for a third");
+    assert_eq!(
+        refused,
+        "connections: 3 asked for, the device takes at most 2"
+    );
+}
+
+#[test]
+fn calls_wait_for_the_exchange_of_properties() {
+    let mut pair = Pair::new(&config());
+    pair.server.ignore_properties = true;
+    pair.plant();
+    pair.turns(50);
+    let client = *pair.client.planted[0].as_ref().expect("planted");
+    pair.client
+        .core
+        .application_mut()
+        .want(client, NULL, &[], 1);
+    pair.turns(2);
+    assert_eq!(
+        pair.client.core.application().refused,
+        [(1, CallRefused::NotReady)]
+    );
+    assert_eq!(pair.server.handle.counters().awaiting_control, 1);
+}
+
+#[test]
+fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new() {
+    let mut pair = Pair::new(&config());
+    let (client, _) = pair.connect();
+    let app = pair.client.core.application_mut();
+    app.want(client, LATER, &[3; 8], 1);
+    app.want(client, ECHO, &pattern(100_000, 2), 2);
+    app.want(client, NEVER, &[], 3);
+    pair.turns(5);
+    assert!(pair.client.core.application().wanted.is_empty());
+    pair.client.command(Command::Drain);
+    pair.server.command(Command::Drain);
+    pair.turns(2);
+    pair.client
+        .core
+        .application_mut()
+        .want(client, NULL, &[], 4);
+    pair.until("both replies", |pair| {
+        pair.client.core.application().ended.len() == 2
+    });
+    pair.turns(20);
+    assert_eq!(
+        pair.client.core.application().refused,
+        [(4, CallRefused::Draining)]
+    );
+    assert_eq!(
+        (pair.client.drained, pair.server.drained),
+        (0, 0),
+        "one call is open"
+    );
+    let token = pair
+        .server
+        .core
+        .application_mut()
+        .never
+        .pop()
+        .expect("deferred");
+    pair.server
+        .core
+        .application_mut()
+        .deferred
+        .push_back((token, Vec::new(), 0));
+    pair.until("both drained", |pair| {
+        pair.client.drained == 1 && pair.server.drained == 1
+    });
+    pair.turns(20);
+    assert_eq!(
+        (pair.client.drained, pair.server.drained),
+        (1, 1),
+        "told once"
+    );
+    assert_eq!(
+        pair.client.core.application().result(3),
+        Some(&Ok(Vec::new()))
+    );
+}
+
+#[test]
+fn a_stopped_core_ends_its_calls_and_tells_its_peer() {
+    let mut pair = Pair::new(&config());
+    let (client, _) = pair.connect();
+    pair.client
+        .core
+        .application_mut()
+        .want(client, NEVER, &[], 1);
+    pair.turns(5);
+    pair.client.command(Command::Stop);
+    let Pair {
+        client: side,
+        mut server,
+        mut now,
+        ..
+    } = pair;
+    let app = side.core.run().expect("it is not pinned");
+    assert_eq!(app.result(1), Some(&Err(CallError::Disconnected)));
+    assert_eq!(app.disconnected, [(client, CloseReason::Stopped)]);
+    for _ in 0..1000 {
+        now += 1000;
+        let _ = server.core.iterate_at(now);
+        server.control();
+    }
+    assert_eq!(server.closed.len(), 1);
+    assert_eq!(server.closed[0].1, CloseReason::Peer);
+}
+
+#[test]
+fn a_core_cannot_be_pinned_to_a_processor_that_does_not_exist() {
+    let pair = Pair::new(&CoreConfig {
+        cpu: Some(100_000),
+        ..config()
+    });
+    let error = pair.client.core.run().expect_err("no such processor");
+    assert!(error.to_string().contains("processor 100000"), "{error}");
+}

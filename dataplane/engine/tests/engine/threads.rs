@@ -1,0 +1,233 @@
+//! Application threads and cores on threads of their own.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{App, ECHO, Pair, call, pattern};
+use rpcrdma_engine::ring_client::{
+    CallMessage, CallStatus, ReplyMessage, ReplySender, ReplyService, RingApplication, reply_ring,
+};
+use rpcrdma_engine::{
+    Activity, Application, CallError, CallRefused, Command, ConnectionKey, Context, CoreConfig,
+    DeferToken, IdlePolicy, Outcome, ReplyWriter, Request,
+};
+use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::interface::Port;
+
+fn config() -> CoreConfig {
+    CoreConfig {
+        connections_max: 2,
+        credits_per_connection: 4,
+        message_buffers: 6,
+        calls_outstanding_max: 16,
+        deferred_max: 64,
+        idle: IdlePolicy::Park {
+            after: Duration::from_millis(1),
+        },
+        ..CoreConfig::default()
+    }
+}
+
+/// Something that goes wrong on another thread must not hang the test.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[test]
+fn threads_call_through_rings_while_the_cores_run() {
+    let (application, clients) = RingApplication::new(2, 8);
+    let mut pair = Pair::with(&config(), &config(), application, App::default());
+    let (connection, _) = pair.connect();
+    let Pair { client, server, .. } = pair;
+    let (client_handle, server_handle) = (client.handle.clone(), server.handle.clone());
+    std::thread::scope(|scope| {
+        let cores = [
+            scope.spawn(move || client.core.run().map(drop)),
+            scope.spawn(move || server.core.run().map(drop)),
+        ];
+        let threads: Vec<_> = clients
+            .into_iter()
+            .map(|mut ring| {
+                let handle = client_handle.clone();
+                scope.spawn(move || {
+                    let (mut tag, mut ended) = (0, 0);
+                    let start = Instant::now();
+                    while ended < 500 {
+                        assert!(start.elapsed() < PATIENCE, "{ended} calls ended");
+                        if tag < 500 {
+                            let size = usize::try_from(tag % 7 * 1200).expect("small");
+                            let message = Box::new(CallMessage {
+                                connection,
+                                call: call(ECHO),
+                                tag,
+                                args: pattern(size, tag),
+                                results: Vec::with_capacity(size),
+                                ..CallMessage::default()
+                            });
+                            if ring.submit(message).is_ok() {
+                                tag += 1;
+                                handle.wake();
+                            }
+                        }
+                        while let Some(message) = ring.complete() {
+                            assert_eq!(message.status, CallStatus::Success);
+                            assert!(message.results == message.args);
+                            ended += 1;
+                        }
+                        std::thread::yield_now();
+                    }
+                    assert_eq!(ring.outstanding(), 0);
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("all calls are right");
+        }
+        for handle in [&client_handle, &server_handle] {
+            handle.send(Command::Stop).expect("room in the mailbox");
+        }
+        for core in cores {
+            core.join().expect("no panic").expect("not pinned");
+        }
+    });
+}
+
+#[test]
+fn a_ring_tells_of_calls_that_fail_or_do_not_fit() {
+    let (application, mut clients) = RingApplication::new(1, 2);
+    let mut pair = Pair::with(&config(), &config(), application, App::default());
+    let (connection, _) = pair.connect();
+    let ring = &mut clients[0];
+    let message = |procedure, connection, capacity| {
+        Box::new(CallMessage {
+            connection,
+            call: call(procedure),
+            args: vec![1; 16],
+            results: Vec::with_capacity(capacity),
+            ..CallMessage::default()
+        })
+    };
+    let mut status = |pair: &mut Pair<RingApplication, App>, message| {
+        ring.submit(message).expect("room");
+        for _ in 0..100 {
+            pair.turn();
+            if let Some(message) = ring.complete() {
+                return message.status;
+            }
+        }
+        panic!("it never came back");
+    };
+    let too_long = status(&mut pair, message(ECHO, connection, 0));
+    assert_eq!(too_long, CallStatus::ResultsTooLong { bytes: 16 });
+    let failed = status(&mut pair, message(99, connection, 0));
+    assert_eq!(failed, CallStatus::Failed(CallError::ProcedureUnavailable));
+    let unknown = ConnectionKey {
+        index: 1,
+        generation: 77,
+    };
+    let refused = status(&mut pair, message(ECHO, unknown, 16));
+    assert_eq!(refused, CallStatus::Refused(CallRefused::UnknownConnection));
+    for _ in 0..2 {
+        ring.submit(message(ECHO, connection, 16))
+            .expect("room for two");
+    }
+    assert!(
+        ring.submit(message(ECHO, connection, 16)).is_err(),
+        "and no more"
+    );
+}
+
+/// Hands every call to a thread, which answers it.
+struct Worker {
+    calls: std::sync::mpsc::SyncSender<(DeferToken, Vec<u8>)>,
+    replies: ReplyService,
+}
+
+impl Application for Worker {
+    fn call(&mut self, request: &Request<'_>, _reply: &mut ReplyWriter<'_>) -> Outcome {
+        let Some(token) = request.defer() else {
+            return Outcome::SystemError;
+        };
+        match self.calls.try_send((token, request.args.to_vec())) {
+            Ok(()) => Outcome::Deferred,
+            Err(_) => Outcome::SystemError,
+        }
+    }
+
+    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
+        self.replies.poll(core)
+    }
+}
+
+fn answer(calls: &std::sync::mpsc::Receiver<(DeferToken, Vec<u8>)>, replies: &ReplySender) {
+    while let Ok((token, mut results)) = calls.recv() {
+        results.reverse();
+        let mut message = replies.recycled().unwrap_or_else(|| {
+            Box::new(ReplyMessage {
+                token: None,
+                outcome: Outcome::Success,
+                results: Vec::new(),
+            })
+        });
+        message.token = Some(token);
+        message.outcome = Outcome::Success;
+        message.results = results;
+        while let Err(back) = replies.send(message) {
+            message = back;
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_thread_answers_deferred_calls_through_a_ring() {
+    let (calls, receiver) = std::sync::mpsc::sync_channel(64);
+    let (sender, replies) = reply_ring(4);
+    let thread = std::thread::spawn(move || answer(&receiver, &sender));
+    let worker = Worker { calls, replies };
+    let mut pair = Pair::with(&config(), &config(), App::default(), worker);
+    let (client, _) = pair.connect();
+    for tag in 0..50 {
+        let size = if tag % 10 == 0 { 20_000 } else { 64 };
+        let args = pattern(size, tag);
+        pair.client
+            .core
+            .application_mut()
+            .want(client, ECHO, &args, tag);
+    }
+    let start = Instant::now();
+    while pair.client.core.application().ended.len() < 50 {
+        assert!(start.elapsed() < PATIENCE, "the thread answers");
+        pair.turn();
+        std::thread::yield_now();
+    }
+    for tag in 0..50 {
+        let mut expected = pattern(if tag % 10 == 0 { 20_000 } else { 64 }, tag);
+        expected.reverse();
+        assert!(pair.client.core.application().result(tag) == Some(&Ok(expected)));
+    }
+    drop(pair);
+    thread.join().expect("no panic");
+}
+
+#[test]
+fn a_parked_core_wakes_for_commands_and_messages() {
+    let mut pair = Pair::new(&config());
+    let (client, _) = pair.connect();
+    let Pair {
+        client: mut caller,
+        server,
+        ..
+    } = pair;
+    let handle = server.handle.clone();
+    let core = std::thread::spawn(move || server.core.run());
+    let start = Instant::now();
+    while handle.counters().parks < 3 {
+        assert!(start.elapsed() < PATIENCE, "an idle core parks");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    caller.core.application_mut().want(client, ECHO, &[5; 8], 1);
+    while caller.core.application().result(1).is_none() {
+        assert!(start.elapsed() < PATIENCE, "a parked core answers");
+        let _ = caller.core.iterate();
+    }
+    handle.send(Command::Stop).expect("room in the mailbox");
+    core.join().expect("no panic").expect("not pinned");
+}
