@@ -42,7 +42,16 @@ impl Port {
         } else {
             State::Accepting
         };
-        if let Some(files) = seed.files
+        let Seed {
+            local,
+            remote,
+            channel: hold,
+            files,
+            ..
+        } = seed;
+        // From here on the channel's own hold counts alone.
+        drop(hold);
+        if let Some(files) = files
             && let Err(error) = self.attach(number, files)
         {
             self.forget_unused();
@@ -57,8 +66,8 @@ impl Port {
             let (in_ready, in_readers) = (queue_pair.in_ready, queue_pair.in_readers);
             *queue_pair = QueuePair {
                 state,
-                local: seed.local,
-                remote: seed.remote,
+                local,
+                remote,
                 channel: number,
                 receive_queue,
                 in_ready,

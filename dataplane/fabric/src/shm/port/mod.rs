@@ -638,3 +638,13 @@ impl Port {
         true
     }
 }
+
+#[cfg(test)]
+impl Port {
+    /// The channels, to write what no port would.
+    pub(in crate::shm) fn channels_for_tests(
+        &mut self,
+    ) -> &mut [Option<Box<super::channel::Channel>>] {
+        &mut self.channels
+    }
+}

@@ -1,6 +1,10 @@
 //! The provider, driven step by step: two ports in one thread, so that every order is chosen.
 
 mod delivery;
+mod failure;
+mod hostile;
+mod lifecycle;
+mod rdma;
 
 use super::{Joint, Port, PortConfig, PortHandle, join};
 use crate::clock::Clock;

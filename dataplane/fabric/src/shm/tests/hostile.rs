@@ -1,0 +1,198 @@
+//! Records that a peer should not write. They cost their channel or their queue pair, and nobody
+//! else anything; nothing panics.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::shm::channel::{Channel, Outgoing};
+use crate::shm::link::QueuePairNumber;
+use crate::shm::record::{Header, op};
+
+/// Our end of the only channel.
+fn channel(end: &mut End) -> &mut Channel {
+    end.port.channels_for_tests()[0].as_deref_mut().unwrap()
+}
+
+fn to(end: &End) -> QueuePairNumber {
+    QueuePairNumber(end.id.index | end.id.generation << 16)
+}
+
+/// Publishes a record with this payload, whatever it means.
+fn publish(a: &mut End, b: &End, op: u8, payload: &[u8]) {
+    let outgoing = Outgoing {
+        destination: to(b),
+        op,
+        payload_bytes: u32::try_from(payload.len()).unwrap(),
+        invalidate: None,
+        not_before: 0,
+    };
+    let mut counters = crate::shm::counters::Counters::default();
+    let fill = |place: *mut u8| {
+        // SAFETY: the record was reserved for this payload.
+        unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), place, payload.len()) };
+    };
+    let published = channel(a).publish(outgoing, &mut counters, fill);
+    assert!(published.is_some());
+}
+
+/// Overwrites the header of the record that was published first.
+fn forge(a: &mut End, change: impl Fn(&mut Header)) {
+    let ring = channel(a).producer.memory();
+    let mut header = ring.read_header(0);
+    change(&mut header);
+    ring.write_header(0, header);
+}
+
+fn descriptor(pieces: &[(u64, u32)]) -> Vec<u8> {
+    let piece = |(offset, bytes): &(u64, u32)| {
+        let mut piece = offset.to_le_bytes().to_vec();
+        piece.extend(bytes.to_le_bytes());
+        piece.extend([0; 4]);
+        piece
+    };
+    pieces.iter().flat_map(piece).collect()
+}
+
+const FLUSHED: (Status, What) = (Status::Flushed, What::Disconnected);
+
+#[test]
+fn records_of_a_wrong_shape_break_the_channel() {
+    let huge: Vec<(u64, u32)> = vec![(0, 1 << 20); 32];
+    let cases: Vec<(u8, Vec<u8>)> = vec![
+        (0, vec![]),
+        (77, vec![1, 2, 3]),
+        (op::NAK, vec![1, 2, 3]),
+        (op::WRITE, vec![0; 15]),
+        (op::WRITE, vec![0; 16]),
+        (op::WRITE, vec![0; 17]),
+        (op::SEND_PULLED, vec![]),
+        (op::SEND_PULLED, vec![0; 15]),
+        (op::SEND_PULLED, vec![0; 17]),
+        (op::SEND_PULLED, vec![0; 33 * 16]),
+        (op::SEND_PULLED, descriptor(&[(8 << 20, 1)])),
+        (op::SEND_PULLED, descriptor(&[(u64::MAX, 1)])),
+        (op::SEND_PULLED, descriptor(&[(0, u32::MAX)])),
+        (op::SEND_PULLED, descriptor(&[(0, 8 << 20), (8 << 20, 1)])),
+    ];
+    for (op, payload) in cases {
+        let (mut a, mut b) = pair();
+        b.send(b"out", signalled(1)).unwrap();
+        publish(&mut a, &b, op, &payload);
+        let expected = [(Status::Flushed, What::Sent(1)), FLUSHED];
+        assert_eq!(told(b.settle()), expected, "{op} {payload:?}");
+        assert_eq!(b.counter("channels_broken"), 1);
+        assert_eq!(b.posted(), DEPTH);
+        a.settle();
+    }
+    // Long, but within the arena: only this queue pair ends.
+    let (mut a, mut b) = pair();
+    publish(&mut a, &b, op::SEND_PULLED, &descriptor(&huge));
+    let expected = [(Status::LocalLength, What::Received(vec![], None)), FLUSHED];
+    assert_eq!(told(b.settle()), expected);
+    assert_eq!(b.counter("channels_broken"), 0);
+}
+
+#[test]
+fn a_record_beyond_the_ring_and_an_endless_pad_break_the_channel() {
+    let changes: [fn(&mut Header); 3] = [
+        |header| header.payload_bytes = u16::MAX,
+        |header| header.op = op::PAD,
+        |header| header.payload_bytes = 8192 - 15,
+    ];
+    for change in changes {
+        let (mut a, mut b) = pair();
+        a.send(b"x", SendOptions::default()).unwrap();
+        forge(&mut a, change);
+        assert_eq!(told(b.settle()), [FLUSHED]);
+        assert_eq!(b.counter("channels_broken"), 1);
+    }
+}
+
+#[test]
+fn an_acknowledgement_of_what_was_never_written_is_ignored() {
+    for acked in [1, 64, 1 << 31, u32::MAX] {
+        let (mut a, mut b) = pair();
+        b.send(b"out", signalled(1)).unwrap();
+        a.send(b"x", SendOptions::default()).unwrap();
+        forge(&mut a, |header| header.acked = acked);
+        let events = told(b.settle());
+        let received = (Status::Success, What::Received(b"x".to_vec(), None));
+        // One unit was written, so 1 is plausible.
+        let sent = (Status::Success, What::Sent(1));
+        let expected = if acked == 1 {
+            vec![received, sent]
+        } else {
+            vec![received]
+        };
+        assert_eq!(events, expected, "{acked}");
+    }
+}
+
+#[test]
+fn a_failure_report_of_a_record_that_nobody_waits_for_ends_the_queue_pair_alone() {
+    let (mut a, mut b) = pair();
+    b.send(b"out", signalled(1)).unwrap();
+    publish(&mut a, &b, op::NAK, &[9, 9, 9, 9, 1, 0, 0, 0]);
+    assert_eq!(
+        told(b.settle()),
+        [(Status::Flushed, What::Sent(1)), FLUSHED]
+    );
+    assert_eq!(b.counter("channels_broken"), 0);
+}
+
+#[test]
+fn a_peer_cannot_reach_another_channels_queue_pairs() {
+    let mut b = End::new(0, |_| {});
+    let mut ends: Vec<_> = (1..=2)
+        .map(|number| {
+            let mut a = End::new(number, |_| {});
+            let queues = (a.queue, b.queue);
+            let ids = join(&mut a.port, &a.handle, &mut b.port, &b.handle, queues).unwrap();
+            a.id = ids.0;
+            (a, ids.1)
+        })
+        .collect();
+    b.id = ends[0].1;
+    let intruder = &mut ends[1].0;
+    publish(intruder, &b, op::SEND, b"for somebody else");
+    publish(intruder, &b, op::DISCONNECT, &[]);
+    assert_eq!(told(b.settle()), []);
+    assert_eq!(b.counter("records_stale"), 2);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Whole rings of any bytes: nothing panics, no Receive is lost, no byte lands outside.
+    #[test]
+    fn any_bytes_in_a_ring_do_no_harm(
+        records in prop::collection::vec(
+            (any::<u8>(), any::<u32>(), any::<u16>(), any::<u8>(), prop::collection::vec(any::<u8>(), 0..200)),
+            1..20,
+        )
+    ) {
+        thread_local! {
+            static CLOCK: Clock = Clock::new();
+        }
+        let clock = CLOCK.with(Clone::clone);
+        let (mut a, mut b) = pair_with(|config| config.clock = clock.clone());
+        let mut index = 0;
+        for (op, destination, payload_bytes, flags, bytes) in records {
+            let op = op % 8;
+            let before = channel(&mut a).producer.tail();
+            publish(&mut a, &b, op, &bytes);
+            let ring = channel(&mut a).producer.memory();
+            let mut header = ring.read_header(index);
+            if destination % 3 == 0 { header.destination = destination; }
+            if payload_bytes % 5 == 0 { header.payload_bytes = payload_bytes; }
+            header.flags = flags & 0x83;
+            ring.write_header(index, header);
+            index = (index + channel(&mut a).producer.tail() - before) % 64;
+            if index > 50 { break; }
+        }
+        b.now = u64::MAX;
+        let events = b.settle();
+        prop_assert!(events.iter().filter(|event| event.what == What::Disconnected).count() <= 1);
+        prop_assert_eq!(b.posted(), DEPTH);
+    }
+}

@@ -1,0 +1,277 @@
+//! Planting, half-established connections, idle channels, parking, and wrong files.
+
+use std::os::fd::AsRawFd;
+
+use super::*;
+use crate::interface::{PostError, SetupError};
+use crate::shm::{ChannelFile, Notice};
+
+#[test]
+fn a_server_sends_only_after_the_client_confirmed() {
+    let (mut a, mut b) = (End::new(0, |_| {}), End::new(1, |_| {}));
+    let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
+    let (client, mut server) = joint.seeds(&a.handle, &b.handle).unwrap();
+    let files = server.files.take().unwrap();
+    let local = server.local;
+    b.id = b.port.plant(server, b.queue).unwrap();
+    assert_eq!(
+        b.send(b"early", SendOptions::default()),
+        Err(PostError::QueueFull)
+    );
+    a.id = a.port.plant(client, a.queue).unwrap();
+    a.send(b"hello", signalled(1)).unwrap();
+    assert_eq!(told(b.settle()), []);
+    b.port.notice(Notice::Established { local, files });
+    let received = What::Received(b"hello".to_vec(), None);
+    assert_eq!(told(b.settle()), [(Status::Success, received)]);
+    b.send(b"welcome", SendOptions::default()).unwrap();
+    assert_eq!(a.settle().len(), 2);
+}
+
+#[test]
+fn wrong_files_are_refused() {
+    let (mut a, b) = (End::new(0, |_| {}), End::new(1, |_| {}));
+    let plain = || {
+        let file =
+            rustix::fs::memfd_create("plain", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&file, 1 << 16).unwrap();
+        file
+    };
+    for which in 0..6 {
+        let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
+        let (mut seed, _) = joint.seeds(&a.handle, &b.handle).unwrap();
+        let files = seed.files.as_mut().unwrap();
+        match which {
+            0 => files.channel = plain(),
+            1 => files.arena = plain(),
+            2 => files.keys = plain(),
+            3 => files.doorbell = plain(),
+            4 => files.event = plain(),
+            _ => files.doorbell_number = 4096,
+        }
+        drop(joint);
+        let error = a.port.plant(seed, a.queue).unwrap_err();
+        assert!(matches!(error, SetupError::Peer { .. }), "{which}: {error}");
+        assert_eq!(a.port.free_channel(), 0, "nothing is left of the channel");
+    }
+}
+
+#[test]
+fn a_channel_file_is_sealed() {
+    assert!(ChannelFile::create(10_000).is_err());
+    assert!(ChannelFile::create(4096).is_err());
+    let (file, mapping) = ChannelFile::create(8192).unwrap();
+    assert_eq!(mapping.bytes(), 4096 + 8192);
+    assert!(rustix::fs::ftruncate(&file, 1).is_err());
+    let again = std::fs::OpenOptions::new()
+        .write(true)
+        .open(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let written = again.and_then(|mut file| std::io::Write::write(&mut file, b"x"));
+    assert!(written.is_err(), "no new way to write");
+}
+
+#[test]
+fn a_channel_is_forgotten_when_nobody_wants_it() {
+    let (mut a, mut b) = (End::new(0, |_| {}), End::new(1, |_| {}));
+    let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
+    let (first, _) = connect(&mut a, &mut b, &joint);
+    a.port.disconnect(first);
+    a.settle();
+    a.port.destroy_queue_pair(first);
+    assert_eq!(a.port.free_channel(), 1, "a seed may come");
+    let (second, _) = connect(&mut a, &mut b, &joint);
+    drop(joint);
+    a.port.disconnect(second);
+    a.settle();
+    a.port.destroy_queue_pair(second);
+    assert_eq!(a.port.free_channel(), 0);
+}
+
+#[test]
+fn more_channels_than_hot_ones_all_deliver() {
+    let mut a = End::new(0, |config| config.hot_channels_max = 2);
+    let mut others: Vec<_> = (1..=12)
+        .map(|number| {
+            let mut other = End::new(number, |_| {});
+            let queues = (a.queue, other.queue);
+            let ids = join(
+                &mut a.port,
+                &a.handle,
+                &mut other.port,
+                &other.handle,
+                queues,
+            )
+            .unwrap();
+            other.id = ids.1;
+            (other, ids.0)
+        })
+        .collect();
+    for round in 0..50_u8 {
+        for (other, _) in &mut others {
+            other.send(&[round], SendOptions::default()).unwrap();
+        }
+        let mut seen: Vec<_> = (0..20)
+            .flat_map(|_| a.poll())
+            .map(|event| event.id.index)
+            .collect();
+        seen.sort_unstable();
+        let mut expected: Vec<_> = others.iter().map(|(_, id)| id.index).collect();
+        expected.sort_unstable();
+        assert_eq!(seen, expected);
+        // And each answers.
+        for (other, id) in &mut others {
+            a.id = *id;
+            a.send(&[round], SendOptions::default()).unwrap();
+            assert_eq!(other.settle().len(), 1);
+        }
+    }
+    assert!(a.counter("doorbells_in") >= 10 * 50);
+}
+
+#[test]
+fn a_busy_channel_becomes_hot_when_others_sleep() {
+    let mut a = End::new(0, |config| config.hot_channels_max = 1);
+    let (mut b, mut c) = (End::new(1, |_| {}), End::new(2, |_| {}));
+    for other in [&mut b, &mut c] {
+        let queues = (a.queue, other.queue);
+        let ids = join(
+            &mut a.port,
+            &a.handle,
+            &mut other.port,
+            &other.handle,
+            queues,
+        )
+        .unwrap();
+        other.id = ids.1;
+    }
+    for _ in 0..5000 {
+        a.poll();
+    }
+    for _ in 0..3 {
+        c.send(b"x", SendOptions::default()).unwrap();
+        assert_eq!((0..2).flat_map(|_| a.poll()).count(), 1);
+    }
+    assert_eq!((a.counter("promotions"), a.counter("demotions")), (1, 1));
+    let rung = c.counter("doorbells_out");
+    c.send(b"x", SendOptions::default()).unwrap();
+    assert_eq!(c.counter("doorbells_out"), rung, "c is looked at without");
+    assert_eq!(a.poll().len(), 1);
+    b.send(b"y", SendOptions::default()).unwrap();
+    assert_eq!(b.counter("doorbells_out"), 1);
+    assert_eq!((0..2).flat_map(|_| a.poll()).count(), 1);
+}
+
+#[test]
+fn a_missed_doorbell_is_found_by_the_sweep() {
+    let mut a = End::new(0, |config| config.hot_channels_max = 1);
+    let mut others: Vec<_> = (1..=3)
+        .map(|number| {
+            let mut other = End::new(number, |_| {});
+            let queues = (a.queue, other.queue);
+            let ids = join(
+                &mut a.port,
+                &a.handle,
+                &mut other.port,
+                &other.handle,
+                queues,
+            )
+            .unwrap();
+            other.id = ids.1;
+            other
+        })
+        .collect();
+    a.settle();
+    for other in &mut others {
+        // Posted, but the doorbell is never rung.
+        let buffer = other.filled(b"quiet");
+        let id = other.id;
+        other
+            .port
+            .post_send_copied(id, &buffer, 5, SendOptions::default())
+            .unwrap();
+    }
+    let polls = 16 * 4;
+    assert_eq!((0..polls).flat_map(|_| a.poll()).count(), 3);
+}
+
+#[test]
+fn a_parked_core_is_woken() {
+    let (mut a, mut b) = pair();
+    let ready = |end: &End| {
+        let mut poll = [rustix::event::PollFd::from_borrowed_fd(
+            end.port.event(),
+            rustix::event::PollFlags::IN,
+        )];
+        let zero = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        rustix::event::poll(&mut poll, Some(&zero)).unwrap() == 1
+    };
+    b.settle();
+    assert!(b.port.prepare_to_park());
+    assert!(!ready(&b));
+    a.send(b"wake", SendOptions::default()).unwrap();
+    assert!(ready(&b));
+    assert_eq!(a.counter("wakes"), 1);
+    b.port.unpark();
+    assert!(!ready(&b));
+    assert!(!b.port.prepare_to_park(), "there is work");
+    assert_eq!(b.settle().len(), 1);
+    a.send(b"no wake", SendOptions::default()).unwrap();
+    assert_eq!(a.counter("wakes"), 1);
+}
+
+#[test]
+fn limits_are_told() {
+    let limit = |change: &dyn Fn(&mut PortConfig)| {
+        let options = ArenaOptions {
+            bytes: 4096,
+            huge_pages: HugePages::Never,
+        };
+        let mut config = PortConfig::new(0, Arena::shared(&options).unwrap(), Clock::new());
+        change(&mut config);
+        matches!(Port::new(config), Err(SetupError::Limit { .. }))
+    };
+    assert!(limit(&|config| config.channel_ring_bytes = 10_000));
+    assert!(limit(&|config| config.channel_ring_bytes = 4096));
+    assert!(limit(&|config| config.queue_pairs_max = 65_537));
+    assert!(limit(&|config| config.windows_max = 65_537));
+    assert!(limit(&|config| config.inline_bytes_max = 32_768));
+    let mut end = End::new(0, |_| {});
+    let one = end.large.take();
+    let full = end.port.create_receive(end.queue, &mut one.into_iter());
+    assert!(matches!(full, Err(SetupError::Limit { .. })));
+    let none = ReceiveQueueAttributes {
+        depth: 0,
+        segments_max: 1,
+    };
+    assert!(end.port.create_receive_queue(none).is_err());
+}
+
+#[test]
+fn replacing_a_segment_keeps_what_arrived() {
+    let (mut a, mut b) = pair();
+    a.send_list(&[&pattern(1, 2000)], SendOptions::default())
+        .unwrap();
+    let mut batch = CompletionBatch::new();
+    b.port.poll(0, &mut batch);
+    let Some(CompletionKind::Receive { mut receive, .. }) = batch.drain().next().map(|c| c.kind)
+    else {
+        panic!("a Receive was expected");
+    };
+    let small = b.small.take().unwrap();
+    let small = b.port.replace_segment(&mut receive, 1, small).unwrap_err();
+    b.give(small);
+    let fresh = b.large.take().unwrap();
+    let fresh = b.port.replace_segment(&mut receive, 2, fresh).unwrap_err();
+    let kept = b.port.replace_segment(&mut receive, 1, fresh).unwrap();
+    b.port.post_receive(receive);
+    b.port.flush_receives();
+    a.send_list(&[&[9; 5000]], SendOptions::default()).unwrap();
+    assert_eq!(b.settle().len(), 1);
+    assert_eq!(
+        b.port.memory().bytes(&kept)[..976],
+        pattern(1, 2000)[1024..]
+    );
+}
