@@ -41,11 +41,13 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
     let provider = ShmProvider::from_profile(&loaded.profile);
     let node = Node::start(provider, &config, |_| BenchService)
         .map_err(|error| Failure::failed("the server could not be set up").because(error))?;
+    // A run tells of its own pages, which are had as its server's are.
+    let shown = usize::from(!args.exit_with_stdin);
     for warning in node
         .pages()
         .iter()
         .filter_map(|pages| pages.warning.as_ref())
-        .take(1)
+        .take(shown)
     {
         eprintln!("bench-tool: warning: {warning}");
     }

@@ -124,8 +124,14 @@ pub(crate) struct Generator {
     outstanding: u32,
     pace: Option<Pace>,
     number: u64,
+    /// Calls that ended well, those of the warm-up included: for the live line.
+    completed: u64,
+    /// Calls made since the measurement began, and those of them that were recorded.
+    started: u64,
     calls: u64,
-    measured_start: Ticks,
+    /// Set while and after measuring; calls that started before are not recorded.
+    measured_start: Option<Ticks>,
+    last_recorded: Ticks,
     counters_start: Option<CounterSnapshot>,
     polls: u32,
     pub(crate) measured: Measured,
@@ -154,8 +160,11 @@ impl Generator {
             outstanding: 0,
             pace: None,
             number: 0,
+            completed: 0,
+            started: 0,
             calls: 0,
-            measured_start: 0,
+            measured_start: None,
+            last_recorded: 0,
             counters_start: None,
             polls: 0,
             measured: Measured {
@@ -206,7 +215,7 @@ impl Generator {
                 }
             }
             Phase::Warmup(until) if now >= until => {
-                self.measured_start = now;
+                self.measured_start = Some(now);
                 self.counters_start = Some(core.counters().snapshot());
                 let end = self
                     .plan
@@ -220,14 +229,13 @@ impl Generator {
                     self.end_measuring(core, now);
                 }
             }
-            Phase::Ending if self.outstanding == 0 => self.finish(),
+            Phase::Ending if self.outstanding == 0 => self.finish(now),
             Phase::Warmup(_) | Phase::Ending | Phase::Finished => {}
         }
     }
 
     fn end_measuring<P: Port>(&mut self, core: &Context<'_, P>, now: Ticks) {
-        let nanos = self.clock.nanos_between(self.measured_start, now);
-        self.measured.elapsed = Duration::from_nanos(nanos);
+        self.set_elapsed(now);
         let counters = core.counters().snapshot();
         self.measured.counters = self
             .counters_start
@@ -237,7 +245,21 @@ impl Generator {
         self.phase = Phase::Ending;
     }
 
-    fn finish(&mut self) {
+    fn set_elapsed(&mut self, now: Ticks) {
+        let start = self.measured_start.unwrap_or(now);
+        self.measured.elapsed = Duration::from_nanos(self.clock.nanos_between(start, now));
+    }
+
+    fn finish(&mut self, now: Ticks) {
+        // Calls that were made in the measured time are recorded however late they end, and the
+        // time is that of the last of them: a stall at the end is neither lost nor called speed.
+        let end = self.last_recorded.min(now);
+        let measured = self
+            .measured_start
+            .map_or(0, |start| self.clock.nanos_between(start, end));
+        if Duration::from_nanos(measured) > self.measured.elapsed {
+            self.set_elapsed(end);
+        }
         self.phase = Phase::Finished;
         self.publish();
         // SYNC POINT load-finished: pairs with the Acquire load in `Shared::is_finished`.
@@ -246,7 +268,7 @@ impl Generator {
 
     fn publish(&self) {
         if let Some(progress) = self.progress.0.core(self.progress.1) {
-            progress.publish(self.calls, self.measured.errors);
+            progress.publish(self.completed, self.measured.errors);
         }
     }
 
@@ -275,6 +297,9 @@ impl Generator {
     fn make_calls<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> bool {
         let mut made = false;
         for _ in 0..CALLS_PER_POLL {
+            if self.plan.count.is_some_and(|count| self.started >= count) {
+                break;
+            }
             let start = match &self.pace {
                 None => now,
                 Some(pace) if pace.due() <= now => pace.due(),
@@ -314,6 +339,7 @@ impl Generator {
                 slot.number = number;
                 self.number = number.wrapping_add(1);
                 self.outstanding += 1;
+                self.started += u64::from(self.measured_start.is_some_and(|begin| start >= begin));
                 true
             }
             Err(refused) if refused.is_transient() => {
@@ -356,13 +382,12 @@ impl Application for Generator {
                 if !self.payload.matches(reply.results, slot.number) {
                     self.measured.mismatches += 1;
                 }
-                let counted = matches!(self.phase, Phase::Measuring(_))
-                    && self.plan.count.is_none_or(|count| self.calls < count);
-                if counted && slot.start >= self.measured_start {
-                    self.measured
-                        .latency
-                        .record(self.clock.nanos_between(slot.start, now));
+                self.completed += 1;
+                if self.measured_start.is_some_and(|begin| slot.start >= begin) {
+                    let latency_ns = self.clock.nanos_between(slot.start, now);
+                    self.measured.latency.record(latency_ns);
                     self.calls += 1;
+                    self.last_recorded = now;
                 }
             }
             Err(error) => self.note_error(error),
@@ -373,7 +398,7 @@ impl Application for Generator {
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
         self.advance(core, now);
         self.polls = self.polls.wrapping_add(1);
-        if self.polls % HOUSEKEEPING_POLLS == 0 {
+        if self.polls.is_multiple_of(HOUSEKEEPING_POLLS) {
             self.housekeeping(core, now);
         }
         let calls = matches!(self.phase, Phase::Warmup(_) | Phase::Measuring(_));
