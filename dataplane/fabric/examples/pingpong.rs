@@ -16,9 +16,9 @@ use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, Pool, PoolS
 use rpcrdma_fabric::shm::{Port, PortConfig, PortHandle, join};
 
 const SLOTS: usize = 64;
-const ROUNDS: usize = 400_000;
+const ROUNDS: usize = 200_000;
 const WARMUP: usize = 20_000;
-const RATE_CALLS: u64 = 4_000_000;
+const RATE_CALLS: u64 = 1_000_000;
 
 #[repr(align(128))]
 #[derive(Default)]
@@ -38,13 +38,13 @@ fn percentile(sorted: &[u64], per_mille: usize) -> u64 {
 fn floor(cores: [usize; 2], clock: &Clock) -> Vec<u64> {
     let lines = || -> Arc<Vec<Line>> { Arc::new((0..SLOTS).map(|_| Line::default()).collect()) };
     let (there, back) = (lines(), lines());
-    let rounds = (ROUNDS + WARMUP) as u64;
+    let rounds = ROUNDS + WARMUP;
     let echo = {
         let (there, back) = (Arc::clone(&there), Arc::clone(&back));
         thread::spawn(move || {
             pin(cores[1]);
             for round in 1..=rounds {
-                let slot = round as usize % SLOTS;
+                let (slot, round) = (round % SLOTS, round as u64);
                 while there[slot].0.load(Ordering::Acquire) != round {
                     std::hint::spin_loop();
                 }
@@ -55,13 +55,13 @@ fn floor(cores: [usize; 2], clock: &Clock) -> Vec<u64> {
     pin(cores[0]);
     let mut times = Vec::with_capacity(ROUNDS);
     for round in 1..=rounds {
-        let slot = round as usize % SLOTS;
+        let (slot, value) = (round % SLOTS, round as u64);
         let start = clock.now();
-        there[slot].0.store(round, Ordering::Release);
-        while back[slot].0.load(Ordering::Acquire) != round {
+        there[slot].0.store(value, Ordering::Release);
+        while back[slot].0.load(Ordering::Acquire) != value {
             std::hint::spin_loop();
         }
-        if round as usize > WARMUP {
+        if round > WARMUP {
             times.push(clock.now() - start);
         }
     }
@@ -178,18 +178,19 @@ impl Caller {
         let mut batch = CompletionBatch::new();
         let mut buffer = self.end.pool.take().expect("a buffer");
         let mut times = Vec::with_capacity(ROUNDS);
-        for round in 1..=(ROUNDS + WARMUP) as u64 {
+        for round in 1..=ROUNDS + WARMUP {
+            let value = round as u64;
             let start = self.clock.now();
-            while !send(&mut self.end.port, self.id, &mut buffer, self.bytes, round) {}
+            while !send(&mut self.end.port, self.id, &mut buffer, self.bytes, value) {}
             self.end.port.flush_sends();
             let mut done = None;
             while done.is_none() {
-                self.reap(&mut batch, |value, time| {
-                    assert_eq!(value, round);
+                self.reap(&mut batch, |reply, time| {
+                    assert_eq!(reply, value);
                     done = Some(time);
                 });
             }
-            if round as usize > WARMUP {
+            if round > WARMUP {
                 times.push(done.unwrap_or(start) - start);
             }
         }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use super::copy::write_u32;
 use super::counters::Counters;
 use super::doorbell;
 use super::files::{self, CheckedPeer};
@@ -178,10 +179,11 @@ impl Channel {
 
     /// Ends the channel, unless somebody else holds our file: then it comes back. Nobody can take
     /// a hold in between.
-    pub(super) fn end(self) -> Result<(), Self> {
-        match Arc::try_unwrap(self.own) {
-            Ok(_unmapped) => Ok(()),
-            Err(own) => Err(Self { own, ..self }),
+    pub(super) fn end(self: Box<Self>) -> Option<Box<Self>> {
+        let channel = *self;
+        match Arc::try_unwrap(channel.own) {
+            Ok(_unmapped) => None,
+            Err(own) => Some(Box::new(Self { own, ..channel })),
         }
     }
 
@@ -281,8 +283,8 @@ impl Channel {
     ) -> Option<u32> {
         let extended = outgoing.not_before != 0 || outgoing.invalidate.is_some();
         let extension_bytes = if extended { EXTENSION_BYTES } else { 0 };
-        let flags = u8::from(extended) * FLAG_EXTENDED
-            | u8::from(outgoing.invalidate.is_some()) * FLAG_INVALIDATE;
+        let invalidate = u8::from(outgoing.invalidate.is_some()) * FLAG_INVALIDATE;
+        let flags = (u8::from(extended) * FLAG_EXTENDED) | invalidate;
         let header = Header {
             destination: outgoing.destination.0,
             acked: self.ackable(),
@@ -392,7 +394,10 @@ impl Channel {
         };
         let fill = |place: *mut u8| {
             // SAFETY: `place` is at least 16-byte aligned and has room for the 8 bytes asked for.
-            unsafe { place.cast::<[u32; 2]>().write(payload) };
+            unsafe {
+                write_u32(place, payload[0]);
+                write_u32(place.add(4), payload[1]);
+            }
         };
         self.publish(outgoing, counters, fill).is_some()
     }

@@ -1,4 +1,50 @@
-//! Copying bytes between mapped memories.
+//! Copying bytes between mapped memories, and the words that stand in records.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Reads a word once; a peer may change it at any time.
+///
+/// # Safety
+///
+/// `place` is mapped and aligned to 4 bytes.
+#[inline]
+pub(super) unsafe fn read_u32(place: *const u8) -> u32 {
+    // SAFETY: as the caller promises; nobody but atomics touches the word while it is read.
+    unsafe { AtomicU32::from_ptr(place.cast_mut().cast()) }.load(Ordering::Relaxed)
+}
+
+/// Reads a word once; a peer may change it at any time.
+///
+/// # Safety
+///
+/// `place` is mapped and aligned to 8 bytes.
+#[inline]
+pub(super) unsafe fn read_u64(place: *const u8) -> u64 {
+    // SAFETY: as in `read_u32`.
+    unsafe { AtomicU64::from_ptr(place.cast_mut().cast()) }.load(Ordering::Relaxed)
+}
+
+/// Writes a word of a record that is not published yet.
+///
+/// # Safety
+///
+/// `place` is mapped, writable and aligned to 4 bytes.
+#[inline]
+pub(super) unsafe fn write_u32(place: *mut u8, value: u32) {
+    // SAFETY: as the caller promises.
+    unsafe { AtomicU32::from_ptr(place.cast()) }.store(value, Ordering::Relaxed);
+}
+
+/// Writes a word of a record that is not published yet.
+///
+/// # Safety
+///
+/// `place` is mapped, writable and aligned to 8 bytes.
+#[inline]
+pub(super) unsafe fn write_u64(place: *mut u8, value: u64) {
+    // SAFETY: as the caller promises.
+    unsafe { AtomicU64::from_ptr(place.cast()) }.store(value, Ordering::Relaxed);
+}
 
 /// Copies `bytes` bytes.
 ///

@@ -81,10 +81,7 @@ impl KeyMemory {
         let place: *mut u32 = self.word(index, 4).as_ptr();
         // SAFETY: words 4 and 5 of an entry of 32 bytes, so aligned to 8; only used as an atomic
         // of this width.
-        #[expect(clippy::cast_ptr_alignment, reason = "entries are 32 bytes, aligned")]
-        unsafe {
-            AtomicU64::from_ptr(place.cast())
-        }
+        unsafe { AtomicU64::from_ptr(place.cast()) }
     }
 
     /// Whether the owner of the table sleeps.
@@ -293,8 +290,8 @@ impl Windows {
             second.previous = index;
         }
         *list = index;
-        let bits = u32::from(access.remote_read) * ACCESS_READ
-            | u32::from(access.remote_write) * ACCESS_WRITE;
+        let write = u32::from(access.remote_write) * ACCESS_WRITE;
+        let bits = (u32::from(access.remote_read) * ACCESS_READ) | write;
         self.memory.publish(index, key, bits, holder, start, bytes);
         Ok(Window {
             slot: index,

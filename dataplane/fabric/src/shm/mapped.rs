@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use super::copy::{read_u32, read_u64, write_u32, write_u64};
 use super::doorbell::BellMemory;
 use super::record::{self, EXTENSION_BYTES, Extension, HEADER_BYTES, Header, UNIT_BYTES};
 use super::ring::RingMemory;
@@ -153,7 +154,7 @@ impl MappedRing {
         debug_assert!(word < (HEADER_BYTES / 4) as usize);
         // SAFETY: within the unit, which lies within the mapping; aligned; these words are used
         // only as atomics by their reader.
-        unsafe { AtomicU32::from_ptr(self.unit(index).cast::<u32>().add(word)) }
+        unsafe { AtomicU32::from_ptr(self.unit(index).add(word * 4).cast()) }
     }
 
     /// Writes a header but for its sequence number, into our own ring.
@@ -180,10 +181,9 @@ impl MappedRing {
         let place = self.unit(index).wrapping_add(HEADER_BYTES as usize);
         // SAFETY: the extension lies within the unit, aligned; the unit is reserved for us.
         unsafe {
-            place.cast::<u64>().write_volatile(extension.not_before);
-            let key = place.add(8).cast::<u32>();
-            key.write_volatile(extension.invalidate);
-            key.add(1).write_volatile(0);
+            write_u64(place, extension.not_before);
+            write_u32(place.add(8), extension.invalidate);
+            write_u32(place.add(12), 0);
         }
     }
 
@@ -191,11 +191,11 @@ impl MappedRing {
     pub(super) fn read_extension(&self, index: u32) -> Extension {
         const { assert!(HEADER_BYTES + EXTENSION_BYTES <= UNIT_BYTES) };
         let place = self.unit(index).wrapping_add(HEADER_BYTES as usize);
-        // SAFETY: within the unit, aligned; the peer may change it, so it is read volatile, once.
+        // SAFETY: within the unit, aligned; the peer may change it, so each word is read once.
         unsafe {
             Extension {
-                not_before: place.cast::<u64>().read_volatile(),
-                invalidate: place.add(8).cast::<u32>().read_volatile(),
+                not_before: read_u64(place),
+                invalidate: read_u32(place.add(8)),
             }
         }
     }
@@ -223,14 +223,6 @@ impl MappedRing {
     pub(super) fn prefetch_second_line(&self, index: u32) {
         prefetch(self.unit(index).wrapping_add(64));
     }
-
-    /// Asks for a unit, to write it.
-    #[inline]
-    pub(super) fn prefetch_to_write(&self, index: u32) {
-        let unit = self.unit(index);
-        prefetch_to_write(unit);
-        prefetch_to_write(unit.wrapping_add(64));
-    }
 }
 
 #[inline]
@@ -240,18 +232,6 @@ fn prefetch(place: *const u8) {
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(place.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
-}
-
-#[inline]
-fn prefetch_to_write(place: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect but on caches, whatever the address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(place.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = place;

@@ -31,3 +31,6 @@ pub use port::{Port, PortConfig};
 
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+#[cfg(all(test, loom))]
+mod loom_tests;

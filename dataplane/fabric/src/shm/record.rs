@@ -24,7 +24,10 @@ pub(super) const PIECE_BYTES: u32 = 16;
 /// What stands before the pieces of an RDMA Write: remote offset (64 bits), key (32), zero (32).
 pub(super) const WRITE_BYTES: u32 = 16;
 /// The most payload that a descriptor record holds.
-pub(super) const DESCRIPTOR_BYTES_MAX: u32 = WRITE_BYTES + SEGMENTS_MAX as u32 * PIECE_BYTES;
+pub(super) const DESCRIPTOR_BYTES_MAX: u32 = WRITE_BYTES + PIECES_MAX * PIECE_BYTES;
+
+const PIECES_MAX: u32 = 32;
+const _: () = assert!(PIECES_MAX as usize == SEGMENTS_MAX);
 
 /// The header has its extension.
 pub(super) const FLAG_EXTENDED: u8 = 1;

@@ -4,7 +4,7 @@
 //! what was mapped; a record whose shape is wrong costs the channel, and nobody else anything.
 
 use super::super::channel::{Channel, Pull, Report, Target};
-use super::super::copy::{copy_bytes, copy_small};
+use super::super::copy::{copy_bytes, copy_small, read_u32, read_u64};
 use super::super::key_table::place;
 use super::super::link::QueuePairNumber;
 use super::super::mapped::MappedRing;
@@ -257,8 +257,8 @@ impl Core {
         };
         let first = receive_queue.segment(slot, 0).map_or(0, |b| b.capacity());
         if bytes > first && u64::from(bytes) > receive_queue.capacity(slot) {
-            // -- RFC 5040-like semantics of verbs: the receiver sees a length error, the sender
-            // a remote operation error, and both queue pairs end.
+            // As on an InfiniBand RC queue pair: a length error here, a remote operation error
+            // at the sender, and both queue pairs end.
             let receive = receive(queue, slot);
             push_receive(batch, id, Status::LocalLength, receive, 0, None);
             self.refuse(channel, queue_pair, Status::RemoteOperation);
@@ -525,8 +525,8 @@ impl Core {
         }
         let source = payload(peer.consumer.memory(), index, header);
         // SAFETY: the record of this length lies within the peer's mapped ring, aligned; read
-        // once, volatile, since the peer may change it.
-        let [position, code] = unsafe { source.cast::<[u32; 2]>().read_volatile() };
+        // once, since the peer may change it.
+        let (position, code) = unsafe { (read_u32(source), read_u32(source.add(4))) };
         self.counters.naks_in += 1;
         // Acknowledged up to the failed record: what is first in the list is it, if anybody waits
         // for it.
@@ -567,11 +567,11 @@ fn read_pieces(channel: &mut Channel, index: u32, header: Header, skip: u32) -> 
     (0..bytes / PIECE_BYTES).all(|number| {
         let place = list.wrapping_add((number * PIECE_BYTES) as usize);
         // SAFETY: `bytes` bytes behind `list` lie within the record, which `work_off` checked to
-        // lie within the mapped ring; aligned; read once, volatile.
+        // lie within the mapped ring; aligned; each word is read once.
         let piece = unsafe {
             Piece {
-                offset: place.cast::<u64>().read_volatile(),
-                bytes: place.add(8).cast::<u32>().read_volatile(),
+                offset: read_u64(place),
+                bytes: read_u32(place.add(8)),
             }
         };
         let pieces: &mut Pieces = &mut channel.pull.pieces;
@@ -587,12 +587,7 @@ fn read_write(channel: &Channel, index: u32, header: Header) -> Option<(RemoteKe
     }
     let place = payload(peer.consumer.memory(), index, header);
     // SAFETY: the payload is at least this long, within the mapped ring; aligned; read once.
-    let (offset, key) = unsafe {
-        (
-            place.cast::<u64>().read_volatile(),
-            place.add(8).cast::<u32>().read_volatile(),
-        )
-    };
+    let (offset, key) = unsafe { (read_u64(place), read_u32(place.add(8))) };
     Some((RemoteKey(key), offset))
 }
 

@@ -266,13 +266,8 @@ impl Port {
         let Some(channel) = place.take() else {
             return true;
         };
-        match channel.end() {
-            Ok(()) => true,
-            Err(channel) => {
-                *place = Some(Box::new(channel));
-                false
-            }
-        }
+        *place = channel.end();
+        place.is_none()
     }
 }
 

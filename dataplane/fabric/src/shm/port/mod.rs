@@ -565,7 +565,7 @@ impl crate::interface::Port for Port {
         if !self.core.readers.is_empty() {
             busy |= self.core.go_on_reading(&mut self.channels, now);
         }
-        if !busy || poll % BUSY_EXCHANGE_POLLS == 0 {
+        if !busy || poll.is_multiple_of(BUSY_EXCHANGE_POLLS) {
             busy |= self.core.exchange_progress(&mut self.channels);
         }
         self.core.not_ready_polls = self.core.not_ready_polls.saturating_sub(1);

@@ -1,7 +1,7 @@
 //! Posting: from a work request to a record, or to a list.
 
 use super::super::channel::{Channel, Outgoing};
-use super::super::copy::{copy_bytes, copy_small};
+use super::super::copy::{copy_bytes, copy_small, write_u32, write_u64};
 use super::super::queue_pair::{QueuePair, State};
 use super::super::record::{PIECE_BYTES, WRITE_BYTES, op};
 use super::super::work::Kind;
@@ -137,8 +137,9 @@ impl Port {
         let position = core.publish(channel, outgoing, |place| {
             // SAFETY: the record has room for the payload, which begins 16-byte aligned.
             unsafe {
-                place.cast::<u64>().write(to.offset);
-                place.add(8).cast::<[u32; 2]>().write([to.key.0, 0]);
+                write_u64(place, to.offset);
+                write_u32(place.add(8), to.key.0);
+                write_u32(place.add(12), 0);
             }
             write_pieces(place.wrapping_add(WRITE_BYTES as usize), list, &memory);
         })?;
@@ -414,8 +415,9 @@ fn write_pieces(mut place: *mut u8, list: &Gather, memory: &Memory) {
         let start = memory.offset_of(buffer) + u64::from(*offset);
         // SAFETY: the record was reserved for the descriptor of this list, 16-byte aligned.
         unsafe {
-            place.cast::<u64>().write(start);
-            place.add(8).cast::<[u32; 2]>().write([*bytes, 0]);
+            write_u64(place, start);
+            write_u32(place.add(8), *bytes);
+            write_u32(place.add(12), 0);
         }
         place = place.wrapping_add(PIECE_BYTES as usize);
     }

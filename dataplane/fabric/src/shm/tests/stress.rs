@@ -1,0 +1,145 @@
+//! Two threads, random sizes and ways: every byte arrives, in order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use super::*;
+use crate::interface::PostError;
+
+/// Steps of a xorshift generator: the tests must be the same each time.
+fn next(state: &mut u64) -> usize {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    usize::try_from(*state >> 33).unwrap()
+}
+
+/// The size of message `number` in a direction.
+fn size(number: usize, direction: u64) -> usize {
+    let mut state = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ direction;
+    match next(&mut state) % 8 {
+        0..=4 => next(&mut state) % 300,
+        5 | 6 => next(&mut state) % 1025,
+        _ => 1025 + next(&mut state) % 20_000,
+    }
+}
+
+/// Sends and receives `count` messages, each way.
+fn run(mut end: End, direction: u64, count: usize, finished: &AtomicBool, other: &AtomicBool) {
+    let (mut sent, mut received) = (0, 0);
+    loop {
+        for _ in 0..4 {
+            if sent == count || end.large.available() < 3 {
+                break;
+            }
+            let message = pattern(sent, size(sent, direction));
+            let options = if sent % 3 == 0 {
+                signalled(sent as u64)
+            } else {
+                SendOptions::default()
+            };
+            let posted = if message.len() > 1024 {
+                let cut = message.len() / 3;
+                end.send_list(&[&message[..cut], &message[cut..]], options)
+            } else {
+                end.send(&message, options)
+            };
+            match posted {
+                Ok(()) => sent += 1,
+                Err(PostError::QueueFull) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        for event in end.poll() {
+            assert_eq!(event.status, Status::Success);
+            if let What::Received(message, None) = event.what {
+                let expected = pattern(received, size(received, direction ^ 1));
+                assert_eq!(message.len(), expected.len(), "message {received}");
+                assert!(message == expected, "message {received}");
+                received += 1;
+            }
+        }
+        end.reclaim();
+        let all = sent == count && received == count && end.large.available() == 64 - 16;
+        if all {
+            finished.store(true, Ordering::Release);
+            if other.load(Ordering::Acquire) {
+                return;
+            }
+        }
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn two_threads_exchange_messages_of_every_size() {
+    let count = if cfg!(debug_assertions) { 3000 } else { 30_000 };
+    let (a, b) = pair();
+    let flags = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+    let threads = [(a, 0), (b, 1)].map(|(end, which)| {
+        let flags = Arc::clone(&flags);
+        thread::spawn(move || {
+            run(end, which as u64, count, &flags[which], &flags[1 - which]);
+        })
+    });
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn a_window_is_never_read_after_it_ended() {
+    // The owner binds, fills with one value, ends and fills with another; a reader that succeeds
+    // has seen the one value only.
+    let (mut a, mut b) = pair_with(|config| config.copy_bytes_per_poll = 4096);
+    let done = Arc::new(AtomicBool::new(false));
+    let reader_done = Arc::clone(&done);
+    let window = {
+        let buffer = b.filled(&[1; 65_536]);
+        let access = crate::interface::Access {
+            remote_read: true,
+            remote_write: false,
+        };
+        b.port.bind_window(b.id, buffer, 65_536, access).unwrap()
+    };
+    let remote = window.remote();
+    let reader = thread::spawn(move || {
+        let mut reads = 0;
+        'outer: loop {
+            let mut list = Gather::new();
+            let buffer = a.large.take().unwrap();
+            list.push(buffer, 0, 65_536).unwrap();
+            if a.port.post_read(a.id, list, remote, WorkId(0)).is_err() {
+                break;
+            }
+            loop {
+                for event in a.poll() {
+                    match event.what {
+                        What::Read(_, bytes) if event.status == Status::Success => {
+                            assert!(bytes.iter().all(|byte| *byte == 1));
+                            reads += 1;
+                            continue 'outer;
+                        }
+                        What::Read(..) => break 'outer,
+                        _ => {}
+                    }
+                }
+            }
+        }
+        reader_done.store(true, Ordering::Release);
+        reads
+    });
+    for _ in 0..200 {
+        b.poll();
+        thread::yield_now();
+    }
+    b.port.invalidate_window(window, WorkId(1)).unwrap();
+    let mut buffer = b.port.next_returned().unwrap();
+    b.port.memory().bytes_mut(&mut buffer).fill(2);
+    while !done.load(Ordering::Acquire) {
+        b.poll();
+        thread::yield_now();
+    }
+    reader.join().unwrap();
+}
