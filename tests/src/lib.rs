@@ -3,3 +3,4 @@
 
 pub mod fabric_conformance;
 pub mod fuzz_targets;
+pub mod shm_peer;

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
-use rpcrdma_fabric::interface::QueuePairId;
+use rpcrdma_fabric::interface::{Manager, Port, QueuePairId};
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
 use rpcrdma_fabric::shm;
 use rpcrdma_tests::fabric_conformance::{Extras, Fault, Harness, PortOptions};
+use rpcrdma_tests::shm_peer::{Peer, Sizes};
 
 /// Calibrating a clock takes time, so there is one for all tests.
 fn clock() -> Clock {
@@ -93,3 +94,84 @@ impl Harness for ShmHarness {
 }
 
 rpcrdma_tests::fabric_conformance!(conformance, ShmHarness, skipped []);
+
+fn counter(peer: &Peer, name: &str) -> u64 {
+    peer.port
+        .counters()
+        .into_iter()
+        .find_map(|(other, value)| (other == name).then_some(value))
+        .unwrap_or_else(|| panic!("there is no counter {name}"))
+}
+
+/// A server with that many clients, each of another port, and so of another channel.
+fn connected(clients: u32) -> (Peer, Vec<(Peer, QueuePairId)>) {
+    let sizes = |port, receives, queue_pairs| Sizes {
+        port,
+        sends: 4,
+        receives,
+        queue_pairs,
+        hot_channels: 8,
+    };
+    let mut server = Peer::new(sizes(unique(), 128, 128));
+    let address = format!("shm:idle-{}-{}", std::process::id(), unique());
+    server.manager.listen(&address).expect("a fresh name");
+    let connecting = std::thread::spawn(move || {
+        let connect = |_| {
+            let mut client = Peer::new(sizes(unique(), 4, 1));
+            let queue_pair = client.connect(&address);
+            (client, queue_pair)
+        };
+        (0..clients).map(connect).collect()
+    });
+    while !connecting.is_finished() {
+        server.manage(Duration::from_millis(1));
+    }
+    let clients = connecting.join().expect("the clients connect");
+    server.manage(Duration::ZERO);
+    (server, clients)
+}
+
+/// What a poll does does not grow with the channels that are idle: some are looked at always,
+/// one more now and then, and the others when they ring.
+#[test]
+fn a_poll_looks_at_few_channels_however_many_are_idle() {
+    let polls = 3200;
+    let mut swept = Vec::new();
+    for count in [16, 100] {
+        let (mut server, mut clients) = connected(count);
+        for _ in 0..polls {
+            server.turn();
+        }
+        let before: Vec<u64> = ["sweeps", "doorbells_in"]
+            .iter()
+            .map(|name| counter(&server, name))
+            .collect();
+        for _ in 0..polls {
+            server.turn();
+        }
+        swept.push(counter(&server, "sweeps") - before[0]);
+        assert_eq!(
+            counter(&server, "doorbells_in"),
+            before[1],
+            "a channel that nobody rang for was looked at"
+        );
+        // Each of them is heard all the same, whether it is looked at always or has to ring.
+        for (client, queue_pair) in &mut clients {
+            client
+                .send_copied(*queue_pair, &[1; 32])
+                .expect("the connection stands");
+            client.turn();
+        }
+        let mut turns = 0;
+        while server.arrivals.len() < clients.len() {
+            server.turn();
+            turns += 1;
+            assert!(turns < 100_000, "a message is not found");
+        }
+    }
+    assert!(swept[0] > 0, "cold channels are never swept");
+    assert_eq!(
+        swept[0], swept[1],
+        "the work of a poll grows with idle channels"
+    );
+}

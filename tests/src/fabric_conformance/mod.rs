@@ -1,8 +1,8 @@
 //! The conformance suite of the fabric: what every provider must do, written once over
 //! [`Port`](rpcrdma_fabric::interface::Port) and [`Manager`](rpcrdma_fabric::interface::Manager).
 //!
-//! A provider implements [`Harness`] and calls [`fabric_conformance!`](crate::fabric_conformance):
-//! every case of the [list](list) becomes a test of its own, and one more test names the cases
+//! A provider implements [`Harness`] and calls [`fabric_conformance!`](macro@crate::fabric_conformance):
+//! every case of the [list] becomes a test of its own, and one more test names the cases
 //! that are skipped, with what the provider lacks for them.
 //!
 //! Every case ends with a reckoning that is the same for all: each connection is closed, each
@@ -105,7 +105,7 @@ macro_rules! fabric_conformance {
     };
 }
 
-/// The tests of [`fabric_conformance!`](crate::fabric_conformance).
+/// The tests of [`fabric_conformance!`](macro@crate::fabric_conformance).
 #[doc(hidden)]
 #[macro_export]
 macro_rules! fabric_conformance_tests {
