@@ -413,10 +413,7 @@ impl<H: Harness> Side<H> {
         &mut self,
         mut wanted: impl FnMut(&Completion) -> bool,
     ) -> Option<Completion> {
-        let index = self
-            .completions
-            .iter()
-            .position(&mut wanted)?;
+        let index = self.completions.iter().position(&mut wanted)?;
         self.completions.remove(index)
     }
 
