@@ -7,10 +7,12 @@ use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use rpcrdma_fabric::interface::{CompletionBatch, Port, PostError, QueuePairId, SendOptions};
+use rpcrdma_fabric::interface::{
+    CompletionBatch, CompletionKind, Manager, Port, PostError, QueuePairId, SendOptions,
+};
 use rpcrdma_tests::shm_peer::{Peer, Sizes, message};
 
-const USAGE: &str = "usage: fabric-peer echo ADDRESS | load ADDRESS STREAM | \
+const USAGE: &str = "usage: fabric-peer echo ADDRESS | serve ADDRESS | load ADDRESS STREAM | \
     victims ADDRESS COUNT post-small|post-registered|reap";
 
 fn main() {
@@ -18,6 +20,7 @@ fn main() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match *arguments.as_slice() {
         ["echo", address] => echo(address),
+        ["serve", address] => serve(address),
         ["load", address, stream] => load(address, stream.parse().expect(USAGE)),
         ["victims", address, count, action] => {
             victims(address, count.parse().expect(USAGE), action);
@@ -47,21 +50,32 @@ const ONE: Sizes = Sizes {
     hot_channels: 8,
 };
 
-/// Sends everything back.
+/// Connects, and sends everything back.
 fn echo(address: &str) {
     let mut peer = Peer::new(ONE);
     peer.connect(address);
     end_with_input();
     ready("echo");
-    loop {
+    send_back(&mut peer);
+}
+
+/// Listens, and sends everything back.
+fn serve(address: &str) {
+    let mut peer = Peer::new(ONE);
+    peer.manager.listen(address).expect("the name is free");
+    end_with_input();
+    ready("serve");
+    send_back(&mut peer);
+}
+
+/// Sends everything back, until a connection ends.
+fn send_back(peer: &mut Peer) {
+    while peer.ended.is_empty() {
         peer.turn();
         while let Some((queue_pair, data)) = peer.arrivals.pop_front() {
-            send(&mut peer, queue_pair, &data);
+            send(peer, queue_pair, &data);
         }
         peer.manage(Duration::ZERO);
-        if !peer.ended.is_empty() {
-            return;
-        }
     }
 }
 
@@ -207,8 +221,7 @@ fn reap(peer: &mut Peer) {
     mark();
     peer.port.poll(now, &mut batch);
     for completion in batch.drain() {
-        if let rpcrdma_fabric::interface::CompletionKind::Receive { receive, .. } = completion.kind
-        {
+        if let CompletionKind::Receive { receive, .. } = completion.kind {
             peer.port.post_receive(receive);
         }
     }

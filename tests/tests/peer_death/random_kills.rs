@@ -7,7 +7,7 @@ use rpcrdma_fabric::interface::QueuePairId;
 use rpcrdma_tests::shm_peer::message;
 
 use crate::children::FabricPeer;
-use crate::survivor::Survivor;
+use crate::survivor::{Belongings, Survivor};
 use crate::{alone, asked};
 
 /// Serves a `load` process: holds its messages against what they must be and sends them back.
@@ -32,58 +32,147 @@ pub(crate) fn serve_load(
     arrived
 }
 
+/// How long the processes live: a fixed sequence, because the scheduler adds the chance.
+struct Lives(u64);
+
+impl Lives {
+    fn new() -> Self {
+        Self(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// At most 20 ms.
+    fn next(&mut self) -> Duration {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        Duration::from_micros(self.0 % 20_000)
+    }
+}
+
+/// What is the same for every process that is killed.
+#[derive(Default)]
+struct Record {
+    noticed: Vec<Duration>,
+    before: Option<Belongings>,
+}
+
+impl Record {
+    /// Kills the process and serves, by `serve`, until its connection has ended; then looks
+    /// whether anything is left of it.
+    fn kill(
+        &mut self,
+        survivor: &mut Survivor,
+        child: FabricPeer,
+        queue_pair: QueuePairId,
+        mut serve: impl FnMut(&mut Survivor),
+    ) {
+        child.signal(Signal::SIGKILL);
+        let killed = Instant::now();
+        while !survivor.peer.ended.contains_key(&queue_pair) {
+            serve(survivor);
+            assert!(killed.elapsed() < Duration::from_secs(60), "it hangs");
+        }
+        self.noticed.push(killed.elapsed());
+        child.wait();
+        survivor.bury_others();
+        survivor.peer.failures.clear();
+        survivor.ping();
+        let belongings = survivor.belongings();
+        let before = self.before.get_or_insert_with(|| belongings.clone());
+        assert_eq!(belongings, *before, "something of the dead is left");
+    }
+
+    fn report(mut self, what: &str) {
+        self.noticed.sort_unstable();
+        let (median, longest) = (
+            self.noticed[self.noticed.len() / 2],
+            self.noticed[self.noticed.len() - 1],
+        );
+        println!(
+            "{} {what}; noticed after {median:.1?} (median), {longest:.1?} (longest)",
+            self.noticed.len()
+        );
+        // The median, so that a loaded machine may be slow now and then.
+        assert!(median < Duration::from_secs(1));
+    }
+}
+
 #[test]
-fn killed_at_random_under_load() {
+fn clients_killed_at_random_under_load() {
     let _alone = alone();
-    let kills = asked("RPCRDMA_KILLS", 20);
     let mut survivor = Survivor::new();
-    let mut before = None;
-    let mut noticed = Vec::new();
+    let mut record = Record::default();
+    let mut lives = Lives::new();
     let mut messages = 0;
-    // A fixed sequence: what is random is when the scheduler runs whom.
-    let mut random = 0x2545_F491_4F6C_DD1D_u64;
-    for stream in 0..kills {
+    for stream in 0..asked("RPCRDMA_KILLS", 20) {
         let address = survivor.address.clone();
         let child = FabricPeer::start(&["load", &address, &stream.to_string()]);
         let (child, _) = survivor.ready(child);
         let [queue_pair] = survivor.others()[..] else {
             panic!("one process beside the friend");
         };
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let life = Duration::from_micros(random % 20_000);
-        let born = Instant::now();
+        let (born, life) = (Instant::now(), lives.next());
         let mut arrived = 0;
         while arrived == 0 || born.elapsed() < life {
             arrived = serve_load(&mut survivor, queue_pair, stream, arrived);
         }
-        child.signal(Signal::SIGKILL);
-        let killed = Instant::now();
-        while !survivor.peer.ended.contains_key(&queue_pair) {
-            arrived = serve_load(&mut survivor, queue_pair, stream, arrived);
-            assert!(killed.elapsed() < Duration::from_secs(60), "it hangs");
-        }
-        noticed.push(killed.elapsed());
-        child.wait();
-        survivor.bury_others();
-        survivor.peer.failures.clear();
-        survivor.ping();
+        record.kill(&mut survivor, child, queue_pair, |survivor| {
+            arrived = serve_load(survivor, queue_pair, stream, arrived);
+        });
         messages += arrived;
-        let belongings = survivor.belongings();
-        assert_eq!(
-            *before.get_or_insert(belongings),
-            survivor.belongings(),
-            "something of the dead is left"
-        );
     }
-    noticed.sort_unstable();
-    println!(
-        "{kills} processes killed under load, {messages} messages; noticed after {:.1?} (median), \
-         {:.1?} (longest)",
-        noticed[noticed.len() / 2],
-        noticed[noticed.len() - 1]
-    );
-    assert!(noticed[noticed.len() / 2] < Duration::from_secs(1));
+    record.report(&format!("clients killed under load, {messages} messages"));
+    survivor.finish();
+}
+
+/// Keeps messages under way to a server, and holds its echoes against them.
+fn load_server(
+    survivor: &mut Survivor,
+    queue_pair: QueuePairId,
+    stream: u64,
+    counts: &mut [u64; 2],
+) {
+    const DEPTH: u64 = 8;
+    let bytes = |number: u64| if number.is_multiple_of(2) { 64 } else { 3000 };
+    let [sent, echoed] = counts;
+    while *sent < *echoed + DEPTH {
+        survivor.send(queue_pair, &message(stream, *sent, bytes(*sent)));
+        *sent += 1;
+    }
+    survivor.serve();
+    while let Some((from, data)) = survivor.peer.arrivals.pop_front() {
+        assert_eq!(from, queue_pair);
+        assert!(
+            data == message(stream, *echoed, bytes(*echoed)),
+            "echo {echoed} is not what was sent"
+        );
+        *echoed += 1;
+    }
+}
+
+/// The other end dies: the listener. Its name is free at once for the one that comes after it.
+#[test]
+fn servers_killed_at_random_under_load() {
+    let _alone = alone();
+    let mut survivor = Survivor::new();
+    let mut record = Record::default();
+    let mut lives = Lives::new();
+    let mut messages = 0;
+    let address = format!("{}-mortal", survivor.address);
+    for stream in 0..asked("RPCRDMA_KILLS", 20) {
+        let child = FabricPeer::start(&["serve", &address]);
+        let (child, _) = survivor.ready(child);
+        let queue_pair = survivor.peer.connect(&address);
+        let (born, life) = (Instant::now(), lives.next());
+        let mut counts = [0; 2];
+        while counts[1] == 0 || born.elapsed() < life {
+            load_server(&mut survivor, queue_pair, stream, &mut counts);
+        }
+        record.kill(&mut survivor, child, queue_pair, |survivor| {
+            load_server(survivor, queue_pair, stream, &mut counts);
+        });
+        messages += counts[1];
+    }
+    record.report(&format!("servers killed under load, {messages} messages"));
     survivor.finish();
 }
