@@ -8,6 +8,8 @@ use rpcrdma_protocol::constants::{
     V2_FIRST_MESSAGE_BYTES_MAX, V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_MSG_BYTES_LEAST,
 };
 
+use crate::message::BUFFERS_MIN;
+
 /// What a core does while there is nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdlePolicy {
@@ -31,7 +33,8 @@ pub struct CoreConfig {
     pub cpu: Option<usize>,
     /// Connections that receive memory is reserved for; more cannot be planted.
     pub connections_max: u32,
-    /// The most credits that a peer ever holds on one connection, at least 1.
+    /// The most credits that a peer ever holds on one connection, at least 1. Where both ends call
+    /// each other it should be 3 or more: then one is kept for replies.
     pub credits_per_connection: u16,
     /// Bytes of a receive buffer: the RBSIZ property (-00 section 5.2.2), at least 1024.
     pub receive_buffer_bytes: u32,
@@ -42,8 +45,8 @@ pub struct CoreConfig {
     /// The longest RPC message, header included, that is put together or sent in parts.
     pub message_bytes_max: u32,
     /// Buffers of `message_bytes_max` for messages that arrive or leave in parts, and for
-    /// replies that wait for credits. A message that arrives in parts is refused when none is
-    /// left for it, so where bulk data goes both ways there should be three for each connection.
+    /// replies that wait for credits; at least 4. What finds none waits, in its Receives: with
+    /// three for each connection nothing ever does.
     pub message_buffers: u32,
     /// Calls of ours that wait for their replies, over all connections; at most 65 536.
     pub calls_outstanding_max: u32,
@@ -164,7 +167,11 @@ impl CoreConfig {
         )?;
         at_least("send buffer bytes", self.send_buffer_bytes.into(), first)?;
         at_least("send buffers", self.send_buffers.into(), 1)?;
-        at_least("message buffers", self.message_buffers.into(), 1)?;
+        at_least(
+            "message buffers",
+            self.message_buffers.into(),
+            BUFFERS_MIN.into(),
+        )?;
         at_least("message bytes", self.message_bytes_max.into(), first)?;
         at_least("mailbox entries", self.mailbox_depth.into(), 1)?;
         at_least("outstanding calls", self.calls_outstanding_max.into(), 1)?;

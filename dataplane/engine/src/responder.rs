@@ -10,7 +10,7 @@ use crate::application::{
     Application, ConnectionKey, DeferId, DeferToken, Outcome, ReplyRefused, Request,
 };
 use crate::counters::Counters;
-use crate::message::{MessageBuffer, MessagePool};
+use crate::message::{MessageBuffer, MessagePool, Use};
 
 /// Where an RPC message begins in a send buffer: behind the transport header.
 pub(crate) const RPC_OFFSET: usize = V2_HEADER_BYTES_WITHOUT_CHUNKS;
@@ -93,7 +93,7 @@ impl ReplyWriter<'_> {
     /// Moves what was written into a message buffer.
     #[cold]
     fn spill(&mut self) -> Result<(), ReplyTooLong> {
-        let Some(mut buffer) = self.messages.take() else {
+        let Some(mut buffer) = self.messages.take(Use::Answer) else {
             self.too_long = true;
             return Err(ReplyTooLong);
         };

@@ -15,3 +15,5 @@ pub mod memory;
 pub mod ring;
 pub mod shm;
 pub mod sync;
+#[cfg(feature = "testing")]
+pub mod testing;

@@ -5,7 +5,7 @@ mod reassembly;
 mod table;
 
 pub(crate) use outbound::{Outbound, Outgoing, OutgoingMessage};
-pub(crate) use reassembly::{Assembled, Reassembly, Taken};
+pub(crate) use reassembly::{Assembled, PartCounts, Reassembly, Taken};
 pub(crate) use table::ConnectionTable;
 
 use rpcrdma_fabric::interface::QueuePairId;
@@ -51,19 +51,24 @@ pub(crate) struct Connection {
     pub(crate) properties_due: bool,
     /// The queue pair is flushed and can be destroyed.
     pub(crate) flushed: bool,
-    /// The peer's properties are with the control plane.
-    pub(crate) awaiting_control: bool,
     /// The application knows of the connection.
     pub(crate) told_connected: bool,
     /// What the connection waits for, to be counted once per wait.
     pub(crate) waiting: Option<Waiting>,
+    /// It answers calls of the peer, so that a credit is kept for replies.
+    pub(crate) serves: bool,
+    /// The most credits that the peer will ever have granted, as it announced; 0 before it did.
+    pub(crate) peer_window: u16,
     /// Calls of ours that wait for a reply, those that timed out included.
     pub(crate) calls_outstanding: u32,
     /// Messages that wait for credits or a place in the send queue.
     pub(crate) outbound: Outbound,
     pub(crate) stuck: Option<Stuck>,
     pub(crate) reassembly: Reassembly,
+    /// Parts of continued messages that wait in their Receives for a message buffer.
+    pub(crate) parts: PartCounts,
     pub(crate) close_reason: CloseReason,
+    /// Space for the peer's properties; with the control plane while it decides.
     pub(crate) property_bytes: Option<Box<PropertyBytes>>,
     refusals: [Option<v2::Refusal>; REFUSALS_WAITING_MAX],
     refusal_count: usize,
@@ -93,13 +98,15 @@ impl Connection {
             pending: false,
             properties_due: false,
             flushed: false,
-            awaiting_control: false,
             told_connected: false,
             waiting: None,
+            serves: config.role == v2::Role::Server,
+            peer_window: 0,
             calls_outstanding: 0,
             outbound: Outbound::EMPTY,
             stuck: None,
             reassembly: Reassembly::Idle,
+            parts: PartCounts::default(),
             close_reason: CloseReason::Local,
             property_bytes: None,
             refusals: [None; REFUSALS_WAITING_MAX],
@@ -122,10 +129,36 @@ impl Connection {
             || !self.outbound.is_empty()
     }
 
-    /// Whether a message of one part could be encoded now, as far as the connection goes.
+    /// Whether the reply to one more call may be kept. A peer that does not take its replies holds
+    /// up its own calls, and takes no more buffers from others: one message is on its way, one is
+    /// next.
     #[inline]
-    pub(crate) fn can_send(&self) -> bool {
+    pub(crate) fn may_queue(&self) -> bool {
+        const QUEUED_MAX: u32 = 2;
+        self.outbound.len() < QUEUED_MAX
+    }
+
+    /// Whether a reply of one message could be encoded now, as far as the connection goes.
+    #[inline]
+    pub(crate) fn can_reply(&self) -> bool {
         !self.has_backlog() && self.protocol.credits_available() != 0
+    }
+
+    /// Credits that calls may use. An end that answers calls keeps the last credit for replies:
+    /// else two ends that call each other with all their credits, and have no room to keep replies,
+    /// wait for each other until their calls time out. A window of two is too small for that: with
+    /// one of them kept, the peer never sees its latest asynchronous grant used, and may not send
+    /// another.
+    #[inline]
+    pub(crate) fn credits_for_calls(&self) -> u32 {
+        let kept = u32::from(self.serves && self.peer_window > 2);
+        self.protocol.credits_available().saturating_sub(kept)
+    }
+
+    /// Whether a call of one message could be encoded now, as far as the connection goes.
+    #[inline]
+    pub(crate) fn can_call(&self) -> bool {
+        !self.has_backlog() && self.credits_for_calls() != 0
     }
 
     /// Keeps a refusal until it can be sent. False when too many wait.

@@ -15,13 +15,21 @@ const NONE: OutboundId = OutboundId(u32::MAX);
 pub(crate) struct Outbound {
     head: OutboundId,
     tail: OutboundId,
+    len: u32,
 }
 
 impl Outbound {
     pub(crate) const EMPTY: Self = Self {
         head: NONE,
         tail: NONE,
+        len: 0,
     };
+
+    /// Messages in it.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -96,12 +104,29 @@ impl Outgoing {
             None => list.head = id,
         }
         list.tail = id;
+        list.len += 1;
         Ok(())
     }
 
     /// The message `id`.
     pub(crate) fn get_mut(&mut self, id: OutboundId) -> Option<&mut OutgoingMessage> {
         self.entries.get_mut(id.0 as usize)?.message.as_mut()
+    }
+
+    /// Puts a call that has not begun behind the replies that wait: what ends a call comes before
+    /// what begins one.
+    pub(crate) fn prefer_replies(&mut self, list: &mut Outbound) {
+        let may_wait = |message: &mut OutgoingMessage| {
+            message.direction == Direction::Call && message.sent_bytes == 0
+        };
+        let first = list.first().and_then(|id| self.get_mut(id));
+        if list.len < 2 || !first.is_some_and(may_wait) {
+            return;
+        }
+        if let Some(call) = self.pop(list) {
+            let pushed = self.push(list, call);
+            debug_assert!(pushed.is_ok(), "an entry was freed just now");
+        }
     }
 
     /// Takes the first message off a connection's list.
@@ -112,6 +137,7 @@ impl Outgoing {
         if list.head == NONE {
             list.tail = NONE;
         }
+        list.len -= 1;
         let message = entry.message.take();
         self.free.push(id);
         message
@@ -121,7 +147,7 @@ impl Outgoing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::MessagePool;
+    use crate::message::{MessagePool, Use};
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
@@ -129,7 +155,7 @@ mod tests {
         /// Against one queue per connection: order holds, entries are neither lost nor doubled.
         #[test]
         fn lists_are_queues(operations in proptest::collection::vec((0_usize..3, any::<bool>()), 0..100)) {
-            const BUFFERS: u32 = 8;
+            const BUFFERS: u32 = 11;
             let mut pool = MessagePool::new(BUFFERS, 16);
             let mut outgoing = Outgoing::new(BUFFERS);
             let mut lists = [Outbound::EMPTY; 3];
@@ -137,7 +163,7 @@ mod tests {
             let mut xid = 0;
             for (list, push) in operations {
                 if push {
-                    let Some(buffer) = pool.take() else { continue };
+                    let Some(buffer) = pool.take(Use::CallOut) else { continue };
                     xid += 1;
                     let direction = Direction::Call;
                     let message = OutgoingMessage { xid, direction, buffer, sent_bytes: 0 };
@@ -151,6 +177,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(lists[list].is_empty(), oracle[list].is_empty());
+                prop_assert_eq!(lists[list].len() as usize, oracle[list].len());
                 prop_assert_eq!(outgoing.is_empty(), oracle.iter().all(VecDeque::is_empty));
             }
         }

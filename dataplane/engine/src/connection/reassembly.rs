@@ -2,7 +2,7 @@
 
 use rpcrdma_protocol::v2::connection::Direction;
 
-use crate::message::{MessageBuffer, MessagePool};
+use crate::message::{MessageBuffer, MessagePool, Use};
 
 /// What is put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,36 @@ pub(crate) enum Reassembly {
     GivenUp,
 }
 
+/// Numbers the parts of a connection that wait, so that they are taken in the order in which they
+/// came.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PartCounts {
+    /// The number of the next part that comes to wait.
+    pub(crate) next: u32,
+    /// The number of the part that has waited longest.
+    pub(crate) first: u32,
+    /// The message that the parts that come now belong to.
+    pub(crate) message: u32,
+    /// The message that is being put together, or was last.
+    pub(crate) assembling: u32,
+}
+
+impl PartCounts {
+    /// The number of the message that a part at `offset` belongs to; 0 begins a new one.
+    pub(crate) fn number_message(&mut self, offset: u32) -> u32 {
+        if offset == 0 {
+            self.message = self.message.wrapping_add(1);
+        }
+        self.message
+    }
+
+    /// Whether parts wait.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.next != self.first
+    }
+}
+
 /// What became of a part.
 #[derive(Debug)]
 pub(crate) enum Taken {
@@ -38,6 +68,17 @@ pub(crate) enum Taken {
     Complete(MessageBuffer),
     /// The message is given up with this part: no buffer is free, or it is too long.
     NoRoom,
+}
+
+impl Assembled {
+    /// What a buffer for it is taken for.
+    #[inline]
+    pub(crate) fn purpose(self) -> Use {
+        match self {
+            Self::Message(Direction::Reply) => Use::ReplyIn,
+            Self::Message(Direction::Call) | Self::Properties => Use::CallIn,
+        }
+    }
 }
 
 impl Reassembly {
@@ -53,8 +94,7 @@ impl Reassembly {
     ) -> Taken {
         if offset == 0 {
             self.reset(pool);
-            // The last buffer is kept back: a call that is put together must be answered.
-            *self = match (pool.available() > 1).then(|| pool.take()).flatten() {
+            *self = match pool.take(what.purpose()) {
                 Some(buffer) => Self::Open { what, xid, buffer },
                 None => Self::given_up(last),
             };
@@ -106,7 +146,7 @@ mod tests {
 
     #[test]
     fn parts_become_a_message() {
-        let mut pool = MessagePool::new(2, 8);
+        let mut pool = MessagePool::new(4, 8);
         let mut reassembly = Reassembly::Idle;
         let first = reassembly.take_part(&mut pool, CALL, 7, 0, &[1, 2, 3, 4], false);
         assert!(matches!(first, Taken::Incomplete));
@@ -116,30 +156,30 @@ mod tests {
         };
         assert_eq!(buffer.filled(), [1, 2, 3, 4, 5, 6]);
         pool.give(buffer);
-        assert_eq!(pool.available(), 2);
+        assert_eq!(pool.available(), 4);
     }
 
     #[test]
-    fn the_last_buffer_is_kept_back_and_the_rest_passed_over() {
-        let mut pool = MessagePool::new(1, 8);
+    fn the_last_buffers_are_kept_back_and_the_rest_passed_over() {
+        let mut pool = MessagePool::new(2, 8);
         let mut reassembly = Reassembly::Idle;
         let first = reassembly.take_part(&mut pool, CALL, 7, 0, &[0; 4], false);
         assert!(matches!(first, Taken::NoRoom));
         let second = reassembly.take_part(&mut pool, CALL, 7, 4, &[0; 4], true);
         assert!(matches!(second, Taken::Incomplete));
         assert!(matches!(reassembly, Reassembly::Idle));
-        assert_eq!(pool.available(), 1);
+        assert_eq!(pool.available(), 2);
     }
 
     #[test]
     fn a_message_that_is_too_long_gives_its_buffer_back() {
-        let mut pool = MessagePool::new(2, 6);
+        let mut pool = MessagePool::new(4, 6);
         let mut reassembly = Reassembly::Idle;
         let _ = reassembly.take_part(&mut pool, CALL, 7, 0, &[0; 4], false);
         let second = reassembly.take_part(&mut pool, CALL, 7, 4, &[0; 4], false);
         assert!(matches!(second, Taken::NoRoom));
         assert!(matches!(reassembly, Reassembly::GivenUp));
-        assert_eq!(pool.available(), 2);
+        assert_eq!(pool.available(), 4);
         // A new message begins although the old one never ended.
         let anew = reassembly.take_part(&mut pool, CALL, 8, 0, &[0; 4], true);
         assert!(matches!(anew, Taken::Complete(_)));

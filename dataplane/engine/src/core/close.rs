@@ -2,7 +2,7 @@
 
 use rpcrdma_fabric::interface::{Port, QueuePairId};
 
-use super::{Closing, HeldCall, State};
+use super::{Closing, State};
 use crate::application::{Application, CallError, CloseReason};
 use crate::connection::Stage;
 use crate::handle::{ConnectionCounters, Notification};
@@ -38,21 +38,7 @@ impl<P: Port> State<P> {
             scan: 0,
             told: false,
         });
-        // Receives that its calls are held in were reserved for it: they are posted again before
-        // another connection can have its place.
-        for _ in 0..self.held.len() {
-            let Some(held) = self.held.pop_front() else {
-                break;
-            };
-            if held.connection != key {
-                self.held.push_back(held);
-                continue;
-            }
-            match held.call {
-                HeldCall::Received { receive, .. } => self.post_receive(receive),
-                HeldCall::Assembled(message) => self.messages.give(message),
-            }
-        }
+        self.drop_held(key);
     }
 
     /// The queue pair is flushed: every work request of it has completed.

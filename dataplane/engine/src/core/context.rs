@@ -11,6 +11,7 @@ use crate::application::{
 };
 use crate::connection::{OutgoingMessage, Stage};
 use crate::counters::Counters;
+use crate::message::Use;
 use crate::responder::{RPC_OFFSET, write_reply, write_short_reply};
 
 /// The core, as its application sees it in [`crate::Application::poll`].
@@ -127,8 +128,8 @@ impl<P: Port> Context<'_, P> {
         self.state
             .connections
             .get(connection)
-            .filter(|connection| connection.can_send())
-            .map_or(0, |connection| connection.protocol.credits_available())
+            .filter(|connection| !connection.has_backlog())
+            .map_or(0, |connection| connection.credits_for_calls())
     }
 
     /// All connections, whatever their state.
@@ -182,7 +183,7 @@ impl<P: Port> State<P> {
             return Err(CallRefused::NotReady);
         }
         let counters = &self.shared.counters;
-        if !connection.can_send() {
+        if !connection.can_call() {
             counters.calls_refused_no_credit.increment();
             return Err(CallRefused::NoCredit);
         }
@@ -241,9 +242,7 @@ impl<P: Port> State<P> {
         let Some(connection) = self.connections.get_mut(key) else {
             return Err(CallRefused::UnknownConnection);
         };
-        // The last buffer is kept back for answers to calls of peers.
-        let spare = self.messages.available() > 1;
-        let Some(mut buffer) = spare.then(|| self.messages.take()).flatten() else {
+        let Some(mut buffer) = self.messages.take(Use::CallOut) else {
             self.shared.counters.calls_refused_no_slot.increment();
             return Err(CallRefused::NoSlot);
         };
@@ -290,11 +289,8 @@ impl<P: Port> State<P> {
             self.shared.counters.deferred_dropped.increment();
             return Ok(());
         };
-        let counters = &self.shared.counters;
-        if outcome != Outcome::Success {
-            counters.rpc_errors_sent.increment();
-        }
-        if connection.can_send() && self.transmit.has_room() {
+        let failed = u64::from(outcome != Outcome::Success);
+        if connection.can_reply() && self.transmit.has_room() {
             let threshold = connection.protocol.send_threshold_bytes() as usize;
             let scratch = self.transmit.scratch();
             let one_message = scratch.len().min(threshold);
@@ -302,17 +298,22 @@ impl<P: Port> State<P> {
                 .get_mut(RPC_OFFSET..one_message)
                 .and_then(|space| write_short_reply(space, xid, outcome, results));
             if let Some(rpc_bytes) = written {
+                self.shared.counters.rpc_errors_sent.add(failed);
                 self.send_scratch_reply(key.index, xid, rpc_bytes);
                 return Ok(());
             }
         }
-        let Some(mut buffer) = self.messages.take() else {
+        if !connection.may_queue() {
+            return Err(ReplyRefused::Busy);
+        }
+        let Some(mut buffer) = self.messages.take(Use::Answer) else {
             return Err(ReplyRefused::Busy);
         };
         if !write_reply(&mut buffer, xid, outcome, results) {
             self.messages.give(buffer);
             return Err(ReplyRefused::TooLong);
         }
+        self.shared.counters.rpc_errors_sent.add(failed);
         self.queue_reply(key.index, xid, buffer);
         Ok(())
     }

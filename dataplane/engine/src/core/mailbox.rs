@@ -163,7 +163,6 @@ impl<P: Port> State<P> {
             return self.shared.counters.commands_late.increment();
         };
         connection.protocol.handle_peer_properties(peer);
-        connection.awaiting_control = false;
         connection.properties_due |= answer;
         if connection.property_bytes.is_none() {
             connection.property_bytes = Some(PropertyBytes::boxed());

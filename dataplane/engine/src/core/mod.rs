@@ -3,9 +3,11 @@
 mod close;
 mod context;
 mod dispatch;
+mod held;
 mod iterate;
 mod mailbox;
 mod pending;
+mod rare;
 
 pub use context::Context;
 pub use iterate::pin_current_thread;
@@ -14,16 +16,19 @@ use std::collections::VecDeque;
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{
-    CompletionBatch, Port, Receive, ReceiveQueueAttributes, ReceiveQueueId, SetupError,
+    CompletionBatch, Port, ReceiveQueueAttributes, ReceiveQueueId, SetupError,
 };
 use rpcrdma_fabric::sync::Arc;
 
+use rpcrdma_protocol::v2::connection::CreditView;
+
+use self::held::Held;
 use crate::application::{Application, ConnectionKey};
 use crate::config::CoreConfig;
 use crate::connection::{ConnectionTable, Outgoing};
 use crate::handle::{CoreHandle, Shared};
 use crate::idle::Idle;
-use crate::message::{MessageBuffer, MessagePool};
+use crate::message::MessagePool;
 use crate::requester::Requester;
 use crate::responder::Deferrals;
 use crate::transmit::Transmit;
@@ -53,26 +58,6 @@ pub enum RunError {
         /// The processors that this process may use.
         allowed: Vec<usize>,
     },
-}
-
-/// A call of a peer that waits until its reply can be kept.
-#[derive(Debug)]
-struct Held {
-    connection: ConnectionKey,
-    xid: u32,
-    call: HeldCall,
-}
-
-#[derive(Debug)]
-enum HeldCall {
-    /// In its Receive: the range of the RPC message.
-    Received {
-        receive: Receive,
-        start: usize,
-        end: usize,
-    },
-    /// Put together from parts.
-    Assembled(MessageBuffer),
 }
 
 /// How far a drain has come.
@@ -184,6 +169,12 @@ impl<P: Port, A: Application> Core<P, A> {
     /// The port, for reports.
     pub fn port(&self) -> &P {
         &self.state.port
+    }
+
+    /// The credit counters of a connection, for reports.
+    pub fn credits(&self, connection: ConnectionKey) -> Option<CreditView> {
+        let connection = self.state.connections.get(connection)?;
+        Some(connection.protocol.credits())
     }
 
     /// Message buffers that are free: all of them, while nothing arrives or leaves in parts.

@@ -7,7 +7,7 @@ use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
 use super::State;
 use crate::connection::{OutgoingMessage, Waiting};
 use crate::counters::Counters;
-use crate::message::MessageBuffer;
+use crate::message::{MessageBuffer, Use};
 use crate::responder::{RPC_OFFSET, Served};
 
 /// Connections served in one iteration.
@@ -89,7 +89,7 @@ impl<P: Port> State<P> {
 
     #[cold]
     fn keep_scratch_reply(&mut self, index: u32, xid: u32, rpc_bytes: usize) {
-        let Some(mut buffer) = self.messages.take() else {
+        let Some(mut buffer) = self.messages.take(Use::Answer) else {
             debug_assert!(false, "a call is served only while a buffer is free");
             return;
         };
@@ -274,7 +274,13 @@ impl<P: Port> State<P> {
     /// Encodes the next part of the message that is first in the connection's queue.
     fn encode_part(&mut self, index: u32) -> Option<usize> {
         let connection = self.connections.at(index)?;
+        self.outgoing.prefer_replies(&mut connection.outbound);
         let message = self.outgoing.get_mut(connection.outbound.first()?)?;
+        // A call that has begun is finished: while it is under way no reply can be sent either.
+        let begins_call = message.direction == Direction::Call && message.sent_bytes == 0;
+        if begins_call && connection.credits_for_calls() == 0 {
+            return None;
+        }
         let rest = message.buffer.filled().get(message.sent_bytes..)?;
         let part_bytes = connection.protocol.fragment_bytes(rest.len());
         let more = part_bytes < rest.len();

@@ -226,3 +226,56 @@ fn deferred_replies_come_in_any_order() {
         assert_eq!(app.result(tag), Some(&Ok(pattern(64, tag))));
     }
 }
+
+/// Each end is requester and responder of long and short messages, with the fewest message buffers
+/// and credits there can be: everything waits for everything, and all of it gets its turn.
+#[test]
+fn the_scarcest_resources_hold_up_calls_and_fail_none() {
+    for (seed, credits) in [(1, 3), (2, 3), (3, 4), (4, 5), (5, 8)] {
+        let scarce = CoreConfig {
+            connections_max: 4,
+            credits_per_connection: credits,
+            message_buffers: 4,
+            send_buffers: 2,
+            message_bytes_max: 80_000,
+            deferred_max: 64,
+            ..config()
+        };
+        let mut pair = Pair::new(&scarce);
+        let connections: Vec<_> = (0..4).map(|_| pair.connect()).collect();
+        let sizes = pattern(240, seed);
+        let size = |tag: u64| {
+            let at = usize::try_from(tag).expect("small");
+            [0, 64, 2000, 5000, 30_000, 76_000][usize::from(sizes[at]) % 6]
+        };
+        for tag in 0..240 {
+            let (client, server) = connections[usize::try_from(tag % 4).expect("small")];
+            let procedure = if tag % 5 == 0 { LATER } else { ECHO };
+            let bytes = pattern(size(tag), tag);
+            pair.client
+                .core
+                .application_mut()
+                .want(client, procedure, &bytes, tag);
+            pair.server
+                .core
+                .application_mut()
+                .want(server, procedure, &bytes, tag);
+        }
+        pair.until("all replies", |pair| {
+            assert_eq!(pair.server.core.application().refused, []);
+            pair.client.core.application().ended.len() == 240
+                && pair.server.core.application().ended.len() == 240
+        });
+        for side in [&pair.client, &pair.server] {
+            for tag in 0..240 {
+                let result = side.core.application().result(tag);
+                assert!(result == Some(&Ok(pattern(size(tag), tag))), "call {tag}");
+            }
+            assert_eq!(side.core.message_buffers_free(), 4);
+            assert!(
+                side.handle.counters().awaiting_message_buffer > 0,
+                "they are scarce"
+            );
+        }
+    }
+}

@@ -235,6 +235,19 @@ impl<A: Application> Side<A> {
         self.handle.send(command).expect("the mailbox has room");
     }
 
+    /// Message buffers and credits, for a test that failed.
+    fn describe(&self) -> String {
+        let credits: Vec<_> = self
+            .ready
+            .iter()
+            .map(|&key| self.core.credits(key))
+            .collect();
+        format!(
+            "{} message buffers free, credits {credits:?}\n",
+            self.core.message_buffers_free()
+        )
+    }
+
     /// The control plane: answers what is to be answered.
     pub fn control(&mut self) {
         while let Some(notification) = self.handle.receive() {
@@ -408,9 +421,11 @@ impl<A: Application, B: Application> Pair<A, B> {
             self.turn();
         }
         panic!(
-            "never came: {what}\nclient:\n{}\nserver:\n{}",
+            "never came: {what}\nclient:\n{}{}server:\n{}{}",
             self.client.handle.counters(),
-            self.server.handle.counters()
+            self.client.describe(),
+            self.server.handle.counters(),
+            self.server.describe()
         );
     }
 }

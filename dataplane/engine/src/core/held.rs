@@ -1,0 +1,265 @@
+//! What waits for a message buffer: calls whose replies could not be kept, and parts of continued
+//! messages. They wait in their Receives, which are not posted, and so not granted, before: a peer
+//! that sends faster than it is served is held up by its own credits.
+
+use rpcrdma_fabric::interface::{Port, Receive};
+
+use super::State;
+use super::rare::{Part, take_part};
+use crate::application::{Application, ConnectionKey};
+use crate::connection::Assembled;
+use crate::message::{MessageBuffer, Use};
+use crate::responder::{Desk, Served};
+
+/// Entries looked at in one iteration.
+const TRIED_MAX: usize = 16;
+
+/// Something that waits.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) connection: ConnectionKey,
+    pub(super) xid: u32,
+    pub(super) work: HeldWork,
+}
+
+/// What it is.
+#[derive(Debug)]
+pub(super) enum HeldWork {
+    /// A call in its Receive.
+    Call(Received),
+    /// A call that was put together from parts.
+    Assembled(MessageBuffer),
+    /// A part of a message.
+    Part {
+        received: Received,
+        part: Part,
+        /// Its place among the parts of its connection.
+        number: u32,
+    },
+}
+
+/// A Receive, and the range of it that counts.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub(super) receive: Receive,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl<P: Port> State<P> {
+    #[cold]
+    pub(super) fn hold(&mut self, connection: ConnectionKey, xid: u32, work: HeldWork) {
+        self.shared.counters.awaiting_message_buffer.increment();
+        self.held.push_back(Held {
+            connection,
+            xid,
+            work,
+        });
+        // The message may have brought the credits that others wait for.
+        self.note_if_pending(connection.index);
+    }
+
+    /// Holds a part of a message behind those that wait already.
+    #[cold]
+    pub(super) fn hold_part(&mut self, key: ConnectionKey, part: Part, received: Received) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return self.post_receive(received.receive);
+        };
+        let number = connection.parts.next;
+        connection.parts.next = number.wrapping_add(1);
+        let work = HeldWork::Part {
+            received,
+            part,
+            number,
+        };
+        self.hold(key, part.xid, work);
+    }
+
+    /// Has the application answer a call that was put together from parts, or holds it.
+    pub(super) fn serve_assembled<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        xid: u32,
+        message: MessageBuffer,
+    ) {
+        if !self.may_serve(key) {
+            return self.hold(key, xid, HeldWork::Assembled(message));
+        }
+        let Some(connection) = self.connections.get(key) else {
+            return self.messages.give(message);
+        };
+        let desk = Desk {
+            connection: key,
+            scratch: self.transmit.scratch(),
+            threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
+            messages: &mut self.messages,
+            deferrals: &mut self.deferrals,
+            counters: &self.shared.counters,
+        };
+        let served = desk.serve(application, xid, message.filled());
+        self.messages.give(message);
+        self.answer(key.index, xid, served);
+    }
+
+    /// Whether the reply to one more call of a connection can be kept, should it not go out.
+    fn may_serve(&self, key: ConnectionKey) -> bool {
+        self.messages.has_room(Use::Answer)
+            && self
+                .connections
+                .get(key)
+                .is_none_or(|connection| connection.may_queue())
+    }
+
+    /// Goes on with what was held and need not wait any more.
+    #[inline]
+    pub(super) fn retry_held<A: Application>(&mut self, application: &mut A) -> bool {
+        if self.held.is_empty() {
+            return false;
+        }
+        self.try_held(application)
+    }
+
+    #[cold]
+    fn try_held<A: Application>(&mut self, application: &mut A) -> bool {
+        let mut busy = false;
+        for _ in 0..TRIED_MAX.min(self.held.len()) {
+            let Some(held) = self.held.pop_front() else {
+                break;
+            };
+            match self.serve_held(application, held) {
+                Some(held) => self.held.push_back(held),
+                None => busy = true,
+            }
+        }
+        busy
+    }
+
+    /// Goes on with one; gives it back when it has to wait.
+    fn serve_held<A: Application>(&mut self, application: &mut A, held: Held) -> Option<Held> {
+        let (key, xid) = (held.connection, held.xid);
+        match held.work {
+            HeldWork::Part {
+                ref part, number, ..
+            } => {
+                if !self.may_take_part(key, part, number) {
+                    return Some(held);
+                }
+                if let HeldWork::Part { received, part, .. } = held.work {
+                    self.take_held_part(application, key, part, received);
+                }
+            }
+            HeldWork::Call(_) | HeldWork::Assembled(_) if !self.may_serve(key) => {
+                return Some(held);
+            }
+            HeldWork::Assembled(message) => self.serve_assembled(application, key, xid, message),
+            HeldWork::Call(received) => self.serve_received(application, key, xid, received),
+        }
+        None
+    }
+
+    fn serve_received<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        xid: u32,
+        received: Received,
+    ) {
+        let Some(connection) = self.connections.get(key) else {
+            return self.post_receive(received.receive);
+        };
+        let desk = Desk {
+            connection: key,
+            scratch: self.transmit.scratch(),
+            threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
+            messages: &mut self.messages,
+            deferrals: &mut self.deferrals,
+            counters: &self.shared.counters,
+        };
+        let message = self.port.received(&received.receive);
+        let message = message.get(received.start..received.end).unwrap_or(&[]);
+        let served: Served = desk.serve(application, xid, message);
+        self.repost(key.index, received.receive);
+        self.answer(key.index, xid, served);
+    }
+
+    /// Whether a part is the next of its connection, and has a buffer to go to.
+    fn may_take_part(&self, key: ConnectionKey, part: &Part, number: u32) -> bool {
+        let Some(connection) = self.connections.get(key) else {
+            return true;
+        };
+        let has_buffer = part.offset != 0 || self.messages.has_room(part.what.purpose());
+        number == connection.parts.first && has_buffer
+    }
+
+    fn take_held_part<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        part: Part,
+        received: Received,
+    ) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return self.post_receive(received.receive);
+        };
+        connection.parts.first = connection.parts.first.wrapping_add(1);
+        let bytes = self.port.received(&received.receive);
+        let bytes = bytes.get(received.start..received.end).unwrap_or(&[]);
+        let counters = &self.shared.counters;
+        let upshot = take_part(connection, &mut self.messages, counters, part, bytes);
+        self.repost(key.index, received.receive);
+        self.act(application, key, upshot);
+    }
+
+    /// Gives up the message whose parts come now: what was put together, and what waits. Tells
+    /// what it was.
+    #[cold]
+    pub(super) fn give_up_message(&mut self, key: ConnectionKey) -> Option<(Assembled, u32)> {
+        let connection = self.connections.get_mut(key)?;
+        let current = connection.parts.message;
+        let mut given_up = None;
+        if connection.parts.assembling == current {
+            given_up = connection.reassembly.reset(&mut self.messages);
+        }
+        if !connection.parts.any() {
+            return given_up;
+        }
+        for _ in 0..self.held.len() {
+            let held = self.held.pop_front()?;
+            match held.work {
+                HeldWork::Part { received, part, .. }
+                    if held.connection == key && part.message == current =>
+                {
+                    given_up = Some((part.what, part.xid));
+                    self.repost(key.index, received.receive);
+                    // They are the last ones that came.
+                    if let Some(connection) = self.connections.get_mut(key) {
+                        connection.parts.next = connection.parts.next.wrapping_sub(1);
+                    }
+                }
+                _ => self.held.push_back(held),
+            }
+        }
+        given_up
+    }
+
+    /// Lets go of all that a closing connection holds: its Receives were reserved for it, and are
+    /// posted again before another connection can have its place.
+    pub(super) fn drop_held(&mut self, key: ConnectionKey) {
+        for _ in 0..self.held.len() {
+            let Some(held) = self.held.pop_front() else {
+                return;
+            };
+            if held.connection != key {
+                self.held.push_back(held);
+                continue;
+            }
+            match held.work {
+                HeldWork::Call(received) | HeldWork::Part { received, .. } => {
+                    self.post_receive(received.receive);
+                }
+                HeldWork::Assembled(message) => self.messages.give(message),
+            }
+        }
+    }
+}

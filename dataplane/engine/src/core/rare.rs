@@ -1,0 +1,278 @@
+//! Messages that are not whole RPC messages without chunks: parts, properties, grants, errors, and
+//! all that is wrong.
+
+use rpcrdma_protocol::chunks::ChunkLists;
+use rpcrdma_protocol::constants::V2_PREFIX_BYTES;
+use rpcrdma_protocol::v2::connection::{Direction, DiscardReason, Event, Refusal};
+use rpcrdma_protocol::v2::{PropertySet, TransportError};
+
+use crate::application::{CallError, CloseReason};
+use crate::connection::{Assembled, Connection, Taken};
+use crate::counters::Counters;
+use crate::handle::PropertyBytes;
+use crate::message::{MessageBuffer, MessagePool};
+
+/// What remains to be done about a message once its Receive is posted again.
+pub(super) enum Upshot {
+    /// Nothing.
+    Done,
+    /// A part of a message has to wait, in its Receive, for a message buffer.
+    HoldPart(Part),
+    /// An RPC message was put together.
+    Assembled {
+        direction: Direction,
+        xid: u32,
+        message: MessageBuffer,
+    },
+    /// The peer's properties are for the control plane.
+    Properties(Box<PropertyBytes>),
+    /// A call of ours ends with an error.
+    EndCall { xid: u32, error: CallError },
+    /// The peer refused what we sent with this XID.
+    PeerError { xid: u32, error: TransportError },
+    /// The message is answered with a transport error.
+    Refuse(Refusal),
+    /// The message whose parts come now is given up; then the other upshot.
+    GiveUp(GivenUp),
+    /// The server does not speak version 2.
+    VersionMismatch { low: u32, high: u32 },
+    /// The connection cannot go on.
+    Close(CloseReason),
+}
+
+/// Why a message that comes in parts is given up.
+pub(super) enum GivenUp {
+    /// A part is missing. If it was a reply, its call ends.
+    Broken,
+    /// It is answered with a transport error.
+    Refused(Refusal),
+    /// It was a reply, and its call ends.
+    Reply { xid: u32, error: CallError },
+}
+
+/// A part of a message, apart from its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) what: Assembled,
+    pub(super) xid: u32,
+    /// Where it belongs; 0 begins a message.
+    pub(super) offset: u32,
+    /// Whether the message ends with it.
+    pub(super) last: bool,
+    /// The number of the message among those of its connection.
+    pub(super) message: u32,
+}
+
+/// Whether all of a call is in its Sends, and nothing is asked to be written. A Reply chunk may
+/// stand there: replies go inline or in parts, and the chunk is not used (-00 section 6.3.3.1).
+#[inline]
+pub(super) fn is_inline(chunks: &ChunkLists<'_>) -> bool {
+    chunks.reads.is_empty() && chunks.writes.is_empty()
+}
+
+/// What any message means but a whole RPC message without chunks.
+#[cold]
+#[inline(never)]
+pub(super) fn handle_rare(
+    connection: &mut Connection,
+    messages: &mut MessagePool,
+    counters: &Counters,
+    event: Event<'_>,
+    message: &[u8],
+) -> Upshot {
+    match event {
+        Event::Call { xid, chunks, .. } => Upshot::Refuse(refuse_chunks(xid, &chunks)),
+        Event::Reply { xid, .. } => Upshot::EndCall {
+            // We offer no chunks, so none can come back.
+            xid,
+            error: CallError::BadReply,
+        },
+        Event::Fragment {
+            xid,
+            direction,
+            chunks,
+            ..
+        } if !is_inline(&chunks) => Upshot::GiveUp(match direction {
+            Direction::Call => GivenUp::Refused(refuse_chunks(xid, &chunks)),
+            Direction::Reply => GivenUp::Reply {
+                xid,
+                error: CallError::BadReply,
+            },
+        }),
+        Event::Fragment {
+            direction,
+            xid,
+            offset,
+            payload,
+            last,
+            ..
+        } => {
+            let part = Part {
+                what: Assembled::Message(direction),
+                xid,
+                offset,
+                last,
+                message: connection.parts.number_message(offset),
+            };
+            handle_part(connection, messages, counters, part, payload)
+        }
+        Event::PropertiesFragment {
+            xid,
+            offset,
+            bytes,
+            last,
+        } => {
+            let part = Part {
+                what: Assembled::Properties,
+                xid,
+                offset,
+                last,
+                message: connection.parts.number_message(offset),
+            };
+            handle_part(connection, messages, counters, part, bytes)
+        }
+        Event::Properties { xid, .. } => {
+            note_window(connection, message);
+            let body = message.get(V2_PREFIX_BYTES..).unwrap_or(&[]);
+            take_properties(connection, xid, body)
+        }
+        Event::Credits => {
+            note_window(connection, message);
+            counters.grants_received.increment();
+            Upshot::Done
+        }
+        Event::TransportError { xid, error } => Upshot::PeerError { xid, error },
+        Event::VersionMismatch { low, high } => Upshot::VersionMismatch { low, high },
+        Event::Discarded(reason) => discard(counters, reason),
+        Event::Refused(refusal) if refusal.sequence_given_up => {
+            Upshot::GiveUp(GivenUp::Refused(refusal))
+        }
+        Event::Refused(refusal) => Upshot::Refuse(refusal),
+        Event::Close(reason) => Upshot::Close(CloseReason::Protocol(reason)),
+    }
+}
+
+/// Chunks of a call can be neither read nor written here (-00 section 6.4.3). Where no Write chunk
+/// is supported at all, REPLY_RESOURCE says so: WRITE_CHUNKS cannot.
+fn refuse_chunks(xid: u32, chunks: &ChunkLists<'_>) -> Refusal {
+    let error = if chunks.reads.is_empty() {
+        TransportError::ReplyResource {
+            length_needed_bytes: 0,
+        }
+    } else {
+        TransportError::ReadChunks { max_chunks: 0 }
+    };
+    Refusal::new(xid, error)
+}
+
+/// A part has come: it is taken at once, unless others wait or there is no buffer.
+fn handle_part(
+    connection: &mut Connection,
+    messages: &mut MessagePool,
+    counters: &Counters,
+    part: Part,
+    bytes: &[u8],
+) -> Upshot {
+    let begins_without_buffer = part.offset == 0 && !messages.has_room(part.what.purpose());
+    if connection.parts.any() || begins_without_buffer {
+        return Upshot::HoldPart(part);
+    }
+    take_part(connection, messages, counters, part, bytes)
+}
+
+/// Puts a part to what came before it.
+pub(super) fn take_part(
+    connection: &mut Connection,
+    messages: &mut MessagePool,
+    counters: &Counters,
+    part: Part,
+    bytes: &[u8],
+) -> Upshot {
+    let Part {
+        what,
+        xid,
+        offset,
+        last,
+        message,
+    } = part;
+    counters.fragments_received.increment();
+    connection.parts.assembling = message;
+    connection.serves |= what == Assembled::Message(Direction::Call);
+    let taken = connection
+        .reassembly
+        .take_part(messages, what, xid, offset, bytes, last);
+    match (taken, what) {
+        (Taken::Incomplete, _) => Upshot::Done,
+        (Taken::Complete(message), Assembled::Message(direction)) => Upshot::Assembled {
+            direction,
+            xid,
+            message,
+        },
+        (Taken::Complete(message), Assembled::Properties) => {
+            let upshot = match PropertySet::decode(message.filled()) {
+                Ok(_) => take_properties(connection, xid, message.filled()),
+                Err(_) => Upshot::Refuse(Refusal::new(xid, TransportError::BadXdr)),
+            };
+            messages.give(message);
+            upshot
+        }
+        (Taken::NoRoom, Assembled::Message(Direction::Reply)) => {
+            counters.reassemblies_refused.increment();
+            let error = CallError::ReplyTooLong;
+            Upshot::EndCall { xid, error }
+        }
+        (Taken::NoRoom, Assembled::Message(Direction::Call) | Assembled::Properties) => {
+            counters.reassemblies_refused.increment();
+            Upshot::Refuse(Refusal::new(xid, TransportError::System))
+        }
+    }
+}
+
+/// Notes the most credits that the peer will ever have granted: the high half of the credit word
+/// (-00 section 4.3.1.1) of a message that is right.
+fn note_window(connection: &mut Connection, message: &[u8]) {
+    const CREDIT_WORD_OFFSET: usize = 8;
+    let word = message.get(CREDIT_WORD_OFFSET..).unwrap_or(&[]);
+    if let Some(maximum) = word.first_chunk() {
+        connection.peer_window = u16::from_be_bytes(*maximum);
+    }
+}
+
+/// Hands a property set to the control plane: one at a time.
+fn take_properties(connection: &mut Connection, xid: u32, set: &[u8]) -> Upshot {
+    let Some(mut space) = connection.property_bytes.take() else {
+        // The peer did not wait for an answer to its last one.
+        return Upshot::Close(CloseReason::PropertiesUnawaited);
+    };
+    if space.fill(set) {
+        return Upshot::Properties(space);
+    }
+    connection.property_bytes = Some(space);
+    Upshot::Refuse(Refusal::new(xid, TransportError::System))
+}
+
+fn discard(counters: &Counters, reason: DiscardReason) -> Upshot {
+    let reply = |xid, error| Upshot::GiveUp(GivenUp::Reply { xid, error });
+    match reason {
+        DiscardReason::Short => {
+            counters.messages_discarded_short.increment();
+            Upshot::Done
+        }
+        DiscardReason::SequenceBroken { .. } => {
+            counters.messages_discarded_short.increment();
+            Upshot::GiveUp(GivenUp::Broken)
+        }
+        DiscardReason::ReplyMismatch { xid } => {
+            counters.messages_discarded.increment();
+            reply(xid, CallError::BadReply)
+        }
+        DiscardReason::ReplyTooLong { xid } => {
+            counters.messages_discarded.increment();
+            reply(xid, CallError::ReplyTooLong)
+        }
+        DiscardReason::SequenceRest | DiscardReason::UnexpectedError | DiscardReason::Over => {
+            counters.messages_discarded.increment();
+            Upshot::Done
+        }
+    }
+}
