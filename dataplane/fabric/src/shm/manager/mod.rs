@@ -260,6 +260,8 @@ impl ManagerInterface for Manager {
         timeout: Duration,
         events: &mut Vec<ManagerEvent<Port>>,
     ) -> Result<(), ManagerError> {
+        // Ports let go of a channel when its last queue pair is destroyed, and tell nobody.
+        self.channels.sweep();
         self.run(timeout, events)
     }
 
