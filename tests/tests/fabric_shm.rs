@@ -10,7 +10,7 @@ use rpcrdma_fabric::interface::{Manager, Port, QueuePairId};
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
 use rpcrdma_fabric::shm;
 use rpcrdma_tests::fabric_conformance::{Extras, Fault, Harness, PortOptions};
-use rpcrdma_tests::shm_peer::{Peer, Sizes};
+use rpcrdma_tests::shm_peer::{Peer, Sizes, message};
 
 /// Calibrating a clock takes time, so there is one for all tests.
 fn clock() -> Clock {
@@ -174,4 +174,42 @@ fn a_poll_looks_at_few_channels_however_many_are_idle() {
         swept[0], swept[1],
         "the work of a poll grows with idle channels"
     );
+}
+
+/// What a peer published before it died arrives, although the news of its death is older than the
+/// look at its ring; only then does the connection end.
+#[test]
+fn what_a_dead_peer_published_arrives() {
+    let (mut server, mut clients) = connected(1);
+    let (mut client, queue_pair) = clients.pop().expect("one client");
+    let messages = [message(1, 0, 64), message(1, 1, 64), message(1, 2, 3000)];
+    for data in &messages[..2] {
+        client
+            .send_copied(queue_pair, data)
+            .expect("the connection stands");
+    }
+    client
+        .send_registered(queue_pair, &messages[2])
+        .expect("the connection stands");
+    client.port.flush_sends();
+    drop(client);
+    while server.lost.is_empty() {
+        server.manage(Duration::from_millis(10));
+    }
+    let mut turns = 0;
+    while server.ended.is_empty() {
+        server.turn();
+        turns += 1;
+        assert!(turns < 100_000, "the end is not seen");
+    }
+    let arrived: Vec<Vec<u8>> = server.arrivals.drain(..).map(|(_, data)| data).collect();
+    assert!(
+        arrived == messages,
+        "{} of {} messages arrived",
+        arrived.len(),
+        messages.len()
+    );
+    server.bury();
+    server.turn();
+    server.reckon();
 }
