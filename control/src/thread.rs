@@ -658,25 +658,30 @@ impl<V: Provider> ControlThread<V> {
     /// Closes the connections when the cores are done or the time is up, and answers when the
     /// connections are gone.
     fn go_on_draining(&mut self, now: Instant) {
-        let Some(drain) = &mut self.drain else { return };
+        let Some(drain) = &mut self.drain else {
+            return;
+        };
         let late = drain.deadline <= now;
-        if !drain.closing && (drain.cores_left == 0 || late) {
+        let done = if drain.closing {
+            self.keys.is_empty() || late
+        } else if drain.cores_left == 0 || late {
             drain.closing = true;
             drain.report.complete = drain.cores_left == 0;
             drain.deadline = now + CLOSE_GRACE;
-            for (core, key) in self.keys.keys().copied().collect::<Vec<_>>() {
+            for (core, key) in self.keys.keys().copied() {
+                let reason = CloseReason::Local;
                 self.cores[core].send(Command::Close {
                     connection: key,
-                    reason: CloseReason::Local,
+                    reason,
                 });
             }
-        } else if !drain.closing || !(self.keys.is_empty() || late) {
-            return;
-        }
-        if self.keys.is_empty() || late {
-            if let Some(drain) = self.drain.take() {
-                let _ = drain.answer.send(drain.report);
-            }
+            self.keys.is_empty()
+        } else {
+            false
+        };
+        if done && let Some(drain) = self.drain.take() {
+            // Whoever asked may have stopped waiting.
+            let _ = drain.answer.send(drain.report);
         }
     }
 

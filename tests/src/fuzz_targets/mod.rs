@@ -2,7 +2,7 @@
 //!
 //! libFuzzer drives them from `tests/fuzz/fuzz_targets` (`cargo +nightly fuzz run NAME`), and the test
 //! `fuzz_corpus` drives the same functions on stable, over the committed corpus and a bounded count of mutations of
-//! it. A target compares the decoder with a plain reference decoder ([`reference`]) that shares no code with it, so
+//! it. A target compares the decoder with a plain reference decoder ([`mod@reference`]) that shares no code with it, so
 //! that a message wrongly refused is found as well as a message wrongly accepted.
 
 mod cm_private_data;
