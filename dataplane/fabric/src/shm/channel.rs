@@ -11,8 +11,8 @@ use super::files::{self, CheckedPeer};
 use super::link::{CoreIdentity, QueuePairNumber};
 use super::mapped::{ChannelHead, MappedRing, Progress};
 use super::record::{
-    EXTENSION_BYTES, Extension, FLAG_EXTENDED, FLAG_INVALIDATE, HEADER_BYTES, Header, Pieces, op,
-    status_code,
+    EXTENSION_BYTES, Extension, FLAG_EXTENDED, FLAG_INVALIDATE, HEADER_BYTES, Header, LINE_BYTES,
+    Pieces, op, status_code,
 };
 use super::ring::{Producer, RingMemory, distance};
 use super::work::List;
@@ -73,6 +73,15 @@ pub(super) struct Gone {
     pub(super) queue_pair: QueuePairNumber,
     /// The head when the notice came: what was published then is at most one ring away.
     pub(super) from: u32,
+}
+
+/// What of a payload is to be written: see [`Channel::publish`].
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part {
+    /// What lies behind so many bytes.
+    Behind(u32),
+    /// The first so many bytes.
+    FirstLine(u32),
 }
 
 /// One end of a channel.
@@ -274,12 +283,16 @@ impl Channel {
 
     /// Writes and publishes a record, whose payload `fill` writes. Returns its position, or
     /// `None` when there is no room.
+    ///
+    /// The receiver looks at the first line of the record all the time, and takes it away from us
+    /// with each look. So `fill` is called twice: for what lies behind that line, and then for
+    /// what lies in it; both get the place of the payload and how much of it is in the line.
     #[inline]
     pub(super) fn publish(
         &mut self,
         outgoing: Outgoing,
         counters: &mut Counters,
-        fill: impl FnOnce(*mut u8),
+        mut fill: impl FnMut(*mut u8, Part),
     ) -> Option<u32> {
         let extended = outgoing.not_before != 0 || outgoing.invalidate.is_some();
         let extension_bytes = if extended { EXTENSION_BYTES } else { 0 };
@@ -302,8 +315,10 @@ impl Channel {
         let place = ring
             .unit(index)
             .wrapping_add((HEADER_BYTES + extension_bytes) as usize);
-        fill(place);
+        let first_line = LINE_BYTES - header.payload_offset();
+        fill(place, Part::Behind(first_line));
         self.producer.clear_next(units);
+        fill(place, Part::FirstLine(first_line));
         let ring = self.producer.memory();
         if extended {
             let extension = Extension {
@@ -392,7 +407,10 @@ impl Channel {
             invalidate: None,
             not_before,
         };
-        let fill = |place: *mut u8| {
+        let fill = |place: *mut u8, part| {
+            if matches!(part, Part::Behind(_)) {
+                return;
+            }
             // SAFETY: `place` is at least 16-byte aligned and has room for the 8 bytes asked for.
             unsafe {
                 write_u32(place, payload[0]);

@@ -67,24 +67,52 @@ pub(super) unsafe fn copy_bytes(source: *const u8, target: *mut u8, bytes: usize
 /// As [`copy_bytes`].
 #[inline]
 pub(super) unsafe fn copy_small(source: *const u8, target: *mut u8, bytes: usize) {
-    const STEP: usize = 32;
-    if !(STEP..=256).contains(&bytes) {
-        // SAFETY: as the caller promises.
-        unsafe { copy_bytes(source, target, bytes) };
-        return;
+    // SAFETY: as the caller promises, for each part of the ranges.
+    unsafe {
+        match bytes {
+            0..=3 => copy_single(source, target, bytes),
+            4..=7 => copy_blocks::<4>(source, target, bytes),
+            8..=15 => copy_blocks::<8>(source, target, bytes),
+            16..=31 => copy_blocks::<16>(source, target, bytes),
+            32..=256 => copy_blocks::<32>(source, target, bytes),
+            _ => copy_bytes(source, target, bytes),
+        }
     }
-    let step = |at: usize| {
-        // SAFETY: `at + STEP` is at most `bytes`; no alignment is asked for.
+}
+
+/// Copies byte by byte.
+///
+/// # Safety
+///
+/// As [`copy_bytes`].
+#[inline]
+unsafe fn copy_single(source: *const u8, target: *mut u8, bytes: usize) {
+    for at in 0..bytes {
+        // SAFETY: as the caller promises.
+        unsafe { target.add(at).write(source.add(at).read()) };
+    }
+}
+
+/// Copies at least one block of `N` bytes; the last block overlaps the one before it.
+///
+/// # Safety
+///
+/// As [`copy_bytes`]; `bytes` is at least `N`.
+#[inline]
+unsafe fn copy_blocks<const N: usize>(source: *const u8, target: *mut u8, bytes: usize) {
+    let block = |at: usize| {
+        // SAFETY: `at + N` is at most `bytes`; blocks of bytes need no alignment.
         unsafe {
-            let block = source.add(at).cast::<[u8; STEP]>().read_unaligned();
-            target.add(at).cast::<[u8; STEP]>().write_unaligned(block);
+            let block = source.add(at).cast::<[u8; N]>().read();
+            target.add(at).cast::<[u8; N]>().write(block);
         }
     };
     let mut at = 0;
-    while at + STEP <= bytes {
-        step(at);
-        at += STEP;
+    while at + N <= bytes {
+        block(at);
+        at += N;
     }
-    // The rest overlaps what is copied already.
-    step(bytes - STEP);
+    if at < bytes {
+        block(bytes - N);
+    }
 }

@@ -217,12 +217,6 @@ impl MappedRing {
         fence(Ordering::Acquire);
         self.read_header(index).flags & record::FLAG_REVOKED != 0
     }
-
-    /// Asks for the second line of a unit.
-    #[inline]
-    pub(super) fn prefetch_second_line(&self, index: u32) {
-        prefetch(self.unit(index).wrapping_add(64));
-    }
 }
 
 #[inline]
@@ -238,6 +232,11 @@ fn prefetch(place: *const u8) {
 }
 
 impl RingMemory for MappedRing {
+    #[inline]
+    fn prefetch(&self, index: u32) {
+        prefetch(self.unit(index).wrapping_add(64));
+    }
+
     #[inline]
     fn units(&self) -> u32 {
         self.units

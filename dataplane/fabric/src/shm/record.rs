@@ -15,6 +15,8 @@ use crate::interface::{SEGMENTS_MAX, Status};
 
 /// The granularity of the ring: two cache lines, which prefetchers like to fetch as a pair.
 pub(super) const UNIT_BYTES: u32 = 128;
+/// A cache line.
+pub(super) const LINE_BYTES: u32 = 64;
 /// The header without the extension.
 pub(super) const HEADER_BYTES: u32 = 16;
 /// The extension of the header.

@@ -22,6 +22,8 @@ pub(super) trait RingMemory {
     fn clear_sequence(&self, index: u32);
     /// Writes the header of a pad, without its sequence word.
     fn write_pad(&self, index: u32);
+    /// Asks for what lies behind the first line of a unit, if that is of use.
+    fn prefetch(&self, _index: u32) {}
 }
 
 /// The sequence number of a record that starts at `position`: never zero.
@@ -156,6 +158,12 @@ impl<M: RingMemory> Consumer<M> {
     pub(super) fn peek(&self) -> Option<u32> {
         let index = self.head & (self.memory.units() - 1);
         (self.memory.load_sequence(index) == sequence_of(self.head)).then_some(index)
+    }
+
+    /// Asks for what lies behind the first line of the next record.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        self.memory.prefetch(self.head & (self.memory.units() - 1));
     }
 
     /// Goes on behind a record of `units` units.

@@ -1,6 +1,6 @@
 //! Posting: from a work request to a record, or to a list.
 
-use super::super::channel::{Channel, Outgoing};
+use super::super::channel::{Channel, Outgoing, Part};
 use super::super::copy::{copy_bytes, copy_small, write_u32, write_u64};
 use super::super::queue_pair::{QueuePair, State};
 use super::super::record::{PIECE_BYTES, WRITE_BYTES, op};
@@ -51,20 +51,50 @@ impl Port {
         if !core.memory.owns(source) {
             return Err(PostError::ForeignMemory);
         }
-        if core.injected_failure(id, Kind::Send, options.signalled, None)? {
+        let queue_pair = &core.queue_pairs[id.index as usize];
+        let outgoing = Outgoing {
+            destination: queue_pair.remote,
+            op: op::SEND,
+            payload_bytes: bytes,
+            invalidate: options.invalidate,
+            not_before: core.not_before(),
+        };
+        if queue_pair.fail_next.is_some() || options.signalled.is_some() {
+            return self.send_copied_tracked(id, source, outgoing, options.signalled);
+        }
+        if channel
+            .publish(outgoing, &mut core.counters, copied(source, bytes))
+            .is_none()
+        {
+            core.counters.queue_full += 1;
+            return Err(PostError::QueueFull);
+        }
+        if !channel.in_dirty {
+            channel.in_dirty = true;
+            let number = channel.number;
+            self.dirty.push(number);
+        }
+        Ok(())
+    }
+
+    /// A Send by copy that somebody waits for, or that is to fail.
+    fn send_copied_tracked(
+        &mut self,
+        id: QueuePairId,
+        source: &Buffer,
+        outgoing: Outgoing,
+        signalled: Option<WorkId>,
+    ) -> Result<(), PostError> {
+        let (core, channel) = self.sender(id)?;
+        if core.injected_failure(id, Kind::Send, signalled, None)? {
             core.fail_injected(channel, id);
             return Ok(());
         }
-        core.check_room(id, options.signalled.is_some())?;
-        let outgoing = core.outgoing(id, op::SEND, bytes, options);
-        let fill = |place: *mut u8| {
-            // SAFETY: `source` is borrowed and holds `bytes` bytes; `place` is a reserved record
-            // of our own ring with room for them.
-            unsafe { copy_small(source.start(), place, bytes as usize) };
-        };
+        core.check_room(id, signalled.is_some())?;
+        let fill = copied(source, outgoing.payload_bytes);
         let position = core.publish(channel, outgoing, fill)?;
-        if let Some(work) = options.signalled {
-            core.track(channel, id.index, Kind::Send, Some(work), position, None);
+        if signalled.is_some() {
+            core.track(channel, id.index, Kind::Send, signalled, position, None);
         }
         self.mark_dirty(id.index);
         Ok(())
@@ -92,7 +122,10 @@ impl Port {
         };
         let outgoing = core.outgoing(id, op, payload_bytes, options);
         let memory = core.memory.clone();
-        let position = core.publish(channel, outgoing, |place| {
+        let position = core.publish(channel, outgoing, |place, part| {
+            if matches!(part, Part::FirstLine(_)) {
+                return;
+            }
             if copied {
                 gather_into(place, list);
             } else {
@@ -134,7 +167,10 @@ impl Port {
         let payload_bytes = WRITE_BYTES + pieces_bytes(list);
         let outgoing = core.outgoing(id, op::WRITE, payload_bytes, SendOptions::default());
         let memory = core.memory.clone();
-        let position = core.publish(channel, outgoing, |place| {
+        let position = core.publish(channel, outgoing, |place, part| {
+            if matches!(part, Part::FirstLine(_)) {
+                return;
+            }
             // SAFETY: the record has room for the payload, which begins 16-byte aligned.
             unsafe {
                 write_u64(place, to.offset);
@@ -314,7 +350,7 @@ impl Core {
         &mut self,
         channel: &mut Channel,
         outgoing: Outgoing,
-        fill: impl FnOnce(*mut u8),
+        fill: impl FnMut(*mut u8, Part),
     ) -> Result<u32, PostError> {
         let published = channel.publish(outgoing, &mut self.counters, fill);
         if published.is_none() {
@@ -387,6 +423,23 @@ impl Core {
             None => Ok(false),
             Some(status) => self.inject(id, kind, signalled, list, status),
         }
+    }
+}
+
+/// Copies the first `bytes` bytes of a buffer, which holds as many, into a record that is
+/// reserved for them.
+#[inline]
+fn copied(source: &Buffer, bytes: u32) -> impl FnMut(*mut u8, Part) {
+    move |place, part| {
+        let (from, to) = match part {
+            Part::Behind(line) => (line.min(bytes), bytes),
+            Part::FirstLine(line) => (0, line.min(bytes)),
+        };
+        let source = source.start().wrapping_add(from as usize);
+        let target = place.wrapping_add(from as usize);
+        // SAFETY: the buffer is borrowed and holds `bytes` bytes; `place` is a reserved record of
+        // our own ring with room for them.
+        unsafe { copy_small(source, target, (to - from) as usize) };
     }
 }
 

@@ -27,7 +27,7 @@ fn publish(a: &mut End, b: &End, op: u8, payload: &[u8]) {
         not_before: 0,
     };
     let mut counters = crate::shm::counters::Counters::default();
-    let fill = |place: *mut u8| {
+    let fill = |place: *mut u8, _| {
         // SAFETY: the record was reserved for this payload.
         unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), place, payload.len()) };
     };

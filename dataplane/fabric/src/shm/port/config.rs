@@ -1,0 +1,142 @@
+//! What a port is made with, and what becomes of it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::super::counters::Counters;
+use super::super::files;
+use super::super::key_table::Windows;
+use super::super::queue_pair::QueuePair;
+use super::super::record::{DESCRIPTOR_BYTES_MAX, EXTENSION_BYTES, HEADER_BYTES, UNIT_BYTES};
+use super::super::work::Works;
+use super::core::Core;
+use super::post::MESSAGE_BYTES_MAX;
+use crate::clock::Clock;
+use crate::interface::{Attributes, SEGMENTS_MAX, SetupError};
+use crate::memory::Arena;
+
+/// What a port is made with.
+#[derive(Debug)]
+pub struct PortConfig {
+    /// The port's number within its process.
+    pub port: u32,
+    /// The registered memory; pools are carved from it before or after.
+    pub arena: Arena,
+    /// Bytes of the ring in each channel file of this port; a power of two from 8192.
+    pub channel_ring_bytes: u32,
+    /// Bytes up to which a Send goes through the ring; above, it is pulled by the receiver.
+    pub inline_bytes_max: u32,
+    /// Bytes that one poll pulls at most.
+    pub copy_bytes_per_poll: u32,
+    /// Channels that are looked at in every poll; at most 64.
+    pub hot_channels_max: u32,
+    /// One cold channel is looked at in so many polls; rounded up to a power of two.
+    pub cold_sweep_polls: u32,
+    /// Queue pairs; at most 65536.
+    pub queue_pairs_max: u32,
+    /// Memory windows; rounded up to a power of two.
+    pub windows_max: u32,
+    /// Work requests outstanding per queue pair.
+    pub send_queue_depth_max: u32,
+    /// Work requests outstanding on the whole port that are signalled or hold buffers.
+    pub work_requests_max: u32,
+    /// How long a delivery takes, one way; zero for as fast as can be.
+    pub delay: Duration,
+    /// The clock whose readings [`crate::interface::Port::poll`] gets.
+    pub clock: Clock,
+}
+
+impl PortConfig {
+    /// The usual sizes, for a port with this memory.
+    #[must_use]
+    pub fn new(port: u32, arena: Arena, clock: Clock) -> Self {
+        Self {
+            port,
+            arena,
+            channel_ring_bytes: 32_768,
+            inline_bytes_max: 1024,
+            copy_bytes_per_poll: 65_536,
+            hot_channels_max: 8,
+            cold_sweep_polls: 16,
+            queue_pairs_max: 1024,
+            windows_max: 1024,
+            send_queue_depth_max: 256,
+            work_requests_max: 1024,
+            delay: Duration::ZERO,
+            clock,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), SetupError> {
+        files::check_ring_bytes(self.channel_ring_bytes)?;
+        let descriptor = HEADER_BYTES + EXTENSION_BYTES + DESCRIPTOR_BYTES_MAX;
+        let limits = [
+            (
+                "bytes of a Send through the ring",
+                self.inline_bytes_max,
+                // A record, the pad before it and the cleared word behind it always fit.
+                (self.channel_ring_bytes / 4).max(descriptor) - 2 * UNIT_BYTES,
+            ),
+            ("hot channels of a port", self.hot_channels_max, 64),
+            ("queue pairs of a port", self.queue_pairs_max, 1 << 16),
+            (
+                "work requests of a port",
+                self.work_requests_max,
+                u32::MAX >> 1,
+            ),
+        ];
+        for (what, asked, limit) in limits {
+            if asked > limit {
+                return Err(SetupError::Limit {
+                    what,
+                    asked: asked.into(),
+                    limit: limit.into(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn attributes(config: &PortConfig) -> Attributes {
+    Attributes {
+        provider: "shm",
+        device: format!("shm port {}", config.port),
+        queue_pairs_max: config.queue_pairs_max.max(1),
+        receive_queue_depth_max: 1 << 20,
+        receive_segments_max: u32::try_from(SEGMENTS_MAX).unwrap_or(u32::MAX),
+        send_segments_max: u32::try_from(SEGMENTS_MAX).unwrap_or(u32::MAX),
+        send_queue_depth_max: config.send_queue_depth_max,
+        inline_bytes_max: config.inline_bytes_max,
+        message_bytes_max: MESSAGE_BYTES_MAX,
+        read_depth_max: config.send_queue_depth_max,
+        windows_max: config.windows_max.max(1).next_power_of_two(),
+        shared_receive_queue: true,
+        send_with_invalidate: true,
+    }
+}
+
+pub(super) fn new_core(config: &PortConfig, windows: Windows) -> Core {
+    let queue_pairs = config.queue_pairs_max.max(1) as usize;
+    let works = config.work_requests_max as usize;
+    let held = works * SEGMENTS_MAX + config.windows_max as usize;
+    Core {
+        memory: config.arena.memory(),
+        queue_pairs: (0..queue_pairs).map(|_| QueuePair::vacant()).collect(),
+        receive_queues: Vec::new(),
+        windows,
+        works: Works::new(config.work_requests_max),
+        ready: VecDeque::with_capacity(queue_pairs),
+        readers: VecDeque::with_capacity(queue_pairs),
+        untold: Vec::new(),
+        awaiting: VecDeque::new(),
+        returned: Vec::with_capacity(held),
+        counters: Counters::default(),
+        clock: config.clock.clone(),
+        delay: config.clock.ticks(config.delay),
+        send_queue_depth_max: config.send_queue_depth_max,
+        copy_bytes_per_poll: config.copy_bytes_per_poll.max(1),
+        copy_budget: 0,
+        not_ready_polls: 0,
+    }
+}
