@@ -119,6 +119,10 @@ macro_rules! fabric_conformance_list {
                 #[test]
                 fn a_destroyed_queue_pair_is_unknown() needs [];
                 #[test]
+                fn late_message_of_an_old_connection_is_dropped() needs [SharedReceiveQueue];
+                #[test]
+                fn work_behind_a_failure_is_flushed() needs [Windows, Reads];
+                #[test]
                 fn an_ended_connection_harms_no_other() needs [SharedReceiveQueue];
                 #[test]
                 fn reads_are_flushed() needs [Windows, Reads];

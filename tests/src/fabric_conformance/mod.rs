@@ -13,6 +13,7 @@ mod cases;
 pub mod harness;
 #[doc(hidden)]
 pub mod list;
+mod side;
 mod world;
 
 pub use harness::{Extras, Fault, Harness, Need, PortOptions};
@@ -38,7 +39,7 @@ macro_rules! case_table {
 crate::fabric_conformance_list!([case_table];);
 
 fn missing<H: Harness>(needs: &[Need]) -> Option<&'static str> {
-    let attributes = world::attributes::<H>();
+    let attributes = side::attributes::<H>();
     needs
         .iter()
         .find_map(|need| need.missing(&attributes, H::extras()))

@@ -1,8 +1,10 @@
 //! The end of a connection: what is outstanding completes once, and both sides learn of it.
 
-use rpcrdma_fabric::interface::{CompletionKind, Manager, Port, PostError, SendOptions, Status};
+use rpcrdma_fabric::interface::{
+    CompletionKind, Manager, Port, PostError, RemoteAddress, RemoteKey, SendOptions, Status,
+};
 
-use super::super::harness::Harness;
+use super::super::harness::{Harness, PortOptions};
 use super::super::world::{
     CLIENT, LARGE_BYTES, READ, RECEIVE_SEGMENTS, SERVER, World, pattern, signalled,
 };
@@ -200,6 +202,78 @@ pub(in super::super) fn a_destroyed_queue_pair_is_unknown<H: Harness>(harness: H
         world.works(link);
         world.close(link);
     }
+    world.finish();
+}
+
+/// What was sent to a queue pair that is gone does not reach the one that has its index now.
+pub(in super::super) fn late_message_of_an_old_connection_is_dropped<H: Harness>(harness: H) {
+    let options = |queue_pairs| PortOptions {
+        queue_pairs,
+        ..PortOptions::default()
+    };
+    let mut world = World::with_each(harness, [options(3), options(2)]);
+    // What joins the two cores stays, because another connection uses it.
+    let other = world.connect();
+    let old = world.connect();
+    world.stopped[CLIENT] = true;
+    world.leave(SERVER, old);
+    let late = pattern(1, 200);
+    let work = world
+        .client()
+        .send_signalled(old.queue_pairs[CLIENT], &[&late]);
+    world.client().port.flush_sends();
+    let new = world.connect();
+    assert_eq!(
+        new.queue_pairs[SERVER].index, old.queue_pairs[SERVER].index,
+        "the index is used again"
+    );
+    for side in &mut world.sides {
+        side.post_receives(4, &RECEIVE_SEGMENTS);
+    }
+    world.idle();
+    assert_eq!(world.server().untaken().count(), 1, "the old Disconnected");
+    world.stopped[CLIENT] = false;
+    assert_ne!(world.finished(CLIENT, work).0, Status::Success);
+    world.ended(CLIENT, old.queue_pairs[CLIENT]);
+    world.works(new);
+    world.works(other);
+    world.forget(old);
+    world.leave(CLIENT, old);
+    world.finish();
+}
+
+/// Work that stands behind a failed one is flushed, although it may have been done.
+pub(in super::super) fn work_behind_a_failure_is_flushed<H: Harness>(harness: H) {
+    let (mut world, link) = World::joined(harness);
+    let queue_pair = link.queue_pairs[CLIENT];
+    let window = world
+        .server()
+        .expose(link.queue_pairs[SERVER], &pattern(1, 2000), READ);
+    let good = window.remote();
+    let wrong = RemoteAddress {
+        key: RemoteKey(good.key.0 ^ 0x10),
+        ..good
+    };
+    let client = world.client();
+    let works = [
+        client.read(queue_pair, &[2000], good),
+        client.read(queue_pair, &[2000], wrong),
+        client.send_signalled(queue_pair, &[&[1; 100]]),
+        client.send_signalled(queue_pair, &[&[2; 3000]]),
+        client.read(queue_pair, &[2000], good),
+    ];
+    let statuses = works.map(|work| world.finished(CLIENT, work).0);
+    assert_eq!(
+        statuses,
+        [
+            Status::Success,
+            Status::RemoteAccess,
+            Status::Flushed,
+            Status::Flushed,
+            Status::Flushed
+        ]
+    );
+    world.ended(CLIENT, queue_pair);
     world.finish();
 }
 
