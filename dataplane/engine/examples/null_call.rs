@@ -2,6 +2,9 @@
 //!
 //! `cargo run --release -p rpcrdma-engine --example null_call -- [DEPTH] [PAIRS] [SECONDS]`
 //!
+//! With `SOLO=ROUNDS` both cores run by turns in one thread, which measures the work of a call without
+//! the way between processors, and is little disturbed by other load.
+//!
 //! The floor is a cache line each way, rotating through 64 slots. Floor and calls are measured by
 //! turns, and the medians over all turns are compared.
 
@@ -205,15 +208,24 @@ fn control(handle: &CoreHandle<shm::Port>, role: Role) -> bool {
     false
 }
 
-fn calls(clock: &Clock, depth: usize, time: Duration, cpus: (usize, usize)) -> Measured {
+struct Ends {
+    client: Core<shm::Port, Caller>,
+    client_handle: CoreHandle<shm::Port>,
+    server: Core<shm::Port, Service>,
+    server_handle: CoreHandle<shm::Port>,
+}
+
+/// Both cores, with a connection on its way to be planted.
+fn ends(clock: &Clock, depth: usize, cpus: Option<(usize, usize)>) -> Ends {
     let config = |cpu| CoreConfig {
-        cpu: Some(cpu),
+        cpu,
         connections_max: 1,
         credits_per_connection: u16::try_from(depth.max(32)).expect("a sensible depth"),
         calls_outstanding_max: u32::try_from(depth).expect("a sensible depth"),
         ..CoreConfig::default()
     };
-    let (client_config, server_config) = (config(cpus.0), config(cpus.1));
+    let client_config = config(cpus.map(|cpus| cpus.0));
+    let server_config = config(cpus.map(|cpus| cpus.1));
     let (client_port, client_files) = port(0, &client_config, clock);
     let (server_port, server_files) = port(1, &server_config, clock);
     let joint = shm::Joint::new(&client_port, &client_files, &server_port, &server_files)
@@ -228,22 +240,81 @@ fn calls(clock: &Clock, depth: usize, time: Duration, cpus: (usize, usize)) -> M
     .expect("client");
     let (server, server_handle) =
         Core::new(server_port, &server_config, clock.clone(), Service).expect("server");
+    let plant = |handle: &CoreHandle<shm::Port>, seed, role, config| {
+        let command = Command::Plant {
+            token: 0,
+            seed,
+            role,
+            properties: properties(config),
+        };
+        handle.send(command).expect("room in the mailbox");
+    };
+    plant(&server_handle, server_seed, Role::Server, &server_config);
+    plant(&client_handle, client_seed, Role::Client, &client_config);
+    Ends {
+        client,
+        client_handle,
+        server,
+        server_handle,
+    }
+}
+
+/// Both cores by turns in this thread: nanoseconds of work for a call, at both ends together.
+fn solo(clock: &Clock, depth: usize) {
+    let mut ends = ends(clock, depth, None);
+    let (mut client_ready, mut server_ready) = (false, false);
+    while !(client_ready && server_ready) {
+        // The server first: the client speaks as soon as it is planted.
+        let _ = ends.server.iterate();
+        let _ = ends.client.iterate();
+        client_ready |= control(&ends.client_handle, Role::Client);
+        server_ready |= control(&ends.server_handle, Role::Server);
+    }
+    let mut best_ns = f64::MAX;
+    let mut best_empty_ns = f64::MAX;
+    // One round under an instruction counter, many to find a quiet moment.
+    let rounds = std::env::var("SOLO")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1);
+    for _ in 0..rounds {
+        let (before, start) = (ends.client_handle.counters(), Instant::now());
+        for _ in 0..200_000 {
+            let _ = ends.client.iterate();
+            let _ = ends.server.iterate();
+        }
+        let took = start.elapsed();
+        let calls = ends
+            .client_handle
+            .counters()
+            .since(&before)
+            .replies_received;
+        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+        let each_ns = took.as_secs_f64() * 1e9 / calls as f64;
+        best_ns = best_ns.min(each_ns);
+        let start = Instant::now();
+        for _ in 0..200_000 {
+            // After the second iteration the client has all replies, and the server no calls.
+            let _ = ends.server.iterate();
+        }
+        best_empty_ns = best_empty_ns.min(start.elapsed().as_secs_f64() * 1e9 / 200_000.0);
+    }
+    println!(
+        "solo at depth {depth}: {best_ns:.1} ns for a call at both ends, \
+         {best_empty_ns:.1} ns for an empty iteration"
+    );
+}
+
+fn calls(clock: &Clock, depth: usize, time: Duration, cpus: (usize, usize)) -> Measured {
+    let Ends {
+        client,
+        client_handle,
+        server,
+        server_handle,
+    } = ends(clock, depth, Some(cpus));
     std::thread::scope(|scope| {
         let server = scope.spawn(move || server.run().map(drop));
         let client = scope.spawn(move || client.run());
-        let plant = |handle: &CoreHandle<shm::Port>, seed, role, config| {
-            let properties = properties(config);
-            let token = 0;
-            let command = Command::Plant {
-                token,
-                seed,
-                role,
-                properties,
-            };
-            handle.send(command).expect("room in the mailbox");
-        };
-        plant(&server_handle, server_seed, Role::Server, &server_config);
-        plant(&client_handle, client_seed, Role::Client, &client_config);
         let (mut client_ready, mut server_ready) = (false, false);
         while !(client_ready && server_ready) {
             client_ready |= control(&client_handle, Role::Client);
@@ -288,6 +359,9 @@ fn main() {
     let (depth, pairs, seconds) = (number(1), number(7), number(1));
     let time = Duration::from_secs(u64::try_from(seconds).expect("a sensible time"));
     let clock = Clock::new();
+    if std::env::var_os("SOLO").is_some() {
+        return solo(&clock, depth);
+    }
     let cpus = (0, 1);
     let (mut floors, mut p50s, mut p99s, mut rates) = (vec![], vec![], vec![], vec![]);
     for _ in 0..pairs {

@@ -2,6 +2,7 @@
 
 use rpcrdma_fabric::interface::{Gather, Port, PostError, SendOptions};
 use rpcrdma_fabric::memory::{Buffer, Memory, Pool};
+use rpcrdma_protocol::v2::connection::Direction;
 
 use crate::connection::{Connection, Stuck};
 use crate::counters::Counters;
@@ -56,6 +57,33 @@ impl Transmit {
     #[inline]
     pub(crate) fn give(&mut self, buffer: Buffer) {
         self.pool.give(buffer);
+    }
+
+    /// Sends the RPC reply of `rpc_bytes` bytes that stands in the scratch buffer behind the place
+    /// of its transport header. False, and nothing is done, when it has to wait.
+    #[inline]
+    pub(crate) fn send_reply<P: Port>(
+        &mut self,
+        port: &mut P,
+        connection: &mut Connection,
+        xid: u32,
+        rpc_bytes: usize,
+        counters: &Counters,
+    ) -> bool {
+        if connection.has_backlog() || !self.has_room() {
+            return false;
+        }
+        let scratch = self.scratch();
+        let reply = Direction::Reply;
+        let encoded = connection
+            .protocol
+            .encode_message(scratch, xid, reply, false, rpc_bytes);
+        let Ok(transport_bytes) = encoded else {
+            return false;
+        };
+        counters.replies_sent.increment();
+        self.post_scratch(port, connection, transport_bytes + rpc_bytes, counters);
+        true
     }
 
     /// Posts the first `bytes` bytes of the scratch buffer, which were encoded for `connection`

@@ -129,6 +129,12 @@ impl Connection {
             || !self.outbound.is_empty()
     }
 
+    /// Whether there is something to send that can, or may soon, be sent.
+    #[inline]
+    pub(crate) fn wants_to_send(&self) -> bool {
+        self.has_backlog() || self.protocol.grant_due()
+    }
+
     /// Whether the reply to one more call may be kept. A peer that does not take its replies holds
     /// up its own calls, and takes no more buffers from others: one message is on its way, one is
     /// next.

@@ -12,7 +12,7 @@ use crate::connection::{Assembled, Stage};
 use crate::handle::Notification;
 use crate::message::Use;
 use crate::requester::{Ended, read_reply};
-use crate::responder::Desk;
+use crate::responder::{Desk, Served};
 
 impl<P: Port> State<P> {
     #[inline]
@@ -80,7 +80,13 @@ impl<P: Port> State<P> {
                     }
                     Ended::Unknown => counters.unmatched_replies.increment(),
                 }
-                Upshot::Done
+                counters.receives_posted.increment();
+                self.port.post_receive(receive);
+                connection.protocol.handle_receives_posted(1);
+                if !connection.pending && connection.wants_to_send() {
+                    self.note_pending(index);
+                }
+                return;
             }
             Event::Call {
                 xid,
@@ -106,8 +112,21 @@ impl<P: Port> State<P> {
                     counters,
                 };
                 let served = desk.serve(application, xid, payload);
-                self.repost(index, receive);
-                return self.answer(index, xid, served);
+                counters.receives_posted.increment();
+                self.port.post_receive(receive);
+                connection.protocol.handle_receives_posted(1);
+                let Served::Short(rpc_bytes) = served else {
+                    return self.answer(index, xid, served);
+                };
+                let sent =
+                    self.transmit
+                        .send_reply(&mut self.port, connection, xid, rpc_bytes, counters);
+                if !sent {
+                    self.keep_scratch_reply(index, xid, rpc_bytes);
+                } else if connection.stuck.is_some() {
+                    self.note_pending(index);
+                }
+                return;
             }
             event => {
                 let payload_bytes = payload_bytes(&event);

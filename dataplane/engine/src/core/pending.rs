@@ -44,7 +44,7 @@ impl<P: Port> State<P> {
     pub(super) fn note_if_pending(&mut self, index: u32) {
         if let Some(connection) = self.connections.at(index)
             && !connection.pending
-            && (connection.has_backlog() || connection.protocol.grant_due())
+            && connection.wants_to_send()
         {
             self.note_pending(index);
         }
@@ -66,29 +66,19 @@ impl<P: Port> State<P> {
         let Some(connection) = self.connections.at(index) else {
             return;
         };
-        if connection.has_backlog() || !self.transmit.has_room() {
-            return self.keep_scratch_reply(index, xid, rpc_bytes);
-        }
-        let scratch = self.transmit.scratch();
-        let encoded =
-            connection
-                .protocol
-                .encode_message(scratch, xid, Direction::Reply, false, rpc_bytes);
-        let Ok(transport_bytes) = encoded else {
-            return self.keep_scratch_reply(index, xid, rpc_bytes);
-        };
         let counters = &self.shared.counters;
-        counters.replies_sent.increment();
-        let bytes = transport_bytes + rpc_bytes;
-        self.transmit
-            .post_scratch(&mut self.port, connection, bytes, counters);
-        if connection.stuck.is_some() {
+        let sent = self
+            .transmit
+            .send_reply(&mut self.port, connection, xid, rpc_bytes, counters);
+        if !sent {
+            self.keep_scratch_reply(index, xid, rpc_bytes);
+        } else if connection.stuck.is_some() {
             self.note_pending(index);
         }
     }
 
     #[cold]
-    fn keep_scratch_reply(&mut self, index: u32, xid: u32, rpc_bytes: usize) {
+    pub(super) fn keep_scratch_reply(&mut self, index: u32, xid: u32, rpc_bytes: usize) {
         let Some(mut buffer) = self.messages.take(Use::Answer) else {
             debug_assert!(false, "a call is served only while a buffer is free");
             return;
@@ -194,7 +184,7 @@ impl<P: Port> State<P> {
             connection.waiting = None;
             return Progress::Sent;
         }
-        if !connection.has_backlog() && !connection.protocol.grant_due() {
+        if !connection.wants_to_send() {
             connection.waiting = None;
             return Progress::Empty;
         }

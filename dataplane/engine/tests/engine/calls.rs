@@ -279,3 +279,64 @@ fn the_scarcest_resources_hold_up_calls_and_fail_none() {
         }
     }
 }
+
+/// The way to a peer that does not poll fills up before its credits are used up. What was encoded
+/// for it is kept, in order, and goes out later; another peer's calls are not held up.
+#[test]
+fn a_full_send_queue_is_waited_for() {
+    let wide = CoreConfig {
+        connections_max: 2,
+        credits_per_connection: 200,
+        calls_outstanding_max: 400,
+        send_buffers: 8,
+        ..config()
+    };
+    let mut pair = Pair::new(&wide);
+    let (first, server_first) = pair.connect();
+    let (second, _) = pair.connect();
+    // Long enough to fill the ring, short enough to be copied into it; the last are not.
+    let size = |tag: u64| if tag % 10 == 9 { 3000 } else { 900 };
+    for tag in 0..300 {
+        let connection = if tag % 2 == 0 { first } else { second };
+        let args = pattern(size(tag), tag);
+        pair.client
+            .core
+            .application_mut()
+            .want(connection, ECHO, &args, tag);
+        pair.server
+            .core
+            .application_mut()
+            .want(server_first, ECHO, &args, tag);
+    }
+    for _ in 0..50 {
+        pair.now += 1000;
+        let _ = pair.client.core.iterate_at(pair.now);
+    }
+    assert!(
+        pair.client.handle.counters().awaiting_send_slot > 0,
+        "the way is full"
+    );
+    for _ in 0..50 {
+        pair.now += 1000;
+        let _ = pair.server.core.iterate_at(pair.now);
+    }
+    assert!(
+        pair.server.handle.counters().awaiting_send_slot > 0,
+        "the way back as well"
+    );
+    pair.until("all replies", |pair| {
+        pair.client.core.application().ended.len() == 300
+            && pair.server.core.application().ended.len() == 300
+    });
+    for app in [
+        pair.client.core.application(),
+        pair.server.core.application(),
+    ] {
+        for tag in 0..300 {
+            assert!(
+                app.result(tag) == Some(&Ok(pattern(size(tag), tag))),
+                "call {tag}"
+            );
+        }
+    }
+}
