@@ -182,15 +182,18 @@ fn a_poll_looks_at_few_channels_however_many_are_idle() {
 fn what_a_dead_peer_published_arrives() {
     let (mut server, mut clients) = connected(1);
     let (mut client, queue_pair) = clients.pop().expect("one client");
-    let messages = [message(1, 0, 64), message(1, 1, 64), message(1, 2, 3000)];
-    for data in &messages[..2] {
-        client
-            .send_copied(queue_pair, data)
-            .expect("the connection stands");
+    // More than one poll yields.
+    let messages: Vec<Vec<u8>> = (0..40)
+        .map(|number| message(1, number, if number % 20 == 10 { 3000 } else { 64 }))
+        .collect();
+    for data in &messages {
+        let posted = if data.len() < 512 {
+            client.send_copied(queue_pair, data)
+        } else {
+            client.send_registered(queue_pair, data)
+        };
+        posted.expect("there is room for forty");
     }
-    client
-        .send_registered(queue_pair, &messages[2])
-        .expect("the connection stands");
     client.port.flush_sends();
     drop(client);
     while server.lost.is_empty() {

@@ -61,6 +61,8 @@ macro_rules! fabric_conformance_list {
                 #[test]
                 fn rdma_write_before_send() needs [Windows];
                 #[test]
+                fn rdma_read_after_write() needs [Windows, Reads];
+                #[test]
                 fn rdma_write_from_a_gather_list() needs [Windows];
                 #[test]
                 fn read_after_invalidate_fails() needs [Windows, Reads];

@@ -154,6 +154,17 @@ impl<H: Harness> Side<H> {
             .give(buffer);
     }
 
+    /// Writes over all buffers that are in their pools: who still reads them gets nonsense.
+    pub(super) fn scribble(&mut self) {
+        for pool in &mut self.pools {
+            let buffers: Vec<Buffer> = std::iter::from_fn(|| pool.take()).collect();
+            for mut buffer in buffers {
+                self.port.memory().bytes_mut(&mut buffer).fill(0xEE);
+                pool.give(buffer);
+            }
+        }
+    }
+
     /// A list with one buffer for each part.
     pub(super) fn gather(&mut self, parts: &[&[u8]]) -> Gather {
         let mut list = Gather::new();

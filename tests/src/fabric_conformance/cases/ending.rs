@@ -6,7 +6,7 @@ use rpcrdma_fabric::interface::{
 
 use super::super::harness::{Harness, PortOptions};
 use super::super::world::{
-    CLIENT, LARGE_BYTES, READ, RECEIVE_SEGMENTS, SERVER, World, pattern, signalled,
+    CLIENT, HUGE_BYTES, LARGE_BYTES, READ, RECEIVE_SEGMENTS, SERVER, World, pattern, signalled,
 };
 
 /// Whoever closes gets everything back without the peer's help: the peer may be stopped.
@@ -44,6 +44,8 @@ pub(in super::super) fn flush_on_disconnect<H: Harness>(harness: H) {
     }
     assert_eq!(flushed, works, "flushed in the order of the posts");
 
+    // The buffers are ours again, and the peer must not look into them any more.
+    world.client().scribble();
     // What the peer still takes from the connection is whole and in order, without a gap.
     world.server().post_receives(8, &RECEIVE_SEGMENTS);
     world.ended(SERVER, link.queue_pairs[SERVER]);
@@ -246,9 +248,8 @@ pub(in super::super) fn late_message_of_an_old_connection_is_dropped<H: Harness>
 pub(in super::super) fn work_behind_a_failure_is_flushed<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
     let queue_pair = link.queue_pairs[CLIENT];
-    let window = world
-        .server()
-        .expose(link.queue_pairs[SERVER], &pattern(1, 2000), READ);
+    let data = pattern(1, HUGE_BYTES);
+    let window = world.server().expose(link.queue_pairs[SERVER], &data, READ);
     let good = window.remote();
     let wrong = RemoteAddress {
         key: RemoteKey(good.key.0 ^ 0x10),
@@ -256,7 +257,8 @@ pub(in super::super) fn work_behind_a_failure_is_flushed<H: Harness>(harness: H)
     };
     let client = world.client();
     let works = [
-        client.read(queue_pair, &[2000], good),
+        // So long that the Sends may be done first.
+        client.read(queue_pair, &[HUGE_BYTES], good),
         client.read(queue_pair, &[2000], wrong),
         client.send_signalled(queue_pair, &[&[1; 100]]),
         client.send_signalled(queue_pair, &[&[2; 3000]]),

@@ -98,6 +98,35 @@ pub(in super::super) fn rdma_write_before_send<H: Harness>(harness: H) {
     world.finish();
 }
 
+/// A Read behind a Write of the same queue pair sees what was written.
+pub(in super::super) fn rdma_read_after_write<H: Harness>(harness: H) {
+    let (mut world, link) = World::joined(harness);
+    let both = Access {
+        remote_read: true,
+        remote_write: true,
+    };
+    let window = world
+        .server()
+        .expose(link.queue_pairs[SERVER], &pattern(1, LARGE_BYTES), both);
+    for seed in 2..6 {
+        let data = pattern(seed, LARGE_BYTES);
+        let queue_pair = link.queue_pairs[CLIENT];
+        let write = world.client().write(queue_pair, &[&data], window.remote());
+        let read = world
+            .client()
+            .read(queue_pair, &[LARGE_BYTES], window.remote());
+        // The client looks first, and more than once, so that only the order can hold it back.
+        for _ in 0..4 {
+            world.turn_of(CLIENT);
+        }
+        assert_eq!(world.finished(CLIENT, write).0, Status::Success);
+        let (status, seen) = world.finished(CLIENT, read);
+        assert_eq!(status, Status::Success);
+        assert!(seen == data, "the Read overtook the Write");
+    }
+    world.finish();
+}
+
 /// Several pieces land one after the other, and nothing around them changes.
 pub(in super::super) fn rdma_write_from_a_gather_list<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
