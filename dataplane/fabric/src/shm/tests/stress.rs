@@ -6,6 +6,10 @@ use std::thread;
 
 use super::*;
 use crate::interface::PostError;
+use crate::shm::ChannelFile;
+use crate::shm::mapped::{ChannelHead, MappedRing, Progress};
+use crate::shm::record::{Header, op};
+use crate::shm::ring::{Consumer, Producer};
 
 /// Steps of a xorshift generator: the tests must be the same each time.
 fn next(state: &mut u64) -> usize {
@@ -142,4 +146,85 @@ fn a_window_is_never_read_after_it_ended() {
         thread::yield_now();
     }
     reader.join().unwrap();
+}
+
+/// One record ring through one mapping: a race checker sees both ends touch the same addresses,
+/// which it cannot when each end has a mapping of its own.
+#[test]
+fn a_ring_through_one_mapping_is_free_of_races() {
+    let count = 20_000_u32;
+    let (_file, mapping) = ChannelFile::create(8192).unwrap();
+    // SAFETY: the mapping lives until the end of the test, behind both threads.
+    let ends = unsafe {
+        (
+            MappedRing::new(&mapping).unwrap(),
+            MappedRing::new(&mapping).unwrap(),
+            ChannelHead::new(&mapping).unwrap(),
+            ChannelHead::new(&mapping).unwrap(),
+        )
+    };
+    let (writing, reading, asking, telling) = ends;
+    let units = |number: u32| number % 5 + 1;
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut producer = Producer::new(writing);
+            for number in 0..count {
+                let index = loop {
+                    let _ = producer.set_freed(asking.load_progress().freed);
+                    match producer.reserve(units(number)) {
+                        Some(index) => break index,
+                        None => thread::yield_now(),
+                    }
+                };
+                let header = Header {
+                    destination: number,
+                    acked: 0,
+                    payload_bytes: 0,
+                    op: op::SEND,
+                    flags: 0,
+                };
+                producer.memory().write_header(index, header);
+                for unit in 0..units(number) {
+                    let place = producer.memory().unit(index + unit).wrapping_add(16);
+                    // SAFETY: within a unit that is reserved.
+                    unsafe {
+                        place
+                            .cast::<[u8; 112]>()
+                            .write([number.to_le_bytes()[0]; 112])
+                    };
+                }
+                producer.clear_next(units(number));
+                producer.publish(units(number));
+            }
+        });
+        scope.spawn(move || {
+            let mut consumer = Consumer::new(reading);
+            let mut number = 0;
+            while number < count {
+                let Some(index) = consumer.peek() else {
+                    thread::yield_now();
+                    continue;
+                };
+                let header = consumer.memory().read_header(index);
+                if header.op == op::PAD {
+                    consumer.advance(consumer.to_end(index));
+                } else {
+                    assert_eq!(header.destination, number);
+                    for unit in 0..units(number) {
+                        let place = consumer.memory().unit(index + unit).wrapping_add(16);
+                        // SAFETY: within a unit of the mapping, published and not freed yet.
+                        let bytes = unsafe { place.cast::<[u8; 112]>().read() };
+                        assert_eq!(bytes, [number.to_le_bytes()[0]; 112]);
+                    }
+                    consumer.advance(units(number));
+                    number += 1;
+                }
+                let head = consumer.head();
+                telling.store_progress(Progress {
+                    freed: head,
+                    acked: head,
+                });
+            }
+        });
+    });
 }
