@@ -190,7 +190,7 @@ fn a_ring_through_one_mapping_is_free_of_races() {
                     unsafe {
                         place
                             .cast::<[u8; 112]>()
-                            .write([number.to_le_bytes()[0]; 112])
+                            .write([number.to_le_bytes()[0]; 112]);
                     };
                 }
                 producer.clear_next(units(number));
