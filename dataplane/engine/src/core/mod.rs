@@ -33,7 +33,7 @@ use crate::requester::Requester;
 use crate::responder::Deferrals;
 use crate::transmit::Transmit;
 
-/// One core with its application. See the [crate](crate) for what it does.
+/// One core with its application. See the [crate] for what it does.
 pub struct Core<P: Port, A: Application> {
     state: State<P>,
     application: A,
