@@ -104,7 +104,7 @@ pub(in super::super) fn flush_in_the_middle_of_a_transfer<H: Harness>(harness: H
         }
         let server = world.server();
         if let Some(buffer) = server.returned.pop() {
-            let written = &server.port.memory().bytes(&buffer)[..data.len()] == data;
+            let written = server.port.memory().bytes(&buffer)[..data.len()] == data;
             assert!(
                 written || arrived.is_empty(),
                 "the message behind a Write arrived, the Write did not"
@@ -327,6 +327,14 @@ pub(in super::super) fn work_behind_a_failure_is_flushed<H: Harness>(harness: H)
         client.send_signalled(queue_pair, &[&[2; 3000]]),
         client.read(queue_pair, &[2000], good),
     ];
+    // Whatever comes from the server may say that it has the Sends.
+    for _ in 0..4 {
+        world.turn();
+        world
+            .server()
+            .send_copied(link.queue_pairs[SERVER], &[3; 16], SendOptions::default())
+            .expect("there is room for a few small Sends");
+    }
     let statuses = works.map(|work| world.finished(CLIENT, work).0);
     assert_eq!(
         statuses,
