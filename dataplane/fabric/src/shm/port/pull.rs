@@ -23,7 +23,7 @@ impl Core {
         batch: &mut CompletionBatch,
     ) -> Step {
         if header.flags & FLAG_REVOKED != 0 {
-            return Step::Done;
+            return self.end_at_gap(channel, queue_pair);
         }
         if !read_pieces(channel, index, header, 0) {
             return Step::Broken;
@@ -51,7 +51,7 @@ impl Core {
         batch: &mut CompletionBatch,
     ) -> Step {
         if header.flags & FLAG_REVOKED != 0 {
-            return Step::Done;
+            return self.end_at_gap(channel, queue_pair);
         }
         let Some((key, offset)) = read_write(channel, index, header) else {
             return Step::Broken;
@@ -166,27 +166,34 @@ impl Core {
         bytes: u32,
         batch: &mut CompletionBatch,
     ) {
-        let Target::Receive {
-            queue,
-            slot,
-            invalidated,
-        } = channel.pull.target
-        else {
-            channel.pull.target = Target::Nothing;
-            return;
-        };
         let revoked = channel
             .peer
             .as_ref()
             .is_none_or(|peer| peer.consumer.memory().is_revoked(channel.pull.index));
         if revoked {
             self.drop_pull(channel);
+            self.end_at_gap(channel, queue_pair);
             return;
         }
-        channel.pull.target = Target::Nothing;
-        let id = self.queue_pairs[queue_pair as usize].id();
-        let receive = receive(queue, slot);
-        push_receive(batch, id, Status::Success, receive, bytes, invalidated);
+        let target = std::mem::replace(&mut channel.pull.target, Target::Nothing);
+        if let Target::Receive {
+            queue,
+            slot,
+            invalidated,
+        } = target
+        {
+            let id = self.queue_pairs[queue_pair as usize].id();
+            let receive = receive(queue, slot);
+            push_receive(batch, id, Status::Success, receive, bytes, invalidated);
+        }
+    }
+
+    /// The peer's queue pair took its memory back, which it does when it is in error: what it
+    /// published behind that must not arrive past the gap.
+    #[cold]
+    fn end_at_gap(&mut self, channel: &mut Channel, queue_pair: u32) -> Step {
+        self.fail(channel, queue_pair, None);
+        Step::Done
     }
 
     /// Ends a pull without a completion: its Receive is posted as before.
