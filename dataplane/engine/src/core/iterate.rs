@@ -20,12 +20,22 @@ impl<P: Port, A: Application> Core<P, A> {
     /// One poll iteration, with a reading of the clock. Bounded in all it does.
     #[inline]
     pub fn iterate(&mut self) -> Activity {
-        self.iterate_at(self.clock.now())
+        let moved = self.state.port.poll(self.state.now, &mut self.batch);
+        // Read when what came has been found: nothing is timed as of before it was there.
+        let now = self.clock.now();
+        self.go_on(moved, now)
     }
 
     /// One poll iteration at the time `now`, which must not run backwards.
     #[inline]
     pub fn iterate_at(&mut self, now: Ticks) -> Activity {
+        let moved = self.state.port.poll(now, &mut self.batch);
+        self.go_on(moved, now)
+    }
+
+    /// The iteration behind the poll of the port, which `moved` something or did not.
+    #[inline]
+    fn go_on(&mut self, moved: bool, now: Ticks) -> Activity {
         let Self {
             state,
             application,
@@ -33,7 +43,7 @@ impl<P: Port, A: Application> Core<P, A> {
             ..
         } = self;
         state.now = now;
-        let mut busy = state.reap(application, batch);
+        let mut busy = moved | state.reap(application, batch);
         busy |= state.requester_timeouts(application);
         busy |= state.retry_held(application);
         busy |= application
@@ -132,7 +142,6 @@ fn processors() -> Vec<usize> {
 impl<P: Port> State<P> {
     #[inline]
     fn reap<A: Application>(&mut self, application: &mut A, batch: &mut CompletionBatch) -> bool {
-        let moved = self.port.poll(self.now, batch);
         let count = batch.len();
         if count != 0 {
             let count = u64::try_from(count).unwrap_or(u64::MAX);
@@ -147,7 +156,7 @@ impl<P: Port> State<P> {
             };
             self.transmit.give(buffer);
         }
-        moved | (count != 0)
+        count != 0
     }
 
     #[inline]
