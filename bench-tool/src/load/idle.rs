@@ -32,6 +32,9 @@ const PROBE: &str = "probe";
 /// What a process prints when its connections stand.
 const READY: &str = "ready";
 
+/// An answer is soon up to this, in nanoseconds.
+const SOON_NS: u64 = 1_000_000;
+
 /// How long the probe of one process may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -40,6 +43,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Probe {
     /// Connections that answered.
     pub answered: u64,
+    /// Of those, the ones that took longer than [`SOON_NS`].
+    pub late: u64,
     /// The slowest answer, in nanoseconds.
     pub slowest_ns: u64,
     /// The processes that held them.
@@ -54,6 +59,7 @@ impl Probe {
         let entries = [
             ("idle_connections_probed", self.connections),
             ("idle_connections_answered", self.answered),
+            ("idle_connections_answered_after_1_ms", self.late),
             ("idle_processes", self.processes),
             ("idle_probe_slowest_ns", self.slowest_ns),
         ];
@@ -76,6 +82,9 @@ pub struct IdleProcesses {
     processes: Vec<IdleProcess>,
     connections: u64,
 }
+
+/// What a process tells of its probe: answers, late ones, the slowest in nanoseconds.
+type Told = (u64, u64, u64);
 
 struct IdleProcess {
     child: Child,
@@ -119,8 +128,9 @@ impl IdleProcesses {
             ..Probe::default()
         };
         for process in &mut self.processes {
-            let (answered, slowest_ns) = process.probe()?;
+            let (answered, late, slowest_ns) = process.probe()?;
             probe.answered += answered;
+            probe.late += late;
             probe.slowest_ns = probe.slowest_ns.max(slowest_ns);
         }
         Ok(probe)
@@ -180,7 +190,7 @@ impl IdleProcess {
         )))
     }
 
-    fn probe(&mut self) -> Result<(u64, u64), Failure> {
+    fn probe(&mut self) -> Result<Told, Failure> {
         if let Some(stdin) = &mut self.stdin {
             // A process that is gone shows at the next line.
             let _ = writeln!(stdin, "{PROBE}");
@@ -191,7 +201,7 @@ impl IdleProcess {
             .filter_map(|word| word.parse().ok())
             .collect();
         match numbers[..] {
-            [answered, slowest_ns] => Ok((answered, slowest_ns)),
+            [answered, late, slowest_ns] => Ok((answered, late, slowest_ns)),
             _ => Err(Failure::failed(format!(
                 "a process with idle connections said `{line}`"
             ))),
@@ -217,13 +227,14 @@ impl Drop for IdleProcess {
 /// The application of such a process: it calls once on each connection, one after another.
 struct Prober {
     orders: Receiver<Vec<ConnectionKey>>,
-    outcome: Sender<(u64, u64)>,
+    outcome: Sender<Told>,
     ordered: Arc<AtomicU64>,
     seen: u64,
     waiting: Vec<ConnectionKey>,
     clock: Clock,
     started: Option<Ticks>,
     answered: u64,
+    late: u64,
     slowest_ns: u64,
 }
 
@@ -250,7 +261,9 @@ impl Prober {
 
     fn tell(&mut self) {
         // The other end waits with a timeout, and may have gone.
-        let _ = self.outcome.send((self.answered, self.slowest_ns));
+        let _ = self
+            .outcome
+            .send((self.answered, self.late, self.slowest_ns));
     }
 }
 
@@ -263,8 +276,10 @@ impl Application for Prober {
         now: Ticks,
     ) {
         if let (Some(started), Ok(_)) = (self.started.take(), result) {
+            let took_ns = self.clock.nanos_between(started, now);
             self.answered += 1;
-            self.slowest_ns = self.slowest_ns.max(self.clock.nanos_between(started, now));
+            self.late += u64::from(took_ns > SOON_NS);
+            self.slowest_ns = self.slowest_ns.max(took_ns);
         }
         if self.waiting.is_empty() {
             self.tell();
@@ -312,6 +327,7 @@ pub fn execute(args: &IdleArgs) -> Result<(), Failure> {
         clock: Clock::new(),
         started: None,
         answered: 0,
+        late: 0,
         slowest_ns: 0,
     });
     let application = |_| {
@@ -364,8 +380,8 @@ pub fn execute(args: &IdleArgs) -> Result<(), Failure> {
         ordered.fetch_add(1, Ordering::Release);
         // A parked core looks at its mailbox when something comes in; the notice wakes it.
         node.wake_cores();
-        let (answered, slowest_ns) = outcomes.recv_timeout(PROBE_TIMEOUT).unwrap_or_default();
-        say(&format!("{answered} {slowest_ns}"))?;
+        let (answered, late, slowest_ns) = outcomes.recv_timeout(PROBE_TIMEOUT).unwrap_or_default();
+        say(&format!("{answered} {late} {slowest_ns}"))?;
     }
     drop(node.shutdown());
     Ok(())

@@ -56,7 +56,6 @@ impl Load for ShmLoad {
         let idle = IdleProcesses::start(&address, config.idle_connections)?;
         client.hand_out(&connections, config.cores.len());
         client.wait(config, watch)?;
-        let probe = idle.map(IdleProcesses::probe).transpose()?;
         let pages = client.node.pages().to_vec();
         let lost: u32 = client
             .shared
@@ -69,6 +68,8 @@ impl Load for ShmLoad {
             .into_iter()
             .map(|generator| generator.measured)
             .collect();
+        // The client's cores are free now: the probes have them to themselves.
+        let probe = idle.map(IdleProcesses::probe).transpose()?;
         let mut result = result(measured, &pages, &loaded);
         if let Some(probe) = probe {
             probe.report(&mut result);
@@ -291,12 +292,15 @@ fn result(measured: Vec<Measured>, pages: &[PageReport], loaded: &Loaded) -> Run
         placement: "inline".to_owned(),
         profile: loaded.name.clone(),
         counters,
-        memory: memory(pages),
+        memory: memory(pages, loaded),
         warnings,
     }
 }
 
-fn memory(pages: &[PageReport]) -> Memory {
+fn memory(pages: &[PageReport], loaded: &Loaded) -> Memory {
+    let core = NodeConfig::from_profile(&loaded.profile, Vec::new()).core;
+    let receives = u64::from(core.receives() / core.connections_max.max(1));
+
     let kind = pages.first().map_or("ordinary", |pages| match pages.kind {
         PageKind::Huge => "hugetlb",
         PageKind::Transparent => "transparent",
@@ -306,5 +310,6 @@ fn memory(pages: &[PageReport]) -> Memory {
         page_bytes: pages.first().map_or(0, |pages| pages.page_bytes),
         kind: kind.to_owned(),
         registered_bytes: pages.iter().map(|pages| pages.arena_bytes).sum(),
+        connection_bytes: receives * u64::from(core.receive_pool().stride_bytes),
     }
 }

@@ -57,6 +57,8 @@ pub struct Memory {
     pub kind: String,
     /// How much was registered.
     pub registered_bytes: u64,
+    /// How much of it each connection reserves: its receives.
+    pub connection_bytes: u64,
 }
 
 /// The report of a run; its serialization is the stable JSON.
@@ -336,6 +338,7 @@ pub(crate) mod tests {
                 page_bytes: 4096,
                 kind: "ordinary".to_owned(),
                 registered_bytes: 64 << 20,
+                connection_bytes: 33 * 4160,
             },
             warnings: vec!["ordinary pages: there are no huge pages".to_owned()],
         }
@@ -411,7 +414,7 @@ pub(crate) mod tests {
         ];
         expected.sort_unstable();
         assert_eq!(latency, expected);
-        for key in ["page_bytes", "kind", "registered_bytes"] {
+        for key in ["page_bytes", "kind", "registered_bytes", "connection_bytes"] {
             assert!(keys("memory").iter().any(|k| k == key), "{key}");
         }
         assert_eq!(value["floor"]["round_trip_ns"], 220);

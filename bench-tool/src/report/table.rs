@@ -159,10 +159,11 @@ fn write_totals(text: &mut String, report: &Report) -> fmt::Result {
     }
     writeln!(
         text,
-        "memory    {} registered, in {} pages of {}",
+        "memory    {} registered, in {} pages of {}; {} for each connection",
         size(report.memory.registered_bytes),
         report.memory.kind,
-        size(report.memory.page_bytes)
+        size(report.memory.page_bytes),
+        size(report.memory.connection_bytes)
     )?;
     write_polls(text, report)?;
     let shown = |name: &str| COUNTERS_SHOWN.iter().any(|prefix| name.starts_with(prefix));
@@ -282,7 +283,7 @@ round-trip time (service time, from posting the call to its reply)
 
 calls     20,001 completed, no errors
 rate      10.00 k/s
-memory    64 MiB registered, in ordinary pages of 4 KiB
+memory    64 MiB registered, in ordinary pages of 4 KiB; 137,280 B for each connection
 
 warning: ordinary pages: there are no huge pages
 
