@@ -43,7 +43,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Probe {
     /// Connections that answered.
     pub answered: u64,
-    /// Of those, the ones that took longer than [`SOON_NS`].
+    /// Of those, the ones that took longer than a millisecond.
     pub late: u64,
     /// The slowest answer, in nanoseconds.
     pub slowest_ns: u64,
