@@ -121,7 +121,7 @@ impl<P: Port> Context<'_, P> {
             .is_some_and(|connection| connection.stage == Stage::Ready)
     }
 
-    /// Calls of one message that the peer has credits for now.
+    /// Calls of one message that the peer's credits allow at this moment.
     #[inline]
     #[must_use]
     pub fn credits(&self, connection: ConnectionKey) -> u32 {
