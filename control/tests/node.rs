@@ -9,11 +9,11 @@ use rpcrdma_control::{
     ConnectError, ConnectOptions, CoreChoice, ListenOptions, NodeConfig, NodeError, ShmProvider,
     Stage,
 };
-use rpcrdma_engine::CallError;
 use rpcrdma_engine::ring_client::CallStatus;
+use rpcrdma_engine::CallError;
 use rpcrdma_fabric::interface::{ManagerError, RejectReason};
 use rpcrdma_tuning::Profile;
-use support::{ECHO, LATER, PATIENCE, TestNode, address, profile, start};
+use support::{ECHO, HELD, PATIENCE, TestNode, address, profile, start};
 
 fn options() -> ConnectOptions {
     ConnectOptions {
@@ -249,14 +249,19 @@ fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new() {
         .node
         .connect(&address, options())
         .expect("a server listens");
-    client.submit(&connection, LATER, b"finish me");
+    client.submit(&connection, HELD, b"finish me");
     server.wait_until("the deferral", |server| {
         server.node.cores()[0].counters().deferred == 1
     });
-    let report = server
-        .node
-        .drain(PATIENCE)
-        .expect("the control thread is there");
+    let report = std::thread::scope(|scope| {
+        let drain = scope.spawn(|| server.node.drain(PATIENCE));
+        // The listener's name is given back when the drain begins.
+        server.wait_until("the begin of the drain", |_| bind_name(&address).is_ok());
+        assert!(!drain.is_finished(), "a call is outstanding");
+        server.release();
+        drain.join().expect("it does not panic")
+    })
+    .expect("the control thread is there");
     assert!(report.complete);
     assert_eq!(report.connections, 1);
     let message = client.complete(0);
@@ -295,7 +300,7 @@ fn a_closed_connection_ends_its_calls_on_both_sides_and_others_go_on() {
         .node
         .connect(&address, options())
         .expect("a server listens");
-    client.submit(&doomed, LATER, b"lost");
+    client.submit(&doomed, HELD, b"lost");
     server.wait_until("the deferral", |server| {
         server.node.cores()[0].counters().deferred == 1
     });
@@ -316,7 +321,7 @@ fn a_server_that_goes_away_ends_the_calls_of_its_clients() {
         .node
         .connect(&address, options())
         .expect("a server listens");
-    client.submit(&connection, LATER, b"lost");
+    client.submit(&connection, HELD, b"lost");
     server.wait_until("the deferral", |server| {
         server.node.cores()[0].counters().deferred == 1
     });
@@ -369,14 +374,20 @@ fn a_peer_that_never_answers_is_a_timeout_that_says_how_far_it_came() {
 
 /// A listener of the right kind and name that accepts nobody: its backlog takes the connect.
 fn silent_listener(address: &str) -> std::os::fd::OwnedFd {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+    let listener = bind_name(address).expect("the name is free");
+    rustix::net::listen(&listener, 8).expect("it listens");
+    listener
+}
+
+/// A socket bound to the name of `address`, which nobody else has then.
+fn bind_name(address: &str) -> Result<std::os::fd::OwnedFd, rustix::io::Errno> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, socket};
     let user = rustix::process::geteuid().as_raw();
     let name = format!("rpcrdma-shm.{user}.{}", address.trim_start_matches("shm:"));
-    let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a short name");
-    let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
-    bind(&listener, &name).expect("the name is free");
-    listen(&listener, 8).expect("it listens");
-    listener
+    let name = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+    let bound = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
+    bind(&bound, &name)?;
+    Ok(bound)
 }
 
 #[test]

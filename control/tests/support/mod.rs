@@ -3,7 +3,8 @@
 
 pub(crate) mod version_1;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rpcrdma_control::{Connection, Node, NodeConfig, ShmProvider};
@@ -22,19 +23,18 @@ pub(crate) const PROGRAM: u32 = 0x2000_0001;
 /// Sends its arguments back.
 pub(crate) const ECHO: u32 = 1;
 
-/// Sends its arguments back when the core has been polled a number of times.
-pub(crate) const LATER: u32 = 2;
+/// Sends its arguments back once the test says so ([`TestNode::release`]), and never before: a call
+/// of it is outstanding for as long as a test needs one, however slow the machine is.
+pub(crate) const HELD: u32 = 2;
 
 /// How long anything here may take before the test fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Polls that a deferred answer takes.
-const LATER_POLLS: u32 = 20_000;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Serves and calls.
 pub(crate) struct TestApplication {
     rings: RingApplication,
-    deferred: Vec<(DeferToken, Vec<u8>, u32)>,
+    held: Vec<(DeferToken, Vec<u8>)>,
+    released: Arc<AtomicBool>,
 }
 
 impl Application for TestApplication {
@@ -44,10 +44,9 @@ impl Application for TestApplication {
                 Ok(()) => Outcome::Success,
                 Err(_) => Outcome::SystemError,
             },
-            (PROGRAM, LATER) => match request.defer() {
+            (PROGRAM, HELD) => match request.defer() {
                 Some(token) => {
-                    self.deferred
-                        .push((token, request.args.to_vec(), LATER_POLLS));
+                    self.held.push((token, request.args.to_vec()));
                     Outcome::Deferred
                 }
                 None => Outcome::SystemError,
@@ -68,13 +67,14 @@ impl Application for TestApplication {
     }
 
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
-        let busy = !self.deferred.is_empty();
-        for (token, results, polls) in std::mem::take(&mut self.deferred) {
-            if polls > 0 {
-                self.deferred.push((token, results, polls - 1));
-            } else if let Err((refused, token)) = core.reply(token, Outcome::Success, &results) {
-                assert_eq!(refused, rpcrdma_engine::ReplyRefused::Busy);
-                self.deferred.push((token, results, 0));
+        let mut busy = false;
+        if !self.held.is_empty() && self.released.load(Ordering::Relaxed) {
+            busy = true;
+            for (token, results) in std::mem::take(&mut self.held) {
+                if let Err((refused, token)) = core.reply(token, Outcome::Success, &results) {
+                    assert_eq!(refused, rpcrdma_engine::ReplyRefused::Busy);
+                    self.held.push((token, results));
+                }
             }
         }
         self.rings.poll(core, now).or(Activity::from_busy(busy))
@@ -85,11 +85,14 @@ impl Application for TestApplication {
 pub(crate) struct TestNode {
     pub(crate) node: Node<ShmProvider, TestApplication>,
     pub(crate) clients: Vec<RingClient>,
+    released: Arc<AtomicBool>,
 }
 
-/// Small sizes; cores that are not pinned and sleep, since tests share the processors.
+/// Small sizes; cores that are not pinned and sleep, since tests share the processors. No time
+/// limit of a call is shorter than what a test waits.
 pub(crate) fn profile() -> Profile {
     Profile {
+        call_timeout_ms: 300_000,
         connections_max: 4,
         credits_per_connection: 8,
         calls_outstanding_max: 64,
@@ -104,16 +107,22 @@ pub(crate) fn profile() -> Profile {
 pub(crate) fn start(profile: &Profile, cores: usize) -> TestNode {
     let config = NodeConfig::from_profile(profile, vec![None; cores]);
     let mut clients = Vec::new();
+    let released = Arc::new(AtomicBool::new(false));
     let node = Node::start(ShmProvider::from_profile(profile), &config, |_| {
         let (rings, mut client) = RingApplication::new(1, 16);
         clients.append(&mut client);
         TestApplication {
             rings,
-            deferred: Vec::new(),
+            held: Vec::new(),
+            released: Arc::clone(&released),
         }
     })
     .expect("a small node fits on any machine");
-    TestNode { node, clients }
+    TestNode {
+        node,
+        clients,
+        released,
+    }
 }
 
 /// A name that no other test uses.
@@ -140,6 +149,12 @@ impl TestNode {
         self.clients[connection.core]
             .submit(Box::new(message))
             .expect("the ring has room");
+        self.node.wake_cores();
+    }
+
+    /// Has the calls of [`HELD`] answered, those that come later included.
+    pub(crate) fn release(&self) {
+        self.released.store(true, Ordering::Relaxed);
         self.node.wake_cores();
     }
 
