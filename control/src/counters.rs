@@ -44,6 +44,8 @@ counters! {
     connects_failed,
     /// Property sets received and decided.
     properties_decided,
+    /// Property sets that announced receive buffers too small for any message.
+    properties_refused,
     /// Times that the control thread woke.
     wakes,
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rpcrdma_engine::CloseReason;
 use rpcrdma_fabric::interface::{ManagerError, RejectReason, SetupError};
 
 /// How far a connection had come.
@@ -74,6 +75,30 @@ pub enum ConnectError {
         address: String,
         /// How far it had come.
         stage: Stage,
+    },
+    /// The peer's receive buffers cannot take the first message of a connection.
+    #[error(
+        "`{address}` announced receive buffers of {announced_bytes} octets; a connection needs at least \
+         {least_bytes}, and every receiver should have 4096: raise receive_buffer_bytes at the peer"
+    )]
+    ReceiveBufferTooSmall {
+        /// The address that was connected to.
+        address: String,
+        /// What the peer announced (-00 section 5.2.2), in octets.
+        announced_bytes: u32,
+        /// What a connection needs, in octets.
+        least_bytes: u32,
+    },
+    /// The connection was ended for a reason that this end knows: the peer broke the protocol, or
+    /// refused what this end announced.
+    #[error("the connection to `{address}` was ended ({stage}): {reason}")]
+    Ended {
+        /// The address that was connected to.
+        address: String,
+        /// How far it had come.
+        stage: Stage,
+        /// Why.
+        reason: CloseReason,
     },
     /// No core of ours has room.
     #[error(

@@ -457,12 +457,11 @@ impl<V: Provider> ControlThread<V> {
                     self.end(id);
                 }
             }
-            Notification::Closed { connection, .. } => {
+            Notification::Closed {
+                connection, reason, ..
+            } => {
                 if let Some(id) = self.keys.get(&(core, connection)).copied() {
-                    self.fail_attempt(id, |attempt, stage| ConnectError::PeerGone {
-                        address: attempt.address.clone(),
-                        stage,
-                    });
+                    self.fail_attempt(id, |attempt, stage| ended(attempt, stage, reason));
                     self.forget(id);
                 }
             }
@@ -537,7 +536,17 @@ impl<V: Provider> ControlThread<V> {
                     answer,
                 });
             }
-            Ok(Decision::ReceiveBufferTooSmall(_)) | Err(_) => self.close(core, key),
+            Ok(Decision::ReceiveBufferTooSmall(announced_bytes)) => {
+                let id = tracked.id;
+                ControlCounters::add(&self.counters.properties_refused);
+                self.fail_attempt(id, |attempt, _| ConnectError::ReceiveBufferTooSmall {
+                    address: attempt.address.clone(),
+                    announced_bytes,
+                    least_bytes: properties::RECEIVE_BUFFER_BYTES_LEAST,
+                });
+                self.close(core, key);
+            }
+            Err(_) => self.close(core, key),
         }
     }
 
@@ -698,5 +707,26 @@ impl<V: Provider> ControlThread<V> {
         while self.push_waiting() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+}
+
+/// What to tell whoever waits for a connection that its core has closed.
+fn ended(attempt: &Attempt, stage: Stage, reason: CloseReason) -> ConnectError {
+    let address = attempt.address.clone();
+    match reason {
+        CloseReason::Local | CloseReason::Stopped | CloseReason::Peer => {
+            ConnectError::PeerGone { address, stage }
+        }
+        CloseReason::VersionMismatch { low, high } => {
+            ConnectError::VersionMismatch { address, low, high }
+        }
+        CloseReason::Protocol(_)
+        | CloseReason::ErrorsUnread
+        | CloseReason::PropertiesRefused(_)
+        | CloseReason::PropertiesUnawaited => ConnectError::Ended {
+            address,
+            stage,
+            reason,
+        },
     }
 }

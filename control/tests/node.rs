@@ -10,10 +10,10 @@ use rpcrdma_control::{
     Stage,
 };
 use rpcrdma_engine::ring_client::CallStatus;
-use rpcrdma_engine::CallError;
+use rpcrdma_engine::{CallError, CloseReason};
 use rpcrdma_fabric::interface::{ManagerError, RejectReason};
 use rpcrdma_tuning::Profile;
-use support::{ECHO, HELD, PATIENCE, TestNode, address, profile, start};
+use support::{ECHO, HELD, PATIENCE, TestNode, address, foreign, profile, start};
 
 fn options() -> ConnectOptions {
     ConnectOptions {
@@ -393,7 +393,7 @@ fn bind_name(address: &str) -> Result<std::os::fd::OwnedFd, rustix::io::Errno> {
 #[test]
 fn a_server_of_another_version_is_named_with_its_versions() {
     let address = address();
-    let server = support::version_1::start(&address);
+    let server = foreign::start(&address, foreign::version_1_alone);
     let client = start(&profile(), 1);
     let error = client
         .node
@@ -411,6 +411,62 @@ fn a_server_of_another_version_is_named_with_its_versions() {
         "{error:?}"
     );
     assert!(error.to_string().contains("versions 1 to 1"), "{error}");
+    server.stop();
+}
+
+#[test]
+fn a_server_whose_receive_buffers_hold_no_message_is_told_from_one_that_died() {
+    let address = address();
+    let server = foreign::start(&address, foreign::small_receive_buffers);
+    let client = start(&profile(), 1);
+    let error = client
+        .node
+        .connect(&address, options())
+        .expect_err("nothing can be sent to it");
+    assert!(
+        matches!(
+            error,
+            ConnectError::ReceiveBufferTooSmall {
+                announced_bytes: 512,
+                least_bytes: 1024,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    for part in [&address, "512 octets", "raise receive_buffer_bytes"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(client.control_counter("properties_refused"), 1);
+    server.stop();
+}
+
+#[test]
+fn a_server_that_refuses_our_properties_is_told_with_its_error() {
+    let address = address();
+    let server = foreign::start(&address, foreign::nothing_but_errors);
+    let client = start(&profile(), 1);
+    let error = client
+        .node
+        .connect(&address, options())
+        .expect_err("it answers everything with an error");
+    assert!(
+        matches!(
+            error,
+            ConnectError::Ended {
+                stage: Stage::ExchangingProperties,
+                reason: CloseReason::PropertiesRefused(_),
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    assert!(
+        text.contains(&address) && text.contains("refused our properties"),
+        "{text}"
+    );
     server.stop();
 }
 

@@ -1,7 +1,7 @@
 //! An application for tests: answers an echo program, and calls for the thread that holds its
 //! rings.
 
-pub(crate) mod version_1;
+pub(crate) mod foreign;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! A server that speaks version 1 alone: it answers whatever comes with ERR_VERS.
+//! A server on the bare fabric, which answers whatever comes as a test wants.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +12,9 @@ use rpcrdma_fabric::interface::{
 };
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, Pool, PoolShape};
 use rpcrdma_fabric::shm;
+use rpcrdma_protocol::v2::{
+    CreditWord, Flags, Prefix, Property, TransportError, encode_connprop, encode_error,
+};
 
 /// The server's thread.
 pub(crate) struct Server {
@@ -23,19 +26,20 @@ impl Server {
     /// Ends it, and fails if it failed.
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread
-            .join()
-            .expect("the server of version 1 did not fail");
+        self.thread.join().expect("the foreign server did not fail");
     }
 }
 
+/// Makes the answer to a message.
+pub(crate) type Answer = fn(&[u8]) -> Vec<u8>;
+
 /// Starts it on `address`, and returns when it listens.
-pub(crate) fn start(address: &str) -> Server {
+pub(crate) fn start(address: &str, answer: Answer) -> Server {
     let stop = Arc::new(AtomicBool::new(false));
     let mut manager = shm::Manager::new().expect("a manager");
     manager.listen(address).expect("the name is free");
     let asked = Arc::clone(&stop);
-    let thread = std::thread::spawn(move || serve(manager, &asked));
+    let thread = std::thread::spawn(move || serve(manager, &asked, answer));
     Server { stop, thread }
 }
 
@@ -49,7 +53,7 @@ fn pool(port: &mut shm::Port, buffers: u32) -> Pool {
     port.carve(shape).expect("the arena has room")
 }
 
-fn serve(mut manager: shm::Manager, stop: &AtomicBool) {
+fn serve(mut manager: shm::Manager, stop: &AtomicBool, answer: Answer) {
     let options = ArenaOptions {
         bytes: 1 << 20,
         huge_pages: HugePages::Never,
@@ -99,10 +103,10 @@ fn serve(mut manager: shm::Manager, stop: &AtomicBool) {
         port.poll(clock.now(), &mut batch);
         for completion in batch.drain() {
             if let CompletionKind::Receive { receive, .. } = completion.kind {
-                let words = port.received(&receive).get(..8).expect("a header").to_vec();
-                let answer = err_vers(&words);
-                port.memory().bytes_mut(&mut send)[..28].copy_from_slice(&answer);
-                port.post_send_copied(completion.queue_pair, &send, 28, SendOptions::default())
+                let answer = answer(port.received(&receive));
+                let bytes = u32::try_from(answer.len()).expect("a short answer");
+                port.memory().bytes_mut(&mut send)[..answer.len()].copy_from_slice(&answer);
+                port.post_send_copied(completion.queue_pair, &send, bytes, SendOptions::default())
                     .expect("there is room for one message");
                 port.post_receive(receive);
             }
@@ -113,12 +117,42 @@ fn serve(mut manager: shm::Manager, stop: &AtomicBool) {
 }
 
 /// RDMA_ERROR with ERR_VERS and versions 1 to 1, as a server of RFC 8166 section 4.5.1 sends it.
-fn err_vers(call: &[u8]) -> [u8; 28] {
-    let mut answer = [0; 28];
+pub(crate) fn version_1_alone(message: &[u8]) -> Vec<u8> {
+    let mut answer = vec![0; 28];
     // XID and version as they came.
-    answer[..8].copy_from_slice(call);
+    answer[..8].copy_from_slice(&message[..8]);
     for (word, value) in [(2, 32), (3, 4), (4, 1), (5, 1), (6, 1)] {
         answer[4 * word + 3] = value;
     }
     answer
+}
+
+/// A property set with receive buffers of 512 octets, too small for the first message.
+pub(crate) fn small_receive_buffers(message: &[u8]) -> Vec<u8> {
+    let prefix = Prefix {
+        xid: xid(message),
+        credit: CreditWord {
+            granted: 8,
+            maximum: 8,
+        },
+        flags: Flags::RESPONSE,
+    };
+    let mut answer = vec![0; 256];
+    let properties = [Property::ReceiveBufferSize(Some(512))];
+    let bytes = encode_connprop(&mut answer, prefix, &properties).expect("it fits");
+    answer.truncate(bytes);
+    answer
+}
+
+/// RDMA2_ERROR, whatever was asked.
+pub(crate) fn nothing_but_errors(message: &[u8]) -> Vec<u8> {
+    let mut answer = vec![0; 64];
+    let bytes = encode_error(&mut answer, xid(message), &TransportError::System).expect("it fits");
+    answer.truncate(bytes);
+    answer
+}
+
+fn xid(message: &[u8]) -> u32 {
+    let bytes = message.first_chunk().expect("a header");
+    u32::from_be_bytes(*bytes)
 }
