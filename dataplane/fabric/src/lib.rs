@@ -6,6 +6,7 @@
 //! * [`memory`] holds registered arenas in hugepages, and the buffers that are carved from them.
 //! * [`ring`] holds the lock-free rings by which other threads reach a core.
 //! * [`shm`] is the embedded provider: two processes, or two threads, of one machine.
+//! * `verbs` (features `verbs` and `verbs-dlopen`) is the provider for RDMA devices.
 //!
 //! This is the only crate of the workspace that contains `unsafe` code.
 
@@ -17,3 +18,5 @@ pub mod shm;
 pub mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+pub mod verbs;

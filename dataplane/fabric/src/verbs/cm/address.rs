@@ -1,0 +1,314 @@
+//! Addresses: `rdma:HOST:PORT` for people, socket addresses for C.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
+
+use crate::interface::ManagerError;
+
+const SCHEME: &str = "rdma:";
+
+/// A host and a port, as they were written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::verbs) struct Target {
+    host: String,
+    port: u16,
+    /// A numeric address, which needs nobody to resolve it.
+    numeric: Option<IpAddr>,
+    /// The zone of a link-local IPv6 address: an interface's name or number.
+    zone: Option<String>,
+}
+
+impl Target {
+    /// Reads `rdma:HOST:PORT`; the host is a name, an IPv4 address, or an IPv6 address in
+    /// brackets with an optional zone (`rdma:[fe80::1%eth0]:20049`).
+    pub(in crate::verbs) fn parse(address: &str) -> Result<Self, ManagerError> {
+        Self::read(address).map_err(|why| ManagerError::BadAddress {
+            address: address.to_owned(),
+            why: format!("{why}; it must look like rdma:HOST:PORT or rdma:[IPV6]:PORT"),
+        })
+    }
+
+    fn read(address: &str) -> Result<Self, &'static str> {
+        let rest = address.strip_prefix(SCHEME).ok_or("it is no RDMA address")?;
+        let (host, port, bracketed) = match rest.strip_prefix('[') {
+            Some(rest) => {
+                let (host, rest) = rest.split_once(']').ok_or("a bracket is not closed")?;
+                let port = rest.strip_prefix(':').ok_or("it has no port")?;
+                (host, port, true)
+            }
+            None => {
+                let (host, port) = rest.rsplit_once(':').ok_or("it has no port")?;
+                (host, port, false)
+            }
+        };
+        if host.is_empty() || host.contains(char::is_whitespace) {
+            return Err("it names no host");
+        }
+        let port: u16 = port
+            .parse()
+            .map_err(|_| "its port is no number below 65536")?;
+        let mut target = Self {
+            host: host.to_owned(),
+            port,
+            numeric: None,
+            zone: None,
+        };
+        if bracketed {
+            let (ip, zone) = match host.split_once('%') {
+                Some((ip, zone)) => (ip, Some(zone.to_owned())),
+                None => (host, None),
+            };
+            let ip: Ipv6Addr = ip
+                .parse()
+                .map_err(|_| "what stands in brackets is no IPv6 address")?;
+            target.numeric = Some(IpAddr::V6(ip));
+            target.zone = zone;
+        } else if host.contains(':') {
+            return Err("an IPv6 address needs brackets");
+        } else if let Ok(ip) = host.parse::<Ipv4Addr>() {
+            target.numeric = Some(IpAddr::V4(ip));
+        }
+        Ok(target)
+    }
+
+    /// The address, when nobody must be asked for it.
+    pub(in crate::verbs) fn numeric(&self) -> io::Result<Option<SocketAddr>> {
+        Ok(match self.numeric {
+            None => None,
+            Some(IpAddr::V4(ip)) => Some(SocketAddr::V4(SocketAddrV4::new(ip, self.port))),
+            Some(IpAddr::V6(ip)) => {
+                let scope = self.zone.as_deref().map_or(Ok(0), zone_index)?;
+                Some(SocketAddr::V6(SocketAddrV6::new(ip, self.port, 0, scope)))
+            }
+        })
+    }
+
+    /// All addresses of the host, by the system's resolver, in its order. Blocks as long as that
+    /// does.
+    pub(in crate::verbs) fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        if let Some(address) = self.numeric()? {
+            return Ok(vec![address]);
+        }
+        let all: Vec<_> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
+        if all.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the host name has no address",
+            ));
+        }
+        Ok(all)
+    }
+
+    pub(in crate::verbs) fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// The number of the interface that a zone names.
+fn zone_index(zone: &str) -> io::Result<u32> {
+    if let Ok(index) = zone.parse() {
+        return Ok(index);
+    }
+    let unknown = || {
+        io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("there is no network interface {zone:?}"),
+        )
+    };
+    let name = std::ffi::CString::new(zone).map_err(|_| unknown())?;
+    // SAFETY: the name is a C string that lives through the call, which keeps nothing of it.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(unknown()),
+        index => Ok(index),
+    }
+}
+
+/// An address as it is written: `rdma:HOST:PORT`.
+pub(in crate::verbs) fn display(address: SocketAddr) -> String {
+    format!("{SCHEME}{address}")
+}
+
+/// A socket address as C takes it.
+#[repr(C)]
+pub(in crate::verbs) union RawAddress {
+    any: libc::sockaddr,
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+    all: libc::sockaddr_storage,
+}
+
+impl From<SocketAddr> for RawAddress {
+    fn from(address: SocketAddr) -> Self {
+        // SAFETY: all zeros is a valid `sockaddr_storage`: integers and arrays of them.
+        let mut raw = Self {
+            all: unsafe { std::mem::zeroed() },
+        };
+        match address {
+            SocketAddr::V4(address) => {
+                raw.v4 = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: address.port().to_be(),
+                    sin_addr: libc::in_addr {
+                        s_addr: u32::from_ne_bytes(address.ip().octets()),
+                    },
+                    sin_zero: [0; 8],
+                };
+            }
+            SocketAddr::V6(address) => {
+                raw.v6 = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: address.port().to_be(),
+                    sin6_flowinfo: address.flowinfo(),
+                    sin6_addr: libc::in6_addr {
+                        s6_addr: address.ip().octets(),
+                    },
+                    sin6_scope_id: address.scope_id(),
+                };
+            }
+        }
+        raw
+    }
+}
+
+impl RawAddress {
+    /// For the calls of librdmacm, which take addresses as `*mut` and do not write to them.
+    pub(in crate::verbs) fn as_mut_ptr(&mut self) -> *mut libc::sockaddr {
+        (&raw mut *self).cast()
+    }
+}
+
+/// The address in a `sockaddr_storage`; `None` for another family, such as an unbound one.
+pub(in crate::verbs) fn read(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    let raw = RawAddress { all: *storage };
+    match i32::from(storage.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says that this is the member that was written; any bytes are
+            // valid for its integers.
+            let v4 = unsafe { raw.v4 };
+            let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddr::V4(SocketAddrV4::new(
+                ip,
+                u16::from_be(v4.sin_port),
+            )))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let v6 = unsafe { raw.v6 };
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            Some(SocketAddr::V6(SocketAddrV6::new(
+                ip,
+                u16::from_be(v6.sin6_port),
+                v6.sin6_flowinfo,
+                v6.sin6_scope_id,
+            )))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn numeric(text: &str) -> SocketAddr {
+        Target::parse(text).unwrap().numeric().unwrap().unwrap()
+    }
+
+    #[test]
+    fn addresses_are_read_as_they_are_written() {
+        assert_eq!(
+            numeric("rdma:192.0.2.7:20049"),
+            "192.0.2.7:20049".parse().unwrap()
+        );
+        assert_eq!(numeric("rdma:0.0.0.0:0"), "0.0.0.0:0".parse().unwrap());
+        assert_eq!(
+            numeric("rdma:[2001:db8::7]:1"),
+            "[2001:db8::7]:1".parse().unwrap()
+        );
+        assert_eq!(
+            numeric("rdma:[fe80::1%3]:1"),
+            SocketAddr::V6(SocketAddrV6::new("fe80::1".parse().unwrap(), 1, 0, 3))
+        );
+        let name = Target::parse("rdma:storage-7.example:20049").unwrap();
+        assert_eq!(name.numeric().unwrap(), None);
+        assert_eq!(name.port(), 20049);
+        assert_eq!(
+            display("[::1]:5".parse().unwrap()),
+            "rdma:[::1]:5",
+            "as it is written"
+        );
+    }
+
+    #[test]
+    fn the_loopback_interface_is_a_zone() {
+        let SocketAddr::V6(address) = numeric("rdma:[fe80::1%lo]:1") else {
+            panic!("an IPv6 address")
+        };
+        assert!(address.scope_id() > 0);
+        let missing = Target::parse("rdma:[fe80::1%no such thing]:1");
+        assert!(missing.is_err(), "no blanks");
+        let missing = Target::parse("rdma:[fe80::1%nosuchif0]:1").unwrap();
+        let error = missing.numeric().unwrap_err().to_string();
+        assert!(error.contains("nosuchif0"), "{error}");
+    }
+
+    #[test]
+    fn wrong_addresses_say_what_is_wrong_and_how_they_look() {
+        for (text, word) in [
+            ("shm:x", "no RDMA address"),
+            ("rdma:host", "no port"),
+            ("rdma:host:", "number below 65536"),
+            ("rdma:host:65536", "number below 65536"),
+            ("rdma::1", "no host"),
+            ("rdma:a b:1", "no host"),
+            ("rdma:fe80::1:1", "brackets"),
+            ("rdma:[fe80::1:1", "not closed"),
+            ("rdma:[fe80::1]1", "no port"),
+            ("rdma:[nonsense]:1", "no IPv6"),
+        ] {
+            let error = Target::parse(text).unwrap_err().to_string();
+            assert!(
+                error.contains(word) && error.contains(text) && error.contains("rdma:HOST:PORT"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_resolved_by_the_system() {
+        let all = Target::parse("rdma:localhost:20049").unwrap().resolve().unwrap();
+        assert!(all.iter().all(|address| address.port() == 20049));
+        assert!(all.iter().any(|address| address.ip().is_loopback()));
+        let nowhere = Target::parse("rdma:no-such-host.invalid:1").unwrap();
+        assert!(nowhere.resolve().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn addresses_survive_the_way_through_c(
+            v6 in any::<Option<(u128, u32)>>(), v4 in any::<u32>(), port in any::<u16>(),
+        ) {
+            let address = match v6 {
+                Some((ip, scope)) => SocketAddr::V6(SocketAddrV6::new(ip.into(), port, 0, scope)),
+                None => SocketAddr::V4(SocketAddrV4::new(v4.into(), port)),
+            };
+            let raw = RawAddress::from(address);
+            // SAFETY: the whole union was zeroed before its member was written.
+            prop_assert_eq!(read(unsafe { &raw.all }), Some(address));
+            let text = display(address);
+            prop_assert_eq!(Target::parse(&text).unwrap().numeric().unwrap(), Some(address));
+        }
+
+        #[test]
+        fn no_text_panics(text in "rdma:\\PC{0,24}") {
+            let _ = Target::parse(&text);
+        }
+    }
+
+    #[test]
+    fn an_unbound_address_is_none() {
+        // SAFETY: as in `From`.
+        assert_eq!(read(&unsafe { std::mem::zeroed() }), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! What an event of RDMA-CM says, in plain values.
+
+use std::ffi::c_uint;
+
+use crate::verbs::bindings::{rdma_cm_event_type as c, rdma_conn_param};
+
+/// What happened. Numbers that this crate does not know are kept as they came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::verbs) enum EventKind {
+    /// The address is that of a device of ours, or is reached through one.
+    AddressResolved,
+    /// It is not.
+    AddressError,
+    /// A path to the address is known.
+    RouteResolved,
+    /// None is.
+    RouteError,
+    /// A peer asks a listener for a connection.
+    ConnectRequest,
+    /// The peer accepted; the connection stands when we confirm.
+    ConnectResponse,
+    /// The connection could not be made, or broke while it was being made.
+    ConnectError,
+    /// The peer does not answer.
+    Unreachable,
+    /// The peer rejected.
+    Rejected,
+    /// The connection stands.
+    Established,
+    /// The peer ended the connection, or answered our end of it.
+    Disconnected,
+    /// The device is being removed: everything on it must be let go of.
+    DeviceRemoval,
+    /// The address now belongs to another device (a bond that failed over).
+    AddressChange,
+    /// The queue pair's numbers may be used again.
+    TimewaitExit,
+    /// Anything else, such as multicast, which nobody here asked for.
+    Other(c_uint),
+}
+
+impl EventKind {
+    pub(in crate::verbs) fn from_c(event: c_uint) -> Self {
+        match event {
+            c::RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddressResolved,
+            c::RDMA_CM_EVENT_ADDR_ERROR => Self::AddressError,
+            c::RDMA_CM_EVENT_ROUTE_RESOLVED => Self::RouteResolved,
+            c::RDMA_CM_EVENT_ROUTE_ERROR => Self::RouteError,
+            c::RDMA_CM_EVENT_CONNECT_REQUEST => Self::ConnectRequest,
+            c::RDMA_CM_EVENT_CONNECT_RESPONSE => Self::ConnectResponse,
+            c::RDMA_CM_EVENT_CONNECT_ERROR => Self::ConnectError,
+            c::RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable,
+            c::RDMA_CM_EVENT_REJECTED => Self::Rejected,
+            c::RDMA_CM_EVENT_ESTABLISHED => Self::Established,
+            c::RDMA_CM_EVENT_DISCONNECTED => Self::Disconnected,
+            c::RDMA_CM_EVENT_DEVICE_REMOVAL => Self::DeviceRemoval,
+            c::RDMA_CM_EVENT_ADDR_CHANGE => Self::AddressChange,
+            c::RDMA_CM_EVENT_TIMEWAIT_EXIT => Self::TimewaitExit,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// What the peer said of the connection. All zero and empty in events that carry none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::verbs) struct Parameters {
+    /// The peer's private data, padded with zeros as the CM pads it.
+    pub(in crate::verbs) private_data: Vec<u8>,
+    /// RDMA Reads that the peer wants to have in flight towards us. (RDMA-CM has already
+    /// exchanged this and the next: both are from our point of view.)
+    pub(in crate::verbs) responder_resources: u8,
+    /// RDMA Reads of ours that the peer can serve at a time.
+    pub(in crate::verbs) initiator_depth: u8,
+}
+
+impl Parameters {
+    /// Copies the parameters out of an event that has not been acknowledged.
+    ///
+    /// # Safety
+    ///
+    /// `private_data` of `conn` points to `private_data_len` readable bytes when neither is zero.
+    pub(in crate::verbs) unsafe fn from_c(conn: &rdma_conn_param) -> Self {
+        let bytes = conn.private_data.cast::<u8>();
+        let private_data = if bytes.is_null() || conn.private_data_len == 0 {
+            Vec::new()
+        } else {
+            // SAFETY: not null, and as long as the caller promises.
+            unsafe { std::slice::from_raw_parts(bytes, usize::from(conn.private_data_len)) }
+                .to_vec()
+        };
+        Self {
+            private_data,
+            responder_resources: conn.responder_resources,
+            initiator_depth: conn.initiator_depth,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_header() {
+        let known = [
+            (0, EventKind::AddressResolved),
+            (1, EventKind::AddressError),
+            (2, EventKind::RouteResolved),
+            (3, EventKind::RouteError),
+            (4, EventKind::ConnectRequest),
+            (5, EventKind::ConnectResponse),
+            (6, EventKind::ConnectError),
+            (7, EventKind::Unreachable),
+            (8, EventKind::Rejected),
+            (9, EventKind::Established),
+            (10, EventKind::Disconnected),
+            (11, EventKind::DeviceRemoval),
+            (14, EventKind::AddressChange),
+            (15, EventKind::TimewaitExit),
+        ];
+        for (number, kind) in known {
+            assert_eq!(EventKind::from_c(number), kind);
+        }
+        for number in [12, 13, 16, c_uint::MAX] {
+            assert_eq!(EventKind::from_c(number), EventKind::Other(number));
+        }
+    }
+
+    #[test]
+    fn parameters_are_copied_whole() {
+        let private_data = [1_u8, 2, 3];
+        let mut conn = rdma_conn_param {
+            private_data: private_data.as_ptr().cast(),
+            private_data_len: 3,
+            responder_resources: 4,
+            initiator_depth: 5,
+            flow_control: 0,
+            retry_count: 0,
+            rnr_retry_count: 0,
+            srq: 0,
+            qp_num: 0,
+        };
+        // SAFETY: pointer and length are those of an array.
+        let copied = unsafe { Parameters::from_c(&conn) };
+        let expected = Parameters {
+            private_data: vec![1, 2, 3],
+            responder_resources: 4,
+            initiator_depth: 5,
+        };
+        assert_eq!(copied, expected);
+        conn.private_data = std::ptr::null();
+        // SAFETY: a null pointer is allowed.
+        assert_eq!(
+            unsafe { Parameters::from_c(&conn) }.private_data,
+            Vec::<u8>::new()
+        );
+    }
+}

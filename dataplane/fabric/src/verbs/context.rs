@@ -1,0 +1,309 @@
+//! Devices: found, opened, asked for their limits.
+//!
+//! A device is opened by librdmacm, once per process, and the contexts that it opened are used for
+//! everything: a queue pair can only be connected through an identifier of the same context.
+
+use std::ffi::{CStr, c_int};
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::bindings::{self, ibv_context, ibv_device_attr, ibv_port_attr};
+use super::errno::{done, failed, made};
+use super::events::Listeners;
+use crate::interface::SetupError;
+
+/// What a device can do, as it says itself (`ibv_query_device`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceLimits {
+    /// Queue pairs.
+    pub queue_pairs: u32,
+    /// Work requests in one queue of a queue pair.
+    pub queue_pair_work_requests: u32,
+    /// Segments of a Send, Receive or RDMA Write.
+    pub segments: u32,
+    /// Segments of an RDMA Read.
+    pub read_segments: u32,
+    /// Entries of a completion queue.
+    pub completion_queue_entries: u32,
+    /// RDMA Reads that a queue pair serves at a time, as responder.
+    pub responder_resources: u8,
+    /// RDMA Reads that a queue pair has outstanding, as initiator.
+    pub initiator_depth: u8,
+    /// Shared receive queues; zero where there are none.
+    pub shared_receive_queues: u32,
+    /// Receives of a shared receive queue.
+    pub shared_receive_queue_depth: u32,
+    /// Segments of a Receive of a shared receive queue.
+    pub shared_receive_queue_segments: u32,
+    /// Memory windows of type 2 that are bound to a queue pair; zero where there are none.
+    pub windows: u32,
+    /// Send With Invalidate, both ways.
+    pub send_with_invalidate: bool,
+    /// Ports; they are numbered from one.
+    pub ports: u8,
+    /// The device speaks iWARP, where the target of an RDMA Read is a target of the peer's
+    /// RDMA Write (RFC 5040 section 5.3).
+    pub iwarp: bool,
+}
+
+/// How far a child process disturbs the registered memory of its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForkSafety {
+    /// The kernel copies pinned pages for the child: nothing to do.
+    ByKernel,
+    /// The library keeps pinned pages from the child (`RDMAV_FORK_SAFE`); hugepages need
+    /// `RDMAV_HUGEPAGES_SAFE` as well.
+    ByLibrary,
+    /// A child may take the pages from under the device: spawn children first.
+    None,
+}
+
+/// An open device. Shared by all ports and the connection manager of a process.
+pub struct Context {
+    raw: NonNull<ibv_context>,
+    /// The list that keeps the devices open.
+    list: NonNull<*mut ibv_context>,
+    name: String,
+    limits: DeviceLimits,
+    pub(super) listeners: Listeners,
+}
+
+// SAFETY: a context of rdma-core may be used by any thread, with all calls that take it; the list
+// is only kept, and freed once, in drop.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// All contexts that are in use, so that everybody who asks for a device gets the same.
+static IN_USE: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
+
+impl Context {
+    /// Opens the device of this name, or the first that has an active port.
+    ///
+    /// Children of the process are to be spawned before: see [`ForkSafety`].
+    ///
+    /// # Errors
+    ///
+    /// When rdma-core is not there or sees no device, when none has that name, or none is active.
+    pub fn open(name: Option<&str>) -> Result<Arc<Self>, SetupError> {
+        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        in_use.retain(|context| context.strong_count() > 0);
+        let list = DeviceList::new()?;
+        let found = list
+            .iter()
+            .find(|raw| name.map_or_else(|| is_active(*raw), |name| name_of(*raw) == name));
+        let Some(raw) = found else {
+            let known: Vec<String> = list.iter().map(name_of).collect();
+            return Err(no_device(name, &known));
+        };
+        let shared = in_use.iter().filter_map(Weak::upgrade);
+        if let Some(context) = shared.into_iter().find(|context| context.raw == raw) {
+            return Ok(context);
+        }
+        let limits = query(raw)?;
+        nonblocking(raw)?;
+        let context = Arc::new(Self {
+            raw,
+            list: list.keep(),
+            name: name_of(raw),
+            limits,
+            listeners: Listeners::default(),
+        });
+        in_use.push(Arc::downgrade(&context));
+        Ok(context)
+    }
+
+    /// The names of all devices that rdma-core sees, with whether a port of each is active.
+    ///
+    /// # Errors
+    ///
+    /// When rdma-core is not there.
+    pub fn devices() -> Result<Vec<(String, bool)>, SetupError> {
+        let list = DeviceList::new()?;
+        Ok(list
+            .iter()
+            .map(|raw| (name_of(raw), is_active(raw)))
+            .collect())
+    }
+
+    /// The device's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The device's limits.
+    #[must_use]
+    pub fn limits(&self) -> &DeviceLimits {
+        &self.limits
+    }
+
+    /// What a fork does to registered memory on this machine.
+    #[must_use]
+    pub fn fork_safety() -> ForkSafety {
+        // SAFETY: the call has no preconditions.
+        match unsafe { bindings::ibv_is_fork_initialized() } {
+            bindings::IBV_FORK_UNNEEDED => ForkSafety::ByKernel,
+            bindings::IBV_FORK_ENABLED => ForkSafety::ByLibrary,
+            _ => ForkSafety::None,
+        }
+    }
+
+    /// Becomes readable when the device has an event; then call
+    /// [`Context::dispatch_events`]. Never blocks.
+    #[must_use]
+    pub fn event_descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor belongs to the context, which lives as long as `self`.
+        unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).async_fd) }
+    }
+
+    pub(crate) fn raw(&self) -> *mut ibv_context {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: the list came from `rdma_get_devices` and is freed only here. All objects of the
+        // context hold the Arc around it, so none is left.
+        unsafe { bindings::rdma_free_devices(self.list.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The devices as librdmacm lists them; freed when dropped.
+struct DeviceList {
+    raw: NonNull<*mut ibv_context>,
+    count: usize,
+}
+
+impl DeviceList {
+    fn new() -> Result<Self, SetupError> {
+        let mut count: c_int = 0;
+        // SAFETY: `count` may be written.
+        let raw = made(unsafe { bindings::rdma_get_devices(&raw mut count) }).map_err(failed(
+            "RDMA devices could not be listed: is rdma-core installed and `rdma_ucm` loaded?",
+        ))?;
+        let count = usize::try_from(count).unwrap_or(0);
+        Ok(Self { raw, count })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = NonNull<ibv_context>> {
+        (0..self.count).filter_map(|index| {
+            // SAFETY: the list holds `count` pointers.
+            NonNull::new(unsafe { *self.raw.as_ptr().add(index) })
+        })
+    }
+
+    /// The list, for somebody else to free.
+    fn keep(self) -> NonNull<*mut ibv_context> {
+        std::mem::ManuallyDrop::new(self).raw
+    }
+}
+
+impl Drop for DeviceList {
+    fn drop(&mut self) {
+        // SAFETY: from `rdma_get_devices`, freed only here.
+        unsafe { bindings::rdma_free_devices(self.raw.as_ptr()) };
+    }
+}
+
+fn no_device(name: Option<&str>, known: &[String]) -> SetupError {
+    let known = if known.is_empty() {
+        "there is none".to_owned()
+    } else {
+        format!("there are: {}", known.join(", "))
+    };
+    let doing = match name {
+        Some(name) => format!("no RDMA device `{name}`; {known}"),
+        None => format!("no RDMA device with an active port; {known}"),
+    };
+    failed(doing)(io::ErrorKind::NotFound.into())
+}
+
+fn name_of(raw: NonNull<ibv_context>) -> String {
+    // SAFETY: an open context points to its device, whose name ends with a zero.
+    let name = unsafe { CStr::from_ptr(bindings::ibv_get_device_name((*raw.as_ptr()).device)) };
+    name.to_string_lossy().into_owned()
+}
+
+fn query(raw: NonNull<ibv_context>) -> Result<DeviceLimits, SetupError> {
+    let attributes = query_device(raw).map_err(failed("the device does not tell its limits"))?;
+    // SAFETY: an open context points to its device.
+    let transport = unsafe { (*(*raw.as_ptr()).device).transport_type };
+    Ok(limits(
+        &attributes,
+        // The binding has a type of its own for this number, of which not every value is named.
+        i64::from(transport) == i64::from(bindings::ibv_transport_type::IBV_TRANSPORT_IWARP),
+    ))
+}
+
+fn query_device(raw: NonNull<ibv_context>) -> io::Result<ibv_device_attr> {
+    // SAFETY: the structure is plain numbers, for which zero is a value.
+    let mut attributes: ibv_device_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: an open context, and a whole structure to write.
+    done(unsafe { bindings::ibv_query_device(raw.as_ptr(), &raw mut attributes) })?;
+    Ok(attributes)
+}
+
+fn limits(attributes: &ibv_device_attr, iwarp: bool) -> DeviceLimits {
+    use bindings::ibv_device_cap_flags as flag;
+    let has = |wanted: flag| attributes.device_cap_flags & wanted.0 != 0;
+    let windows = has(flag::IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+    DeviceLimits {
+        queue_pairs: count(attributes.max_qp),
+        queue_pair_work_requests: count(attributes.max_qp_wr),
+        segments: count(attributes.max_sge),
+        read_segments: count(attributes.max_sge_rd),
+        completion_queue_entries: count(attributes.max_cqe),
+        responder_resources: depth(attributes.max_qp_rd_atom),
+        initiator_depth: depth(attributes.max_qp_init_rd_atom),
+        shared_receive_queues: count(attributes.max_srq),
+        shared_receive_queue_depth: count(attributes.max_srq_wr),
+        shared_receive_queue_segments: count(attributes.max_srq_sge),
+        windows: if windows { count(attributes.max_mw) } else { 0 },
+        // The base memory management extensions bring it (InfiniBand volume 1, section 11.2.1).
+        send_with_invalidate: has(flag::IBV_DEVICE_MEM_MGT_EXTENSIONS),
+        ports: attributes.phys_port_cnt,
+        iwarp,
+    }
+}
+
+/// A count that a device tells; a negative one is none.
+fn count(number: c_int) -> u32 {
+    u32::try_from(number).unwrap_or(0)
+}
+
+/// A depth that travels in one byte.
+fn depth(number: c_int) -> u8 {
+    u8::try_from(number.max(0)).unwrap_or(u8::MAX)
+}
+
+fn is_active(raw: NonNull<ibv_context>) -> bool {
+    let ports = query_device(raw).map_or(0, |attributes| attributes.phys_port_cnt);
+    (1..=ports).any(|port| {
+        // SAFETY: the structure is plain numbers, for which zero is a value.
+        let mut attributes: ibv_port_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: an open context, and a whole structure to write.
+        let returned = unsafe { bindings::query_port(raw.as_ptr(), port, &raw mut attributes) };
+        returned == 0 && attributes.state == bindings::ibv_port_state::IBV_PORT_ACTIVE
+    })
+}
+
+fn nonblocking(raw: NonNull<ibv_context>) -> Result<(), SetupError> {
+    // SAFETY: the descriptor belongs to the open context, and is borrowed for this call.
+    let descriptor = unsafe { BorrowedFd::borrow_raw((*raw.as_ptr()).async_fd) };
+    super::events::set_nonblocking(descriptor).map_err(failed(
+        "the event descriptor of the device could not be set up",
+    ))
+}

@@ -1,0 +1,61 @@
+//! The ways in which calls of rdma-core report failure.
+//!
+//! * Calls that make something return null and set `errno`.
+//! * `ibv_post_*`, `ibv_modify_*`, `ibv_destroy_*` and `ibv_query_*` return the error number.
+//! * `rdma_*`, and some calls of some providers, return -1 and set `errno`.
+//!
+//! A provider that mixes the last two up is read right as well.
+
+use std::ffi::c_int;
+use std::io;
+use std::ptr::NonNull;
+
+use crate::interface::SetupError;
+
+/// What a call made, or why it did not.
+pub(crate) fn made<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
+    NonNull::new(pointer).ok_or_else(io::Error::last_os_error)
+}
+
+/// The result of a call that returns zero for success.
+pub(crate) fn done(returned: c_int) -> io::Result<()> {
+    match returned {
+        0 => Ok(()),
+        -1 => Err(io::Error::last_os_error()),
+        number => Err(io::Error::from_raw_os_error(number.saturating_abs())),
+    }
+}
+
+/// What was being done, and what the system said.
+pub(crate) fn failed(doing: impl Into<String>) -> impl FnOnce(io::Error) -> SetupError {
+    let doing = doing.into();
+    move |source| SetupError::System { doing, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_convention_is_read() {
+        assert!(done(0).is_ok());
+        assert_eq!(done(22).unwrap_err().raw_os_error(), Some(22));
+        assert_eq!(done(-22).unwrap_err().raw_os_error(), Some(22));
+        assert_eq!(
+            done(c_int::MIN).unwrap_err().raw_os_error(),
+            Some(c_int::MAX)
+        );
+        // A descriptor that cannot be, so that errno is known.
+        // SAFETY: closing no descriptor harms none.
+        let returned = unsafe { libc::close(-1) };
+        assert_eq!(
+            done(returned).unwrap_err().raw_os_error(),
+            Some(libc::EBADF)
+        );
+        // SAFETY: as above.
+        unsafe { libc::close(-1) };
+        let nothing = made(std::ptr::null_mut::<u8>()).unwrap_err();
+        assert_eq!(nothing.raw_os_error(), Some(libc::EBADF));
+        assert!(made(&raw mut *Box::new(1)).is_ok());
+    }
+}

@@ -1,0 +1,169 @@
+//! What the connection manager and the ports of `verbs` hand to each other.
+//!
+//! The manager makes a [`QueuePair`] for a port that it knows by its [`PortHandle`], connects it,
+//! and hands it over in a [`Seed`]. From then on both name it by its [`QueuePairId`]: the manager
+//! tells the port what it sees ([`Notice`]), and the port tells the manager which connections it
+//! has given up ([`PortHandle::next_closing`]), so that the peer learns of it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crossbeam_queue::ArrayQueue;
+
+use super::completion_queue::CompletionQueue;
+use super::context::Context;
+use super::events::EventRing;
+use super::protection_domain::ProtectionDomain;
+use super::queue_pair::{QueuePair, QueuePairSizes};
+use super::shared_receive_queue::SharedReceiveQueue;
+use crate::interface::QueuePairId;
+
+/// Ends a wait of the manager early.
+type Waker = Arc<dyn Fn() + Send + Sync>;
+
+/// What a port and the manager share.
+pub(super) struct PortShared {
+    pub(super) domain: Arc<ProtectionDomain>,
+    pub(super) completion_queue: Arc<CompletionQueue>,
+    pub(super) events: Arc<EventRing>,
+    /// The first receive queue that the port made, if the device has shared ones.
+    pub(super) receive_queue: OnceLock<Arc<SharedReceiveQueue>>,
+    pub(super) shares_receives: bool,
+    pub(super) sizes: QueuePairSizes,
+    pub(super) queue_pairs_max: u32,
+    pub(super) responder_resources: u8,
+    pub(super) initiator_depth: u8,
+    /// Names of queue pairs that are free.
+    pub(super) slots: ArrayQueue<QueuePairId>,
+    /// Queue pairs that the port has given up, for the manager to disconnect.
+    closing: ArrayQueue<QueuePairId>,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl PortShared {
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn new(
+        domain: Arc<ProtectionDomain>,
+        completion_queue: Arc<CompletionQueue>,
+        events: Arc<EventRing>,
+        shares_receives: bool,
+        sizes: QueuePairSizes,
+        queue_pairs_max: u32,
+        responder_resources: u8,
+        initiator_depth: u8,
+    ) -> Self {
+        let slots = ArrayQueue::new(queue_pairs_max.max(1) as usize);
+        for index in 0..queue_pairs_max.max(1) {
+            let generation = 1;
+            let _ = slots.push(QueuePairId { index, generation });
+        }
+        Self {
+            domain,
+            completion_queue,
+            events,
+            receive_queue: OnceLock::new(),
+            shares_receives,
+            sizes,
+            queue_pairs_max,
+            responder_resources,
+            initiator_depth,
+            // A queue pair is given up once, and its name used again only after that was read
+            // or is of no use any more: twice as many as there can be at a time.
+            closing: ArrayQueue::new(2 * queue_pairs_max.max(1) as usize),
+            slots,
+            waker: Mutex::new(None),
+        }
+    }
+
+    /// The name is free again.
+    pub(super) fn release(&self, id: QueuePairId) {
+        // There are as many places as names.
+        let _ = self.slots.push(id);
+    }
+
+    /// Tells the manager that the port has given a queue pair up. Not for the hot path: it may
+    /// wake the manager by a system call.
+    pub(super) fn tell_closing(&self, id: QueuePairId) {
+        // When nobody reads them, the oldest are of no use any more.
+        self.closing.force_push(id);
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waker) = waker.as_ref() {
+            waker();
+        }
+    }
+}
+
+impl fmt::Debug for PortShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PortShared")
+            .field("port", &self.events.port)
+            .field("context", self.domain.context())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the manager knows of a port. Cheap to clone, for any thread.
+#[derive(Clone, Debug)]
+pub struct PortHandle {
+    pub(super) shared: Arc<PortShared>,
+}
+
+impl PortHandle {
+    /// The device of the port. A connection to it must be of the same context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        self.shared.domain.context()
+    }
+
+    /// RDMA Reads that a queue pair of the port serves at a time: what to offer the peer as
+    /// responder resources at most.
+    #[must_use]
+    pub fn responder_resources(&self) -> u8 {
+        self.shared.responder_resources
+    }
+
+    /// RDMA Reads that a queue pair of the port has outstanding: what to ask of the peer as
+    /// initiator depth at most.
+    #[must_use]
+    pub fn initiator_depth(&self) -> u8 {
+        self.shared.initiator_depth
+    }
+
+    /// A queue pair that the port has given up since: disconnect it, so that its peer learns of
+    /// it. It may be one that the manager has already forgotten.
+    #[must_use]
+    pub fn next_closing(&self) -> Option<QueuePairId> {
+        self.shared.closing.pop()
+    }
+
+    /// From now on the port calls `waker` when it has given a queue pair up.
+    pub fn set_waker(&self, waker: Arc<dyn Fn() + Send + Sync>) {
+        let mut place = self
+            .shared
+            .waker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *place = Some(waker);
+    }
+}
+
+/// A queue pair to be planted in its port: ready to send (RTS).
+#[derive(Debug)]
+pub struct Seed {
+    /// The queue pair, of the very port that it is planted in.
+    pub queue_pair: QueuePair,
+    /// RDMA Reads that it may have outstanding, as negotiated; zero for none.
+    pub initiator_depth: u8,
+    /// Whether the peer is ready as well: so at the client. A server's sends when
+    /// [`Notice::Established`] comes, or the first message.
+    pub established: bool,
+}
+
+/// What the manager tells a port about a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The peer is ready to receive.
+    Established(QueuePairId),
+    /// The peer closed the connection or is gone.
+    PeerGone(QueuePairId),
+}

@@ -1,0 +1,122 @@
+//! Registered memory.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::bindings::{self, ibv_access_flags as flag, ibv_mr};
+use super::errno::{done, failed, made};
+use super::leaked;
+use super::protection_domain::ProtectionDomain;
+use crate::interface::{Access, SetupError};
+use crate::memory::Mapping;
+
+/// Memory that the device may reach. Its own key is never handed to a peer.
+#[derive(Debug)]
+pub(crate) struct MemoryRegion {
+    raw: NonNull<ibv_mr>,
+    local_key: u32,
+    domain: Arc<ProtectionDomain>,
+    mapping: Arc<Mapping>,
+}
+
+// SAFETY: calls that take a memory region may be made from any thread.
+unsafe impl Send for MemoryRegion {}
+// SAFETY: as above.
+unsafe impl Sync for MemoryRegion {}
+
+impl MemoryRegion {
+    /// Registers a whole mapping for the device's own use, and for windows to be bound to it.
+    pub(crate) fn new(
+        domain: &Arc<ProtectionDomain>,
+        mapping: &Arc<Mapping>,
+    ) -> Result<Self, SetupError> {
+        let limits = domain.context().limits();
+        let mut access = flag::IBV_ACCESS_LOCAL_WRITE;
+        if limits.windows > 0 {
+            access = access | flag::IBV_ACCESS_MW_BIND;
+        }
+        if limits.iwarp {
+            // The target of our RDMA Read is one of the peer's RDMA Write.
+            access = access | flag::IBV_ACCESS_REMOTE_WRITE;
+        }
+        Self::register(domain, mapping, mapping.start(), mapping.bytes(), access)
+    }
+
+    /// Registers `bytes` bytes from `start`, which lie within `mapping`, for one call: where the
+    /// device has no windows. Its key is handed to a peer.
+    pub(crate) fn exposed(
+        domain: &Arc<ProtectionDomain>,
+        mapping: &Arc<Mapping>,
+        start: *mut u8,
+        bytes: usize,
+        access: Access,
+    ) -> Result<Self, SetupError> {
+        let mut flags = flag::IBV_ACCESS_LOCAL_WRITE;
+        if access.remote_read {
+            flags = flags | flag::IBV_ACCESS_REMOTE_READ;
+        }
+        if access.remote_write {
+            flags = flags | flag::IBV_ACCESS_REMOTE_WRITE;
+        }
+        Self::register(domain, mapping, start, bytes, flags)
+    }
+
+    fn register(
+        domain: &Arc<ProtectionDomain>,
+        mapping: &Arc<Mapping>,
+        start: *mut u8,
+        bytes: usize,
+        access: flag,
+    ) -> Result<Self, SetupError> {
+        let access = i32::try_from(access.0).unwrap_or(i32::MAX);
+        // SAFETY: the range lies within the mapping, which this value keeps mapped until the
+        // region is given back; the device writes only to what is posted or exposed, for which
+        // tokens were moved into the port.
+        let raw = unsafe { bindings::ibv_reg_mr(domain.raw(), start.cast(), bytes, access) };
+        let raw = made(raw).map_err(failed(format!(
+            "{bytes} bytes could not be registered: is the limit of locked memory \
+             (`ulimit -l`) high enough?"
+        )))?;
+        Ok(Self {
+            raw,
+            // SAFETY: the region that was just made.
+            local_key: unsafe { raw.as_ref() }.lkey,
+            domain: Arc::clone(domain),
+            mapping: Arc::clone(mapping),
+        })
+    }
+
+    /// The key by which our own work requests name it.
+    #[inline]
+    pub(crate) fn local_key(&self) -> u32 {
+        self.local_key
+    }
+
+    /// The key by which a peer names it.
+    pub(crate) fn remote_key(&self) -> u32 {
+        // SAFETY: the region is registered as long as `self` lives.
+        unsafe { self.raw.as_ref() }.rkey
+    }
+
+    pub(crate) fn raw(&self) -> *mut ibv_mr {
+        self.raw.as_ptr()
+    }
+
+    pub(crate) fn domain(&self) -> &Arc<ProtectionDomain> {
+        &self.domain
+    }
+
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        // SAFETY: from `ibv_reg_mr`, given back only here; windows on it hold the Arc around it.
+        leaked(
+            "memory region",
+            done(unsafe { bindings::ibv_dereg_mr(self.raw()) }),
+        );
+    }
+}

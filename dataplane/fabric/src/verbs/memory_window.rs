@@ -1,0 +1,74 @@
+//! Memory windows of type 2.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::bindings::{self, ibv_mw, ibv_mw_type};
+use super::errno::{done, failed, made};
+use super::leaked;
+use super::memory_region::MemoryRegion;
+use crate::interface::SetupError;
+
+/// A memory window. Bound by a work request to a range of `region` and to a queue pair, and
+/// unbound by one invalidation, ours or the peer's.
+#[derive(Debug)]
+pub(crate) struct MemoryWindow {
+    raw: NonNull<ibv_mw>,
+    /// The key of the last binding: the upper 24 bits name the window and stay, the lower 8 are
+    /// ours to vary. A key that is old by 256 bindings of one window is valid again.
+    key: u32,
+    region: Arc<MemoryRegion>,
+}
+
+// SAFETY: calls that take a window may be made from any thread.
+unsafe impl Send for MemoryWindow {}
+
+impl MemoryWindow {
+    pub(crate) fn new(region: &Arc<MemoryRegion>) -> Result<Self, SetupError> {
+        let domain = region.domain();
+        // SAFETY: a protection domain that the region keeps alive.
+        let raw = unsafe { bindings::ibv_alloc_mw(domain.raw(), ibv_mw_type::IBV_MW_TYPE_2) };
+        let raw = made(raw.unwrap_or(std::ptr::null_mut()))
+            .map_err(failed("no memory window could be had from the device"))?;
+        Ok(Self {
+            raw,
+            // SAFETY: the window that was just made.
+            key: unsafe { raw.as_ref() }.rkey,
+            region: Arc::clone(region),
+        })
+    }
+
+    /// The key of the last binding.
+    #[inline]
+    pub(crate) fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// The key of the next binding: another tag than the last, so that a key that a peer kept
+    /// does not open it.
+    #[inline]
+    pub(crate) fn next_key(&mut self) -> u32 {
+        let tag = self.key.wrapping_add(1) & 0xff;
+        self.key = self.key & !0xff | tag;
+        self.key
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> *mut ibv_mw {
+        self.raw.as_ptr()
+    }
+
+    pub(crate) fn region(&self) -> &Arc<MemoryRegion> {
+        &self.region
+    }
+}
+
+impl Drop for MemoryWindow {
+    fn drop(&mut self) {
+        // SAFETY: from `ibv_alloc_mw`, given back only here.
+        leaked(
+            "memory window",
+            done(unsafe { bindings::ibv_dealloc_mw(self.raw()) }),
+        );
+    }
+}

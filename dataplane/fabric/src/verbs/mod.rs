@@ -1,0 +1,56 @@
+//! The `verbs` provider: RDMA devices, by libibverbs and librdmacm.
+//!
+//! # Objects
+//!
+//! There is a file for each object of verbs, and one ([`errno`](self)) for the ways in which their
+//! calls report failure. A [`Port`] is one core's protection domain, completion queue, shared
+//! receive queue, queue pairs and memory windows, all on the [`Context`] that librdmacm opened.
+//!
+//! All queue pairs of a port share one protection domain, as those of one shared receive queue
+//! must. What keeps a peer from the memory of another is the window: memory is registered without
+//! any remote access, and exposed only by windows of type 2B, whose keys work on the queue pair
+//! that they were bound on and on no other (InfiniBand volume 1, section 10.6.7.2.4).
+//!
+//! # Children
+//!
+//! Spawn child processes before a device is opened. Kernels from 5.12 on copy pinned pages for a
+//! child; [`Context::fork_safety`] tells whether this is one. On older ones set `RDMAV_FORK_SAFE`,
+//! and with hugepages `RDMAV_HUGEPAGES_SAFE`, in the environment: this crate does not, because
+//! the library then advises the kernel about each registration, whether there are children or not.
+
+mod bindings;
+mod completion_queue;
+mod context;
+mod errno;
+mod events;
+mod link;
+mod memory_region;
+mod memory_window;
+mod protection_domain;
+mod queue_pair;
+mod shared_receive_queue;
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use context::{Context, DeviceLimits, ForkSafety};
+pub use link::{Notice, PortHandle, Seed};
+pub use queue_pair::QueuePair;
+
+/// Objects that the device did not take back.
+static LEAKED: AtomicU64 = AtomicU64::new(0);
+
+/// Objects that the device did not take back when they were dropped, since the process started.
+/// Zero, unless a device was removed or a driver is broken.
+#[must_use]
+pub fn objects_leaked() -> u64 {
+    LEAKED.load(Ordering::Relaxed)
+}
+
+/// An object was given back to the device, or not: then it is counted, because dropping cannot
+/// fail.
+fn leaked(_what: &'static str, result: io::Result<()>) {
+    if result.is_err() {
+        LEAKED.fetch_add(1, Ordering::Relaxed);
+    }
+}

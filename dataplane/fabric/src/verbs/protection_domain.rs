@@ -1,0 +1,53 @@
+//! Protection domains.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::bindings::{self, ibv_pd};
+use super::context::Context;
+use super::errno::{done, failed, made};
+use super::leaked;
+use crate::interface::SetupError;
+
+/// A protection domain: the objects of one port, and nobody else's, can be used together.
+#[derive(Debug)]
+pub(crate) struct ProtectionDomain {
+    raw: NonNull<ibv_pd>,
+    context: Arc<Context>,
+}
+
+// SAFETY: calls that take a protection domain may be made from any thread.
+unsafe impl Send for ProtectionDomain {}
+// SAFETY: as above.
+unsafe impl Sync for ProtectionDomain {}
+
+impl ProtectionDomain {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, SetupError> {
+        // SAFETY: an open context.
+        let raw = made(unsafe { bindings::ibv_alloc_pd(context.raw()) })
+            .map_err(failed("no protection domain could be had from the device"))?;
+        Ok(Self {
+            raw,
+            context: Arc::clone(context),
+        })
+    }
+
+    pub(crate) fn raw(&self) -> *mut ibv_pd {
+        self.raw.as_ptr()
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+}
+
+impl Drop for ProtectionDomain {
+    fn drop(&mut self) {
+        // SAFETY: from `ibv_alloc_pd`, given back only here; everything made in it holds the Arc
+        // around it, and so is gone.
+        leaked(
+            "protection domain",
+            done(unsafe { bindings::ibv_dealloc_pd(self.raw()) }),
+        );
+    }
+}

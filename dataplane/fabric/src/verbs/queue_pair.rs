@@ -1,0 +1,263 @@
+//! Reliable-connected queue pairs.
+
+use std::ffi::c_int;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::bindings::{
+    self, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
+    ibv_qp_type, ibv_recv_wr, ibv_send_wr,
+};
+use super::completion_queue::CompletionQueue;
+use super::errno::{done, failed, made};
+use super::leaked;
+use super::link::{PortHandle, PortShared};
+use super::protection_domain::ProtectionDomain;
+use super::shared_receive_queue::SharedReceiveQueue;
+use crate::interface::{QueuePairId, SetupError};
+
+/// The sizes that a queue pair is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QueuePairSizes {
+    /// Work requests in the send queue.
+    pub(super) send_depth: u32,
+    /// Segments of a Send, RDMA Write or RDMA Read.
+    pub(super) send_segments: u32,
+    /// Bytes that a Send may carry in its work request.
+    pub(super) inline_bytes: u32,
+    /// Receives of a queue pair that has a receive queue of its own.
+    pub(super) receive_depth: u32,
+    /// Segments of those.
+    pub(super) receive_segments: u32,
+}
+
+/// A queue pair that belongs to a port, from its making by the control thread on. Dropping it
+/// destroys it and frees its number among those of the port.
+#[derive(Debug)]
+pub struct QueuePair {
+    raw: NonNull<ibv_qp>,
+    number: u32,
+    id: QueuePairId,
+    own_receive_queue: bool,
+    port: Arc<PortShared>,
+    /// What it was made of outlives it.
+    _receive_queue: Option<Arc<SharedReceiveQueue>>,
+}
+
+// SAFETY: calls that take a queue pair may be made from any thread; it has one owner at a time.
+unsafe impl Send for QueuePair {}
+// SAFETY: what `&self` allows is either read-only or locked by the library.
+unsafe impl Sync for QueuePair {}
+
+impl QueuePair {
+    /// Makes a queue pair for the port of `handle`, in the state Reset. Its Receives come from
+    /// the port's receive queue.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Limit`] when the port has as many queue pairs as it may have, or no receive
+    /// queue yet; [`SetupError::System`] when the device refuses.
+    pub fn create(handle: &PortHandle) -> Result<Self, SetupError> {
+        let port = &handle.shared;
+        let shared = port.receive_queue.get();
+        if shared.is_none() && port.shares_receives {
+            return Err(SetupError::Limit {
+                what: "receive queues of the port (make one before the first connection)",
+                asked: 1,
+                limit: 0,
+            });
+        }
+        let id = port.slots.pop().ok_or(SetupError::Limit {
+            what: "queue pairs of a port",
+            asked: u64::from(port.queue_pairs_max) + 1,
+            limit: port.queue_pairs_max.into(),
+        })?;
+        let made = make(
+            &port.domain,
+            &port.completion_queue,
+            shared.map(AsRef::as_ref),
+            &port.sizes,
+            port.events.port,
+        );
+        let raw = match made {
+            Ok(raw) => raw,
+            Err(source) => {
+                port.release(id);
+                return Err(failed("no queue pair could be had from the device")(source));
+            }
+        };
+        Ok(Self {
+            raw,
+            // SAFETY: the queue pair that was just made.
+            number: unsafe { raw.as_ref() }.qp_num,
+            id,
+            own_receive_queue: shared.is_none(),
+            port: Arc::clone(port),
+            _receive_queue: shared.cloned(),
+        })
+    }
+
+    /// The number by which the peer knows it (24 bits).
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its name within the port.
+    #[must_use]
+    pub fn id(&self) -> QueuePairId {
+        self.id
+    }
+
+    /// Whether it has a receive queue of its own.
+    pub(super) fn has_own_receive_queue(&self) -> bool {
+        self.own_receive_queue
+    }
+
+    /// Whether it was made for the port of `shared`.
+    pub(super) fn is_of(&self, shared: &Arc<PortShared>) -> bool {
+        Arc::ptr_eq(&self.port, shared)
+    }
+
+    /// Changes the attributes that `mask` names.
+    ///
+    /// # Errors
+    ///
+    /// As the device says: EINVAL for attributes that the present state does not take.
+    pub(crate) fn modify(&self, attributes: &mut ibv_qp_attr, mask: c_int) -> io::Result<()> {
+        // SAFETY: a queue pair that lives, and a whole structure.
+        done(unsafe { bindings::ibv_modify_qp(self.raw.as_ptr(), attributes, mask) })
+    }
+
+    /// Puts it in the error state: what is outstanding is flushed.
+    pub(crate) fn fail(&self) -> io::Result<()> {
+        // SAFETY: the structure is plain numbers, for which zero is a value.
+        let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attributes.qp_state = ibv_qp_state::IBV_QPS_ERR;
+        self.modify(&mut attributes, state_mask())
+    }
+
+    /// Posts a chain of work requests with one doorbell. On failure says which was the first
+    /// that was not posted.
+    ///
+    /// # Safety
+    ///
+    /// `first` begins a chain of work requests that ends with null, and whose segments lie in
+    /// registered memory that nobody writes (or, for an RDMA Read, touches) until they complete;
+    /// segments of inline ones need to be readable only for the call.
+    #[inline]
+    pub(super) unsafe fn post(&self, first: *mut ibv_send_wr) -> Result<(), *mut ibv_send_wr> {
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: as the caller promises; the library copies the chain before it returns.
+        let returned = unsafe { bindings::ibv_post_send(self.raw.as_ptr(), first, &raw mut bad) };
+        if returned == 0 { Ok(()) } else { Err(bad) }
+    }
+
+    /// As [`SharedReceiveQueue::post`], for a receive queue of its own.
+    ///
+    /// # Safety
+    ///
+    /// As [`SharedReceiveQueue::post`].
+    #[inline]
+    pub(super) unsafe fn post_receives(
+        &self,
+        first: *mut ibv_recv_wr,
+    ) -> Result<(), *mut ibv_recv_wr> {
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: as the caller promises; the library copies the chain before it returns.
+        let returned = unsafe { bindings::ibv_post_recv(self.raw.as_ptr(), first, &raw mut bad) };
+        if returned == 0 { Ok(()) } else { Err(bad) }
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: from `ibv_create_qp`, given back only here; the port has taken its windows off.
+        leaked(
+            "queue pair",
+            done(unsafe { bindings::ibv_destroy_qp(self.raw.as_ptr()) }),
+        );
+        self.port.release(QueuePairId {
+            index: self.id.index,
+            generation: self.id.generation.wrapping_add(1),
+        });
+    }
+}
+
+/// The mask of a change of the state alone.
+pub(crate) fn state_mask() -> c_int {
+    c_int::try_from(ibv_qp_attr_mask::IBV_QP_STATE.0).unwrap_or(1)
+}
+
+fn make(
+    domain: &ProtectionDomain,
+    queue: &CompletionQueue,
+    shared: Option<&SharedReceiveQueue>,
+    sizes: &QueuePairSizes,
+    port: usize,
+) -> io::Result<NonNull<ibv_qp>> {
+    let mut attributes = ibv_qp_init_attr {
+        qp_context: std::ptr::without_provenance_mut(port),
+        send_cq: queue.raw(),
+        recv_cq: queue.raw(),
+        srq: shared.map_or(std::ptr::null_mut(), SharedReceiveQueue::raw),
+        cap: ibv_qp_cap {
+            max_send_wr: sizes.send_depth,
+            // Some devices refuse a queue pair that asks for both kinds of receive queue.
+            max_recv_wr: shared.map_or(sizes.receive_depth, |_| 0),
+            max_send_sge: sizes.send_segments,
+            max_recv_sge: shared.map_or(sizes.receive_segments, |_| 0),
+            max_inline_data: sizes.inline_bytes,
+        },
+        qp_type: ibv_qp_type::IBV_QPT_RC,
+        sq_sig_all: 0,
+    };
+    // SAFETY: all objects live, and the structure is whole; the mark is only a number.
+    made(unsafe { bindings::ibv_create_qp(domain.raw(), &raw mut attributes) })
+}
+
+/// The most bytes, at most `wanted`, that a Send of this device carries in its work request:
+/// found by making queue pairs, because no attribute tells, and what a device says when it makes
+/// one is not always what it takes.
+///
+/// # Errors
+///
+/// What the device says to a queue pair without any.
+pub(super) fn probe_inline_bytes(
+    domain: &ProtectionDomain,
+    queue: &CompletionQueue,
+    sizes: QueuePairSizes,
+    wanted: u32,
+) -> Result<u32, SetupError> {
+    /// A finer step is not worth a queue pair.
+    const STEP_BYTES: u32 = 32;
+    let mut bytes = wanted;
+    loop {
+        let sizes = QueuePairSizes {
+            inline_bytes: bytes,
+            ..sizes
+        };
+        match make(domain, queue, None, &sizes, usize::MAX) {
+            Ok(raw) => {
+                // SAFETY: the queue pair that was just made, given back once.
+                let returned = unsafe { bindings::ibv_destroy_qp(raw.as_ptr()) };
+                leaked("queue pair", done(returned));
+                return Ok(bytes);
+            }
+            Err(source) if bytes == 0 => {
+                let QueuePairSizes {
+                    send_depth,
+                    send_segments,
+                    ..
+                } = sizes;
+                let doing = format!(
+                    "no queue pair of {send_depth} work requests with {send_segments} segments \
+                     could be had from the device"
+                );
+                return Err(failed(doing)(source));
+            }
+            Err(_) => bytes = (bytes - 1) / STEP_BYTES * STEP_BYTES,
+        }
+    }
+}
