@@ -1,0 +1,182 @@
+# shellcheck shell=bash
+# Sourced by tests/lab/lab: boots guests and runs a command in them.
+# shellcheck disable=SC2154,SC2034 # here, cache, say, die and find_kernel are the caller's
+
+# Processes and files that must not outlive us.
+guest_pids=()
+helper_pids=()
+scratch=
+
+clean_up() {
+    local pid
+    for pid in ${guest_pids[@]+"${guest_pids[@]}"} ${helper_pids[@]+"${helper_pids[@]}"}; do
+        kill -KILL "$pid" 2>/dev/null || true
+    done
+    wait 2>/dev/null || true
+    [ -z "$scratch" ] || rm -rf "$scratch"
+}
+
+# A folder whose name leaves room for a Unix socket's path, which is at most 107 bytes long.
+make_scratch() {
+    local parent=${TMPDIR:-/tmp}
+    [ ${#parent} -le 80 ] || parent=/tmp
+    scratch=$(mktemp -d "$parent/lab.XXXXXXXX")
+}
+
+boot() { # boot NAME MAC NETDEV: one guest in the background; its process is added to guest_pids
+    local machine=(-accel "tcg,thread=multi,tb-size=256" -cpu max)
+    [ "$accelerator" = tcg ] || machine=(-accel kvm -cpu host)
+    # The guest dies with us even where we are killed and can clean nothing up.
+    setpriv --pdeathsig KILL \
+        qemu-system-x86_64 "${machine[@]}" -m "$memory" -smp "$cpus" -nodefaults \
+        -display none -monitor none -serial "file:$lab/$1.console" -no-reboot \
+        -kernel "$kernel/vmlinux" -initrd "$initramfs" \
+        -append "$boot_options lab.name=$1 lab.mtu=$mtu lab.delay=$delay \
+lab.hugepages=$hugepages lab.modules=$kernel/lib/modules" \
+        -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
+        -virtfs "local,path=$out,mount_tag=out,security_model=none" \
+        -netdev "$3" -device "virtio-net-pci,netdev=n0,mac=$2,host_mtu=9000,romfile=" \
+        </dev/null >"$lab/$1.qemu" 2>&1 &
+    guest_pids+=($!)
+}
+
+# A panic ends the guest, and the console tells of it; nothing of the mitigations and watchdogs is
+# wanted: they cost an emulated guest a lot.
+boot_options="console=ttyS0 loglevel=4 panic=-1 oops=panic mitigations=off audit=0 \
+apparmor=0 nowatchdog random.trust_cpu=on tsc=reliable no_timer_check rcupdate.rcu_expedited=1"
+
+boot_all() {
+    if [ -z "$command_b" ]; then
+        boot a 52:54:00:00:00:01 user,id=n0,restrict=on
+        return
+    fi
+    local wire=$scratch/wire tries
+    boot b 52:54:00:00:00:02 "stream,id=n0,server=on,addr.type=unix,addr.path=$wire"
+    for ((tries = 0; tries < 100; tries++)); do
+        [ ! -S "$wire" ] || break
+        sleep 0.05
+    done
+    boot a 52:54:00:00:00:01 "stream,id=n0,server=off,addr.type=unix,addr.path=$wire"
+}
+
+is_alive() { kill -0 "$1" 2>/dev/null; }
+
+# Milliseconds on a clock that does not jump.
+now_ms() {
+    local uptime
+    read -r uptime _ </proc/uptime
+    echo $((10#${uptime/./} * 10))
+}
+
+show_console() { # show_console NAME
+    say "console of guest $1:"
+    tail -n 40 "$lab/$1.qemu" "$lab/$1.console" 2>/dev/null | sed "s/^/$1# /" >&2
+}
+
+# Returns when guest a has powered off (0), time is over (124), or a guest died (125).
+supervise() {
+    local start deadline ups=("$lab/a.up") is_up="" pid
+    start=$(now_ms)
+    deadline=$((start + timeout_s * 1000))
+    [ -z "$command_b" ] || ups+=("$lab/b.up")
+    local pid_a=${guest_pids[-1]} pid_b=${guest_pids[0]}
+    while is_alive "$pid_a"; do
+        if [ -z "$is_up" ] && [ -e "$lab/a.up" ]; then
+            is_up=yes
+            say "up after $((($(now_ms) - start) / 1000)).$(((($(now_ms) - start) % 1000) / 100)) s"
+        fi
+        [ "$(now_ms)" -lt "$deadline" ] || return 124
+        is_alive "$pid_b" || [ -e "$lab/a.rc" ] || return 125
+        sleep 0.05
+    done
+    [ -e "$lab/a.rc" ] || return 125
+}
+
+parse_options() {
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --)
+                shift
+                break
+                ;;
+            --b | --mtu | --delay | --memory | --cpus | --hugepages | --timeout | --out | --accel)
+                [ $# -ge 2 ] || die 2 "$1 needs a value"
+                ;;&
+            --b) command_b=$2 ;;
+            --mtu) mtu=$2 ;;
+            --delay) delay=$2 ;;
+            --memory) memory=$2 ;;
+            --cpus) cpus=$2 ;;
+            --hugepages) hugepages=$2 ;;
+            --timeout) timeout_s=$2 ;;
+            --out) out=$2 ;;
+            --accel) accel=$2 ;;
+            *) die 2 "there is no option $1; the command stands behind --; see tests/lab/lab --help" ;;
+        esac
+        shift 2
+    done
+    [ $# -gt 0 ] || die 2 "there is no command; it stands behind --"
+    command_a=$1
+    [ $# -eq 1 ] || command_a=$(printf '%q ' "$@")
+    local number
+    for number in "$mtu" "$memory" "$cpus" "$hugepages" "$timeout_s"; do
+        [[ $number =~ ^[0-9]{1,6}$ ]] || die 2 "$number is not a number"
+    done
+    [[ $delay =~ ^[0-9.]+(us|ms|s)?$ ]] || die 2 "$delay is not a time such as 50us"
+    [ -z "$accel" ] || [ "$accel" = kvm ] || [ "$accel" = tcg ] || die 2 "--accel is kvm or tcg"
+}
+
+# Forwards what a guest's command writes while it runs.
+forward() { # forward NAME PREFIX
+    touch "$lab/$1.log"
+    tail -n +1 -s 0.1 -f "$lab/$1.log" 2>/dev/null &
+    helper_pids+=($!)
+    # The shell is not to report its end.
+    disown
+}
+
+run() {
+    local mtu=9000 delay=0 memory=2048 cpus=2 hugepages=0 timeout_s=300 out="" accel=""
+    local command_a="" command_b=""
+    parse_options "$@"
+    local release kernel initramfs accelerator
+    find_kernel || die 2 "no kernel is ready; do this first: tests/lab/lab setup"
+    accelerator=${accel:-$accelerator}
+
+    trap clean_up EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    trap 'exit 129' HUP
+    make_scratch
+    [ -n "$out" ] || out=$scratch/out
+    mkdir -p "$out"
+    out=$(cd "$out" && pwd)
+    local lab=$out/.lab
+    rm -rf "$lab"
+    mkdir "$lab"
+    cp "$here/guest/session" "$lab/session"
+    pwd >"$lab/cwd"
+    printf '%s\n' "$command_a" >"$lab/a.cmd"
+    [ -z "$command_b" ] || printf '%s\n' "$command_b" >"$lab/b.cmd"
+
+    boot_all
+    forward a
+    local outcome=0
+    supervise || outcome=$?
+    finish "$outcome"
+}
+
+finish() { # finish OUTCOME: shows what is left to show, and exits
+    local name names=(a)
+    [ -z "$command_b" ] || names+=(b)
+    # Lets the forwarder come to the end of the file.
+    sleep 0.2
+    [ -z "$command_b" ] || sed 's/^/b| /' "$lab/b.log" 2>/dev/null || true
+    case $1 in
+        0) exit "$(cat "$lab/a.rc")" ;;
+        124) say "the command did not end within $timeout_s s" ;;
+        *) say "a guest died" ;;
+    esac
+    for name in "${names[@]}"; do show_console "$name"; done
+    exit "$1"
+}
