@@ -138,6 +138,24 @@ knobs! {
     /// Entries of a posted receive's scatter list. From 1 to 64.
     receive_scatter_entries_max: u32 = 2,
 
+    /// How long a NIC waits for an acknowledgement before it sends again, as the exponent of two of
+    /// 4.096 µs (InfiniBand specification, section 9.7.6.1.3): 14 is 67 ms, 16 is 268 ms, 18 is 1.07 s.
+    /// A device may wait up to four times as long. From 1 to 31.
+    ack_timeout_exponent: u32 = 16,
+    /// How often a NIC sends again what was not acknowledged, before the connection breaks. From 0
+    /// to 7; with the ACK timeout it decides how soon a peer that is gone is noticed.
+    retry_count: u32 = 7,
+    /// How often a NIC sends again when the peer had no receive posted. From 0 to 7, which is for
+    /// ever. Credits make sure that it never comes to this.
+    rnr_retry_count: u32 = 7,
+    /// The time that a peer is told to wait when no receive is posted here, as the code of the
+    /// InfiniBand specification, section 9.7.5.2.8: 1 is 0.01 ms, 12 is 0.64 ms, 31 is 491 ms, and 0,
+    /// which is what connections get unless it is set, is 655 ms. From 0 to 31.
+    min_rnr_timer_code: u32 = 12,
+    /// The type of service byte (DSCP and ECN) of RoCE v2 and iWARP packets; 0 leaves it to the
+    /// system. From 0 to 255; 104 is DSCP 26, a common choice for RDMA with priority flow control.
+    type_of_service: u32 = 0,
+
     /// Whether registered memory is made of hugepages: `prefer`, `require` or `never`.
     hugepages: Hugepages = Hugepages::Prefer,
     /// Bytes of one hugepage: 2 MiB (2 097 152) or 1 GiB (1 073 741 824).
