@@ -98,6 +98,40 @@ pub enum ManagerError {
         /// The address as given.
         address: String,
     },
+    /// No way leads there, or nobody answers.
+    #[error("`{address}` cannot be reached: {why}")]
+    Unreachable {
+        /// The address as given.
+        address: String,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// The peer's side of the fabric refused, or its application without a reason that we know.
+    #[error("`{address}` refused the connection: {why}")]
+    RefusedByPeer {
+        /// The address as given.
+        address: String,
+        /// Why.
+        why: String,
+    },
+    /// The way there leads through another device than the one that the port is on.
+    #[error(
+        "`{address}` is reached through the device `{device}`, and this port is on `{port_device}`: name the other device, or an address of its network"
+    )]
+    OtherDevice {
+        /// The address as given.
+        address: String,
+        /// The device on the way.
+        device: String,
+        /// The device of the port.
+        port_device: String,
+    },
+    /// The device was removed, or has failed.
+    #[error("the RDMA device of the connection to `{address}` was removed")]
+    DeviceRemoved {
+        /// The address as given.
+        address: String,
+    },
     /// The connection is gone.
     #[error("no such connection")]
     UnknownConnection,

@@ -127,6 +127,13 @@ pub trait Manager: Send + 'static {
     /// Listens on `address`.
     fn listen(&mut self, address: &str) -> Result<ListenerId, ManagerError>;
 
+    /// The address that `listener` listens on, where the system chose a part of it, such as a
+    /// port. `None` means the address that was given.
+    fn listener_address(&self, listener: ListenerId) -> Option<String> {
+        let _ = listener;
+        None
+    }
+
     /// Stops listening; connections stay.
     fn close_listener(&mut self, listener: ListenerId);
 

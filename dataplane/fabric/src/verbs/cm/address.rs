@@ -29,7 +29,9 @@ impl Target {
     }
 
     fn read(address: &str) -> Result<Self, &'static str> {
-        let rest = address.strip_prefix(SCHEME).ok_or("it is no RDMA address")?;
+        let rest = address
+            .strip_prefix(SCHEME)
+            .ok_or("it is no RDMA address")?;
         let (host, port, bracketed) = match rest.strip_prefix('[') {
             Some(rest) => {
                 let (host, rest) = rest.split_once(']').ok_or("a bracket is not closed")?;
@@ -139,14 +141,11 @@ pub(in crate::verbs) union RawAddress {
 
 impl From<SocketAddr> for RawAddress {
     fn from(address: SocketAddr) -> Self {
-        // SAFETY: all zeros is a valid `sockaddr_storage`: integers and arrays of them.
-        let mut raw = Self {
-            all: unsafe { std::mem::zeroed() },
-        };
+        let mut raw = Self { all: unbound() };
         match address {
             SocketAddr::V4(address) => {
                 raw.v4 = libc::sockaddr_in {
-                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_family: family(libc::AF_INET),
                     sin_port: address.port().to_be(),
                     sin_addr: libc::in_addr {
                         s_addr: u32::from_ne_bytes(address.ip().octets()),
@@ -156,7 +155,7 @@ impl From<SocketAddr> for RawAddress {
             }
             SocketAddr::V6(address) => {
                 raw.v6 = libc::sockaddr_in6 {
-                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_family: family(libc::AF_INET6),
                     sin6_port: address.port().to_be(),
                     sin6_flowinfo: address.flowinfo(),
                     sin6_addr: libc::in6_addr {
@@ -168,6 +167,17 @@ impl From<SocketAddr> for RawAddress {
         }
         raw
     }
+}
+
+/// An address of no family.
+fn unbound() -> libc::sockaddr_storage {
+    // SAFETY: all zeros is a valid `sockaddr_storage`: integers and arrays of them.
+    unsafe { std::mem::zeroed() }
+}
+
+/// A family as socket addresses hold it; all families are small numbers.
+fn family(family: libc::c_int) -> libc::sa_family_t {
+    libc::sa_family_t::try_from(family).unwrap_or(0)
 }
 
 impl RawAddress {
@@ -277,7 +287,10 @@ mod tests {
 
     #[test]
     fn names_are_resolved_by_the_system() {
-        let all = Target::parse("rdma:localhost:20049").unwrap().resolve().unwrap();
+        let all = Target::parse("rdma:localhost:20049")
+            .unwrap()
+            .resolve()
+            .unwrap();
         assert!(all.iter().all(|address| address.port() == 20049));
         assert!(all.iter().any(|address| address.ip().is_loopback()));
         let nowhere = Target::parse("rdma:no-such-host.invalid:1").unwrap();
@@ -308,7 +321,6 @@ mod tests {
 
     #[test]
     fn an_unbound_address_is_none() {
-        // SAFETY: as in `From`.
-        assert_eq!(read(&unsafe { std::mem::zeroed() }), None);
+        assert_eq!(read(&unbound()), None);
     }
 }

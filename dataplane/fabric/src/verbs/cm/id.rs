@@ -183,10 +183,7 @@ impl Id {
 
     /// Finds the path to the resolved address; `RouteResolved` follows, or `RouteError`.
     pub(in crate::verbs) fn resolve_route(&mut self, timeout: Duration) -> io::Result<()> {
-        if self.raw().verbs.is_null() {
-            // The library looks at the device without asking whether there is one.
-            return Err(io::ErrorKind::NotConnected.into());
-        }
+        self.need_device()?;
         // SAFETY: the identifier is alive and on a device.
         done(unsafe { c::rdma_resolve_route(self.raw.as_ptr(), milliseconds(timeout)) })
     }

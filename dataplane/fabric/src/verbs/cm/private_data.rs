@@ -49,7 +49,20 @@ pub(in crate::verbs) fn rejection(
     let length = u8::try_from(private_data.len()).unwrap_or(0);
     let [m0, m1, m2, m3] = REASON_MAGIC;
     let [c0, c1, c2, c3] = code.to_be_bytes();
-    tail.copy_from_slice(&[m0, m1, m2, m3, REASON_FORMAT, kind, length, 0, c0, c1, c2, c3]);
+    tail.copy_from_slice(&[
+        m0,
+        m1,
+        m2,
+        m3,
+        REASON_FORMAT,
+        kind,
+        length,
+        0,
+        c0,
+        c1,
+        c2,
+        c3,
+    ]);
     area
 }
 

@@ -19,7 +19,9 @@ pub(in crate::verbs) fn describe(reason: i32) -> String {
         10 => {
             "it still remembers an earlier connection of this queue pair (stale connection); connect again"
         }
-        12 => "the address of our port is unknown to it (invalid GID); its routes and the GID tables of both ends must fit",
+        12 => {
+            "the address of our port is unknown to it (invalid GID); its routes and the GID tables of both ends must fit"
+        }
         14 => "it does not take our service level",
         15 => "it does not take our traffic class; choose another type of service",
         16 => "it does not take our hop limit",

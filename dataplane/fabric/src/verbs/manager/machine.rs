@@ -72,7 +72,9 @@ pub(super) fn step(stage: Stage, event: EventKind) -> (Step, Stage) {
             (Step::ResolveRoute, Stage::ResolvingRoute)
         }
         (Stage::ResolvingRoute, E::RouteResolved) => (Step::SendRequest, Stage::Requesting),
-        (Stage::Requesting, E::ConnectResponse) => (Step::TellReply, Stage::Replied),
+        (Stage::Requesting, E::ConnectResponse)
+        // On iWARP the reply itself makes the connection.
+        | (Stage::Requesting, E::Established) => (Step::TellReply, Stage::Replied),
         (Stage::Requesting, E::Rejected) => (Step::Reject, stage),
         (Stage::Accepted, E::Established) => (Step::TellEstablished, Stage::Established),
         (_, event) if !is_end(event) => (Step::Stay, stage),
@@ -237,7 +239,8 @@ mod tests {
             assert!(now.ends <= 1, "told twice of an end: {stage:?} {input:?}");
             assert!(now.peer <= 1 && now.established <= 1, "{stage:?} {input:?}");
             assert!(
-                !(heard.ended_itself && (now.ends, now.established) != (heard.ends, heard.established)),
+                !(heard.ended_itself
+                    && (now.ends, now.established) != (heard.ends, heard.established)),
                 "told after it ended the connection itself: {stage:?} {input:?}"
             );
             if now.established > heard.established {
@@ -308,7 +311,10 @@ mod tests {
             step(Stage::Established, EventKind::Disconnected).0,
             Step::Lose
         );
-        assert_eq!(step(Stage::Closing, EventKind::Disconnected).0, Step::Finish);
+        assert_eq!(
+            step(Stage::Closing, EventKind::Disconnected).0,
+            Step::Finish
+        );
     }
 
     #[test]

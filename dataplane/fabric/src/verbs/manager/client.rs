@@ -1,0 +1,373 @@
+//! A client's steps: from an address to a request, and what may become of it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::Manager;
+use super::connection::{Client, Connection, QueuePairFacts, Side, depths_of};
+use super::drive;
+use super::machine::Stage;
+use super::names::Answer;
+use crate::interface::{ConnectionId, ManagerError, ManagerEvent, RejectReason, SetupError};
+use crate::verbs::PortHandle;
+use crate::verbs::cm::address::Target;
+use crate::verbs::cm::event::{EventKind, Parameters};
+use crate::verbs::cm::id::Id;
+use crate::verbs::cm::{private_data, refusal};
+use crate::verbs::queue_pair::QueuePair;
+
+/// Private data may be `limit` bytes long.
+pub(super) fn check_private_data(private_data: &[u8], limit: usize) -> Result<(), ManagerError> {
+    if private_data.len() <= limit {
+        return Ok(());
+    }
+    Err(ManagerError::Setup(SetupError::Limit {
+        what: "bytes of private data",
+        asked: private_data.len() as u64,
+        limit: limit as u64,
+    }))
+}
+
+pub(super) fn system(doing: impl Into<String>, source: io::Error) -> ManagerError {
+    ManagerError::System {
+        doing: doing.into(),
+        source,
+    }
+}
+
+/// What an event that ended a client's attempt means, for people.
+pub(super) fn failure(address: &str, event: EventKind, status: i32) -> ManagerError {
+    let address = address.to_owned();
+    let said = match status {
+        0 => String::new(),
+        status => format!(
+            " ({})",
+            io::Error::from_raw_os_error(status.saturating_abs())
+        ),
+    };
+    let why = match event {
+        EventKind::DeviceRemoval => return ManagerError::DeviceRemoved { address },
+        EventKind::AddressError => return no_way(address, status.saturating_abs(), &said),
+        EventKind::RouteError => format!("no path leads there{said}"),
+        EventKind::Unreachable => format!(
+            "its connection manager does not answer{said}; is the host up, and does UDP port 4791 reach it?"
+        ),
+        EventKind::AddressChange => {
+            "the address of this end moved to another device; connect again".to_owned()
+        }
+        _ => format!("the connection broke while it was being made{said}"),
+    };
+    ManagerError::Unreachable { address, why }
+}
+
+/// The address could not be resolved to a device.
+fn no_way(address: String, errno: i32, said: &str) -> ManagerError {
+    let why = match errno {
+        libc::ENODEV | libc::EADDRNOTAVAIL => {
+            "no RDMA device has the address of this end of the route; `rdma link` and `ip route get` show both"
+                .to_owned()
+        }
+        libc::ENETUNREACH | libc::EHOSTUNREACH => {
+            format!("there is no route to it, or no host at its end{said}")
+        }
+        libc::ETIMEDOUT => "its network address is not answered for (ARP or neighbour discovery timed out)".to_owned(),
+        _ => format!("its address could not be resolved to a device{said}"),
+    };
+    ManagerError::Unreachable { address, why }
+}
+
+/// What a rejection that carries no reason of ours means.
+fn refused(address: &str, reason: i32) -> ManagerError {
+    let address = address.to_owned();
+    if reason == refusal::INVALID_SERVICE_ID || reason == -libc::ECONNREFUSED {
+        return ManagerError::Refused { address };
+    }
+    ManagerError::RefusedByPeer {
+        address,
+        why: refusal::describe(reason),
+    }
+}
+
+/// What became of a client's rejected request.
+pub(super) enum Rejection {
+    /// Our own kind of peer rejected it.
+    ByApplication(RejectReason, Vec<u8>),
+    /// Anybody else did.
+    Otherwise(ManagerError),
+}
+
+pub(super) fn read_rejection(address: &str, status: i32, peer: &Parameters) -> Rejection {
+    match private_data::parse_rejection(&peer.private_data) {
+        Some((reason, data)) => Rejection::ByApplication(reason, data.to_vec()),
+        None => Rejection::Otherwise(refused(address, status)),
+    }
+}
+
+impl Manager {
+    pub(super) fn start_connecting(
+        &mut self,
+        address: &str,
+        port: &PortHandle,
+        private_data: &[u8],
+    ) -> Result<ConnectionId, ManagerError> {
+        let target = Target::parse(address)?;
+        check_private_data(private_data, private_data::REQUEST_BYTES_MAX)?;
+        if target.port() == 0 {
+            return Err(bad(
+                address,
+                "port 0 is nobody's: name the port that the server listens on",
+            ));
+        }
+        let numeric = target.numeric().map_err(|error| bad(address, error))?;
+        self.know(port)
+            .map_err(|error| system("watching the device of a port", error))?;
+        let number = self.new_number();
+        let client = Client {
+            address: address.to_owned(),
+            port: port.clone(),
+            private_data: private_data.to_vec(),
+            candidates: VecDeque::new(),
+        };
+        let connection = Connection {
+            side: Side::Client(client),
+            stage: Stage::ResolvingName,
+            id: None,
+            queue_pair: None,
+            peer: Parameters::default(),
+            prepared: None,
+            timer: None,
+        };
+        if numeric.is_none() {
+            self.names
+                .ask(number, target)
+                .map_err(|error| system("starting the thread that resolves host names", error))?;
+        }
+        self.connections.insert(number, connection);
+        self.set_timer(
+            number,
+            Some(Instant::now() + self.options.handshake_timeout),
+        );
+        if let Some(numeric) = numeric {
+            self.try_addresses(number, vec![numeric]);
+        }
+        Ok(ConnectionId(number))
+    }
+
+    /// The name server has answered.
+    pub(super) fn on_answer(&mut self, answer: Answer) {
+        match answer.addresses {
+            Ok(addresses) => self.try_addresses(answer.connection, addresses),
+            Err(error) => {
+                let why = error.to_string();
+                self.fail(answer.connection, |address| bad(address, why));
+            }
+        }
+    }
+
+    fn try_addresses(&mut self, number: u64, addresses: Vec<SocketAddr>) {
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
+        if let (Side::Client(client), Stage::ResolvingName) =
+            (&mut connection.side, connection.stage)
+        {
+            client.candidates = addresses.into();
+            self.try_next(number, None);
+        }
+    }
+
+    /// Tries the next address of the host; without one the connect has failed for the reason that
+    /// the last gave.
+    pub(super) fn try_next(&mut self, number: u64, mut last: Option<ManagerError>) {
+        loop {
+            let Some(connection) = self.connections.get_mut(&number) else {
+                return;
+            };
+            let Side::Client(client) = &mut connection.side else {
+                return;
+            };
+            // The identifier of the address before; its events are of no use any more.
+            connection.id = None;
+            let address = client.address.clone();
+            let Some(candidate) = client.candidates.pop_front() else {
+                let error = last.unwrap_or_else(|| bad(&address, "the host has no address"));
+                self.fail(number, |_| error);
+                return;
+            };
+            match self.resolve(number, candidate) {
+                Ok(id) => {
+                    if let Some(connection) = self.connections.get_mut(&number) {
+                        connection.id = Some(id);
+                        connection.stage = Stage::ResolvingAddress;
+                    }
+                    return;
+                }
+                Err(error) => {
+                    let said = format!(" ({error})");
+                    let errno = error.raw_os_error().unwrap_or(0);
+                    last = Some(no_way(address, errno, &said));
+                }
+            }
+        }
+    }
+
+    fn resolve(&self, number: u64, address: SocketAddr) -> io::Result<Id> {
+        let mut id = Id::create(&self.channel, number)?;
+        if let Some(value) = self.options.type_of_service {
+            id.set_type_of_service(value)?;
+        }
+        // The queue pair gets it in any case; this tells the connection manager, where it listens.
+        let _ = id.set_ack_timeout(self.options.ack_timeout_exponent);
+        id.resolve_address(address, self.step_timeout())?;
+        Ok(id)
+    }
+
+    /// A part of the time for all, so that there is some left for other addresses.
+    fn step_timeout(&self) -> Duration {
+        self.options.handshake_timeout / 4
+    }
+
+    /// The address is that of a device: of the port's, or the connect has failed.
+    pub(super) fn resolve_route(&mut self, number: u64) {
+        let timeout = self.step_timeout();
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
+        let (Side::Client(client), Some(id)) = (&connection.side, &mut connection.id) else {
+            return;
+        };
+        if id.context() != client.port.context().raw() {
+            let error = ManagerError::OtherDevice {
+                address: client.address.clone(),
+                device: id.device_name().unwrap_or_else(|| "none".to_owned()),
+                port_device: client.port.context().name().to_owned(),
+            };
+            return self.try_next(number, Some(error));
+        }
+        if let Err(error) = id.resolve_route(timeout) {
+            let error = system(format!("looking for a path to `{}`", client.address), error);
+            self.try_next(number, Some(error));
+        }
+    }
+
+    /// The path is known: the queue pair is made now, because the request tells its number.
+    pub(super) fn send_request(&mut self, number: u64) {
+        let options = self.options;
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
+        let (Side::Client(client), Some(id)) = (&connection.side, &mut connection.id) else {
+            return;
+        };
+        let mut request = || -> Result<QueuePair, ManagerError> {
+            let queue_pair = QueuePair::create(&client.port)?;
+            drive::to_init(id, &queue_pair)?;
+            let facts = QueuePairFacts::of(&queue_pair);
+            let parameters =
+                facts.parameters(depths_of(&client.port), &options, &client.private_data);
+            id.connect(parameters).map_err(|error| {
+                system(format!("sending a request to `{}`", client.address), error)
+            })?;
+            Ok(queue_pair)
+        };
+        match request() {
+            Ok(queue_pair) => connection.queue_pair = Some(queue_pair),
+            Err(error) => self.try_next(number, Some(error)),
+        }
+    }
+
+    /// A connect has failed, and the application has not heard of the peer.
+    pub(super) fn fail(&mut self, number: u64, error: impl FnOnce(&str) -> ManagerError) {
+        let Some(connection) = self.remove(number) else {
+            return;
+        };
+        if let Side::Client(client) = &connection.side {
+            self.counters.connects_failed += 1;
+            self.ready.push(ManagerEvent::Failed {
+                connection: ConnectionId(number),
+                error: error(&client.address),
+            });
+        }
+    }
+
+    pub(super) fn send_confirm(&mut self, number: u64) -> Result<(), ManagerError> {
+        let connection = self.open(number)?;
+        let (Stage::ClientPrepared, Some(id)) = (connection.stage, &mut connection.id) else {
+            return Err(super::server::wrong_order("confirming a connection"));
+        };
+        let is_iwarp = match &connection.side {
+            Side::Client(client) => client.port.context().limits().iwarp,
+            Side::Server => false,
+        };
+        if !is_iwarp {
+            id.establish()
+                .map_err(|error| system("confirming a connection", error))?;
+        }
+        connection.stage = Stage::Established;
+        self.counters.established += 1;
+        self.ready.push(ManagerEvent::Established {
+            connection: ConnectionId(number),
+            notice: None,
+        });
+        Ok(())
+    }
+}
+
+fn bad(address: &str, why: impl ToString) -> ManagerError {
+    ManagerError::BadAddress {
+        address: address.to_owned(),
+        why: why.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_name_the_address_and_what_to_look_at() {
+        let text = |event, status| failure("rdma:a:1", event, status).to_string();
+        for (event, status, word) in [
+            (EventKind::AddressError, -libc::ENODEV, "rdma link"),
+            (EventKind::AddressError, -libc::ETIMEDOUT, "ARP"),
+            (EventKind::AddressError, -libc::EHOSTUNREACH, "no route"),
+            (EventKind::AddressError, i32::MIN, "resolved to a device"),
+            (EventKind::RouteError, -libc::ETIMEDOUT, "no path"),
+            (EventKind::Unreachable, -libc::ETIMEDOUT, "4791"),
+            (EventKind::ConnectError, 0, "being made"),
+            (EventKind::DeviceRemoval, 0, "removed"),
+            (EventKind::AddressChange, 0, "another device"),
+        ] {
+            let text = text(event, status);
+            assert!(text.contains("rdma:a:1") && text.contains(word), "{text}");
+        }
+    }
+
+    #[test]
+    fn rejections_are_told_apart() {
+        let with = |private_data: &[u8]| Parameters {
+            private_data: private_data.to_vec(),
+            ..Parameters::default()
+        };
+        let ours = private_data::rejection(RejectReason::Draining, b"abc");
+        match read_rejection("rdma:a:1", refusal::CONSUMER_DEFINED, &with(&ours)) {
+            Rejection::ByApplication(RejectReason::Draining, data) => assert_eq!(data, b"abc"),
+            _ => panic!("our own reason"),
+        }
+        for (status, word) in [
+            (refusal::INVALID_SERVICE_ID, "nobody listens on `rdma:a:1`"),
+            (-libc::ECONNREFUSED, "nobody listens on `rdma:a:1`"),
+            (refusal::CONSUMER_DEFINED, "without a reason"),
+            (10, "stale connection"),
+        ] {
+            match read_rejection("rdma:a:1", status, &with(&[0; 148])) {
+                Rejection::Otherwise(error) => {
+                    assert!(error.to_string().contains(word), "{error}");
+                }
+                Rejection::ByApplication(..) => panic!("nobody gave a reason of ours"),
+            }
+        }
+    }
+}

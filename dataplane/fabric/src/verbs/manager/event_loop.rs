@@ -1,0 +1,302 @@
+//! The loop: RDMA-CM's events, what ports gave up, names that were resolved, timers.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+
+use super::client::{Rejection, failure, read_rejection, system};
+use super::connection::Side;
+use super::machine::{Step, step};
+use super::{CHANNEL, FIRST_DEVICE, Manager, WAKER};
+use crate::interface::{ConnectionId, ManagerError, ManagerEvent};
+use crate::verbs::cm::channel::Event;
+use crate::verbs::cm::event::EventKind;
+use crate::verbs::{Notice, Port};
+
+/// Descriptors that one turn looks at.
+const TURN_DESCRIPTORS: usize = 16;
+/// Events of RDMA-CM that one turn takes; the others are there in the next.
+const TURN_EVENTS: usize = 256;
+
+impl Manager {
+    /// Sets, moves or clears the one timer of a connection.
+    pub(super) fn set_timer(&mut self, number: u64, at: Option<Instant>) {
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
+        if let Some(old) = std::mem::replace(&mut connection.timer, at) {
+            self.timers.remove(&(old, number));
+        }
+        if let Some(new) = at {
+            self.timers.insert((new, number));
+        }
+    }
+
+    /// Turns until there is an event, the waker was used, or `timeout` is over.
+    pub(super) fn run(
+        &mut self,
+        timeout: Duration,
+        events: &mut Vec<ManagerEvent<Port>>,
+    ) -> Result<(), ManagerError> {
+        let until = Instant::now().checked_add(timeout);
+        loop {
+            let woken = self.turn(until)?;
+            let told = !self.ready.is_empty();
+            events.append(&mut self.ready);
+            if told || woken || until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sleeps until something happens, at most until `until`, and handles what happened. Returns
+    /// whether the waker was used.
+    fn turn(&mut self, until: Option<Instant>) -> Result<bool, ManagerError> {
+        let mut happened = Vec::with_capacity(TURN_DESCRIPTORS);
+        let timeout = self.time_to_sleep(until);
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut happened),
+            timeout.as_ref(),
+        ) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(system("waiting for connections", error.into())),
+        }
+        let mut woken = false;
+        for event in happened {
+            match event.data.u64() {
+                WAKER => woken |= self.drain_waker(),
+                CHANNEL => self.take_events()?,
+                device => self.take_device_events(device - FIRST_DEVICE),
+            }
+        }
+        if woken {
+            self.take_answers();
+            self.disconnect_given_up();
+        }
+        self.fire_timers(Instant::now());
+        Ok(woken)
+    }
+
+    fn time_to_sleep(&self, until: Option<Instant>) -> Option<Timespec> {
+        let first_timer = self.timers.first().map(|(at, _)| *at);
+        let sleep = if self.ready.is_empty() {
+            let at = match (until, first_timer) {
+                (Some(until), Some(timer)) => until.min(timer),
+                (until, timer) => until.or(timer)?,
+            };
+            at.saturating_duration_since(Instant::now())
+        } else {
+            Duration::ZERO
+        };
+        // A time too far for the kernel is as good as none.
+        Timespec::try_from(sleep).ok()
+    }
+
+    fn drain_waker(&self) -> bool {
+        let mut count = [0; 8];
+        matches!(rustix::io::read(&*self.wake, &mut count), Ok(8))
+    }
+
+    fn take_events(&mut self) -> Result<(), ManagerError> {
+        for _ in 0..TURN_EVENTS {
+            match self.channel.next() {
+                Ok(Some(event)) => self.on_event(event),
+                Ok(None) => break,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(system("reading RDMA-CM's events", error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Events of a device go to the ports that they concern.
+    fn take_device_events(&mut self, device: u64) {
+        let Some(context) = usize::try_from(device)
+            .ok()
+            .and_then(|device| self.devices.get(device))
+        else {
+            return;
+        };
+        match context.dispatch_events() {
+            Ok(events) => self.counters.device_events += events as u64,
+            // The device has failed; its descriptor would stay readable for ever.
+            Err(_) => {
+                let _ = epoll::delete(&self.epoll, context.event_descriptor());
+            }
+        }
+    }
+
+    fn take_answers(&mut self) {
+        while let Some(answer) = self.names.answer() {
+            self.on_answer(answer);
+        }
+    }
+
+    /// Tells the peers of queue pairs that their ports have given up.
+    fn disconnect_given_up(&mut self) {
+        for (port, handle) in &self.ports {
+            while let Some(queue_pair) = handle.next_closing() {
+                let connection = self
+                    .by_queue_pair
+                    .get(&(*port, queue_pair))
+                    .and_then(|number| self.connections.get_mut(number));
+                if let Some(connection) = connection
+                    && connection.stage.peer_answers_the_end()
+                    && let Some(id) = &mut connection.id
+                {
+                    // The peer's answer comes as an event. Should this fail, the peer is gone
+                    // already, and that comes as one too.
+                    let _ = id.disconnect();
+                }
+            }
+        }
+    }
+
+    fn fire_timers(&mut self, now: Instant) {
+        while let Some((at, number)) = self.timers.first().copied()
+            && at <= now
+        {
+            self.timers.remove(&(at, number));
+            let Some(connection) = self.connections.get_mut(&number) else {
+                continue;
+            };
+            connection.timer = None;
+            if !connection.stage.waits_for_the_peer() {
+                continue;
+            }
+            self.counters.timed_out += 1;
+            let patience = self.options.handshake_timeout;
+            // As the CM would say it, had it lost patience first.
+            let timed_out = Event {
+                kind: EventKind::Unreachable,
+                status: -libc::ETIMEDOUT,
+                number,
+                parameters: crate::verbs::cm::event::Parameters::default(),
+                request: None,
+            };
+            self.give_up(timed_out, patience);
+        }
+    }
+
+    /// The peer, the network or the name server was silent for too long.
+    fn give_up(&mut self, event: Event, patience: Duration) {
+        let number = event.number;
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
+        if let Side::Client(client) = &mut connection.side {
+            // The time was for all addresses together.
+            client.candidates.clear();
+        }
+        if connection.id.is_none() {
+            let doing = "resolving the host name";
+            self.fail(number, |address| ManagerError::System {
+                doing: format!(
+                    "{doing} of `{address}` took longer than {} ms",
+                    patience.as_millis()
+                ),
+                source: std::io::ErrorKind::TimedOut.into(),
+            });
+            return;
+        }
+        self.on_event(event);
+    }
+
+    pub(super) fn on_event(&mut self, event: Event) {
+        self.counters.events += 1;
+        match event.kind {
+            EventKind::DeviceRemoval => self.counters.device_removals += 1,
+            EventKind::AddressChange => self.counters.address_changes += 1,
+            _ => {}
+        }
+        if let Some(id) = event.request {
+            return self.on_request(event.number, id, event.parameters);
+        }
+        if self.listeners.contains_key(&event.number) {
+            // A listener on an address of the device; one on a wildcard goes on without it.
+            if event.kind == EventKind::DeviceRemoval {
+                self.listeners.remove(&event.number);
+            }
+            return;
+        }
+        let number = event.number;
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
+        let (step, stage) = step(connection.stage, event.kind);
+        match step {
+            Step::Stay => {}
+            Step::ResolveRoute => {
+                connection.stage = stage;
+                self.resolve_route(number);
+            }
+            Step::SendRequest => {
+                connection.stage = stage;
+                self.send_request(number);
+            }
+            Step::TellReply => {
+                connection.stage = stage;
+                let peer_address = connection.id.as_ref().and_then(|id| id.peer_address());
+                let private_data = event.parameters.private_data.clone();
+                connection.peer = event.parameters;
+                self.set_timer(number, None);
+                self.ready.push(ManagerEvent::ConnectReply {
+                    connection: ConnectionId(number),
+                    peer: self.peer(peer_address),
+                    private_data,
+                });
+            }
+            Step::TellEstablished => {
+                connection.stage = stage;
+                let notice = connection
+                    .prepared
+                    .map(|prepared| Notice::Established(prepared.queue_pair));
+                self.counters.established += 1;
+                self.set_timer(number, None);
+                self.ready.push(ManagerEvent::Established {
+                    connection: ConnectionId(number),
+                    notice,
+                });
+            }
+            Step::Fail => self.on_failure(number, event.kind, event.status),
+            Step::Reject => self.on_rejection(&event),
+            Step::Lose => self.lose(number),
+            Step::Finish => {
+                self.remove(number);
+            }
+        }
+    }
+
+    fn on_failure(&mut self, number: u64, kind: EventKind, status: i32) {
+        if let Some(connection) = self.connections.get(&number)
+            && let Side::Client(client) = &connection.side
+        {
+            let error = failure(&client.address, kind, status);
+            self.try_next(number, Some(error));
+        }
+    }
+
+    fn on_rejection(&mut self, event: &Event) {
+        let number = event.number;
+        let Some(connection) = self.connections.get(&number) else {
+            return;
+        };
+        let Side::Client(client) = &connection.side else {
+            return;
+        };
+        match read_rejection(&client.address, event.status, &event.parameters) {
+            Rejection::Otherwise(error) => self.try_next(number, Some(error)),
+            Rejection::ByApplication(reason, private_data) => {
+                self.counters.rejected_by_peers += 1;
+                self.remove(number);
+                self.ready.push(ManagerEvent::Rejected {
+                    connection: ConnectionId(number),
+                    reason,
+                    private_data,
+                });
+            }
+        }
+    }
+}

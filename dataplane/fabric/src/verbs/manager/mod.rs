@@ -1,0 +1,347 @@
+//! The connection manager of `verbs`: RDMA-CM, with queue pairs that we drive ourselves.
+//!
+//! The manager owns one event channel and lives in the control thread. A connection is an
+//! identifier of RDMA-CM without a queue pair; the queue pair is made for the port that will own
+//! it, taken through its states here, and handed over in a [`Seed`]. So a Receive may arrive as
+//! soon as the peer knows of the queue pair, and the port is there to take it.
+//!
+//! ```text
+//! client: resolve address and path, make the queue pair (Init), request
+//!         reply:   prepare takes it to Ready to Send; confirm sends the "ready to use"
+//! server: request: prepare makes the queue pair and takes it to Ready to Send; accept replies
+//! ```
+//!
+//! # What may go wrong, and what follows
+//!
+//! * Before the application has heard of its peer: [`ManagerEvent::Failed`] or
+//!   [`ManagerEvent::Rejected`] at a client, nothing at a server. A client tries all addresses of
+//!   a host name in turn.
+//! * After `ConnectRequest` or `ConnectReply`, in whatever stage: [`ManagerEvent::Disconnected`],
+//!   with a notice for the core when a queue pair was prepared. The removal of the device and the
+//!   move of an address to another device end a connection in the same way.
+//! * A peer or a network that is silent when it is its turn is given up after
+//!   [`ManagerOptions::handshake_timeout`].
+//!
+//! A rejection carries our reason at the end of its private data; what other programs and the
+//! connection manager of the peer say is told in words.
+//!
+//! On iWARP the connection is made by the reply itself, and the kernel drives the queue pair.
+
+mod client;
+mod connection;
+mod drive;
+mod event_loop;
+mod machine;
+mod names;
+mod negotiate;
+mod server;
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, epoll};
+
+use crate::interface::{
+    ConnectionId, ListenerId, Manager as ManagerInterface, ManagerError, ManagerEvent,
+    PeerIdentity, QueuePairId, RejectReason, SetupError,
+};
+use crate::verbs::cm::channel::Channel;
+use crate::verbs::cm::id::Id;
+use crate::verbs::{Context, Port, PortHandle, Seed};
+use connection::{Connection, number_of};
+use names::Names;
+
+/// What a manager does to every connection that it makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ManagerOptions {
+    /// How long a peer, the network or a name server may be silent when it is their turn.
+    pub handshake_timeout: Duration,
+    /// The time that a peer is told to wait when no Receive is posted, as the code of the
+    /// InfiniBand specification (volume 1, section 9.7.5.2.8), from 0 to 31; 12 is 0.64 ms.
+    pub min_rnr_timer_code: u8,
+    /// How long the device waits for an acknowledgement: 4.096 µs times two to this power, from 1
+    /// to 31; 16 is 268 ms.
+    pub ack_timeout_exponent: u8,
+    /// How often the device sends again what was not acknowledged, from 0 to 7.
+    pub retry_count: u8,
+    /// How often the device sends again to a peer that has no Receive posted, from 0 to 7, which
+    /// is for ever.
+    pub rnr_retry_count: u8,
+    /// The type of service of the packets, on RoCE v2 and iWARP; `None` leaves it to the system.
+    pub type_of_service: Option<u8>,
+}
+
+impl Default for ManagerOptions {
+    fn default() -> Self {
+        Self {
+            handshake_timeout: Duration::from_secs(30),
+            min_rnr_timer_code: 12,
+            ack_timeout_exponent: 16,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            type_of_service: None,
+        }
+    }
+}
+
+/// The connection manager of the `verbs` provider; one control thread owns it.
+pub struct Manager {
+    options: ManagerOptions,
+    epoll: OwnedFd,
+    wake: Arc<OwnedFd>,
+    listeners: HashMap<u64, Listener>,
+    connections: HashMap<u64, Connection>,
+    /// Connections by the queue pair that their port knows them by.
+    by_queue_pair: HashMap<(usize, QueuePairId), u64>,
+    /// The ports that connections were made for, by their numbers.
+    ports: HashMap<usize, PortHandle>,
+    /// Their devices, in the order of their numbers in the epoll set.
+    devices: Vec<Arc<Context>>,
+    names: Names,
+    /// What is to be given up when.
+    timers: BTreeSet<(Instant, u64)>,
+    /// Events that the next wait delivers.
+    ready: Vec<ManagerEvent<Port>>,
+    /// The last number given to a listener or a connection.
+    last_number: u64,
+    /// Makes keys of addresses, differently in each process, so that nobody can look for an
+    /// address that shares a key with another's.
+    peer_keys: RandomState,
+    counters: Counters,
+    /// Last, since all identifiers are on it.
+    channel: Arc<Channel>,
+}
+
+/// Numbers in the epoll set. Devices follow.
+const WAKER: u64 = 0;
+const CHANNEL: u64 = 1;
+const FIRST_DEVICE: u64 = 2;
+
+struct Listener {
+    id: Id,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    events: u64,
+    requests: u64,
+    established: u64,
+    rejected_by_peers: u64,
+    connects_failed: u64,
+    timed_out: u64,
+    disconnected: u64,
+    address_changes: u64,
+    device_removals: u64,
+    device_events: u64,
+}
+
+impl std::fmt::Debug for Manager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Manager")
+            .field("options", &self.options)
+            .field("listeners", &self.listeners.len())
+            .field("connections", &self.connections.len())
+            .field("devices", &self.devices)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Manager {
+    /// A manager with the default options.
+    ///
+    /// # Errors
+    /// When librdmacm or the kernel's RDMA-CM is not there, or may not be used; the error says
+    /// what to do.
+    pub fn new() -> Result<Self, ManagerError> {
+        Self::with_options(ManagerOptions::default())
+    }
+
+    /// A manager with options of your own.
+    ///
+    /// # Errors
+    /// As [`Manager::new`].
+    pub fn with_options(options: ManagerOptions) -> Result<Self, ManagerError> {
+        let system = |doing: &str| {
+            let doing = doing.to_owned();
+            move |source| ManagerError::System { doing, source }
+        };
+        let channel = Channel::open().map_err(system("opening RDMA-CM's event channel"))?;
+        let files = || -> io::Result<_> {
+            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+            let wake = rustix::event::eventfd(0, flags)?;
+            let readable = epoll::EventFlags::IN;
+            epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKER), readable)?;
+            let data = epoll::EventData::new_u64(CHANNEL);
+            epoll::add(&epoll, &*channel, data, readable)?;
+            Ok((epoll, Arc::new(wake)))
+        };
+        let (epoll, wake) = files().map_err(system("setting up the connection manager"))?;
+        Ok(Self {
+            options,
+            epoll,
+            names: Names::new(waker(&wake)),
+            wake,
+            listeners: HashMap::new(),
+            connections: HashMap::new(),
+            by_queue_pair: HashMap::new(),
+            ports: HashMap::new(),
+            devices: Vec::new(),
+            timers: BTreeSet::new(),
+            ready: Vec::new(),
+            last_number: 0,
+            peer_keys: RandomState::new(),
+            counters: Counters::default(),
+            channel,
+        })
+    }
+
+    /// Counters as (name, value), for reports: events of RDMA-CM, requests that came in,
+    /// connections that stood, rejections by peers, connects that failed, handshakes that timed
+    /// out, connections that the peer or the fabric ended, addresses that moved to another
+    /// device, devices removed, events of devices, and connections known now, those that still
+    /// wait for the peer's answer to their end included.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let counters = &self.counters;
+        vec![
+            ("cm_events", counters.events),
+            ("connect_requests", counters.requests),
+            ("connections_established", counters.established),
+            ("connects_rejected_by_peer", counters.rejected_by_peers),
+            ("connects_failed", counters.connects_failed),
+            ("handshakes_timed_out", counters.timed_out),
+            ("connections_lost", counters.disconnected),
+            ("address_changes", counters.address_changes),
+            ("device_removals", counters.device_removals),
+            ("device_events", counters.device_events),
+            ("connections", self.connections.len() as u64),
+        ]
+    }
+
+    fn new_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// Who has `address`. The limit per peer counts hosts, so the port is not part of the key.
+    fn peer(&self, address: Option<SocketAddr>) -> PeerIdentity {
+        match address {
+            Some(address) => PeerIdentity {
+                key: self.peer_keys.hash_one(address.ip()),
+                name: address.to_string(),
+            },
+            None => PeerIdentity {
+                key: 0,
+                name: "an unknown address".to_owned(),
+            },
+        }
+    }
+
+    /// Makes a port known, so that what it gives up is disconnected and its device's events reach
+    /// it.
+    fn know(&mut self, port: &PortHandle) -> io::Result<()> {
+        let number = number_of(port);
+        if self.ports.contains_key(&number) {
+            return Ok(());
+        }
+        let context = port.context();
+        if !self.devices.iter().any(|known| Arc::ptr_eq(known, context)) {
+            let data = epoll::EventData::new_u64(FIRST_DEVICE + self.devices.len() as u64);
+            let readable = epoll::EventFlags::IN;
+            epoll::add(&self.epoll, context.event_descriptor(), data, readable)?;
+            self.devices.push(Arc::clone(context));
+        }
+        port.set_waker(waker(&self.wake));
+        self.ports.insert(number, port.clone());
+        Ok(())
+    }
+}
+
+fn waker(wake: &Arc<OwnedFd>) -> Arc<dyn Fn() + Send + Sync> {
+    let wake = Arc::clone(wake);
+    Arc::new(move || {
+        // It fails only when the counter is full, and then a wake-up is pending already.
+        let _pending = rustix::io::write(&*wake, &1_u64.to_ne_bytes());
+    })
+}
+
+impl ManagerInterface for Manager {
+    type Port = Port;
+    type PortHandle = PortHandle;
+
+    /// Listens on `rdma:HOST:PORT`: an address of this host, or a wildcard (`0.0.0.0`, `[::]`)
+    /// for all devices; port 0 lets the system choose. A host name is resolved at once, and its
+    /// first address is taken.
+    fn listen(&mut self, address: &str) -> Result<ListenerId, ManagerError> {
+        self.start_listening(address)
+    }
+
+    fn listener_address(&self, listener: ListenerId) -> Option<String> {
+        self.address_of(listener)
+    }
+
+    fn close_listener(&mut self, listener: ListenerId) {
+        self.listeners.remove(&listener.0);
+    }
+
+    /// Asks for a connection, with at most 56 bytes of private data. Fails at once only for an
+    /// address or private data that cannot be used; all else is an event.
+    fn connect(
+        &mut self,
+        address: &str,
+        port: &PortHandle,
+        private_data: &[u8],
+    ) -> Result<ConnectionId, ManagerError> {
+        self.start_connecting(address, port, private_data)
+    }
+
+    /// As [`ManagerInterface::prepare`]; a client's port is the one that it connected with.
+    fn prepare(&mut self, connection: ConnectionId, port: &PortHandle) -> Result<Seed, SetupError> {
+        self.prepare_seed(connection.0, port)
+    }
+
+    /// Accepts, with at most 196 bytes of private data. After an error the connection is as it
+    /// was: disconnect.
+    fn accept(
+        &mut self,
+        connection: ConnectionId,
+        private_data: &[u8],
+    ) -> Result<(), ManagerError> {
+        self.send_reply(connection.0, private_data)
+    }
+
+    /// Rejects, with at most 136 bytes of private data; longer data is left out.
+    fn reject(&mut self, connection: ConnectionId, reason: RejectReason, private_data: &[u8]) {
+        self.send_reject(connection.0, reason, private_data);
+    }
+
+    /// Confirms; an `Established` event follows. After an error the connection is as it was:
+    /// disconnect.
+    fn confirm(&mut self, connection: ConnectionId) -> Result<(), ManagerError> {
+        self.send_confirm(connection.0)
+    }
+
+    fn disconnect(&mut self, connection: ConnectionId) {
+        self.close(connection.0);
+        // What already happened to it is not told any more.
+        self.ready.retain(|event| event.connection() != connection);
+    }
+
+    fn wait(
+        &mut self,
+        timeout: Duration,
+        events: &mut Vec<ManagerEvent<Port>>,
+    ) -> Result<(), ManagerError> {
+        self.run(timeout, events)
+    }
+
+    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        waker(&self.wake)
+    }
+}
