@@ -1,7 +1,9 @@
 //! Connections that stay silent beside the busy ones, held by processes of their own.
 //!
 //! Their cores sleep, so that they take nothing from the measured ones. After the run each of
-//! the connections makes one call, to show that it is alive and how soon it answers.
+//! the connections makes one call, to show that it is alive and how soon it answers. The process
+//! that calls is pinned to a core of the load's, which is free by then: left to the scheduler it
+//! may wake up on the core where the server spins, and the time slices would be measured.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -11,7 +13,9 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use rpcrdma_control::{ConnectOptions, Node, NodeConfig, ShmProvider};
-use rpcrdma_engine::{Activity, Application, CallError, CallTag, ConnectionKey, Context, Reply};
+use rpcrdma_engine::{
+    Activity, Application, CallError, CallTag, ConnectionKey, Context, Reply, pin_current_thread,
+};
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 
@@ -26,7 +30,8 @@ use crate::sizing::Need;
 /// Processes that the silent connections are spread over.
 const PROCESSES_MAX: u32 = 8;
 
-/// The line that asks a process to probe its connections.
+/// The first word of the line that asks a process to probe its connections; the core to do it on
+/// may follow.
 const PROBE: &str = "probe";
 
 /// What a process prints when its connections stand.
@@ -117,18 +122,19 @@ impl IdleProcesses {
         Ok(Some(all))
     }
 
-    /// Has every connection make its call, one process after another.
+    /// Has every connection make its call, one process after another, on `core` when there is one
+    /// on which nothing else runs.
     ///
     /// # Errors
     /// When a process is gone.
-    pub fn probe(mut self) -> Result<Probe, Failure> {
+    pub fn probe(mut self, core: Option<usize>) -> Result<Probe, Failure> {
         let mut probe = Probe {
             processes: self.processes.len() as u64,
             connections: self.connections,
             ..Probe::default()
         };
         for process in &mut self.processes {
-            let (answered, late, slowest_ns) = process.probe()?;
+            let (answered, late, slowest_ns) = process.probe(core)?;
             probe.answered += answered;
             probe.late += late;
             probe.slowest_ns = probe.slowest_ns.max(slowest_ns);
@@ -190,10 +196,11 @@ impl IdleProcess {
         )))
     }
 
-    fn probe(&mut self) -> Result<Told, Failure> {
+    fn probe(&mut self, core: Option<usize>) -> Result<Told, Failure> {
+        let core = core.map_or_else(String::new, |core| format!(" {core}"));
         if let Some(stdin) = &mut self.stdin {
             // A process that is gone shows at the next line.
-            let _ = writeln!(stdin, "{PROBE}");
+            let _ = writeln!(stdin, "{PROBE}{core}");
         }
         let line = self.line()?;
         let numbers: Vec<u64> = line
@@ -224,9 +231,25 @@ impl Drop for IdleProcess {
     }
 }
 
+/// What a process is asked to do.
+#[derive(Debug, PartialEq, Eq)]
+struct Order {
+    /// The core to call from.
+    core: Option<usize>,
+    connections: Vec<ConnectionKey>,
+}
+
+/// The core that a line asks to probe on; `None` for a line that does not ask for a probe.
+fn asked(line: &str) -> Option<Option<usize>> {
+    match line.strip_prefix(PROBE)?.trim() {
+        "" => Some(None),
+        core => core.parse().ok().map(Some),
+    }
+}
+
 /// The application of such a process: it calls once on each connection, one after another.
 struct Prober {
-    orders: Receiver<Vec<ConnectionKey>>,
+    orders: Receiver<Order>,
     outcome: Sender<Told>,
     ordered: Arc<AtomicU64>,
     seen: u64,
@@ -291,7 +314,14 @@ impl Application for Prober {
         let ordered = self.ordered.load(Ordering::Acquire);
         if ordered != self.seen {
             self.seen = ordered;
-            self.waiting = self.orders.try_recv().unwrap_or_default();
+            if let Ok(order) = self.orders.try_recv() {
+                if let Some(core) = order.core
+                    && let Err(error) = pin_current_thread(core)
+                {
+                    eprintln!("bench-tool: warning: idle connections are probed unpinned: {error}");
+                }
+                self.waiting = order.connections;
+            }
         }
         if self.started.is_some() {
             return Activity::Busy;
@@ -366,14 +396,15 @@ pub fn execute(args: &IdleArgs) -> Result<(), Failure> {
     )?;
     say(READY)?;
     for line in std::io::stdin().lines() {
-        if !matches!(line.as_deref(), Ok(PROBE)) {
+        let Some(core) = line.ok().and_then(|line| asked(&line)) else {
             break;
-        }
-        let keys = connections
-            .iter()
-            .map(|connection| connection.key)
-            .collect();
-        if order.send(keys).is_err() {
+        };
+        let keys = connections.iter().map(|connection| connection.key);
+        let asked = Order {
+            core,
+            connections: keys.collect(),
+        };
+        if order.send(asked).is_err() {
             break;
         }
         // SYNC POINT idle-order: pairs with the Acquire load in `Prober::poll`.
@@ -390,4 +421,18 @@ pub fn execute(args: &IdleArgs) -> Result<(), Failure> {
 fn say(line: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     written(writeln!(out, "{line}").and_then(|()| out.flush()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_asks_for_a_probe_with_or_without_a_core() {
+        assert_eq!(asked("probe"), Some(None));
+        assert_eq!(asked("probe 3"), Some(Some(3)));
+        for other in ["", "prob", "probe x", "probe 3 4", "stop"] {
+            assert_eq!(asked(other), None, "{other:?}");
+        }
+    }
 }

@@ -23,7 +23,7 @@ use crate::cli::Op;
 use crate::exit::Failure;
 use crate::histogram::LatencyHistogram;
 use crate::report::{Memory, RunResult};
-use crate::run::config::{Limit, RunConfig};
+use crate::run::config::{Limit, RunConfig, Server};
 use crate::run::{Load, Watch};
 use crate::serve::shm_name;
 use crate::sizing::Need;
@@ -68,8 +68,8 @@ impl Load for ShmLoad {
             .into_iter()
             .map(|generator| generator.measured)
             .collect();
-        // The client's cores are free now: the probes have them to themselves.
-        let probe = idle.map(IdleProcesses::probe).transpose()?;
+        let free = free_core(config);
+        let probe = idle.map(|idle| idle.probe(free)).transpose()?;
         let mut result = result(measured, &pages, &loaded);
         if let Some(probe) = probe {
             probe.report(&mut result);
@@ -166,6 +166,19 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// A core that the load has left and that no core of the run's own server polls on.
+fn free_core(config: &RunConfig) -> Option<usize> {
+    let taken: &[usize] = match &config.server {
+        Server::Own { cores } => cores,
+        Server::At(_) => &[],
+    };
+    config
+        .cores
+        .iter()
+        .copied()
+        .find(|core| !taken.contains(core))
 }
 
 /// The plan of client core number `core`: its share of rate and count.
@@ -311,5 +324,26 @@ fn memory(pages: &[PageReport], loaded: &Loaded) -> Memory {
         kind: kind.to_owned(),
         registered_bytes: pages.iter().map(|pages| pages.arena_bytes).sum(),
         connection_bytes: receives * u64::from(core.receive_pool().stride_bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_free_core_is_one_that_no_server_polls_on() {
+        let mut config = crate::report::tests::config();
+        for (cores, server, free) in [
+            (vec![0], vec![1], Some(0)),
+            (vec![0, 1, 2], vec![0, 1], Some(2)),
+            (vec![0], vec![0], None),
+        ] {
+            config.cores = cores;
+            config.server = Server::Own { cores: server };
+            assert_eq!(free_core(&config), free);
+        }
+        config.server = Server::At("shm:elsewhere".parse().expect("an address"));
+        assert_eq!(free_core(&config), Some(0));
     }
 }
