@@ -79,8 +79,8 @@ pub struct FloorReport {
 /// Cores that are not there, sizes that do not fit into memory, an output that cannot be written.
 pub fn execute(args: &FloorArgs, command: String) -> Result<(), Failure> {
     let machine = Machine::detect();
-    let cores = choose_cores(args, &machine)?;
     let shapes = shapes(args)?;
+    let cores = choose_cores(args, &machine)?;
     let output = args
         .json
         .as_deref()
