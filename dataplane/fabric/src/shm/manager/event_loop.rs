@@ -149,7 +149,14 @@ impl Manager {
             connection.timer = None;
             if matches!(connection.stage, Stage::Connecting { .. }) {
                 self.try_connect(id);
-            } else {
+                continue;
+            }
+            let waited_in = std::mem::discriminant(&connection.stage);
+            // A peer that spoke while this process was stopped, or had too much to read in one
+            // turn, was not silent.
+            self.on_readable(id);
+            let stage = self.connections.get(&id).map(|found| &found.stage);
+            if stage.is_some_and(|stage| std::mem::discriminant(stage) == waited_in) {
                 self.counters.timed_out += 1;
                 let error = self.timed_out(id);
                 self.gone(id, error);

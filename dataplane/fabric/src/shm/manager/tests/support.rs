@@ -53,8 +53,9 @@ pub(super) fn port(queue_pairs: u32) -> PortHandle {
     }
 }
 
+/// A manager that gives nobody up, however slow the machine is.
 pub(super) fn manager() -> Manager {
-    Manager::new().unwrap()
+    manager_with(PATIENCE, ManagerOptions::default().half_open_max)
 }
 
 pub(super) fn manager_with(timeout: Duration, half_open_max: usize) -> Manager {
