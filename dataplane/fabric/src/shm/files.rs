@@ -3,11 +3,11 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
-use rustix::event::EventfdFlags;
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
 use super::doorbell::CHANNELS_MAX;
 use super::key_table::{ENTRY_BYTES, KeyMemory, TABLE_HEAD_BYTES, WINDOWS_MAX};
@@ -120,11 +120,15 @@ pub(super) fn create_doorbell() -> Result<(OwnedFd, MappedBell), SetupError> {
     Ok((file, MappedBell::new(mapping)))
 }
 
-/// Makes an event counter, by which peers wake a parked core.
-pub(super) fn create_event() -> Result<OwnedFd, SetupError> {
-    rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
+/// Makes the socket pair by which peers wake a parked core: our end, and the one for all peers.
+///
+/// It is no event counter, since whether a write to one may block is a flag that everybody who has
+/// the descriptor can change, at any time. Whether a Send may block is said with each Send.
+pub(super) fn create_event() -> Result<(OwnedFd, OwnedFd), SetupError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(|error| {
         SetupError::System {
-            doing: "an event counter could not be made".into(),
+            doing: "a socket pair to wake a core by could not be made".into(),
             source: error.into(),
         }
     })
@@ -220,25 +224,31 @@ fn map_checked(file: &OwnedFd, what: &str, seals: SealFlags) -> Result<Arc<Mappi
 
 /// A descriptor of another kind could block the core that writes to it.
 fn check_event(event: &OwnedFd) -> Result<(), SetupError> {
-    let link = format!("/proc/self/fd/{}", event.as_raw_fd());
-    let target = std::fs::read_link(&link).map_err(|error| system(&link, error))?;
-    if target.as_os_str() == "anon_inode:[eventfd]" {
+    let is_ours = sockopt::socket_domain(event) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(event) == Ok(SocketType::STREAM);
+    if is_ours {
         Ok(())
     } else {
-        Err(wrong("event descriptor is not an event counter"))
+        Err(wrong("event descriptor is not a Unix stream socket"))
     }
 }
 
-/// Wakes a parked core.
+/// Wakes a parked core. Never blocks, whatever the peer does to the socket.
 pub(super) fn wake(event: BorrowedFd<'_>) {
-    // A full counter wakes as well, and a peer that is gone needs no waking.
-    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+    // A socket that is full wakes as well, and a peer that is gone needs no waking.
+    let _ = rustix::net::send(event, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Takes the count of an event counter.
+/// Takes what woke us: all of it as a rule, and not for ever from a peer that never stops.
 pub(super) fn drain(event: BorrowedFd<'_>) {
-    let mut count = [0; 8];
-    let _ = rustix::io::read(event, &mut count);
+    const READS: usize = 8;
+    let mut bytes = [0; 512];
+    for _ in 0..READS {
+        match rustix::net::recv(event, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((taken, _)) if taken == bytes.len() => {}
+            _ => return,
+        }
+    }
 }
 
 fn wrong(what: &str) -> SetupError {

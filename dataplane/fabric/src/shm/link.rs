@@ -36,7 +36,7 @@ pub struct PortFiles {
     pub keys: OwnedFd,
     /// The doorbell bitmap.
     pub doorbell: OwnedFd,
-    /// The event counter that wakes a parked core.
+    /// The end of a socket pair that a parked core is woken by.
     pub event: OwnedFd,
 }
 
@@ -65,7 +65,7 @@ pub struct PeerFiles {
     pub keys: OwnedFd,
     /// Its doorbell bitmap.
     pub doorbell: OwnedFd,
-    /// Its event counter.
+    /// The socket that wakes it.
     pub event: OwnedFd,
     /// The number that our channel has among its doorbell bits.
     pub doorbell_number: u32,

@@ -305,11 +305,11 @@ impl crate::interface::Port for Port {
 
     fn unpark(&mut self) {
         self.core.windows.memory().set_parked(false);
-        files::drain(self.event.event.as_fd());
+        files::drain(self.event.as_fd());
     }
 
     fn event(&self) -> BorrowedFd<'_> {
-        self.event.event.as_fd()
+        self.event.as_fd()
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

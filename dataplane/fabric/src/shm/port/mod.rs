@@ -40,7 +40,10 @@ pub struct Port {
     channels: Channels,
     schedule: Schedule,
     bell: MappedBell,
-    event: Arc<PortFiles>,
+    /// Becomes readable when a peer wakes us.
+    event: OwnedFd,
+    /// Holds the peers' end of `event` open.
+    _files: Arc<PortFiles>,
     numbers: Arc<ArrayQueue<QueuePairNumber>>,
     /// Channels that were sent on since the last flush.
     dirty: Vec<u32>,
@@ -60,11 +63,12 @@ impl Port {
         config.check()?;
         let (keys_file, keys) = files::create_key_table(config.windows_max)?;
         let (doorbell_file, bell) = files::create_doorbell()?;
+        let (event, peers_end) = files::create_event()?;
         let files = Arc::new(PortFiles {
             arena: duplicate(config.arena.file().ok_or_else(private_arena)?)?,
             keys: keys_file,
             doorbell: doorbell_file,
-            event: files::create_event()?,
+            event: peers_end,
         });
         let count = config.queue_pairs_max.max(1);
         let numbers = Arc::new(ArrayQueue::new(count as usize));
@@ -84,7 +88,8 @@ impl Port {
             channels: Vec::new(),
             schedule: Schedule::new(config.hot_channels_max.max(1) as usize),
             bell,
-            event: files,
+            event,
+            _files: files,
             numbers,
             dirty: Vec::new(),
             inline_bytes_max: config.inline_bytes_max,

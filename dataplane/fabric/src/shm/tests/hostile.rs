@@ -160,6 +160,42 @@ fn a_peer_cannot_reach_another_channels_queue_pairs() {
     assert_eq!(b.counter("records_stale"), 2);
 }
 
+/// A peer wakes us, and is woken by us, through a socket whose other holders may be hostile: they
+/// fill it, and make it blocking. Nobody waits for them all the same.
+#[test]
+fn a_peer_cannot_block_who_wakes_it() {
+    let (mut a, mut b) = pair();
+    b.settle();
+    assert!(b.port.prepare_to_park());
+    let woken = &b.handle.files.event;
+    rustix::io::ioctl_fionbio(woken, false).unwrap();
+    let flags = rustix::net::SendFlags::DONTWAIT;
+    while rustix::net::send(woken, &[0; 4096], flags).is_ok() {}
+    while rustix::net::send(woken, &[0], flags).is_ok() {}
+    // Would block for ever, if what may block were said by the socket.
+    a.send(b"wake", SendOptions::default()).unwrap();
+    assert_eq!(a.counter("wakes"), 1);
+    b.port.unpark();
+    assert_eq!(b.settle().len(), 1);
+}
+
+/// Whoever drains does not do so for ever, and what is left wakes again.
+#[test]
+fn a_flood_of_wakes_is_drained_a_bounded_part_at_a_time() {
+    let (_a, mut b) = pair();
+    let woken = &b.handle.files.event;
+    let flags = rustix::net::SendFlags::DONTWAIT;
+    while rustix::net::send(woken, &[0; 4096], flags).is_ok() {}
+    let before = readable_bytes(&b);
+    b.port.unpark();
+    let after = readable_bytes(&b);
+    assert!(after > 0 && after < before, "{before} {after}");
+}
+
+fn readable_bytes(end: &End) -> u64 {
+    rustix::io::ioctl_fionread(end.port.event()).unwrap()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 

@@ -37,7 +37,12 @@ fn wrong_files_are_refused() {
         rustix::fs::ftruncate(&file, 1 << 16).unwrap();
         file
     };
-    for which in 0..6 {
+    let counter = || rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+    let datagrams = || {
+        let unix = rustix::net::AddressFamily::UNIX;
+        rustix::net::socket(unix, rustix::net::SocketType::DGRAM, None).unwrap()
+    };
+    for which in 0..8 {
         let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
         let (mut seed, _) = joint.seeds(&a.handle, &b.handle).unwrap();
         let files = seed.files.as_mut().unwrap();
@@ -48,6 +53,8 @@ fn wrong_files_are_refused() {
             3 => files.doorbell = plain(),
             4 => files.event = plain(),
             _ => files.doorbell_number = 4096,
+            5 => files.event = counter(),
+            6 => files.event = datagrams(),
         }
         drop(joint);
         let error = a.port.plant(seed, a.queue).unwrap_err();
