@@ -222,7 +222,7 @@ fn map_checked(file: &OwnedFd, what: &str, seals: SealFlags) -> Result<Arc<Mappi
     Ok(Arc::new(mapping))
 }
 
-/// A descriptor of another kind could block the core that writes to it.
+/// A descriptor of another kind could block the core that sends to it.
 fn check_event(event: &OwnedFd) -> Result<(), SetupError> {
     let is_ours = sockopt::socket_domain(event) == Ok(AddressFamily::UNIX)
         && sockopt::socket_type(event) == Ok(SocketType::STREAM);

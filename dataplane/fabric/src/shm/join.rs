@@ -1,7 +1,7 @@
 //! Joining two ports of one process without a socket: for tests, and for pairs of threads.
 
 use super::files::ChannelFile;
-use super::link::{PeerFiles, PortHandle, QueuePairNumber, Seed};
+use super::link::{NumberHold, PeerFiles, PortHandle, QueuePairNumber, Seed};
 use super::port::Port;
 use crate::interface::{Port as _, QueuePairId, ReceiveQueueId, SetupError};
 use std::os::fd::OwnedFd;
@@ -91,18 +91,19 @@ impl Joint {
         a_handle: &PortHandle,
         b_handle: &PortHandle,
     ) -> Result<(Seed, Seed), SetupError> {
-        let (a_number, b_number) = (number(a_handle)?, number(b_handle)?);
+        let (a_number, b_number) = (NumberHold::take(a_handle)?, NumberHold::take(b_handle)?);
+        let (to_a, to_b) = (a_number.number(), b_number.number());
         let [a_end, b_end] = &self.ends;
         Ok((
-            seed(a_end, a_number, b_number, b_handle, b_end)?,
-            seed(b_end, b_number, a_number, a_handle, a_end)?,
+            seed(a_end, a_number, to_b, b_handle, b_end)?,
+            seed(b_end, b_number, to_a, a_handle, a_end)?,
         ))
     }
 }
 
 fn seed(
     end: &End,
-    local: QueuePairNumber,
+    number: NumberHold,
     remote: QueuePairNumber,
     peer: &PortHandle,
     peer_end: &End,
@@ -114,7 +115,7 @@ fn seed(
         })
     };
     Ok(Seed {
-        local,
+        number,
         remote,
         peer: peer.identity,
         channel: Arc::clone(&end.mapping),
@@ -127,13 +128,5 @@ fn seed(
             event: copy(&peer.files.event)?,
             doorbell_number: peer_end.doorbell_number,
         }),
-    })
-}
-
-fn number(handle: &PortHandle) -> Result<QueuePairNumber, SetupError> {
-    handle.numbers.pop().ok_or_else(|| SetupError::Limit {
-        what: "queue pairs of a port",
-        asked: handle.numbers.capacity() as u64 + 1,
-        limit: handle.numbers.capacity() as u64,
     })
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
 
-use crate::interface::Status;
+use crate::interface::{SetupError, Status};
 use crate::memory::Mapping;
 
 /// Tells cores apart over all processes of a machine.
@@ -71,11 +71,62 @@ pub struct PeerFiles {
     pub doorbell_number: u32,
 }
 
-/// A queue pair to be planted in a port.
+/// A number taken out of a port's stock for a queue pair that does not exist yet. Dropped, it
+/// goes back to the stock one generation on, because a peer may have heard of it.
+#[derive(Debug)]
+pub struct NumberHold {
+    number: QueuePairNumber,
+    stock: Arc<ArrayQueue<QueuePairNumber>>,
+    kept: bool,
+}
+
+impl NumberHold {
+    /// Takes a number out of the port's stock.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Limit`] when all of them are taken.
+    pub fn take(port: &PortHandle) -> Result<Self, SetupError> {
+        let limit = port.numbers.capacity() as u64;
+        let number = port.numbers.pop().ok_or(SetupError::Limit {
+            what: "queue pairs of one core",
+            asked: limit + 1,
+            limit,
+        })?;
+        Ok(Self {
+            number,
+            stock: Arc::clone(&port.numbers),
+            kept: false,
+        })
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn number(&self) -> QueuePairNumber {
+        self.number
+    }
+
+    /// The queue pair exists: the number goes back when that is destroyed.
+    pub(super) fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for NumberHold {
+    fn drop(&mut self) {
+        if !self.kept {
+            let pushed = self.stock.push(self.number.next_generation());
+            debug_assert!(pushed.is_ok(), "the stock has room for all its numbers");
+        }
+    }
+}
+
+/// A queue pair to be planted in a port. When it is dropped instead, or cannot be planted, its
+/// number is free again.
 #[derive(Debug)]
 pub struct Seed {
     /// Our number.
-    pub local: QueuePairNumber,
+    pub number: NumberHold,
     /// The peer's number.
     pub remote: QueuePairNumber,
     /// The core at the other end.
@@ -86,6 +137,14 @@ pub struct Seed {
     pub doorbell_number: u32,
     /// The peer's files: at the client at once, at the server with [`Notice::Established`].
     pub files: Option<PeerFiles>,
+}
+
+impl Seed {
+    /// Our number.
+    #[must_use]
+    pub fn local(&self) -> QueuePairNumber {
+        self.number.number()
+    }
 }
 
 /// What the manager tells a port about a queue pair.

@@ -24,7 +24,8 @@ mod work;
 pub use files::{ChannelFile, CheckedPeer};
 pub use join::{Joint, join};
 pub use link::{
-    CoreIdentity, Fault, Notice, PeerFiles, PortFiles, PortHandle, QueuePairNumber, Seed,
+    CoreIdentity, Fault, Notice, NumberHold, PeerFiles, PortFiles, PortHandle, QueuePairNumber,
+    Seed,
 };
 pub use manager::{Manager, ManagerOptions};
 pub use port::{Port, PortConfig};

@@ -8,7 +8,7 @@ use super::channels::{Half, View};
 use super::socket::{FILES, Peer};
 use super::wire::{Confirm, Reply, Request};
 use crate::interface::ListenerId;
-use crate::shm::{PeerFiles, PortHandle, QueuePairNumber};
+use crate::shm::{NumberHold, PeerFiles, PortHandle, QueuePairNumber};
 
 /// A connection, from the first system call to the end.
 #[derive(Debug)]
@@ -43,8 +43,10 @@ pub(super) struct Client {
     pub(super) address: String,
     pub(super) port: PortHandle,
     pub(super) private_data: Vec<u8>,
-    /// The number for our queue pair; goes back to the port when there is none in the end.
+    /// The number for our queue pair, as the request says it.
     pub(super) number: QueuePairNumber,
+    /// The hold on it, until the seed takes it along.
+    pub(super) hold: Option<NumberHold>,
     /// When the handshake is given up.
     pub(super) give_up: Instant,
     /// The server, once connected.

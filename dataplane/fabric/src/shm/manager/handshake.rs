@@ -17,7 +17,7 @@ use super::wire::{
 use crate::interface::{
     ConnectionId, ListenerId, ManagerError, ManagerEvent, PeerIdentity, RejectReason, SetupError,
 };
-use crate::shm::{Notice, Port, PortHandle, QueuePairNumber, Seed};
+use crate::shm::{Notice, NumberHold, Port, PortHandle, Seed};
 
 /// The first wait after a full backlog, and the longest; it doubles in between.
 const CONNECT_DELAY_MIN: Duration = Duration::from_millis(1);
@@ -65,21 +65,6 @@ fn check_private_data(private_data: &[u8], limit: usize) -> Result<(), ManagerEr
     }))
 }
 
-fn take_number(port: &PortHandle) -> Result<QueuePairNumber, SetupError> {
-    let limit = port.numbers.capacity() as u64;
-    port.numbers.pop().ok_or(SetupError::Limit {
-        what: "queue pairs of one core",
-        asked: limit + 1,
-        limit,
-    })
-}
-
-/// For a number that no queue pair was made with, so that its generation is still good.
-fn give_number_back(port: &PortHandle, number: QueuePairNumber) {
-    let pushed = port.numbers.push(number);
-    debug_assert!(pushed.is_ok(), "the queue holds all numbers of its port");
-}
-
 /// Whether an error only says that the peer hung up. What it sent before is still to be read.
 fn is_hang_up(error: &io::Error) -> bool {
     matches!(
@@ -111,13 +96,14 @@ impl Manager {
     ) -> Result<ConnectionId, ManagerError> {
         socket::parse_address(address)?;
         check_private_data(private_data, REQUEST_PRIVATE_BYTES_MAX)?;
-        let number = take_number(port)?;
+        let hold = NumberHold::take(port)?;
         let id = self.new_id();
         let client = Client {
             address: address.to_owned(),
             port: port.clone(),
             private_data: private_data.to_vec(),
-            number,
+            number: hold.number(),
+            hold: Some(hold),
             give_up: Instant::now() + self.options.handshake_timeout,
             peer: None,
             view: None,
@@ -470,11 +456,6 @@ impl Manager {
         self.set_timer(id, None);
         self.unpin(id);
         let connection = self.connections.remove(&id)?;
-        if let Side::Client(client) = &connection.side
-            && connection.local.is_none()
-        {
-            give_number_back(&client.port, client.number);
-        }
         if connection.is_half_open_server() {
             self.half_open_ended();
         }
@@ -541,7 +522,7 @@ impl Manager {
 }
 
 fn prepare_client(connection: &mut Connection, port: &PortHandle) -> Result<Seed, SetupError> {
-    let Side::Client(client) = &connection.side else {
+    let Side::Client(client) = &mut connection.side else {
         return Err(not_ready());
     };
     if client.port.identity != port.identity {
@@ -555,9 +536,12 @@ fn prepare_client(connection: &mut Connection, port: &PortHandle) -> Result<Seed
         connection.stage = stage;
         return Err(not_ready());
     };
+    let Some(number) = client.hold.take() else {
+        connection.stage = Stage::Replied(replied);
+        return Err(not_ready());
+    };
     let Replied { reply, files, half } = *replied;
-    let number = client.number;
-    connection.local = Some(number);
+    connection.local = Some(number.number());
     let confirm = Confirm {
         doorbell_number: half.doorbell_number,
     };
@@ -567,7 +551,7 @@ fn prepare_client(connection: &mut Connection, port: &PortHandle) -> Result<Seed
     };
     connection.stage = Stage::ClientPrepared(confirm, offer);
     Ok(Seed {
-        local: number,
+        number,
         remote: reply.queue_pair,
         peer: reply.core,
         channel: half.mapping,
@@ -584,18 +568,12 @@ fn prepare_server(
     let Stage::Requested(request) = &connection.stage else {
         return Err(not_ready());
     };
-    let number = take_number(port)?;
-    let half = match half(request) {
-        Ok(half) => half,
-        Err(error) => {
-            give_number_back(port, number);
-            return Err(error);
-        }
-    };
+    let number = NumberHold::take(port)?;
+    let half = half(request)?;
     let (peer, remote) = (request.core, request.queue_pair);
     let reply = Reply {
         core: port.identity,
-        queue_pair: number,
+        queue_pair: number.number(),
         doorbell_number: half.doorbell_number,
         channel: half.number,
         private_data: Vec::new(),
@@ -604,10 +582,10 @@ fn prepare_server(
         channel: Arc::clone(&half.file),
         port: port.clone(),
     };
-    connection.local = Some(number);
+    connection.local = Some(number.number());
     connection.stage = Stage::ServerPrepared(Box::new(reply), offer);
     Ok(Seed {
-        local: number,
+        number,
         remote,
         peer,
         channel: half.mapping,

@@ -18,11 +18,13 @@ impl Port {
         seed: Seed,
         queue: ReceiveQueueId,
     ) -> Result<QueuePairId, SetupError> {
+        // A channel that was kept for a seed which never came is told by nobody.
+        self.forget_unused();
         let receive_queue = usize::from(queue.0);
         if receive_queue >= self.core.receive_queues.len() {
             return Err(wrong("receive queue does not exist"));
         }
-        let id = seed.local.id();
+        let id = seed.local().id();
         match self.core.queue_pairs.get(id.index as usize) {
             None => {
                 return Err(SetupError::Limit {
@@ -43,12 +45,13 @@ impl Port {
             State::Accepting
         };
         let Seed {
-            local,
+            number: own_number,
             remote,
             channel: hold,
             files,
             ..
         } = seed;
+        let local = own_number.number();
         // From here on the channel's own hold counts alone.
         drop(hold);
         if let Some(files) = files
@@ -61,6 +64,8 @@ impl Port {
             return Err(wrong("channel does not exist"));
         };
         channel.admit_queue_pair();
+        // Destroying the queue pair gives it back.
+        own_number.keep();
         if let Some(queue_pair) = self.core.queue_pairs.get_mut(id.index as usize) {
             // What a former user of the index left in lists of the port stays true.
             let (in_ready, in_readers) = (queue_pair.in_ready, queue_pair.in_readers);
@@ -238,7 +243,7 @@ impl Port {
     }
 
     /// Unmaps the channels that have no queue pair any more, but for those for which a seed is
-    /// under way.
+    /// under way: they are looked at again with the next queue pair that comes or goes.
     fn forget_unused(&mut self) {
         let mut place = 0;
         while let Some(number) = self.schedule.live(place) {

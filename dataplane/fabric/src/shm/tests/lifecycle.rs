@@ -12,7 +12,7 @@ fn a_server_sends_only_after_the_client_confirmed() {
     let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
     let (client, mut server) = joint.seeds(&a.handle, &b.handle).unwrap();
     let files = server.files.take().unwrap();
-    let local = server.local;
+    let local = server.local();
     b.id = b.port.plant(server, b.queue).unwrap();
     assert_eq!(
         b.send(b"early", SendOptions::default()),
@@ -31,6 +31,7 @@ fn a_server_sends_only_after_the_client_confirmed() {
 #[test]
 fn wrong_files_are_refused() {
     let (mut a, b) = (End::new(0, |_| {}), End::new(1, |_| {}));
+    let free = a.handle.numbers.len();
     let plain = || {
         let file =
             rustix::fs::memfd_create("plain", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
@@ -52,14 +53,15 @@ fn wrong_files_are_refused() {
             2 => files.keys = plain(),
             3 => files.doorbell = plain(),
             4 => files.event = plain(),
-            _ => files.doorbell_number = 4096,
             5 => files.event = counter(),
             6 => files.event = datagrams(),
+            _ => files.doorbell_number = 4096,
         }
         drop(joint);
         let error = a.port.plant(seed, a.queue).unwrap_err();
         assert!(matches!(error, SetupError::Peer { .. }), "{which}: {error}");
         assert_eq!(a.port.free_channel(), 0, "nothing is left of the channel");
+        assert_eq!(a.handle.numbers.len(), free, "the number is free again");
     }
 }
 
@@ -92,6 +94,51 @@ fn a_channel_is_forgotten_when_nobody_wants_it() {
     a.settle();
     a.port.destroy_queue_pair(second);
     assert_eq!(a.port.free_channel(), 0);
+}
+
+#[test]
+fn a_channel_that_waited_for_a_seed_in_vain_is_forgotten_with_the_next_plant() {
+    let (mut a, mut b) = (End::new(0, |_| {}), End::new(1, |_| {}));
+    let mut c = End::new(2, |_| {});
+    let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
+    let (first, _) = connect(&mut a, &mut b, &joint);
+    let (seed, _) = joint.seeds(&a.handle, &b.handle).unwrap();
+    drop(joint);
+    a.port.disconnect(first);
+    a.settle();
+    a.port.destroy_queue_pair(first);
+    assert_eq!(a.port.free_channel(), 1, "a seed may come");
+    drop(seed);
+    let queues = (a.queue, c.queue);
+    let other = Joint::new(&a.port, &a.handle, &c.port, &c.handle).unwrap();
+    other
+        .connect(&mut a.port, &a.handle, &mut c.port, &c.handle, queues)
+        .unwrap();
+    assert_eq!(a.port.free_channel(), 0, "nobody wanted it");
+}
+
+#[test]
+fn a_seed_that_is_not_planted_gives_its_number_back_one_generation_on() {
+    let (mut a, b) = (End::new(0, |_| {}), End::new(1, |_| {}));
+    let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
+    let free = a.handle.numbers.len();
+    for planted in [false, true] {
+        let (seed, _) = joint.seeds(&a.handle, &b.handle).unwrap();
+        let number = seed.local();
+        assert_eq!(a.handle.numbers.len(), free - 1);
+        if planted {
+            let nowhere = crate::interface::ReceiveQueueId(77);
+            a.port.plant(seed, nowhere).unwrap_err();
+        } else {
+            drop(seed);
+        }
+        assert_eq!(a.handle.numbers.len(), free);
+        let numbers: Vec<_> = std::iter::from_fn(|| a.handle.numbers.pop()).collect();
+        assert_eq!(numbers.last(), Some(&number.next_generation()));
+        for number in numbers {
+            a.handle.numbers.push(number).unwrap();
+        }
+    }
 }
 
 #[test]

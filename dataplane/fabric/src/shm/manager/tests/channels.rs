@@ -36,7 +36,7 @@ fn connections_of_a_pair_share_a_channel() {
         &one.server_seed.channel,
         &two.server_seed.channel
     ));
-    assert_ne!(one.client_seed.local, two.client_seed.local);
+    assert_ne!(one.client_seed.local(), two.client_seed.local());
     // The other direction, and other ports, have channels of their own.
     let other = port(8);
     let three = establish((&mut client, &client_port), (&mut server, &other), &address);

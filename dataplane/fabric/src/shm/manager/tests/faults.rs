@@ -113,7 +113,7 @@ fn a_client_that_never_confirms_is_given_up_and_its_core_told() {
     server.accept(accepted, b"").unwrap();
     let (gone, notice) = expect_disconnected(&mut server);
     assert_eq!(gone, accepted);
-    assert!(matches!(notice, Some(Notice::PeerGone { local }) if local == seed.local));
+    assert!(matches!(notice, Some(Notice::PeerGone { local }) if local == seed.local()));
     assert_eq!(counter(&server, "handshakes_timed_out"), 1);
 }
 
@@ -348,7 +348,7 @@ fn confirmations_without_their_files_end_the_connection() {
         send_any(&raw, &confirm, &files);
         let (gone, notice) = expect_disconnected(&mut server);
         assert_eq!(gone, accepted);
-        assert!(matches!(notice, Some(Notice::PeerGone { local }) if local == seed.local));
+        assert!(matches!(notice, Some(Notice::PeerGone { local }) if local == seed.local()));
     }
 }
 

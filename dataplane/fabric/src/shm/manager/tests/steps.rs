@@ -35,8 +35,8 @@ fn both_ends_get_what_they_need() {
     assert_eq!(peer.key, u64::from(std::process::id()));
     let client_seed = client.prepare(asked, &client_port).unwrap();
     assert_eq!(client_seed.peer, server_port.identity);
-    assert_eq!(client_seed.local, server_seed.remote);
-    assert_eq!(client_seed.remote, server_seed.local);
+    assert_eq!(client_seed.local(), server_seed.remote);
+    assert_eq!(client_seed.remote, server_seed.local());
     let files = client_seed.files.as_ref().unwrap();
     assert_eq!(inode(&files.arena), inode(&server_port.files.arena));
     assert_eq!(inode(&files.keys), inode(&server_port.files.keys));
@@ -54,7 +54,7 @@ fn both_ends_get_what_they_need() {
     let Some(Notice::Established { local, files }) = notice else {
         panic!("no notice for the core");
     };
-    assert_eq!(local, server_seed.local);
+    assert_eq!(local, server_seed.local());
     assert_eq!(inode(&files.arena), inode(&client_port.files.arena));
     assert_eq!(inode(&files.event), inode(&client_port.files.event));
     assert_eq!(files.doorbell_number, client_seed.doorbell_number);
@@ -64,7 +64,7 @@ fn both_ends_get_what_they_need() {
     assert_quiet(&mut client);
     let (gone, notice) = expect_disconnected(&mut server);
     assert_eq!(gone, accepted);
-    assert!(matches!(notice, Some(Notice::PeerGone { local }) if local == server_seed.local));
+    assert!(matches!(notice, Some(Notice::PeerGone { local }) if local == server_seed.local()));
     assert_quiet(&mut server);
 }
 
@@ -387,7 +387,13 @@ fn hang_up_after(last: Step, client_hangs_up: bool) {
         usize::from(last < Step::ServerPrepared),
         "{context}"
     );
+    // Seeds that no port planted give their numbers back.
     drop(seeds);
+    assert_eq!(
+        (client_port.numbers.len(), server_port.numbers.len()),
+        (1, 1),
+        "{context}"
+    );
     client.channels.sweep();
     server.channels.sweep();
     assert_eq!(
@@ -465,7 +471,7 @@ fn ports_without_free_queue_pairs() {
         "{full:?}"
     );
     // The port gives a number back: the same request can be served.
-    server_port.numbers.push(first.server_seed.local).unwrap();
+    drop(first.server_seed);
     let _seed = server.prepare(second, &server_port).unwrap();
     client.connect(&address, &client_port, b"").unwrap();
     let full = client.connect(&address, &client_port, b"").unwrap_err();
