@@ -1,0 +1,203 @@
+//! Numbered calls that must not be executed twice, held against the responder's ledger.
+//!
+//! `ledger serve` executes calls that are not idempotent: each appends an entry to a book, and is
+//! answered with the entry's position. `ledger call` makes such calls, each with a number of its
+//! own, keeps a log of how each one ended, and connects again when the connection ends; it never
+//! repeats a call. `ledger check` holds books and logs against each other. Whatever happens to the
+//! link or to either process in between, no call may be executed twice or answered twice, none may
+//! be lost without an error, and an answer must be true.
+#![forbid(unsafe_code)]
+
+mod book;
+mod call;
+mod check;
+mod serve;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rpcrdma_control::{NodeConfig, ShmProvider};
+use rpcrdma_engine::Call;
+use rpcrdma_tuning::{Hugepages, Idle, Profile};
+
+/// Why the program ends without success: a line for people.
+type Failure = Box<dyn std::error::Error>;
+
+/// The one procedure: append an entry.
+const APPEND: Call = Call {
+    program: 0x2000_1ed6,
+    version: 1,
+    procedure: 1,
+};
+
+const USAGE: &str = "\
+usage: ledger serve ADDRESS --book FILE
+       ledger call ADDRESS --log FILE [--count N] [--seconds S] [--depth N]
+                   [--reconnect-within S] [--call-timeout-ms MS]
+       ledger check --book FILE --log FILE...
+
+ADDRESS is shm:NAME or rdma:HOST:PORT.
+
+serve   appends an entry to the book for each call, until it is killed; it
+        prints a line that begins with `listening on` when it is ready. A book
+        that is there is continued, as after a restart.
+call    makes calls for --seconds, or --count of them, or until its standard
+        input ends, --depth (8) at a time. A connection that ends is made
+        again, within --reconnect-within seconds (0: never). Prints what
+        happens to its connections, and fails when a call does not end, or
+        ends twice.
+check   fails when a call was executed twice, when an answer is not what the
+        book says, or when a log lacks the end of a call.";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ledger: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<(), Failure> {
+    let mut arguments = Arguments::new(arguments);
+    match arguments.next_word("a command")?.as_str() {
+        "serve" => {
+            let address = arguments.next_word("an address")?;
+            let book = arguments.one("--book")?;
+            arguments.end()?;
+            serve_on(&address, book.as_ref())
+        }
+        "call" => {
+            let address = arguments.next_word("an address")?;
+            let count = arguments.number("--count")?;
+            let duration = arguments.number("--seconds")?.map(Duration::from_secs);
+            let plan = call::Plan {
+                log: arguments.one("--log")?.into(),
+                count: count.unwrap_or(u64::MAX),
+                duration,
+                until_input_ends: count.is_none() && duration.is_none(),
+                depth: arguments.number("--depth")?.unwrap_or(8),
+                reconnect_within: Duration::from_secs(
+                    arguments.number("--reconnect-within")?.unwrap_or(0),
+                ),
+            };
+            let timeout_ms = arguments.number("--call-timeout-ms")?;
+            arguments.end()?;
+            call_on(&address, &plan, timeout_ms)
+        }
+        "check" => {
+            let books = arguments.all("--book")?;
+            let logs = arguments.all("--log")?;
+            arguments.end()?;
+            check::run(&books, &logs)
+        }
+        _ => Err(USAGE.into()),
+    }
+}
+
+/// A node of one core that leaves the processor to others while there is nothing to do.
+fn profile(call_timeout_ms: Option<u64>) -> Result<Profile, Failure> {
+    let mut profile = Profile {
+        hugepages: Hugepages::Never,
+        idle: Idle::Park,
+        idle_park_after_us: 50,
+        ..Profile::default()
+    };
+    if let Some(timeout_ms) = call_timeout_ms {
+        profile.call_timeout_ms = u32::try_from(timeout_ms)?;
+    }
+    Ok(profile)
+}
+
+/// Runs `$body` with `$provider` bound to the provider for `$address`.
+macro_rules! on_fabric_of {
+    ($address:expr, $profile:expr, |$provider:ident| $body:expr) => {
+        match $address.split_once(':') {
+            Some(("shm", _)) => {
+                let $provider = ShmProvider::from_profile($profile);
+                $body
+            }
+            _ => Err(format!("`{}` is no address; {USAGE}", $address).into()),
+        }
+    };
+}
+
+fn serve_on(address: &str, book: &std::path::Path) -> Result<(), Failure> {
+    let profile = profile(None)?;
+    let config = NodeConfig::from_profile(&profile, vec![None]);
+    on_fabric_of!(address, &profile, |provider| serve::run(
+        provider, &config, address, book
+    ))
+}
+
+fn call_on(address: &str, plan: &call::Plan, timeout_ms: Option<u64>) -> Result<(), Failure> {
+    let profile = profile(timeout_ms)?;
+    let config = NodeConfig::from_profile(&profile, vec![None]);
+    on_fabric_of!(address, &profile, |provider| call::run(
+        provider, &config, address, plan
+    ))
+}
+
+/// The words of the command line.
+struct Arguments {
+    words: Vec<String>,
+}
+
+impl Arguments {
+    fn new(words: &[String]) -> Self {
+        Self {
+            words: words.to_vec(),
+        }
+    }
+
+    fn next_word(&mut self, what: &str) -> Result<String, Failure> {
+        if self.words.is_empty() {
+            return Err(format!("{what} is missing\n{USAGE}").into());
+        }
+        Ok(self.words.remove(0))
+    }
+
+    /// Takes an option and its value out, if it is there.
+    fn option(&mut self, name: &str) -> Result<Option<String>, Failure> {
+        let Some(place) = self.words.iter().position(|word| word == name) else {
+            return Ok(None);
+        };
+        if place + 1 >= self.words.len() {
+            return Err(format!("{name} needs a value").into());
+        }
+        self.words.remove(place);
+        Ok(Some(self.words.remove(place)))
+    }
+
+    fn one(&mut self, name: &str) -> Result<String, Failure> {
+        self.option(name)?
+            .ok_or_else(|| format!("{name} is missing\n{USAGE}").into())
+    }
+
+    fn all(&mut self, name: &str) -> Result<Vec<String>, Failure> {
+        let mut values = vec![self.one(name)?];
+        while let Some(value) = self.option(name)? {
+            values.push(value);
+        }
+        Ok(values)
+    }
+
+    fn number(&mut self, name: &str) -> Result<Option<u64>, Failure> {
+        match self.option(name)? {
+            None => Ok(None),
+            Some(value) => match value.parse() {
+                Ok(number) => Ok(Some(number)),
+                Err(_) => Err(format!("{name}: `{value}` is not a number").into()),
+            },
+        }
+    }
+
+    fn end(self) -> Result<(), Failure> {
+        match self.words.first() {
+            None => Ok(()),
+            Some(word) => Err(format!("`{word}` is not understood\n{USAGE}").into()),
+        }
+    }
+}
