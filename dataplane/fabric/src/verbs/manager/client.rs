@@ -63,7 +63,7 @@ pub(super) fn failure(address: &str, event: EventKind, status: i32) -> ManagerEr
 }
 
 /// The address could not be resolved to a device.
-fn no_way(address: String, errno: i32, said: &str) -> ManagerError {
+pub(super) fn no_way(address: String, errno: i32, said: &str) -> ManagerError {
     let why = match errno {
         libc::ENODEV | libc::EADDRNOTAVAIL => {
             "no RDMA device has the address of this end of the route; `rdma link` and `ip route get` show both"
@@ -247,7 +247,9 @@ impl Manager {
             return self.try_next(number, Some(error));
         }
         if let Err(error) = id.resolve_route(timeout) {
-            let error = system(format!("looking for a path to `{}`", client.address), error);
+            let address = client.address.clone();
+            let errno = error.raw_os_error().unwrap_or(0);
+            let error = no_way(address, errno, &format!(" ({error})"));
             self.try_next(number, Some(error));
         }
     }
@@ -315,7 +317,7 @@ impl Manager {
     }
 }
 
-fn bad(address: &str, why: impl ToString) -> ManagerError {
+pub(super) fn bad(address: &str, why: impl ToString) -> ManagerError {
     ManagerError::BadAddress {
         address: address.to_owned(),
         why: why.to_string(),

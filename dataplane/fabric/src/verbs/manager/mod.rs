@@ -29,6 +29,7 @@
 
 mod client;
 mod connection;
+mod device;
 mod drive;
 mod event_loop;
 mod machine;
@@ -53,6 +54,8 @@ use crate::interface::{
 use crate::verbs::cm::channel::Channel;
 use crate::verbs::cm::id::Id;
 use crate::verbs::{Context, Port, PortHandle, Seed};
+pub use device::{device_at, device_towards};
+
 use connection::{Connection, number_of};
 use names::Names;
 

@@ -1,6 +1,7 @@
 //! A server's steps, and those that both ends have.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::client::{check_private_data, system};
@@ -53,9 +54,27 @@ impl Manager {
             id.listen()?;
             Ok(id)
         };
-        let id = listening().map_err(|error| listen_error(address, error))?;
+        let id = listening().map_err(|error| {
+            let taken = error.raw_os_error() == Some(libc::EADDRNOTAVAIL)
+                && local.port() != 0
+                && self.is_ours(*local);
+            if taken {
+                return listen_error(address, io::Error::from_raw_os_error(libc::EADDRINUSE));
+            }
+            listen_error(address, error)
+        })?;
         self.listeners.insert(number, Listener { id });
         Ok(ListenerId(number))
+    }
+
+    /// Whether a device here has the address, at whatever port. RDMA-CM gives the same error for
+    /// an address that nobody has and for a port that is taken, where one of the two listeners is
+    /// on a wildcard.
+    fn is_ours(&self, mut address: SocketAddr) -> bool {
+        address.set_port(0);
+        Id::create(&self.channel, 0)
+            .and_then(|mut id| id.bind(address))
+            .is_ok()
     }
 
     pub(super) fn address_of(&self, listener: ListenerId) -> Option<String> {
@@ -241,7 +260,7 @@ impl Manager {
     }
 }
 
-fn listen_error(address: &str, error: io::Error) -> ManagerError {
+pub(super) fn listen_error(address: &str, error: io::Error) -> ManagerError {
     let bad = |why: &str| ManagerError::BadAddress {
         address: address.to_owned(),
         why: why.to_owned(),

@@ -1,0 +1,666 @@
+//! The connection manager of `verbs`, on a device: runs in the lab (tests/lab), on the device
+//! that `LAB_DEV` names and the address that `LAB_IP` gives.
+#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::{
+    CompletionBatch, CompletionKind, ConnectionId, ListenerId, Manager as _, ManagerError,
+    ManagerEvent, Port as _, QueuePairId, ReceiveQueueAttributes, ReceiveQueueId, RejectReason,
+    SendOptions,
+};
+use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, PoolShape};
+use rpcrdma_fabric::verbs::{
+    Manager, ManagerOptions, Port, PortConfig, PortHandle, device_at, device_towards,
+};
+
+/// How long anything may take before a test fails.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn device() -> String {
+    std::env::var("LAB_DEV").expect("LAB_DEV: run this in the lab, tests/lab")
+}
+
+/// An address of this host on the device, with the port that is given.
+fn at(port: u16) -> String {
+    let ip = std::env::var("LAB_IP").expect("LAB_IP: run this in the lab, tests/lab");
+    format!("rdma:{ip}:{port}")
+}
+
+fn clock() -> Clock {
+    static CLOCK: OnceLock<Clock> = OnceLock::new();
+    CLOCK.get_or_init(Clock::new).clone()
+}
+
+/// A manager and a port with Receives posted.
+struct End {
+    manager: Manager,
+    port: Port,
+    handle: PortHandle,
+    queue: ReceiveQueueId,
+    send: Buffer,
+    events: Vec<ManagerEvent<Port>>,
+    received: Vec<Vec<u8>>,
+    gone: Vec<QueuePairId>,
+}
+
+impl End {
+    fn new() -> Self {
+        Self::with(ManagerOptions::default(), |_| {})
+    }
+
+    fn with(options: ManagerOptions, change: impl FnOnce(&mut PortConfig)) -> Self {
+        let arena = Arena::private(&ArenaOptions {
+            bytes: 4 << 20,
+            huge_pages: HugePages::Never,
+        })
+        .expect("four megabytes");
+        let mut config = PortConfig::new(arena, clock());
+        config.device = Some(device());
+        config.queue_pairs_max = 8;
+        config.work_requests_max = 64;
+        change(&mut config);
+        let (mut port, handle) = Port::new(config).expect("a port on the device");
+        let shape = |buffers| PoolShape {
+            buffers,
+            buffer_bytes: 1024,
+            stride_bytes: 1024,
+            align_bytes: 4096,
+        };
+        let queue = port
+            .create_receive_queue(ReceiveQueueAttributes {
+                depth: 64,
+                segments_max: 1,
+            })
+            .expect("a receive queue");
+        let mut pool = port.carve(shape(64)).expect("room for the Receives");
+        while let Some(buffer) = pool.take() {
+            let receive = port
+                .create_receive(queue, &mut std::iter::once(buffer))
+                .expect("a Receive");
+            port.post_receive(receive);
+        }
+        port.flush_receives();
+        let send = port.carve(shape(1)).expect("room for a Send").take();
+        Self {
+            manager: Manager::with_options(options).expect("RDMA-CM is there"),
+            port,
+            handle,
+            queue,
+            send: send.expect("a buffer"),
+            events: Vec::new(),
+            received: Vec::new(),
+            gone: Vec::new(),
+        }
+    }
+
+    fn listen(&mut self) -> (ListenerId, String) {
+        let listener = self.manager.listen(&at(0)).expect("any port is free");
+        let address = self.manager.listener_address(listener);
+        (listener, address.expect("it listens"))
+    }
+
+    /// Takes what has happened, and hands notices to the port.
+    fn turn(&mut self) {
+        self.manager
+            .wait(Duration::ZERO, &mut self.events)
+            .expect("the manager works");
+        let mut batch = CompletionBatch::new();
+        self.port.poll(clock().now(), &mut batch);
+        for completion in batch.drain() {
+            match completion.kind {
+                CompletionKind::Receive { receive, bytes, .. } => {
+                    let whole = self.port.received(&receive);
+                    self.received.push(whole[..bytes as usize].to_vec());
+                    self.port.post_receive(receive);
+                }
+                CompletionKind::Disconnected => self.gone.push(completion.queue_pair),
+                _ => {}
+            }
+        }
+        self.port.flush_receives();
+        self.port.flush_sends();
+    }
+
+    fn say(&mut self, queue_pair: QueuePairId, words: &[u8]) {
+        self.port.memory().bytes_mut(&mut self.send)[..words.len()].copy_from_slice(words);
+        let bytes = u32::try_from(words.len()).expect("a short message");
+        self.port
+            .post_send_copied(queue_pair, &self.send, bytes, SendOptions::default())
+            .expect("the queue is empty");
+        self.port.flush_sends();
+    }
+
+    /// Plants the queue pair of `connection`.
+    fn plant(&mut self, connection: ConnectionId) -> (QueuePairId, u8) {
+        let seed = self
+            .manager
+            .prepare(connection, &self.handle)
+            .expect("a queue pair");
+        let depth = seed.initiator_depth;
+        (self.port.plant(seed, self.queue).expect("it fits"), depth)
+    }
+
+    fn note(&mut self, event: &ManagerEvent<Port>) {
+        if let ManagerEvent::Established {
+            notice: Some(notice),
+            ..
+        }
+        | ManagerEvent::Disconnected {
+            notice: Some(notice),
+            ..
+        } = event
+        {
+            self.port.notice(*notice);
+        }
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let counters = self.manager.counters();
+        let found = counters.iter().find(|(found, _)| *found == name);
+        found.expect("a counter of that name").1
+    }
+}
+
+/// Turns both ends until `done`, given both, gives something.
+fn until<T>(
+    ends: &mut [&mut End],
+    what: &str,
+    mut done: impl FnMut(&mut [&mut End]) -> Option<T>,
+) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        for end in ends.iter_mut() {
+            end.turn();
+        }
+        if let Some(result) = done(ends) {
+            return result;
+        }
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// The next event of the end of that number.
+fn event(ends: &mut [&mut End], index: usize, what: &str) -> ManagerEvent<Port> {
+    let event = until(ends, what, |ends| {
+        let events = &mut ends[index].events;
+        (!events.is_empty()).then(|| events.remove(0))
+    });
+    ends[index].note(&event);
+    event
+}
+
+/// What stands between two ends after a connect.
+struct Connected {
+    client: ConnectionId,
+    server: ConnectionId,
+    client_queue_pair: QueuePairId,
+    server_queue_pair: QueuePairId,
+    client_depth: u8,
+    server_depth: u8,
+}
+
+fn connect(client: &mut End, server: &mut End, address: &str) -> Connected {
+    let (connected, peer) = connect_to(client, server, address);
+    assert!(address.ends_with(&peer), "{peer} is {address}");
+    connected
+}
+
+/// Connects, and tells who the client's peer is.
+fn connect_to(client: &mut End, server: &mut End, address: &str) -> (Connected, String) {
+    let id = client
+        .manager
+        .connect(address, &client.handle, b"from the client")
+        .expect("the address can be used");
+    let mut ends = [client, server];
+    let ManagerEvent::ConnectRequest {
+        connection,
+        peer,
+        private_data,
+        ..
+    } = event(&mut ends, 1, "the request")
+    else {
+        panic!("a request comes first")
+    };
+    assert!(private_data.starts_with(b"from the client\0"));
+    assert!(!peer.name.is_empty());
+    let (server_queue_pair, server_depth) = ends[1].plant(connection);
+    ends[1]
+        .manager
+        .accept(connection, b"from the server")
+        .expect("the client waits");
+    let ManagerEvent::ConnectReply {
+        connection: same,
+        peer,
+        private_data,
+    } = event(&mut ends, 0, "the reply")
+    else {
+        panic!("a reply comes next")
+    };
+    assert_eq!(same, id);
+    assert!(private_data.starts_with(b"from the server\0"));
+    let (client_queue_pair, client_depth) = ends[0].plant(id);
+    ends[0].manager.confirm(id).expect("the server waits");
+    for (index, expected) in [(0, id), (1, connection)] {
+        match event(&mut ends, index, "the connection") {
+            ManagerEvent::Established { connection, .. } => assert_eq!(connection, expected),
+            _ => panic!("end {index} is established"),
+        }
+    }
+    let connected = Connected {
+        client: id,
+        server: connection,
+        client_queue_pair,
+        server_queue_pair,
+        client_depth,
+        server_depth,
+    };
+    (connected, peer.name)
+}
+
+#[test]
+fn a_connection_carries_messages_both_ways_and_ends() {
+    let (mut client, mut server) = (End::new(), End::new());
+    let (_, address) = server.listen();
+    let connected = connect(&mut client, &mut server, &address);
+    client.say(connected.client_queue_pair, b"a call");
+    let mut ends = [&mut client, &mut server];
+    let call = until(&mut ends, "the call", |ends| ends[1].received.pop());
+    assert_eq!(call, b"a call");
+    ends[1].say(connected.server_queue_pair, b"a reply");
+    let reply = until(&mut ends, "the reply", |ends| ends[0].received.pop());
+    assert_eq!(reply, b"a reply");
+
+    ends[0].port.disconnect(connected.client_queue_pair);
+    ends[0].manager.disconnect(connected.client);
+    match event(&mut ends, 1, "the end") {
+        ManagerEvent::Disconnected { connection, notice } => {
+            assert_eq!(connection, connected.server);
+            assert!(notice.is_some());
+        }
+        _ => panic!("the peer is told of the end"),
+    }
+    ends[1].manager.disconnect(connected.server);
+    until(&mut ends, "the end at both ports", |ends| {
+        ends.iter().all(|end| end.gone.len() == 1).then_some(())
+    });
+    // What still waited for the peer's answer got it.
+    until(&mut ends, "the end of the client's identifier", |ends| {
+        ends.iter()
+            .all(|end| end.counter("connections") == 0 && end.events.is_empty())
+            .then_some(())
+    });
+}
+
+#[test]
+fn what_a_port_gives_up_ends_at_the_peer() {
+    let (mut client, mut server) = (End::new(), End::new());
+    let (_, address) = server.listen();
+    let connected = connect(&mut client, &mut server, &address);
+    // Only the port knows of it.
+    server.port.disconnect(connected.server_queue_pair);
+    let mut ends = [&mut client, &mut server];
+    for index in [0, 1] {
+        match event(&mut ends, index, "the end") {
+            ManagerEvent::Disconnected { notice, .. } => assert!(notice.is_some()),
+            _ => panic!("end {index} is told of the end"),
+        }
+    }
+}
+
+#[test]
+fn reads_in_flight_are_what_both_ends_can_do() {
+    let mut client = End::with(ManagerOptions::default(), |config| {
+        (config.responder_resources, config.initiator_depth) = (4, 16);
+    });
+    let mut server = End::with(ManagerOptions::default(), |config| {
+        (config.responder_resources, config.initiator_depth) = (7, 0);
+    });
+    let (_, address) = server.listen();
+    let connected = connect(&mut client, &mut server, &address);
+    assert_eq!(connected.client_depth, 7, "what the server serves");
+    assert_eq!(connected.server_depth, 0, "what the server wants");
+    let mut greedy = End::with(ManagerOptions::default(), |config| {
+        (config.responder_resources, config.initiator_depth) = (1, 3);
+    });
+    let mut server = End::new();
+    let (_, address) = server.listen();
+    let connected = connect(&mut greedy, &mut server, &address);
+    assert_eq!((connected.client_depth, connected.server_depth), (3, 1));
+}
+
+#[test]
+fn a_rejection_brings_its_reason_and_private_data() {
+    let (mut client, mut server) = (End::new(), End::new());
+    let (listener, address) = server.listen();
+    for reason in [
+        RejectReason::ConnectionsExhausted,
+        RejectReason::PeerLimit,
+        RejectReason::Draining,
+        RejectReason::VersionMismatch,
+        RejectReason::NotPermitted,
+        RejectReason::Other(0xdead_beef),
+    ] {
+        let id = client
+            .manager
+            .connect(&address, &client.handle, &[])
+            .expect("the address can be used");
+        let mut ends = [&mut client, &mut server];
+        let ManagerEvent::ConnectRequest {
+            connection,
+            listener: by,
+            ..
+        } = event(&mut ends, 1, "the request")
+        else {
+            panic!("a request comes first")
+        };
+        assert_eq!(by, listener);
+        ends[1].manager.reject(connection, reason, b"no");
+        match event(&mut ends, 0, "the rejection") {
+            ManagerEvent::Rejected {
+                connection,
+                reason: told,
+                private_data,
+            } => {
+                assert_eq!((connection, told), (id, reason));
+                assert_eq!(private_data, b"no");
+            }
+            _ => panic!("the client is rejected"),
+        }
+    }
+    assert_eq!(server.counter("connections"), 0);
+}
+
+fn failed(event: ManagerEvent<Port>) -> ManagerError {
+    match event {
+        ManagerEvent::Failed { error, .. } => error,
+        _ => panic!("the connect fails"),
+    }
+}
+
+#[test]
+fn nobody_listens_is_refused() {
+    let (mut client, mut server) = (End::new(), End::new());
+    let (listener, address) = server.listen();
+    server.manager.close_listener(listener);
+    client
+        .manager
+        .connect(&address, &client.handle, &[])
+        .expect("the address can be used");
+    let error = failed(event(&mut [&mut client], 0, "the refusal"));
+    assert!(matches!(error, ManagerError::Refused { .. }), "{error:?}");
+    assert!(error.to_string().contains(&address), "{error}");
+}
+
+#[test]
+fn addresses_without_a_device_say_so() {
+    let mut client = End::new();
+    for (address, word) in [
+        // Of the documentation network: there is no route.
+        ("rdma:192.0.2.77:20049", "cannot be reached"),
+        // The loopback interface is of no device.
+        ("rdma:127.0.0.1:20049", "cannot be reached"),
+        ("rdma:no-such-host.invalid:20049", "no-such-host.invalid"),
+    ] {
+        client
+            .manager
+            .connect(address, &client.handle, &[])
+            .expect("the address can be used");
+        let error = failed(event(&mut [&mut client], 0, "the failure")).to_string();
+        assert!(error.contains(word), "{error}");
+    }
+    for address in ["rdma:192.0.2.77:0", "rdma:192.0.2.77:20049"] {
+        let error = client.manager.listen(address).expect_err("no device");
+        assert!(error.to_string().contains("rdma link"), "{error}");
+    }
+    assert_eq!(client.counter("connections"), 0);
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let (mut first, mut second) = (End::new(), End::new());
+    let (_, address) = first.listen();
+    let error = second.manager.listen(&address).expect_err("in use");
+    assert!(matches!(error, ManagerError::InUse { .. }), "{error:?}");
+    let wildcard = format!("rdma:0.0.0.0:{}", address.rsplit(':').next().unwrap_or("0"));
+    let error = second.manager.listen(&wildcard).expect_err("in use");
+    assert!(matches!(error, ManagerError::InUse { .. }), "{error:?}");
+    // And the other way round.
+    let listener = first.manager.listen("rdma:0.0.0.0:0").expect("a port");
+    let wildcard = first
+        .manager
+        .listener_address(listener)
+        .expect("it listens");
+    let port = wildcard
+        .rsplit(':')
+        .next()
+        .and_then(|port| port.parse().ok());
+    let error = second.manager.listen(&at(port.expect("a port")));
+    let error = error.expect_err("in use");
+    assert!(matches!(error, ManagerError::InUse { .. }), "{error:?}");
+}
+
+#[test]
+fn a_wildcard_listens_on_all_addresses() {
+    let (mut client, mut server) = (End::new(), End::new());
+    let listener = server.manager.listen("rdma:0.0.0.0:0").expect("a port");
+    let told = server
+        .manager
+        .listener_address(listener)
+        .expect("its address");
+    let port = told.strip_prefix("rdma:0.0.0.0:").expect("the wildcard");
+    connect(&mut client, &mut server, &at(port.parse().expect("a port")));
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_given_up() {
+    let impatient = ManagerOptions {
+        handshake_timeout: Duration::from_secs(1),
+        ..ManagerOptions::default()
+    };
+    let (mut client, mut server) = (End::with(impatient, |_| {}), End::new());
+    let (_, address) = server.listen();
+    client
+        .manager
+        .connect(&address, &client.handle, &[])
+        .expect("the address can be used");
+    let mut ends = [&mut client, &mut server];
+    let ManagerEvent::ConnectRequest { connection, .. } = event(&mut ends, 1, "the request") else {
+        panic!("a request comes first")
+    };
+    let error = failed(event(&mut ends, 0, "the end of patience"));
+    assert!(
+        matches!(error, ManagerError::Unreachable { .. }),
+        "{error:?}"
+    );
+    assert_eq!(ends[0].counter("handshakes_timed_out"), 1);
+    // The server learns that its client is gone, at the latest when it answers.
+    let End {
+        manager, handle, ..
+    } = &mut *ends[1];
+    match manager.prepare(connection, handle) {
+        Ok(seed) => {
+            let _gone = manager.accept(connection, &[]);
+            drop(seed);
+        }
+        Err(error) => println!("the server learns: {error}"),
+    }
+    ends[1].manager.disconnect(connection);
+    until(&mut ends, "the end of all", |ends| {
+        ends.iter()
+            .all(|end| end.counter("connections") == 0)
+            .then_some(())
+    });
+}
+
+#[test]
+fn a_client_that_gives_up_leaves_nothing_behind() {
+    let (mut client, mut server) = (End::new(), End::new());
+    let (_, address) = server.listen();
+    let id = client
+        .manager
+        .connect(&address, &client.handle, &[])
+        .expect("the address can be used");
+    let mut ends = [&mut client, &mut server];
+    let ManagerEvent::ConnectRequest { connection, .. } = event(&mut ends, 1, "the request") else {
+        panic!("a request comes first")
+    };
+    ends[0].manager.disconnect(id);
+    assert!(matches!(
+        ends[0].manager.confirm(id),
+        Err(ManagerError::UnknownConnection)
+    ));
+    ends[1].manager.disconnect(connection);
+    for end in &ends {
+        assert_eq!(end.counter("connections"), 0);
+    }
+    // Both go on.
+    let (client, server) = (&mut client, &mut server);
+    client.events.clear();
+    server.events.clear();
+    connect(client, server, &address);
+}
+
+#[test]
+fn calls_out_of_order_are_errors() {
+    let (mut client, mut server) = (End::new(), End::new());
+    let (_, address) = server.listen();
+    let id = client
+        .manager
+        .connect(&address, &client.handle, &[])
+        .expect("the address can be used");
+    assert!(client.manager.confirm(id).is_err());
+    assert!(client.manager.accept(id, &[]).is_err());
+    assert!(client.manager.prepare(id, &client.handle).is_err());
+    let long = [0; 57];
+    assert!(matches!(
+        client.manager.connect(&address, &client.handle, &long),
+        Err(ManagerError::Setup(_))
+    ));
+    let unknown = ConnectionId(u64::MAX);
+    assert!(client.manager.prepare(unknown, &client.handle).is_err());
+    client.manager.reject(unknown, RejectReason::Draining, &[]);
+    client.manager.disconnect(unknown);
+    let zero = client
+        .manager
+        .connect("rdma:192.0.2.1:0", &client.handle, &[]);
+    assert!(matches!(zero, Err(ManagerError::BadAddress { .. })));
+}
+
+#[test]
+fn devices_are_found_by_address() {
+    assert_eq!(device_at(&at(0)).expect("our address"), Some(device()));
+    assert_eq!(device_at("rdma:0.0.0.0:1").expect("a wildcard"), None);
+    assert_eq!(device_at("rdma:[::]:1").expect("a wildcard"), None);
+    assert!(device_at("rdma:192.0.2.77:1").is_err());
+    let patience = Duration::from_secs(2);
+    assert_eq!(
+        device_towards(&at(20049), patience).expect("our network"),
+        device()
+    );
+    assert!(device_towards("rdma:192.0.2.77:1", patience).is_err());
+}
+
+/// Many clients at once, as after a server's restart: none is lost.
+#[test]
+fn a_storm_of_connects_is_accepted_without_loss() {
+    const CONNECTS: usize = 500;
+    let many = |config: &mut PortConfig| {
+        config.queue_pairs_max = 512;
+        config.work_requests_max = 2048;
+    };
+    let mut client = End::with(ManagerOptions::default(), many);
+    let mut server = End::with(ManagerOptions::default(), many);
+    let (_, address) = server.listen();
+    for _ in 0..CONNECTS {
+        client
+            .manager
+            .connect(&address, &client.handle, b"storm")
+            .expect("the address can be used");
+    }
+    let (mut established, mut storm) = ([0, 0], Vec::new());
+    let mut ends = [&mut client, &mut server];
+    until(&mut ends, "the storm", |ends| {
+        for (index, end) in ends.iter_mut().enumerate() {
+            for event in std::mem::take(&mut end.events) {
+                end.note(&event);
+                match event {
+                    ManagerEvent::ConnectRequest { connection, .. } => {
+                        end.plant(connection);
+                        end.manager.accept(connection, &[]).expect("it waits");
+                    }
+                    ManagerEvent::ConnectReply { connection, .. } => {
+                        let (queue_pair, _) = end.plant(connection);
+                        end.manager.confirm(connection).expect("it waits");
+                        storm.push((connection, queue_pair));
+                    }
+                    ManagerEvent::Established { .. } => established[index] += 1,
+                    ManagerEvent::Failed { error, .. } => panic!("lost: {error}"),
+                    ManagerEvent::Rejected { reason, .. } => panic!("rejected: {reason}"),
+                    ManagerEvent::Disconnected { .. } => panic!("end {index} lost one"),
+                }
+            }
+        }
+        (established == [CONNECTS, CONNECTS]).then_some(())
+    });
+    // Each of them carries a message.
+    for (_, queue_pair) in &storm {
+        ends[0].say(*queue_pair, b"here");
+        until(&mut ends, "a message", |ends| ends[1].received.pop());
+    }
+    for (connection, queue_pair) in storm {
+        ends[0].port.disconnect(queue_pair);
+        ends[0].manager.disconnect(connection);
+    }
+    until(&mut ends, "the end of the storm", |ends| {
+        for event in std::mem::take(&mut ends[1].events) {
+            ends[1].note(&event);
+            if let ManagerEvent::Disconnected { connection, .. } = event {
+                ends[1].manager.disconnect(connection);
+            }
+        }
+        ends.iter()
+            .all(|end| end.counter("connections") == 0 && end.gone.len() == CONNECTS)
+            .then_some(())
+    });
+}
+
+/// A link-local address needs its interface.
+#[test]
+fn ipv6_with_a_zone_connects() {
+    let Some(address) = link_local() else {
+        panic!("the device's interface has a link-local address")
+    };
+    let (mut client, mut server) = (End::new(), End::new());
+    let listener = server
+        .manager
+        .listen(&format!("rdma:[{address}]:0"))
+        .expect("an address of the device");
+    let told = server
+        .manager
+        .listener_address(listener)
+        .expect("it listens");
+    let port = told.rsplit(':').next().expect("a port");
+    connect_to(
+        &mut client,
+        &mut server,
+        &format!("rdma:[{address}]:{port}"),
+    );
+}
+
+/// The link-local address of the interface that has `LAB_IP`, with its zone.
+fn link_local() -> Option<String> {
+    let addresses = std::fs::read_to_string("/proc/net/if_inet6").ok()?;
+    addresses.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [address, _, _, _, _, interface] = fields[..] else {
+            return None;
+        };
+        let groups: Vec<&str> = (0..8).map(|i| &address[4 * i..4 * i + 4]).collect();
+        (interface != "lo" && address.starts_with("fe80"))
+            .then(|| format!("{}%{interface}", groups.join(":")))
+    })
+}
