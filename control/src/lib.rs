@@ -6,7 +6,8 @@
 //! alone and sleeps until something happens.
 //!
 //! * [`node`] is what an application holds.
-//! * [`provider`] names what a fabric must bring along; [`ShmProvider`] is the embedded one.
+//! * [`provider`] names what a fabric must bring along; [`ShmProvider`] is the embedded one, and
+//!   `VerbsProvider` (features `verbs` and `verbs-dlopen`) is for RDMA devices.
 //! * [`placement`] chooses the core of a new connection, and counts peers against their limit.
 //! * [`properties`] decides what this end announces, and what it makes of the peer's.
 
@@ -27,7 +28,10 @@ pub mod provider;
 pub use counters::ControlCounters;
 pub use error::{ConnectError, NodeError, Stage};
 pub use node::{
-    ConnectOptions, Connection, DrainReport, ListenOptions, Node, NodeConfig, PendingConnect,
+    ConnectOptions, Connection, DrainReport, ListenOptions, Listening, Node, NodeConfig,
+    PendingConnect,
 };
 pub use placement::CoreChoice;
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+pub use provider::VerbsProvider;
 pub use provider::{PortNeed, Provider, ShmProvider};

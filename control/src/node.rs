@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rpcrdma_engine::{Application, ConnectionKey, Core, CoreConfig, CoreHandle};
 use rpcrdma_fabric::clock::Clock;
-use rpcrdma_fabric::interface::{ListenerId, Manager};
+use rpcrdma_fabric::interface::{Attributes, ListenerId, Manager, Port};
 use rpcrdma_fabric::memory::{HugePages, PageReport};
 use rpcrdma_protocol::v2::Properties;
 
@@ -38,6 +38,15 @@ pub struct NodeConfig {
 pub struct ListenOptions {
     /// The core for each connection that comes in.
     pub core: CoreChoice,
+}
+
+/// A listener of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// Its name within the node.
+    pub listener: ListenerId,
+    /// Where it listens: the address that was asked for, with what the system chose.
+    pub address: String,
 }
 
 /// How to connect.
@@ -106,6 +115,7 @@ pub struct Node<V: Provider, A: Application> {
     wake: Arc<dyn Fn() + Send + Sync>,
     handles: Vec<CoreHandle<V::Port>>,
     pages: Vec<PageReport>,
+    attributes: Vec<Attributes>,
     counters: Arc<ControlCounters>,
     cores: Vec<CoreThread<A>>,
     control: Option<JoinHandle<()>>,
@@ -115,11 +125,12 @@ pub struct Node<V: Provider, A: Application> {
 type CoreThread<A> = JoinHandle<Option<A>>;
 
 /// What a core's thread tells when it is set up.
-type CoreReady<V> = (
-    CoreHandle<<V as Provider>::Port>,
-    <<V as Provider>::Manager as Manager>::PortHandle,
-    PageReport,
-);
+struct CoreReady<V: Provider> {
+    handle: CoreHandle<V::Port>,
+    port: <V::Manager as Manager>::PortHandle,
+    pages: PageReport,
+    attributes: Attributes,
+}
 
 impl<V: Provider, A: Application> Node<V, A> {
     /// Starts the cores, one thread each, and the control thread. `application` makes the
@@ -144,6 +155,7 @@ impl<V: Provider, A: Application> Node<V, A> {
             wake: Arc::clone(&wake),
             handles: Vec::new(),
             pages: Vec::new(),
+            attributes: Vec::new(),
             counters: Arc::clone(&counters),
             cores: Vec::new(),
             control: None,
@@ -155,18 +167,19 @@ impl<V: Provider, A: Application> Node<V, A> {
                 ..config.core.clone()
             };
             let started = start_core(&provider, number, core, config, &clock, application(number));
-            let (thread, (handle, port, pages)) = match started {
+            let (thread, ready) = match started {
                 Ok(started) => started,
                 Err(error) => {
                     node.stop_cores();
                     return Err(error);
                 }
             };
-            handle.set_waker(Arc::clone(&wake));
+            ready.handle.set_waker(Arc::clone(&wake));
             node.cores.push(thread);
-            node.pages.push(pages);
-            node.handles.push(handle.clone());
-            links.push(CoreLink::new(handle, port));
+            node.pages.push(ready.pages);
+            node.attributes.push(ready.attributes);
+            node.handles.push(ready.handle.clone());
+            links.push(CoreLink::new(ready.handle, ready.port));
         }
         let settings = Settings {
             connections_per_core: config.core.connections_max,
@@ -193,11 +206,12 @@ impl<V: Provider, A: Application> Node<V, A> {
         Ok(())
     }
 
-    /// Listens on `address`, `shm:NAME` on the embedded fabric.
+    /// Listens on `address`: `shm:NAME` on the embedded fabric, `rdma:HOST:PORT` on an RDMA device,
+    /// where `0.0.0.0` and `[::]` are all devices and port 0 is any that is free.
     ///
     /// # Errors
     /// When the name cannot be used, is in use, or is not permitted.
-    pub fn listen(&self, address: &str, options: ListenOptions) -> Result<ListenerId, NodeError> {
+    pub fn listen(&self, address: &str, options: ListenOptions) -> Result<Listening, NodeError> {
         let (answer, outcome) = mpsc::channel();
         self.request(Request::Listen {
             address: address.to_owned(),
@@ -279,6 +293,12 @@ impl<V: Provider, A: Application> Node<V, A> {
         &self.pages
     }
 
+    /// What the device can do, as the port of each core sees it.
+    #[must_use]
+    pub fn attributes(&self) -> &[Attributes] {
+        &self.attributes
+    }
+
     /// The control thread's counters.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -348,6 +368,8 @@ fn start_core<V: Provider, A: Application>(
         arena_bytes: core.arena_bytes(),
         huge_pages: config.huge_pages,
         queue_pairs_max: core.connections_max,
+        receives_max: core.receives(),
+        sends_max: core.send_buffers_total(),
     };
     let thread = std::thread::Builder::new()
         .name(format!("rpcrdma-core-{number}"))
@@ -392,7 +414,13 @@ fn set_up_core<V: Provider, A: Application>(
         source,
     };
     let (port, port_handle) = provider.port(need, &clock).map_err(in_core)?;
-    let pages = rpcrdma_fabric::interface::Port::page_report(&port).clone();
+    let (pages, attributes) = (port.page_report().clone(), port.attributes().clone());
     let (core, handle) = Core::new(port, config, clock, application).map_err(in_core)?;
-    Ok((core, (handle, port_handle, pages)))
+    let ready = CoreReady {
+        handle,
+        port: port_handle,
+        pages,
+        attributes,
+    };
+    Ok((core, ready))
 }

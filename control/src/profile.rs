@@ -7,8 +7,13 @@ use rpcrdma_fabric::memory::HugePages;
 use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport};
 use rpcrdma_tuning::{Hugepages, Idle, Profile};
 
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+use rpcrdma_fabric::verbs::ManagerOptions;
+
 use crate::node::NodeConfig;
 use crate::provider::ShmProvider;
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+use crate::provider::VerbsProvider;
 
 impl NodeConfig {
     /// A node with one core for each entry of `cores`, sized by `profile`.
@@ -45,6 +50,34 @@ impl ShmProvider {
             hot_channels_max: profile.hot_channels_max,
             cold_sweep_polls: profile.cold_sweep_polls,
             delay: Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+impl VerbsProvider {
+    /// The device of that name, or the first that is active, used as `profile` says.
+    #[must_use]
+    pub fn from_profile(profile: &Profile, device: Option<String>) -> Self {
+        // The profile's check keeps all of these within a byte.
+        let byte = |value: u32| u8::try_from(value).unwrap_or(u8::MAX);
+        let type_of_service = byte(profile.type_of_service);
+        Self {
+            device,
+            manager: ManagerOptions {
+                handshake_timeout: Duration::from_millis(u64::from(profile.connect_timeout_ms)),
+                min_rnr_timer_code: byte(profile.min_rnr_timer_code),
+                ack_timeout_exponent: byte(profile.ack_timeout_exponent),
+                retry_count: byte(profile.retry_count),
+                rnr_retry_count: byte(profile.rnr_retry_count),
+                type_of_service: (type_of_service != 0).then_some(type_of_service),
+            },
+            read_depth_max: byte(profile.read_depth_max),
+            inline_bytes_max: profile.inline_bytes_max,
+            device_inline_bytes_max: profile.device_inline_bytes_max,
+            send_segments_max: profile.send_gather_entries_max,
+            receive_segments_max: profile.receive_scatter_entries_max,
+            own_receive_queues: false,
         }
     }
 }
@@ -95,6 +128,42 @@ mod tests {
         assert_eq!(
             config.properties.reverse_requests,
             ReverseRequestSupport::None
+        );
+    }
+
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    #[test]
+    fn knobs_reach_the_device() {
+        let profile = Profile {
+            min_rnr_timer_code: 9,
+            ack_timeout_exponent: 17,
+            retry_count: 3,
+            rnr_retry_count: 2,
+            type_of_service: 104,
+            read_depth_max: 5,
+            connect_timeout_ms: 1234,
+            device_inline_bytes_max: 200,
+            ..Profile::default()
+        };
+        let provider = VerbsProvider::from_profile(&profile, Some("mlx5_0".to_owned()));
+        let manager = ManagerOptions {
+            handshake_timeout: Duration::from_millis(1234),
+            min_rnr_timer_code: 9,
+            ack_timeout_exponent: 17,
+            retry_count: 3,
+            rnr_retry_count: 2,
+            type_of_service: Some(104),
+        };
+        assert_eq!(provider.manager, manager);
+        assert_eq!(provider.device.as_deref(), Some("mlx5_0"));
+        assert_eq!(
+            (provider.read_depth_max, provider.device_inline_bytes_max),
+            (5, 200)
+        );
+        let default = VerbsProvider::from_profile(&Profile::default(), None);
+        assert_eq!(
+            default.manager.type_of_service, None,
+            "0 leaves it to the system"
         );
     }
 

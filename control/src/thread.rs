@@ -19,7 +19,7 @@ use crate::connection::{Attempt, End, Tracked};
 use crate::counters::ControlCounters;
 use crate::error::{ConnectError, Stage};
 use crate::link::CoreLink;
-use crate::node::{ConnectOptions, Connection, DrainReport, ListenOptions};
+use crate::node::{ConnectOptions, Connection, DrainReport, ListenOptions, Listening};
 use crate::placement::{CoreChoice, Occupancy, PeerLimits};
 use crate::properties::{self, Decision};
 use crate::provider::Provider;
@@ -29,7 +29,7 @@ pub(crate) enum Request {
     Listen {
         address: String,
         options: ListenOptions,
-        answer: Sender<Result<ListenerId, ManagerError>>,
+        answer: Sender<Result<Listening, ManagerError>>,
     },
     Connect {
         address: String,
@@ -176,10 +176,12 @@ impl<V: Provider> ControlThread<V> {
                     options,
                     answer,
                 }) => {
-                    let outcome = self.manager.listen(&address);
-                    if let Ok(listener) = &outcome {
-                        self.listeners.insert(*listener, options);
-                    }
+                    let outcome = self.manager.listen(&address).map(|listener| {
+                        self.listeners.insert(listener, options);
+                        let chosen = self.manager.listener_address(listener);
+                        let address = chosen.unwrap_or(address);
+                        Listening { listener, address }
+                    });
                     let _ = answer.send(outcome);
                 }
                 Ok(Request::Connect {

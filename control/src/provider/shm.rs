@@ -1,45 +1,17 @@
-//! What a fabric must bring along to be run by a [`Node`](crate::Node).
+//! The embedded fabric as a provider.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rpcrdma_fabric::clock::Clock;
-use rpcrdma_fabric::interface::{Manager, ManagerError, Port, SetupError};
-use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
+use rpcrdma_fabric::interface::{ManagerError, SetupError};
+use rpcrdma_fabric::memory::{Arena, ArenaOptions};
 use rpcrdma_fabric::shm;
+
+use super::{PortNeed, Provider};
 
 /// Numbers the shm ports of this process over all its nodes: peers tell cores apart by it.
 static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
-
-/// What one core needs of its port.
-#[derive(Clone, Debug)]
-pub struct PortNeed {
-    /// Bytes of registered memory.
-    pub arena_bytes: u64,
-    /// Hugepages or not.
-    pub huge_pages: HugePages,
-    /// Queue pairs, which is connections.
-    pub queue_pairs_max: u32,
-}
-
-/// Makes the ports and the connection manager of one fabric.
-pub trait Provider: Send + Sync + 'static {
-    /// A core's view of the device.
-    type Port: Port;
-    /// The connection manager.
-    type Manager: Manager<Port = Self::Port>;
-
-    /// Makes the connection manager. Called once, by the control thread's owner.
-    fn manager(&self) -> Result<Self::Manager, ManagerError>;
-
-    /// Makes a port. Called on the thread that will own it, so that its memory is first touched
-    /// there and lies on that core's NUMA node.
-    fn port(
-        &self,
-        need: &PortNeed,
-        clock: &Clock,
-    ) -> Result<(Self::Port, <Self::Manager as Manager>::PortHandle), SetupError>;
-}
 
 /// The embedded fabric: processes and threads of one machine.
 #[derive(Clone, Debug)]

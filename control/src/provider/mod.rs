@@ -1,0 +1,47 @@
+//! What a fabric must bring along to be run by a [`Node`](crate::Node).
+
+mod shm;
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+mod verbs;
+
+use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::{Manager, ManagerError, Port, SetupError};
+use rpcrdma_fabric::memory::HugePages;
+
+pub use self::shm::ShmProvider;
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+pub use self::verbs::VerbsProvider;
+
+/// What one core needs of its port.
+#[derive(Clone, Debug)]
+pub struct PortNeed {
+    /// Bytes of registered memory.
+    pub arena_bytes: u64,
+    /// Hugepages or not.
+    pub huge_pages: HugePages,
+    /// Queue pairs, which is connections.
+    pub queue_pairs_max: u32,
+    /// Receives posted at a time.
+    pub receives_max: u32,
+    /// Sends in flight at a time, over all connections.
+    pub sends_max: u32,
+}
+
+/// Makes the ports and the connection manager of one fabric.
+pub trait Provider: Send + Sync + 'static {
+    /// A core's view of the device.
+    type Port: Port;
+    /// The connection manager.
+    type Manager: Manager<Port = Self::Port>;
+
+    /// Makes the connection manager. Called once, by the control thread's owner.
+    fn manager(&self) -> Result<Self::Manager, ManagerError>;
+
+    /// Makes a port. Called on the thread that will own it, so that its memory is first touched
+    /// there and lies on that core's NUMA node.
+    fn port(
+        &self,
+        need: &PortNeed,
+        clock: &Clock,
+    ) -> Result<(Self::Port, <Self::Manager as Manager>::PortHandle), SetupError>;
+}

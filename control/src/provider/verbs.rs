@@ -1,0 +1,99 @@
+//! RDMA devices as a provider.
+
+use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::{ManagerError, SetupError};
+use rpcrdma_fabric::memory::{Arena, ArenaOptions};
+use rpcrdma_fabric::verbs;
+
+use super::{PortNeed, Provider};
+
+/// Work requests that one queue pair has outstanding at most: enough for the Sends, grants and
+/// RDMA of a connection's calls; what does not fit waits in the engine.
+const SEND_QUEUE_DEPTH_MAX: u32 = 256;
+
+/// Work requests of a port for each of its queue pairs, so that a Send need not ask the device
+/// for a completion of its own.
+const WORK_REQUESTS_PER_QUEUE_PAIR: u32 = 4;
+
+/// An RDMA device. All cores of a node share it; each has a protection domain, a completion queue
+/// and a shared receive queue of its own.
+///
+/// Children of the process are to be spawned before the node is started, unless the kernel is 5.12
+/// or later: `docs/verbs.md` says why.
+#[derive(Clone, Debug)]
+pub struct VerbsProvider {
+    /// The device's name; `None` for the first that has an active port. Peers must be reached
+    /// through it: [`rpcrdma_fabric::verbs::device_towards`] finds the one for an address.
+    pub device: Option<String>,
+    /// How connections are made.
+    pub manager: verbs::ManagerOptions,
+    /// RDMA Reads outstanding on one connection, each way.
+    pub read_depth_max: u8,
+    /// Bytes of a Send up to which the payload is copied, and its buffer free at once.
+    pub inline_bytes_max: u32,
+    /// Bytes of a Send up to which the device is asked to take it from the work request.
+    pub device_inline_bytes_max: u32,
+    /// Segments of a Send's gather list.
+    pub send_segments_max: u32,
+    /// Segments of a Receive's scatter list.
+    pub receive_segments_max: u32,
+    /// Give each connection a receive queue of its own, even if the device has shared ones.
+    pub own_receive_queues: bool,
+}
+
+impl Default for VerbsProvider {
+    fn default() -> Self {
+        Self {
+            device: None,
+            manager: verbs::ManagerOptions::default(),
+            read_depth_max: 16,
+            inline_bytes_max: 1024,
+            device_inline_bytes_max: 64,
+            send_segments_max: 4,
+            receive_segments_max: 2,
+            own_receive_queues: false,
+        }
+    }
+}
+
+impl Provider for VerbsProvider {
+    type Port = verbs::Port;
+    type Manager = verbs::Manager;
+
+    fn manager(&self) -> Result<verbs::Manager, ManagerError> {
+        verbs::Manager::with_options(self.manager)
+    }
+
+    fn port(
+        &self,
+        need: &PortNeed,
+        clock: &Clock,
+    ) -> Result<(verbs::Port, verbs::PortHandle), SetupError> {
+        // The device reaches memory by its physical address, so that nobody else needs a file.
+        let arena = Arena::private(&ArenaOptions {
+            bytes: need.arena_bytes,
+            huge_pages: need.huge_pages,
+        })?;
+        let work_requests = WORK_REQUESTS_PER_QUEUE_PAIR
+            .saturating_mul(need.queue_pairs_max)
+            .max(need.sends_max.saturating_mul(2))
+            .max(SEND_QUEUE_DEPTH_MAX);
+        verbs::Port::new(verbs::PortConfig {
+            device: self.device.clone(),
+            queue_pairs_max: need.queue_pairs_max,
+            receives_max: need.receives_max,
+            receive_segments_max: self.receive_segments_max,
+            work_requests_max: work_requests,
+            send_queue_depth_max: SEND_QUEUE_DEPTH_MAX,
+            send_segments_max: self.send_segments_max,
+            inline_bytes_max: self.inline_bytes_max,
+            device_inline_bytes_max: self.device_inline_bytes_max,
+            own_receive_queues: self.own_receive_queues,
+            responder_resources: self.read_depth_max,
+            initiator_depth: self.read_depth_max,
+            // The engine exposes no memory yet: a window is bound for no call.
+            windows_max: 0,
+            ..verbs::PortConfig::new(arena, clock.clone())
+        })
+    }
+}
