@@ -138,6 +138,24 @@ fn every_call_is_executed_and_answered_once() {
 }
 
 #[test]
+fn many_connections_at_once_and_again_and_again() {
+    let place = Place::new();
+    let _responder = place.serve();
+    let options = ["--connections", "20", "--rounds", "5", "--count", "40"];
+    let out = end(place.call("log", &options));
+    assert!(out.contains("5 rounds\n200 calls: 200 answered"), "{out}");
+    place.check(&["log"]);
+    let too_many = place.call("refused", &["--connections", "100", "--count", "1"]);
+    let output = too_many.wait_with_output().expect("it ends by itself");
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        errors.contains("64 of 100 connections were made"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn a_responder_that_is_killed_and_started_again_loses_no_call_in_silence() {
     let place = Place::new();
     let mut responder = place.serve();

@@ -11,8 +11,10 @@
 mod book;
 mod call;
 mod check;
+mod requester;
 mod serve;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -31,21 +33,24 @@ const APPEND: Call = Call {
 };
 
 const USAGE: &str = "\
-usage: ledger serve ADDRESS --book FILE
+usage: ledger serve ADDRESS --book FILE [--connections N]
        ledger call ADDRESS --log FILE [--count N] [--seconds S] [--depth N]
-                   [--reconnect-within S] [--call-timeout-ms MS]
+                   [--connections N] [--rounds N] [--reconnect-within S]
+                   [--connect-timeout-ms MS] [--call-timeout-ms MS]
        ledger check --book FILE --log FILE...
 
 ADDRESS is shm:NAME or rdma:HOST:PORT.
 
 serve   appends an entry to the book for each call, until it is killed; it
         prints a line that begins with `listening on` when it is ready. A book
-        that is there is continued, as after a restart.
+        that is there is continued, as after a restart. Takes up to
+        --connections (64).
 call    makes calls for --seconds, or --count of them, or until its standard
-        input ends, --depth (8) at a time. A connection that ends is made
-        again, within --reconnect-within seconds (0: never). Prints what
-        happens to its connections, and fails when a call does not end, or
-        ends twice.
+        input ends, --depth (8) at a time, in turn over --connections (1),
+        which it asks for at once. A connection that ends is made again, within
+        --reconnect-within seconds (0: never). With --rounds it disconnects
+        after every --count calls, and begins anew. Prints what happens to its
+        connections, and fails when a call does not end, or ends twice.
 check   fails when a call was executed twice, when an answer is not what the
         book says, or when a log lacks the end of a call.";
 
@@ -66,26 +71,18 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "serve" => {
             let address = arguments.next_word("an address")?;
             let book = arguments.one("--book")?;
+            let connections = arguments.number("--connections")?.unwrap_or(64);
             arguments.end()?;
-            serve_on(&address, book.as_ref())
+            let profile = profile(connections, None)?;
+            serve_on(&address, &profile, book.as_ref())
         }
         "call" => {
             let address = arguments.next_word("an address")?;
-            let count = arguments.number("--count")?;
-            let duration = arguments.number("--seconds")?.map(Duration::from_secs);
-            let plan = call::Plan {
-                log: arguments.one("--log")?.into(),
-                count: count.unwrap_or(u64::MAX),
-                duration,
-                until_input_ends: count.is_none() && duration.is_none(),
-                depth: arguments.number("--depth")?.unwrap_or(8),
-                reconnect_within: Duration::from_secs(
-                    arguments.number("--reconnect-within")?.unwrap_or(0),
-                ),
-            };
+            let plan = plan(&mut arguments)?;
             let timeout_ms = arguments.number("--call-timeout-ms")?;
             arguments.end()?;
-            call_on(&address, &plan, timeout_ms)
+            let profile = profile(plan.connections, timeout_ms)?;
+            call_on(&address, &profile, &plan)
         }
         "check" => {
             let books = arguments.all("--book")?;
@@ -97,14 +94,35 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
     }
 }
 
+fn plan(arguments: &mut Arguments) -> Result<call::Plan, Failure> {
+    let count = arguments.number("--count")?;
+    let duration = arguments.number("--seconds")?.map(Duration::from_secs);
+    let reconnect_within_s = arguments.number("--reconnect-within")?.unwrap_or(0);
+    let connect_timeout_ms = arguments.number("--connect-timeout-ms")?.unwrap_or(5000);
+    Ok(call::Plan {
+        log: arguments.one("--log")?.into(),
+        count: count.unwrap_or(u64::MAX),
+        duration,
+        until_input_ends: count.is_none() && duration.is_none(),
+        depth: arguments.number("--depth")?.unwrap_or(8),
+        connections: arguments.number("--connections")?.unwrap_or(1).max(1),
+        rounds: arguments.number("--rounds")?.unwrap_or(1),
+        reconnect_within: Duration::from_secs(reconnect_within_s),
+        connect_timeout: Duration::from_millis(connect_timeout_ms),
+    })
+}
+
 /// A node of one core that leaves the processor to others while there is nothing to do.
-fn profile(call_timeout_ms: Option<u64>) -> Result<Profile, Failure> {
+fn profile(connections: u64, call_timeout_ms: Option<u64>) -> Result<Profile, Failure> {
     let mut profile = Profile {
         hugepages: Hugepages::Never,
         idle: Idle::Park,
         idle_park_after_us: 50,
+        connections_max: u32::try_from(connections)?,
+        credits_per_connection: 8,
         ..Profile::default()
     };
+    profile.peers_connections_max = profile.peers_connections_max.max(profile.connections_max);
     if let Some(timeout_ms) = call_timeout_ms {
         profile.call_timeout_ms = u32::try_from(timeout_ms)?;
     }
@@ -124,18 +142,16 @@ macro_rules! on_fabric_of {
     };
 }
 
-fn serve_on(address: &str, book: &std::path::Path) -> Result<(), Failure> {
-    let profile = profile(None)?;
-    let config = NodeConfig::from_profile(&profile, vec![None]);
-    on_fabric_of!(address, &profile, |provider| serve::run(
+fn serve_on(address: &str, profile: &Profile, book: &Path) -> Result<(), Failure> {
+    let config = NodeConfig::from_profile(profile, vec![None]);
+    on_fabric_of!(address, profile, |provider| serve::run(
         provider, &config, address, book
     ))
 }
 
-fn call_on(address: &str, plan: &call::Plan, timeout_ms: Option<u64>) -> Result<(), Failure> {
-    let profile = profile(timeout_ms)?;
-    let config = NodeConfig::from_profile(&profile, vec![None]);
-    on_fabric_of!(address, &profile, |provider| call::run(
+fn call_on(address: &str, profile: &Profile, plan: &call::Plan) -> Result<(), Failure> {
+    let config = NodeConfig::from_profile(profile, vec![None]);
+    on_fabric_of!(address, profile, |provider| call::run(
         provider, &config, address, plan
     ))
 }
