@@ -22,6 +22,9 @@ pub enum Status {
     RemoteOperation,
     /// The peer is gone, or did not answer.
     RetryExceeded,
+    /// The device refused the work request, or the local memory that it names: a defect on this
+    /// side, or of the device.
+    LocalFault,
     /// A fault that was injected on purpose.
     Injected,
 }

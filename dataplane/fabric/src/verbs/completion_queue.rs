@@ -17,8 +17,9 @@ use crate::interface::SetupError;
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     raw: NonNull<ibv_cq>,
-    channel: NonNull<ibv_comp_channel>,
-    context: Arc<Context>,
+    /// Given back after the queue.
+    channel: Channel,
+    _context: Arc<Context>,
 }
 
 // SAFETY: calls that take a completion queue may be made from any thread; the library locks it.
@@ -44,21 +45,19 @@ impl CompletionQueue {
         }
         // SAFETY: an open context.
         let channel = made(unsafe { bindings::ibv_create_comp_channel(context.raw()) })
+            .map(Channel)
             .map_err(failed("no completion channel could be had from the device"))?;
-        // From here on the drop of `half` gives the channel back.
-        let half = Channel(channel);
         let mark = std::ptr::without_provenance_mut(port);
         // SAFETY: an open context and its channel; the mark is only a number.
         let raw =
-            unsafe { bindings::ibv_create_cq(context.raw(), count, mark, channel.as_ptr(), 0) };
+            unsafe { bindings::ibv_create_cq(context.raw(), count, mark, channel.0.as_ptr(), 0) };
         let raw = made(raw).map_err(failed(format!(
             "no completion queue of {entries} entries could be had from the device"
         )))?;
-        std::mem::ManuallyDrop::new(half);
         let queue = Self {
             raw,
             channel,
-            context: Arc::clone(context),
+            _context: Arc::clone(context),
         };
         set_nonblocking(queue.descriptor())
             .map_err(failed("the completion channel could not be set up"))?;
@@ -67,10 +66,6 @@ impl CompletionQueue {
 
     pub(crate) fn raw(&self) -> *mut ibv_cq {
         self.raw.as_ptr()
-    }
-
-    pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.context
     }
 
     /// Takes completions into `into`; returns how many. The number is negative in the library
@@ -100,7 +95,7 @@ impl CompletionQueue {
         let mut count = 0;
         // SAFETY: a channel that lives and does not block, and two pointers to write.
         while unsafe {
-            bindings::ibv_get_cq_event(self.channel.as_ptr(), &raw mut queue, &raw mut mark)
+            bindings::ibv_get_cq_event(self.channel.0.as_ptr(), &raw mut queue, &raw mut mark)
         } == 0
         {
             count += 1;
@@ -114,7 +109,7 @@ impl CompletionQueue {
     /// Readable when an event was requested and came.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor belongs to the channel, which lives as long as `self`.
-        unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
+        unsafe { BorrowedFd::borrow_raw((*self.channel.0.as_ptr()).fd) }
     }
 }
 
@@ -125,11 +120,11 @@ impl Drop for CompletionQueue {
             "completion queue",
             done(unsafe { bindings::ibv_destroy_cq(self.raw()) }),
         );
-        drop(Channel(self.channel));
     }
 }
 
 /// A channel that gives itself back.
+#[derive(Debug)]
 struct Channel(NonNull<ibv_comp_channel>);
 
 impl Drop for Channel {

@@ -44,6 +44,10 @@ pub struct DeviceLimits {
     pub send_with_invalidate: bool,
     /// Ports; they are numbered from one.
     pub ports: u8,
+    /// Bytes of one message, on the first active port.
+    pub message_bytes: u32,
+    /// The flags of a completion of which any says that a key was invalidated.
+    pub(super) invalidated_flags: u32,
     /// The device speaks iWARP, where the target of an RDMA Read is a target of the peer's
     /// RDMA Write (RFC 5040 section 5.3).
     pub iwarp: bool,
@@ -160,6 +164,13 @@ impl Context {
         unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).async_fd) }
     }
 
+    /// The size of packets on a port that is up.
+    pub(super) fn port_mtu(&self, port: u8) -> Option<bindings::ibv_mtu::Type> {
+        query_port(self.raw, port)
+            .filter(is_up)
+            .map(|port| port.active_mtu)
+    }
+
     pub(crate) fn raw(&self) -> *mut ibv_context {
         self.raw.as_ptr()
     }
@@ -239,10 +250,15 @@ fn name_of(raw: NonNull<ibv_context>) -> String {
 
 fn query(raw: NonNull<ibv_context>) -> Result<DeviceLimits, SetupError> {
     let attributes = query_device(raw).map_err(failed("the device does not tell its limits"))?;
+    let message_bytes = (1..=attributes.phys_port_cnt)
+        .filter_map(|port| query_port(raw, port))
+        .max_by_key(is_up)
+        .map_or(0, |port| port.max_msg_sz);
     // SAFETY: an open context points to its device.
     let transport = unsafe { (*(*raw.as_ptr()).device).transport_type };
     Ok(limits(
         &attributes,
+        message_bytes,
         // The binding has a type of its own for this number, of which not every value is named.
         i64::from(transport) == i64::from(bindings::ibv_transport_type::IBV_TRANSPORT_IWARP),
     ))
@@ -256,7 +272,7 @@ fn query_device(raw: NonNull<ibv_context>) -> io::Result<ibv_device_attr> {
     Ok(attributes)
 }
 
-fn limits(attributes: &ibv_device_attr, iwarp: bool) -> DeviceLimits {
+fn limits(attributes: &ibv_device_attr, message_bytes: u32, iwarp: bool) -> DeviceLimits {
     use bindings::ibv_device_cap_flags as flag;
     let has = |wanted: flag| attributes.device_cap_flags & wanted.0 != 0;
     let windows = has(flag::IBV_DEVICE_MEM_WINDOW_TYPE_2B);
@@ -275,7 +291,24 @@ fn limits(attributes: &ibv_device_attr, iwarp: bool) -> DeviceLimits {
         // The base memory management extensions bring it (InfiniBand volume 1, section 11.2.1).
         send_with_invalidate: has(flag::IBV_DEVICE_MEM_MGT_EXTENSIONS),
         ports: attributes.phys_port_cnt,
+        message_bytes,
+        invalidated_flags: invalidated_flags(attributes.vendor_id),
         iwarp,
+    }
+}
+
+/// Soft-RoCE hands the kernel's flag through, whose number means, in user space, that a checksum
+/// is right: which nobody says of a reliable connection.
+fn invalidated_flags(vendor: u32) -> u32 {
+    /// What soft-RoCE has for a vendor.
+    const SOFT_ROCE: u32 = 0x00ff_ffff;
+    /// `IB_WC_WITH_INVALIDATE` of the kernel.
+    const KERNEL_WITH_INVALIDATE: u32 = 1 << 2;
+    let flag = bindings::ibv_wc_flags::IBV_WC_WITH_INV.0;
+    if vendor == SOFT_ROCE {
+        flag | KERNEL_WITH_INVALIDATE
+    } else {
+        flag
     }
 }
 
@@ -291,13 +324,19 @@ fn depth(number: c_int) -> u8 {
 
 fn is_active(raw: NonNull<ibv_context>) -> bool {
     let ports = query_device(raw).map_or(0, |attributes| attributes.phys_port_cnt);
-    (1..=ports).any(|port| {
-        // SAFETY: the structure is plain numbers, for which zero is a value.
-        let mut attributes: ibv_port_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: an open context, and a whole structure to write.
-        let returned = unsafe { bindings::query_port(raw.as_ptr(), port, &raw mut attributes) };
-        returned == 0 && attributes.state == bindings::ibv_port_state::IBV_PORT_ACTIVE
-    })
+    (1..=ports).any(|port| query_port(raw, port).is_some_and(|port| is_up(&port)))
+}
+
+fn is_up(port: &ibv_port_attr) -> bool {
+    port.state == bindings::ibv_port_state::IBV_PORT_ACTIVE
+}
+
+fn query_port(raw: NonNull<ibv_context>, port: u8) -> Option<ibv_port_attr> {
+    // SAFETY: the structure is plain numbers, for which zero is a value.
+    let mut attributes: ibv_port_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: an open context, and a whole structure to write.
+    let returned = unsafe { bindings::query_port(raw.as_ptr(), port, &raw mut attributes) };
+    (returned == 0).then_some(attributes)
 }
 
 fn nonblocking(raw: NonNull<ibv_context>) -> Result<(), SetupError> {

@@ -53,6 +53,13 @@ impl MemoryWindow {
         self.key
     }
 
+    /// The binding with the last key was posted.
+    #[inline]
+    pub(crate) fn note_bound(&mut self) {
+        // SAFETY: the window lives, and is used by the owning port alone.
+        unsafe { (*self.raw.as_ptr()).rkey = self.key };
+    }
+
     #[inline]
     pub(crate) fn raw(&self) -> *mut ibv_mw {
         self.raw.as_ptr()

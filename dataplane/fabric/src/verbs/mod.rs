@@ -19,22 +19,34 @@
 //! the library then advises the kernel about each registration, whether there are children or not.
 
 mod bindings;
+mod cm;
 mod completion_queue;
 mod context;
 mod errno;
 mod events;
+mod join;
 mod link;
+mod manager;
 mod memory_region;
 mod memory_window;
+mod number_table;
+mod port;
 mod protection_domain;
 mod queue_pair;
 mod shared_receive_queue;
+mod work_request;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use context::{Context, DeviceLimits, ForkSafety};
+pub use join::{join, seeds};
 pub use link::{Notice, PortHandle, Seed};
+pub use manager::{Manager, ManagerOptions, device_at, device_towards};
+pub use port::{Port, PortConfig, WithoutWindows};
 pub use queue_pair::QueuePair;
 
 /// Objects that the device did not take back.

@@ -10,6 +10,7 @@ use super::bindings::{
     ibv_qp_type, ibv_recv_wr, ibv_send_wr,
 };
 use super::completion_queue::CompletionQueue;
+use super::context::Context;
 use super::errno::{done, failed, made};
 use super::leaked;
 use super::link::{PortHandle, PortShared};
@@ -110,6 +111,11 @@ impl QueuePair {
         self.id
     }
 
+    /// The device that it is of.
+    pub(super) fn context(&self) -> &Arc<Context> {
+        self.port.domain.context()
+    }
+
     /// Whether it has a receive queue of its own.
     pub(super) fn has_own_receive_queue(&self) -> bool {
         self.own_receive_queue
@@ -135,6 +141,14 @@ impl QueuePair {
         // SAFETY: the structure is plain numbers, for which zero is a value.
         let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
         attributes.qp_state = ibv_qp_state::IBV_QPS_ERR;
+        self.modify(&mut attributes, state_mask())
+    }
+
+    /// Takes everything away from the device; what was outstanding never completes.
+    pub(super) fn reset(&self) -> io::Result<()> {
+        // SAFETY: the structure is plain numbers, for which zero is a value.
+        let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attributes.qp_state = ibv_qp_state::IBV_QPS_RESET;
         self.modify(&mut attributes, state_mask())
     }
 

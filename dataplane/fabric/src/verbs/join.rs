@@ -1,0 +1,160 @@
+//! Joining two ports of one device without a connection manager: for tests, and for pairs of
+//! threads.
+
+use std::ffi::c_int;
+use std::io;
+
+use super::bindings::{
+    self, ibv_access_flags, ibv_gid, ibv_mtu, ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_state,
+};
+use super::context::Context;
+use super::errno::{done, failed};
+use super::link::{PortHandle, Seed};
+use super::port::Port;
+use super::queue_pair::QueuePair;
+use crate::interface::{Port as _, QueuePairId, ReceiveQueueId, SetupError};
+
+/// The device's first port.
+const PORT: u8 = 1;
+/// Where both packet numberings begin (24 bits).
+const FIRST_PACKET: u32 = 1;
+/// 0.64 ms (InfiniBand volume 1, section 9.7.5.2.8).
+const MIN_RNR_TIMER: u8 = 12;
+/// 4.096 µs shifted left by this: 67 ms.
+const ACK_TIMEOUT: u8 = 14;
+/// Retries before a peer that does not answer is given up.
+const RETRIES: u8 = 7;
+/// Retries of a receiver that is not ready: without end.
+const RNR_RETRIES: u8 = 7;
+
+/// Joins two ports by one queue pair, planted at both ends. They must be on the first port of the
+/// same device, on Ethernet.
+///
+/// # Errors
+///
+/// When a port has no queue pair left, or the device refuses.
+pub fn join(
+    a: &mut Port,
+    a_handle: &PortHandle,
+    b: &mut Port,
+    b_handle: &PortHandle,
+    queues: (ReceiveQueueId, ReceiveQueueId),
+) -> Result<(QueuePairId, QueuePairId), SetupError> {
+    let (a_seed, b_seed) = seeds(a_handle, b_handle)?;
+    Ok((a.plant(a_seed, queues.0)?, b.plant(b_seed, queues.1)?))
+}
+
+/// The seeds of one queue pair between two ports, ready to send.
+///
+/// # Errors
+///
+/// As [`join`].
+pub fn seeds(a: &PortHandle, b: &PortHandle) -> Result<(Seed, Seed), SetupError> {
+    let (a_pair, b_pair) = (QueuePair::create(a)?, QueuePair::create(b)?);
+    let (index, gid) = gid(a.context())?;
+    let mut seeds = [(a, a_pair, b), (b, b_pair, a)].map(Some);
+    let numbers = [1, 0].map(|other: usize| {
+        let pair = seeds[other].as_ref();
+        pair.map_or(0, |(_, pair, _)| pair.number())
+    });
+    let mut connect = |end: usize| -> Result<Seed, SetupError> {
+        let Some((own, pair, peer)) = seeds[end].take() else {
+            return Err(failed("joining")(io::ErrorKind::Other.into()));
+        };
+        let reads = own.initiator_depth().min(peer.responder_resources());
+        let serves = own.responder_resources().min(peer.initiator_depth());
+        connect(&pair, numbers[end], (index, gid), reads, serves)
+            .map_err(failed("a queue pair could not be connected"))?;
+        Ok(Seed {
+            queue_pair: pair,
+            initiator_depth: reads,
+            established: true,
+        })
+    };
+    Ok((connect(0)?, connect(1)?))
+}
+
+/// From Reset to ready to send.
+fn connect(
+    pair: &QueuePair,
+    peer: u32,
+    (index, gid): (u8, ibv_gid),
+    reads: u8,
+    serves: u8,
+) -> io::Result<()> {
+    // SAFETY: the structure is plain numbers, for which zero is a value.
+    let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
+    attributes.qp_state = ibv_qp_state::IBV_QPS_INIT;
+    attributes.port_num = PORT;
+    let access = ibv_access_flags::IBV_ACCESS_REMOTE_READ
+        | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
+        | ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
+    attributes.qp_access_flags = access.0;
+    let fields = mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS;
+    change(pair, &mut attributes, fields)?;
+
+    attributes.qp_state = ibv_qp_state::IBV_QPS_RTR;
+    attributes.path_mtu = ibv_mtu::IBV_MTU_1024;
+    if let Some(mtu) = active_mtu(pair) {
+        attributes.path_mtu = mtu;
+    }
+    attributes.dest_qp_num = peer;
+    attributes.rq_psn = FIRST_PACKET;
+    attributes.max_dest_rd_atomic = serves;
+    attributes.min_rnr_timer = MIN_RNR_TIMER;
+    attributes.ah_attr.is_global = 1;
+    attributes.ah_attr.port_num = PORT;
+    attributes.ah_attr.grh.dgid = gid;
+    attributes.ah_attr.grh.sgid_index = index;
+    attributes.ah_attr.grh.hop_limit = 64;
+    let fields = mask::IBV_QP_AV
+        | mask::IBV_QP_PATH_MTU
+        | mask::IBV_QP_DEST_QPN
+        | mask::IBV_QP_RQ_PSN
+        | mask::IBV_QP_MAX_DEST_RD_ATOMIC
+        | mask::IBV_QP_MIN_RNR_TIMER;
+    change(pair, &mut attributes, fields)?;
+
+    attributes.qp_state = ibv_qp_state::IBV_QPS_RTS;
+    attributes.timeout = ACK_TIMEOUT;
+    attributes.retry_cnt = RETRIES;
+    attributes.rnr_retry = RNR_RETRIES;
+    attributes.sq_psn = FIRST_PACKET;
+    attributes.max_rd_atomic = reads;
+    let fields = mask::IBV_QP_TIMEOUT
+        | mask::IBV_QP_RETRY_CNT
+        | mask::IBV_QP_RNR_RETRY
+        | mask::IBV_QP_SQ_PSN
+        | mask::IBV_QP_MAX_QP_RD_ATOMIC;
+    change(pair, &mut attributes, fields)
+}
+
+fn change(pair: &QueuePair, attributes: &mut ibv_qp_attr, fields: mask) -> io::Result<()> {
+    let fields = mask::IBV_QP_STATE | fields;
+    pair.modify(attributes, c_int::try_from(fields.0).unwrap_or(0))
+}
+
+fn active_mtu(pair: &QueuePair) -> Option<ibv_mtu::Type> {
+    pair.context().port_mtu(PORT)
+}
+
+/// The last address of the device's table that is set: on Ethernet the first is made of the
+/// hardware address, and those of the interface's IP addresses follow.
+fn gid(context: &Context) -> Result<(u8, ibv_gid), SetupError> {
+    let mut last = None;
+    for index in 0..=u8::MAX {
+        let mut gid = ibv_gid { raw: [0; 16] };
+        // SAFETY: an open context, and a whole address to write.
+        let returned = unsafe {
+            bindings::ibv_query_gid(context.raw(), PORT, c_int::from(index), &raw mut gid)
+        };
+        // SAFETY: all bytes of the union are set.
+        if done(returned).is_err() || unsafe { gid.raw } == [0; 16] {
+            break;
+        }
+        last = Some((index, gid));
+    }
+    last.ok_or_else(|| {
+        failed("the device's first port has no address")(io::ErrorKind::AddrNotAvailable.into())
+    })
+}

@@ -1,0 +1,175 @@
+//! How a queue pair ends: its error state, the count of what is flushed, and `Disconnected`.
+
+use super::Port;
+use super::queue_pairs::State;
+use super::receives::Taker;
+use crate::clock::Ticks;
+use crate::interface::{Completion, CompletionBatch, CompletionKind, QueuePairId, Status};
+
+impl Port {
+    /// Puts a queue pair into the error state, unless it is there: what is outstanding will be
+    /// flushed, and then `Disconnected` be reported. With `tell` the manager learns of it, and by
+    /// it the peer.
+    #[cold]
+    pub(super) fn begin_error(&mut self, index: u32, tell: bool) {
+        let Some(entry) = self.queue_pairs.get_mut(index) else {
+            return;
+        };
+        if !matches!(entry.state, State::Accepting | State::Connected) {
+            return;
+        }
+        entry.state = State::Error;
+        entry.error_since = None;
+        if let Some(device) = &entry.device {
+            // A device that cannot do even this will not flush either: then the time runs out.
+            let _ = device.fail();
+        }
+        let id = entry.id;
+        self.closing.push(index);
+        if tell {
+            self.shared.tell_closing(id);
+        }
+    }
+
+    pub(super) fn disconnect_id(&mut self, id: QueuePairId, tell: bool) {
+        if let Some(index) = self.queue_pairs.index_of_id(id) {
+            self.begin_error(index, tell);
+        }
+    }
+
+    /// Goes on with all queue pairs in error. `empty` says that the completion queue was empty
+    /// in this poll. Whether something was done.
+    #[cold]
+    pub(super) fn go_on_closing(
+        &mut self,
+        now: Ticks,
+        empty: bool,
+        batch: &mut CompletionBatch,
+    ) -> bool {
+        let mut busy = false;
+        let mut place = 0;
+        while let Some(index) = self.closing.get(place).copied() {
+            if batch.is_full() {
+                return true;
+            }
+            if self.close_step(index, now, empty, batch) {
+                busy = true;
+                self.closing.swap_remove(place);
+            } else {
+                place += 1;
+            }
+        }
+        busy
+    }
+
+    /// Whether the queue pair has come to its end.
+    fn close_step(
+        &mut self,
+        index: u32,
+        now: Ticks,
+        empty: bool,
+        batch: &mut CompletionBatch,
+    ) -> bool {
+        let Some(entry) = self.queue_pairs.get_mut(index) else {
+            return true;
+        };
+        if entry.state != State::Error {
+            return true;
+        }
+        let since = *entry.error_since.get_or_insert(now);
+        let waited = now.saturating_sub(since);
+        let own_posted = match self.receive_queues.get(entry.receive_queue) {
+            Some(queue) if matches!(queue.taker, Taker::QueuePair(_)) => Some(queue.posted()),
+            _ => None,
+        };
+        if entry.posted > 0 || own_posted.is_some_and(|posted| posted > 0) {
+            if waited >= self.flush_timeout {
+                self.reset(index);
+            }
+            return false;
+        }
+        if !self.flush_staged(index, batch) {
+            return false;
+        }
+        let Some(entry) = self.queue_pairs.get_mut(index) else {
+            return true;
+        };
+        // Receives of its own receive queue were counted; those of a shared one are the device's
+        // to tell, and a completion may be behind the event.
+        let quiet = own_posted.is_some() || entry.last_receive;
+        if !quiet && waited < self.last_receive_timeout {
+            return false;
+        }
+        if !empty || !self.pending.is_empty() {
+            return false;
+        }
+        let completion = Completion {
+            queue_pair: entry.id,
+            status: Status::Flushed,
+            kind: CompletionKind::Disconnected,
+        };
+        if batch.push(completion).is_err() {
+            return false;
+        }
+        entry.state = State::Flushed;
+        if own_posted.is_none() {
+            if entry.last_receive {
+                self.counters.last_receive_events += 1;
+            } else {
+                self.counters.last_receive_timeouts += 1;
+            }
+        }
+        true
+    }
+
+    /// Completes what the device never got: works that were staged, and RDMA Reads that waited.
+    /// Whether nothing is left.
+    fn flush_staged(&mut self, index: u32, batch: &mut CompletionBatch) -> bool {
+        loop {
+            if batch.is_full() {
+                return false;
+            }
+            let Some(entry) = self.queue_pairs.get_mut(index) else {
+                return true;
+            };
+            entry.first_staged = None;
+            let work = self.works.pop(&mut entry.works);
+            let Some(work) = work.or_else(|| self.works.pop(&mut entry.reads_waiting)) else {
+                return true;
+            };
+            entry.outstanding -= 1;
+            if let Some(completion) = self.end_work(index, work, Status::Flushed) {
+                self.push(batch, completion);
+            }
+        }
+    }
+
+    /// The device did not flush in time: a reset ends its use of all buffers, and what it had is
+    /// ours again.
+    fn reset(&mut self, index: u32) {
+        self.counters.flush_timeouts += 1;
+        let Some(entry) = self.queue_pairs.get_mut(index) else {
+            return;
+        };
+        if let Some(device) = &entry.device
+            && device.reset().is_err()
+        {
+            // The device is gone, or it still owns the buffers: nothing is safe to give back
+            // before the queue pair is destroyed, so that is done now.
+            let head = std::mem::replace(&mut entry.windows, super::windows::NONE);
+            self.windows_end(index, head);
+            if let Some(entry) = self.queue_pairs.get_mut(index) {
+                entry.device = None;
+            }
+        }
+        let Some(entry) = self.queue_pairs.get_mut(index) else {
+            return;
+        };
+        entry.posted = 0;
+        if let Some(queue) = self.receive_queues.get_mut(entry.receive_queue)
+            && matches!(queue.taker, Taker::QueuePair(_))
+        {
+            queue.take_all_back();
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Completions of the device, and what they say about our works and Receives.
+
+use super::super::bindings::{ibv_wc, ibv_wc_opcode, ibv_wc_status};
+use super::super::work_request::WorkName;
+use super::Port;
+use super::queue_pairs::State;
+use super::works::Kind;
+use crate::interface::{
+    Completion, CompletionBatch, CompletionKind, QueuePairId, RemoteKey, Status,
+};
+
+/// What a completion of the device says about how it ended.
+pub(super) fn status_of(status: ibv_wc_status::Type) -> Status {
+    match status {
+        ibv_wc_status::IBV_WC_SUCCESS => Status::Success,
+        ibv_wc_status::IBV_WC_LOC_LEN_ERR => Status::LocalLength,
+        ibv_wc_status::IBV_WC_WR_FLUSH_ERR => Status::Flushed,
+        ibv_wc_status::IBV_WC_REM_ACCESS_ERR | ibv_wc_status::IBV_WC_REM_INV_REQ_ERR => {
+            Status::RemoteAccess
+        }
+        ibv_wc_status::IBV_WC_REM_OP_ERR
+        | ibv_wc_status::IBV_WC_BAD_RESP_ERR
+        | ibv_wc_status::IBV_WC_REM_ABORT_ERR => Status::RemoteOperation,
+        ibv_wc_status::IBV_WC_RETRY_EXC_ERR
+        | ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR
+        | ibv_wc_status::IBV_WC_RESP_TIMEOUT_ERR => Status::RetryExceeded,
+        _ => Status::LocalFault,
+    }
+}
+
+impl Port {
+    /// Takes a completion of the device. It yields at most one completion of ours.
+    #[inline]
+    pub(super) fn handle(&mut self, completion: &ibv_wc, batch: &mut CompletionBatch) {
+        self.counters.completions += 1;
+        match WorkName::unpack(completion.wr_id) {
+            WorkName::Work { index, generation } => {
+                self.handle_work(index, generation, completion.status, batch);
+            }
+            WorkName::Receive {
+                queue,
+                slot,
+                generation,
+            } => self.handle_receive(queue, slot, generation, completion, batch),
+        }
+    }
+
+    #[inline]
+    fn handle_work(
+        &mut self,
+        work: u32,
+        generation: u32,
+        status: ibv_wc_status::Type,
+        batch: &mut CompletionBatch,
+    ) {
+        let Some(index) = self.works.queue_pair_of(work, generation) else {
+            self.counters.completions_stale += 1;
+            return;
+        };
+        if status == ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR {
+            self.counters.receiver_not_ready += 1;
+        }
+        let status = status_of(status);
+        // Works complete in their order, so those before it that asked for no completion are
+        // done; had one failed, it would have completed all the same.
+        while let Some(entry) = self.queue_pairs.get_mut(index) {
+            let Some(first) = self.works.pop(&mut entry.works) else {
+                break;
+            };
+            entry.posted = entry.posted.saturating_sub(1);
+            entry.outstanding -= 1;
+            let last = first == work;
+            let ended = if last { status } else { Status::Success };
+            if let Some(completion) = self.end_work(index, first, ended) {
+                self.push(batch, completion);
+            }
+            if last {
+                break;
+            }
+        }
+        match status {
+            Status::Success => {}
+            Status::Flushed => self.begin_error(index, true),
+            _ => {
+                self.counters.works_failed += 1;
+                self.begin_error(index, true);
+            }
+        }
+    }
+
+    /// Ends a work that stands in no list any more, and gives back what it held.
+    pub(super) fn end_work(&mut self, index: u32, work: u32, status: Status) -> Option<Completion> {
+        let entry = self.works.get_mut(work);
+        let (kind, signalled, slot) = (entry.kind, entry.signalled, entry.window_slot);
+        while let Some((buffer, _, _)) = entry.list.pop() {
+            self.returned.push(buffer);
+        }
+        let read_list = std::mem::take(&mut entry.read_list);
+        let window = entry.window.take();
+        self.works.release(work);
+        match kind {
+            Kind::Read => self.note_read_ended(index),
+            Kind::Invalidate => self.note_invalidated(index, slot, status),
+            Kind::Send | Kind::Write | Kind::Bind => {}
+        }
+        let id = signalled?;
+        let kind = match kind {
+            Kind::Send => CompletionKind::Send(id),
+            Kind::Write => CompletionKind::Write(id),
+            Kind::Read => CompletionKind::Read(id, read_list),
+            Kind::Invalidate => CompletionKind::Invalidated(id, window?),
+            Kind::Bind => return None,
+        };
+        Some(Completion {
+            queue_pair: self.id_of(index),
+            status,
+            kind,
+        })
+    }
+
+    fn id_of(&self, index: u32) -> QueuePairId {
+        self.queue_pairs.get(index).map_or(
+            QueuePairId {
+                index,
+                generation: 0,
+            },
+            |entry| entry.id,
+        )
+    }
+
+    fn note_read_ended(&mut self, index: u32) {
+        if let Some(entry) = self.queue_pairs.get_mut(index) {
+            entry.reads = entry.reads.saturating_sub(1);
+            if !entry.reads_waiting.is_empty() {
+                self.stage_waiting_reads(index);
+            }
+        }
+    }
+
+    /// A window that could not be invalidated is open as long as its queue pair lives.
+    fn note_invalidated(&mut self, index: u32, slot: u32, status: Status) {
+        if status != Status::Success {
+            self.windows.set_invalidating(slot, false);
+            return;
+        }
+        if let Some(entry) = self.queue_pairs.get_mut(index)
+            && let Some(buffer) = self.windows.close(&mut entry.windows, slot)
+        {
+            self.returned.push(buffer);
+        }
+    }
+
+    fn handle_receive(
+        &mut self,
+        queue: u16,
+        slot: u32,
+        generation: u16,
+        completion: &ibv_wc,
+        batch: &mut CompletionBatch,
+    ) {
+        let Some(receive_queue) = self.receive_queues.get_mut(usize::from(queue)) else {
+            self.counters.completions_stale += 1;
+            return;
+        };
+        let Some((receive, room)) = receive_queue.take(slot, generation) else {
+            self.counters.completions_stale += 1;
+            return;
+        };
+        let owner = self.queue_pairs.index_of_number(completion.qp_num);
+        let entry = owner.and_then(|index| Some((index, self.queue_pairs.get_mut(index)?)));
+        let Some((index, entry)) = entry.filter(|(_, entry)| entry.state != State::Flushed) else {
+            // Its queue pair has been reported to be at its end.
+            self.counters.receives_late += 1;
+            if let Some(receive_queue) = self.receive_queues.get_mut(usize::from(queue)) {
+                receive_queue.stage(receive);
+            }
+            return;
+        };
+        if entry.state == State::Accepting {
+            // Who sends is ready to receive (InfiniBand volume 1, section 12.9.7.2).
+            entry.state = State::Connected;
+        }
+        let queue_pair = entry.id;
+        let mut status = status_of(completion.status);
+        let mut invalidated = None;
+        if status == Status::Success {
+            if completion.opcode != ibv_wc_opcode::IBV_WC_RECV {
+                // An RDMA Write with immediate data, which no peer of ours may do: it takes a
+                // Receive, and tells a length of bytes that are not in it.
+                status = Status::RemoteOperation;
+            } else if completion.wc_flags & self.invalidated_flags != 0 {
+                // SAFETY: the flag says which member of the union it is.
+                let key = unsafe { completion.imm_data_invalidated_rkey_union.invalidated_rkey };
+                self.windows.invalidated_by_peer(key, index);
+                invalidated = Some(RemoteKey(key));
+            }
+        }
+        let bytes = match status {
+            Status::Success => completion.byte_len.min(room),
+            _ => 0,
+        };
+        self.push(
+            batch,
+            Completion {
+                queue_pair,
+                status,
+                kind: CompletionKind::Receive {
+                    receive,
+                    bytes,
+                    invalidated,
+                },
+            },
+        );
+        if status != Status::Success {
+            self.begin_error(index, true);
+        }
+    }
+
+    /// Into the batch, or, if a chain of works filled it, to where the next poll finds it.
+    #[inline]
+    pub(super) fn push(&mut self, batch: &mut CompletionBatch, completion: Completion) {
+        // What waits already goes first.
+        let unplaced = if self.pending.is_empty() {
+            batch.push(completion).err()
+        } else {
+            Some(completion)
+        };
+        if let Some(completion) = unplaced {
+            self.pending.push_back(completion);
+        }
+    }
+
+    /// Moves what waits into the batch. Whether there was anything.
+    pub(super) fn push_pending(&mut self, batch: &mut CompletionBatch) -> bool {
+        let mut any = false;
+        while !batch.is_full() {
+            let Some(completion) = self.pending.pop_front() else {
+                break;
+            };
+            any = true;
+            let pushed = batch.push(completion);
+            debug_assert!(pushed.is_ok(), "there was room");
+        }
+        any
+    }
+}

@@ -1,0 +1,205 @@
+//! What a port is made with, and what the device makes of it.
+
+use std::time::Duration;
+
+use super::super::context::DeviceLimits;
+use super::super::queue_pair::QueuePairSizes;
+use crate::clock::Clock;
+use crate::interface::{Attributes, SEGMENTS_MAX, SetupError};
+use crate::memory::Arena;
+
+/// What happens to [`crate::interface::Port::bind_window`] where the device has no memory windows
+/// of type 2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WithoutWindows {
+    /// It is refused, and the attributes say that there are no windows.
+    #[default]
+    Refuse,
+    /// The buffer is registered for the call: a system call each way, counted, and a key that
+    /// opens the buffer to every peer of the port, not to one alone.
+    Register,
+    /// As `Register`, on a device that has windows: to try it out.
+    RegisterAnyway,
+}
+
+/// What a port is made with. What is beyond the device's limits is cut down to them;
+/// [`crate::interface::Port::attributes`] says what there is.
+#[derive(Debug)]
+pub struct PortConfig {
+    /// The device's name; `None` for the first that is active.
+    pub device: Option<String>,
+    /// The registered memory; pools are carved from it before or after.
+    pub arena: Arena,
+    /// The clock whose readings [`crate::interface::Port::poll`] gets.
+    pub clock: Clock,
+    /// Queue pairs.
+    pub queue_pairs_max: u32,
+    /// Receives of all receive queues together. With `work_requests_max` it makes the size of the
+    /// completion queue.
+    pub receives_max: u32,
+    /// Segments of a Receive.
+    pub receive_segments_max: u32,
+    /// Work requests outstanding on the whole port, signalled or not: a flush completes them all.
+    /// At least four times `queue_pairs_max`, or every Send asks the device for a completion.
+    pub work_requests_max: u32,
+    /// Work requests outstanding per queue pair.
+    pub send_queue_depth_max: u32,
+    /// Segments of a Send, RDMA Write or RDMA Read.
+    pub send_segments_max: u32,
+    /// Bytes up to which a Send is copied. What the device does not take in the work request
+    /// itself goes through registered memory of the port, of which this many bytes per work
+    /// request are reserved.
+    pub inline_bytes_max: u32,
+    /// Bytes up to which a copied Send goes in the work request, if the device takes them.
+    pub device_inline_bytes_max: u32,
+    /// Memory windows.
+    pub windows_max: u32,
+    /// What there is instead of windows.
+    pub without_windows: WithoutWindows,
+    /// Use receive queues per queue pair even if the device has shared ones: to try it out.
+    pub own_receive_queues: bool,
+    /// RDMA Reads of a peer that a queue pair serves at a time.
+    pub responder_resources: u8,
+    /// RDMA Reads that a queue pair has outstanding.
+    pub initiator_depth: u8,
+    /// How long a closed queue pair waits for the device to say that it takes no more Receives.
+    /// Not every device ever says so.
+    pub last_receive_timeout: Duration,
+    /// How long a closed queue pair waits for the device to flush its work; then it is reset.
+    pub flush_timeout: Duration,
+}
+
+impl PortConfig {
+    /// The usual sizes, for a port with this memory.
+    #[must_use]
+    pub fn new(arena: Arena, clock: Clock) -> Self {
+        Self {
+            device: None,
+            arena,
+            clock,
+            queue_pairs_max: 256,
+            receives_max: 4096,
+            receive_segments_max: 4,
+            work_requests_max: 2048,
+            send_queue_depth_max: 256,
+            send_segments_max: 18,
+            inline_bytes_max: 1024,
+            device_inline_bytes_max: 256,
+            windows_max: 1024,
+            without_windows: WithoutWindows::Refuse,
+            own_receive_queues: false,
+            responder_resources: 16,
+            initiator_depth: 16,
+            last_receive_timeout: Duration::from_millis(20),
+            flush_timeout: Duration::from_secs(2),
+        }
+    }
+
+    /// Cuts everything down to what the device takes.
+    pub(super) fn clamp(&mut self, limits: &DeviceLimits) {
+        let cut = |value: &mut u32, limit: u32| *value = (*value).clamp(1, limit.max(1));
+        let segments = u32::try_from(SEGMENTS_MAX).unwrap_or(u32::MAX);
+        self.own_receive_queues |= limits.shared_receive_queues == 0;
+        cut(&mut self.queue_pairs_max, limits.queue_pairs);
+        cut(&mut self.receives_max, limits.completion_queue_entries / 2);
+        cut(
+            &mut self.work_requests_max,
+            limits.completion_queue_entries - self.receives_max,
+        );
+        cut(
+            &mut self.send_queue_depth_max,
+            limits.queue_pair_work_requests.min(self.work_requests_max),
+        );
+        cut(&mut self.send_segments_max, limits.segments.min(segments));
+        let receive_segments = if self.own_receive_queues {
+            limits.segments
+        } else {
+            limits.shared_receive_queue_segments
+        };
+        cut(
+            &mut self.receive_segments_max,
+            receive_segments.min(segments),
+        );
+        if self.registers(limits) {
+            self.windows_max = self.windows_max.min(1 << 16);
+        } else {
+            self.windows_max = self.windows_max.min(limits.windows);
+        }
+        self.responder_resources = self.responder_resources.min(limits.responder_resources);
+        self.initiator_depth = self.initiator_depth.min(limits.initiator_depth);
+    }
+
+    /// Whether memory is registered for a call instead of a window being bound.
+    pub(super) fn registers(&self, limits: &DeviceLimits) -> bool {
+        match self.without_windows {
+            WithoutWindows::Refuse => false,
+            WithoutWindows::Register => limits.windows == 0,
+            WithoutWindows::RegisterAnyway => true,
+        }
+    }
+
+    /// Receives of one queue.
+    pub(super) fn receive_depth_max(&self, limits: &DeviceLimits) -> u32 {
+        let device = if self.own_receive_queues {
+            limits.queue_pair_work_requests
+        } else {
+            limits.shared_receive_queue_depth
+        };
+        self.receives_max.min(device)
+    }
+
+    pub(super) fn queue_pair_sizes(&self, limits: &DeviceLimits) -> QueuePairSizes {
+        let own = self.receives_max / self.queue_pairs_max;
+        QueuePairSizes {
+            send_depth: self.send_queue_depth_max,
+            send_segments: self.send_segments_max,
+            inline_bytes: self.device_inline_bytes_max.min(self.inline_bytes_max),
+            receive_depth: own.clamp(1, self.receive_depth_max(limits).max(1)),
+            receive_segments: self.receive_segments_max,
+        }
+    }
+
+    pub(super) fn attributes(&self, device: &str, limits: &DeviceLimits) -> Attributes {
+        let registers = self.registers(limits);
+        let receive_queue_depth_max = if self.own_receive_queues {
+            self.queue_pair_sizes(limits).receive_depth
+        } else {
+            self.receive_depth_max(limits)
+        };
+        Attributes {
+            provider: "verbs",
+            device: device.to_owned(),
+            queue_pairs_max: self.queue_pairs_max,
+            receive_queue_depth_max,
+            receive_segments_max: self.receive_segments_max,
+            send_segments_max: self.send_segments_max,
+            send_queue_depth_max: self.send_queue_depth_max,
+            inline_bytes_max: self.inline_bytes_max,
+            message_bytes_max: limits.message_bytes,
+            read_depth_max: self.initiator_depth.into(),
+            windows_max: self.windows_max,
+            shared_receive_queue: !self.own_receive_queues,
+            send_with_invalidate: limits.send_with_invalidate && !registers,
+        }
+    }
+
+    /// Sends without a completion that a queue pair may leave behind. All queue pairs together
+    /// must not hold more than half of the work requests so, or an idle many would starve a busy
+    /// one: what they did is known to be done only when a later work of theirs completes.
+    pub(super) fn unsignalled_max(&self) -> u32 {
+        let share = self.work_requests_max / (2 * self.queue_pairs_max.max(1));
+        share.min(self.send_queue_depth_max / 4).clamp(1, 32)
+    }
+
+    pub(super) fn check(&self, limits: &DeviceLimits) -> Result<(), SetupError> {
+        let entries = u64::from(self.receives_max) + u64::from(self.work_requests_max);
+        if entries > u64::from(limits.completion_queue_entries) {
+            return Err(SetupError::Limit {
+                what: "Receives and work requests of a port (entries of its completion queue)",
+                asked: entries,
+                limit: limits.completion_queue_entries.into(),
+            });
+        }
+        Ok(())
+    }
+}

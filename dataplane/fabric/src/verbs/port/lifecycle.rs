@@ -1,0 +1,221 @@
+//! Planting and destroying queue pairs, and what the manager and the device tell of them. Control
+//! operations: they may call the kernel.
+
+use super::super::events::AsyncEvent;
+use super::super::link::{Notice, Seed};
+use super::Port;
+use super::queue_pairs::{Entry, State};
+use super::receives::Taker;
+use super::windows;
+use crate::interface::{QueuePairId, ReceiveQueueId, SetupError, Status};
+
+impl Port {
+    pub(super) fn plant_seed(
+        &mut self,
+        seed: Seed,
+        queue: ReceiveQueueId,
+    ) -> Result<QueuePairId, SetupError> {
+        let Seed {
+            queue_pair,
+            initiator_depth,
+            established,
+        } = seed;
+        let number = usize::from(queue.0);
+        let id = queue_pair.id();
+        if !queue_pair.is_of(&self.shared) {
+            return Err(wrong("queue pair was made for another port"));
+        }
+        match self.queue_pairs.get(id.index) {
+            Some(entry) if entry.state == State::Vacant => {}
+            _ => return Err(wrong("queue pair has the name of one that is in use")),
+        }
+        let Some(receive_queue) = self.receive_queues.get_mut(number) else {
+            return Err(wrong("receive queue does not exist"));
+        };
+        if queue_pair.has_own_receive_queue() {
+            match &mut receive_queue.taker {
+                Taker::QueuePair(owner) if *owner == u32::MAX => *owner = id.index,
+                _ => {
+                    return Err(wrong(
+                        "receive queue serves a queue pair already, and the device has no shared \
+                         ones",
+                    ));
+                }
+            }
+        } else if number != 0 {
+            return Err(wrong(
+                "receive queue is not the port's first, which its queue pairs draw from",
+            ));
+        }
+        self.queue_pairs.plant(Entry {
+            state: if established {
+                State::Connected
+            } else {
+                State::Accepting
+            },
+            id,
+            receive_queue: number,
+            read_depth: u32::from(initiator_depth).min(self.attributes.read_depth_max),
+            device: Some(queue_pair),
+            // What a former user of the index left in a list of the port stays true.
+            in_dirty: self
+                .queue_pairs
+                .get(id.index)
+                .is_some_and(|entry| entry.in_dirty),
+            ..Entry::vacant()
+        });
+        self.post_receives(number);
+        Ok(id)
+    }
+
+    pub(super) fn take_notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Established(id) => {
+                if let Some(index) = self.queue_pairs.index_of_id(id)
+                    && let Some(entry) = self.queue_pairs.get_mut(index)
+                    && entry.state == State::Accepting
+                {
+                    entry.state = State::Connected;
+                }
+            }
+            Notice::PeerGone(id) => self.disconnect_id(id, false),
+        }
+    }
+
+    pub(super) fn destroy_id(&mut self, id: QueuePairId) {
+        let Some(index) = self.queue_pairs.index_of_id(id) else {
+            return;
+        };
+        self.closing.retain(|other| *other != index);
+        let Some(entry) = self.queue_pairs.get_mut(index) else {
+            return;
+        };
+        // After `Disconnected` nothing is left; before it, nothing is reported any more.
+        let (mut works, mut waiting) = (entry.works, entry.reads_waiting);
+        let receive_queue = entry.receive_queue;
+        let head = std::mem::replace(&mut entry.windows, windows::NONE);
+        if let Some(device) = &entry.device
+            && (entry.state != State::Flushed || !works.is_empty())
+        {
+            let _ = device.reset();
+        }
+        // Windows go before their queue pair, which some devices hold until then.
+        self.windows_end(index, head);
+        drop(self.queue_pairs.remove(index));
+        while let Some(work) = self
+            .works
+            .pop(&mut works)
+            .or_else(|| self.works.pop(&mut waiting))
+        {
+            if let Some(completion) = self.end_work(index, work, Status::Flushed) {
+                self.keep_buffers(completion);
+            }
+        }
+        if let Some(queue) = self.receive_queues.get_mut(receive_queue)
+            && let Taker::QueuePair(owner) = &mut queue.taker
+        {
+            *owner = u32::MAX;
+            queue.take_all_back();
+        }
+    }
+
+    /// The buffers of a completion that is not reported come back all the same.
+    fn keep_buffers(&mut self, completion: crate::interface::Completion) {
+        if let crate::interface::CompletionKind::Read(_, mut list) = completion.kind {
+            while let Some((buffer, _, _)) = list.pop() {
+                self.returned.push(buffer);
+            }
+        }
+    }
+
+    /// Ends all windows of a list.
+    pub(super) fn windows_end(&mut self, _queue_pair: u32, mut head: u32) {
+        while head != windows::NONE {
+            let first = head;
+            match self.windows.end(&mut head, first) {
+                Some(buffer) => self.returned.push(buffer),
+                None => break,
+            }
+        }
+    }
+
+    /// Hands what is staged on a receive queue to the device.
+    pub(super) fn post_receives(&mut self, number: usize) {
+        let Some(queue) = self.receive_queues.get_mut(number) else {
+            return;
+        };
+        let owner = match queue.taker {
+            Taker::Shared(_) => None,
+            Taker::QueuePair(index) => match self.queue_pairs.get(index) {
+                Some(entry) if !entry.is_down() => entry.device.as_ref(),
+                _ => return,
+            },
+        };
+        self.counters.doorbells_receive += 1;
+        if !queue.post(owner) {
+            self.counters.posts_refused += 1;
+        }
+        queue.arm();
+    }
+
+    /// The completion queue is broken: nothing will complete any more.
+    #[cold]
+    pub(super) fn fail_everything(&mut self) {
+        self.counters.device_fatal_events += 1;
+        for index in 0..self.queue_pairs.count() {
+            self.begin_error(index, true);
+        }
+    }
+
+    /// Looks at what the device told.
+    #[cold]
+    pub(super) fn take_events(&mut self) {
+        while let Some(event) = self.shared.events.pop() {
+            self.take_event(event);
+        }
+    }
+
+    fn take_event(&mut self, event: AsyncEvent) {
+        match event {
+            AsyncEvent::DeviceFatal
+            | AsyncEvent::CompletionQueueError
+            | AsyncEvent::ReceiveQueueFatal => self.fail_everything(),
+            AsyncEvent::QueuePairFatal(number) => {
+                self.counters.queue_pair_fatal_events += 1;
+                if let Some(index) = self.queue_pairs.index_of_number(number) {
+                    self.begin_error(index, true);
+                }
+            }
+            AsyncEvent::LastReceive(number) => {
+                let index = self.queue_pairs.index_of_number(number);
+                if let Some(entry) = index.and_then(|index| self.queue_pairs.get_mut(index)) {
+                    entry.last_receive = true;
+                }
+            }
+            AsyncEvent::Communicating(number) => {
+                let index = self.queue_pairs.index_of_number(number);
+                if let Some(entry) = index.and_then(|index| self.queue_pairs.get_mut(index))
+                    && entry.state == State::Accepting
+                {
+                    entry.state = State::Connected;
+                }
+            }
+            AsyncEvent::ReceiveLimit => {
+                self.counters.receive_limit_events += 1;
+                for queue in &mut self.receive_queues {
+                    queue.disarmed();
+                }
+            }
+            // The device retries; a connection that stays dead fails by its own timeout.
+            AsyncEvent::PortDown => self.counters.port_down_events += 1,
+            AsyncEvent::PortUp => self.counters.port_up_events += 1,
+        }
+    }
+}
+
+fn wrong(what: &str) -> SetupError {
+    SetupError::System {
+        doing: format!("a queue pair could not be planted: its {what}"),
+        source: std::io::ErrorKind::InvalidInput.into(),
+    }
+}

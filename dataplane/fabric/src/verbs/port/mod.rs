@@ -1,0 +1,171 @@
+//! A port of the `verbs` provider: one core's protection domain, completion queue, receive
+//! queues, queue pairs and windows.
+//!
+//! # How work goes through it
+//!
+//! Posting writes a work request into the port's table and chains it to those of its queue pair;
+//! [`flush_sends`](crate::interface::Port::flush_sends) hands each chain over with one doorbell.
+//! A work without a completion of its own is known to be done when a later one of its queue pair
+//! completes. So the last work of a chain asks for a completion if one before it holds buffers,
+//! and at the latest every few works (`PortConfig::work_requests_max`): buffers come back in
+//! bounded time, and the queue never fills with works of which nothing is heard.
+//!
+//! # How a queue pair ends
+//!
+//! A work that fails, an event of the device, the manager's word or a disconnect puts it in the
+//! error state (a system call, as is all that follows from it). The device then flushes every
+//! work, also those that asked for no completion; they are counted. When none is left, and the
+//! device has said that the queue pair takes no more Receives (or a time has passed, because not
+//! every device says so), and the completion queue was seen empty after that, `Disconnected` is
+//! reported. If the flush does not come either, the queue pair is reset, which ends the device's
+//! use of its buffers. A Receive that completes later still is posted again in silence.
+
+mod closing;
+mod complete;
+mod config;
+mod counters;
+mod interface;
+mod lifecycle;
+mod post;
+mod queue_pairs;
+mod receives;
+mod windows;
+mod works;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub use self::config::{PortConfig, WithoutWindows};
+use self::counters::Counters;
+use self::queue_pairs::QueuePairs;
+use self::receives::ReceiveQueue;
+use self::windows::Windows;
+use self::works::Works;
+use super::completion_queue::CompletionQueue;
+use super::context::Context;
+use super::events::EventRing;
+use super::link::{PortHandle, PortShared};
+use super::memory_region::MemoryRegion;
+use super::protection_domain::ProtectionDomain;
+use super::queue_pair::probe_inline_bytes;
+use crate::clock::Ticks;
+use crate::interface::{Attributes, Completion, SetupError};
+use crate::memory::{Arena, Buffer, Memory};
+
+/// A port. See [`crate::interface::Port`] for the order of the calls.
+#[derive(Debug)]
+pub struct Port {
+    // Dropped in this order: queue pairs, receive queues, windows, memory, then what they share.
+    queue_pairs: QueuePairs,
+    receive_queues: Vec<ReceiveQueue>,
+    windows: Windows,
+    works: Works,
+    region: Arc<MemoryRegion>,
+    shared: Arc<PortShared>,
+    completion_queue: Arc<CompletionQueue>,
+    /// Queue pairs with works that the device does not have yet.
+    dirty: Vec<u32>,
+    /// Queue pairs in error whose end was not reported.
+    closing: Vec<u32>,
+    /// Completions that no completion of the device stands for.
+    pending: VecDeque<Completion>,
+    returned: Vec<Buffer>,
+    counters: Counters,
+    attributes: Attributes,
+    /// Bytes that the device takes in a work request.
+    device_inline_bytes_max: u32,
+    read_segments_max: u32,
+    unsignalled_max: u32,
+    invalidated_flags: u32,
+    last_receive_timeout: Ticks,
+    flush_timeout: Ticks,
+    receives_max: u32,
+    memory: Memory,
+    arena: Arena,
+}
+
+impl Port {
+    /// Makes a port, and the handle by which the connection manager makes queue pairs for it.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such device, or it or the system refuses memory or objects.
+    pub fn new(mut config: PortConfig) -> Result<(Self, PortHandle), SetupError> {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        let context = Context::open(config.device.as_deref())?;
+        let limits = context.limits();
+        config.clamp(limits);
+        config.check(limits)?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let domain = Arc::new(ProtectionDomain::new(&context)?);
+        let entries = config.receives_max + config.work_requests_max;
+        let completion_queue = Arc::new(CompletionQueue::new(&context, entries, number)?);
+        let memory = config.arena.memory();
+        let region = Arc::new(MemoryRegion::new(&domain, memory.mapping())?);
+        let mut sizes = config.queue_pair_sizes(limits);
+        sizes.inline_bytes =
+            probe_inline_bytes(&domain, &completion_queue, sizes, sizes.inline_bytes)?;
+        let registers = config.registers(limits);
+        let windows = Windows::new(&region, config.windows_max, registers, config.clock.now())?;
+        let works = Works::new(
+            &domain,
+            config.work_requests_max,
+            config.send_segments_max,
+            config.inline_bytes_max,
+        )?;
+        let events = Arc::new(EventRing::new(number));
+        context.listeners.add(&events);
+        let attributes = config.attributes(context.name(), limits);
+        let queue_pairs = config.queue_pairs_max;
+        let shared = Arc::new(PortShared::new(
+            domain,
+            Arc::clone(&completion_queue),
+            events,
+            !config.own_receive_queues,
+            sizes,
+            queue_pairs,
+            config.responder_resources,
+            config.initiator_depth,
+        ));
+        let held = config.work_requests_max as usize * config.send_segments_max as usize
+            + config.windows_max as usize;
+        let port = Self {
+            queue_pairs: QueuePairs::new(queue_pairs),
+            receive_queues: Vec::new(),
+            windows,
+            works,
+            region,
+            completion_queue,
+            dirty: Vec::with_capacity(queue_pairs as usize),
+            closing: Vec::with_capacity(queue_pairs as usize),
+            pending: VecDeque::with_capacity(config.windows_max as usize),
+            returned: Vec::with_capacity(held),
+            counters: Counters::default(),
+            attributes,
+            device_inline_bytes_max: sizes.inline_bytes,
+            read_segments_max: limits.read_segments.min(config.send_segments_max),
+            unsignalled_max: config.unsignalled_max(),
+            invalidated_flags: limits.invalidated_flags,
+            last_receive_timeout: config.clock.ticks(config.last_receive_timeout),
+            flush_timeout: config.clock.ticks(config.flush_timeout),
+            receives_max: config.receives_max,
+            memory,
+            arena: config.arena,
+            shared: Arc::clone(&shared),
+        };
+        Ok((port, PortHandle { shared }))
+    }
+}
+
+impl Drop for Port {
+    /// Takes the windows off the queue pairs, which some devices want before those go.
+    fn drop(&mut self) {
+        for index in 0..self.queue_pairs.count() {
+            if let Some(entry) = self.queue_pairs.get_mut(index) {
+                let head = std::mem::replace(&mut entry.windows, windows::NONE);
+                self.windows.abandon(head);
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Tests on a device: two ports of it, joined without a connection manager, in one thread.
+//!
+//! They need an RDMA device (the lab's soft-RoCE device will do), so they are ignored where there
+//! is none: `cargo test -p rpcrdma-fabric --features verbs verbs::tests -- --ignored`.
+
+mod closing;
+mod layouts;
+mod moving;
+mod windows;
+
+use std::time::{Duration, Instant};
+
+use super::{Port, PortConfig, PortHandle, join};
+use crate::clock::Clock;
+use crate::interface::{
+    Completion, CompletionBatch, CompletionKind, Gather, Port as _, QueuePairId,
+    ReceiveQueueAttributes, ReceiveQueueId, Status, WorkId,
+};
+use crate::memory::{Arena, ArenaOptions, Buffer, HugePages, Pool, PoolShape};
+
+/// Far beyond what anything here takes.
+const DEADLINE: Duration = Duration::from_secs(60);
+const BUFFER_BYTES: u32 = 16 << 10;
+const RECEIVES: u32 = 16;
+
+fn clock() -> Clock {
+    static CLOCK: std::sync::OnceLock<Clock> = std::sync::OnceLock::new();
+    CLOCK.get_or_init(Clock::new).clone()
+}
+
+/// A port with a pool and posted Receives.
+struct End {
+    port: Port,
+    handle: PortHandle,
+    pool: Pool,
+    queue: ReceiveQueueId,
+    completions: Vec<Completion>,
+}
+
+impl End {
+    fn new(adjust: impl Fn(&mut PortConfig)) -> Self {
+        let arena = Arena::private(&ArenaOptions {
+            bytes: 4 << 20,
+            huge_pages: HugePages::Never,
+        })
+        .expect("memory");
+        let mut config = PortConfig::new(arena, clock());
+        config.queue_pairs_max = 16;
+        config.work_requests_max = 512;
+        config.receives_max = 512;
+        config.send_queue_depth_max = 64;
+        config.windows_max = 32;
+        adjust(&mut config);
+        let (mut port, handle) = Port::new(config).expect("an RDMA device with an active port");
+        let mut pool = port
+            .carve(PoolShape {
+                buffers: 128,
+                buffer_bytes: BUFFER_BYTES,
+                stride_bytes: BUFFER_BYTES,
+                align_bytes: 4096,
+            })
+            .expect("the arena holds the pool");
+        let queue = port
+            .create_receive_queue(ReceiveQueueAttributes {
+                depth: RECEIVES,
+                segments_max: 1,
+            })
+            .expect("a receive queue");
+        for _ in 0..RECEIVES {
+            let buffer = pool.take().expect("a buffer");
+            let receive = port
+                .create_receive(queue, &mut std::iter::once(buffer))
+                .expect("a Receive");
+            port.post_receive(receive);
+        }
+        port.flush_receives();
+        Self {
+            port,
+            handle,
+            pool,
+            queue,
+            completions: Vec::new(),
+        }
+    }
+
+    fn turn(&mut self) {
+        self.port.flush_receives();
+        self.port.flush_sends();
+        let mut batch = CompletionBatch::new();
+        self.port.poll(clock().now(), &mut batch);
+        self.completions.extend(batch.drain());
+        while let Some(buffer) = self.port.next_returned() {
+            self.pool.give(buffer);
+        }
+    }
+
+    fn buffer_with(&mut self, data: &[u8]) -> Buffer {
+        let mut buffer = self.pool.take().expect("a buffer");
+        self.port.memory().bytes_mut(&mut buffer)[..data.len()].copy_from_slice(data);
+        buffer
+    }
+
+    fn gather(&mut self, parts: &[&[u8]]) -> Gather {
+        let mut list = Gather::new();
+        for part in parts {
+            let bytes = u32::try_from(part.len()).expect("a short part");
+            let buffer = self.buffer_with(part);
+            list.push(buffer, 0, bytes).expect("it fits");
+        }
+        list
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.port
+            .counters()
+            .into_iter()
+            .find_map(|(other, value)| (other == name).then_some(value))
+            .unwrap_or_else(|| panic!("there is no counter {name}"))
+    }
+}
+
+/// Two ends with one queue pair.
+struct Pair {
+    a: End,
+    b: End,
+    a_id: QueuePairId,
+    b_id: QueuePairId,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(adjust: impl Fn(&mut PortConfig)) -> Self {
+        let (mut a, mut b) = (End::new(&adjust), End::new(&adjust));
+        let queues = (a.queue, b.queue);
+        let (a_id, b_id) = join(&mut a.port, &a.handle, &mut b.port, &b.handle, queues)
+            .expect("two queue pairs of one device");
+        Self { a, b, a_id, b_id }
+    }
+
+    fn until<R>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Option<R>) -> R {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            if let Some(result) = done(self) {
+                return result;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{what}: not after {DEADLINE:?}\na {:?} {:?}\nb {:?} {:?}",
+                self.a.completions,
+                self.a.port.counters(),
+                self.b.completions,
+                self.b.port.counters(),
+            );
+            self.a.turn();
+            self.b.turn();
+        }
+    }
+
+    /// The next message at `b`, and the status of its Receive, which is posted again.
+    fn arrival(&mut self) -> (Status, Vec<u8>, Option<crate::interface::RemoteKey>) {
+        let completion = self.until("a message", |pair| take_receive(&mut pair.b));
+        let CompletionKind::Receive {
+            receive,
+            bytes,
+            invalidated,
+        } = completion.kind
+        else {
+            panic!("{completion:?} is no Receive");
+        };
+        let data = self.b.port.received(&receive)[..bytes as usize].to_vec();
+        self.b.port.post_receive(receive);
+        (completion.status, data, invalidated)
+    }
+
+    /// Waits for signalled work of `a` to end.
+    fn finished(&mut self, work: WorkId) -> (Status, Option<Gather>) {
+        self.until("signalled work", |pair| take_work(&mut pair.a, work))
+    }
+
+    fn ended(&mut self) {
+        for id in [self.a_id, self.b_id] {
+            self.until("the end", |pair| {
+                let mut all = pair.a.completions.iter().chain(&pair.b.completions);
+                all.any(|completion| {
+                    completion.queue_pair == id
+                        && matches!(completion.kind, CompletionKind::Disconnected)
+                })
+                .then_some(())
+            });
+        }
+    }
+}
+
+fn take_receive(end: &mut End) -> Option<Completion> {
+    let place = end
+        .completions
+        .iter()
+        .position(|completion| matches!(completion.kind, CompletionKind::Receive { .. }))?;
+    Some(end.completions.remove(place))
+}
+
+fn take_work(end: &mut End, work: WorkId) -> Option<(Status, Option<Gather>)> {
+    let place = end
+        .completions
+        .iter()
+        .position(|completion| match &completion.kind {
+            CompletionKind::Send(of)
+            | CompletionKind::Write(of)
+            | CompletionKind::Read(of, _)
+            | CompletionKind::Invalidated(of, _) => *of == work,
+            _ => false,
+        })?;
+    let completion = end.completions.remove(place);
+    let list = match completion.kind {
+        CompletionKind::Read(_, list) => Some(list),
+        _ => None,
+    };
+    Some((completion.status, list))
+}
+
+/// Bytes that tell where they belong.
+fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
+    (0..bytes)
+        .map(|place| seed.wrapping_mul(37).wrapping_add((place % 251) as u8))
+        .collect()
+}

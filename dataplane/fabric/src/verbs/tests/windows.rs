@@ -1,0 +1,141 @@
+//! Windows, and what stands in their place.
+
+use super::super::WithoutWindows;
+use super::{Pair, pattern};
+use crate::interface::{
+    Access, CompletionKind, Port as _, PostError, RemoteAddress, SendOptions, Status, WorkId,
+};
+
+const WRITE: Access = Access {
+    remote_read: false,
+    remote_write: true,
+};
+
+fn expose(pair: &mut Pair, data: &[u8]) -> crate::interface::Window {
+    let bytes = u32::try_from(data.len()).expect("few bytes");
+    let buffer = pair.b.buffer_with(data);
+    let window = pair.b.port.bind_window(pair.b_id, buffer, bytes, WRITE);
+    pair.b.port.flush_sends();
+    window.expect("a window")
+}
+
+fn write(pair: &mut Pair, data: &[u8], to: RemoteAddress, work: u64) -> Status {
+    let mut list = pair.a.gather(&[data]);
+    pair.a
+        .port
+        .post_write(pair.a_id, &mut list, to, Some(WorkId(work)))
+        .expect("room");
+    pair.finished(WorkId(work)).0
+}
+
+/// Bind, write, invalidate, many times over: keys differ from binding to binding.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn a_window_is_bound_again_and_again() {
+    let mut pair = Pair::with(|config| config.windows_max = 2);
+    let mut keys = std::collections::HashSet::new();
+    for round in 0..100 {
+        let window = expose(&mut pair, &[0; 64]);
+        keys.insert(window.remote().key);
+        let data = pattern(7, 64);
+        assert_eq!(
+            write(&mut pair, &data, window.remote(), round),
+            Status::Success
+        );
+        let work = WorkId(1000 + round);
+        pair.b
+            .port
+            .invalidate_window(window, work)
+            .expect("it is bound");
+        pair.until("the invalidation", |pair| {
+            super::take_work(&mut pair.b, work).map(|(status, _)| {
+                assert_eq!(status, Status::Success);
+            })
+        });
+    }
+    assert_eq!(keys.len(), 100, "a key was used twice");
+}
+
+/// What the peer invalidated is closed without a work request, and refused to be invalidated.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn the_peer_invalidates_once() {
+    let mut pair = Pair::new();
+    for _ in 0..20 {
+        let window = expose(&mut pair, &[5; 64]);
+        let key = window.remote().key;
+        let buffer = pair.a.buffer_with(&[1; 8]);
+        let options = SendOptions {
+            signalled: None,
+            invalidate: Some(key),
+        };
+        pair.a
+            .port
+            .post_send_copied(pair.a_id, &buffer, 8, options)
+            .expect("room");
+        pair.a.pool.give(buffer);
+        assert_eq!(pair.arrival(), (Status::Success, vec![1; 8], Some(key)));
+        let (error, window) = pair
+            .b
+            .port
+            .invalidate_window(window, WorkId(9))
+            .expect_err("it is invalidated already");
+        assert_eq!(error, PostError::NoWindow);
+        let buffer = pair.b.port.close_window(window).expect("it is not bound");
+        assert_eq!(pair.b.port.memory().bytes(&buffer)[..64], [5; 64]);
+        pair.b.pool.give(buffer);
+    }
+}
+
+/// A key works on the queue pair of its window only, although all share a protection domain.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn a_key_of_another_queue_pair_is_refused() {
+    let mut pair = Pair::new();
+    let queues = (pair.a.queue, pair.b.queue);
+    let (other_a, other_b) = super::join(
+        &mut pair.a.port,
+        &pair.a.handle,
+        &mut pair.b.port,
+        &pair.b.handle,
+        queues,
+    )
+    .expect("another queue pair");
+    let window = expose(&mut pair, &[0; 64]);
+    let good = (pair.a_id, pair.b_id);
+    (pair.a_id, pair.b_id) = (other_a, other_b);
+    assert_eq!(
+        write(&mut pair, &[1; 64], window.remote(), 1),
+        Status::RemoteAccess
+    );
+    (pair.a_id, pair.b_id) = good;
+    assert_eq!(
+        write(&mut pair, &[2; 64], window.remote(), 2),
+        Status::Success
+    );
+}
+
+/// Where there are no windows, registering for the call does it, and ends with the call.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn a_registration_stands_for_a_window() {
+    let mut pair = Pair::with(|config| {
+        config.without_windows = WithoutWindows::RegisterAnyway;
+    });
+    assert!(!pair.b.port.attributes().send_with_invalidate);
+    let window = expose(&mut pair, &[0; 64]);
+    let remote = window.remote();
+    assert_eq!(write(&mut pair, &[3; 64], remote, 1), Status::Success);
+    let available = pair.b.pool.available();
+    pair.b
+        .port
+        .invalidate_window(window, WorkId(2))
+        .expect("it is registered");
+    pair.until("the end of the registration", |pair| {
+        pair.b.completions.iter().find_map(|completion| {
+            matches!(completion.kind, CompletionKind::Invalidated(WorkId(2), _)).then_some(())
+        })
+    });
+    assert_eq!(pair.b.pool.available(), available + 1);
+    assert_eq!(write(&mut pair, &[4; 64], remote, 3), Status::RemoteAccess);
+}
