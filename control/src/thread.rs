@@ -328,10 +328,18 @@ impl<V: Provider> ControlThread<V> {
             }
             ManagerEvent::Disconnected { connection, notice } => {
                 self.tell_core(connection, notice);
-                self.fail_attempt(connection, |attempt, stage| ConnectError::PeerGone {
-                    address: attempt.address.clone(),
-                    stage,
-                });
+                // A core that has the queue pair knows better why: it may have ended the
+                // connection itself, for a reason that the fabric does not carry.
+                let has_core = self
+                    .connections
+                    .get(&connection)
+                    .is_some_and(|tracked| tracked.key.is_some());
+                if !has_core {
+                    self.fail_attempt(connection, |attempt, stage| ConnectError::PeerGone {
+                        address: attempt.address.clone(),
+                        stage,
+                    });
+                }
                 self.end(connection);
             }
         }

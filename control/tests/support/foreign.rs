@@ -5,16 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rpcrdma_control::{PortNeed, Provider};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{
     CompletionBatch, CompletionKind, Manager, ManagerEvent, Port, ReceiveQueueAttributes,
     SendOptions,
 };
-use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, Pool, PoolShape};
-use rpcrdma_fabric::shm;
+use rpcrdma_fabric::memory::{HugePages, Pool, PoolShape};
 use rpcrdma_protocol::v2::{
     CreditWord, Flags, Prefix, Property, TransportError, encode_connprop, encode_error,
 };
+
+use super::{Fabric, profile};
 
 /// The server's thread.
 pub(crate) struct Server {
@@ -34,16 +36,17 @@ impl Server {
 pub(crate) type Answer = fn(&[u8]) -> Vec<u8>;
 
 /// Starts it on `address`, and returns when it listens.
-pub(crate) fn start(address: &str, answer: Answer) -> Server {
+pub(crate) fn start<F: Fabric>(address: &str, answer: Answer) -> Server {
     let stop = Arc::new(AtomicBool::new(false));
-    let mut manager = shm::Manager::new().expect("a manager");
+    let provider = F::provider(&profile());
+    let mut manager = provider.manager().expect("a manager");
     manager.listen(address).expect("the name is free");
     let asked = Arc::clone(&stop);
-    let thread = std::thread::spawn(move || serve(manager, &asked, answer));
+    let thread = std::thread::spawn(move || serve(&provider, manager, &asked, answer));
     Server { stop, thread }
 }
 
-fn pool(port: &mut shm::Port, buffers: u32) -> Pool {
+fn pool(port: &mut impl Port, buffers: u32) -> Pool {
     let shape = PoolShape {
         buffers,
         buffer_bytes: 4096,
@@ -53,15 +56,16 @@ fn pool(port: &mut shm::Port, buffers: u32) -> Pool {
     port.carve(shape).expect("the arena has room")
 }
 
-fn serve(mut manager: shm::Manager, stop: &AtomicBool, answer: Answer) {
-    let options = ArenaOptions {
-        bytes: 1 << 20,
-        huge_pages: HugePages::Never,
-    };
-    let arena = Arena::shared(&options).expect("a megabyte");
+fn serve<V: Provider>(provider: &V, mut manager: V::Manager, stop: &AtomicBool, answer: Answer) {
     let clock = Clock::new();
-    let config = shm::PortConfig::new(0, arena, clock.clone());
-    let (mut port, handle) = shm::Port::new(config).expect("a port");
+    let need = PortNeed {
+        arena_bytes: 1 << 20,
+        huge_pages: HugePages::Never,
+        queue_pairs_max: 4,
+        receives_max: 16,
+        sends_max: 4,
+    };
+    let (mut port, handle) = provider.port(&need, &clock).expect("a port");
     let mut receives = pool(&mut port, 16);
     let mut send = pool(&mut port, 1).take().expect("one buffer");
     let attributes = ReceiveQueueAttributes {

@@ -4,10 +4,10 @@
 pub(crate) mod foreign;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rpcrdma_control::{Connection, Node, NodeConfig, ShmProvider};
+use rpcrdma_control::{Connection, Node, NodeConfig, Provider};
 use rpcrdma_engine::ring_client::{CallMessage, CallStatus, RingApplication, RingClient};
 use rpcrdma_engine::{
     Activity, Application, Call, CallError, CallTag, ConnectionKey, Context, DeferToken, Outcome,
@@ -81,9 +81,25 @@ impl Application for TestApplication {
     }
 }
 
+/// The fabric that the cases are tried on.
+pub(crate) trait Fabric: 'static {
+    type Provider: Provider;
+
+    /// Addresses that nobody can listen on.
+    const BAD_ADDRESSES: &[&str];
+
+    fn provider(profile: &Profile) -> Self::Provider;
+
+    /// An address that no other test uses.
+    fn address() -> String;
+
+    /// A part of what this process is called as a peer.
+    fn this_peer() -> String;
+}
+
 /// A node with the test application on every core, and a client of each core.
-pub(crate) struct TestNode {
-    pub(crate) node: Node<ShmProvider, TestApplication>,
+pub(crate) struct TestNode<F: Fabric> {
+    pub(crate) node: Node<F::Provider, TestApplication>,
     pub(crate) clients: Vec<RingClient>,
     released: Arc<AtomicBool>,
 }
@@ -104,11 +120,11 @@ pub(crate) fn profile() -> Profile {
 }
 
 /// Starts a node of `cores` cores.
-pub(crate) fn start(profile: &Profile, cores: usize) -> TestNode {
+pub(crate) fn start<F: Fabric>(profile: &Profile, cores: usize) -> TestNode<F> {
     let config = NodeConfig::from_profile(profile, vec![None; cores]);
     let mut clients = Vec::new();
     let released = Arc::new(AtomicBool::new(false));
-    let node = Node::start(ShmProvider::from_profile(profile), &config, |_| {
+    let node = Node::start(F::provider(profile), &config, |_| {
         let (rings, mut client) = RingApplication::new(1, 16);
         clients.append(&mut client);
         TestApplication {
@@ -125,14 +141,7 @@ pub(crate) fn start(profile: &Profile, cores: usize) -> TestNode {
     }
 }
 
-/// A name that no other test uses.
-pub(crate) fn address() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("shm:control-test-{}-{number}", std::process::id())
-}
-
-impl TestNode {
+impl<F: Fabric> TestNode<F> {
     /// Submits a call on `connection`.
     pub(crate) fn submit(&mut self, connection: &Connection, procedure: u32, args: &[u8]) {
         let message = CallMessage {

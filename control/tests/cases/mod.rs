@@ -1,0 +1,513 @@
+//! Nodes on any fabric: connecting, limits, draining, and what goes wrong.
+
+use std::time::{Duration, Instant};
+
+use rpcrdma_control::{
+    ConnectError, ConnectOptions, CoreChoice, ListenOptions, NodeConfig, NodeError, Provider, Stage,
+};
+use rpcrdma_engine::ring_client::CallStatus;
+use rpcrdma_engine::{CallError, CloseReason};
+use rpcrdma_fabric::interface::{Manager, ManagerError, RejectReason};
+use rpcrdma_tuning::Profile;
+
+use crate::support::{ECHO, Fabric, HELD, PATIENCE, TestNode, foreign, profile, start};
+
+/// Makes a test of every case, on one fabric.
+macro_rules! cases {
+    ($fabric:ty) => {
+        cases::cases! { $fabric:
+            a_thread_calls_through_its_ring_and_gets_its_bytes_back
+            connections_go_to_the_core_with_the_fewest_or_to_the_named_one
+            nobody_listens_is_refused_and_says_so
+            a_name_in_use_and_a_bad_address_say_what_to_do
+            connects_beyond_the_reserved_memory_are_rejected_with_a_reason
+            a_peer_has_at_most_its_limit
+            a_drain_finishes_what_is_outstanding_and_takes_nothing_new
+            a_closed_connection_ends_its_calls_on_both_sides_and_others_go_on
+            a_server_that_goes_away_ends_the_calls_of_its_clients
+            a_peer_that_never_answers_is_a_timeout_that_says_how_far_it_came
+            a_server_of_another_version_is_named_with_its_versions
+            a_server_whose_receive_buffers_hold_no_message_is_told_from_one_that_died
+            a_server_that_refuses_our_properties_is_told_with_its_error
+            a_processor_that_does_not_exist_is_named
+            memory_that_is_not_there_is_said_with_its_size
+        }
+    };
+    ($fabric:ty: $($case:ident)*) => {
+        $(
+            #[test]
+            fn $case() {
+                cases::$case::<$fabric>();
+            }
+        )*
+    };
+}
+pub(crate) use cases;
+
+fn options() -> ConnectOptions {
+    ConnectOptions {
+        timeout: PATIENCE,
+        ..ConnectOptions::default()
+    }
+}
+
+fn server<F: Fabric>(profile: &Profile, cores: usize) -> (TestNode<F>, String) {
+    let (server, address) = (start::<F>(profile, cores), F::address());
+    server
+        .node
+        .listen(&address, ListenOptions::default())
+        .expect("the name is free");
+    (server, address)
+}
+
+pub(crate) fn a_thread_calls_through_its_ring_and_gets_its_bytes_back<F: Fabric>() {
+    let (_server, address) = server::<F>(&profile(), 1);
+    let mut client = start::<F>(&profile(), 1);
+    let connection = client
+        .node
+        .connect(&address, options())
+        .expect("a server listens");
+    assert!(
+        connection.peer.contains(&F::this_peer()),
+        "{}",
+        connection.peer
+    );
+    for size in [0, 1, 64, 1000, 4000, 5000, 100_000, 1 << 20] {
+        let args: Vec<u8> = (0..size)
+            .map(|index: u32| index.to_le_bytes()[0] ^ 0x5a)
+            .collect();
+        assert_eq!(client.call(&connection, ECHO, &args), Ok(args));
+    }
+    let unknown = client.call(&connection, 77, &[]);
+    assert_eq!(
+        unknown,
+        Err(CallStatus::Failed(CallError::ProcedureUnavailable))
+    );
+}
+
+pub(crate) fn connections_go_to_the_core_with_the_fewest_or_to_the_named_one<F: Fabric>() {
+    let (server, address) = server::<F>(&profile(), 2);
+    let mut client = start::<F>(&profile(), 2);
+    let mut cores = Vec::new();
+    let mut connections = Vec::new();
+    for _ in 0..4 {
+        let connection = client
+            .node
+            .connect(&address, options())
+            .expect("there is room");
+        cores.push(connection.core);
+        connections.push(connection);
+    }
+    assert_eq!(cores, [0, 1, 0, 1]);
+    let named = ConnectOptions {
+        core: CoreChoice::Core(1),
+        ..options()
+    };
+    let connection = client.node.connect(&address, named).expect("there is room");
+    assert_eq!(connection.core, 1);
+    connections.push(connection);
+    for connection in &connections {
+        assert_eq!(client.call(connection, ECHO, b"here"), Ok(b"here".to_vec()));
+    }
+    // The server spread them as well.
+    let ready: Vec<u64> = server
+        .node
+        .cores()
+        .iter()
+        .map(|core| core.counters().connections_ready)
+        .collect();
+    assert_eq!(ready, [3, 2]);
+    let beyond = ConnectOptions {
+        core: CoreChoice::Core(2),
+        ..options()
+    };
+    let error = client
+        .node
+        .connect(&address, beyond)
+        .expect_err("there is no core 2");
+    assert!(
+        matches!(error, ConnectError::NoSuchCore { asked: 2, cores: 2 }),
+        "{error}"
+    );
+}
+
+pub(crate) fn nobody_listens_is_refused_and_says_so<F: Fabric>() {
+    let client = start::<F>(&profile(), 1);
+    let address = F::address();
+    let error = client
+        .node
+        .connect(&address, options())
+        .expect_err("nobody listens");
+    assert!(
+        matches!(error, ConnectError::Fabric(ManagerError::Refused { .. })),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    assert!(
+        text.contains(&address) && text.contains("nobody listens"),
+        "{text}"
+    );
+}
+
+pub(crate) fn a_name_in_use_and_a_bad_address_say_what_to_do<F: Fabric>() {
+    let (server, address) = server::<F>(&profile(), 1);
+    let again = server
+        .node
+        .listen(&address, ListenOptions::default())
+        .expect_err("in use");
+    assert!(
+        matches!(again, NodeError::Fabric(ManagerError::InUse { .. })),
+        "{again:?}"
+    );
+    assert!(again.to_string().contains("choose another name"), "{again}");
+    for bad in F::BAD_ADDRESSES {
+        let error = server
+            .node
+            .listen(bad, ListenOptions::default())
+            .expect_err("bad");
+        assert!(
+            matches!(error, NodeError::Fabric(ManagerError::BadAddress { .. })),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains(bad), "{error}");
+    }
+}
+
+pub(crate) fn connects_beyond_the_reserved_memory_are_rejected_with_a_reason<F: Fabric>() {
+    let small = Profile {
+        connections_max: 2,
+        ..profile()
+    };
+    let (server, address) = server::<F>(&small, 1);
+    let mut client = start::<F>(&profile(), 1);
+    let first = client
+        .node
+        .connect(&address, options())
+        .expect("there is room");
+    let second = client
+        .node
+        .connect(&address, options())
+        .expect("there is room");
+    let error = client
+        .node
+        .connect(&address, options())
+        .expect_err("two are all");
+    let reason = match &error {
+        ConnectError::Rejected { reason, .. } => *reason,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(reason, RejectReason::ConnectionsExhausted);
+    assert_eq!(server.control_counter("rejected_exhausted"), 1);
+    // The others go on, and a place that is given back can be taken again.
+    assert_eq!(client.call(&first, ECHO, b"one"), Ok(b"one".to_vec()));
+    client.node.close(&second);
+    server.wait_until("the close", |server| {
+        server.control_counter("connections_closed") == 1
+    });
+    let third = client
+        .node
+        .connect(&address, options())
+        .expect("a place was given back");
+    assert_eq!(client.call(&third, ECHO, b"three"), Ok(b"three".to_vec()));
+    // The client's own limit is told as such.
+    let tiny = start::<F>(
+        &Profile {
+            connections_max: 1,
+            ..profile()
+        },
+        1,
+    );
+    server.wait_until("room", |_| true);
+    client.node.close(&third);
+    server.wait_until("the close", |server| {
+        server.control_counter("connections_closed") == 2
+    });
+    let _only = tiny
+        .node
+        .connect(&address, options())
+        .expect("there is room");
+    let error = tiny
+        .node
+        .connect(&address, options())
+        .expect_err("one is all");
+    assert!(
+        matches!(error, ConnectError::NoRoom { limit: 1 }),
+        "{error:?}"
+    );
+}
+
+pub(crate) fn a_peer_has_at_most_its_limit<F: Fabric>() {
+    let strict = Profile {
+        peers_connections_max: 1,
+        ..profile()
+    };
+    let (server, address) = server::<F>(&strict, 1);
+    let client = start::<F>(&profile(), 1);
+    let _first = client
+        .node
+        .connect(&address, options())
+        .expect("the first is permitted");
+    let error = client
+        .node
+        .connect(&address, options())
+        .expect_err("the second is not");
+    assert!(
+        matches!(
+            error,
+            ConnectError::Rejected {
+                reason: RejectReason::PeerLimit,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert_eq!(server.control_counter("rejected_peer_limit"), 1);
+}
+
+pub(crate) fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new<F: Fabric>() {
+    let (server, address) = server::<F>(&profile(), 1);
+    let mut client = start::<F>(&profile(), 1);
+    let connection = client
+        .node
+        .connect(&address, options())
+        .expect("a server listens");
+    client.submit(&connection, HELD, b"finish me");
+    server.wait_until("the deferral", |server| {
+        server.node.cores()[0].counters().deferred == 1
+    });
+    let report = std::thread::scope(|scope| {
+        let drain = scope.spawn(|| server.node.drain(PATIENCE));
+        // The listener's name is given back when the drain begins.
+        server.wait_until("the begin of the drain", |_| is_free::<F>(&address));
+        assert!(!drain.is_finished(), "a call is outstanding");
+        server.release();
+        drain.join().expect("it does not panic")
+    })
+    .expect("the control thread is there");
+    assert!(report.complete);
+    assert_eq!(report.connections, 1);
+    let message = client.complete(0);
+    assert_eq!(
+        (message.status, message.results),
+        (CallStatus::Success, b"finish me".to_vec())
+    );
+    let after = client.call(&connection, ECHO, b"too late");
+    assert!(after.is_err(), "the connection is closed: {after:?}");
+    let error = client
+        .node
+        .connect(&address, options())
+        .expect_err("it accepts no more");
+    assert!(
+        matches!(
+            error,
+            ConnectError::Fabric(ManagerError::Refused { .. })
+                | ConnectError::Rejected {
+                    reason: RejectReason::Draining,
+                    ..
+                }
+        ),
+        "{error:?}"
+    );
+}
+
+pub(crate) fn a_closed_connection_ends_its_calls_on_both_sides_and_others_go_on<F: Fabric>() {
+    let (server, address) = server::<F>(&profile(), 1);
+    let mut client = start::<F>(&profile(), 1);
+    let doomed = client
+        .node
+        .connect(&address, options())
+        .expect("a server listens");
+    let other = client
+        .node
+        .connect(&address, options())
+        .expect("a server listens");
+    client.submit(&doomed, HELD, b"lost");
+    server.wait_until("the deferral", |server| {
+        server.node.cores()[0].counters().deferred == 1
+    });
+    client.node.close(&doomed);
+    let message = client.complete(0);
+    assert_eq!(message.status, CallStatus::Failed(CallError::Disconnected));
+    assert_eq!(client.call(&other, ECHO, b"alive"), Ok(b"alive".to_vec()));
+    server.wait_until("the close", |server| {
+        server.control_counter("connections_closed") == 1
+    });
+}
+
+pub(crate) fn a_server_that_goes_away_ends_the_calls_of_its_clients<F: Fabric>() {
+    let (server, address) = server::<F>(&profile(), 1);
+    let mut client = start::<F>(&profile(), 1);
+    let connection = client
+        .node
+        .connect(&address, options())
+        .expect("a server listens");
+    client.submit(&connection, HELD, b"lost");
+    server.wait_until("the deferral", |server| {
+        server.node.cores()[0].counters().deferred == 1
+    });
+    let begin = Instant::now();
+    drop(server);
+    let message = client.complete(0);
+    assert_eq!(message.status, CallStatus::Failed(CallError::Disconnected));
+    assert!(begin.elapsed() < PATIENCE);
+    client.wait_until("the close", |client| {
+        client.control_counter("connections_closed") == 1
+    });
+    // The name is free again at once.
+    let again = start::<F>(&profile(), 1);
+    again
+        .node
+        .listen(&address, ListenOptions::default())
+        .expect("nothing was left behind");
+    let connection = client
+        .node
+        .connect(&address, options())
+        .expect("a server listens again");
+    assert_eq!(
+        client.call(&connection, ECHO, b"back"),
+        Ok(b"back".to_vec())
+    );
+}
+
+pub(crate) fn a_peer_that_never_answers_is_a_timeout_that_says_how_far_it_came<F: Fabric>() {
+    let address = F::address();
+    // Nobody ever waits for what comes to it.
+    let mut silent = F::provider(&profile()).manager().expect("a manager");
+    silent.listen(&address).expect("the name is free");
+    let client = start::<F>(&profile(), 1);
+    let short = ConnectOptions {
+        timeout: Duration::from_millis(200),
+        ..options()
+    };
+    let error = client
+        .node
+        .connect(&address, short)
+        .expect_err("nobody answers");
+    match &error {
+        ConnectError::Timeout { stage, after, .. } => {
+            assert_eq!((*stage, after.as_millis()), (Stage::Requesting, 200));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(error.to_string().contains("200 ms"), "{error}");
+    assert_eq!(client.control_counter("connect_timeouts"), 1);
+}
+
+/// Whether nobody listens on `address`.
+fn is_free<F: Fabric>(address: &str) -> bool {
+    let manager = F::provider(&profile()).manager();
+    manager.expect("a manager").listen(address).is_ok()
+}
+
+pub(crate) fn a_server_of_another_version_is_named_with_its_versions<F: Fabric>() {
+    let address = F::address();
+    let server = foreign::start::<F>(&address, foreign::version_1_alone);
+    let client = start::<F>(&profile(), 1);
+    let error = client
+        .node
+        .connect(&address, options())
+        .expect_err("it speaks version 1 only");
+    assert!(
+        matches!(
+            error,
+            ConnectError::VersionMismatch {
+                low: 1,
+                high: 1,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("versions 1 to 1"), "{error}");
+    server.stop();
+}
+
+pub(crate) fn a_server_whose_receive_buffers_hold_no_message_is_told_from_one_that_died<
+    F: Fabric,
+>() {
+    let address = F::address();
+    let server = foreign::start::<F>(&address, foreign::small_receive_buffers);
+    let client = start::<F>(&profile(), 1);
+    let error = client
+        .node
+        .connect(&address, options())
+        .expect_err("nothing can be sent to it");
+    assert!(
+        matches!(
+            error,
+            ConnectError::ReceiveBufferTooSmall {
+                announced_bytes: 512,
+                least_bytes: 1024,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    for part in [&address, "512 octets", "raise receive_buffer_bytes"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(client.control_counter("properties_refused"), 1);
+    server.stop();
+}
+
+pub(crate) fn a_server_that_refuses_our_properties_is_told_with_its_error<F: Fabric>() {
+    let address = F::address();
+    let server = foreign::start::<F>(&address, foreign::nothing_but_errors);
+    let client = start::<F>(&profile(), 1);
+    let error = client
+        .node
+        .connect(&address, options())
+        .expect_err("it answers everything with an error");
+    assert!(
+        matches!(
+            error,
+            ConnectError::Ended {
+                stage: Stage::ExchangingProperties,
+                reason: CloseReason::PropertiesRefused(_),
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    assert!(
+        text.contains(&address) && text.contains("refused our properties"),
+        "{text}"
+    );
+    server.stop();
+}
+
+pub(crate) fn a_processor_that_does_not_exist_is_named<F: Fabric>() {
+    let config = NodeConfig::from_profile(&profile(), vec![Some(4095)]);
+    let error = match rpcrdma_control::Node::start(F::provider(&profile()), &config, |_| Nothing) {
+        Ok(_) => panic!("there is no processor 4095"),
+        Err(error) => error,
+    };
+    assert!(matches!(error, NodeError::Pin { core: 0, .. }), "{error:?}");
+    assert!(error.to_string().contains("4095"), "{error}");
+}
+
+pub(crate) fn memory_that_is_not_there_is_said_with_its_size<F: Fabric>() {
+    let huge = Profile {
+        connections_max: 65_000,
+        credits_per_connection: 65_000,
+        ..profile()
+    };
+    let config = NodeConfig::from_profile(&huge, vec![None]);
+    let error = match rpcrdma_control::Node::start(F::provider(&profile()), &config, |_| Nothing) {
+        Ok(_) => panic!("no machine has that much memory"),
+        Err(error) => error,
+    };
+    let mut text = error.to_string();
+    let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(&error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    assert!(text.contains("bytes") || text.contains("at most"), "{text}");
+}
+
+struct Nothing;
+
+impl rpcrdma_engine::Application for Nothing {}
