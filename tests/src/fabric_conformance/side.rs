@@ -423,7 +423,8 @@ impl<H: Harness> Side<H> {
         self.completions.iter()
     }
 
-    /// Exposes a buffer that begins with `data` to the peer of `queue_pair`.
+    /// Exposes a buffer that begins with `data` to the peer of `queue_pair`. The cases tell the
+    /// peer past the fabric, so the binding does not wait for a Send behind which it would be.
     pub(super) fn expose(
         &mut self,
         queue_pair: QueuePairId,
@@ -431,10 +432,11 @@ impl<H: Harness> Side<H> {
         access: Access,
     ) -> Window {
         let buffer = self.buffer_with(data);
-        match self
+        let bound = self
             .port
-            .bind_window(queue_pair, buffer, length(data), access)
-        {
+            .bind_window(queue_pair, buffer, length(data), access);
+        self.port.flush_sends();
+        match bound {
             Ok(window) => window,
             Err((error, _)) => panic!("a window is not bound: {error}"),
         }

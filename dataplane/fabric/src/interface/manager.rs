@@ -72,7 +72,8 @@ pub enum ManagerEvent<P: Port> {
         listener: ListenerId,
         /// The peer.
         peer: PeerIdentity,
-        /// The private data of the request (RFC 8797).
+        /// The private data of the request (RFC 8797); some fabrics fill it up with zeros, so what
+        /// it holds must tell its own length.
         private_data: Vec<u8>,
     },
     /// The peer accepts: prepare, plant, then confirm.

@@ -137,7 +137,8 @@ pub trait Port: Send + 'static {
     ) -> Result<(), PostError>;
 
     /// Exposes the first `bytes` bytes of `buffer` to the peer of `queue_pair` alone, by a memory
-    /// window. On failure the buffer comes back with the reason.
+    /// window. The key opens it when a later Send of the same queue pair arrives, which is how
+    /// the peer is to learn of it. On failure the buffer comes back with the reason.
     fn bind_window(
         &mut self,
         queue_pair: QueuePairId,

@@ -33,11 +33,11 @@ impl MemoryRegion {
         let limits = domain.context().limits();
         let mut access = flag::IBV_ACCESS_LOCAL_WRITE;
         if limits.windows > 0 {
-            access = access | flag::IBV_ACCESS_MW_BIND;
+            access |= flag::IBV_ACCESS_MW_BIND;
         }
         if limits.iwarp {
             // The target of our RDMA Read is one of the peer's RDMA Write.
-            access = access | flag::IBV_ACCESS_REMOTE_WRITE;
+            access |= flag::IBV_ACCESS_REMOTE_WRITE;
         }
         Self::register(domain, mapping, mapping.start(), mapping.bytes(), access)
     }
@@ -53,10 +53,10 @@ impl MemoryRegion {
     ) -> Result<Self, SetupError> {
         let mut flags = flag::IBV_ACCESS_LOCAL_WRITE;
         if access.remote_read {
-            flags = flags | flag::IBV_ACCESS_REMOTE_READ;
+            flags |= flag::IBV_ACCESS_REMOTE_READ;
         }
         if access.remote_write {
-            flags = flags | flag::IBV_ACCESS_REMOTE_WRITE;
+            flags |= flag::IBV_ACCESS_REMOTE_WRITE;
         }
         Self::register(domain, mapping, start, bytes, flags)
     }

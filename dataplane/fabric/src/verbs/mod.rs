@@ -36,9 +36,6 @@ mod queue_pair;
 mod shared_receive_queue;
 mod work_request;
 
-#[cfg(all(test, not(loom)))]
-mod tests;
-
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 

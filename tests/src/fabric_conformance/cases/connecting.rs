@@ -50,7 +50,8 @@ pub(in super::super) fn the_peer_is_named<H: Harness>(harness: H) {
         let event = world.event(CLIENT, "the rejection");
         assert!(matches!(event, ManagerEvent::Rejected { .. }));
     }
-    assert_eq!(seen[0], seen[1]);
+    // The name may tell more than the key: which of its connections this is.
+    assert_eq!(seen[0].key, seen[1].key);
     world.finish();
 }
 

@@ -1,11 +1,10 @@
 //! Messages, and RDMA Reads and Writes.
 
 use super::{Pair, pattern};
-use crate::interface::{Access, Port as _, SendOptions, Status, WorkId};
+use rpcrdma_fabric::interface::{Access, Port as _, SendOptions, Status, WorkId};
 
 /// Every way of sending, at the lengths where one way gives over to the next.
 #[test]
-#[ignore = "needs an RDMA device"]
 fn messages_of_all_kinds_arrive() {
     let mut pair = Pair::new();
     let inline = pair.a.port.attributes().inline_bytes_max;
@@ -38,7 +37,6 @@ fn messages_of_all_kinds_arrive() {
 /// Unsignalled Sends give their buffers back, although no later Send follows; and far more of
 /// them than the queue holds can be sent.
 #[test]
-#[ignore = "needs an RDMA device"]
 fn unsignalled_sends_come_back_and_never_fill_the_queue() {
     let mut pair = Pair::new();
     let available = pair.a.pool.available();
@@ -69,7 +67,6 @@ fn unsignalled_sends_come_back_and_never_fill_the_queue() {
 
 /// RDMA Reads beyond the depth wait their turn and complete in order.
 #[test]
-#[ignore = "needs an RDMA device"]
 fn reads_beyond_the_depth_wait() {
     let mut pair = Pair::with(|config| {
         config.initiator_depth = 2;
@@ -88,7 +85,7 @@ fn reads_beyond_the_depth_wait() {
         .expect("a window");
     pair.b.port.flush_sends();
     for number in 0..10 {
-        let mut list = crate::interface::Gather::new();
+        let mut list = rpcrdma_fabric::interface::Gather::new();
         for _ in 0..2 {
             let buffer = pair.a.pool.take().expect("a buffer");
             list.push(buffer, 0, 8 << 10).expect("it fits");
@@ -117,7 +114,6 @@ fn reads_beyond_the_depth_wait() {
 
 /// A device without shared receive queues: the queue pair has its own.
 #[test]
-#[ignore = "needs an RDMA device"]
 fn receive_queues_of_their_own() {
     let mut pair = Pair::with(|config| config.own_receive_queues = true);
     assert!(!pair.a.port.attributes().shared_receive_queue);

@@ -1,10 +1,16 @@
-//! The structures of the binding against those of the C headers.
+//! The structures of the bindings of `verbs` against those of the C headers.
+#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 
 use std::mem::{offset_of, size_of};
 use std::path::Path;
 use std::process::Command;
 
-use super::super::bindings::{
+#[cfg(feature = "verbs-dlopen")]
+use rdma_mummy_sys as bindings;
+#[cfg(not(feature = "verbs-dlopen"))]
+use rdma_sys as bindings;
+
+use bindings::{
     ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr,
     ibv_global_route, ibv_mr, ibv_mw, ibv_mw_bind_info, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr,
     ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_attr,
@@ -159,7 +165,7 @@ fn theirs(program: &str) -> Vec<Line> {
 /// The binding was written by hand where there are unions, and by a generator from headers that
 /// may be others than the system's elsewhere.
 #[test]
-fn structures_are_those_of_the_headers() {
+fn verbs_structures_are_those_of_the_headers() {
     let layouts = layouts();
     let theirs = theirs(&layouts.program);
     assert!(layouts.ours.len() > 100);

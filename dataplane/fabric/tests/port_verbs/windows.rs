@@ -1,17 +1,17 @@
 //! Windows, and what stands in their place.
 
-use super::super::WithoutWindows;
 use super::{Pair, pattern};
-use crate::interface::{
+use rpcrdma_fabric::interface::{
     Access, CompletionKind, Port as _, PostError, RemoteAddress, SendOptions, Status, WorkId,
 };
+use rpcrdma_fabric::verbs::WithoutWindows;
 
 const WRITE: Access = Access {
     remote_read: false,
     remote_write: true,
 };
 
-fn expose(pair: &mut Pair, data: &[u8]) -> crate::interface::Window {
+fn expose(pair: &mut Pair, data: &[u8]) -> rpcrdma_fabric::interface::Window {
     let bytes = u32::try_from(data.len()).expect("few bytes");
     let buffer = pair.b.buffer_with(data);
     let window = pair.b.port.bind_window(pair.b_id, buffer, bytes, WRITE);
@@ -30,7 +30,6 @@ fn write(pair: &mut Pair, data: &[u8], to: RemoteAddress, work: u64) -> Status {
 
 /// Bind, write, invalidate, many times over: keys differ from binding to binding.
 #[test]
-#[ignore = "needs an RDMA device"]
 fn a_window_is_bound_again_and_again() {
     let mut pair = Pair::with(|config| config.windows_max = 2);
     let mut keys = std::collections::HashSet::new();
@@ -58,7 +57,6 @@ fn a_window_is_bound_again_and_again() {
 
 /// What the peer invalidated is closed without a work request, and refused to be invalidated.
 #[test]
-#[ignore = "needs an RDMA device"]
 fn the_peer_invalidates_once() {
     let mut pair = Pair::new();
     for _ in 0..20 {
@@ -89,7 +87,6 @@ fn the_peer_invalidates_once() {
 
 /// A key works on the queue pair of its window only, although all share a protection domain.
 #[test]
-#[ignore = "needs an RDMA device"]
 fn a_key_of_another_queue_pair_is_refused() {
     let mut pair = Pair::new();
     let queues = (pair.a.queue, pair.b.queue);
@@ -117,7 +114,6 @@ fn a_key_of_another_queue_pair_is_refused() {
 
 /// Where there are no windows, registering for the call does it, and ends with the call.
 #[test]
-#[ignore = "needs an RDMA device"]
 fn a_registration_stands_for_a_window() {
     let mut pair = Pair::with(|config| {
         config.without_windows = WithoutWindows::RegisterAnyway;

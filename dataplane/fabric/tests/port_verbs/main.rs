@@ -1,22 +1,20 @@
-//! Tests on a device: two ports of it, joined without a connection manager, in one thread.
-//!
-//! They need an RDMA device (the lab's soft-RoCE device will do), so they are ignored where there
-//! is none: `cargo test -p rpcrdma-fabric --features verbs verbs::tests -- --ignored`.
+//! Two ports of an RDMA device, joined without a connection manager, in one thread: runs in the lab
+//! (tests/lab), on the device that `LAB_DEV` names.
+#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 
 mod closing;
-mod layouts;
 mod moving;
 mod windows;
 
 use std::time::{Duration, Instant};
 
-use super::{Port, PortConfig, PortHandle, join};
-use crate::clock::Clock;
-use crate::interface::{
+use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::{
     Completion, CompletionBatch, CompletionKind, Gather, Port as _, QueuePairId,
     ReceiveQueueAttributes, ReceiveQueueId, Status, WorkId,
 };
-use crate::memory::{Arena, ArenaOptions, Buffer, HugePages, Pool, PoolShape};
+use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, Pool, PoolShape};
+use rpcrdma_fabric::verbs::{Port, PortConfig, PortHandle, join};
 
 /// Far beyond what anything here takes.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -45,6 +43,7 @@ impl End {
         })
         .expect("memory");
         let mut config = PortConfig::new(arena, clock());
+        config.device = Some(std::env::var("LAB_DEV").expect("LAB_DEV: run this in the lab"));
         config.queue_pairs_max = 16;
         config.work_requests_max = 512;
         config.receives_max = 512;
@@ -160,7 +159,13 @@ impl Pair {
     }
 
     /// The next message at `b`, and the status of its Receive, which is posted again.
-    fn arrival(&mut self) -> (Status, Vec<u8>, Option<crate::interface::RemoteKey>) {
+    fn arrival(
+        &mut self,
+    ) -> (
+        Status,
+        Vec<u8>,
+        Option<rpcrdma_fabric::interface::RemoteKey>,
+    ) {
         let completion = self.until("a message", |pair| take_receive(&mut pair.b));
         let CompletionKind::Receive {
             receive,
@@ -223,7 +228,11 @@ fn take_work(end: &mut End, work: WorkId) -> Option<(Status, Option<Gather>)> {
 
 /// Bytes that tell where they belong.
 fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
-    (0..bytes)
-        .map(|place| seed.wrapping_mul(37).wrapping_add((place % 251) as u8))
-        .collect()
+    let mut next = seed.wrapping_mul(37);
+    std::iter::repeat_with(|| {
+        next = next.wrapping_mul(5).wrapping_add(3);
+        next
+    })
+    .take(bytes)
+    .collect()
 }

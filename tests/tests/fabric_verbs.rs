@@ -1,0 +1,96 @@
+//! The conformance suite of the fabric, on the `verbs` provider: runs in the lab (tests/lab), on the
+//! device that `LAB_DEV` names and the address that `LAB_IP` gives.
+#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+#![forbid(unsafe_code)]
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_fabric::interface::QueuePairId;
+use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
+use rpcrdma_fabric::verbs;
+use rpcrdma_tests::fabric_conformance::{Extras, Fault, Harness, PortOptions};
+
+/// Calibrating a clock takes time, so there is one for all tests.
+fn clock() -> Clock {
+    static CLOCK: OnceLock<Clock> = OnceLock::new();
+    CLOCK.get_or_init(Clock::new).clone()
+}
+
+/// What the lab tells about the device.
+fn lab(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name}: run this in the lab, tests/lab"))
+}
+
+/// Ports and managers of an RDMA device.
+struct VerbsHarness;
+
+impl Harness for VerbsHarness {
+    type Port = verbs::Port;
+    type Manager = verbs::Manager;
+
+    fn new() -> Self {
+        Self
+    }
+
+    fn extras() -> Extras {
+        Extras::default()
+    }
+
+    fn malformed_address() -> &'static str {
+        "rdma:no port"
+    }
+
+    fn port(&mut self, options: PortOptions) -> (verbs::Port, verbs::PortHandle) {
+        let arena = Arena::private(&ArenaOptions {
+            bytes: options.arena_bytes,
+            huge_pages: HugePages::Never,
+        })
+        .expect("an arena of ordinary pages");
+        let config = verbs::PortConfig {
+            device: Some(lab("LAB_DEV")),
+            queue_pairs_max: options.queue_pairs,
+            send_queue_depth_max: options.send_queue_depth,
+            windows_max: options.windows,
+            ..verbs::PortConfig::new(arena, clock())
+        };
+        verbs::Port::new(config).expect("a port of moderate size")
+    }
+
+    fn manager(&mut self) -> verbs::Manager {
+        verbs::Manager::new().expect("a manager")
+    }
+
+    fn fresh_address(&mut self) -> String {
+        static NEXT: AtomicU16 = AtomicU16::new(21_000);
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        format!("rdma:{}:{port}", lab("LAB_IP"))
+    }
+
+    fn now(&self) -> Ticks {
+        clock().now()
+    }
+
+    /// The device keeps its own time.
+    fn pass(&mut self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    fn fault(&self, _: QueuePairId, _: Fault) -> Option<verbs::Notice> {
+        None
+    }
+}
+
+rpcrdma_tests::fabric_conformance!(conformance, VerbsHarness, skipped [
+    // A device moves the bytes by itself, knows no delay, and fails when it fails.
+    large_transfer_is_bounded_per_poll,
+    large_read_is_bounded_per_poll,
+    set_delay_is_one_way,
+    set_delay_is_paid_twice_by_a_read,
+    set_delay_keeps_the_order,
+    a_dropped_connection_ends_both_sides,
+    a_work_request_fails_on_demand,
+    receiver_not_ready_on_demand
+]);
