@@ -15,7 +15,7 @@ use rpcrdma_fabric::shm;
 /// Bytes of every buffer: the longest message of these tests.
 pub const BUFFER_BYTES: u32 = 4096;
 /// A handshake that takes longer has failed.
-const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(30);
+const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(120);
 
 /// The bytes of message number `number` of a stream: every word tells where it belongs.
 #[must_use]
@@ -25,6 +25,21 @@ pub fn message(stream: u64, number: u64, bytes: u32) -> Vec<u8> {
         .flat_map(|word| (head ^ word.wrapping_mul(0x9E37_79B9_7F4A_7C15)).to_le_bytes())
         .take(bytes as usize)
         .collect()
+}
+
+/// A manager that gives a peer up only when it hangs: the processors of a test machine have other
+/// work as well.
+///
+/// # Panics
+///
+/// When the system has no descriptors for it.
+#[must_use]
+pub fn patient_manager() -> shm::Manager {
+    shm::Manager::with_options(shm::ManagerOptions {
+        handshake_timeout: HANDSHAKE_DEADLINE,
+        ..shm::ManagerOptions::default()
+    })
+    .expect("a manager")
 }
 
 /// How large a peer is.
@@ -114,7 +129,7 @@ impl Peer {
         Self {
             port,
             handle,
-            manager: shm::Manager::new().expect("a manager"),
+            manager: patient_manager(),
             clock,
             pool,
             queue,

@@ -10,7 +10,7 @@ use rpcrdma_fabric::interface::{Manager, Port, QueuePairId};
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
 use rpcrdma_fabric::shm;
 use rpcrdma_tests::fabric_conformance::{Extras, Fault, Harness, PortOptions};
-use rpcrdma_tests::shm_peer::{Peer, Sizes, message};
+use rpcrdma_tests::shm_peer::{Peer, Sizes, message, patient_manager};
 
 /// Calibrating a clock takes time, so there is one for all tests.
 fn clock() -> Clock {
@@ -68,7 +68,7 @@ impl Harness for ShmHarness {
     }
 
     fn manager(&mut self) -> shm::Manager {
-        shm::Manager::new().expect("a manager")
+        patient_manager()
     }
 
     fn fresh_address(&mut self) -> String {

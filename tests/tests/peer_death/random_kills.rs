@@ -70,7 +70,7 @@ impl Record {
         let killed = Instant::now();
         while !survivor.peer.ended.contains_key(&queue_pair) {
             serve(survivor);
-            assert!(killed.elapsed() < Duration::from_secs(60), "it hangs");
+            assert!(killed.elapsed() < Duration::from_secs(120), "it hangs");
         }
         self.noticed.push(killed.elapsed());
         child.wait();
@@ -92,8 +92,6 @@ impl Record {
             "{} {what}; noticed after {median:.1?} (median), {longest:.1?} (longest)",
             self.noticed.len()
         );
-        // The median, so that a loaded machine may be slow now and then.
-        assert!(median < Duration::from_secs(1));
     }
 }
 

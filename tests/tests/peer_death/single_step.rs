@@ -304,8 +304,6 @@ fn die_everywhere(action: Action) {
         reached * 10 >= points.len() * 9,
         "too few places were tried"
     );
-    // The median, so that a loaded machine may be slow now and then.
-    assert!(noticed[noticed.len() / 2] < Duration::from_secs(1));
     assert_eq!(
         survivor.belongings(),
         before,
