@@ -1,22 +1,25 @@
 # shellcheck shell=bash
-# Sourced by every scenario, which runs in guest a (scenarios/pair-*) or in a lone guest
-# (scenarios/one-*). What a scenario shows is a list of checks, each told by `check`, in the words
-# of a test: "test NAME ... ok"; its last line is the summary that ./check counts.
-#
-# PROGRAMS is the folder with bench-tool and ledger, set by tests/lab/suites.
-# shellcheck disable=SC2034 # work, port and answer are for the scenario
+# shellcheck disable=SC2034 # some of what is set here is for the scenarios alone
+# Sourced by every scenario: a script that runs in a lone guest (one-*) or in guest a of two
+# (pair-*), from top to bottom. `check` tells of each thing that must hold, in the words of a test;
+# the last line is the summary that ./check counts.
 set -u
 
-scenario=$(basename "${BASH_SOURCE[1]:-$0}" .sh)
+scenario=$(basename "$0" .sh)
 passed=0
 failed=0
 work=$(mktemp -d /tmp/scenario.XXXXXX)
+# Addresses of earlier scenarios are not used again.
 port=$((20000 + RANDOM % 10000))
 
-check() { # check NAME COMMAND...: a check that passes when the command succeeds
+# PROGRAMS, set by tests/lab/suites, is the folder of what was built on the host.
+ledger=$PROGRAMS/ledger
+bench=$PROGRAMS/bench-tool
+
+check() { # check NAME COMMAND...: something that must hold: the command succeeds
     local name=$1 status
     shift
-    "$@"
+    "$@" </dev/null
     status=$?
     if [ $status -eq 0 ]; then
         passed=$((passed + 1))
@@ -28,10 +31,11 @@ check() { # check NAME COMMAND...: a check that passes when the command succeeds
     return $status
 }
 
+# Whatever has become of the scenario, what it started ends, and its result is told.
 finish() {
-    local word=ok
-    # shellcheck disable=SC2046 # process ids
-    kill -KILL $(jobs -p) 2>/dev/null
+    local word=ok pid
+    for pid in $(jobs -p); do kill -KILL "$pid" 2>/dev/null; done
+    [ -z "${responder:-}" ] || kill_responder
     if [ $failed -gt 0 ] || [ $passed -eq 0 ]; then word=FAILED; fi
     printf 'test result: %s. %d passed; %d failed; 0 ignored\n' "$word" "$passed" "$failed"
     [ $word = ok ]
@@ -39,7 +43,7 @@ finish() {
 }
 trap finish EXIT
 
-# Waits, for at most SECONDS, until the command succeeds.
+# Waits until the command succeeds, at most so long.
 within() { # within SECONDS COMMAND...
     local deadline=$((SECONDS + $1))
     shift
@@ -50,28 +54,88 @@ within() { # within SECONDS COMMAND...
 }
 
 contains() { grep -qE -- "$2" "$1" 2>/dev/null; } # contains FILE REGEX
+lacks() { ! contains "$@"; }
 
-# --- Guest b: a command line for its agent (guest/agent) ----------------------------------------
+# --- The other guest ----------------------------------------------------------------------------
 
-asked=0
-
-# Starts a command line in guest b; `answer` is then the start of its files' names.
-start_on_b() { # start_on_b COMMAND_LINE
-    asked=$((asked + 1))
-    answer=/out/b/$scenario-$asked
-    # Whoever stops the command by its process id finds it in NAME.pid.
-    printf 'echo $$ >%q\nexec %s\n' "$answer.pid" "$1" >"$answer.new"
+# Names what guest b is asked, and the files of its answer. Also in a subshell no name comes twice.
+ask() { # ask SCRIPT
+    answer=/out/b/$scenario-$EPOCHREALTIME-$BASHPID
+    printf '%s\n' "$1" >"$answer.new"
     mv "$answer.new" "$answer.request"
+}
+
+# Has a command line run in guest b (by guest/agent), without waiting for its end. `answer` is then
+# what the names of its files begin with: .output, .status, and .pid.
+start_on_b() { # start_on_b COMMAND_LINE
+    ask "echo \$\$ >\"\${0%.*}.pid\"; exec $1"
 }
 
 # Runs a command line in guest b, shows its output, and returns its exit status.
 on_b() { # on_b COMMAND_LINE
-    local name
-    asked=$((asked + 1))
-    name=/out/b/$scenario-$asked
-    printf '%s\n' "$1" >"$name.new"
-    mv "$name.new" "$name.request"
-    until [ -e "$name.status" ]; do sleep 0.05; done
-    cat "$name.output"
-    return "$(cat "$name.status")"
+    local answer
+    ask "$1"
+    until [ -e "$answer.status" ]; do sleep 0.05; done
+    cat "$answer.output"
+    return "$(cat "$answer.status")"
+}
+
+# The cable is cut between the guests: neither sees its own link go down, and nothing comes through.
+cut_cable() {
+    local cut="tc qdisc add dev \$LAB_NETDEV root netem loss 100%"
+    on_b "$cut" && eval "$cut"
+}
+
+mend_cable() {
+    local mend="tc qdisc del dev \$LAB_NETDEV root"
+    on_b "$mend" && eval "$mend"
+}
+
+# --- The ledger (tests/src/bin/ledger): a responder in guest b, a requester here -----------------
+
+address=rdma:$LAB_PEER:$port
+# In memory of guest b, where it outlives the responder; it is fetched at the end.
+book=/dev/shm/book-$scenario
+
+start_responder() {
+    start_on_b "$ledger serve $address --book $book --connections ${connections:-64}"
+    responder=$answer
+    check "the responder listens" within 60 contains "$responder.output" '^listening on ' ||
+        cat "$responder.output"
+}
+
+signal_responder() { on_b "kill -$1 $(cat "$responder.pid")"; } # signal_responder SIGNAL
+
+kill_responder() {
+    signal_responder KILL 2>/dev/null
+    within 10 test -e "$responder.status"
+    responder=
+}
+
+# Starts a requester in the background; what it prints goes to $work/requester.
+start_requester() { # start_requester [OPTION...]
+    "$ledger" call "$address" --log "$work/log" "$@" </dev/null >"$work/requester" 2>&1 &
+    requester=$!
+}
+
+requester_ends_well() {
+    local status=0
+    wait "$requester" || status=$?
+    sed 's/^/    /' "$work/requester"
+    return $status
+}
+
+entries() { on_b "wc -l <$book"; }
+
+# Waits until the responder has executed that many more calls.
+executes() { # executes MORE
+    local wanted
+    wanted=$(($(entries) + $1))
+    within 60 entries_reach "$wanted"
+}
+entries_reach() { [ "$(entries)" -ge "$1" ]; }
+
+# No call was executed twice or answered twice, and none was lost without an error.
+books_agree() {
+    on_b "cp $book /out/b/book" && "$ledger" check --book /out/b/book --log "$work/log"
 }

@@ -18,6 +18,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+use rpcrdma_control::VerbsProvider;
 use rpcrdma_control::{NodeConfig, ShmProvider};
 use rpcrdma_engine::Call;
 use rpcrdma_tuning::{Hugepages, Idle, Profile};
@@ -129,32 +131,59 @@ fn profile(connections: u64, call_timeout_ms: Option<u64>) -> Result<Profile, Fa
     Ok(profile)
 }
 
-/// Runs `$body` with `$provider` bound to the provider for `$address`.
-macro_rules! on_fabric_of {
-    ($address:expr, $profile:expr, |$provider:ident| $body:expr) => {
-        match $address.split_once(':') {
-            Some(("shm", _)) => {
-                let $provider = ShmProvider::from_profile($profile);
-                $body
-            }
-            _ => Err(format!("`{}` is no address; {USAGE}", $address).into()),
-        }
-    };
+/// The device of an address is looked for this long.
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fabric {
+    Shm,
+    Rdma,
+}
+
+/// # Errors
+/// When the address is of no fabric.
+fn fabric_of(address: &str) -> Result<Fabric, Failure> {
+    match address.split_once(':') {
+        Some(("shm", _)) => Ok(Fabric::Shm),
+        Some(("rdma", _)) => Ok(Fabric::Rdma),
+        _ => Err(format!("`{address}` is no address; {USAGE}").into()),
+    }
 }
 
 fn serve_on(address: &str, profile: &Profile, book: &Path) -> Result<(), Failure> {
     let config = NodeConfig::from_profile(profile, vec![None]);
-    on_fabric_of!(address, profile, |provider| serve::run(
-        provider, &config, address, book
-    ))
+    match fabric_of(address)? {
+        Fabric::Shm => serve::run(ShmProvider::from_profile(profile), &config, address, book),
+        #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+        Fabric::Rdma => {
+            let device = rpcrdma_fabric::verbs::device_at(address).map_err(serve::told)?;
+            let provider = VerbsProvider::from_profile(profile, device);
+            serve::run(provider, &config, address, book)
+        }
+        #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+        Fabric::Rdma => Err(NO_VERBS.into()),
+    }
 }
 
 fn call_on(address: &str, profile: &Profile, plan: &call::Plan) -> Result<(), Failure> {
     let config = NodeConfig::from_profile(profile, vec![None]);
-    on_fabric_of!(address, profile, |provider| call::run(
-        provider, &config, address, plan
-    ))
+    match fabric_of(address)? {
+        Fabric::Shm => call::run(ShmProvider::from_profile(profile), &config, address, plan),
+        #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+        Fabric::Rdma => {
+            let device = rpcrdma_fabric::verbs::device_towards(address, RESOLVE_TIMEOUT)
+                .map_err(serve::told)?;
+            let provider = VerbsProvider::from_profile(profile, Some(device));
+            call::run(provider, &config, address, plan)
+        }
+        #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+        Fabric::Rdma => Err(NO_VERBS.into()),
+    }
 }
+
+#[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+const NO_VERBS: &str = "this build has no verbs fabric: build it with --features verbs";
 
 /// The words of the command line.
 struct Arguments {

@@ -45,9 +45,13 @@ pub(crate) fn run<V: Provider>(
         book: book.take().expect("the node has one core"),
     })
     .map_err(told)?;
-    node.listen(address, ListenOptions::default())
+    let listening = node
+        .listen(address, ListenOptions::default())
         .map_err(told)?;
-    println!("listening on {address}, behind {entries} entries");
+    println!(
+        "listening on {}, behind {entries} entries",
+        listening.address
+    );
     std::io::stdout().flush()?;
     loop {
         std::thread::park();

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Requesters are killed under load. The responder goes on with the others, and keeps nothing of those
+# that are gone.
+. "$(dirname "$0")/common.sh"
+
+queue_pairs_of_b() { on_b "rdma resource show qp link $LAB_DEV" | grep -c 'comm ledger'; }
+
+queue_pairs_reach() { [ "$(queue_pairs_of_b)" -le "$1" ]; }
+
+start_responder
+start_requester --seconds 40
+check "calls are answered" executes 200
+before=$(queue_pairs_of_b)
+for _ in 1 2 3; do
+    "$ledger" call "$address" --log /dev/null --seconds 60 --connections 4 </dev/null >/dev/null &
+    victim=$!
+    check "calls of both are answered" executes 200
+    kill -KILL $victim
+    wait $victim 2>/dev/null
+done
+check "the responder keeps no queue pair of theirs" within 30 queue_pairs_reach "$before"
+check "calls are answered" executes 200
+check "every call of the requester ended" requester_ends_well
+check "none of them failed" contains "$work/requester" ' 0 failed'
+check "no call was executed twice, answered twice or lost" books_agree
