@@ -46,6 +46,7 @@ impl Harness for ShmHarness {
             set_delay: true,
             faults: true,
             copied_bytes_per_poll_max: Some(64 << 10),
+            ..Extras::default()
         }
     }
 

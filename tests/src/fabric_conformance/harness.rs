@@ -55,6 +55,11 @@ pub struct Extras {
     pub faults: bool,
     /// The provider's poll moves the bytes itself, at most so many at a time.
     pub copied_bytes_per_poll_max: Option<u64>,
+    /// The device lets a peer reach beyond a window, to the whole memory that it is bound to.
+    pub windows_unbounded: bool,
+    /// The device acknowledges a Send before it looks at what the Send is to invalidate: so the
+    /// sender of a wrong key learns only by the end of the connection.
+    pub invalidates_late: bool,
 }
 
 /// What a case cannot do without. A case whose needs are not met is skipped by name.
@@ -64,6 +69,8 @@ pub enum Need {
     Reads,
     /// Memory windows.
     Windows,
+    /// Windows that end where they were bound to end.
+    BoundedWindows,
     /// A receive queue that serves several queue pairs.
     SharedReceiveQueue,
     /// Send With Invalidate.
@@ -83,6 +90,10 @@ impl Need {
         let (has, missing) = match self {
             Self::Reads => (attributes.read_depth_max > 0, "has no RDMA Read"),
             Self::Windows => (attributes.windows_max > 0, "has no memory windows"),
+            Self::BoundedWindows => (
+                attributes.windows_max > 0 && !extras.windows_unbounded,
+                "does not hold a peer to the range of a window",
+            ),
             Self::SharedReceiveQueue => (
                 attributes.shared_receive_queue,
                 "has no shared receive queue",

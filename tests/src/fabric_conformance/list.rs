@@ -69,9 +69,9 @@ macro_rules! fabric_conformance_list {
                 #[test]
                 fn write_after_invalidate_fails() needs [Windows];
                 #[test]
-                fn read_out_of_range() needs [Windows, Reads];
+                fn read_out_of_range() needs [BoundedWindows, Reads];
                 #[test]
-                fn write_out_of_range() needs [Windows];
+                fn write_out_of_range() needs [BoundedWindows];
                 #[test]
                 fn read_without_access() needs [Windows, Reads];
                 #[test]

@@ -231,26 +231,7 @@ pub(in super::super) fn queue_pairs_run_out<H: Harness>(harness: H) {
             matches!(error, ManagerError::Setup(SetupError::Limit { .. })),
             "{error}"
         ),
-        Ok(_) => {
-            let ManagerEvent::ConnectRequest { connection, .. } = world.event(SERVER, "a request")
-            else {
-                panic!("something else than a request");
-            };
-            let server = world.server();
-            assert!(matches!(
-                server.manager.prepare(connection, &server.handle),
-                Err(SetupError::Limit { .. })
-            ));
-            server
-                .manager
-                .reject(connection, RejectReason::ConnectionsExhausted, &[]);
-            match world.event(CLIENT, "the rejection") {
-                ManagerEvent::Rejected { reason, .. } => {
-                    assert_eq!(reason, RejectReason::ConnectionsExhausted);
-                }
-                other => panic!("{} instead of a rejection", event_name(&other)),
-            }
-        }
+        Ok(_) => one_too_many(&mut world),
     }
     for link in &links {
         world.works(*link);
@@ -259,6 +240,41 @@ pub(in super::super) fn queue_pairs_run_out<H: Harness>(harness: H) {
     let link = world.connect();
     world.works(link);
     world.finish();
+}
+
+/// A request beyond what both ports hold fails at the client, or is rejected by the server.
+fn one_too_many<H: Harness>(world: &mut World<H>) {
+    let first = world.until("a failure or a request", |world| {
+        world.sides.iter_mut().find_map(|side| {
+            side.manage(Duration::ZERO);
+            side.events.pop_front()
+        })
+    });
+    let connection = match first {
+        ManagerEvent::Failed { error, .. } => {
+            assert!(
+                matches!(error, ManagerError::Setup(SetupError::Limit { .. })),
+                "{error}"
+            );
+            return;
+        }
+        ManagerEvent::ConnectRequest { connection, .. } => connection,
+        other => panic!("{} instead of a request", event_name(&other)),
+    };
+    let server = world.server();
+    assert!(matches!(
+        server.manager.prepare(connection, &server.handle),
+        Err(SetupError::Limit { .. })
+    ));
+    server
+        .manager
+        .reject(connection, RejectReason::ConnectionsExhausted, &[]);
+    match world.event(CLIENT, "the rejection") {
+        ManagerEvent::Rejected { reason, .. } => {
+            assert_eq!(reason, RejectReason::ConnectionsExhausted);
+        }
+        other => panic!("{} instead of a rejection", event_name(&other)),
+    }
 }
 
 /// The client may send as soon as it has confirmed: the server's queue pair is planted before.

@@ -181,7 +181,12 @@ impl Port {
             entry.state = State::Connected;
         }
         let queue_pair = entry.id;
-        let mut status = status_of(completion.status);
+        let mut status = match completion.status {
+            // Soft-RoCE says so of a message that is longer than its Receive. Nothing else can be
+            // wrong with a Receive: its segments are of the registered arena.
+            ibv_wc_status::IBV_WC_LOC_QP_OP_ERR => Status::LocalLength,
+            status => status_of(status),
+        };
         let mut invalidated = None;
         if status == Status::Success {
             if completion.opcode != ibv_wc_opcode::IBV_WC_RECV {

@@ -75,6 +75,24 @@ impl Port {
     }
 }
 
+impl Port {
+    /// Takes at most `room` completions of the device, and makes at most as many of ours. How
+    /// many the device had.
+    #[inline]
+    fn reap(&mut self, room: usize, batch: &mut CompletionBatch) -> usize {
+        let mut completions = [const { MaybeUninit::<ibv_wc>::uninit() }; REAP_MAX];
+        let Ok(count) = self.completion_queue.poll(&mut completions, room) else {
+            self.fail_everything();
+            return 0;
+        };
+        for completion in completions.iter().take(count) {
+            // SAFETY: the library wrote the first `count` of them.
+            self.handle(unsafe { completion.assume_init_ref() }, batch);
+        }
+        count
+    }
+}
+
 impl crate::interface::Port for Port {
     type Seed = Seed;
     type Notice = Notice;
@@ -277,19 +295,11 @@ impl crate::interface::Port for Port {
         self.counters.polls += 1;
         let mut busy = !self.pending.is_empty() && self.push_pending(batch);
         let room = REAP_MAX - batch.len().min(REAP_MAX);
-        let mut completions = [const { MaybeUninit::<ibv_wc>::uninit() }; REAP_MAX];
-        let count = match self.completion_queue.poll(&mut completions, room) {
-            Ok(count) => count,
-            Err(_) => {
-                self.fail_everything();
-                0
-            }
-        };
-        for completion in &completions[..count] {
-            // SAFETY: the library wrote the first `count` of them.
-            self.handle(unsafe { completion.assume_init_ref() }, batch);
-        }
+        let count = self.reap(room, batch);
         busy |= count > 0;
+        if !self.gone.is_empty() && count < room {
+            self.end_gone();
+        }
         if !self.closing.is_empty() {
             busy |= self.go_on_closing(now, count < room, batch);
         }
@@ -314,11 +324,24 @@ impl crate::interface::Port for Port {
     }
 
     fn prepare_to_park(&mut self) -> bool {
-        let idle = self.closing.is_empty()
+        let quiet = self.closing.is_empty()
+            && self.gone.is_empty()
             && self.pending.is_empty()
             && self.dirty.is_empty()
             && self.shared.events.is_empty();
-        idle && self.completion_queue.request_event().is_ok()
+        if !quiet {
+            return false;
+        }
+        // An event that was asked for earlier would wake at once.
+        self.completion_queue.clear_events();
+        if self.completion_queue.request_event().is_err() {
+            return false;
+        }
+        // What completed before the request raises no event.
+        let mut batch = CompletionBatch::new();
+        let count = self.reap(REAP_MAX, &mut batch);
+        self.pending.extend(batch.drain());
+        count == 0
     }
 
     fn event(&self) -> BorrowedFd<'_> {

@@ -78,7 +78,20 @@ impl Port {
                     entry.state = State::Connected;
                 }
             }
-            Notice::PeerGone(id) => self.disconnect_id(id, false),
+            // What it still sent is read first.
+            Notice::PeerGone(id) => {
+                if let Some(index) = self.queue_pairs.index_of_id(id) {
+                    self.gone.push(index);
+                }
+            }
+        }
+    }
+
+    /// The completion queue was seen empty: nothing more comes from peers that are gone.
+    #[cold]
+    pub(super) fn end_gone(&mut self) {
+        while let Some(index) = self.gone.pop() {
+            self.begin_error(index, false);
         }
     }
 
@@ -86,6 +99,7 @@ impl Port {
         let Some(index) = self.queue_pairs.index_of_id(id) else {
             return;
         };
+        self.gone.retain(|other| *other != index);
         self.closing.retain(|other| *other != index);
         let Some(entry) = self.queue_pairs.get_mut(index) else {
             return;

@@ -68,6 +68,8 @@ pub struct Port {
     dirty: Vec<u32>,
     /// Queue pairs in error whose end was not reported.
     closing: Vec<u32>,
+    /// Queue pairs whose peers are gone, but of whose messages some may still be unread.
+    gone: Vec<u32>,
     /// Completions that no completion of the device stands for.
     pending: VecDeque<Completion>,
     returned: Vec<Buffer>,
@@ -139,6 +141,7 @@ impl Port {
             completion_queue,
             dirty: Vec::with_capacity(queue_pairs as usize),
             closing: Vec::with_capacity(queue_pairs as usize),
+            gone: Vec::with_capacity(queue_pairs as usize),
             pending: VecDeque::with_capacity(config.windows_max as usize),
             returned: Vec::with_capacity(held),
             counters: Counters::default(),
