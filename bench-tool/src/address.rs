@@ -13,9 +13,11 @@ pub enum Address {
     Shm(String),
     /// A host and port reached through RDMA-CM.
     Rdma {
-        /// Host name, IPv4 address, or IPv6 address (without its brackets).
+        /// Host name, IPv4 address, or IPv6 address (without its brackets, with its zone where it
+        /// is link-local).
         host: String,
-        /// Port in RDMA-CM's TCP port space; NFS uses 20049 (RFC 8267).
+        /// Port in RDMA-CM's TCP port space; NFS uses 20049 (RFC 8267). A listener on port 0 gets
+        /// any that is free.
         port: u16,
     },
 }
@@ -38,9 +40,12 @@ pub enum AddressError {
         "`{0}` names no host: write rdma:HOST:PORT, as in rdma:192.0.2.7:20049 or rdma:[2001:db8::7]:20049"
     )]
     Host(String),
-    /// The port is missing, zero, or not a number below 65536.
-    #[error("`{0}` has no port from 1 to 65535: write rdma:HOST:PORT, as in rdma:server:20049")]
+    /// The port is missing, or not a number below 65536.
+    #[error("`{0}` has no port below 65536: write rdma:HOST:PORT, as in rdma:server:20049")]
     Port(String),
+    /// Nobody can be called at port 0.
+    #[error("`{0}` has port 0, where nobody is called: give the port that the server told")]
+    PortZero(String),
 }
 
 impl FromStr for Address {
@@ -61,12 +66,29 @@ impl FromStr for Address {
     }
 }
 
+impl Address {
+    /// Reads the address of a server to call.
+    ///
+    /// # Errors
+    /// As `parse`, and for port 0.
+    pub fn to_connect(text: &str) -> Result<Self, AddressError> {
+        match text.parse()? {
+            Self::Rdma { port: 0, .. } => Err(AddressError::PortZero(text.to_owned())),
+            address => Ok(address),
+        }
+    }
+}
+
 fn parse_host_port(text: &str) -> Result<Address, AddressError> {
     let bad_port = || AddressError::Port(text.to_owned());
     let bad_host = || AddressError::Host(text.to_owned());
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or_else(bad_host)?;
-        host.parse::<std::net::Ipv6Addr>().map_err(|_| bad_host())?;
+        let (ip, zone) = host.split_once('%').unwrap_or((host, "0"));
+        ip.parse::<std::net::Ipv6Addr>().map_err(|_| bad_host())?;
+        if zone.is_empty() {
+            return Err(bad_host());
+        }
         (host, rest.strip_prefix(':').ok_or_else(bad_port)?)
     } else {
         text.rsplit_once(':').ok_or_else(bad_port)?
@@ -77,11 +99,11 @@ fn parse_host_port(text: &str) -> Result<Address, AddressError> {
         return Err(bad_host());
     }
     match port.parse::<u16>() {
-        Ok(port) if port > 0 => Ok(Address::Rdma {
+        Ok(port) => Ok(Address::Rdma {
             host: host.to_owned(),
             port,
         }),
-        _ => Err(bad_port()),
+        Err(_) => Err(bad_port()),
     }
 }
 
@@ -111,6 +133,8 @@ mod tests {
             "rdma:server:20049",
             "rdma:192.0.2.7:1",
             "rdma:[2001:db8::7]:65535",
+            "rdma:[fe80::1%eth0]:20049",
+            "rdma:0.0.0.0:0",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
@@ -139,6 +163,8 @@ mod tests {
             "rdma::20049",
             "rdma:2001:db8::7:20049",
             "rdma:[nonsense]:1",
+            "rdma:[fe80::1%]:1",
+            "rdma:[%eth0]:1",
             "rdma:[::1:1",
             "rdma:a b:1",
         ] {
@@ -147,12 +173,18 @@ mod tests {
         for text in [
             "rdma:host",
             "rdma:host:",
-            "rdma:host:0",
             "rdma:host:65536",
             "rdma:[::1]",
             "rdma:[::1]1",
         ] {
             assert!(matches!(parse(text), Err(AddressError::Port(_))), "{text}");
         }
+        let zero = Address::to_connect("rdma:host:0");
+        assert!(matches!(zero, Err(AddressError::PortZero(_))), "{zero:?}");
+        assert_eq!(
+            Address::to_connect("rdma:host:1"),
+            parse("rdma:host:1"),
+            "a port that somebody can be at"
+        );
     }
 }

@@ -96,8 +96,14 @@ impl fmt::Display for Failure {
         f.write_str(&self.what)?;
         // The whole chain on one line: log collectors keep lines, not paragraphs.
         let mut cause = self.cause();
+        let mut said = String::new();
         while let Some(error) = cause {
-            write!(f, ": {error}")?;
+            let text = error.to_string();
+            // Some errors tell their cause themselves.
+            if !said.ends_with(&text) {
+                write!(f, ": {text}")?;
+            }
+            said = text;
             cause = error.source();
         }
         if let Some(advice) = &self.advice {
@@ -154,6 +160,21 @@ mod tests {
             text,
             "cannot write the report to /a/b.json: permission denied\n  what to do: give --json another path"
         );
+    }
+
+    #[test]
+    fn a_cause_that_the_error_has_told_is_not_told_again() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("opening the device: {source}")]
+        struct Opening {
+            #[source]
+            source: Error,
+        }
+        let source = Error::new(ErrorKind::NotFound, "it is not there");
+        let text = Failure::failed("no server")
+            .because(Opening { source })
+            .to_string();
+        assert_eq!(text, "no server: opening the device: it is not there");
     }
 
     #[test]

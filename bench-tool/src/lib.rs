@@ -12,7 +12,7 @@
 //! | [`report`] | table, JSON, percentile distribution, and the files they go to |
 //! | [`histogram`] | latency histograms |
 //! | [`progress`], [`signals`], [`exit`] | the manners of a command: a live line, a clean stop, exit codes |
-//! | [`machine`], [`clock`], [`address`] | where it runs, what times it, whom it calls |
+//! | [`machine`], [`clock`], [`address`], [`fabric`] | where it runs, what times it, whom it calls, and by what |
 //!
 //! The user's view is `docs/bench-tool.md`.
 #![forbid(unsafe_code)]
@@ -23,6 +23,7 @@ pub mod cli;
 pub mod clock;
 pub mod decode;
 pub mod exit;
+pub mod fabric;
 pub mod floor;
 pub mod histogram;
 pub mod load;
@@ -74,7 +75,7 @@ fn execute(command: &cli::Command) -> Result<Status, Failure> {
         }
         cli::Command::Decode(args) => decode::execute(args),
         cli::Command::Run(args) => {
-            run::execute(args, command_line(), &mut load::ShmLoad).map(|()| Status::Success)
+            run::execute(args, command_line(), &mut load::NodeLoad).map(|()| Status::Success)
         }
         cli::Command::Serve(args) => serve::execute(args).map(|()| Status::Success),
         cli::Command::Idle(args) => load::idle::execute(args).map(|()| Status::Success),

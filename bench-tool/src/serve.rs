@@ -3,12 +3,13 @@
 use std::io::{Read, Write as _};
 use std::time::Duration;
 
-use rpcrdma_control::{ListenOptions, Node, NodeConfig, ShmProvider};
+use rpcrdma_control::{ListenOptions, Node, NodeConfig, Provider};
+use rpcrdma_tuning::{Loaded, Profile};
 
-use crate::address::Address;
 use crate::bench_program::BenchService;
 use crate::cli::ServeArgs;
 use crate::exit::{Failure, written};
+use crate::fabric::{Fabric, Job};
 use crate::machine::Machine;
 use crate::run::own_server::READY_PREFIX;
 use crate::signals::Stop;
@@ -25,8 +26,7 @@ const LOOK_PERIOD: Duration = Duration::from_millis(50);
 pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
     let machine = Machine::detect();
     let cores = server_cores(args, &machine)?;
-    shm_name(&args.listen)?;
-    let stop = Stop::on_signals()?;
+    let fabric = Fabric::to_listen(&args.listen, args.device.as_deref())?;
     let core_count = u32::try_from(cores.len()).unwrap_or(u32::MAX);
     let need = Need {
         connections_per_core: args.max_connections.map(|all| all.div_ceil(core_count)),
@@ -36,32 +36,62 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
         cores: core_count,
         park: false,
     };
-    let loaded = need.profile(args.profile.as_deref())?;
-    let config = NodeConfig::from_profile(&loaded.profile, cores.into_iter().map(Some).collect());
-    let provider = ShmProvider::from_profile(&loaded.profile);
-    let node = Node::start(provider, &config, |_| BenchService)
-        .map_err(|error| Failure::failed("the server could not be set up").because(error))?;
-    // A run tells of its own pages, which are had as its server's are.
-    let shown = usize::from(!args.exit_with_stdin);
-    for warning in node
-        .pages()
-        .iter()
-        .filter_map(|pages| pages.warning.as_ref())
-        .take(shown)
-    {
-        eprintln!("bench-tool: warning: {warning}");
+    let loaded = need.profile(args.profile.as_deref(), &fabric)?;
+    let serve = Serve {
+        args,
+        cores,
+        loaded: &loaded,
+        stop: Stop::on_signals()?,
+    };
+    fabric.run(&loaded.profile, serve)
+}
+
+/// Serving, on whatever fabric.
+struct Serve<'a> {
+    args: &'a ServeArgs,
+    cores: Vec<usize>,
+    loaded: &'a Loaded,
+    stop: Stop,
+}
+
+impl Job for Serve<'_> {
+    type Output = ();
+
+    fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
+        let cores = self.cores.into_iter().map(Some).collect();
+        let config = NodeConfig::from_profile(&self.loaded.profile, cores);
+        let node = Node::start(provider, &config, |_| BenchService)
+            .map_err(|error| Failure::failed("the server could not be set up").because(error))?;
+        // A run tells of its own pages, which are had as its server's are.
+        let shown = usize::from(!self.args.exit_with_stdin);
+        for warning in node
+            .pages()
+            .iter()
+            .filter_map(|pages| pages.warning.as_ref())
+            .take(shown)
+        {
+            eprintln!("bench-tool: warning: {warning}");
+        }
+        let address = self.args.listen.to_string();
+        let listening = node
+            .listen(&address, ListenOptions::default())
+            .map_err(|error| {
+                Failure::failed(format!("cannot listen on {address}")).because(error)
+            })?;
+        written(announce(&listening.address))?;
+        if self.args.exit_with_stdin {
+            ask_when_stdin_closes(self.stop.clone());
+        }
+        while !self.stop.is_asked() {
+            std::thread::sleep(LOOK_PERIOD);
+        }
+        end(node, &self.loaded.profile)
     }
-    let address = args.listen.to_string();
-    node.listen(&address, ListenOptions::default())
-        .map_err(|error| Failure::failed(format!("cannot listen on {address}")).because(error))?;
-    written(announce(&address))?;
-    if args.exit_with_stdin {
-        ask_when_stdin_closes(stop.clone());
-    }
-    while !stop.is_asked() {
-        std::thread::sleep(LOOK_PERIOD);
-    }
-    let timeout = Duration::from_millis(u64::from(loaded.profile.drain_timeout_ms));
+}
+
+/// Lets the calls in hand finish, and closes the connections.
+fn end<V: Provider>(node: Node<V, BenchService>, profile: &Profile) -> Result<(), Failure> {
+    let timeout = Duration::from_millis(u64::from(profile.drain_timeout_ms));
     let report = node
         .drain(timeout)
         .map_err(|error| Failure::failed("the server did not end in good order").because(error))?;
@@ -84,20 +114,6 @@ fn server_cores(args: &ServeArgs, machine: &Machine) -> Result<Vec<usize>, Failu
         .last()
         .map(|core| vec![*core])
         .ok_or_else(|| Failure::failed("this process may use no core"))
-}
-
-/// The name on the shm fabric.
-///
-/// # Errors
-/// A usage failure for an address of a fabric that this build does not have.
-pub fn shm_name(address: &Address) -> Result<&str, Failure> {
-    match address {
-        Address::Shm(name) => Ok(name),
-        Address::Rdma { .. } => Err(Failure::usage(format!(
-            "{address} needs the verbs fabric, which this build does not have"
-        ))
-        .advice("use shm:NAME, which joins processes of one machine")),
-    }
 }
 
 fn announce(address: &str) -> std::io::Result<()> {

@@ -3,6 +3,7 @@
 use rpcrdma_tuning::{Layers, Loaded, Settings};
 
 use crate::exit::Failure;
+use crate::fabric::Fabric;
 
 /// Receives that the connections of one core share out when nobody says otherwise.
 const RECEIVES_PER_CORE: u32 = 4096;
@@ -31,17 +32,20 @@ pub struct Need {
 }
 
 impl Need {
-    /// The profile named on the command line, or the built-in one of the fabric, with what is
+    /// The profile named on the command line, or the embedded one of the fabric, with what is
     /// needed on top.
     ///
     /// # Errors
     /// A usage failure when there is no such profile, or it cannot carry what is asked for.
-    pub fn profile(&self, named: Option<&str>) -> Result<Loaded, Failure> {
+    pub fn profile(&self, named: Option<&str>, fabric: &Fabric) -> Result<Loaded, Failure> {
         let usage = |error: rpcrdma_tuning::Error| {
             Failure::usage("the tuning profile cannot be used").because(error)
         };
-        let layers = Layers::choose(named.unwrap_or("shm")).map_err(usage)?;
-        let base = layers.build().map_err(usage)?.profile;
+        let layers = match named.or(fabric.family()) {
+            Some(name) => Layers::choose(name).map_err(usage)?,
+            None => Layers::defaults(),
+        };
+        let base = layers.clone().build().map_err(usage)?.profile;
         let mut settings = Settings {
             connections_max: self.connections_per_core,
             ..Settings::default()
@@ -73,7 +77,6 @@ impl Need {
         if self.park {
             settings.idle = Some(rpcrdma_tuning::Idle::Park);
         }
-        let layers = Layers::choose(named.unwrap_or("shm")).map_err(usage)?;
         layers.overrides(&settings).build().map_err(usage)
     }
 }
@@ -83,7 +86,7 @@ mod tests {
     use super::*;
 
     fn profile(need: Need) -> rpcrdma_tuning::Profile {
-        need.profile(None).unwrap().profile
+        need.profile(None, &Fabric::Shm).unwrap().profile
     }
 
     #[test]
@@ -138,7 +141,9 @@ mod tests {
 
     #[test]
     fn an_unknown_profile_is_a_usage_error() {
-        let failure = Need::default().profile(Some("nosuch")).unwrap_err();
+        let failure = Need::default()
+            .profile(Some("nosuch"), &Fabric::Shm)
+            .unwrap_err();
         assert_eq!(failure.status().code(), 2);
         assert!(failure.to_string().contains("nosuch"), "{failure}");
     }

@@ -63,6 +63,16 @@ impl Op {
     }
 }
 
+/// The fabric of a run's own server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OwnFabric {
+    /// Shared memory: no device is needed
+    #[default]
+    Shm,
+    /// An RDMA device of this machine, which sends to itself
+    Rdma,
+}
+
 /// `bench-tool run`.
 #[derive(Args, Debug)]
 #[command(
@@ -83,12 +93,22 @@ Examples:
   bench-tool run --rate 200k --depth 64 --hgrm run.hgrm
       latency at a given load, for HdrHistogram plotters
   bench-tool run --connect shm:bench --cores 0
-      against `bench-tool serve --listen shm:bench`"
+      against `bench-tool serve --listen shm:bench`
+  bench-tool run --connect rdma:server:20049
+      over a network, against `bench-tool serve --listen rdma:0.0.0.0:20049`"
 )]
 pub struct RunArgs {
-    /// Server to call: shm:NAME or rdma:HOST:PORT. Without it, a server of its own is started in a second process over shm, and stopped at the end
-    #[arg(long, value_name = "ADDR")]
+    /// Server to call: shm:NAME or rdma:HOST:PORT. Without it, a server of its own is started in a second process, and stopped at the end
+    #[arg(long, value_name = "ADDR", value_parser = Address::to_connect)]
     pub connect: Option<Address>,
+
+    /// Fabric of the run's own server, when there is no --connect
+    #[arg(long, value_enum, default_value_t = OwnFabric::Shm, conflicts_with = "connect")]
+    pub fabric: OwnFabric,
+
+    /// RDMA device, as `rdma link` names it [default: the one on the way to the server, or the first that is active]
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
 
     /// Procedure to call
     #[arg(long, value_enum, default_value_t = Op::Null)]
@@ -154,11 +174,17 @@ Prints one line that begins with `listening on ADDR` when it is ready. Ctrl-C or
 hand finish, then ends; a second one ends at once.\n\n\
 Examples:
   bench-tool serve --listen shm:bench
-  bench-tool serve --listen shm:bench --cores 2,3 --max-connections 4200")]
+  bench-tool serve --listen shm:bench --cores 2,3 --max-connections 4200
+  bench-tool serve --listen rdma:0.0.0.0:20049
+  bench-tool serve --listen rdma:[2001:db8::7]:0        the system chooses the port, and the line tells it")]
 pub struct ServeArgs {
-    /// Address to listen on: shm:NAME or rdma:HOST:PORT
+    /// Address to listen on: shm:NAME or rdma:HOST:PORT; 0.0.0.0 and [::] are all addresses, port 0 is any that is free
     #[arg(long, value_name = "ADDR")]
     pub listen: Address,
+
+    /// RDMA device, as `rdma link` names it [default: the one that has the address, or the first that is active]
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
 
     /// Cores to poll on, as in 0,1 or 2-3 [default: the last core that this process may use]
     #[arg(long, value_name = "LIST", value_parser = values::core_list)]
@@ -189,8 +215,12 @@ pub struct ServeArgs {
 #[derive(Args, Debug)]
 pub struct IdleArgs {
     /// The server
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = Address::to_connect)]
     pub connect: Address,
+
+    /// RDMA device
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
 
     /// Connections to hold
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]

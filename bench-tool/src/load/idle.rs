@@ -12,15 +12,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use rpcrdma_control::{ConnectOptions, Node, NodeConfig, ShmProvider};
+use rpcrdma_control::{ConnectOptions, Node, NodeConfig, Provider};
 use rpcrdma_engine::{
     Activity, Application, CallError, CallTag, ConnectionKey, Context, Reply, pin_current_thread,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_tuning::Loaded;
 
 use crate::cli::{IdleArgs, Op};
 use crate::exit::{Failure, written};
+use crate::fabric::{Fabric, Job};
 use crate::progress::Progress;
 use crate::report::RunResult;
 use crate::run::Watch;
@@ -103,7 +105,11 @@ impl IdleProcesses {
     ///
     /// # Errors
     /// When a process cannot be started, or cannot connect: its own message stands on standard error.
-    pub fn start(address: &str, connections: u32) -> Result<Option<Self>, Failure> {
+    pub fn start(
+        address: &str,
+        device: Option<&str>,
+        connections: u32,
+    ) -> Result<Option<Self>, Failure> {
         if connections == 0 {
             return Ok(None);
         }
@@ -114,7 +120,8 @@ impl IdleProcesses {
         };
         for number in 0..count {
             let share = connections / count + u32::from(number < connections % count);
-            all.processes.push(IdleProcess::start(address, share)?);
+            all.processes
+                .push(IdleProcess::start(address, device, share)?);
         }
         for process in &mut all.processes {
             process.expect(READY)?;
@@ -144,7 +151,7 @@ impl IdleProcesses {
 }
 
 impl IdleProcess {
-    fn start(address: &str, connections: u32) -> Result<Self, Failure> {
+    fn start(address: &str, device: Option<&str>, connections: u32) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| {
             Failure::failed("cannot start a process for the idle connections")
                 .because(error)
@@ -159,6 +166,12 @@ impl IdleProcess {
                 "--connections",
                 &connections.to_string(),
             ])
+            .args(
+                device
+                    .map(|device| ["--device", device])
+                    .into_iter()
+                    .flatten(),
+            )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -335,7 +348,7 @@ impl Application for Prober {
 /// # Errors
 /// When the server cannot be reached.
 pub fn execute(args: &IdleArgs) -> Result<(), Failure> {
-    let address = args.connect.to_string();
+    let fabric = Fabric::to_connect(&args.connect, args.device.as_deref())?;
     let need = Need {
         connections_per_core: Some(args.connections),
         credits: Some(1),
@@ -343,79 +356,97 @@ pub fn execute(args: &IdleArgs) -> Result<(), Failure> {
         park: true,
         ..Need::default()
     };
-    let loaded = need.profile(None)?;
-    let config = NodeConfig::from_profile(&loaded.profile, vec![None]);
-    let (order, orders) = mpsc::channel();
-    let (outcome, outcomes) = mpsc::channel();
-    let ordered = Arc::new(AtomicU64::new(0));
-    let mut prober = Some(Prober {
-        orders,
-        outcome,
-        ordered: Arc::clone(&ordered),
-        seen: 0,
-        waiting: Vec::new(),
-        clock: Clock::new(),
-        started: None,
-        answered: 0,
-        late: 0,
-        slowest_ns: 0,
-    });
-    let application = |_| {
-        prober
-            .take()
-            .unwrap_or_else(|| unreachable!("a node of one core"))
+    let loaded = need.profile(None, &fabric)?;
+    let hold = Hold {
+        args,
+        loaded: &loaded,
     };
-    let node = Node::start(
-        ShmProvider::from_profile(&loaded.profile),
-        &config,
-        application,
-    )
-    .map_err(|error| Failure::failed("idle connections could not be set up").because(error))?;
-    let watch = Watch {
-        stop: Stop::new(),
-        progress: Progress::new(0),
-    };
-    let start = |_| {
-        node.connect_start(
-            &address,
-            ConnectOptions {
-                timeout: Duration::from_secs(30),
-                ..ConnectOptions::default()
+    fabric.run(&loaded.profile, hold)
+}
+
+/// Holding connections, on whatever fabric.
+struct Hold<'a> {
+    args: &'a IdleArgs,
+    loaded: &'a Loaded,
+}
+
+impl Job for Hold<'_> {
+    type Output = ();
+
+    fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
+        let Self { args, loaded } = self;
+        let address = args.connect.to_string();
+        let config = NodeConfig::from_profile(&loaded.profile, vec![None]);
+        let (order, orders) = mpsc::channel();
+        let (outcome, outcomes) = mpsc::channel();
+        let ordered = Arc::new(AtomicU64::new(0));
+        let mut prober = Some(Prober {
+            orders,
+            outcome,
+            ordered: Arc::clone(&ordered),
+            seen: 0,
+            waiting: Vec::new(),
+            clock: Clock::new(),
+            started: None,
+            answered: 0,
+            late: 0,
+            slowest_ns: 0,
+        });
+        let application = |_| {
+            prober
+                .take()
+                .unwrap_or_else(|| unreachable!("a node of one core"))
+        };
+        let node = Node::start(provider, &config, application).map_err(|error| {
+            Failure::failed("idle connections could not be set up").because(error)
+        })?;
+        let watch = Watch {
+            stop: Stop::new(),
+            progress: Progress::new(0),
+        };
+        let start = |_| {
+            node.connect_start(
+                &address,
+                ConnectOptions {
+                    timeout: Duration::from_secs(30),
+                    ..ConnectOptions::default()
+                },
+            )
+        };
+        let connections = super::connect_many(args.connections as usize, start, &watch).map_err(
+            |(made, error)| {
+                let what = format!(
+                    "idle connection {} of {} to {address}",
+                    made + 1,
+                    args.connections
+                );
+                Failure::failed(what).because(error)
             },
-        )
-    };
-    let connections = super::connect_many(args.connections as usize, start, &watch).map_err(
-        |(made, error)| {
-            let what = format!(
-                "idle connection {} of {} to {address}",
-                made + 1,
-                args.connections
-            );
-            Failure::failed(what).because(error)
-        },
-    )?;
-    say(READY)?;
-    for line in std::io::stdin().lines() {
-        let Some(core) = line.ok().and_then(|line| asked(&line)) else {
-            break;
-        };
-        let keys = connections.iter().map(|connection| connection.key);
-        let asked = Order {
-            core,
-            connections: keys.collect(),
-        };
-        if order.send(asked).is_err() {
-            break;
+        )?;
+        say(READY)?;
+        for line in std::io::stdin().lines() {
+            let Some(core) = line.ok().and_then(|line| asked(&line)) else {
+                break;
+            };
+            let keys = connections.iter().map(|connection| connection.key);
+            let asked = Order {
+                core,
+                connections: keys.collect(),
+            };
+            if order.send(asked).is_err() {
+                break;
+            }
+            // SYNC POINT idle-order: pairs with the Acquire load in `Prober::poll`.
+            ordered.fetch_add(1, Ordering::Release);
+            // A parked core looks at its mailbox when something comes in; the notice wakes it.
+            node.wake_cores();
+            let (answered, late, slowest_ns) =
+                outcomes.recv_timeout(PROBE_TIMEOUT).unwrap_or_default();
+            say(&format!("{answered} {late} {slowest_ns}"))?;
         }
-        // SYNC POINT idle-order: pairs with the Acquire load in `Prober::poll`.
-        ordered.fetch_add(1, Ordering::Release);
-        // A parked core looks at its mailbox when something comes in; the notice wakes it.
-        node.wake_cores();
-        let (answered, late, slowest_ns) = outcomes.recv_timeout(PROBE_TIMEOUT).unwrap_or_default();
-        say(&format!("{answered} {late} {slowest_ns}"))?;
+        drop(node.shutdown());
+        Ok(())
     }
-    drop(node.shutdown());
-    Ok(())
 }
 
 fn say(line: &str) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_control::{
     ConnectError, ConnectOptions, Connection, CoreChoice, Node, NodeConfig, PendingConnect,
-    ShmProvider,
+    Provider,
 };
 use rpcrdma_fabric::memory::{PageKind, PageReport};
 use rpcrdma_tuning::Loaded;
@@ -21,11 +21,11 @@ use self::idle::IdleProcesses;
 use crate::address::Address;
 use crate::cli::Op;
 use crate::exit::Failure;
+use crate::fabric::{Fabric, Job};
 use crate::histogram::LatencyHistogram;
 use crate::report::{Memory, RunResult};
 use crate::run::config::{Limit, RunConfig, Server};
 use crate::run::{Load, Watch};
-use crate::serve::shm_name;
 use crate::sizing::Need;
 
 /// Connects that are under way at a time: enough to hide the other side's scheduling.
@@ -37,23 +37,55 @@ const LOOK_PERIOD: Duration = Duration::from_millis(20);
 /// How long outstanding calls may take after the measurement.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The load over the shm fabric.
+/// The load of a node's connections, on the fabric of the server's address.
 #[derive(Debug, Default)]
-pub struct ShmLoad;
+pub struct NodeLoad;
 
-impl Load for ShmLoad {
+impl Load for NodeLoad {
     fn measure(
         &mut self,
         config: &RunConfig,
         server: &Address,
         watch: &Watch,
     ) -> Result<RunResult, Failure> {
-        shm_name(server)?;
+        let fabric = Fabric::to_connect(server, config.device.as_deref())?;
+        let loaded = profile(config, &fabric)?;
+        let measure = Measure {
+            config,
+            server,
+            fabric: &fabric,
+            loaded: &loaded,
+            watch,
+        };
+        fabric.run(&loaded.profile, measure)
+    }
+}
+
+/// A measurement, on whatever fabric.
+struct Measure<'a> {
+    config: &'a RunConfig,
+    server: &'a Address,
+    fabric: &'a Fabric,
+    loaded: &'a Loaded,
+    watch: &'a Watch,
+}
+
+impl Job for Measure<'_> {
+    type Output = RunResult;
+
+    fn run<V: Provider>(self, provider: V) -> Result<RunResult, Failure> {
+        let Self {
+            config,
+            server,
+            fabric,
+            loaded,
+            watch,
+        } = self;
         let address = server.to_string();
-        let loaded = profile(config)?;
-        let client = Client::start(config, &loaded, watch)?;
-        let connections = connect_all(&client.node, &address, config, &loaded, watch)?;
-        let idle = IdleProcesses::start(&address, config.idle_connections)?;
+        let client = Client::start(provider, config, loaded, watch)?;
+        let connections = connect_all(&client.node, &address, config, loaded, watch)?;
+        let idle =
+            IdleProcesses::start(&address, config.device.as_deref(), config.idle_connections)?;
         client.hand_out(&connections, config.cores.len());
         client.wait(config, watch)?;
         let pages = client.node.pages().to_vec();
@@ -70,7 +102,7 @@ impl Load for ShmLoad {
             .collect();
         let free = free_core(config);
         let probe = idle.map(|idle| idle.probe(free)).transpose()?;
-        let mut result = result(measured, &pages, &loaded);
+        let mut result = result(measured, &pages, loaded, fabric);
         if let Some(probe) = probe {
             probe.report(&mut result);
         }
@@ -85,7 +117,7 @@ impl Load for ShmLoad {
     }
 }
 
-fn profile(config: &RunConfig) -> Result<Loaded, Failure> {
+fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
     let cores = u32::try_from(config.cores.len()).unwrap_or(u32::MAX).max(1);
     let connections = config.connections.div_ceil(cores);
     let calls = connections
@@ -106,33 +138,34 @@ fn profile(config: &RunConfig) -> Result<Loaded, Failure> {
         cores,
         park: false,
     }
-    .profile(config.profile.as_deref())
+    .profile(config.profile.as_deref(), fabric)
 }
 
 /// The client's node, with a generator on each core.
-struct Client {
-    node: Node<ShmProvider, Generator>,
+struct Client<V: Provider> {
+    node: Node<V, Generator>,
     shared: Vec<Arc<Shared>>,
 }
 
-impl Client {
-    fn start(config: &RunConfig, loaded: &Loaded, watch: &Watch) -> Result<Self, Failure> {
+impl<V: Provider> Client<V> {
+    fn start(
+        provider: V,
+        config: &RunConfig,
+        loaded: &Loaded,
+        watch: &Watch,
+    ) -> Result<Self, Failure> {
         let cores: Vec<_> = config.cores.iter().copied().map(Some).collect();
         let node_config = NodeConfig::from_profile(&loaded.profile, cores);
         let shared: Vec<Arc<Shared>> = config.cores.iter().map(|_| Arc::default()).collect();
-        let node = Node::start(
-            ShmProvider::from_profile(&loaded.profile),
-            &node_config,
-            |core| {
-                Generator::new(
-                    plan(config, core),
-                    Arc::clone(&shared[core]),
-                    watch.stop.clone(),
-                    watch.progress.clone(),
-                    core,
-                )
-            },
-        )
+        let node = Node::start(provider, &node_config, |core| {
+            Generator::new(
+                plan(config, core),
+                Arc::clone(&shared[core]),
+                watch.stop.clone(),
+                watch.progress.clone(),
+                core,
+            )
+        })
         .map_err(|error| Failure::failed("the client could not be set up").because(error))?;
         Ok(Self { node, shared })
     }
@@ -171,7 +204,7 @@ impl Client {
 /// A core that the load has left and that no core of the run's own server polls on.
 fn free_core(config: &RunConfig) -> Option<usize> {
     let taken: &[usize] = match &config.server {
-        Server::Own { cores } => cores,
+        Server::Own { cores, .. } => cores,
         Server::At(_) => &[],
     };
     config
@@ -206,8 +239,8 @@ fn plan(config: &RunConfig, core: usize) -> Plan {
 }
 
 /// Makes the connections of the run, core by core in turn.
-fn connect_all(
-    node: &Node<ShmProvider, Generator>,
+fn connect_all<V: Provider>(
+    node: &Node<V, Generator>,
     address: &str,
     config: &RunConfig,
     loaded: &Loaded,
@@ -259,7 +292,12 @@ fn connect_many(
 }
 
 /// Puts together what the cores measured.
-fn result(measured: Vec<Measured>, pages: &[PageReport], loaded: &Loaded) -> RunResult {
+fn result(
+    measured: Vec<Measured>,
+    pages: &[PageReport],
+    loaded: &Loaded,
+    fabric: &Fabric,
+) -> RunResult {
     let mut latency = LatencyHistogram::new();
     let mut counters: BTreeMap<String, u64> = BTreeMap::new();
     let (mut errors, mut mismatches, mut backlog) = (0, 0, 0);
@@ -299,8 +337,8 @@ fn result(measured: Vec<Measured>, pages: &[PageReport], loaded: &Loaded) -> Run
         errors,
         elapsed,
         interrupted,
-        fabric: "shm".to_owned(),
-        device: None,
+        fabric: fabric.name().to_owned(),
+        device: fabric.device().map(str::to_owned),
         protocol: 2,
         placement: "inline".to_owned(),
         profile: loaded.name.clone(),
@@ -340,7 +378,10 @@ mod tests {
             (vec![0], vec![0], None),
         ] {
             config.cores = cores;
-            config.server = Server::Own { cores: server };
+            config.server = Server::Own {
+                fabric: crate::cli::OwnFabric::Shm,
+                cores: server,
+            };
             assert_eq!(free_core(&config), free);
         }
         config.server = Server::At("shm:elsewhere".parse().expect("an address"));

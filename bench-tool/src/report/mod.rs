@@ -195,7 +195,7 @@ impl Report {
         };
         let rate_per_s = per_s(latency_ns.count);
         let (connect, server_cores) = match &config.server {
-            Server::Own { cores } => (None, Some(cores.clone())),
+            Server::Own { cores, .. } => (None, Some(cores.clone())),
             Server::At(address) => (Some(address.to_string()), None),
         };
         Self {
@@ -299,7 +299,10 @@ pub(crate) mod tests {
     pub(crate) fn config() -> RunConfig {
         RunConfig {
             command: "bench-tool run --depth 1".to_owned(),
-            server: Server::Own { cores: vec![1] },
+            server: Server::Own {
+                fabric: crate::cli::OwnFabric::Shm,
+                cores: vec![1],
+            },
             op: Op::Null,
             size_bytes: 0,
             depth: 1,
@@ -309,6 +312,7 @@ pub(crate) mod tests {
             rate_per_s: None,
             limit: Limit::Duration(Duration::from_secs(5)),
             warmup: Duration::from_millis(500),
+            device: None,
             profile: None,
             warnings: vec![],
         }

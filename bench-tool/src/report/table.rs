@@ -262,7 +262,10 @@ mod tests {
         let mut config = config();
         // Cores without topology files: no machine of ours says that they are siblings.
         config.cores = vec![900];
-        config.server = Server::Own { cores: vec![901] };
+        config.server = Server::Own {
+            fabric: crate::cli::OwnFabric::Shm,
+            cores: vec![901],
+        };
         let mut report = Report::new(&config, &quiet_machine(), result(), Some(&floor()));
         report.warnings.retain(|w| !w.contains("debug build"));
         let expected = "\

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::address::Address;
-use crate::cli::{Op, RunArgs};
+use crate::cli::{Op, OwnFabric, RunArgs};
 use crate::exit::Failure;
 use crate::machine::Machine;
 
@@ -19,8 +19,10 @@ pub const SIZE_BYTES_MAX: u64 = 64 << 20;
 /// Who answers the calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
-    /// A server of the run's own, in a second process over shm.
+    /// A server of the run's own, in a second process.
     Own {
+        /// The fabric between the two.
+        fabric: OwnFabric,
         /// The cores that it polls on.
         cores: Vec<usize>,
     },
@@ -62,6 +64,8 @@ pub struct RunConfig {
     pub limit: Limit,
     /// Time before the measurement.
     pub warmup: Duration,
+    /// RDMA device as given; `None` leaves it to the address.
+    pub device: Option<String>,
     /// Tuning profile as given; `None` is the built-in one.
     pub profile: Option<String>,
     /// What is doubtful about the plan itself.
@@ -101,6 +105,7 @@ impl RunConfig {
                 Limit::Count,
             ),
             warmup: args.warmup,
+            device: args.device.clone(),
             profile: args.profile.clone(),
             warnings,
         })
@@ -110,7 +115,7 @@ impl RunConfig {
     /// `None` where the server is elsewhere, or shares the client's core.
     #[must_use]
     pub fn floor_cores(&self) -> Option<[usize; 2]> {
-        let Server::Own { cores } = &self.server else {
+        let Server::Own { cores, .. } = &self.server else {
             return None;
         };
         let (&client, &server) = (self.cores.first()?, cores.first()?);
@@ -166,11 +171,15 @@ fn place(args: &RunArgs, machine: &Machine) -> Result<Placement, Failure> {
             Err(_) => machine.cores_usable.iter().take(1).copied().collect(),
         },
     };
+    let own = |cores| Server::Own {
+        fabric: args.fabric,
+        cores,
+    };
     match cores[..] {
         [] => Err(Failure::failed("this process may use no core")),
         [only] => Ok((
             vec![only],
-            Server::Own { cores: vec![only] },
+            own(vec![only]),
             vec![format!(
                 "client and server share core {only}: each waits for the other's time slice, so these latencies \
                  show the scheduler and not the transport{}",
@@ -183,13 +192,7 @@ fn place(args: &RunArgs, machine: &Machine) -> Result<Placement, Failure> {
         )),
         _ => {
             let (client, server) = cores.split_at(cores.len() / 2);
-            Ok((
-                client.to_vec(),
-                Server::Own {
-                    cores: server.to_vec(),
-                },
-                vec![],
-            ))
+            Ok((client.to_vec(), own(server.to_vec()), vec![]))
         }
     }
 }
@@ -200,6 +203,13 @@ mod tests {
     use crate::cli::{Cli, Command};
     use crate::exit::Status;
     use clap::Parser;
+
+    fn own(cores: &[usize]) -> Server {
+        Server::Own {
+            fabric: OwnFabric::Shm,
+            cores: cores.to_vec(),
+        }
+    }
 
     fn config_on(cores: &[usize], line: &str) -> Result<RunConfig, Failure> {
         let cli = Cli::try_parse_from(
@@ -221,7 +231,7 @@ mod tests {
     fn a_bare_run_uses_two_cores_and_five_seconds() {
         let config = config_on(&[900, 901], "").unwrap();
         assert_eq!(config.cores, [900]);
-        assert_eq!(config.server, Server::Own { cores: vec![901] });
+        assert_eq!(config.server, own(&[901]));
         assert_eq!(config.limit, Limit::Duration(DURATION_DEFAULT));
         assert_eq!(config.size_bytes, 0);
         assert_eq!(config.floor_cores(), Some([900, 901]));
@@ -232,15 +242,9 @@ mod tests {
     #[test]
     fn the_list_of_cores_is_split_for_an_own_server_only() {
         let config = config_on(&[0, 1, 2, 3, 4], "--cores 4,1-3 --connections 2").unwrap();
-        assert_eq!(
-            (config.cores, config.server),
-            (vec![4, 1], Server::Own { cores: vec![2, 3] })
-        );
+        assert_eq!((config.cores, config.server), (vec![4, 1], own(&[2, 3])));
         let config = config_on(&[0, 1, 2], "--cores 0-2 --connections 3").unwrap();
-        assert_eq!(
-            (config.cores, config.server),
-            (vec![0], Server::Own { cores: vec![1, 2] })
-        );
+        assert_eq!((config.cores, config.server), (vec![0], own(&[1, 2])));
         let config = config_on(&[0, 1, 2], "--cores 0-2 --connections 3 --connect shm:x").unwrap();
         assert_eq!(config.cores, [0, 1, 2]);
         assert_eq!(config.floor_cores(), None);
@@ -251,7 +255,7 @@ mod tests {
         let config = config_on(&[5], "").unwrap();
         assert_eq!(
             (config.cores.clone(), config.server.clone()),
-            (vec![5], Server::Own { cores: vec![5] })
+            (vec![5], own(&[5]))
         );
         assert_eq!(config.floor_cores(), None);
         assert!(

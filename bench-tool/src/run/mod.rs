@@ -9,8 +9,9 @@ use std::time::Duration;
 use self::config::{RunConfig, Server};
 use self::own_server::{OwnServer, START_TIMEOUT};
 use crate::address::Address;
-use crate::cli::RunArgs;
+use crate::cli::{OwnFabric, RunArgs};
 use crate::exit::{Failure, written};
+use crate::fabric::own_rdma_address;
 use crate::floor::{RoundTrip, round_trip};
 use crate::machine::{Machine, format_cores};
 use crate::progress::{Progress, ProgressLine};
@@ -87,8 +88,8 @@ fn measure(
 ) -> Result<(RunResult, Option<RoundTrip>), Failure> {
     let mut floor = floor_rounds(config, None)?;
     let (own, address) = match &config.server {
-        Server::Own { cores } => {
-            let own = start_server(config, cores)?;
+        Server::Own { fabric, cores } => {
+            let own = start_server(config, *fabric, cores)?;
             let address = own.address().parse().map_err(|error| {
                 Failure::failed("the run's own server listens on an address that cannot be read")
                     .because(Box::<dyn std::error::Error + Send + Sync>::from(error))
@@ -132,22 +133,34 @@ fn floor_rounds(
     Ok(floor)
 }
 
-fn start_server(config: &RunConfig, cores: &[usize]) -> Result<OwnServer, Failure> {
+fn start_server(
+    config: &RunConfig,
+    fabric: OwnFabric,
+    cores: &[usize],
+) -> Result<OwnServer, Failure> {
+    let listen = match fabric {
+        OwnFabric::Shm => Address::Shm(format!("bench-run-{}", std::process::id())),
+        OwnFabric::Rdma => own_rdma_address(config.device.as_deref())?,
+    };
     let program = std::env::current_exe().map_err(|error| {
         Failure::failed("cannot find this program again, to start a server of our own")
             .because(error)
             .advice("start `bench-tool serve` yourself and use --connect")
     })?;
-    OwnServer::start(&program, &server_arguments(config, cores), START_TIMEOUT)
+    OwnServer::start(
+        &program,
+        &server_arguments(config, &listen, cores),
+        START_TIMEOUT,
+    )
 }
 
-/// The command line of the run's own server. Its name holds our process id, so that runs do not meet.
-fn server_arguments(config: &RunConfig, cores: &[usize]) -> Vec<String> {
+/// The command line of the run's own server.
+fn server_arguments(config: &RunConfig, listen: &Address, cores: &[usize]) -> Vec<String> {
     let connections = config.connections.saturating_add(config.idle_connections);
     let mut arguments = vec![
         "serve".to_owned(),
         "--listen".to_owned(),
-        format!("shm:bench-run-{}", std::process::id()),
+        listen.to_string(),
         "--cores".to_owned(),
         format_cores(cores),
         "--max-connections".to_owned(),
@@ -158,8 +171,10 @@ fn server_arguments(config: &RunConfig, cores: &[usize]) -> Vec<String> {
         config.size_bytes.max(1).to_string(),
         "--exit-with-stdin".to_owned(),
     ];
-    if let Some(profile) = &config.profile {
-        arguments.extend(["--profile".to_owned(), profile.clone()]);
+    for (name, value) in [("--profile", &config.profile), ("--device", &config.device)] {
+        if let Some(value) = value {
+            arguments.extend([name.to_owned(), value.clone()]);
+        }
     }
     arguments
 }
@@ -338,11 +353,13 @@ mod tests {
         let mut config = config();
         (config.connections, config.idle_connections) = (4, 4096);
         config.profile = Some("shm".to_owned());
-        let arguments = server_arguments(&config, &[2, 3]);
+        let arguments = server_arguments(&config, &"shm:x".parse().unwrap(), &[2, 3]);
         let cli = Cli::parse_from(["bench-tool".to_owned()].into_iter().chain(arguments));
         let Command::Serve(serve) = cli.command else {
             panic!("not a serve")
         };
+        assert_eq!(serve.listen.to_string(), "shm:x");
+        assert_eq!(serve.device, None);
         assert_eq!(serve.max_connections, Some(4100));
         assert_eq!(serve.cores.unwrap().0, [2, 3]);
         assert_eq!(serve.profile.as_deref(), Some("shm"));

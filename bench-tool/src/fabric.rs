@@ -1,0 +1,192 @@
+//! Which fabric an address is on, by which device it is reached, and what to do on it.
+
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+mod device;
+
+use rpcrdma_control::{Provider, ShmProvider};
+use rpcrdma_tuning::Profile;
+
+use crate::address::Address;
+use crate::exit::Failure;
+
+/// Something to do on a fabric, whichever it is.
+pub trait Job {
+    /// What comes of it.
+    type Output;
+
+    /// Does it, on nodes that `provider` makes.
+    ///
+    /// # Errors
+    /// What the job fails with.
+    fn run<V: Provider>(self, provider: V) -> Result<Self::Output, Failure>;
+}
+
+/// A fabric, and on it the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fabric {
+    /// Shared memory of one machine.
+    Shm,
+    /// An RDMA device.
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    Verbs {
+        /// Its name.
+        device: String,
+    },
+}
+
+impl Fabric {
+    /// The fabric of an address to listen on. A wildcard is listened on by `device`, or else by the
+    /// first that has an active port.
+    ///
+    /// # Errors
+    /// A usage failure when this build does not have the fabric, or a device is named where there
+    /// is none; a failure when no device has the address.
+    pub fn to_listen(address: &Address, device: Option<&str>) -> Result<Self, Failure> {
+        match address {
+            Address::Shm(_) => Self::shm(device),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            Address::Rdma { .. } => Self::at(address, device),
+            #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+            Address::Rdma { .. } => Err(Self::missing(address)),
+        }
+    }
+
+    /// The fabric of an address to connect to; its device is the one on the way there, unless it
+    /// is named.
+    ///
+    /// # Errors
+    /// As [`Fabric::to_listen`]; a failure when no device leads there.
+    pub fn to_connect(address: &Address, device: Option<&str>) -> Result<Self, Failure> {
+        match address {
+            Address::Shm(_) => Self::shm(device),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            Address::Rdma { .. } => Self::towards(address, device),
+            #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+            Address::Rdma { .. } => Err(Self::missing(address)),
+        }
+    }
+
+    fn shm(device: Option<&str>) -> Result<Self, Failure> {
+        match device {
+            None => Ok(Self::Shm),
+            Some(device) => Err(Failure::usage(format!(
+                "the shm fabric has no devices, and --device names {device}"
+            ))
+            .advice("leave --device out, or give an address rdma:HOST:PORT")),
+        }
+    }
+
+    /// Why an `rdma:` address cannot be used, and how it could.
+    #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+    fn missing(address: &Address) -> Failure {
+        Failure::usage(format!(
+            "{address} needs the verbs fabric, which this build of bench-tool does not have"
+        ))
+        .advice(
+            "build it with `cargo build --release -p bench-tool --features verbs` (Debian: apt-get install \
+             libibverbs-dev librdmacm-dev libclang-14-dev), or with `--features verbs-dlopen` (cmake and libclang), \
+             which starts on machines without rdma-core, too; shm:NAME joins processes of one machine without either",
+        )
+    }
+
+    /// The provider's name, for reports.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            Self::Verbs { .. } => "verbs",
+        }
+    }
+
+    /// The device, where the fabric has devices.
+    #[must_use]
+    pub fn device(&self) -> Option<&str> {
+        match self {
+            Self::Shm => None,
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            Self::Verbs { device } => Some(device),
+        }
+    }
+
+    /// The embedded profile that is made for it; `None` leaves the built-in defaults.
+    #[must_use]
+    pub fn family(&self) -> Option<&'static str> {
+        match self {
+            Self::Shm => Some("shm"),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            Self::Verbs { device } => device::family(device),
+        }
+    }
+
+    /// Does `job` with a provider that `profile` sizes.
+    ///
+    /// # Errors
+    /// Those of the job.
+    pub fn run<J: Job>(&self, profile: &Profile, job: J) -> Result<J::Output, Failure> {
+        match self {
+            Self::Shm => job.run(ShmProvider::from_profile(profile)),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            Self::Verbs { device } => {
+                let device = Some(device.clone());
+                job.run(rpcrdma_control::VerbsProvider::from_profile(
+                    profile, device,
+                ))
+            }
+        }
+    }
+}
+
+/// An address of an RDMA device of this machine, at which a run's own server can listen.
+///
+/// # Errors
+/// A usage failure without the verbs fabric; a failure when there is no device, or none with an
+/// IP address.
+pub fn own_rdma_address(device: Option<&str>) -> Result<Address, Failure> {
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    return device::own_address(device);
+    #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+    {
+        let _ = device;
+        Err(Fabric::missing(&Address::Rdma {
+            host: "HOST".to_owned(),
+            port: 0,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Status;
+
+    #[test]
+    fn shm_needs_nothing_and_has_no_device() {
+        let address: Address = "shm:x".parse().unwrap();
+        let fabric = Fabric::to_listen(&address, None).unwrap();
+        assert_eq!(
+            (fabric.name(), fabric.device(), fabric.family()),
+            ("shm", None, Some("shm"))
+        );
+        let failure = Fabric::to_connect(&address, Some("mlx5_0")).unwrap_err();
+        assert_eq!(failure.status(), Status::Usage);
+        assert!(failure.to_string().contains("mlx5_0"), "{failure}");
+    }
+
+    #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+    #[test]
+    fn without_the_verbs_fabric_an_rdma_address_tells_how_to_get_it() {
+        let address: Address = "rdma:192.0.2.1:20049".parse().unwrap();
+        for failure in [
+            Fabric::to_listen(&address, None).unwrap_err(),
+            Fabric::to_connect(&address, None).unwrap_err(),
+            own_rdma_address(None).unwrap_err(),
+        ] {
+            assert_eq!(failure.status(), Status::Usage);
+            let text = failure.to_string();
+            for word in ["--features verbs", "verbs-dlopen", "libibverbs-dev"] {
+                assert!(text.contains(word), "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! RDMA devices: the one for an address, an address of one, and the profile that fits it.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
+use std::time::Duration;
+
+use rpcrdma_fabric::verbs::{Context, device_at, device_towards};
+
+use super::Fabric;
+use crate::address::Address;
+use crate::exit::Failure;
+
+/// How long finding the way to an address may take.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where the kernel tells of devices.
+const DEVICES: &str = "/sys/class/infiniband";
+
+/// What to look at when there is no device, or the wrong one.
+const LOOK_AT_DEVICES: &str =
+    "`rdma link` shows the devices and the network interface of each; name one with --device";
+
+impl Fabric {
+    pub(super) fn at(address: &Address, device: Option<&str>) -> Result<Self, Failure> {
+        let found = device_at(&address.to_string()).map_err(|error| {
+            Failure::failed(format!("cannot listen on {address}"))
+                .because(error)
+                .advice(LOOK_AT_DEVICES)
+        })?;
+        match (found, device) {
+            (Some(found), Some(named)) if found != named => Err(Failure::usage(format!(
+                "{address} is an address of the device {found}, and --device names {named}"
+            ))
+            .advice(LOOK_AT_DEVICES)),
+            (Some(found), _) => Ok(Self::Verbs { device: found }),
+            (None, named) => Ok(Self::Verbs {
+                device: open(named)?,
+            }),
+        }
+    }
+
+    pub(super) fn towards(address: &Address, device: Option<&str>) -> Result<Self, Failure> {
+        if let Some(named) = device {
+            return Ok(Self::Verbs {
+                device: open(Some(named))?,
+            });
+        }
+        let found = device_towards(&address.to_string(), RESOLVE_TIMEOUT);
+        found.map(|device| Self::Verbs { device }).map_err(|error| {
+            Failure::failed(format!("cannot connect to {address}"))
+                .because(error)
+                .advice(LOOK_AT_DEVICES)
+        })
+    }
+}
+
+/// The name of a device that can be used: the named one, or the first that is active.
+fn open(named: Option<&str>) -> Result<String, Failure> {
+    let context = Context::open(named).map_err(|error| {
+        Failure::failed("no RDMA device can be used")
+            .because(error)
+            .advice(LOOK_AT_DEVICES)
+    })?;
+    Ok(context.name().to_owned())
+}
+
+/// The embedded profile for a device: by its driver, or by its name where there is no hardware.
+pub(super) fn family(device: &str) -> Option<&'static str> {
+    let driver = std::fs::read_link(format!("{DEVICES}/{device}/device/driver"));
+    let driver = driver.ok();
+    let driver = driver.as_deref().and_then(Path::file_name);
+    family_of(device, driver.and_then(std::ffi::OsStr::to_str))
+}
+
+fn family_of(device: &str, driver: Option<&str>) -> Option<&'static str> {
+    match driver {
+        Some("mlx5_core") => Some("mlx5"),
+        // Of the network interface that the RDMA driver sits on.
+        Some("ice" | "i40e" | "idpf" | "irdma") => Some("irdma"),
+        Some("bnxt_en") => Some("bnxt_re"),
+        Some(_) => None,
+        None => ["rxe", "siw"]
+            .into_iter()
+            .find(|name| device.starts_with(name)),
+    }
+}
+
+/// An address at which the run's own server listens: of the first port of the device, with a port
+/// number that the system chooses.
+pub(super) fn own_address(device: Option<&str>) -> Result<Address, Failure> {
+    let device = open(device)?;
+    let gids = format!("{DEVICES}/{device}/ports/1/gids");
+    let address = std::fs::read_dir(&gids)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok())
+        .find_map(|gid| address_of(gid.trim()));
+    let address = address.ok_or_else(|| {
+        Failure::failed(format!("the device {device} has no IP address in its table ({gids})"))
+            .advice("give its network interface one (`ip address add`), or start `bench-tool serve` and use --connect")
+    })?;
+    Ok(Address::Rdma {
+        host: address.to_string(),
+        port: 0,
+    })
+}
+
+/// The IP address that a GID of RoCE stands for; link-local ones need a zone, and are left out.
+fn address_of(gid: &str) -> Option<IpAddr> {
+    let ip: Ipv6Addr = gid.parse().ok()?;
+    match ip.to_ipv4_mapped() {
+        Some(ip) => (!ip.is_unspecified()).then_some(IpAddr::V4(ip)),
+        None => (!ip.is_unspecified() && !ip.is_unicast_link_local()).then_some(IpAddr::V6(ip)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_are_known_by_driver_and_software_by_name() {
+        for (device, driver, family) in [
+            ("rocep1s0f0", Some("mlx5_core"), Some("mlx5")),
+            ("rocep4s0", Some("ice"), Some("irdma")),
+            ("bnxt_re0", Some("bnxt_en"), Some("bnxt_re")),
+            ("rxe0", None, Some("rxe")),
+            ("siw_eth0", None, Some("siw")),
+            ("mlx4_0", Some("mlx4_core"), None),
+            ("rxe0", Some("something"), None),
+            ("odd", None, None),
+        ] {
+            assert_eq!(family_of(device, driver), family, "{device} {driver:?}");
+        }
+    }
+
+    #[test]
+    fn gids_stand_for_addresses() {
+        for (gid, address) in [
+            ("0000:0000:0000:0000:0000:ffff:0a09:0001", Some("10.9.0.1")),
+            (
+                "2001:0db8:0000:0000:0000:0000:0000:0007",
+                Some("2001:db8::7"),
+            ),
+            ("fe80:0000:0000:0000:5054:00ff:fe12:3456", None),
+            ("0000:0000:0000:0000:0000:0000:0000:0000", None),
+            ("nonsense", None),
+        ] {
+            assert_eq!(
+                address_of(gid),
+                address.map(|address| address.parse().unwrap()),
+                "{gid}"
+            );
+        }
+    }
+}
