@@ -190,6 +190,31 @@ fn a_responder_that_stops_for_longer_than_calls_wait_answers_none_twice() {
 }
 
 #[test]
+fn a_call_that_times_out_ends_its_connection_where_that_is_wanted() {
+    let place = Place::new();
+    let responder = place.serve();
+    let requester = place.call(
+        "log",
+        &[
+            "--close-on-timeout",
+            "--call-timeout-ms",
+            "300",
+            "--reconnect-within",
+            "100",
+        ],
+    );
+    place.executes(300);
+    responder.signal(Signal::SIGSTOP);
+    std::thread::sleep(Duration::from_secs(2));
+    responder.signal(Signal::SIGCONT);
+    place.executes(300);
+    let out = end(requester);
+    assert!(out.contains("closed from this side"), "{out}");
+    assert!(out.contains("connected again"), "{out}");
+    place.check(&["log"]);
+}
+
+#[test]
 fn a_requester_that_is_killed_leaves_others_their_calls() {
     let place = Place::new();
     let _responder = place.serve();
@@ -208,7 +233,9 @@ fn a_requester_that_is_killed_leaves_others_their_calls() {
 fn without_reconnecting_the_calls_of_a_lost_connection_fail() {
     let place = Place::new();
     let responder = place.serve();
-    let requester = place.call("log", &[]);
+    let mut requester = place.call("log", &[]);
+    // Kept open, so that it is the loss of the connection that ends it.
+    let _input = requester.stdin.take();
     place.executes(300);
     drop(responder);
     let output = requester.wait_with_output().expect("it ends by itself");

@@ -38,8 +38,8 @@ finish() {
     [ -z "${responder:-}" ] || kill_responder
     if [ $failed -gt 0 ] || [ $passed -eq 0 ]; then word=FAILED; fi
     printf 'test result: %s. %d passed; %d failed; 0 ignored\n' "$word" "$passed" "$failed"
-    [ $word = ok ]
-    exit
+    [ $word = ok ] && exit 0
+    exit 1
 }
 trap finish EXIT
 
@@ -112,14 +112,20 @@ kill_responder() {
     responder=
 }
 
-# Starts a requester in the background; what it prints goes to $work/requester.
+# Starts a requester in the background. It makes calls until descriptor 3 is closed, if no option
+# says otherwise; what it prints goes to $work/requester.
+# shellcheck disable=SC2120 # the options of some scenarios
 start_requester() { # start_requester [OPTION...]
-    "$ledger" call "$address" --log "$work/log" "$@" </dev/null >"$work/requester" 2>&1 &
+    rm -f "$work/end"
+    mkfifo "$work/end"
+    "$ledger" call "$address" --log "$work/log" "$@" <"$work/end" >"$work/requester" 2>&1 3>&- &
     requester=$!
+    exec 3>"$work/end"
 }
 
 requester_ends_well() {
     local status=0
+    exec 3>&-
     wait "$requester" || status=$?
     sed 's/^/    /' "$work/requester"
     return $status

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/common.sh"
 
 start_responder
-start_requester --seconds 30
+start_requester --depth 8
 check "calls are answered" executes 200
 for _ in 1 2 3; do
     check "the cable is cut" cut_cable

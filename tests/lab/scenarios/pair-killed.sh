@@ -4,7 +4,7 @@
 . "$(dirname "$0")/common.sh"
 
 start_responder
-start_requester --seconds 60
+start_requester --depth 8
 check "calls are answered" executes 200
 check "the responder is killed" signal_responder KILL
 check "the requester learns of it" within 30 contains "$work/requester" '^connection ended'

@@ -11,7 +11,7 @@
 renew_device() { rdma link delete "$LAB_DEV" && rdma link add "$LAB_DEV" type rxe netdev "$LAB_NETDEV"; }
 
 start_responder
-start_requester --seconds 60
+start_requester --depth 8
 check "calls are answered" executes 200
 check "the link goes down" ip link set "$LAB_NETDEV" down
 check "the requester learns of it" within 45 contains "$work/requester" '^connection ended'

@@ -8,11 +8,11 @@ queue_pairs_of_b() { on_b "rdma resource show qp link $LAB_DEV" | grep -c 'comm 
 queue_pairs_reach() { [ "$(queue_pairs_of_b)" -le "$1" ]; }
 
 start_responder
-start_requester --seconds 40
+start_requester --depth 8
 check "calls are answered" executes 200
 before=$(queue_pairs_of_b)
 for _ in 1 2 3; do
-    "$ledger" call "$address" --log /dev/null --seconds 60 --connections 4 </dev/null >/dev/null &
+    "$ledger" call "$address" --log /dev/null --seconds 600 --connections 4 </dev/null >/dev/null 3>&- &
     victim=$!
     check "calls of both are answered" executes 200
     kill -KILL $victim

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/common.sh"
 
 start_responder
-start_requester --seconds 40 --depth 64 --call-timeout-ms 5000 --reconnect-within 60
+start_requester --depth 64 --call-timeout-ms 5000 --reconnect-within 60
 check "calls are answered" executes 200
 check "the responder is stopped" signal_responder STOP
 sleep 2

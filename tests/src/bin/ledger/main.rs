@@ -39,6 +39,7 @@ usage: ledger serve ADDRESS --book FILE [--connections N]
        ledger call ADDRESS --log FILE [--count N] [--seconds S] [--depth N]
                    [--connections N] [--rounds N] [--reconnect-within S]
                    [--connect-timeout-ms MS] [--call-timeout-ms MS]
+                   [--close-on-timeout]
        ledger check --book FILE --log FILE...
 
 ADDRESS is shm:NAME or rdma:HOST:PORT.
@@ -51,7 +52,8 @@ call    makes calls for --seconds, or --count of them, or until its standard
         input ends, --depth (8) at a time, in turn over --connections (1),
         which it asks for at once. A connection that ends is made again, within
         --reconnect-within seconds (0: never). With --rounds it disconnects
-        after every --count calls, and begins anew. Prints what happens to its
+        after every --count calls, and begins anew. With --close-on-timeout a
+        call that times out ends its connection. Prints what happens to its
         connections, and fails when a call does not end, or ends twice.
 check   fails when a call was executed twice, when an answer is not what the
         book says, or when a log lacks the end of a call.";
@@ -83,7 +85,10 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             let plan = plan(&mut arguments)?;
             let timeout_ms = arguments.number("--call-timeout-ms")?;
             arguments.end()?;
-            let profile = profile(plan.connections, timeout_ms)?;
+            // Places are given back a little after their connections ended, and a round that begins
+            // is not to wait for those of the one before.
+            let places = plan.connections.saturating_mul(2);
+            let profile = profile(places, timeout_ms)?;
             call_on(&address, &profile, &plan)
         }
         "check" => {
@@ -109,6 +114,7 @@ fn plan(arguments: &mut Arguments) -> Result<call::Plan, Failure> {
         depth: arguments.number("--depth")?.unwrap_or(8),
         connections: arguments.number("--connections")?.unwrap_or(1).max(1),
         rounds: arguments.number("--rounds")?.unwrap_or(1),
+        close_on_timeout: arguments.flag("--close-on-timeout"),
         reconnect_within: Duration::from_secs(reconnect_within_s),
         connect_timeout: Duration::from_millis(connect_timeout_ms),
     })
@@ -214,6 +220,13 @@ impl Arguments {
         }
         self.words.remove(place);
         Ok(Some(self.words.remove(place)))
+    }
+
+    /// Takes an option without a value out; whether it was there.
+    fn flag(&mut self, name: &str) -> bool {
+        let words = self.words.len();
+        self.words.retain(|word| word != name);
+        self.words.len() != words
     }
 
     fn one(&mut self, name: &str) -> Result<String, Failure> {
