@@ -178,7 +178,7 @@ Examples:
   bench-tool serve --listen rdma:0.0.0.0:20049
   bench-tool serve --listen rdma:[2001:db8::7]:0        the system chooses the port, and the line tells it")]
 pub struct ServeArgs {
-    /// Address to listen on: shm:NAME or rdma:HOST:PORT; 0.0.0.0 and [::] are all addresses, port 0 is any that is free
+    /// Address to listen on: shm:NAME or rdma:HOST:PORT; `0.0.0.0` and `[::]` are all addresses, port 0 is any that is free
     #[arg(long, value_name = "ADDR")]
     pub listen: Address,
 

@@ -150,9 +150,7 @@ mod tests {
         assert_eq!(copied, expected);
         conn.private_data = std::ptr::null();
         // SAFETY: a null pointer is allowed.
-        assert_eq!(
-            unsafe { Parameters::from_c(&conn) }.private_data,
-            Vec::<u8>::new()
-        );
+        let copied = unsafe { Parameters::from_c(&conn) };
+        assert_eq!(copied.private_data, Vec::<u8>::new());
     }
 }
