@@ -37,11 +37,13 @@ impl Harness for VerbsHarness {
 
     fn extras() -> Extras {
         // Soft-RoCE, as of Linux 6.1, looks a window up and then checks the range of the memory
-        // region; and it acknowledges a Send With Invalidate before it looks at the key.
+        // region; it acknowledges a Send With Invalidate before it looks at the key, and does not
+        // look at whose the window is.
         let soft_roce = lab("LAB_DEV").starts_with("rxe");
         Extras {
             windows_unbounded: soft_roce,
             invalidates_late: soft_roce,
+            invalidates_foreign: soft_roce,
             ..Extras::default()
         }
     }
@@ -61,6 +63,8 @@ impl Harness for VerbsHarness {
             queue_pairs_max: options.queue_pairs,
             send_queue_depth_max: options.send_queue_depth,
             windows_max: options.windows,
+            receives_max: 512,
+            work_requests_max: 512,
             ..verbs::PortConfig::new(arena, clock())
         };
         verbs::Port::new(config).expect("a port of moderate size")
@@ -94,6 +98,8 @@ rpcrdma_tests::fabric_conformance!(conformance, VerbsHarness, skipped [
     // Soft-RoCE does not hold a peer to the range of a window.
     read_out_of_range,
     write_out_of_range,
+    // Nor does it look at whose window a peer invalidates.
+    invalidate_foreign_key_fails,
     // A device moves the bytes by itself, knows no delay, and fails when it fails.
     large_transfer_is_bounded_per_poll,
     large_read_is_bounded_per_poll,

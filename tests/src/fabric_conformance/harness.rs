@@ -60,6 +60,8 @@ pub struct Extras {
     /// The device acknowledges a Send before it looks at what the Send is to invalidate: so the
     /// sender of a wrong key learns only by the end of the connection.
     pub invalidates_late: bool,
+    /// The device lets a peer invalidate the window of another.
+    pub invalidates_foreign: bool,
 }
 
 /// What a case cannot do without. A case whose needs are not met is skipped by name.
@@ -71,6 +73,8 @@ pub enum Need {
     Windows,
     /// Windows that end where they were bound to end.
     BoundedWindows,
+    /// Windows that only the peer they are for can invalidate.
+    OwnedWindows,
     /// A receive queue that serves several queue pairs.
     SharedReceiveQueue,
     /// Send With Invalidate.
@@ -93,6 +97,10 @@ impl Need {
             Self::BoundedWindows => (
                 attributes.windows_max > 0 && !extras.windows_unbounded,
                 "does not hold a peer to the range of a window",
+            ),
+            Self::OwnedWindows => (
+                attributes.windows_max > 0 && !extras.invalidates_foreign,
+                "lets a peer invalidate the window of another",
             ),
             Self::SharedReceiveQueue => (
                 attributes.shared_receive_queue,

@@ -91,7 +91,7 @@ macro_rules! fabric_conformance_list {
                 #[test]
                 fn send_with_invalidate() needs [Windows, SendWithInvalidate];
                 #[test]
-                fn invalidate_foreign_key_fails() needs [Windows, SendWithInvalidate];
+                fn invalidate_foreign_key_fails() needs [OwnedWindows, SendWithInvalidate];
                 #[test]
                 fn invalidate_unknown_key_fails() needs [Windows, SendWithInvalidate];
                 #[test]

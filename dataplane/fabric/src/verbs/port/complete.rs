@@ -4,6 +4,7 @@ use super::super::bindings::{ibv_wc, ibv_wc_opcode, ibv_wc_status};
 use super::super::work_request::WorkName;
 use super::Port;
 use super::queue_pairs::State;
+use super::windows::Invalidated;
 use super::works::Kind;
 use crate::interface::{
     Completion, CompletionBatch, CompletionKind, QueuePairId, RemoteKey, Status,
@@ -196,8 +197,11 @@ impl Port {
             } else if completion.wc_flags & self.invalidated_flags != 0 {
                 // SAFETY: the flag says which member of the union it is.
                 let key = unsafe { completion.imm_data_invalidated_rkey_union.invalidated_rkey };
-                self.windows.invalidated_by_peer(key, index);
-                invalidated = Some(RemoteKey(key));
+                match self.windows.invalidated_by_peer(key, index) {
+                    // Whose window it was finds it closed; who did it goes.
+                    Invalidated::Foreign => status = Status::RemoteOperation,
+                    Invalidated::Own | Invalidated::Unknown => invalidated = Some(RemoteKey(key)),
+                }
             }
         }
         let bytes = match status {

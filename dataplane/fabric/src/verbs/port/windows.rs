@@ -25,6 +25,18 @@ pub(super) enum State {
     InvalidatedByPeer,
 }
 
+/// What a peer has invalidated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Invalidated {
+    /// A window that was bound for it.
+    Own,
+    /// A window of another queue pair, which a device should have refused (InfiniBand volume 1,
+    /// section 10.6.7.2.6) and some do not.
+    Foreign,
+    /// No window that is bound.
+    Unknown,
+}
+
 /// What exposes the memory.
 #[derive(Debug)]
 enum Means {
@@ -197,24 +209,26 @@ impl Windows {
         }
     }
 
-    /// The peer of `queue_pair` invalidated `key`. Whether that is one of ours which is bound
-    /// there; the device has checked it as well.
+    /// A peer's Send on `queue_pair` invalidated `key`, says the device. Whose window that was.
     #[inline]
-    pub(super) fn invalidated_by_peer(&mut self, key: u32, queue_pair: u32) -> bool {
-        let Some(index) = self.by_key.get(key >> 8) else {
-            return false;
+    pub(super) fn invalidated_by_peer(&mut self, key: u32, queue_pair: u32) -> Invalidated {
+        let slot = self
+            .by_key
+            .get(key >> 8)
+            .and_then(|index| self.slots.get_mut(index as usize));
+        let Some(slot) = slot else {
+            return Invalidated::Unknown;
         };
-        let Some(slot) = self.slots.get_mut(index as usize) else {
-            return false;
-        };
-        let Means::Window(window) = &slot.means else {
-            return false;
-        };
-        let ours = window.key() == key && slot.queue_pair == queue_pair;
-        if ours && slot.state != State::Free {
-            slot.state = State::InvalidatedByPeer;
+        let is_window = matches!(&slot.means, Means::Window(window) if window.key() == key);
+        if !is_window || slot.state == State::Free {
+            return Invalidated::Unknown;
         }
-        ours
+        slot.state = State::InvalidatedByPeer;
+        if slot.queue_pair == queue_pair {
+            Invalidated::Own
+        } else {
+            Invalidated::Foreign
+        }
     }
 
     /// The window is not bound any more: it is free again. Its buffer.
