@@ -59,6 +59,8 @@ pub fn opaque_payload(stream: &[u8]) -> Option<&[u8]> {
 pub struct BenchService;
 
 impl Application for BenchService {
+    const CLOCK_INTERVAL_POLLS: u32 = 16;
+
     #[inline]
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
         answer(request, reply)

@@ -27,6 +27,8 @@ const PROGRAM: u32 = 0x2000_0001;
 struct Service;
 
 impl Application for Service {
+    const CLOCK_INTERVAL_POLLS: u32 = 16;
+
     fn call(&mut self, request: &Request<'_>, _reply: &mut ReplyWriter<'_>) -> Outcome {
         if request.program == PROGRAM && request.procedure == 0 {
             Outcome::Success

@@ -58,6 +58,13 @@ impl Activity {
 /// Its methods run on the core's thread and to completion: while one runs, the core does nothing
 /// else. What takes longer is deferred and answered later, from [`Application::poll`].
 pub trait Application: Send + 'static {
+    /// Iterations between two readings of the clock while no call of ours waits for its reply: the
+    /// readings that [`Application::poll`] gets are at most so many idle iterations old. A reading
+    /// takes as long as the rest of an idle iteration, so that an application that only answers
+    /// calls wants a larger number. While calls wait, and after every iteration that did something,
+    /// the clock is read.
+    const CLOCK_INTERVAL_POLLS: u32 = 1;
+
     /// A peer calls. Results are written to `reply`, and count with [`Outcome::Success`] alone.
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
         let _ = (request, reply);

@@ -255,6 +255,8 @@ impl RingApplication {
 }
 
 impl Application for RingApplication {
+    const CLOCK_INTERVAL_POLLS: u32 = 16;
+
     fn completed(
         &mut self,
         tag: CallTag,

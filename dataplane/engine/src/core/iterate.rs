@@ -21,8 +21,12 @@ impl<P: Port, A: Application> Core<P, A> {
     #[inline]
     pub fn iterate(&mut self) -> Activity {
         let moved = self.state.port.poll(self.state.now, &mut self.batch);
-        // Read when what came has been found: nothing is timed as of before it was there.
-        let now = self.clock.now();
+        // Read when what came has been found: no reply is timed as of before it was there.
+        let now = if self.state.is_clock_due(A::CLOCK_INTERVAL_POLLS) {
+            self.clock.now()
+        } else {
+            self.state.now
+        };
         self.go_on(moved, now)
     }
 
@@ -57,7 +61,10 @@ impl<P: Port, A: Application> Core<P, A> {
         state.check_drained();
         let counters = &state.shared.counters;
         counters.polls.increment();
-        if !busy {
+        if busy {
+            // Whatever was done may have taken long.
+            state.clock_age_polls = u32::MAX;
+        } else {
             counters.empty_polls.increment();
         }
         Activity::from_busy(busy)
@@ -159,6 +166,17 @@ impl<P: Port> State<P> {
         count != 0
     }
 
+    /// Whether the clock is to be read in this iteration.
+    #[inline]
+    fn is_clock_due(&mut self, interval_polls: u32) -> bool {
+        self.clock_age_polls = self.clock_age_polls.saturating_add(1);
+        let due = self.clock_age_polls >= interval_polls || self.requester.waiting() != 0;
+        if due {
+            self.clock_age_polls = 0;
+        }
+        due
+    }
+
     #[inline]
     fn requester_timeouts<A: Application>(&mut self, application: &mut A) -> bool {
         let counters = &self.shared.counters;
@@ -199,6 +217,7 @@ impl<P: Port> State<P> {
     }
 
     fn end_park(&mut self) {
+        self.clock_age_polls = u32::MAX;
         self.port.unpark();
         self.shared.end_park();
     }

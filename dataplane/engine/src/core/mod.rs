@@ -98,6 +98,8 @@ pub(crate) struct State<P: Port> {
     closing: VecDeque<Closing>,
     commands_taken: u64,
     now: Ticks,
+    /// Iterations since `now` was read.
+    clock_age_polls: u32,
     drain: Drain,
     stop: bool,
     config: CoreConfig,
@@ -150,6 +152,7 @@ impl<P: Port, A: Application> Core<P, A> {
             closing: VecDeque::with_capacity(connections),
             commands_taken: 0,
             now,
+            clock_age_polls: 0,
             drain: Drain::No,
             stop: false,
             config: config.clone(),
