@@ -112,20 +112,23 @@ impl<P: Port> State<P> {
                     counters,
                 };
                 let served = desk.serve(application, xid, payload);
-                counters.receives_posted.increment();
-                self.port.post_receive(receive);
+                // It is posted below, which is before the reply's credit can be used.
                 connection.protocol.handle_receives_posted(1);
-                let Served::Short(rpc_bytes) = served else {
-                    return self.answer(index, xid, served);
-                };
-                let sent =
-                    self.transmit
-                        .send_reply(&mut self.port, connection, xid, rpc_bytes, counters);
-                if !sent {
-                    self.keep_scratch_reply(index, xid, rpc_bytes);
-                } else if connection.stuck.is_some() {
-                    self.note_pending(index);
+                match served {
+                    Served::Short(rpc_bytes) => {
+                        let transmit = &mut self.transmit;
+                        let port = &mut self.port;
+                        let sent = transmit.send_reply(port, connection, xid, rpc_bytes, counters);
+                        if !sent {
+                            self.keep_scratch_reply(index, xid, rpc_bytes);
+                        } else if connection.stuck.is_some() {
+                            self.note_pending(index);
+                        }
+                    }
+                    other => self.answer(index, xid, other),
                 }
+                self.shared.counters.receives_posted.increment();
+                self.port.post_receive(receive);
                 return;
             }
             event => {

@@ -54,6 +54,18 @@ impl Connection {
         if payload_bytes < 4 {
             return Err(SendRefused::TooShort);
         }
+        let is_plain = !more && self.phase == Phase::Established && !self.outbound.is_open();
+        let fits = u32::try_from(message_bytes).is_ok_and(|it| it <= self.send_threshold_bytes);
+        if is_plain && fits && !self.draining && self.credits.available() != 0 {
+            let prefix = Prefix {
+                xid,
+                credit: self.credits.word(),
+                flags: flags(direction, false),
+            };
+            let header_bytes = encode::encode_msg_header_without_chunks(out, prefix)?;
+            self.credits.commit(prefix.credit);
+            return Ok(header_bytes);
+        }
         let prefix = self.admit(Kind::Message(direction), xid, more, message_bytes)?;
         let header_bytes = encode::encode_msg_header_without_chunks(out, prefix)?;
         self.commit(Kind::Message(direction), prefix)?;
