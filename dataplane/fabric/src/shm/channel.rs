@@ -333,6 +333,19 @@ impl Channel {
         Some(self.producer.publish(units))
     }
 
+    /// The header of a Send without extension of `bytes` bytes, when that makes a plain record.
+    #[inline]
+    pub(super) fn plain_header(&self, destination: QueuePairNumber, bytes: u32) -> Option<Header> {
+        let header = Header {
+            destination: destination.0,
+            acked: self.ackable(),
+            payload_bytes: u16::try_from(bytes).ok()?,
+            op: op::SEND,
+            flags: 0,
+        };
+        header.plain_bytes().map(|_| header)
+    }
+
     /// Tells the peer that it has to look, if it would not by itself.
     #[inline]
     pub(super) fn ring_peer(&self, counters: &mut Counters) {

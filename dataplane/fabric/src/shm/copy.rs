@@ -80,6 +80,67 @@ pub(super) unsafe fn copy_small(source: *const u8, target: *mut u8, bytes: usize
     }
 }
 
+/// Copies 16 to 256 bytes in the fewest instructions.
+///
+/// # Safety
+///
+/// As [`copy_bytes`]; `bytes` is at least 16.
+#[inline]
+pub(super) unsafe fn copy_short(source: *const u8, target: *mut u8, bytes: usize) {
+    // SAFETY: as the caller promises.
+    unsafe { copy_tail::<0>(source, target, bytes) };
+}
+
+/// Copies the bytes from `FROM` to `bytes`; those just before `FROM` may be copied as well.
+///
+/// # Safety
+///
+/// As [`copy_bytes`] for the range from 0 to `bytes`, which is at least 16 and at least `FROM`.
+#[inline]
+pub(super) unsafe fn copy_tail<const FROM: usize>(
+    source: *const u8,
+    target: *mut u8,
+    bytes: usize,
+) {
+    // SAFETY: as the caller promises: the last block begins 16 bytes before the end, all others
+    // before it.
+    unsafe {
+        let last = bytes - 16;
+        let mut at = FROM;
+        while at < last {
+            copy_block::<16>(source.add(at), target.add(at));
+            at += 16;
+        }
+        copy_block::<16>(source.add(last), target.add(last));
+    }
+}
+
+/// Copies the first `BYTES` bytes, a multiple of 16.
+///
+/// # Safety
+///
+/// As [`copy_bytes`].
+#[inline]
+pub(super) unsafe fn copy_head<const BYTES: usize>(source: *const u8, target: *mut u8) {
+    const { assert!(BYTES.is_multiple_of(16)) };
+    // SAFETY: as the caller promises.
+    unsafe { copy_block::<BYTES>(source, target) };
+}
+
+/// Copies a block whose size is known.
+///
+/// # Safety
+///
+/// As [`copy_bytes`].
+#[inline]
+unsafe fn copy_block<const BYTES: usize>(source: *const u8, target: *mut u8) {
+    // SAFETY: as the caller promises; blocks of bytes need no alignment.
+    unsafe {
+        let block = source.cast::<[u8; BYTES]>().read();
+        target.cast::<[u8; BYTES]>().write(block);
+    }
+}
+
 /// Copies byte by byte.
 ///
 /// # Safety

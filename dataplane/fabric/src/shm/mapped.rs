@@ -219,24 +219,7 @@ impl MappedRing {
     }
 }
 
-#[inline]
-fn prefetch(place: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect but on caches, whatever the address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(place.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
-}
-
 impl RingMemory for MappedRing {
-    #[inline]
-    fn prefetch(&self, index: u32) {
-        prefetch(self.unit(index).wrapping_add(64));
-    }
-
     #[inline]
     fn units(&self) -> u32 {
         self.units

@@ -123,6 +123,20 @@ impl ReceiveQueue {
         self.posted.pop()
     }
 
+    /// Takes the Receive that was posted last, if its first segment holds `bytes` bytes, and tells
+    /// where that begins.
+    #[inline]
+    pub(super) fn take_for(&mut self, bytes: u32) -> Option<(u32, *mut u8)> {
+        let slot = *self.posted.last()?;
+        let first = self.segment(slot, 0)?;
+        if first.capacity() < bytes {
+            return None;
+        }
+        let place = first.start();
+        self.posted.pop();
+        Some((slot, place))
+    }
+
     /// Gives a Receive back that was taken and not used: it is posted as before.
     #[inline]
     pub(super) fn put_back(&mut self, slot: u32) {

@@ -23,6 +23,9 @@ pub(super) const HEADER_BYTES: u32 = 16;
 pub(super) const EXTENSION_BYTES: u32 = 16;
 /// A piece of a descriptor: offset (64 bits), bytes (32), zero (32).
 pub(super) const PIECE_BYTES: u32 = 16;
+/// The payload of a plain record: it fills at least the first line, and at most one unit.
+pub(super) const PLAIN_BYTES_MIN: u32 = LINE_BYTES - HEADER_BYTES;
+pub(super) const PLAIN_BYTES_MAX: u32 = UNIT_BYTES - HEADER_BYTES;
 /// What stands before the pieces of an RDMA Write: remote offset (64 bits), key (32), zero (32).
 pub(super) const WRITE_BYTES: u32 = 16;
 /// The most payload that a descriptor record holds.
@@ -69,6 +72,23 @@ impl Header {
     #[inline]
     pub(super) fn shape(self) -> u32 {
         u32::from(self.payload_bytes) | u32::from(self.op) << 16 | u32::from(self.flags) << 24
+    }
+
+    /// The bytes of the payload, when the record is a Send without extension in one unit that
+    /// fills its first line.
+    #[inline]
+    pub(super) fn plain_bytes(self) -> Option<u32> {
+        let bytes = u32::from(self.payload_bytes);
+        let fits = (PLAIN_BYTES_MIN..=PLAIN_BYTES_MAX).contains(&bytes);
+        (self.op == op::SEND && self.flags == 0 && fits).then_some(bytes)
+    }
+
+    /// Where the payload begins in a record that begins at `record`.
+    #[inline]
+    pub(super) fn payload(self, record: *mut u8) -> *const u8 {
+        record
+            .wrapping_add(self.payload_offset() as usize)
+            .cast_const()
     }
 
     /// A header from its three words.

@@ -22,8 +22,6 @@ pub(super) trait RingMemory {
     fn clear_sequence(&self, index: u32);
     /// Writes the header of a pad, without its sequence word.
     fn write_pad(&self, index: u32);
-    /// Asks for what lies behind the first line of a unit, if that is of use.
-    fn prefetch(&self, _index: u32) {}
 }
 
 /// The sequence number of a record that starts at `position`: never zero.
@@ -109,6 +107,14 @@ impl<M: RingMemory> Producer<M> {
         Some(0)
     }
 
+    /// As [`Producer::reserve`] for one unit, which needs no pad.
+    #[inline]
+    pub(super) fn reserve_one(&self) -> Option<u32> {
+        let capacity = self.memory.units();
+        // One more: the word where the header after this record will stand.
+        (distance(self.freed, self.tail) + 2 <= capacity).then_some(self.tail & (capacity - 1))
+    }
+
     /// Clears the word behind the record of `units` units at the tail. To be called before
     /// [`Producer::publish`], and as early as is convenient.
     #[inline]
@@ -158,12 +164,6 @@ impl<M: RingMemory> Consumer<M> {
     pub(super) fn peek(&self) -> Option<u32> {
         let index = self.head & (self.memory.units() - 1);
         (self.memory.load_sequence(index) == sequence_of(self.head)).then_some(index)
-    }
-
-    /// Asks for what lies behind the first line of the next record.
-    #[inline]
-    pub(super) fn prefetch(&self) {
-        self.memory.prefetch(self.head & (self.memory.units() - 1));
     }
 
     /// Goes on behind a record of `units` units.

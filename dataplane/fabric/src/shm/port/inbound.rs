@@ -20,15 +20,51 @@ use crate::interface::{
 /// Records that one visit to a channel works off at most: some yield no completion.
 const RECORDS_PER_VISIT: u32 = 64;
 
-/// What a visit to a channel came to.
+/// What a visit to a channel came to: bits, which stay in a register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Visit {
+pub(super) struct Visit(u8);
+
+impl Visit {
+    /// Nothing was done.
+    const IDLE: Self = Self(0);
     /// Something was done.
-    pub(super) busy: bool,
+    const BUSY: Self = Self(1);
     /// There is more to do, although nobody will ring for it.
-    pub(super) again: bool,
+    const AGAIN: Self = Self(2);
     /// The peer broke the rules of the ring.
-    pub(super) broken: bool,
+    const BROKEN: Self = Self(4);
+    /// The ring was found empty.
+    const DRAINED: Self = Self(8);
+
+    #[inline]
+    fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    #[inline]
+    fn and_if(self, condition: bool, other: Self) -> Self {
+        if condition { self.and(other) } else { self }
+    }
+
+    #[inline]
+    fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    #[inline]
+    pub(super) fn is_busy(self) -> bool {
+        self.has(Self::BUSY)
+    }
+
+    #[inline]
+    pub(super) fn is_again(self) -> bool {
+        self.has(Self::AGAIN)
+    }
+
+    #[inline]
+    pub(super) fn is_broken(self) -> bool {
+        self.has(Self::BROKEN)
+    }
 }
 
 /// What became of the record at the head.
@@ -52,26 +88,49 @@ impl Core {
         now: Ticks,
         batch: &mut CompletionBatch,
     ) -> Visit {
-        let mut visit = Visit::default();
+        let plain = self.take_plain(channel, batch);
+        let mut visit = Visit::IDLE.and_if(plain.taken != 0, Visit::BUSY);
+        if !plain.drained {
+            visit = visit.and(self.visit_any(channel, now, batch));
+        }
+        if channel.has_reports() || !channel.gone.is_empty() {
+            let drained = plain.drained || visit.has(Visit::DRAINED);
+            visit = visit.and(self.leave_rarely(channel, drained));
+        }
+        if visit.is_busy() {
+            if channel.untold_units() >= channel.inbound_units() / 4 {
+                channel.tell();
+            } else {
+                self.mark_untold(channel);
+            }
+        }
+        visit
+    }
+
+    /// Works off records of any kind.
+    #[inline(never)]
+    fn visit_any(
+        &mut self,
+        channel: &mut Channel,
+        now: Ticks,
+        batch: &mut CompletionBatch,
+    ) -> Visit {
+        let mut visit = Visit::IDLE;
         for _ in 0..RECORDS_PER_VISIT {
             if batch.is_full() {
-                visit.again = true;
                 break;
             }
             let Some(peer) = &channel.peer else {
                 return visit;
             };
-            // Both lines of a record are on their way at once, instead of one after the other.
-            peer.consumer.prefetch();
             let Some(index) = peer.consumer.peek() else {
                 channel.stalled = false;
-                self.leave(channel, true, &mut visit);
-                return visit;
+                return visit.and(Visit::DRAINED);
             };
             let (step, units) = self.work_off(channel, index, now, batch);
             match step {
                 Step::Done => {
-                    visit.busy = true;
+                    visit = visit.and(Visit::BUSY);
                     channel.stalled = false;
                     if let Some(peer) = &mut channel.peer {
                         peer.consumer.advance(units);
@@ -79,51 +138,31 @@ impl Core {
                 }
                 Step::Stalled => {
                     self.note_stall(channel);
-                    visit.again = true;
                     break;
                 }
                 Step::Later => {
-                    visit.again = true;
-                    visit.busy |= channel.pull.target != Target::Nothing;
+                    visit = visit.and_if(channel.pull.target != Target::Nothing, Visit::BUSY);
                     break;
                 }
-                Step::Broken => {
-                    visit.broken = true;
-                    return visit;
-                }
+                Step::Broken => return visit.and(Visit::BROKEN),
             }
         }
-        visit.again = true;
-        self.leave(channel, false, &mut visit);
-        visit
-    }
-
-    /// What remains to be done at the end of a visit; `drained` when the ring was found empty.
-    #[inline]
-    fn leave(&mut self, channel: &mut Channel, drained: bool, visit: &mut Visit) {
-        if channel.has_reports() || !channel.gone.is_empty() {
-            self.leave_rarely(channel, drained, visit);
-        }
-        if visit.busy {
-            if channel.untold_units() >= channel.inbound_units() / 4 {
-                channel.tell();
-            } else {
-                self.mark_untold(channel);
-            }
-        }
+        visit.and(Visit::AGAIN)
     }
 
     #[cold]
-    fn leave_rarely(&mut self, channel: &mut Channel, drained: bool, visit: &mut Visit) {
+    fn leave_rarely(&mut self, channel: &mut Channel, drained: bool) -> Visit {
+        let mut visit = Visit::IDLE;
         if channel.has_reports() {
             let not_before = self.not_before();
             channel.flush_reports(not_before, &mut self.counters);
-            visit.again |= channel.has_reports();
+            visit = visit.and_if(channel.has_reports(), Visit::AGAIN);
         }
         if !channel.gone.is_empty() {
             self.flush_gone(channel, drained);
-            visit.again |= !channel.gone.is_empty();
+            visit = visit.and_if(!channel.gone.is_empty(), Visit::AGAIN);
         }
+        visit
     }
 
     #[cold]

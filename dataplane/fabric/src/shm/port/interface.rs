@@ -247,15 +247,12 @@ impl crate::interface::Port for Port {
 
     #[inline]
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
-        self.core.counters.polls += 1;
+        let poll = self.core.counters.polls + 1;
+        self.core.counters.polls = poll;
         self.core.copy_budget = self.core.copy_bytes_per_poll;
-        let poll = self.core.counters.polls;
+        // What can wait comes first, so that nothing stands between a message of a hot channel and
+        // whoever handles it.
         let mut busy = false;
-        let mut place = 0;
-        while let Some(number) = self.schedule.hot(place) {
-            busy |= self.visit(number, now, batch);
-            place += 1;
-        }
         self.schedule.collect(&self.bell);
         if self.schedule.has_pending() {
             busy |= self.visit_pending(now, batch);
@@ -269,10 +266,16 @@ impl crate::interface::Port for Port {
         if !self.core.readers.is_empty() {
             busy |= self.core.go_on_reading(&mut self.channels, now);
         }
-        if !busy || poll.is_multiple_of(BUSY_EXCHANGE_POLLS) {
+        if !self.was_busy || poll.is_multiple_of(BUSY_EXCHANGE_POLLS) {
             busy |= self.core.exchange_progress(&mut self.channels);
         }
+        let mut place = 0;
+        while let Some(number) = self.schedule.hot(place) {
+            busy |= self.visit(number, now, batch);
+            place += 1;
+        }
         self.core.not_ready_polls = self.core.not_ready_polls.saturating_sub(1);
+        self.was_busy = busy;
         self.core.counters.polls_empty += u64::from(!busy);
         busy
     }

@@ -7,6 +7,7 @@ mod fault;
 mod inbound;
 mod interface;
 mod lifecycle;
+mod plain;
 mod post;
 mod pull;
 mod schedule;
@@ -25,13 +26,15 @@ use super::key_table::Windows;
 use super::link::{CoreIdentity, PortFiles, PortHandle, QueuePairNumber};
 use super::mapped::MappedBell;
 use crate::clock::Ticks;
-use crate::interface::{Attributes, CompletionBatch, SetupError};
+use crate::interface::{Attributes, CompletionBatch, REAP_MAX, SetupError};
 use crate::memory::Arena;
 
 /// Polls after which progress is exchanged with peers although there is other work.
 const BUSY_EXCHANGE_POLLS: u64 = 64;
-/// Cold channels that one poll looks at.
+/// Cold channels that one poll looks at, and the completions after which it looks at no more: hot
+/// channels come after them.
 const COLD_VISITS_PER_POLL: u32 = 8;
+const COLD_COMPLETIONS_MAX: usize = REAP_MAX / 2;
 
 /// A port. See [`crate::interface::Port`] for the order of the calls.
 #[derive(Debug)]
@@ -50,6 +53,8 @@ pub struct Port {
     attributes: Attributes,
     inline_bytes_max: u32,
     sweep_mask: u64,
+    /// The last poll found something to do.
+    was_busy: bool,
     arena: Arena,
 }
 
@@ -94,6 +99,7 @@ impl Port {
             dirty: Vec::new(),
             inline_bytes_max: config.inline_bytes_max,
             sweep_mask: u64::from(config.cold_sweep_polls.max(1).next_power_of_two()) - 1,
+            was_busy: false,
             arena: config.arena,
         };
         Ok((port, handle))
@@ -109,22 +115,22 @@ impl Port {
             return false;
         }
         let visit = self.core.visit(channel, now, batch);
-        if visit.busy && channel.hot {
+        if visit.is_busy() && channel.hot {
             channel.last_active = self.core.counters.polls;
-        } else if visit.again && !channel.hot {
+        } else if visit.is_again() && !channel.hot {
             self.schedule.mark(number);
         }
-        if visit.broken {
+        if visit.is_broken() {
             self.break_channel(number);
         }
-        visit.busy
+        visit.is_busy()
     }
 
     /// Looks at the cold channels that were rung for. Whether something was done.
     fn visit_pending(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
         let mut busy = false;
         for _ in 0..COLD_VISITS_PER_POLL {
-            if batch.is_full() {
+            if batch.len() >= COLD_COMPLETIONS_MAX {
                 break;
             }
             let Some(number) = self.schedule.take_pending() else {

@@ -52,6 +52,17 @@ impl Port {
             return Err(PostError::ForeignMemory);
         }
         let queue_pair = &core.queue_pairs[id.index as usize];
+        let is_plain =
+            options == SendOptions::default() && core.delay == 0 && queue_pair.fail_next.is_none();
+        if is_plain && channel.publish_plain(queue_pair.remote, source, bytes) {
+            core.counters.records_out += 1;
+            if !channel.in_dirty {
+                channel.in_dirty = true;
+                let number = channel.number;
+                self.dirty.push(number);
+            }
+            return Ok(());
+        }
         let outgoing = Outgoing {
             destination: queue_pair.remote,
             op: op::SEND,
