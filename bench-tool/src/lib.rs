@@ -9,6 +9,7 @@
 //! | [`bench_program`], [`sizing`] | the RPC program that both speak, and the sizes that they need |
 //! | [`floor`] | `floor`: what no transport on this machine can beat |
 //! | [`decode`] | `decode`: transport headers from hex |
+//! | [`doctor`] | `doctor`: what stands in the way on this machine |
 //! | [`report`] | table, JSON, percentile distribution, and the files they go to |
 //! | [`histogram`] | latency histograms |
 //! | [`progress`], [`signals`], [`exit`] | the manners of a command: a live line, a clean stop, exit codes |
@@ -22,6 +23,7 @@ pub mod bench_program;
 pub mod cli;
 pub mod clock;
 pub mod decode;
+pub mod doctor;
 pub mod exit;
 pub mod fabric;
 pub mod floor;
@@ -74,6 +76,7 @@ fn execute(command: &cli::Command) -> Result<Status, Failure> {
             floor::command::execute(args, command_line()).map(|()| Status::Success)
         }
         cli::Command::Decode(args) => decode::execute(args),
+        cli::Command::Doctor(args) => doctor::execute(args, command_line()),
         cli::Command::Run(args) => {
             run::execute(args, command_line(), &mut load::NodeLoad).map(|()| Status::Success)
         }

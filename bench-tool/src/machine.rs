@@ -248,7 +248,7 @@ fn read(path: &str) -> Option<String> {
 }
 
 /// `always [madvise] never` is `madvise`.
-fn chosen_of_brackets(text: &str) -> Option<String> {
+pub(crate) fn chosen_of_brackets(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('[')?;
     let (chosen, _) = rest.split_once(']')?;
     Some(chosen.to_owned())

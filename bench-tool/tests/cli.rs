@@ -44,6 +44,7 @@ fn help_teaches_and_is_no_error() {
         (&["serve", "--help"], "listening on ADDR"),
         (&["floor", "--help"], "--buffers"),
         (&["decode", "--help"], "Examples"),
+        (&["doctor", "--help"], "what to do"),
     ] {
         let output = bench_tool(arguments, "");
         assert_eq!(code(&output), 0, "{arguments:?}");
@@ -71,6 +72,7 @@ fn a_wrong_command_line_ends_with_2_and_says_what_is_right() {
         (&["serve"], "--listen"),
         (&["floor", "--cores", "1022,1023"], "numbers from"),
         (&["floor", "--size", "0"], "one byte"),
+        (&["doctor", "--profile", "nosuch"], "nosuch"),
     ] {
         let output = bench_tool(arguments, "");
         assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));
@@ -273,6 +275,48 @@ fn a_signal_ends_a_run_with_the_report_of_what_was_measured() {
     let value: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
     assert_eq!(value["interrupted"], true, "{}", stderr(&output));
+}
+
+#[test]
+fn the_doctor_judges_this_machine_and_keeps_its_json_apart() {
+    let directory = Temporary::new("doctor");
+    let json = directory.0.join("doctor.json");
+    let table = bench_tool(&["doctor", "--json", json.to_str().unwrap()], "");
+    // What is wrong with the machine of a test is its own affair, but it is no silent one.
+    let problems = stdout(&table).contains("\n  problem ");
+    assert_eq!(code(&table), i32::from(problems), "{}", stdout(&table));
+    for words in [
+        "shm:NAME is carried by shm",
+        "rdma:HOST:PORT",
+        "clock source",
+    ] {
+        assert!(stdout(&table).contains(words), "{}", stdout(&table));
+    }
+    let from_file = std::fs::read_to_string(&json).unwrap();
+    let alone = bench_tool(&["doctor", "--json", "-"], "");
+    for text in [from_file.as_str(), stdout(&alone)] {
+        let value: serde_json::Value = serde_json::from_str(text).unwrap();
+        assert_eq!(value["schema"], "rpcrdma.bench-tool.doctor/1");
+        assert_eq!(value["findings"][0]["area"], "providers");
+    }
+}
+
+#[test]
+fn the_doctor_fails_on_a_machine_on_which_something_cannot_work() {
+    let directory = Temporary::new("doctor-root");
+    let kernel = directory.0.join("proc/sys/kernel");
+    std::fs::create_dir_all(&kernel).unwrap();
+    std::fs::write(kernel.join("osrelease"), "4.19.0\n").unwrap();
+    let root = directory.0.to_str().unwrap();
+    let output = bench_tool(&["doctor", "--root", root], "");
+    assert_eq!(code(&output), 1);
+    assert!(
+        stdout(&output).contains("problem  shm:NAME cannot be used: kernel 4.19"),
+        "{}",
+        stdout(&output)
+    );
+    assert!(output.stderr.is_empty());
+    assert!(!stdout(&bench_tool(&["doctor", "--help"], "")).contains("--root"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The command line, as clap reads it. What a flag means is written once, here; `--help` and the checks come from it.
 
+mod doctor;
 pub mod values;
 
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
+pub use self::doctor::DoctorArgs;
 use self::values::CoreList;
 use crate::address::Address;
 
@@ -38,6 +40,8 @@ pub enum Command {
     Floor(FloorArgs),
     /// Explain transport headers, given as hex on standard input
     Decode(DecodeArgs),
+    /// Look at the machine: what stands in the way, and which command mends it
+    Doctor(DoctorArgs),
     /// Hold silent connections for a run
     #[command(hide = true)]
     Idle(IdleArgs),

@@ -1,0 +1,41 @@
+//! The command line of `bench-tool doctor`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `bench-tool doctor`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Looks at what runs here will meet, reads only, needs no privilege, and changes nothing:
+  providers   what carries shm: and rdma: addresses, and why
+  devices     RDMA devices: who may open them, ports, link, MTU, addresses, limits
+  memory      locked memory, hugepages, open files, against what the profile needs
+  processors  cores allowed, isolated, throttled; frequency governor; idle states
+  clock       clock source, TSC, steal time
+
+Each finding is one of
+  ok          as it should be
+  hint        it works; something could be better, or is good to know
+  warning     it works, but numbers suffer or a limit will be met
+  problem     something cannot work
+and has a line `what to do` with the command that mends it, where there is one. Commands that change the \
+system need root.\n\n\
+Exit status: 0 without a problem, 1 with one, 2 the command line cannot be obeyed.\n\n\
+Examples:
+  bench-tool doctor
+  bench-tool doctor --profile my.toml    against what that profile needs
+  bench-tool doctor --json - | jq '.findings[] | select(.severity != \"ok\")'")]
+pub struct DoctorArgs {
+    /// Tuning profile whose needs are looked at: a name or a TOML file [default: the built-in one of shm]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub profile: Option<String>,
+
+    /// Write the report as JSON; `-` is standard output, in place of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Look at a copy of /proc, /sys and /dev: for tests, and for machines that sent theirs
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    pub root: PathBuf,
+}

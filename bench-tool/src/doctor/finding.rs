@@ -1,0 +1,139 @@
+//! What the examination says: one sentence each, how much it matters, and the command that mends it.
+
+use serde::Serialize;
+
+/// How much a finding matters. The order is that of weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// As it should be.
+    Ok,
+    /// It works; something could be better, or is good to know.
+    Hint,
+    /// It works, but numbers suffer, or a limit will be met before the profile's own.
+    Warning,
+    /// Something cannot work.
+    Problem,
+}
+
+impl Severity {
+    /// The word for it, as in the table and in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Hint => "hint",
+            Self::Warning => "warning",
+            Self::Problem => "problem",
+        }
+    }
+}
+
+/// The parts of a machine, in the order in which they are reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Area {
+    /// What carries which address.
+    Providers,
+    /// RDMA devices and their ports.
+    Devices,
+    /// Registered memory, hugepages, descriptors.
+    Memory,
+    /// Cores that can poll.
+    Processors,
+    /// What times are taken by, and what the hypervisor takes.
+    Clock,
+}
+
+impl Area {
+    /// All of them, in order.
+    pub const ALL: [Self; 5] = [
+        Self::Providers,
+        Self::Devices,
+        Self::Memory,
+        Self::Processors,
+        Self::Clock,
+    ];
+
+    /// The word for it, as in the table and in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Providers => "providers",
+            Self::Devices => "devices",
+            Self::Memory => "memory",
+            Self::Processors => "processors",
+            Self::Clock => "clock",
+        }
+    }
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The part of the machine.
+    pub area: Area,
+    /// How much it matters.
+    pub severity: Severity,
+    /// What was found, and what follows from it.
+    pub what: String,
+    /// What to do: a command where there is one. `None` where nothing is to be done.
+    pub mend: Option<String>,
+}
+
+/// Collects findings of one area.
+#[derive(Debug)]
+pub struct Findings<'a> {
+    area: Area,
+    all: &'a mut Vec<Finding>,
+}
+
+impl<'a> Findings<'a> {
+    /// Adds to `all`, under `area`.
+    pub fn new(area: Area, all: &'a mut Vec<Finding>) -> Self {
+        Self { area, all }
+    }
+
+    /// Something is as it should be.
+    pub fn ok(&mut self, what: impl Into<String>) {
+        self.add(Severity::Ok, what.into(), None);
+    }
+
+    /// Something is worth a word, with what to do about it.
+    pub fn note(&mut self, severity: Severity, what: impl Into<String>, mend: impl Into<String>) {
+        self.add(severity, what.into(), Some(mend.into()));
+    }
+
+    /// Something is worth a word, and nothing can be done about it here.
+    pub fn note_only(&mut self, severity: Severity, what: impl Into<String>) {
+        self.add(severity, what.into(), None);
+    }
+
+    fn add(&mut self, severity: Severity, what: String, mend: Option<String>) {
+        self.all.push(Finding {
+            area: self.area,
+            severity,
+            what,
+            mend,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn severities_are_ordered_by_weight_and_named_alike_everywhere() {
+        use Severity::{Hint, Ok, Problem, Warning};
+        assert!(Ok < Hint && Hint < Warning && Warning < Problem);
+        for severity in [Ok, Hint, Warning, Problem] {
+            let json = serde_json::to_string(&severity).unwrap();
+            assert_eq!(json, format!("\"{}\"", severity.name()));
+        }
+        for area in Area::ALL {
+            let json = serde_json::to_string(&area).unwrap();
+            assert_eq!(json, format!("\"{}\"", area.name()));
+        }
+    }
+}

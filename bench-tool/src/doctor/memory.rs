@@ -1,0 +1,368 @@
+//! Registered memory, hugepages and descriptors, against what the profile needs of them.
+
+use serde::Serialize;
+
+use rpcrdma_tuning::Hugepages;
+
+use super::Needs;
+use super::finding::{Area, Finding, Findings, Severity};
+use super::system::System;
+use crate::report::units::size;
+
+/// The bit of CAP_IPC_LOCK among the capabilities: who has it may lock memory without limit.
+const CAP_IPC_LOCK: u32 = 14;
+
+/// Descriptors of a process beside its connections, generously.
+const OTHER_FILES: u64 = 64;
+
+/// Cores of a run: one for the client and one for the server.
+const CORES: u64 = 2;
+
+const HUGEPAGES: &str = "/sys/kernel/mm/hugepages";
+
+/// Hugepages of one size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HugepageSize {
+    /// Bytes of one.
+    pub page_bytes: u64,
+    /// Pages that the kernel holds.
+    pub total: u64,
+    /// Of those, the ones that nobody has.
+    pub free: u64,
+    /// Of the free ones, those that are promised to somebody.
+    pub reserved: u64,
+}
+
+/// The memory, as JSON has it. `None` where the system does not say, or where there is no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// Memory that can be had without swapping.
+    pub available_bytes: Option<u64>,
+    /// Bytes that this process may lock; null is "unlimited".
+    pub memlock_bytes: Option<u64>,
+    /// This process may lock memory beyond the limit (CAP_IPC_LOCK).
+    pub memlock_exempt: bool,
+    /// Hugepages, by size.
+    pub hugepages: Vec<HugepageSize>,
+    /// Mode of transparent hugepages: always, madvise or never.
+    pub transparent_hugepages: Option<String>,
+    /// Descriptors that this process may have, once it has raised its own limit; null is "unlimited".
+    pub open_files_max: Option<u64>,
+    /// Bytes that one core of the profile registers.
+    pub core_bytes: u64,
+}
+
+/// Examines them. `has_devices`: whether memory will be registered with a device, which locks it.
+pub fn examine(
+    system: &System,
+    needs: &Needs,
+    has_devices: bool,
+    all: &mut Vec<Finding>,
+) -> Memory {
+    let memory = Memory {
+        available_bytes: system.meminfo_bytes("MemAvailable"),
+        memlock_bytes: system
+            .limit("Max locked memory")
+            .and_then(|limit| limit.soft),
+        memlock_exempt: may_lock(system),
+        hugepages: hugepages(system),
+        transparent_hugepages: system
+            .text("/sys/kernel/mm/transparent_hugepage/enabled")
+            .and_then(|text| crate::machine::chosen_of_brackets(&text)),
+        open_files_max: system.limit("Max open files").and_then(|limit| limit.hard),
+        core_bytes: needs.core_bytes,
+    };
+    let mut findings = Findings::new(Area::Memory, all);
+    judge_available(&memory, &mut findings);
+    judge_memlock(&memory, has_devices, &mut findings);
+    judge_hugepages(&memory, needs, &mut findings);
+    judge_transparent(&memory, &mut findings);
+    judge_files(&memory, needs, &mut findings);
+    memory
+}
+
+fn may_lock(system: &System) -> bool {
+    system
+        .status("CapEff")
+        .and_then(|hex| u64::from_str_radix(&hex, 16).ok())
+        .is_some_and(|bits| bits >> CAP_IPC_LOCK & 1 == 1)
+}
+
+fn hugepages(system: &System) -> Vec<HugepageSize> {
+    let mut sizes: Vec<HugepageSize> = system
+        .names(HUGEPAGES)
+        .iter()
+        .filter_map(|name| {
+            let kib: u64 = name
+                .strip_prefix("hugepages-")?
+                .strip_suffix("kB")?
+                .parse()
+                .ok()?;
+            let count = |file: &str| system.number(&format!("{HUGEPAGES}/{name}/{file}"));
+            Some(HugepageSize {
+                page_bytes: kib.checked_mul(1024)?,
+                total: count("nr_hugepages")?,
+                free: count("free_hugepages")?,
+                reserved: count("resv_hugepages").unwrap_or(0),
+            })
+        })
+        .collect();
+    sizes.sort_unstable_by_key(|pages| pages.page_bytes);
+    sizes
+}
+
+fn judge_available(memory: &Memory, findings: &mut Findings<'_>) {
+    let need = memory.core_bytes.saturating_mul(CORES);
+    if let Some(available) = memory.available_bytes.filter(|available| *available < need) {
+        findings.note(
+            Severity::Problem,
+            format!(
+                "{} MiB of memory can be had, and two cores of the profile register {} MiB",
+                available >> 20,
+                need >> 20
+            ),
+            "bench-tool run --connections 1   (or a profile with a smaller connections_max or credits_per_connection)",
+        );
+    }
+}
+
+fn judge_memlock(memory: &Memory, has_devices: bool, findings: &mut Findings<'_>) {
+    let Some(limit) = memory.memlock_bytes.filter(|_| !memory.memlock_exempt) else {
+        let why = if memory.memlock_exempt {
+            "this process has CAP_IPC_LOCK"
+        } else {
+            "unlimited"
+        };
+        return findings.ok(format!("locked memory: {why}"));
+    };
+    if limit >= memory.core_bytes.saturating_mul(CORES) {
+        return findings.ok(format!("locked memory: up to {}", size(limit)));
+    }
+    let (severity, what) = if has_devices {
+        (
+            Severity::Problem,
+            "registration with an RDMA device will fail",
+        )
+    } else {
+        (Severity::Hint, "shm does not mind, an RDMA device would")
+    };
+    findings.note(
+        severity,
+        format!(
+            "this process may lock {}, and each core of the profile registers {} MiB: {what}",
+            size(limit),
+            memory.core_bytes.div_ceil(1 << 20)
+        ),
+        "ulimit -l unlimited   (lasting: `* - memlock unlimited` in /etc/security/limits.d/rdma.conf, or \
+         LimitMEMLOCK=infinity in the systemd unit)",
+    );
+}
+
+fn judge_hugepages(memory: &Memory, needs: &Needs, findings: &mut Findings<'_>) {
+    /// The size that arenas are made of.
+    const PAGE_BYTES: u64 = 2 << 20;
+    if needs.hugepages == Hugepages::Never {
+        return findings.ok("hugepages: the profile does not want them");
+    }
+    let pages = memory.core_bytes.div_ceil(PAGE_BYTES).saturating_mul(CORES);
+    let found = memory
+        .hugepages
+        .iter()
+        .find(|pages| pages.page_bytes == PAGE_BYTES);
+    let (total, unclaimed) = found.map_or((0, 0), |found| {
+        (found.total, found.free.saturating_sub(found.reserved))
+    });
+    if unclaimed >= pages {
+        return findings.ok(format!(
+            "hugepages: {unclaimed} of 2 MiB are free, two cores take {pages}"
+        ));
+    }
+    let (severity, what) = if needs.hugepages == Hugepages::Require {
+        (
+            Severity::Problem,
+            "the profile requires them, and cores will not start",
+        )
+    } else {
+        (
+            Severity::Warning,
+            "arenas fall back to ordinary pages, which cost TLB misses",
+        )
+    };
+    findings.note(
+        severity,
+        format!("hugepages: {unclaimed} of 2 MiB are free, two cores take {pages}: {what}"),
+        format!(
+            "sysctl -w vm.nr_hugepages={}   (lasting: the same in /etc/sysctl.d, or hugepages= on the kernel's command line)",
+            total.saturating_add(pages - unclaimed)
+        ),
+    );
+}
+
+fn judge_transparent(memory: &Memory, findings: &mut Findings<'_>) {
+    match memory.transparent_hugepages.as_deref() {
+        Some("never") => findings.note(
+            Severity::Hint,
+            "transparent hugepages are off: memory that got no hugepages stays on ordinary ones",
+            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+        ),
+        Some(mode) => findings.ok(format!("transparent hugepages: {mode}")),
+        None => {}
+    }
+}
+
+fn judge_files(memory: &Memory, needs: &Needs, findings: &mut Findings<'_>) {
+    let need = u64::from(needs.connections_max) + OTHER_FILES;
+    match memory.open_files_max {
+        Some(limit) if limit < need => findings.note(
+            Severity::Warning,
+            format!(
+                "a process may have {limit} open files; each connection takes one, and the profile admits {} to a core",
+                needs.connections_max
+            ),
+            format!("ulimit -n {need}   (lasting: nofile in /etc/security/limits.d, or LimitNOFILE={need} in the systemd unit)"),
+        ),
+        Some(limit) => findings.ok(format!("open files: up to {limit}")),
+        None => findings.ok("open files: unlimited, or not told"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::system::tests::FakeMachine;
+    use super::*;
+
+    fn needs() -> Needs {
+        Needs {
+            profile: "shm".to_owned(),
+            core_bytes: 64 << 20,
+            connections_max: 256,
+            parks: false,
+            hugepages: Hugepages::Prefer,
+        }
+    }
+
+    fn of(machine: &FakeMachine, needs: &Needs, has_devices: bool) -> (Memory, Vec<Finding>) {
+        let mut findings = Vec::new();
+        let memory = examine(&machine.system(), needs, has_devices, &mut findings);
+        (memory, findings)
+    }
+
+    fn about<'a>(findings: &'a [Finding], words: &str) -> &'a Finding {
+        let found = findings.iter().find(|finding| finding.what.contains(words));
+        found.unwrap_or_else(|| panic!("nothing about {words}: {findings:?}"))
+    }
+
+    #[test]
+    fn enough_of_everything() {
+        let (memory, findings) = of(&FakeMachine::good(), &needs(), true);
+        assert!(
+            findings
+                .iter()
+                .all(|finding| finding.severity == Severity::Ok),
+            "{findings:?}"
+        );
+        let pages = HugepageSize {
+            page_bytes: 2 << 20,
+            total: 4096,
+            free: 4096,
+            reserved: 0,
+        };
+        assert_eq!(memory.hugepages, [pages]);
+        assert_eq!(
+            (memory.memlock_bytes, memory.open_files_max),
+            (None, Some(1 << 20))
+        );
+    }
+
+    #[test]
+    fn a_memlock_limit_is_a_problem_for_devices_alone_and_not_for_the_privileged() {
+        let machine = FakeMachine::good();
+        let locked = "Max locked memory   8388608   8388608   bytes";
+        machine.set("proc/self/limits", locked);
+        let (memory, findings) = of(&machine, &needs(), true);
+        assert_eq!(memory.memlock_bytes, Some(8 << 20));
+        let finding = about(&findings, "may lock 8 MiB");
+        assert_eq!(finding.severity, Severity::Problem);
+        assert!(
+            finding
+                .mend
+                .as_deref()
+                .unwrap()
+                .starts_with("ulimit -l unlimited")
+        );
+        let (_, findings) = of(&machine, &needs(), false);
+        assert_eq!(about(&findings, "may lock 8 MiB").severity, Severity::Hint);
+        machine.set("proc/self/status", "CapEff:\t0000000000004000");
+        let (memory, findings) = of(&machine, &needs(), true);
+        assert!(memory.memlock_exempt);
+        assert_eq!(about(&findings, "CAP_IPC_LOCK").severity, Severity::Ok);
+    }
+
+    #[test]
+    fn hugepages_that_lack_are_counted_and_the_command_asks_for_those_that_are_missing() {
+        let machine = FakeMachine::good();
+        // 100 in all, of which 40 are free and 10 of those promised; 64 are needed.
+        for (file, count) in [("nr", 100), ("free", 40), ("resv", 10)] {
+            let path = format!("sys/kernel/mm/hugepages/hugepages-2048kB/{file}_hugepages");
+            machine.set(&path, &count.to_string());
+        }
+        let finding = |needs: &Needs| about(&of(&machine, needs, false).1, "hugepages: ").clone();
+        let preferred = finding(&needs());
+        assert_eq!(preferred.severity, Severity::Warning);
+        assert!(
+            preferred
+                .what
+                .contains("30 of 2 MiB are free, two cores take 64"),
+            "{preferred:?}"
+        );
+        assert!(
+            preferred
+                .mend
+                .unwrap()
+                .starts_with("sysctl -w vm.nr_hugepages=134 ")
+        );
+        let hugepages = |hugepages| Needs {
+            hugepages,
+            ..needs()
+        };
+        assert_eq!(
+            finding(&hugepages(Hugepages::Require)).severity,
+            Severity::Problem
+        );
+        assert_eq!(finding(&hugepages(Hugepages::Never)).severity, Severity::Ok);
+    }
+
+    #[test]
+    fn too_little_memory_too_few_files_and_no_transparent_pages() {
+        let machine = FakeMachine::good();
+        machine.set("proc/meminfo", "MemAvailable: 102400 kB");
+        machine.set("proc/self/limits", "Max open files   64   128   files");
+        machine.set(
+            "sys/kernel/mm/transparent_hugepage/enabled",
+            "always madvise [never]",
+        );
+        let (_, findings) = of(&machine, &needs(), false);
+        assert_eq!(
+            about(&findings, "100 MiB of memory can be had").severity,
+            Severity::Problem
+        );
+        let files = about(&findings, "may have 128 open files");
+        assert_eq!(files.severity, Severity::Warning);
+        assert!(files.mend.as_deref().unwrap().starts_with("ulimit -n 320 "));
+        assert_eq!(
+            about(&findings, "transparent hugepages are off").severity,
+            Severity::Hint
+        );
+    }
+
+    #[test]
+    fn a_machine_of_which_nothing_is_known_has_no_hugepages_and_no_other_complaint() {
+        let (memory, findings) = of(&FakeMachine::empty(), &needs(), true);
+        assert_eq!(memory.hugepages, []);
+        let worse: Vec<_> = findings
+            .iter()
+            .filter(|finding| finding.severity > Severity::Hint)
+            .collect();
+        assert_eq!(worse.len(), 1, "{worse:?}");
+    }
+}

@@ -1,0 +1,370 @@
+//! Cores that can poll: which there are, and what keeps them from their work.
+
+use serde::Serialize;
+
+use super::Needs;
+use super::finding::{Area, Finding, Findings, Severity};
+use super::system::System;
+use crate::machine::format_cores;
+
+const CPU: &str = "/sys/devices/system/cpu";
+
+/// Idle states that take longer than this to leave show in latencies.
+const WAKE_UP_US_MAX: u64 = 10;
+
+/// An idle state that the kernel may use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct IdleState {
+    /// Its name, as `C6`.
+    pub name: String,
+    /// What leaving it takes.
+    pub latency_us: u64,
+}
+
+/// The processors, as JSON has them. `None` where the system does not say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Processors {
+    /// Cores that the kernel runs.
+    pub online: Option<Vec<usize>>,
+    /// Cores that this process may use.
+    pub allowed: Option<Vec<usize>>,
+    /// Cores kept free of other work by the kernel's command line.
+    pub isolated: Option<Vec<usize>>,
+    /// Cores without a timer tick while one thread runs.
+    pub nohz_full: Option<Vec<usize>>,
+    /// Pairs of allowed cores that are threads of one physical core.
+    pub siblings: Vec<[usize; 2]>,
+    /// The share of all time that the control group may use, as (microseconds, of microseconds).
+    pub quota_us: Option<(u64, u64)>,
+    /// Frequency governors of the allowed cores.
+    pub governors: Vec<String>,
+    /// Idle states of the first allowed core that are not disabled.
+    pub idle_states: Vec<IdleState>,
+    /// A hypervisor is underneath.
+    pub hypervisor: Option<bool>,
+}
+
+/// Examines them.
+pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Processors {
+    let allowed = system
+        .status("Cpus_allowed_list")
+        .and_then(|text| crate::cli::values::core_list(&text).ok())
+        .map(|list| list.0);
+    let cores = allowed.clone().unwrap_or_default();
+    let processors = Processors {
+        online: system.cores(&format!("{CPU}/online")),
+        isolated: system.cores(&format!("{CPU}/isolated")),
+        nohz_full: system.cores(&format!("{CPU}/nohz_full")),
+        siblings: siblings(system, &cores),
+        quota_us: quota_us(system),
+        governors: governors(system, &cores),
+        idle_states: idle_states(system, cores.first().copied().unwrap_or(0)),
+        hypervisor: system.has_cpu_flag("hypervisor"),
+        allowed,
+    };
+    let mut findings = Findings::new(Area::Processors, all);
+    judge_allowed(&processors, &mut findings);
+    judge_isolated(&processors, &mut findings);
+    judge_quota(&processors, &mut findings);
+    judge_governors(&processors, &mut findings);
+    judge_idle_states(&processors, needs, &mut findings);
+    if processors.hypervisor == Some(true) {
+        findings.note_only(
+            Severity::Hint,
+            "a hypervisor is underneath: it may stop any core at any time, so p99.99 and the maximum are its own",
+        );
+    }
+    processors
+}
+
+fn siblings(system: &System, cores: &[usize]) -> Vec<[usize; 2]> {
+    let mut pairs = Vec::new();
+    for &core in cores {
+        let list = system.cores(&format!("{CPU}/cpu{core}/topology/thread_siblings_list"));
+        for other in list.unwrap_or_default() {
+            if core < other && cores.contains(&other) {
+                pairs.push([core, other]);
+            }
+        }
+    }
+    pairs
+}
+
+/// The quota of the control group of this process, of either version; the groups above it are not
+/// looked at.
+fn quota_us(system: &System) -> Option<(u64, u64)> {
+    let groups = system.text("/proc/self/cgroup")?;
+    groups.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        if controllers.is_empty() {
+            let text = system.text(&format!("/sys/fs/cgroup{path}/cpu.max"))?;
+            let (quota, period) = text.split_once(' ')?;
+            return Some((quota.parse().ok()?, period.parse().ok()?));
+        }
+        controllers.split(',').find(|name| *name == "cpu")?;
+        let number =
+            |file: &str| system.number(&format!("/sys/fs/cgroup/{controllers}{path}/{file}"));
+        Some((number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?))
+    })
+}
+
+fn governors(system: &System, cores: &[usize]) -> Vec<String> {
+    let mut governors: Vec<String> = cores
+        .iter()
+        .filter_map(|core| system.text(&format!("{CPU}/cpu{core}/cpufreq/scaling_governor")))
+        .collect();
+    governors.sort_unstable();
+    governors.dedup();
+    governors
+}
+
+fn idle_states(system: &System, core: usize) -> Vec<IdleState> {
+    let folder = format!("{CPU}/cpu{core}/cpuidle");
+    system
+        .names(&folder)
+        .iter()
+        .filter(|state| state.starts_with("state"))
+        .filter(|state| system.number(&format!("{folder}/{state}/disable")) != Some(1))
+        .filter_map(|state| {
+            Some(IdleState {
+                name: system.text(&format!("{folder}/{state}/name"))?,
+                latency_us: system.number(&format!("{folder}/{state}/latency"))?,
+            })
+        })
+        .collect()
+}
+
+fn judge_allowed(processors: &Processors, findings: &mut Findings<'_>) {
+    let Some(allowed) = &processors.allowed else {
+        return;
+    };
+    let list = format_cores(allowed);
+    if allowed.len() < 2 {
+        findings.note(
+            Severity::Warning,
+            format!("this process may use core {list} alone: client and server would take turns by the scheduler's clock"),
+            "taskset -c 0,1 bench-tool run   (or a wider cpuset for the container, or a larger virtual machine)",
+        );
+    } else {
+        findings.ok(format!("cores that this process may use: {list}"));
+    }
+    if let [first, second] = processors.siblings.first().copied().unwrap_or_default()
+        && first != second
+    {
+        findings.note_only(
+            Severity::Hint,
+            format!(
+                "cores {first} and {second} are threads of one physical core: poll on one of them and leave the other idle"
+            ),
+        );
+    }
+}
+
+fn judge_isolated(processors: &Processors, findings: &mut Findings<'_>) {
+    match &processors.isolated {
+        Some(isolated) if !isolated.is_empty() => {
+            findings.ok(format!("isolated cores: {}", format_cores(isolated)));
+        }
+        _ => findings.note(
+            Severity::Hint,
+            "no core is isolated: other work and the timer tick interrupt polling cores",
+            "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3   (on the kernel's command line, with the cores to poll on)",
+        ),
+    }
+}
+
+fn judge_quota(processors: &Processors, findings: &mut Findings<'_>) {
+    if let Some((quota, period)) = processors.quota_us {
+        findings.note(
+            Severity::Warning,
+            format!(
+                "the control group may run {quota} of every {period} us: a polling core uses all of its time, \
+                 and is stopped for the rest of each period"
+            ),
+            "lift the quota (cpu.max of the control group; in Kubernetes, whole CPUs and the static CPU manager policy)",
+        );
+    }
+}
+
+fn judge_governors(processors: &Processors, findings: &mut Findings<'_>) {
+    let slow: Vec<&str> = processors
+        .governors
+        .iter()
+        .map(String::as_str)
+        .filter(|governor| *governor != "performance")
+        .collect();
+    if !slow.is_empty() {
+        findings.note(
+            Severity::Warning,
+            format!(
+                "frequency governor is {}: numbers move with the clock",
+                slow.join(", ")
+            ),
+            "cpupower frequency-set -g performance",
+        );
+    } else if !processors.governors.is_empty() {
+        findings.ok("frequency governor: performance");
+    }
+}
+
+fn judge_idle_states(processors: &Processors, needs: &Needs, findings: &mut Findings<'_>) {
+    let deepest = processors
+        .idle_states
+        .iter()
+        .max_by_key(|state| state.latency_us);
+    let Some(deepest) = deepest.filter(|state| state.latency_us > WAKE_UP_US_MAX) else {
+        return;
+    };
+    let IdleState { name, latency_us } = deepest;
+    if needs.parks {
+        findings.note(
+            Severity::Warning,
+            format!("cores of this profile sleep when idle, and leaving idle state {name} takes {latency_us} us"),
+            format!("cpupower idle-set -D {WAKE_UP_US_MAX}"),
+        );
+    } else {
+        findings.note(
+            Severity::Hint,
+            format!("leaving idle state {name} takes {latency_us} us; cores that poll never enter it, the other threads do"),
+            format!("cpupower idle-set -D {WAKE_UP_US_MAX}"),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::system::tests::FakeMachine;
+    use super::*;
+
+    fn needs() -> Needs {
+        Needs {
+            profile: "shm".to_owned(),
+            core_bytes: 64 << 20,
+            connections_max: 256,
+            parks: false,
+            hugepages: rpcrdma_tuning::Hugepages::Prefer,
+        }
+    }
+
+    fn of(machine: &FakeMachine, needs: &Needs) -> (Processors, Vec<Finding>) {
+        let mut findings = Vec::new();
+        let processors = examine(&machine.system(), needs, &mut findings);
+        (processors, findings)
+    }
+
+    fn about<'a>(findings: &'a [Finding], words: &str) -> &'a Finding {
+        let found = findings.iter().find(|finding| finding.what.contains(words));
+        found.unwrap_or_else(|| panic!("nothing about {words}: {findings:?}"))
+    }
+
+    #[test]
+    fn good_cores_are_told_as_such() {
+        let machine = FakeMachine::good();
+        machine.set(
+            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+            "performance",
+        );
+        let (processors, findings) = of(&machine, &needs());
+        assert!(
+            findings
+                .iter()
+                .all(|finding| finding.severity == Severity::Ok),
+            "{findings:?}"
+        );
+        assert_eq!(processors.allowed, Some(vec![0, 1, 2, 3]));
+        assert_eq!(processors.isolated, Some(vec![2, 3]));
+        assert_eq!(processors.quota_us, None);
+    }
+
+    #[test]
+    fn one_core_siblings_and_no_isolation() {
+        let machine = FakeMachine::good();
+        machine.set("sys/devices/system/cpu/isolated", "");
+        machine.set(
+            "sys/devices/system/cpu/cpu0/topology/thread_siblings_list",
+            "0,2",
+        );
+        machine.set(
+            "sys/devices/system/cpu/cpu1/topology/thread_siblings_list",
+            "1,9",
+        );
+        let (processors, findings) = of(&machine, &needs());
+        // Core 9 is not ours to use.
+        assert_eq!(processors.siblings, [[0, 2]]);
+        assert_eq!(
+            about(&findings, "cores 0 and 2 are threads").severity,
+            Severity::Hint
+        );
+        let isolated = about(&findings, "no core is isolated");
+        assert!(isolated.mend.as_deref().unwrap().contains("isolcpus="));
+        machine.set("proc/self/status", "Cpus_allowed_list:\t3");
+        let (_, findings) = of(&machine, &needs());
+        assert_eq!(about(&findings, "core 3 alone").severity, Severity::Warning);
+    }
+
+    #[test]
+    fn quotas_of_both_versions_of_control_groups() {
+        let machine = FakeMachine::good();
+        machine.set("sys/fs/cgroup/user.slice/cpu.max", "150000 100000");
+        let (processors, findings) = of(&machine, &needs());
+        assert_eq!(processors.quota_us, Some((150_000, 100_000)));
+        assert_eq!(
+            about(&findings, "150000 of every 100000 us").severity,
+            Severity::Warning
+        );
+        machine.set("proc/self/cgroup", "4:cpu,cpuacct:/pod\n1:name=systemd:/");
+        assert_eq!(of(&machine, &needs()).0.quota_us, None);
+        machine.set("sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_quota_us", "-1");
+        machine.set("sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_period_us", "100000");
+        assert_eq!(of(&machine, &needs()).0.quota_us, None, "-1 is no quota");
+        machine.set("sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_quota_us", "50000");
+        assert_eq!(of(&machine, &needs()).0.quota_us, Some((50_000, 100_000)));
+    }
+
+    #[test]
+    fn governors_idle_states_and_a_hypervisor() {
+        let machine = FakeMachine::good();
+        machine.set(
+            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+            "performance",
+        );
+        machine.set(
+            "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor",
+            "powersave",
+        );
+        machine.set("proc/cpuinfo", "flags\t\t: fpu hypervisor");
+        for (state, name, latency, disable) in [
+            (0, "POLL", 0, 0),
+            (1, "C1", 2, 0),
+            (2, "C6", 133, 0),
+            (3, "C10", 890, 1),
+        ] {
+            let folder = format!("sys/devices/system/cpu/cpu0/cpuidle/state{state}");
+            machine.set(&format!("{folder}/name"), name);
+            machine.set(&format!("{folder}/latency"), &latency.to_string());
+            machine.set(&format!("{folder}/disable"), &disable.to_string());
+        }
+        let (processors, findings) = of(&machine, &needs());
+        assert_eq!(processors.governors, ["performance", "powersave"]);
+        let governor = about(&findings, "governor is powersave");
+        assert_eq!(
+            governor.mend.as_deref(),
+            Some("cpupower frequency-set -g performance")
+        );
+        // The deepest is disabled, so the one before it counts.
+        assert_eq!(
+            about(&findings, "state C6 takes 133 us").severity,
+            Severity::Hint
+        );
+        assert_eq!(about(&findings, "hypervisor").severity, Severity::Hint);
+        let parks = Needs {
+            parks: true,
+            ..needs()
+        };
+        assert_eq!(
+            about(&of(&machine, &parks).1, "state C6").severity,
+            Severity::Warning
+        );
+    }
+}
