@@ -13,7 +13,7 @@ use rpcrdma_fabric::interface::{
 };
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, PoolShape};
 use rpcrdma_fabric::verbs::{
-    Manager, ManagerOptions, Port, PortConfig, PortHandle, device_at, device_towards,
+    Manager, ManagerOptions, Port, PortConfig, PortHandle, Timers, device_at, device_towards,
 };
 
 /// How long anything may take before a test fails.
@@ -309,6 +309,60 @@ fn what_a_port_gives_up_ends_at_the_peer() {
             _ => panic!("end {index} is told of the end"),
         }
     }
+}
+
+#[test]
+fn timers_and_retries_are_those_of_the_options_at_both_ends() {
+    let options = ManagerOptions {
+        min_rnr_timer_code: 12,
+        ack_timeout_exponent: 17,
+        retry_count: 5,
+        rnr_retry_count: 7,
+        ..ManagerOptions::default()
+    };
+    // What RDMA-CM would take at the server: the peer's wishes, and 0 for the RNR timer.
+    let wishes = ManagerOptions {
+        retry_count: 3,
+        rnr_retry_count: 0,
+        ..ManagerOptions::default()
+    };
+    let (mut client, mut server) = (End::with(wishes, |_| {}), End::with(options, |_| {}));
+    let (_, address) = server.listen();
+    client
+        .manager
+        .connect(&address, &client.handle, &[])
+        .expect("the address can be used");
+    let mut ends = [&mut client, &mut server];
+    let ManagerEvent::ConnectRequest { connection, .. } = event(&mut ends, 1, "the request") else {
+        panic!("a request comes first")
+    };
+    let End {
+        manager, handle, ..
+    } = &mut *ends[1];
+    let seed = manager.prepare(connection, handle).expect("a queue pair");
+    let expected = Timers {
+        ack_timeout_exponent: 17,
+        retry_count: 5,
+        rnr_retry_count: 7,
+        min_rnr_timer_code: 12,
+    };
+    assert_eq!(seed.queue_pair.timers().expect("it tells"), expected);
+    manager.accept(connection, &[]).expect("the client waits");
+    drop(seed);
+    let ManagerEvent::ConnectReply { connection, .. } = event(&mut ends, 0, "the reply") else {
+        panic!("a reply comes next")
+    };
+    let End {
+        manager, handle, ..
+    } = &mut *ends[0];
+    let seed = manager.prepare(connection, handle).expect("a queue pair");
+    let expected = Timers {
+        ack_timeout_exponent: 16,
+        retry_count: 3,
+        rnr_retry_count: 0,
+        min_rnr_timer_code: 12,
+    };
+    assert_eq!(seed.queue_pair.timers().expect("it tells"), expected);
 }
 
 #[test]
@@ -626,6 +680,38 @@ fn a_storm_of_connects_is_accepted_without_loss() {
             .all(|end| end.counter("connections") == 0 && end.gone.len() == CONNECTS)
             .then_some(())
     });
+}
+
+#[test]
+fn ipv6_connects() {
+    let Ok(ip) = std::env::var("LAB_IP6") else {
+        panic!("LAB_IP6: run this in the lab, tests/lab")
+    };
+    let (mut client, mut server) = (End::new(), End::new());
+    let listener = server.manager.listen(&format!("rdma:[{ip}]:0"));
+    let listener = listener.expect("an address of the device");
+    let told = server.manager.listener_address(listener);
+    connect(&mut client, &mut server, &told.expect("it listens"));
+    // A wildcard of IPv6 is not one of IPv4.
+    let all = server
+        .manager
+        .listen("rdma:[::]:0")
+        .expect("any port is free");
+    let told = server.manager.listener_address(all).expect("it listens");
+    let port = told.strip_prefix("rdma:[::]:").expect("the wildcard");
+    connect(&mut client, &mut server, &format!("rdma:[{ip}]:{port}"));
+    client
+        .manager
+        .connect(&at(port.parse().expect("a port")), &client.handle, &[])
+        .expect("the address can be used");
+    client.events.clear();
+    let error = until(&mut [&mut client, &mut server], "the refusal", |ends| {
+        ends[0].events.drain(..).find_map(|event| match event {
+            ManagerEvent::Failed { error, .. } => Some(error),
+            _ => None,
+        })
+    });
+    assert!(matches!(error, ManagerError::Refused { .. }), "{error:?}");
 }
 
 /// A link-local address needs its interface.

@@ -44,7 +44,7 @@ pub use join::{join, seeds};
 pub use link::{Notice, PortHandle, Seed};
 pub use manager::{Manager, ManagerOptions, device_at, device_towards};
 pub use port::{Port, PortConfig, WithoutWindows};
-pub use queue_pair::QueuePair;
+pub use queue_pair::{QueuePair, Timers};
 
 /// Objects that the device did not take back.
 static LEAKED: AtomicU64 = AtomicU64::new(0);

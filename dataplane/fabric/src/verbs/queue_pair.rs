@@ -33,6 +33,20 @@ pub(super) struct QueuePairSizes {
     pub(super) receive_segments: u32,
 }
 
+/// How long a queue pair waits for its peer, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timers {
+    /// The ACK timeout: 4.096 µs times two to this power (InfiniBand volume 1, section 9.7.6.1.3).
+    pub ack_timeout_exponent: u8,
+    /// How often it sends again what was not acknowledged.
+    pub retry_count: u8,
+    /// How often it sends again to a peer that has no Receive posted; 7 is for ever.
+    pub rnr_retry_count: u8,
+    /// The code of the time that a peer is told to wait when no Receive is posted (section
+    /// 9.7.5.2.8).
+    pub min_rnr_timer_code: u8,
+}
+
 /// A queue pair that belongs to a port, from its making by the control thread on. Dropping it
 /// destroys it and frees its number among those of the port.
 #[derive(Debug)]
@@ -134,6 +148,37 @@ impl QueuePair {
     pub(crate) fn modify(&self, attributes: &mut ibv_qp_attr, mask: c_int) -> io::Result<()> {
         // SAFETY: a queue pair that lives, and a whole structure.
         done(unsafe { bindings::ibv_modify_qp(self.raw.as_ptr(), attributes, mask) })
+    }
+
+    /// The timers and retries that it works with, as the device tells them.
+    ///
+    /// # Errors
+    ///
+    /// When the device does not tell.
+    pub fn timers(&self) -> io::Result<Timers> {
+        // SAFETY: the structure is plain numbers, for which zero is a value.
+        let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: as above; its pointers may be null.
+        let mut made_with: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+        let mask = ibv_qp_attr_mask::IBV_QP_TIMEOUT
+            | ibv_qp_attr_mask::IBV_QP_RETRY_CNT
+            | ibv_qp_attr_mask::IBV_QP_RNR_RETRY
+            | ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER;
+        // SAFETY: a queue pair that lives, and two whole structures.
+        done(unsafe {
+            bindings::ibv_query_qp(
+                self.raw.as_ptr(),
+                &raw mut attributes,
+                c_int::try_from(mask.0).unwrap_or(0),
+                &raw mut made_with,
+            )
+        })?;
+        Ok(Timers {
+            ack_timeout_exponent: attributes.timeout,
+            retry_count: attributes.retry_cnt,
+            rnr_retry_count: attributes.rnr_retry,
+            min_rnr_timer_code: attributes.min_rnr_timer,
+        })
     }
 
     /// Puts it in the error state: what is outstanding is flushed.
