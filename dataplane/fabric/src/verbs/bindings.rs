@@ -34,3 +34,17 @@ pub(crate) unsafe fn query_port(
     let returned = unsafe { ibv_query_port(context, port, attributes) };
     returned
 }
+
+/// Makes a memory window of type 2, by the call that both bindings have with different results;
+/// null when the device has none.
+///
+/// # Safety
+///
+/// `domain` is a protection domain.
+pub(crate) unsafe fn alloc_window(domain: *mut ibv_pd) -> *mut ibv_mw {
+    // SAFETY: as the caller promises.
+    let window = unsafe { ibv_alloc_mw(domain, ibv_mw_type::IBV_MW_TYPE_2) };
+    #[cfg(not(feature = "verbs-dlopen"))]
+    let window = window.unwrap_or(std::ptr::null_mut());
+    window
+}

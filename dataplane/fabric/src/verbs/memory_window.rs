@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::bindings::{self, ibv_mw, ibv_mw_type};
+use super::bindings::{self, ibv_mw};
 use super::errno::{done, failed, made};
 use super::leaked;
 use super::memory_region::MemoryRegion;
@@ -27,8 +27,7 @@ impl MemoryWindow {
     pub(crate) fn new(region: &Arc<MemoryRegion>) -> Result<Self, SetupError> {
         let domain = region.domain();
         // SAFETY: a protection domain that the region keeps alive.
-        let raw = unsafe { bindings::ibv_alloc_mw(domain.raw(), ibv_mw_type::IBV_MW_TYPE_2) };
-        let raw = made(raw.unwrap_or(std::ptr::null_mut()))
+        let raw = made(unsafe { bindings::alloc_window(domain.raw()) })
             .map_err(failed("no memory window could be had from the device"))?;
         Ok(Self {
             raw,
