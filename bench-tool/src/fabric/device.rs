@@ -1,5 +1,8 @@
 //! RDMA devices: the one for an address, an address of one, and the profile that fits it.
 
+use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::time::Duration;
@@ -15,6 +18,9 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the kernel tells of devices.
 const DEVICES: &str = "/sys/class/infiniband";
+
+/// The files by which processes reach devices.
+const FILES: &str = "/dev/infiniband";
 
 /// What to look at when there is no device, or the wrong one.
 const LOOK_AT_DEVICES: &str =
@@ -59,9 +65,32 @@ fn open(named: Option<&str>) -> Result<String, Failure> {
     let context = Context::open(named).map_err(|error| {
         Failure::failed("no RDMA device can be used")
             .because(error)
-            .advice(LOOK_AT_DEVICES)
+            .advice(closed_file(Path::new(FILES)).unwrap_or_else(|| LOOK_AT_DEVICES.to_owned()))
     })?;
     Ok(context.name().to_owned())
+}
+
+/// What to do where devices are there and this user may not open them: rdma-core leaves such
+/// devices out, and says nothing.
+fn closed_file(folder: &Path) -> Option<String> {
+    let files = std::fs::read_dir(folder).ok()?;
+    let closed = files
+        .filter_map(|file| Some(file.ok()?.path()))
+        .filter(|path| path.file_name().is_some_and(is_device_file))
+        .find(|path| {
+            let opened = OpenOptions::new().read(true).write(true).open(path);
+            opened.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+        })?;
+    Some(format!(
+        "{} may not be opened by this user: join the group that owns it (`ls -l {}`), often `rdma`",
+        closed.display(),
+        folder.display()
+    ))
+}
+
+fn is_device_file(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name == "rdma_cm" || name.starts_with("uverbs")
 }
 
 /// The embedded profile for a device: by its driver, or by its name where there is no hardware.
@@ -69,7 +98,7 @@ pub(super) fn family(device: &str) -> Option<&'static str> {
     let driver = std::fs::read_link(format!("{DEVICES}/{device}/device/driver"));
     let driver = driver.ok();
     let driver = driver.as_deref().and_then(Path::file_name);
-    family_of(device, driver.and_then(std::ffi::OsStr::to_str))
+    family_of(device, driver.and_then(OsStr::to_str))
 }
 
 fn family_of(device: &str, driver: Option<&str>) -> Option<&'static str> {
@@ -132,6 +161,28 @@ mod tests {
         ] {
             assert_eq!(family_of(device, driver), family, "{device} {driver:?}");
         }
+    }
+
+    #[test]
+    fn files_that_may_not_be_opened_are_named() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = std::env::temp_dir().join(format!("bench-tool-files-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        assert_eq!(closed_file(&folder), None);
+        std::fs::write(folder.join("other"), "").unwrap();
+        std::fs::write(folder.join("uverbs7"), "").unwrap();
+        assert_eq!(closed_file(&folder), None, "it can be opened");
+        for name in ["other", "uverbs7"] {
+            let closed = std::fs::Permissions::from_mode(0);
+            std::fs::set_permissions(folder.join(name), closed).unwrap();
+        }
+        // Root may open everything.
+        if !rustix::process::geteuid().is_root() {
+            let advice = closed_file(&folder).expect("it cannot be opened");
+            assert!(advice.contains("uverbs7"), "{advice}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(closed_file(&folder), None, "no folder");
     }
 
     #[test]
