@@ -28,7 +28,10 @@ pub(in crate::verbs) fn describe(reason: i32) -> String {
         24 | 25 => "it redirects connections to another port, which is not followed",
         26 => "its path MTU is smaller than the one that was asked for",
         27 => "it has not the responder resources that were asked for; lower read_depth_max",
-        CONSUMER_DEFINED => "its application rejected it without a reason that we know",
+        // The kernel says the same of a listener at that port that is bound to another address.
+        CONSUMER_DEFINED => {
+            "its application rejected it without a reason that we know, or listens at other addresses of the host only"
+        }
         29 => "it does not take our RNR retry count",
         _ if reason < 0 => {
             return std::io::Error::from_raw_os_error(reason.saturating_neg()).to_string();
