@@ -77,7 +77,8 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             let book = arguments.one("--book")?;
             let connections = arguments.number("--connections")?.unwrap_or(64);
             arguments.end()?;
-            let profile = profile(connections, None)?;
+            // The requester decides how long a connect may take.
+            let profile = profile(connections, Duration::from_secs(600), None)?;
             serve_on(&address, &profile, book.as_ref())
         }
         "call" => {
@@ -88,7 +89,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             // Places are given back a little after their connections ended, and a round that begins
             // is not to wait for those of the one before.
             let places = plan.connections.saturating_mul(2);
-            let profile = profile(places, timeout_ms)?;
+            let profile = profile(places, plan.connect_timeout, timeout_ms)?;
             call_on(&address, &profile, &plan)
         }
         "check" => {
@@ -121,12 +122,17 @@ fn plan(arguments: &mut Arguments) -> Result<call::Plan, Failure> {
 }
 
 /// A node of one core that leaves the processor to others while there is nothing to do.
-fn profile(connections: u64, call_timeout_ms: Option<u64>) -> Result<Profile, Failure> {
+fn profile(
+    connections: u64,
+    connect_timeout: Duration,
+    call_timeout_ms: Option<u64>,
+) -> Result<Profile, Failure> {
     let mut profile = Profile {
         hugepages: Hugepages::Never,
         idle: Idle::Park,
         idle_park_after_us: 50,
         connections_max: u32::try_from(connections)?,
+        connect_timeout_ms: u32::try_from(connect_timeout.as_millis())?,
         credits_per_connection: 8,
         ..Profile::default()
     };
