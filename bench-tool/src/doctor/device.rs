@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::finding::{Area, Finding, Findings, Severity};
 use super::system::System;
+use crate::machine::format_cores;
 
 const CLASS: &str = "/sys/class/infiniband";
 
@@ -83,6 +84,8 @@ pub struct Device {
     pub firmware: Option<String>,
     /// NUMA node that it is attached to.
     pub numa_node: Option<u32>,
+    /// Cores of that node; null where the device says nothing of it.
+    pub local_cores: Option<Vec<usize>>,
     /// Its file in `/dev/infiniband`.
     pub file: Option<String>,
     /// This process may open that.
@@ -116,6 +119,7 @@ pub const fn feature() -> Option<&'static str> {
 /// Finds and examines the devices.
 pub fn examine(system: &System, all: &mut Vec<Finding>) -> Vec<Device> {
     let mut findings = Findings::new(Area::Devices, all);
+    let allowed = system.cores_allowed();
     let devices: Vec<Device> = system
         .names(CLASS)
         .into_iter()
@@ -134,6 +138,7 @@ pub fn examine(system: &System, all: &mut Vec<Finding>) -> Vec<Device> {
         for port in &device.ports {
             judge_port(device, port, &mut findings);
         }
+        judge_place(device, allowed.as_deref(), &mut findings);
     }
     judge_cm(system, &mut findings);
     devices
@@ -167,6 +172,7 @@ fn read_device(system: &System, name: String, findings: &mut Findings<'_>) -> De
         numa_node: system
             .number(&format!("{folder}/device/numa_node"))
             .and_then(|node| u32::try_from(node).ok()),
+        local_cores: system.cores(&format!("{folder}/device/local_cpulist")),
         usable: file.as_deref().is_some_and(|file| system.is_usable(file)),
         file,
         ports,
@@ -355,6 +361,26 @@ fn judge_port(device: &Device, port: &DevicePort, findings: &mut Findings<'_>) {
             format!("ip link set dev {netdev} mtu 4200   (on every host, and the switches between them)"),
         );
     }
+}
+
+/// Whether cores near the device can poll it.
+fn judge_place(device: &Device, allowed: Option<&[usize]>, findings: &mut Findings<'_>) {
+    let (Some(local), Some(allowed)) = (&device.local_cores, allowed) else {
+        return;
+    };
+    if local.is_empty() || local.iter().any(|core| allowed.contains(core)) {
+        return;
+    }
+    let local = format_cores(local);
+    findings.note(
+        Severity::Hint,
+        format!(
+            "{} is attached to another NUMA node than every core that this process may use: each access \
+             to it crosses between the nodes",
+            device.name
+        ),
+        format!("taskset -c {local} bench-tool run --cores ...   (poll on cores among {local})"),
+    );
 }
 
 fn judge_cm(system: &System, findings: &mut Findings<'_>) {

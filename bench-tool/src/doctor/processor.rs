@@ -46,10 +46,7 @@ pub struct Processors {
 
 /// Examines them.
 pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Processors {
-    let allowed = system
-        .status("Cpus_allowed_list")
-        .and_then(|text| crate::cli::values::core_list(&text).ok())
-        .map(|list| list.0);
+    let allowed = system.cores_allowed();
     let cores = allowed.clone().unwrap_or_default();
     let processors = Processors {
         online: system.cores(&format!("{CPU}/online")),

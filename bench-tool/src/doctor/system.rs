@@ -90,6 +90,13 @@ impl System {
         core_list(&text).ok().map(|list| list.0)
     }
 
+    /// The cores that this process may use.
+    #[must_use]
+    pub fn cores_allowed(&self) -> Option<Vec<usize>> {
+        let list = self.status("Cpus_allowed_list")?;
+        core_list(&list).ok().map(|list| list.0)
+    }
+
     /// A field of `/proc/self/status`.
     #[must_use]
     pub fn status(&self, name: &str) -> Option<String> {

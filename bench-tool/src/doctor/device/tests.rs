@@ -169,6 +169,26 @@ fn ports_that_are_not_active_say_what_makes_them_so() {
 }
 
 #[test]
+fn a_device_of_another_numa_node_names_the_cores_that_are_near() {
+    let machine = FakeMachine::good();
+    with_roce(&machine);
+    let list = "sys/class/infiniband/mlx5_0/device/local_cpulist";
+    machine.set(list, "2-7");
+    let (devices, findings) = of(&machine);
+    assert_eq!(devices[0].local_cores, Some(vec![2, 3, 4, 5, 6, 7]));
+    assert!(
+        findings
+            .iter()
+            .all(|finding| finding.severity == Severity::Ok),
+        "two of them are ours: {findings:?}"
+    );
+    machine.set(list, "4-7");
+    let far = about(&of(&machine).1, "another NUMA node").clone();
+    assert_eq!(far.severity, Severity::Hint);
+    assert!(far.mend.unwrap().starts_with("taskset -c 4-7 "));
+}
+
+#[test]
 fn files_that_are_missing_are_problems() {
     let machine = FakeMachine::good();
     with_roce(&machine);
