@@ -1,7 +1,12 @@
-//! Round trips and rate of two shm ports on two pinned cores, beside the floor of the same run:
-//! one line each way that rotates through 64 slots.
+//! Round trips and rate of two ports on two pinned cores, beside the floor of the same run: one line
+//! each way that rotates through 64 slots.
 //!
 //! `cargo run --release -p rpcrdma-fabric --example pingpong -- [BYTES [CORE CORE [REPEATS]]]`
+//!
+//! The ports are of shm; with the feature `verbs` and a device named in `RDMA_DEVICE` they are of
+//! that device, and half a round trip is what `ib_send_lat` prints. `RDMA_INLINE_BYTES` says up to
+//! how many bytes a Send travels in its work request (220 by default, as there). A device is slower
+//! than shm, so `ROUNDS` and `CALLS` say how much is done.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -9,16 +14,18 @@ use std::thread;
 
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{
-    CompletionBatch, CompletionKind, Port as _, PostError, QueuePairId, ReceiveQueueAttributes,
+    CompletionBatch, CompletionKind, Port, PostError, QueuePairId, ReceiveQueueAttributes,
     ReceiveQueueId, SendOptions,
 };
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, Pool, PoolShape};
-use rpcrdma_fabric::shm::{Port, PortConfig, PortHandle, join};
+use rpcrdma_fabric::shm;
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+use rpcrdma_fabric::verbs;
 
 const SLOTS: usize = 64;
-const ROUNDS: usize = 200_000;
-const WARMUP: usize = 20_000;
-const RATE_CALLS: u64 = 1_000_000;
+const ROUNDS: u32 = 200_000;
+const WARMUP: u32 = 20_000;
+const CALLS: u32 = 1_000_000;
 
 #[repr(align(128))]
 #[derive(Default)]
@@ -30,6 +37,11 @@ fn pin(core: usize) {
     rustix::thread::sched_setaffinity(None, &set).expect("the core exists");
 }
 
+/// A number of the environment.
+fn setting(name: &str, default: u32) -> u32 {
+    std::env::var(name).map_or(default, |value| value.parse().expect("a number"))
+}
+
 fn percentile(sorted: &[u64], per_mille: usize) -> u64 {
     sorted[(sorted.len() * per_mille / 1000).min(sorted.len() - 1)]
 }
@@ -38,7 +50,8 @@ fn percentile(sorted: &[u64], per_mille: usize) -> u64 {
 fn floor(cores: [usize; 2], clock: &Clock) -> Vec<u64> {
     let lines = || -> Arc<Vec<Line>> { Arc::new((0..SLOTS).map(|_| Line::default()).collect()) };
     let (there, back) = (lines(), lines());
-    let rounds = ROUNDS + WARMUP;
+    let (warmup, count) = (WARMUP as usize, ROUNDS as usize);
+    let rounds = count + warmup;
     let echo = {
         let (there, back) = (Arc::clone(&there), Arc::clone(&back));
         thread::spawn(move || {
@@ -53,7 +66,7 @@ fn floor(cores: [usize; 2], clock: &Clock) -> Vec<u64> {
         })
     };
     pin(cores[0]);
-    let mut times = Vec::with_capacity(ROUNDS);
+    let mut times = Vec::with_capacity(count);
     for round in 1..=rounds {
         let (slot, value) = (round % SLOTS, round as u64);
         let start = clock.now();
@@ -61,7 +74,7 @@ fn floor(cores: [usize; 2], clock: &Clock) -> Vec<u64> {
         while back[slot].0.load(Ordering::Acquire) != value {
             std::hint::spin_loop();
         }
-        if round > WARMUP {
+        if round > warmup {
             times.push(clock.now() - start);
         }
     }
@@ -70,21 +83,58 @@ fn floor(cores: [usize; 2], clock: &Clock) -> Vec<u64> {
     times
 }
 
-struct End {
-    port: Port,
-    handle: PortHandle,
+struct End<P> {
+    port: P,
     pool: Pool,
     queue: ReceiveQueueId,
 }
 
-fn end(number: u32, clock: &Clock) -> End {
-    let options = ArenaOptions {
+/// Two ports of shm, joined.
+fn shm_pair(clock: &Clock) -> [(End<shm::Port>, QueuePairId); 2] {
+    let made = [0, 1].map(|number| {
+        let arena = Arena::shared(&arena_options()).expect("memory");
+        let config = shm::PortConfig::new(number, arena, clock.clone());
+        let (port, handle) = shm::Port::new(config).expect("a port");
+        (end(port), handle)
+    });
+    let [(mut a, a_handle), (mut b, b_handle)] = made;
+    let queues = (a.queue, b.queue);
+    let joined = shm::join(&mut a.port, &a_handle, &mut b.port, &b_handle, queues);
+    let (a_id, b_id) = joined.expect("joined");
+    [(a, a_id), (b, b_id)]
+}
+
+/// Two ports of an RDMA device, joined.
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+fn verbs_pair(clock: &Clock, device: &str) -> [(End<verbs::Port>, QueuePairId); 2] {
+    let made = [0, 1].map(|_| {
+        let arena = Arena::private(&arena_options()).expect("memory");
+        let config = verbs::PortConfig {
+            device: Some(device.to_owned()),
+            queue_pairs_max: 1,
+            work_requests_max: 1024,
+            device_inline_bytes_max: setting("RDMA_INLINE_BYTES", 220),
+            ..verbs::PortConfig::new(arena, clock.clone())
+        };
+        let (port, handle) = verbs::Port::new(config).expect("a port");
+        (end(port), handle)
+    });
+    let [(mut a, a_handle), (mut b, b_handle)] = made;
+    let queues = (a.queue, b.queue);
+    let joined = verbs::join(&mut a.port, &a_handle, &mut b.port, &b_handle, queues);
+    let (a_id, b_id) = joined.expect("joined");
+    [(a, a_id), (b, b_id)]
+}
+
+fn arena_options() -> ArenaOptions {
+    ArenaOptions {
         bytes: 8 << 20,
         huge_pages: HugePages::Prefer,
-    };
-    let arena = Arena::shared(&options).expect("memory");
-    let config = PortConfig::new(number, arena, clock.clone());
-    let (mut port, handle) = Port::new(config).expect("a port");
+    }
+}
+
+/// A port with a pool and 512 posted Receives.
+fn end<P: Port>(mut port: P) -> End<P> {
     let shape = PoolShape {
         buffers: 1024,
         buffer_bytes: 1024,
@@ -103,12 +153,7 @@ fn end(number: u32, clock: &Clock) -> End {
         port.post_receive(receive.expect("a Receive"));
     }
     port.flush_receives();
-    End {
-        port,
-        handle,
-        pool,
-        queue,
-    }
+    End { port, pool, queue }
 }
 
 fn word(bytes: &[u8]) -> u64 {
@@ -117,7 +162,13 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-fn send(port: &mut Port, id: QueuePairId, buffer: &mut Buffer, bytes: u32, value: u64) -> bool {
+fn send<P: Port>(
+    port: &mut P,
+    id: QueuePairId,
+    buffer: &mut Buffer,
+    bytes: u32,
+    value: u64,
+) -> bool {
     port.memory().bytes_mut(buffer)[..8].copy_from_slice(&value.to_le_bytes());
     match port.post_send_copied(id, buffer, bytes, SendOptions::default()) {
         Ok(()) => true,
@@ -126,8 +177,22 @@ fn send(port: &mut Port, id: QueuePairId, buffer: &mut Buffer, bytes: u32, value
     }
 }
 
+/// Sends, however full the queue is: what completes meanwhile is only our own Sends, because no
+/// more calls are outstanding than there are places.
+fn answer<P: Port>(port: &mut P, id: QueuePairId, buffer: &mut Buffer, bytes: u32, value: u64) {
+    while !send(port, id, buffer, bytes, value) {
+        port.flush_sends();
+    }
+}
+
 /// Echoes until told to stop.
-fn serve(mut end: End, id: QueuePairId, bytes: u32, stop: &AtomicBool, clock: &Clock) -> End {
+fn serve<P: Port>(
+    mut end: End<P>,
+    id: QueuePairId,
+    bytes: u32,
+    stop: &AtomicBool,
+    clock: &Clock,
+) -> End<P> {
     let mut batch = CompletionBatch::new();
     let mut buffer = end.pool.take().expect("a buffer");
     while !stop.load(Ordering::Relaxed) {
@@ -140,7 +205,7 @@ fn serve(mut end: End, id: QueuePairId, bytes: u32, stop: &AtomicBool, clock: &C
             if let CompletionKind::Receive { receive, .. } = completion.kind {
                 let value = word(end.port.received(&receive));
                 end.port.post_receive(receive);
-                while !send(&mut end.port, id, &mut buffer, bytes, value) {}
+                answer(&mut end.port, id, &mut buffer, bytes, value);
             }
         }
         end.port.flush_receives();
@@ -150,15 +215,15 @@ fn serve(mut end: End, id: QueuePairId, bytes: u32, stop: &AtomicBool, clock: &C
     end
 }
 
-struct Caller {
-    end: End,
+struct Caller<P> {
+    end: End<P>,
     id: QueuePairId,
     bytes: u32,
     clock: Clock,
     now: u64,
 }
 
-impl Caller {
+impl<P: Port> Caller<P> {
     /// Takes replies; calls `each` with the value and the time. One clock read for a poll.
     fn reap(&mut self, batch: &mut CompletionBatch, mut each: impl FnMut(u64, u64)) {
         self.end.port.poll(self.now, batch);
@@ -179,9 +244,11 @@ impl Caller {
     fn latency(&mut self) -> Vec<u64> {
         let mut batch = CompletionBatch::new();
         let mut buffer = self.end.pool.take().expect("a buffer");
-        let mut times = Vec::with_capacity(ROUNDS);
-        for round in 1..=ROUNDS + WARMUP {
-            let value = round as u64;
+        let rounds = setting("ROUNDS", ROUNDS);
+        let warmup = WARMUP.min(rounds / 10);
+        let mut times = Vec::with_capacity(rounds as usize);
+        for round in 1..=rounds + warmup {
+            let value = u64::from(round);
             let start = self.now;
             while !send(&mut self.end.port, self.id, &mut buffer, self.bytes, value) {}
             self.end.port.flush_sends();
@@ -192,7 +259,7 @@ impl Caller {
                     done = Some(time);
                 });
             }
-            if round > WARMUP {
+            if round > warmup {
                 times.push(done.unwrap_or(start) - start);
             }
         }
@@ -206,10 +273,11 @@ impl Caller {
         let mut batch = CompletionBatch::new();
         let mut buffer = self.end.pool.take().expect("a buffer");
         let (mut sent, mut done) = (0, 0);
+        let calls = u64::from(setting("CALLS", CALLS));
         let start = self.clock.now();
-        while done < RATE_CALLS {
+        while done < calls {
             while sent - done < depth
-                && sent < RATE_CALLS
+                && sent < calls
                 && send(&mut self.end.port, self.id, &mut buffer, self.bytes, sent)
             {
                 sent += 1;
@@ -237,49 +305,64 @@ fn main() {
         *arguments.get(2).unwrap_or(&1),
     ];
     let clock = Clock::new();
+    let device = std::env::var("RDMA_DEVICE").ok();
     for _ in 0..*arguments.get(3).unwrap_or(&5) {
         let base = floor(cores, &clock);
-        let (mut a, mut b) = (end(0, &clock), end(1, &clock));
-        let queues = (a.queue, b.queue);
-        let (a_id, b_id) =
-            join(&mut a.port, &a.handle, &mut b.port, &b.handle, queues).expect("joined");
-        let stop = Arc::new(AtomicBool::new(false));
-        let ready = Arc::new(Barrier::new(2));
-        let server = {
-            let (stop, ready, clock) = (Arc::clone(&stop), Arc::clone(&ready), clock.clone());
-            thread::spawn(move || {
-                pin(cores[1]);
-                ready.wait();
-                serve(b, b_id, bytes, &stop, &clock)
-            })
-        };
-        pin(cores[0]);
-        ready.wait();
-        let mut caller = Caller {
-            end: a,
-            id: a_id,
-            bytes,
-            clock: clock.clone(),
-            now: 0,
-        };
-        let times = caller.latency();
-        let rates = [1, 8, 32, 64].map(|depth| caller.rate(depth));
-        stop.store(true, Ordering::Relaxed);
-        let served = server.join().expect("the server ends");
-        let nanos = |times: &[u64], per_mille| clock.nanos_between(0, percentile(times, per_mille));
-        println!(
-            "{bytes} bytes: floor p50 {} ns; round trip p50 {} p99 {} p99.9 {} ns ({:.2} x floor); \
-             M calls/s at depth 1/8/32/64: {:.2} {:.2} {:.2} {:.2}",
-            nanos(&base, 500),
-            nanos(&times, 500),
-            nanos(&times, 990),
-            nanos(&times, 999),
-            nanos(&times, 500) as f64 / nanos(&base, 500) as f64,
-            rates[0],
-            rates[1],
-            rates[2],
-            rates[3],
-        );
-        drop(served);
+        match &device {
+            None => measure(shm_pair(&clock), bytes, cores, &clock, &base),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            Some(device) => measure(verbs_pair(&clock, device), bytes, cores, &clock, &base),
+            #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+            Some(_) => panic!("built without RDMA: build it with --features verbs"),
+        }
     }
+}
+
+/// Round trips and rates between two ends, printed.
+fn measure<P: Port>(
+    pair: [(End<P>, QueuePairId); 2],
+    bytes: u32,
+    cores: [usize; 2],
+    clock: &Clock,
+    base: &[u64],
+) {
+    let [(a, a_id), (b, b_id)] = pair;
+    let stop = Arc::new(AtomicBool::new(false));
+    let ready = Arc::new(Barrier::new(2));
+    let server = {
+        let (stop, ready, clock) = (Arc::clone(&stop), Arc::clone(&ready), clock.clone());
+        thread::spawn(move || {
+            pin(cores[1]);
+            ready.wait();
+            serve(b, b_id, bytes, &stop, &clock)
+        })
+    };
+    pin(cores[0]);
+    ready.wait();
+    let mut caller = Caller {
+        end: a,
+        id: a_id,
+        bytes,
+        clock: clock.clone(),
+        now: 0,
+    };
+    let times = caller.latency();
+    let rates = [1, 8, 32, 64].map(|depth| caller.rate(depth));
+    stop.store(true, Ordering::Relaxed);
+    let served = server.join().expect("the server ends");
+    let nanos = |times: &[u64], per_mille| clock.nanos_between(0, percentile(times, per_mille));
+    println!(
+        "{bytes} bytes: floor p50 {} ns; round trip p50 {} p99 {} p99.9 {} ns ({:.2} x floor); \
+         M calls/s at depth 1/8/32/64: {:.4} {:.4} {:.4} {:.4}",
+        nanos(base, 500),
+        nanos(&times, 500),
+        nanos(&times, 990),
+        nanos(&times, 999),
+        nanos(&times, 500) as f64 / nanos(base, 500) as f64,
+        rates[0],
+        rates[1],
+        rates[2],
+        rates[3],
+    );
+    drop(served);
 }

@@ -138,23 +138,30 @@ fn active_mtu(pair: &QueuePair) -> Option<ibv_mtu::Type> {
     pair.context().port_mtu(PORT)
 }
 
-/// The last address of the device's table that is set: on Ethernet the first is made of the
-/// hardware address, and those of the interface's IP addresses follow.
+/// An address of the device's table, best one that is made of an IP version 4 address: on Ethernet
+/// the first is made of the hardware address, and those of IP version 6 are of no use in the
+/// first seconds of an interface.
 fn gid(context: &Context) -> Result<(u8, ibv_gid), SetupError> {
-    let mut last = None;
-    for index in 0..=u8::MAX {
-        let mut gid = ibv_gid { raw: [0; 16] };
-        // SAFETY: an open context, and a whole address to write.
-        let returned = unsafe {
-            bindings::ibv_query_gid(context.raw(), PORT, c_int::from(index), &raw mut gid)
-        };
+    let set = (0..=u8::MAX).map_while(|index| Some((index, gid_at(context, index)?)));
+    let best = set.max_by_key(|(index, gid)| {
         // SAFETY: all bytes of the union are set.
-        if done(returned).is_err() || unsafe { gid.raw } == [0; 16] {
-            break;
-        }
-        last = Some((index, gid));
-    }
-    last.ok_or_else(|| {
+        let raw = unsafe { gid.raw };
+        (
+            raw.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]),
+            *index,
+        )
+    });
+    best.ok_or_else(|| {
         failed("the device's first port has no address")(io::ErrorKind::AddrNotAvailable.into())
     })
+}
+
+/// The address of this index, unless there is none.
+fn gid_at(context: &Context, index: u8) -> Option<ibv_gid> {
+    let mut gid = ibv_gid { raw: [0; 16] };
+    let number = c_int::from(index);
+    // SAFETY: an open context, and a whole address to write.
+    let returned = unsafe { bindings::ibv_query_gid(context.raw(), PORT, number, &raw mut gid) };
+    // SAFETY: all bytes of the union are set.
+    (done(returned).is_ok() && unsafe { gid.raw } != [0; 16]).then_some(gid)
 }

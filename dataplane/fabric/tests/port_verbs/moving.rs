@@ -1,7 +1,9 @@
 //! Messages, and RDMA Reads and Writes.
 
-use super::{Pair, pattern};
-use rpcrdma_fabric::interface::{Access, Port as _, SendOptions, Status, WorkId};
+use super::{Pair, RECEIVES, pattern};
+use rpcrdma_fabric::interface::{
+    Access, Gather, Port as _, RemoteAddress, RemoteKey, SendOptions, Status, WorkId,
+};
 
 /// Every way of sending, at the lengths where one way gives over to the next.
 #[test]
@@ -65,6 +67,47 @@ fn unsignalled_sends_come_back_and_never_fill_the_queue() {
     );
 }
 
+/// Exposes 16 KiB at `b` to be read.
+fn expose(pair: &mut Pair, data: &[u8]) -> RemoteAddress {
+    let bytes = u32::try_from(data.len()).expect("few bytes");
+    let buffer = pair.b.buffer_with(data);
+    let access = Access {
+        remote_read: true,
+        remote_write: false,
+    };
+    let window = pair.b.port.bind_window(pair.b_id, buffer, bytes, access);
+    pair.b.port.flush_sends();
+    window.expect("a window").remote()
+}
+
+/// Posts an RDMA Read into a list of segments of these lengths.
+fn post_read(pair: &mut Pair, lengths: &[u32], from: RemoteAddress, work: u64) {
+    let mut list = Gather::new();
+    for bytes in lengths {
+        let buffer = pair.a.pool.take().expect("a buffer");
+        list.push(buffer, 0, *bytes).expect("it fits");
+    }
+    pair.a
+        .port
+        .post_read(pair.a_id, list, from, WorkId(work))
+        .expect("room");
+}
+
+/// Waits for an RDMA Read; its status and what was read.
+fn read(pair: &mut Pair, work: u64) -> (Status, Vec<u8>) {
+    let (status, list) = pair.finished(WorkId(work));
+    let mut list = list.expect("the list comes back");
+    let mut read = Vec::new();
+    for (buffer, offset, bytes) in list.iter() {
+        let range = *offset as usize..(*offset + *bytes) as usize;
+        read.extend_from_slice(&pair.a.port.memory().bytes(buffer)[range]);
+    }
+    while let Some((buffer, _, _)) = list.pop() {
+        pair.a.pool.give(buffer);
+    }
+    (status, read)
+}
+
 /// RDMA Reads beyond the depth wait their turn and complete in order.
 #[test]
 fn reads_beyond_the_depth_wait() {
@@ -73,43 +116,52 @@ fn reads_beyond_the_depth_wait() {
         config.responder_resources = 2;
     });
     let data = pattern(3, 16 << 10);
-    let buffer = pair.b.buffer_with(&data);
-    let access = Access {
-        remote_read: true,
-        remote_write: false,
-    };
-    let window = pair
-        .b
-        .port
-        .bind_window(pair.b_id, buffer, 16 << 10, access)
-        .expect("a window");
-    pair.b.port.flush_sends();
+    let from = expose(&mut pair, &data);
     for number in 0..10 {
-        let mut list = rpcrdma_fabric::interface::Gather::new();
-        for _ in 0..2 {
-            let buffer = pair.a.pool.take().expect("a buffer");
-            list.push(buffer, 0, 8 << 10).expect("it fits");
-        }
-        pair.a
-            .port
-            .post_read(pair.a_id, list, window.remote(), WorkId(number))
-            .expect("room");
+        post_read(&mut pair, &[8 << 10, 8 << 10], from, number);
     }
     for number in 0..10 {
-        let (status, list) = pair.finished(WorkId(number));
+        let (status, bytes) = read(&mut pair, number);
         assert_eq!(status, Status::Success);
-        let mut list = list.expect("the list comes back");
-        let mut read = Vec::new();
-        for (buffer, offset, bytes) in list.iter() {
-            let range = *offset as usize..(*offset + *bytes) as usize;
-            read.extend_from_slice(&pair.a.port.memory().bytes(buffer)[range]);
-        }
-        assert!(read == data);
-        while let Some((buffer, _, _)) = list.pop() {
-            pair.a.pool.give(buffer);
-        }
+        assert!(bytes == data);
     }
     assert_eq!(pair.a.counter("reads_waited"), 8);
+}
+
+/// A device that takes two segments in an RDMA Read: longer lists are read in parts, which
+/// complete as one, and one part that fails fails the whole.
+#[test]
+fn reads_of_many_segments_are_cut() {
+    let mut pair = Pair::with(|config| {
+        config.read_segments_max = 2;
+        config.initiator_depth = 3;
+    });
+    let data = pattern(5, 16 << 10);
+    let from = expose(&mut pair, &data);
+    let available = pair.a.pool.available();
+    let lengths = [1, 4096, 1000, 7, 8192, 2048, 1040];
+    for number in 0..6 {
+        post_read(&mut pair, &lengths, from, number);
+    }
+    for number in 0..6 {
+        let (status, bytes) = read(&mut pair, number);
+        assert_eq!(status, Status::Success);
+        assert!(bytes == data, "{} bytes were read", bytes.len());
+    }
+    assert_eq!(
+        pair.a.counter("works_posted"),
+        6 * 4,
+        "seven segments in four parts"
+    );
+    let wrong = RemoteAddress {
+        key: RemoteKey(from.key.0 ^ 0x10),
+        ..from
+    };
+    post_read(&mut pair, &lengths, wrong, 7);
+    post_read(&mut pair, &[64], from, 8);
+    assert_eq!(read(&mut pair, 7).0, Status::RemoteAccess);
+    assert_eq!(read(&mut pair, 8).0, Status::Flushed);
+    assert_eq!(pair.a.pool.available(), available);
 }
 
 /// A device without shared receive queues: the queue pair has its own.
@@ -131,4 +183,25 @@ fn receive_queues_of_their_own() {
     pair.ended();
     assert_eq!(pair.a.port.receives_posted(pair.a.queue), 0, "all flushed");
     assert_eq!(pair.a.counter("last_receive_timeouts"), 0);
+}
+
+/// The device tells, once, that few Receives are left, to the port that they are of.
+#[test]
+fn the_device_tells_that_few_receives_are_left() {
+    let mut pair = Pair::new();
+    let context = pair.b.handle.context().clone();
+    let buffer = pair.a.buffer_with(&[1; 64]);
+    for _ in 0..RECEIVES {
+        pair.a
+            .port
+            .post_send_copied(pair.a_id, &buffer, 64, SendOptions::default())
+            .expect("room");
+    }
+    pair.a.pool.give(buffer);
+    pair.until("the event", |pair| {
+        context.dispatch_events().expect("the events are read");
+        (pair.b.counter("receive_limit_events") > 0).then_some(())
+    });
+    assert_eq!(pair.a.counter("receive_limit_events"), 0, "it is b's");
+    assert_eq!(pair.b.counter("receive_limit_events"), 1);
 }

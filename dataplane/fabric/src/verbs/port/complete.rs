@@ -99,8 +99,9 @@ impl Port {
         let read_list = std::mem::take(&mut entry.read_list);
         let window = entry.window.take();
         self.works.release(work);
+        let mut status = status;
         match kind {
-            Kind::Read => self.note_read_ended(index),
+            Kind::Read => status = self.note_read_ended(index, signalled.is_some(), status),
             Kind::Invalidate => self.note_invalidated(index, slot, status),
             Kind::Send | Kind::Write | Kind::Bind => {}
         }
@@ -127,15 +128,6 @@ impl Port {
             },
             |entry| entry.id,
         )
-    }
-
-    fn note_read_ended(&mut self, index: u32) {
-        if let Some(entry) = self.queue_pairs.get_mut(index) {
-            entry.reads = entry.reads.saturating_sub(1);
-            if !entry.reads_waiting.is_empty() {
-                self.stage_waiting_reads(index);
-            }
-        }
     }
 
     /// A window that could not be invalidated is open as long as its queue pair lives.

@@ -46,6 +46,9 @@ pub struct PortConfig {
     pub send_queue_depth_max: u32,
     /// Segments of a Send, RDMA Write or RDMA Read.
     pub send_segments_max: u32,
+    /// Segments that the device is given in one RDMA Read; a longer list is read in parts. Some
+    /// devices take no more than one.
+    pub read_segments_max: u32,
     /// Bytes up to which a Send is copied. What the device does not take in the work request
     /// itself goes through registered memory of the port, of which this many bytes per work
     /// request are reserved.
@@ -83,6 +86,7 @@ impl PortConfig {
             work_requests_max: 2048,
             send_queue_depth_max: 256,
             send_segments_max: 18,
+            read_segments_max: 18,
             inline_bytes_max: 1024,
             device_inline_bytes_max: 256,
             windows_max: 1024,
@@ -111,6 +115,8 @@ impl PortConfig {
             limits.queue_pair_work_requests.min(self.work_requests_max),
         );
         cut(&mut self.send_segments_max, limits.segments.min(segments));
+        let read_segments = limits.read_segments.min(self.send_segments_max);
+        cut(&mut self.read_segments_max, read_segments);
         let receive_segments = if self.own_receive_queues {
             limits.segments
         } else {

@@ -28,6 +28,7 @@ mod interface;
 mod lifecycle;
 mod post;
 mod queue_pairs;
+mod read;
 mod receives;
 mod windows;
 mod works;
@@ -147,7 +148,7 @@ impl Port {
             counters: Counters::default(),
             attributes,
             device_inline_bytes_max: sizes.inline_bytes,
-            read_segments_max: limits.read_segments.min(config.send_segments_max),
+            read_segments_max: config.read_segments_max,
             unsignalled_max: config.unsignalled_max(),
             invalidated_flags: limits.invalidated_flags,
             last_receive_timeout: config.clock.ticks(config.last_receive_timeout),

@@ -17,7 +17,7 @@ use crate::memory::Buffer;
 impl Port {
     /// The index of a queue pair that can send, with room for one more work.
     #[inline]
-    fn sender(&mut self, id: QueuePairId) -> Result<u32, PostError> {
+    pub(super) fn sender(&mut self, id: QueuePairId) -> Result<u32, PostError> {
         let entry = self
             .queue_pairs
             .get(id.index)
@@ -38,7 +38,7 @@ impl Port {
 
     /// Whether `list` can be the segments of one work request.
     #[inline]
-    fn check_list(&self, list: &Gather, segments_max: u32) -> Result<(), PostError> {
+    pub(super) fn check_list(&self, list: &Gather, segments_max: u32) -> Result<(), PostError> {
         if list.is_empty() || list.len() > segments_max as usize {
             return Err(PostError::BadSegments);
         }
@@ -53,7 +53,7 @@ impl Port {
 
     /// Takes a work for a queue pair for which [`Port::sender`] found room.
     #[inline]
-    fn take(
+    pub(super) fn take(
         &mut self,
         index: u32,
         kind: Kind,
@@ -162,7 +162,8 @@ impl Port {
         self.check_options(options)?;
         let work = self.take(index, Kind::Send, options.signalled)?;
         self.begin_send(work, options.invalidate);
-        self.works.set_segments(work, list, self.region.local_key());
+        self.works
+            .set_segments(work, list.iter(), self.region.local_key());
         self.works.get_mut(work).list.swap(list);
         self.stage(index, work, true, options.signalled.is_some());
         Ok(())
@@ -179,62 +180,12 @@ impl Port {
         self.check_list(list, self.attributes.send_segments_max)?;
         let work = self.take(index, Kind::Write, signalled)?;
         self.works.request(work, ibv_wr_opcode::IBV_WR_RDMA_WRITE);
-        self.works.set_segments(work, list, self.region.local_key());
+        self.works
+            .set_segments(work, list.iter(), self.region.local_key());
         self.works.set_remote(work, to);
         self.works.get_mut(work).list.swap(list);
         self.stage(index, work, true, signalled.is_some());
         Ok(())
-    }
-
-    pub(super) fn read(
-        &mut self,
-        id: QueuePairId,
-        list: Gather,
-        from: RemoteAddress,
-        work: WorkId,
-    ) -> Result<(), (PostError, Gather)> {
-        let checked = self.sender(id).and_then(|index| {
-            if self.attributes.read_depth_max == 0 {
-                return Err(PostError::Unsupported);
-            }
-            self.check_list(&list, self.read_segments_max)?;
-            Ok((index, self.take(index, Kind::Read, Some(work))?))
-        });
-        let (index, work) = match checked {
-            Ok(taken) => taken,
-            Err(error) => return Err((error, list)),
-        };
-        self.works.request(work, ibv_wr_opcode::IBV_WR_RDMA_READ);
-        self.works
-            .set_segments(work, &list, self.region.local_key());
-        self.works.set_remote(work, from);
-        self.works.get_mut(work).read_list = list;
-        let Some(entry) = self.queue_pairs.get_mut(index) else {
-            return Ok(());
-        };
-        // Behind one that waits, or the order would be lost.
-        if entry.reads < entry.read_depth && entry.reads_waiting.is_empty() {
-            entry.reads += 1;
-            self.stage(index, work, true, true);
-        } else {
-            self.counters.reads_waited += 1;
-            self.works.push(&mut entry.reads_waiting, work);
-        }
-        Ok(())
-    }
-
-    /// Stages RDMA Reads that waited, as far as the depth allows.
-    pub(super) fn stage_waiting_reads(&mut self, index: u32) {
-        while let Some(entry) = self.queue_pairs.get_mut(index) {
-            if entry.is_down() || entry.reads >= entry.read_depth {
-                return;
-            }
-            let Some(work) = self.works.pop(&mut entry.reads_waiting) else {
-                return;
-            };
-            entry.reads += 1;
-            self.stage(index, work, true, true);
-        }
     }
 
     pub(super) fn bind(

@@ -5,7 +5,7 @@ use super::super::queue_pair::QueuePair;
 use super::windows;
 use super::works::List;
 use crate::clock::Ticks;
-use crate::interface::QueuePairId;
+use crate::interface::{QueuePairId, Status};
 
 /// The life of a queue pair in its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub(super) struct Entry {
     /// RDMA Reads that are posted or staged, and how many may be.
     pub(super) reads: u32,
     pub(super) read_depth: u32,
+    /// How a part of an RDMA Read failed whose end is still to be told.
+    pub(super) read_failure: Option<Status>,
     /// The first window that is bound on it.
     pub(super) windows: u32,
     /// In error: since when, and whether the device has told that no Receive will follow.
@@ -75,6 +77,7 @@ impl Entry {
             reads_waiting: List::EMPTY,
             reads: 0,
             read_depth: 0,
+            read_failure: None,
             windows: windows::NONE,
             error_since: None,
             last_receive: false,

@@ -133,6 +133,10 @@ impl Works {
         !self.free.is_empty()
     }
 
+    pub(super) fn free_count(&self) -> usize {
+        self.free.len()
+    }
+
     /// Takes a work. It stands in no list.
     #[inline]
     pub(super) fn take(
@@ -248,12 +252,17 @@ impl Works {
         self.begun(index).send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
     }
 
-    /// Makes the segments of `list` those of the work request.
+    /// Makes `list` the segments of the work request.
     #[inline]
-    pub(super) fn set_segments(&mut self, index: u32, list: &Gather, local_key: u32) {
+    pub(super) fn set_segments<'a>(
+        &mut self,
+        index: u32,
+        list: impl Iterator<Item = &'a (Buffer, u32, u32)>,
+        local_key: u32,
+    ) {
         let first = index as usize * self.segments_max;
         let mut count = 0;
-        for (buffer, offset, bytes) in list.iter().take(self.segments_max) {
+        for (buffer, offset, bytes) in list.take(self.segments_max) {
             // SAFETY: within the array; `&mut self` makes this the only access.
             unsafe {
                 *self.segments.at(first + count) = ibv_sge {

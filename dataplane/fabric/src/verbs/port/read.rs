@@ -1,0 +1,111 @@
+//! RDMA Reads: cut to the segments that the device takes at a time, and queued to the depth that
+//! was negotiated.
+
+use super::super::bindings::ibv_wr_opcode;
+use super::Port;
+use super::works::Kind;
+use crate::interface::{Gather, PostError, QueuePairId, RemoteAddress, Status, WorkId};
+
+impl Port {
+    pub(super) fn read(
+        &mut self,
+        id: QueuePairId,
+        list: Gather,
+        from: RemoteAddress,
+        work: WorkId,
+    ) -> Result<(), (PostError, Gather)> {
+        let (index, parts) = match self.check_read(id, &list) {
+            Ok(checked) => checked,
+            Err(error) => return Err((error, list)),
+        };
+        let mut from = from;
+        for part in 0..parts {
+            let most = self.read_segments_max as usize;
+            let segments = || list.iter().skip(part * most).take(most);
+            let bytes: u64 = segments().map(|(_, _, bytes)| u64::from(*bytes)).sum();
+            let last = part + 1 == parts;
+            let Ok(taken) = self.take(index, Kind::Read, last.then_some(work)) else {
+                // There was room for all of them a moment ago.
+                break;
+            };
+            self.works.request(taken, ibv_wr_opcode::IBV_WR_RDMA_READ);
+            self.works
+                .set_segments(taken, segments(), self.region.local_key());
+            self.works.set_remote(taken, from);
+            from.offset = from.offset.wrapping_add(bytes);
+            if last {
+                self.works.get_mut(taken).read_list = list;
+                self.queue_read(index, taken);
+                break;
+            }
+            self.queue_read(index, taken);
+        }
+        Ok(())
+    }
+
+    /// The queue pair's index, and how many work requests the list makes.
+    fn check_read(&mut self, id: QueuePairId, list: &Gather) -> Result<(u32, usize), PostError> {
+        let index = self.sender(id)?;
+        if self.attributes.read_depth_max == 0 {
+            return Err(PostError::Unsupported);
+        }
+        self.check_list(list, self.attributes.send_segments_max)?;
+        let parts = list.len().div_ceil(self.read_segments_max as usize);
+        let outstanding = self.queue_pairs.get(index).map_or(0, |it| it.outstanding);
+        let room = self.attributes.send_queue_depth_max - outstanding;
+        if parts > (room as usize).min(self.works.free_count()) {
+            self.counters.queue_full += 1;
+            return Err(PostError::QueueFull);
+        }
+        Ok((index, parts))
+    }
+
+    /// Stages an RDMA Read, or lets it wait for its turn.
+    fn queue_read(&mut self, index: u32, work: u32) {
+        let Some(entry) = self.queue_pairs.get_mut(index) else {
+            return;
+        };
+        // Behind one that waits, or the order would be lost.
+        if entry.reads < entry.read_depth && entry.reads_waiting.is_empty() {
+            entry.reads += 1;
+            self.stage(index, work, true, true);
+        } else {
+            self.counters.reads_waited += 1;
+            self.works.push(&mut entry.reads_waiting, work);
+        }
+    }
+
+    /// Stages RDMA Reads that waited, as far as the depth allows.
+    fn stage_waiting_reads(&mut self, index: u32) {
+        while let Some(entry) = self.queue_pairs.get_mut(index) {
+            if entry.is_down() || entry.reads >= entry.read_depth {
+                return;
+            }
+            let Some(work) = self.works.pop(&mut entry.reads_waiting) else {
+                return;
+            };
+            entry.reads += 1;
+            self.stage(index, work, true, true);
+        }
+    }
+
+    /// A work request of an RDMA Read has ended: the next may begin. Gives the status of the
+    /// whole, of which only the last work request tells: what an earlier one failed with, though
+    /// the last was flushed.
+    pub(super) fn note_read_ended(&mut self, index: u32, last: bool, status: Status) -> Status {
+        let Some(entry) = self.queue_pairs.get_mut(index) else {
+            return status;
+        };
+        entry.reads = entry.reads.saturating_sub(1);
+        let mut whole = status;
+        if last && status == Status::Flushed {
+            whole = entry.read_failure.take().unwrap_or(status);
+        } else if !last && !matches!(status, Status::Success | Status::Flushed) {
+            entry.read_failure = Some(status);
+        }
+        if !entry.reads_waiting.is_empty() {
+            self.stage_waiting_reads(index);
+        }
+        whole
+    }
+}
