@@ -412,7 +412,8 @@ impl Application for Generator {
             .iter_mut()
             .filter(|slot| slot.connection == connection)
         {
-            was_ours |= slot.alive;
+            // Dead or alive: a call that was refused while the connection closed found out first.
+            was_ours = true;
             slot.alive = false;
         }
         let ended = matches!(self.phase, Phase::Finished);
