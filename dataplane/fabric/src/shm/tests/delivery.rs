@@ -158,8 +158,7 @@ fn a_full_ring_refuses_and_recovers() {
 
 #[test]
 fn several_queue_pairs_share_a_channel() {
-    let (mut a, mut b) = (End::new(0, |_| {}), End::new(1, |_| {}));
-    let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
+    let (mut a, mut b, joint) = unjoined();
     let ids: Vec<_> = (0..5).map(|_| connect(&mut a, &mut b, &joint)).collect();
     for (number, (from, _)) in ids.iter().enumerate() {
         a.id = *from;

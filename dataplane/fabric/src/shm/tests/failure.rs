@@ -230,8 +230,7 @@ fn injected_faults_do_what_they_say() {
 
 #[test]
 fn a_destroyed_queue_pair_gives_its_number_back_and_hears_nothing() {
-    let (mut a, mut b) = (End::new(0, |_| {}), End::new(1, |_| {}));
-    let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
+    let (mut a, mut b, joint) = unjoined();
     let (first, second) = (
         connect(&mut a, &mut b, &joint),
         connect(&mut a, &mut b, &joint),

@@ -8,8 +8,7 @@ use crate::shm::{ChannelFile, Notice};
 
 #[test]
 fn a_server_sends_only_after_the_client_confirmed() {
-    let (mut a, mut b) = (End::new(0, |_| {}), End::new(1, |_| {}));
-    let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
+    let (mut a, mut b, joint) = unjoined();
     let (client, mut server) = joint.seeds(&a.handle, &b.handle).unwrap();
     let files = server.files.take().unwrap();
     let local = server.local();
@@ -81,8 +80,7 @@ fn a_channel_file_is_sealed() {
 
 #[test]
 fn a_channel_is_forgotten_when_nobody_wants_it() {
-    let (mut a, mut b) = (End::new(0, |_| {}), End::new(1, |_| {}));
-    let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
+    let (mut a, mut b, joint) = unjoined();
     let (first, _) = connect(&mut a, &mut b, &joint);
     a.port.disconnect(first);
     a.settle();
@@ -98,9 +96,8 @@ fn a_channel_is_forgotten_when_nobody_wants_it() {
 
 #[test]
 fn a_channel_that_waited_for_a_seed_in_vain_is_forgotten_with_the_next_plant() {
-    let (mut a, mut b) = (End::new(0, |_| {}), End::new(1, |_| {}));
+    let (mut a, mut b, joint) = unjoined();
     let mut c = End::new(2, |_| {});
-    let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
     let (first, _) = connect(&mut a, &mut b, &joint);
     let (seed, _) = joint.seeds(&a.handle, &b.handle).unwrap();
     drop(joint);
@@ -119,8 +116,7 @@ fn a_channel_that_waited_for_a_seed_in_vain_is_forgotten_with_the_next_plant() {
 
 #[test]
 fn a_seed_that_is_not_planted_gives_its_number_back_one_generation_on() {
-    let (mut a, b) = (End::new(0, |_| {}), End::new(1, |_| {}));
-    let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
+    let (mut a, b, joint) = unjoined();
     let free = a.handle.numbers.len();
     for planted in [false, true] {
         let (seed, _) = joint.seeds(&a.handle, &b.handle).unwrap();

@@ -279,6 +279,13 @@ pub(super) fn pair_with(change: impl Fn(&mut PortConfig)) -> (End, End) {
     (a, b)
 }
 
+/// Two ports and the files of a channel between them, which has no queue pair yet.
+pub(super) fn unjoined() -> (End, End, Joint) {
+    let (a, b) = (End::new(0, |_| {}), End::new(1, |_| {}));
+    let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
+    (a, b, joint)
+}
+
 /// One more queue pair between two ports, on a channel of its own or on that of `joint`.
 pub(super) fn connect(a: &mut End, b: &mut End, joint: &Joint) -> (QueuePairId, QueuePairId) {
     let queues = (a.queue, b.queue);

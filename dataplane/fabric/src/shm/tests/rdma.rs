@@ -235,8 +235,7 @@ fn a_wrong_key_is_refused() {
 #[test]
 fn another_queue_pair_cannot_use_a_window() {
     for writing in [false, true] {
-        let (mut a, mut b) = (End::new(0, |_| {}), End::new(1, |_| {}));
-        let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
+        let (mut a, mut b, joint) = unjoined();
         let (first, second) = (
             connect(&mut a, &mut b, &joint),
             connect(&mut a, &mut b, &joint),

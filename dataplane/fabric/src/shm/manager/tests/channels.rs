@@ -14,10 +14,8 @@ use crate::shm::{PortHandle, QueuePairNumber};
 
 #[test]
 fn connections_of_a_pair_share_a_channel() {
-    let (mut client, mut server) = (manager(), manager());
+    let (mut client, mut server, address) = client_and_server();
     let (client_port, server_port) = (port(8), port(8));
-    let address = fresh_address();
-    server.listen(&address).unwrap();
     let one = establish(
         (&mut client, &client_port),
         (&mut server, &server_port),
@@ -54,10 +52,8 @@ fn connections_of_a_pair_share_a_channel() {
 
 #[test]
 fn a_channel_whose_port_let_go_is_replaced_at_both_ends() {
-    let (mut client, mut server) = (manager(), manager());
+    let (mut client, mut server, address) = client_and_server();
     let (client_port, server_port) = (port(8), port(8));
-    let address = fresh_address();
-    server.listen(&address).unwrap();
     for client_lets_go in [true, false] {
         let old = establish(
             (&mut client, &client_port),
@@ -93,10 +89,8 @@ fn a_channel_whose_port_let_go_is_replaced_at_both_ends() {
 
 #[test]
 fn a_storm_of_requests_shares_one_channel() {
-    let (mut client, mut server) = (manager(), manager());
+    let (mut client, mut server, address) = client_and_server();
     let (client_port, server_port) = (port(100), port(100));
-    let address = fresh_address();
-    server.listen(&address).unwrap();
     for _ in 0..100 {
         client.connect(&address, &client_port, b"").unwrap();
     }

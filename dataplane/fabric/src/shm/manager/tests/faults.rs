@@ -201,10 +201,8 @@ fn a_backlog_that_stays_full_is_told() {
 
 #[test]
 fn a_server_hangs_up_on_nonsense_and_goes_on() {
-    let (mut client, mut server) = (manager(), manager());
+    let (mut client, mut server, address) = client_and_server();
     let (client_port, server_port) = (port(1), port(1));
-    let address = fresh_address();
-    server.listen(&address).unwrap();
     break_the_protocol(&mut server, &address);
     establish(
         (&mut client, &client_port),

@@ -42,9 +42,7 @@ fn no_files_leak() {
     let (client_port, server_port) = (port(64), port(64));
     let before = open_files();
     for round in 0..3 {
-        let (mut client, mut server) = (manager(), manager());
-        let address = fresh_address();
-        server.listen(&address).unwrap();
+        let (mut client, mut server, address) = client_and_server();
         for _ in 0..20 {
             client.connect(&address, &client_port, b"").unwrap();
         }
@@ -104,10 +102,8 @@ fn the_soft_limit_is_raised() {
 }
 
 fn a_client_without_files() {
-    let (mut client, mut server) = (manager(), manager());
+    let (mut client, _server, address) = client_and_server();
     let client_port = port(64);
-    let address = fresh_address();
-    server.listen(&address).unwrap();
     let free = u64::try_from(open_files()).unwrap() + 4;
     limit_open_files(free, free);
     let mut failed = 0;
@@ -130,10 +126,8 @@ fn a_client_without_files() {
 }
 
 fn a_server_without_files() {
-    let (mut client, mut server) = (manager(), manager());
+    let (mut client, mut server, address) = client_and_server();
     let client_port = port(64);
-    let address = fresh_address();
-    server.listen(&address).unwrap();
     for _ in 0..8 {
         client.connect(&address, &client_port, b"").unwrap();
     }

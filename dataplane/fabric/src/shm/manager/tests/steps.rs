@@ -107,10 +107,8 @@ fn a_process_may_connect_to_itself() {
 
 #[test]
 fn a_rejection_brings_its_reason_and_private_data() {
-    let (mut client, mut server) = (manager(), manager());
+    let (mut client, mut server, address) = client_and_server();
     let client_port = port(1);
-    let address = fresh_address();
-    server.listen(&address).unwrap();
     for reason in [
         RejectReason::ConnectionsExhausted,
         RejectReason::PeerLimit,
@@ -137,9 +135,7 @@ fn a_rejection_brings_its_reason_and_private_data() {
 
 #[test]
 fn a_request_may_be_rejected_after_it_was_prepared() {
-    let (mut client, mut server) = (manager(), manager());
-    let address = fresh_address();
-    server.listen(&address).unwrap();
+    let (mut client, mut server, address) = client_and_server();
     let asked = client.connect(&address, &port(1), b"").unwrap();
     let (accepted, ..) = expect_request(&mut server);
     let _seed = server.prepare(accepted, &port(1)).unwrap();
@@ -152,10 +148,8 @@ fn a_request_may_be_rejected_after_it_was_prepared() {
 
 #[test]
 fn private_data_that_is_too_long_is_refused_where_it_is_given() {
-    let (mut client, mut server) = (manager(), manager());
+    let (mut client, mut server, address) = client_and_server();
     let (client_port, server_port) = (port(2), port(2));
-    let address = fresh_address();
-    server.listen(&address).unwrap();
     let limit = |result: Result<(), ManagerError>, expected: u64| match result {
         Err(ManagerError::Setup(SetupError::Limit { asked, limit, .. })) => {
             assert_eq!((asked, limit), (expected + 1, expected));
@@ -310,10 +304,8 @@ fn hanging_up_after_each_step() {
 
 fn hang_up_after(last: Step, client_hangs_up: bool) {
     let context = format!("{last:?}, client hangs up: {client_hangs_up}");
-    let (mut client, mut server) = (manager(), manager());
+    let (mut client, mut server, address) = client_and_server();
     let (client_port, server_port) = (port(1), port(1));
-    let address = fresh_address();
-    server.listen(&address).unwrap();
     let asked = client.connect(&address, &client_port, b"").unwrap();
     let mut accepted = None;
     let mut seeds = Vec::new();
@@ -405,10 +397,8 @@ fn hang_up_after(last: Step, client_hangs_up: bool) {
 
 #[test]
 fn steps_out_of_order_are_refused() {
-    let (mut client, mut server) = (manager(), manager());
+    let (mut client, mut server, address) = client_and_server();
     let (client_port, server_port) = (port(2), port(2));
-    let address = fresh_address();
-    server.listen(&address).unwrap();
     let asked = client.connect(&address, &client_port, b"").unwrap();
     client.confirm(asked).unwrap_err();
     client.accept(asked, b"").unwrap_err();
@@ -447,10 +437,8 @@ fn steps_out_of_order_are_refused() {
 
 #[test]
 fn ports_without_free_queue_pairs() {
-    let (mut client, mut server) = (manager(), manager());
+    let (mut client, mut server, address) = client_and_server();
     let (client_port, server_port) = (port(3), port(1));
-    let address = fresh_address();
-    server.listen(&address).unwrap();
     let first = establish(
         (&mut client, &client_port),
         (&mut server, &server_port),
@@ -483,9 +471,7 @@ fn ports_without_free_queue_pairs() {
 
 #[test]
 fn disconnecting_takes_back_what_was_not_yet_told() {
-    let (mut client, mut server) = (manager(), manager());
-    let address = fresh_address();
-    server.listen(&address).unwrap();
+    let mut client = manager();
     let asked = client
         .connect("shm:nobody.listens.here", &port(1), b"")
         .unwrap();

@@ -58,6 +58,14 @@ pub(super) fn manager() -> Manager {
     manager_with(PATIENCE, ManagerOptions::default().half_open_max)
 }
 
+/// The managers of a client and of a server, and the address that the server listens on.
+pub(super) fn client_and_server() -> (Manager, Manager, String) {
+    let (client, mut server) = (manager(), manager());
+    let address = fresh_address();
+    server.listen(&address).unwrap();
+    (client, server, address)
+}
+
 pub(super) fn manager_with(timeout: Duration, half_open_max: usize) -> Manager {
     Manager::with_options(ManagerOptions {
         handshake_timeout: timeout,
