@@ -88,6 +88,8 @@ fn nothing_is_unfinished_and_nothing_names_one_machine() {
     paths.extend(["check".into(), ".ci/run".into()]);
     for path in &paths {
         for (index, line) in files::text(path).lines().enumerate() {
+            // What mktemp fills in.
+            let line = line.replace(concat!("XX", "XX", "XX"), "");
             for (word, why) in FORBIDDEN {
                 if line.contains(word) {
                     found.push(format!("{}:{}: {word:?}: {why}", path.display(), index + 1));
