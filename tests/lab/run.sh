@@ -43,7 +43,7 @@ lab.hugepages=$hugepages lab.modules=$kernel/lib/modules" \
 # A panic ends the guest, and the console tells of it; nothing of the mitigations and watchdogs is
 # wanted: they cost an emulated guest a lot.
 boot_options="console=ttyS0 loglevel=4 panic=-1 oops=panic mitigations=off audit=0 \
-apparmor=0 nowatchdog random.trust_cpu=on tsc=reliable no_timer_check rcupdate.rcu_expedited=1"
+apparmor=0 nowatchdog random.trust_cpu=on no_timer_check rcupdate.rcu_expedited=1"
 
 boot_all() {
     if [ -z "$command_b" ]; then

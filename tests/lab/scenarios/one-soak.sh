@@ -14,7 +14,7 @@ memory_kib() { awk '/^VmRSS:/ { print $2 }' "/proc/$process/status"; }
 descriptors() { find "/proc/$process/fd" -mindepth 1 | wc -l; }
 threads() { find "/proc/$process/task" -mindepth 1 -maxdepth 1 | wc -l; }
 # What `rdma resource` counts: "pd 3 cq 2 qp 1 ..." of the device.
-resources() { rdma resource show link "$LAB_DEV" | sed 's/^[^:]*: *[^:]*: *//; s/ *$//'; }
+resources() { rdma resource show "$LAB_DEV" | sed 's/^[^:]*: *[^:]*: *//; s/ *$//'; }
 
 rounds() { # rounds SECONDS LOG
     "$ledger" call "$address" --log "$2" --seconds "$1" --rounds 1000000 --connections 8 --count 64
