@@ -2,7 +2,7 @@
 //!
 //! # Objects
 //!
-//! There is a file for each object of verbs, and one ([`errno`](self)) for the ways in which their
+//! There is a file for each object of verbs, and one (`errno`) for the ways in which their
 //! calls report failure. A [`Port`] is one core's protection domain, completion queue, shared
 //! receive queue, queue pairs and memory windows, all on the [`Context`] that librdmacm opened.
 //!

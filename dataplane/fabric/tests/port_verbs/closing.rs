@@ -1,8 +1,10 @@
 //! How queue pairs end, and that everything comes back.
 
+use std::time::Duration;
+
 use super::{Pair, pattern};
 use rpcrdma_fabric::interface::{
-    CompletionKind, Port as _, PostError, SendOptions, Status, WorkId,
+    Access, CompletionKind, Port as _, PostError, SendOptions, Status, WorkId,
 };
 use rpcrdma_fabric::verbs::objects_leaked;
 
@@ -104,5 +106,101 @@ fn a_queue_pair_is_destroyed_in_mid_flight() {
         }
     }
     drop(pair);
+    assert_eq!(objects_leaked(), leaked, "the device took everything back");
+}
+
+/// A device that does not flush in time: the queue pair is reset, and what the device tells of it
+/// later is of works that are forgotten.
+#[test]
+fn a_queue_pair_that_does_not_flush_is_reset() {
+    let mut pair = Pair::with(|config| config.flush_timeout = Duration::ZERO);
+    for round in 0..10 {
+        let available = pair.a.pool.available();
+        let mut list = pair.a.gather(&[&[3; 3000]]);
+        for number in 0..30 {
+            let options = SendOptions {
+                signalled: Some(WorkId(number)),
+                invalidate: None,
+            };
+            let posted = pair.a.port.post_send(pair.a_id, &mut list, options);
+            posted.expect("room");
+            list = pair.a.gather(&[&[3; 3000]]);
+        }
+        while let Some((buffer, _, _)) = list.pop() {
+            pair.a.pool.give(buffer);
+        }
+        pair.a.port.flush_sends();
+        pair.a.port.disconnect(pair.a_id);
+        pair.b.port.disconnect(pair.b_id);
+        pair.ended();
+        let sends = |completion: &&rpcrdma_fabric::interface::Completion| {
+            matches!(completion.kind, CompletionKind::Send(_))
+        };
+        assert_eq!(pair.a.completions.iter().filter(sends).count(), 30);
+        assert_eq!(pair.a.pool.available(), available, "round {round}");
+        pair.a.port.destroy_queue_pair(pair.a_id);
+        pair.b.port.destroy_queue_pair(pair.b_id);
+        pair.a.completions.clear();
+        while let Some(completion) = super::take_receive(&mut pair.b) {
+            if let CompletionKind::Receive { receive, .. } = completion.kind {
+                pair.b.port.post_receive(receive);
+            }
+        }
+        pair.b.completions.clear();
+        let queues = (pair.a.queue, pair.b.queue);
+        (pair.a_id, pair.b_id) = super::join(
+            &mut pair.a.port,
+            &pair.a.handle,
+            &mut pair.b.port,
+            &pair.b.handle,
+            queues,
+        )
+        .expect("another queue pair");
+    }
+    let data = pattern(9, 500);
+    let mut list = pair.a.gather(&[&data]);
+    pair.a
+        .port
+        .post_send(pair.a_id, &mut list, SendOptions::default())
+        .expect("room");
+    assert_eq!(pair.arrival(), (Status::Success, data, None));
+}
+
+/// A port that is dropped in the midst of everything leaves nothing with the device.
+#[test]
+fn a_port_is_dropped_in_mid_flight() {
+    let leaked = objects_leaked();
+    for first in [0, 1] {
+        let mut pair = Pair::new();
+        let buffer = pair.b.buffer_with(&[1; 64]);
+        let access = Access {
+            remote_read: true,
+            remote_write: true,
+        };
+        let window = pair.b.port.bind_window(pair.b_id, buffer, 64, access);
+        let from = window.expect("a window").remote();
+        pair.b.port.flush_sends();
+        for number in 0..20 {
+            let mut list = pair.a.gather(&[&[7; 100]]);
+            pair.a
+                .port
+                .post_send(pair.a_id, &mut list, SendOptions::default())
+                .expect("room");
+            let list = pair.a.gather(&[&[0; 64]]);
+            pair.a
+                .port
+                .post_read(pair.a_id, list, from, WorkId(number))
+                .expect("room");
+        }
+        pair.a.port.flush_sends();
+        let Pair { a, b, .. } = pair;
+        if first == 0 {
+            drop(a);
+            drop(b);
+        } else {
+            drop(b);
+            drop(a);
+        }
+    }
     assert_eq!(objects_leaked(), leaked, "the device took everything back");
 }

@@ -18,7 +18,19 @@
 //! device has said that the queue pair takes no more Receives (or a time has passed, because not
 //! every device says so), and the completion queue was seen empty after that, `Disconnected` is
 //! reported. If the flush does not come either, the queue pair is reset, which ends the device's
-//! use of its buffers. A Receive that completes later still is posted again in silence.
+//! use of its buffers. A Receive that completes later still is posted again in silence, so the
+//! books on Receives balance, except where a device drops one that a broken queue pair had begun to
+//! fill: the specification lets it (InfiniBand volume 1, section 10.2.9.5), and nothing tells.
+//!
+//! # What was found on soft-RoCE (Linux 6.1)
+//!
+//! It never says that a queue pair takes no more Receives; it flushes each work, signalled or not;
+//! it does not hold a peer to the range of a window, nor ask whose window a peer invalidates; it
+//! reports an invalidation by a flag of the kernel's numbering. A window that the peer has
+//! invalidated must not be invalidated again: its kernel panics. So
+//! [`invalidate_window`](crate::interface::Port::invalidate_window) refuses that with
+//! [`PostError::NoWindow`](crate::interface::PostError::NoWindow), and the window is closed instead.
+//! A peer whose Send With Invalidate crosses our own invalidation cannot be kept from it.
 
 mod closing;
 mod complete;
