@@ -173,7 +173,7 @@ mod tests {
         std::fs::write(folder.join("uverbs7"), "").unwrap();
         assert_eq!(closed_file(&folder), None, "it can be opened");
         for name in ["other", "uverbs7"] {
-            let closed = std::fs::Permissions::from_mode(0);
+            let closed = std::fs::Permissions::from_mode(0o000);
             std::fs::set_permissions(folder.join(name), closed).unwrap();
         }
         // Root may open everything.
