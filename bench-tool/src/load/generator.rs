@@ -9,7 +9,7 @@ use rpcrdma_engine::{
     Activity, Application, Call, CallError, CallTag, CloseReason, ConnectionKey, Context, Reply,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
-use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::interface::{Port, REAP_MAX};
 
 use super::pace::Pace;
 use super::payload::Payload;
@@ -132,6 +132,9 @@ pub(crate) struct Generator {
     /// Set while and after measuring; calls that started before are not recorded.
     measured_start: Option<Ticks>,
     last_recorded: Ticks,
+    /// Calls that ended in this iteration, by start and end: they are recorded when the next ones
+    /// are on their way, so that recording is no part of what is measured.
+    ended: Vec<(Ticks, Ticks)>,
     counters_start: Option<CounterSnapshot>,
     polls: u32,
     pub(crate) measured: Measured,
@@ -165,6 +168,7 @@ impl Generator {
             calls: 0,
             measured_start: None,
             last_recorded: 0,
+            ended: Vec::with_capacity(REAP_MAX),
             counters_start: None,
             polls: 0,
             measured: Measured {
@@ -224,12 +228,16 @@ impl Generator {
                 self.phase = Phase::Measuring(end.map_or(u64::MAX, |end| now.saturating_add(end)));
             }
             Phase::Measuring(until) => {
-                let enough = self.plan.count.is_some_and(|count| self.calls >= count);
+                let calls = self.calls + self.ended.len() as u64;
+                let enough = self.plan.count.is_some_and(|count| calls >= count);
                 if now >= until || enough {
                     self.end_measuring(core, now);
                 }
             }
-            Phase::Ending if self.outstanding == 0 => self.finish(now),
+            Phase::Ending if self.outstanding == 0 => {
+                self.record_ended();
+                self.finish(now);
+            }
             Phase::Warmup(_) | Phase::Ending | Phase::Finished => {}
         }
     }
@@ -353,6 +361,16 @@ impl Generator {
         }
     }
 
+    #[inline]
+    fn record_ended(&mut self) {
+        while let Some((start, end)) = self.ended.pop() {
+            let latency_ns = self.clock.nanos_between(start, end);
+            self.measured.latency.record(latency_ns);
+            self.calls += 1;
+            self.last_recorded = end;
+        }
+    }
+
     #[cold]
     fn note_error(&mut self, error: CallError) {
         self.measured.errors += 1;
@@ -384,10 +402,7 @@ impl Application for Generator {
                 }
                 self.completed += 1;
                 if self.measured_start.is_some_and(|begin| slot.start >= begin) {
-                    let latency_ns = self.clock.nanos_between(slot.start, now);
-                    self.measured.latency.record(latency_ns);
-                    self.calls += 1;
-                    self.last_recorded = now;
+                    self.ended.push((slot.start, now));
                 }
             }
             Err(error) => self.note_error(error),
@@ -402,7 +417,9 @@ impl Application for Generator {
             self.housekeeping(core, now);
         }
         let calls = matches!(self.phase, Phase::Warmup(_) | Phase::Measuring(_));
-        Activity::from_busy(calls && self.make_calls(core, now))
+        let made = calls && self.make_calls(core, now);
+        self.record_ended();
+        Activity::from_busy(made)
     }
 
     fn disconnected(&mut self, connection: ConnectionKey, _reason: CloseReason) {
