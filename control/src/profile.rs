@@ -62,10 +62,16 @@ impl VerbsProvider {
         // The profile's check keeps all of these within a byte.
         let byte = |value: u32| u8::try_from(value).unwrap_or(u8::MAX);
         let type_of_service = byte(profile.type_of_service);
+        let connect_timeout = Duration::from_millis(u64::from(profile.connect_timeout_ms));
+        let default = ManagerOptions::default();
         Self {
             device,
             manager: ManagerOptions {
-                handshake_timeout: Duration::from_millis(u64::from(profile.connect_timeout_ms)),
+                // The control plane has a time limit for each connect: this one is for what it has
+                // none for, and must not end a connect that was given longer.
+                handshake_timeout: connect_timeout.max(default.handshake_timeout),
+                // Soon enough that an address that leads nowhere is told from a slow peer.
+                resolve_timeout: (connect_timeout * 2 / 5).min(default.resolve_timeout),
                 min_rnr_timer_code: byte(profile.min_rnr_timer_code),
                 ack_timeout_exponent: byte(profile.ack_timeout_exponent),
                 retry_count: byte(profile.retry_count),
@@ -141,13 +147,14 @@ mod tests {
             rnr_retry_count: 2,
             type_of_service: 104,
             read_depth_max: 5,
-            connect_timeout_ms: 1234,
+            connect_timeout_ms: 1000,
             device_inline_bytes_max: 200,
             ..Profile::default()
         };
         let provider = VerbsProvider::from_profile(&profile, Some("mlx5_0".to_owned()));
         let manager = ManagerOptions {
-            handshake_timeout: Duration::from_millis(1234),
+            handshake_timeout: Duration::from_secs(30),
+            resolve_timeout: Duration::from_millis(400),
             min_rnr_timer_code: 9,
             ack_timeout_exponent: 17,
             retry_count: 3,

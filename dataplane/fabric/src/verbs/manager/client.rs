@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Manager;
 use super::connection::{Client, Connection, QueuePairFacts, Side, depths_of};
@@ -220,18 +220,13 @@ impl Manager {
         }
         // The queue pair gets it in any case; this tells the connection manager, where it listens.
         let _ = id.set_ack_timeout(self.options.ack_timeout_exponent);
-        id.resolve_address(address, self.step_timeout())?;
+        id.resolve_address(address, self.options.resolve_timeout)?;
         Ok(id)
-    }
-
-    /// A part of the time for all, so that there is some left for other addresses.
-    fn step_timeout(&self) -> Duration {
-        self.options.handshake_timeout / 4
     }
 
     /// The address is that of a device: of the port's, or the connect has failed.
     pub(super) fn resolve_route(&mut self, number: u64) {
-        let timeout = self.step_timeout();
+        let timeout = self.options.resolve_timeout;
         let Some(connection) = self.connections.get_mut(&number) else {
             return;
         };

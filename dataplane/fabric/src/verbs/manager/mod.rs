@@ -64,6 +64,8 @@ use names::Names;
 pub struct ManagerOptions {
     /// How long a peer, the network or a name server may be silent when it is their turn.
     pub handshake_timeout: Duration,
+    /// How long finding the device and the path to one address may take, each.
+    pub resolve_timeout: Duration,
     /// The time that a peer is told to wait when no Receive is posted, as the code of the
     /// InfiniBand specification (volume 1, section 9.7.5.2.8), from 0 to 31; 12 is 0.64 ms.
     pub min_rnr_timer_code: u8,
@@ -83,6 +85,7 @@ impl Default for ManagerOptions {
     fn default() -> Self {
         Self {
             handshake_timeout: Duration::from_secs(30),
+            resolve_timeout: Duration::from_secs(2),
             min_rnr_timer_code: 12,
             ack_timeout_exponent: 16,
             retry_count: 7,
