@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
-use rpcrdma_control::{ConnectOptions, Connection, Node, NodeConfig, Provider};
+use rpcrdma_control::{ConnectError, ConnectOptions, Connection, Node, NodeConfig, Provider};
 use rpcrdma_engine::CloseReason;
+use rpcrdma_fabric::interface::RejectReason;
 
 use crate::Failure;
 use crate::requester::{Event, Requester, Wanted};
@@ -131,7 +132,10 @@ impl<V: Provider> Run<'_, V> {
         let pending: Vec<_> = (0..self.plan.connections)
             .map(|_| self.node.connect_start(self.address, self.options()))
             .collect();
-        let outcomes: Vec<_> = pending.into_iter().map(|one| one.wait()).collect();
+        let outcomes: Vec<_> = pending
+            .into_iter()
+            .map(|one| self.with_room(one.wait()))
+            .collect();
         let asked = outcomes.len();
         let mut connections = Vec::new();
         let mut refused = None;
@@ -155,6 +159,30 @@ impl<V: Provider> Run<'_, V> {
                 Err(format!("{made} of {asked} connections were made: {}", told(error)).into())
             }
         }
+    }
+
+    /// Places are given back a little after their connections ended: a round that begins may have
+    /// to wait for those of the one before.
+    fn with_room(
+        &self,
+        mut outcome: Result<Connection, ConnectError>,
+    ) -> Result<Connection, ConnectError> {
+        let start = Instant::now();
+        while self.plan.rounds > 1
+            && matches!(
+                outcome,
+                Err(ConnectError::NoRoom { .. }
+                    | ConnectError::Rejected {
+                        reason: RejectReason::ConnectionsExhausted,
+                        ..
+                    })
+            )
+            && start.elapsed() < PATIENCE
+        {
+            std::thread::sleep(RETRY_PERIOD);
+            outcome = self.node.connect(self.address, self.options());
+        }
+        outcome
     }
 
     fn options(&self) -> ConnectOptions {

@@ -86,8 +86,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             let plan = plan(&mut arguments)?;
             let timeout_ms = arguments.number("--call-timeout-ms")?;
             arguments.end()?;
-            // Places are given back a little after their connections ended, and a round that begins
-            // is not to wait for those of the one before.
+            // A round that begins is not to wait for the places of the one before.
             let places = plan.connections.saturating_mul(2);
             let profile = profile(places, plan.connect_timeout, timeout_ms)?;
             call_on(&address, &profile, &plan)
