@@ -50,7 +50,8 @@ fn percentile(sorted: &[u64], per_mille: usize) -> u64 {
 fn floor(cores: [usize; 2], clock: &Clock) -> Vec<u64> {
     let lines = || -> Arc<Vec<Line>> { Arc::new((0..SLOTS).map(|_| Line::default()).collect()) };
     let (there, back) = (lines(), lines());
-    let (warmup, count) = (WARMUP as usize, ROUNDS as usize);
+    let rounds = setting("ROUNDS", ROUNDS);
+    let (warmup, count) = (WARMUP.min(rounds / 10) as usize, rounds as usize);
     let rounds = count + warmup;
     let echo = {
         let (there, back) = (Arc::clone(&there), Arc::clone(&back));
