@@ -16,24 +16,39 @@ use crate::support::{ECHO, Fabric, HELD, PATIENCE, TestNode, foreign, profile, s
 macro_rules! cases {
     ($fabric:ty) => {
         cases::cases! { $fabric:
-            a_thread_calls_through_its_ring_and_gets_its_bytes_back
-            connections_go_to_the_core_with_the_fewest_or_to_the_named_one
-            nobody_listens_is_refused_and_says_so
-            a_name_in_use_and_a_bad_address_say_what_to_do
-            connects_beyond_the_reserved_memory_are_rejected_with_a_reason
-            a_peer_has_at_most_its_limit
-            a_drain_finishes_what_is_outstanding_and_takes_nothing_new
-            a_closed_connection_ends_its_calls_on_both_sides_and_others_go_on
-            a_server_that_goes_away_ends_the_calls_of_its_clients
-            a_peer_that_never_answers_is_a_timeout_that_says_how_far_it_came
-            a_server_of_another_version_is_named_with_its_versions
-            a_server_whose_receive_buffers_hold_no_message_is_told_from_one_that_died
-            a_server_that_refuses_our_properties_is_told_with_its_error
-            a_processor_that_does_not_exist_is_named
-            memory_that_is_not_there_is_said_with_its_size
+            #[test]
+            fn a_thread_calls_through_its_ring_and_gets_its_bytes_back();
+            #[test]
+            fn connections_go_to_the_core_with_the_fewest_or_to_the_named_one();
+            #[test]
+            fn nobody_listens_is_refused_and_says_so();
+            #[test]
+            fn a_name_in_use_and_a_bad_address_say_what_to_do();
+            #[test]
+            fn connects_beyond_the_reserved_memory_are_rejected_with_a_reason();
+            #[test]
+            fn a_peer_has_at_most_its_limit();
+            #[test]
+            fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new();
+            #[test]
+            fn a_closed_connection_ends_its_calls_on_both_sides_and_others_go_on();
+            #[test]
+            fn a_server_that_goes_away_ends_the_calls_of_its_clients();
+            #[test]
+            fn a_peer_that_never_answers_is_a_timeout_that_says_how_far_it_came();
+            #[test]
+            fn a_server_of_another_version_is_named_with_its_versions();
+            #[test]
+            fn a_server_whose_receive_buffers_hold_no_message_is_told_from_one_that_died();
+            #[test]
+            fn a_server_that_refuses_our_properties_is_told_with_its_error();
+            #[test]
+            fn a_processor_that_does_not_exist_is_named();
+            #[test]
+            fn memory_that_is_not_there_is_said_with_its_size();
         }
     };
-    ($fabric:ty: $($case:ident)*) => {
+    ($fabric:ty: $(#[test] fn $case:ident();)*) => {
         $(
             #[test]
             fn $case() {
