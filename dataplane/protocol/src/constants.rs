@@ -152,6 +152,13 @@ pub const RTR_PROPID_REQUEST_RECEIVE_LIMIT: u32 = 0x5254_5205;
 /// RTR property: Response Transmission Send Limit (RTR section 8.5).
 pub const RTR_PROPID_RESPONSE_SEND_LIMIT: u32 = 0x5254_5206;
 
+/// RTR flag of a receive buffer segment: bulk data may be put there (XMRSFLAG_PLT, RTR section 7.2).
+pub const RTR_SEGMENT_FLAG_TARGETABLE: u32 = 0x01;
+/// Most groups of segments in a receive buffer structure. Ours; a peer's that has more counts as one segment.
+pub const RECEIVE_BUFFER_GROUPS_MAX: usize = 8;
+/// Most segments in a receive buffer structure. Ours, as above: devices take 32 scatter entries at the most.
+pub const RECEIVE_BUFFER_SEGMENTS_MAX: u32 = 64;
+
 // ---- Chunk lists (RFC 8166 section 4.1.2) ----
 
 /// Octets of a segment: handle, length, offset.

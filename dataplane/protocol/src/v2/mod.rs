@@ -2,6 +2,7 @@
 //!
 //! [`decode`] reads any version 2 transport header; the `encode_…` functions of [`encode`] write each
 //! kind. [`properties`] has the transport properties that CONNPROP messages carry, [`error`] the transport errors.
+//! [`rtr`] is the round-trip-reduction extension.
 //! [`connection`] is the state of one connection, which decides what may be sent and what received messages mean.
 
 pub mod connection;
@@ -9,6 +10,7 @@ pub mod encode;
 pub mod error;
 pub mod header;
 pub mod properties;
+pub mod rtr;
 
 pub use encode::{
     encode_connprop, encode_credit_grant, encode_err_vers_in_version_1_layout, encode_error,

@@ -1,0 +1,5 @@
+//! Plans for bulk data: where a sender lays it, which way it goes, and what a responder checks before it moves any.
+
+mod buffer_structure;
+#[path = "../support/mod.rs"]
+mod support;
