@@ -24,13 +24,14 @@ fn unique() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Ports and managers of `shm`, with a clock that can be set forward.
-struct ShmHarness {
+/// Ports and managers of `shm`, with a clock that can be set forward; with `OWN_QUEUES` ports that
+/// have no shared receive queues.
+struct ShmHarness<const OWN_QUEUES: bool> {
     clock: Clock,
     passed: Ticks,
 }
 
-impl Harness for ShmHarness {
+impl<const OWN_QUEUES: bool> Harness for ShmHarness<OWN_QUEUES> {
     type Port = shm::Port;
     type Manager = shm::Manager;
 
@@ -65,6 +66,7 @@ impl Harness for ShmHarness {
         config.send_queue_depth_max = options.send_queue_depth;
         config.windows_max = options.windows;
         config.delay = options.delay;
+        config.own_receive_queues = OWN_QUEUES;
         shm::Port::new(config).expect("a port of moderate size")
     }
 
@@ -94,7 +96,21 @@ impl Harness for ShmHarness {
     }
 }
 
-rpcrdma_tests::fabric_conformance!(conformance, ShmHarness, skipped []);
+rpcrdma_tests::fabric_conformance!(conformance, ShmHarness<false>, skipped []);
+
+rpcrdma_tests::fabric_conformance!(own_receive_queues, ShmHarness<true>, skipped [
+    shared_receive_queue_serves_many_queue_pairs,
+    a_failed_receive_harms_no_other_connection,
+    key_of_other_queue_pair,
+    write_with_key_of_other_queue_pair,
+    a_refused_access_harms_no_other_connection,
+    invalidate_foreign_key_fails,
+    late_message_of_an_old_connection_is_dropped,
+    an_ended_connection_harms_no_other,
+    many_connections,
+    queue_pairs_run_out,
+    a_dropped_connection_ends_both_sides
+]);
 
 fn counter(peer: &Peer, name: &str) -> u64 {
     peer.port

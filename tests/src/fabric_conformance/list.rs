@@ -79,9 +79,9 @@ macro_rules! fabric_conformance_list {
                 #[test]
                 fn wrong_key() needs [Windows, Reads];
                 #[test]
-                fn key_of_other_queue_pair() needs [Windows, Reads];
+                fn key_of_other_queue_pair() needs [Windows, Reads, SharedReceiveQueue];
                 #[test]
-                fn write_with_key_of_other_queue_pair() needs [Windows];
+                fn write_with_key_of_other_queue_pair() needs [Windows, SharedReceiveQueue];
                 #[test]
                 fn old_generation_key() needs [Windows, Reads];
                 #[test]
@@ -91,7 +91,7 @@ macro_rules! fabric_conformance_list {
                 #[test]
                 fn send_with_invalidate() needs [Windows, SendWithInvalidate];
                 #[test]
-                fn invalidate_foreign_key_fails() needs [OwnedWindows, SendWithInvalidate];
+                fn invalidate_foreign_key_fails() needs [OwnedWindows, SendWithInvalidate, SharedReceiveQueue];
                 #[test]
                 fn invalidate_unknown_key_fails() needs [Windows, SendWithInvalidate];
                 #[test]
@@ -177,7 +177,7 @@ macro_rules! fabric_conformance_list {
                 #[test]
                 fn set_delay_keeps_the_order() needs [SetDelay];
                 #[test]
-                fn a_dropped_connection_ends_both_sides() needs [Faults];
+                fn a_dropped_connection_ends_both_sides() needs [Faults, SharedReceiveQueue];
                 #[test]
                 fn a_work_request_fails_on_demand() needs [Faults];
                 #[test]

@@ -350,7 +350,12 @@ impl<H: Harness> Side<H> {
             | CompletionKind::Read(work, _)
             | CompletionKind::Write(work)
             | CompletionKind::Invalidated(work, _) => Some(*work),
-            CompletionKind::Receive { .. } => None,
+            CompletionKind::Receive { .. } => {
+                if completion.status == Status::Flushed && self.has_own_queues() {
+                    return self.post_for_the_next(completion);
+                }
+                None
+            }
             CompletionKind::Disconnected => {
                 let left: Vec<_> = self
                     .outstanding
@@ -367,6 +372,18 @@ impl<H: Harness> Side<H> {
             assert_eq!(of, Some(queue_pair), "{completion:?} is of no posted work");
         }
         self.completions.push_back(completion);
+    }
+
+    /// Whether each queue pair takes a receive queue of its own.
+    pub(super) fn has_own_queues(&self) -> bool {
+        !self.port.attributes().shared_receive_queue
+    }
+
+    /// A Receive that was posted for a queue pair which ended: it waits for the next one.
+    fn post_for_the_next(&mut self, completion: Completion) {
+        if let CompletionKind::Receive { receive, .. } = completion.kind {
+            self.port.post_receive(receive);
+        }
     }
 
     /// Lets the manager work, and hands what it tells the port to the port.

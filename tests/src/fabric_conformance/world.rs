@@ -376,6 +376,8 @@ impl<H: Harness> World<H> {
             self.close(link);
         }
         self.idle();
+        let own_queues = self.sides.iter().any(Side::has_own_queues);
+        let last = own_queues.then(|| self.connect_once_more());
         for (name, side) in ["client", "server"].into_iter().zip(&mut self.sides) {
             side.clear();
             assert!(
@@ -394,6 +396,23 @@ impl<H: Harness> World<H> {
                 "{name}: Receives that were lost"
             );
         }
+        if let Some(link) = last {
+            self.close(link);
+        }
+    }
+
+    /// Receives that wait for a queue pair of their queue are counted when there is one.
+    fn connect_once_more(&mut self) -> Link {
+        self.address = self.harness.fresh_address();
+        let address = self.address.clone();
+        let server = self.server();
+        server.events.clear();
+        self.listener = server
+            .manager
+            .listen(&address)
+            .expect("the server listens on a fresh address");
+        self.client().events.clear();
+        self.connect()
     }
 }
 

@@ -26,7 +26,10 @@ pub struct Attributes {
     pub read_depth_max: u32,
     /// Memory windows that one port may bind at a time; zero where the device has none.
     pub windows_max: u32,
-    /// Whether one receive queue may serve several queue pairs.
+    /// Whether one receive queue may serve several queue pairs. Otherwise each serves one at a
+    /// time: its Receives count from [`super::Port::plant`] on, and complete with
+    /// [`super::Status::Flushed`] before its `Disconnected`. It serves the next one when
+    /// [`super::Port::destroy_queue_pair`] has ended the one before.
     pub shared_receive_queue: bool,
     /// Whether Send With Invalidate is there, both ways.
     pub send_with_invalidate: bool,

@@ -1,12 +1,30 @@
 //! Receive queues: private to their port, last in, first out, so that warm buffers are used again.
+//!
+//! A port that shows itself without shared receive queues keeps to what such a device does: a queue
+//! serves one queue pair at a time, its Receives are posted while that is alive, and flushed when
+//! it ends.
 
 use crate::interface::{Receive, ReceiveQueueAttributes};
 use crate::memory::Buffer;
+
+/// Who takes the Receives of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taker {
+    /// Every queue pair that is planted on it.
+    Any,
+    /// One queue pair at a time, and none yet.
+    Nobody,
+    /// The queue pair of this index, alone.
+    QueuePair(u32),
+    /// The queue pair of this index, which is in error: nothing is posted for it any more.
+    Ended(u32),
+}
 
 /// The scatter lists of a receive queue, and which of them are posted.
 #[derive(Debug)]
 pub(super) struct ReceiveQueue {
     attributes: ReceiveQueueAttributes,
+    taker: Taker,
     /// `segments_max` places per Receive.
     segments: Vec<Option<Buffer>>,
     made: u32,
@@ -15,11 +33,12 @@ pub(super) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(super) fn new(attributes: ReceiveQueueAttributes) -> Self {
+    pub(super) fn new(attributes: ReceiveQueueAttributes, taker: Taker) -> Self {
         let depth = attributes.depth as usize;
         let places = depth * attributes.segments_max as usize;
         Self {
             attributes,
+            taker,
             segments: (0..places).map(|_| None).collect(),
             made: 0,
             posted: Vec::with_capacity(depth),
@@ -90,20 +109,21 @@ impl ReceiveQueue {
             .sum()
     }
 
+    /// Stages a Receive; says whether it is the first one that is staged.
     #[inline]
-    pub(super) fn stage(&mut self, receive: Receive) {
+    pub(super) fn stage(&mut self, receive: Receive) -> bool {
         debug_assert!(self.staged.len() < self.staged.capacity());
+        let first = self.staged.is_empty();
         self.staged.push(receive.slot);
+        first
     }
 
-    #[inline]
-    pub(super) fn has_staged(&self) -> bool {
-        !self.staged.is_empty()
-    }
-
-    /// Makes the staged Receives count.
+    /// Makes the staged Receives count; those of a queue that nobody takes from stay staged.
     #[inline]
     pub(super) fn flush(&mut self) {
+        if matches!(self.taker, Taker::Nobody | Taker::Ended(_)) {
+            return;
+        }
         if let [slot] = self.staged[..] {
             self.posted.push(slot);
             self.staged.clear();
@@ -115,6 +135,43 @@ impl ReceiveQueue {
     #[inline]
     pub(super) fn posted(&self) -> u32 {
         u32::try_from(self.posted.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether one more queue pair may be planted on the queue.
+    pub(super) fn takes_another(&self) -> bool {
+        matches!(self.taker, Taker::Any | Taker::Nobody)
+    }
+
+    /// The queue pair of this index is planted on the queue: what is staged is posted.
+    pub(super) fn begin(&mut self, queue_pair: u32) {
+        if self.taker == Taker::Nobody {
+            self.taker = Taker::QueuePair(queue_pair);
+        }
+        self.flush();
+    }
+
+    /// The queue pair of this index is in error.
+    pub(super) fn fail(&mut self, queue_pair: u32) {
+        if self.taker == Taker::QueuePair(queue_pair) {
+            self.taker = Taker::Ended(queue_pair);
+        }
+    }
+
+    /// Takes a posted Receive of the queue pair of this index, which is in error, to be flushed.
+    pub(super) fn take_flushed(&mut self, queue_pair: u32) -> Option<u32> {
+        if self.taker != Taker::Ended(queue_pair) {
+            return None;
+        }
+        self.posted.pop()
+    }
+
+    /// The queue pair of this index is no more. What is posted for it alone is staged again.
+    pub(super) fn end(&mut self, queue_pair: u32) {
+        if matches!(self.taker, Taker::QueuePair(index) | Taker::Ended(index) if index == queue_pair)
+        {
+            self.taker = Taker::Nobody;
+            self.staged.append(&mut self.posted);
+        }
     }
 
     /// Takes the Receive that was posted last.

@@ -108,7 +108,9 @@ pub(in super::super) fn message_longer_than_receive<H: Harness>(harness: H) {
     for who in [CLIENT, SERVER] {
         world.ended(who, link.queue_pairs[who]);
     }
-    assert_eq!(world.server().posted(), 1, "one Receive met the message");
+    if !world.server().has_own_queues() {
+        assert_eq!(world.server().posted(), 1, "one Receive met the message");
+    }
     world.finish();
 }
 
@@ -219,7 +221,9 @@ pub(in super::super) fn a_receive_queue_takes_no_more_than_it_holds<H: Harness>(
         server.port.post_receive(receive);
     }
     server.port.flush_receives();
-    assert_eq!(server.port.receives_posted(queue), 2);
+    // Without shared receive queues it is a queue pair that has them count.
+    let counted = if limits.shared_receive_queue { 2 } else { 0 };
+    assert_eq!(server.port.receives_posted(queue), counted);
     for (depth, segments_max) in [
         (limits.receive_queue_depth_max.saturating_add(1), 1),
         (1, limits.receive_segments_max.saturating_add(1)),

@@ -6,6 +6,7 @@ use super::super::key_table::{Holder, place};
 use super::super::queue_pair::State;
 use super::super::work::{Kind, Work};
 use super::core::{Channels, Core, channel_mut};
+use super::inbound::{push_receive, receive};
 use crate::clock::Ticks;
 use crate::interface::{Completion, CompletionBatch, CompletionKind, QueuePairId, Status};
 
@@ -81,6 +82,9 @@ impl Core {
             }
             self.release(index);
         }
+        if !self.flush_receives_of(channel, index, batch) {
+            return false;
+        }
         let queue_pair = &mut self.queue_pairs[index as usize];
         if queue_pair.state == State::Error {
             let completion = Completion {
@@ -94,6 +98,35 @@ impl Core {
             queue_pair.state = State::Flushed;
         }
         true
+    }
+
+    /// Flushes the Receives that are posted for this queue pair alone, once it is in error.
+    /// Whether none is left.
+    fn flush_receives_of(
+        &mut self,
+        channel: &mut Channel,
+        index: u32,
+        batch: &mut CompletionBatch,
+    ) -> bool {
+        let queue_pair = &self.queue_pairs[index as usize];
+        let (id, queue) = (queue_pair.id(), queue_pair.receive_queue);
+        if queue_pair.state != State::Error {
+            return true;
+        }
+        if channel.pull.queue_pair == queue_pair.local {
+            // What it was receiving never arrives.
+            self.drop_pull(channel);
+        }
+        let Some(receive_queue) = self.receive_queues.get_mut(queue) else {
+            return true;
+        };
+        while !batch.is_full() {
+            let Some(slot) = receive_queue.take_flushed(index) else {
+                return true;
+            };
+            push_receive(batch, id, Status::Flushed, receive(queue, slot), 0, None);
+        }
+        false
     }
 
     /// Takes a work request off the lists that it waits in, and gives its buffers back.

@@ -40,6 +40,9 @@ pub struct PortConfig {
     pub send_queue_depth_max: u32,
     /// Work requests outstanding on the whole port that are signalled or hold buffers.
     pub work_requests_max: u32,
+    /// Give each queue pair a receive queue of its own, as a device without shared ones must: to
+    /// try that anywhere.
+    pub own_receive_queues: bool,
     /// How long a delivery takes, one way; zero for as fast as can be.
     pub delay: Duration,
     /// The clock whose readings [`crate::interface::Port::poll`] gets.
@@ -62,6 +65,7 @@ impl PortConfig {
             windows_max: 1024,
             send_queue_depth_max: 256,
             work_requests_max: 1024,
+            own_receive_queues: false,
             delay: Duration::ZERO,
             clock,
         }
@@ -111,7 +115,7 @@ pub(super) fn attributes(config: &PortConfig) -> Attributes {
         message_bytes_max: MESSAGE_BYTES_MAX,
         read_depth_max: config.send_queue_depth_max,
         windows_max: config.windows_max.max(1).next_power_of_two(),
-        shared_receive_queue: true,
+        shared_receive_queue: !config.own_receive_queues,
         send_with_invalidate: true,
     }
 }

@@ -126,6 +126,9 @@ impl Core {
             return;
         }
         queue_pair.state = State::Error;
+        if let Some(receive_queue) = self.receive_queues.get_mut(queue_pair.receive_queue) {
+            receive_queue.fail(index);
+        }
         if let Some(report) = report {
             channel.report(queue_pair.remote, report, not_before, &mut self.counters);
         }

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::super::files;
 use super::super::link::{Notice, Seed};
-use super::super::receive_queue::ReceiveQueue;
+use super::super::receive_queue::{ReceiveQueue, Taker};
 use super::core::channel_mut;
 use super::{BUSY_EXCHANGE_POLLS, Port};
 use crate::clock::Ticks;
@@ -65,7 +65,14 @@ impl crate::interface::Port for Port {
             asked: asked as u64,
             limit: u16::MAX.into(),
         })?;
-        self.core.receive_queues.push(ReceiveQueue::new(attributes));
+        let taker = if self.attributes.shared_receive_queue {
+            Taker::Any
+        } else {
+            Taker::Nobody
+        };
+        let queue = ReceiveQueue::new(attributes, taker);
+        self.core.receive_queues.push(queue);
+        self.staged.reserve(self.core.receive_queues.len());
         Ok(ReceiveQueueId(id))
     }
 
@@ -110,16 +117,18 @@ impl crate::interface::Port for Port {
 
     #[inline]
     fn post_receive(&mut self, receive: Receive) {
-        let queue = usize::from(receive.queue.0);
-        if let Some(receive_queue) = self.core.receive_queues.get_mut(queue) {
-            receive_queue.stage(receive);
+        let number = receive.queue.0;
+        if let Some(receive_queue) = self.core.receive_queues.get_mut(usize::from(number))
+            && receive_queue.stage(receive)
+        {
+            self.staged.push(number);
         }
     }
 
     #[inline]
     fn flush_receives(&mut self) {
-        for receive_queue in &mut self.core.receive_queues {
-            if receive_queue.has_staged() {
+        while let Some(number) = self.staged.pop() {
+            if let Some(receive_queue) = self.core.receive_queues.get_mut(usize::from(number)) {
                 receive_queue.flush();
             }
         }

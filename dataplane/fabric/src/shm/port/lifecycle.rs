@@ -21,8 +21,14 @@ impl Port {
         // A channel that was kept for a seed which never came is told by nobody.
         self.forget_unused();
         let receive_queue = usize::from(queue.0);
-        if receive_queue >= self.core.receive_queues.len() {
-            return Err(wrong("receive queue does not exist"));
+        match self.core.receive_queues.get(receive_queue) {
+            None => return Err(wrong("receive queue does not exist")),
+            Some(entry) if !entry.takes_another() => {
+                return Err(wrong(
+                    "receive queue serves a queue pair already, and the port has no shared ones",
+                ));
+            }
+            Some(_) => {}
         }
         let id = seed.local().id();
         match self.core.queue_pairs.get(id.index as usize) {
@@ -64,6 +70,10 @@ impl Port {
             return Err(wrong("channel does not exist"));
         };
         channel.admit_queue_pair();
+        self.staged.retain(|staged| *staged != queue.0);
+        if let Some(entry) = self.core.receive_queues.get_mut(receive_queue) {
+            entry.begin(id.index);
+        }
         // Destroying the queue pair gives it back.
         own_number.keep();
         if let Some(queue_pair) = self.core.queue_pairs.get_mut(id.index as usize) {
@@ -226,6 +236,9 @@ impl Port {
             }
         }
         let local = queue_pair.local;
+        if let Some(receive_queue) = self.core.receive_queues.get_mut(queue_pair.receive_queue) {
+            receive_queue.end(index);
+        }
         *queue_pair = QueuePair {
             in_ready: queue_pair.in_ready,
             in_readers: queue_pair.in_readers,

@@ -48,6 +48,8 @@ pub struct Port {
     /// Holds the peers' end of `event` open.
     _files: Arc<PortFiles>,
     numbers: Arc<ArrayQueue<QueuePairNumber>>,
+    /// Receive queues with Receives that were staged since the last flush; each once.
+    staged: Vec<u16>,
     /// Channels that were sent on since the last flush.
     dirty: Vec<u32>,
     attributes: Attributes,
@@ -96,6 +98,7 @@ impl Port {
             event,
             _files: files,
             numbers,
+            staged: Vec::new(),
             dirty: Vec::new(),
             inline_bytes_max: config.inline_bytes_max,
             sweep_mask: u64::from(config.cold_sweep_polls.max(1).next_power_of_two()) - 1,

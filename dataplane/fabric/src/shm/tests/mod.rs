@@ -5,6 +5,7 @@ mod failure;
 mod hostile;
 mod lifecycle;
 mod rdma;
+mod receive_queues;
 mod stress;
 
 use super::{Joint, Port, PortConfig, PortHandle, join};
