@@ -40,6 +40,8 @@ pub fn join(
     b_handle: &PortHandle,
     queues: (ReceiveQueueId, ReceiveQueueId),
 ) -> Result<(QueuePairId, QueuePairId), SetupError> {
+    let a_handle = &a_handle.drawing_from(queues.0);
+    let b_handle = &b_handle.drawing_from(queues.1);
     let (a_seed, b_seed) = seeds(a_handle, b_handle)?;
     Ok((a.plant(a_seed, queues.0)?, b.plant(b_seed, queues.1)?))
 }

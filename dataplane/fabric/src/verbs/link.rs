@@ -6,7 +6,7 @@
 //! has given up ([`PortHandle::next_closing`]), so that the peer learns of it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
 
@@ -16,7 +16,7 @@ use super::events::EventRing;
 use super::protection_domain::ProtectionDomain;
 use super::queue_pair::{QueuePair, QueuePairSizes};
 use super::shared_receive_queue::SharedReceiveQueue;
-use crate::interface::QueuePairId;
+use crate::interface::{QueuePairId, ReceiveQueueId};
 
 /// Ends a wait of the manager early.
 type Waker = Arc<dyn Fn() + Send + Sync>;
@@ -26,8 +26,8 @@ pub(super) struct PortShared {
     pub(super) domain: Arc<ProtectionDomain>,
     pub(super) completion_queue: Arc<CompletionQueue>,
     pub(super) events: Arc<EventRing>,
-    /// The first receive queue that the port made, if the device has shared ones.
-    pub(super) receive_queue: OnceLock<Arc<SharedReceiveQueue>>,
+    /// The receive queues that the port made, by their numbers, if the device has shared ones.
+    receive_queues: Mutex<Vec<Arc<SharedReceiveQueue>>>,
     pub(super) shares_receives: bool,
     pub(super) sizes: QueuePairSizes,
     pub(super) queue_pairs_max: u32,
@@ -61,7 +61,7 @@ impl PortShared {
             domain,
             completion_queue,
             events,
-            receive_queue: OnceLock::new(),
+            receive_queues: Mutex::new(Vec::new()),
             shares_receives,
             sizes,
             queue_pairs_max,
@@ -73,6 +73,19 @@ impl PortShared {
             slots,
             waker: Mutex::new(None),
         }
+    }
+
+    /// The port made one more shared receive queue.
+    pub(super) fn add_receive_queue(&self, queue: Arc<SharedReceiveQueue>) {
+        let queues = self.receive_queues.lock();
+        queues.unwrap_or_else(PoisonError::into_inner).push(queue);
+    }
+
+    /// The shared receive queue of this number, unless there is none.
+    pub(super) fn receive_queue(&self, id: ReceiveQueueId) -> Option<Arc<SharedReceiveQueue>> {
+        let queues = self.receive_queues.lock();
+        let queues = queues.unwrap_or_else(PoisonError::into_inner);
+        queues.get(usize::from(id.0)).cloned()
     }
 
     /// The name is free again.
@@ -106,9 +119,29 @@ impl fmt::Debug for PortShared {
 #[derive(Clone, Debug)]
 pub struct PortHandle {
     pub(super) shared: Arc<PortShared>,
+    /// Where the device has shared receive queues: the one that queue pairs are made for.
+    pub(super) receive_queue: ReceiveQueueId,
 }
 
 impl PortHandle {
+    pub(super) fn new(shared: Arc<PortShared>) -> Self {
+        Self {
+            shared,
+            receive_queue: ReceiveQueueId(0),
+        }
+    }
+
+    /// The same port, to make queue pairs that draw from the receive queue `queue`: a device binds
+    /// a queue pair to its shared receive queue when it is made. Without this it is the first that
+    /// the port made. Where each queue pair has a receive queue of its own, planting decides.
+    #[must_use]
+    pub fn drawing_from(&self, queue: ReceiveQueueId) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            receive_queue: queue,
+        }
+    }
+
     /// The device of the port. A connection to it must be of the same context.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {

@@ -16,7 +16,7 @@ use super::leaked;
 use super::link::{PortHandle, PortShared};
 use super::protection_domain::ProtectionDomain;
 use super::shared_receive_queue::SharedReceiveQueue;
-use crate::interface::{QueuePairId, SetupError};
+use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
 
 /// The sizes that a queue pair is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +54,9 @@ pub struct QueuePair {
     raw: NonNull<ibv_qp>,
     number: u32,
     id: QueuePairId,
-    own_receive_queue: bool,
     port: Arc<PortShared>,
-    /// What it was made of outlives it.
-    _receive_queue: Option<Arc<SharedReceiveQueue>>,
+    /// The shared receive queue that it draws from, which outlives it; without one it has its own.
+    receive_queue: Option<(ReceiveQueueId, Arc<SharedReceiveQueue>)>,
 }
 
 // SAFETY: calls that take a queue pair may be made from any thread; it has one owner at a time.
@@ -67,20 +66,22 @@ unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
     /// Makes a queue pair for the port of `handle`, in the state Reset. Its Receives come from
-    /// the port's receive queue.
+    /// the shared receive queue that the handle names; where there is none, from the receive queue
+    /// that it is planted on.
     ///
     /// # Errors
     ///
-    /// [`SetupError::Limit`] when the port has as many queue pairs as it may have, or no receive
-    /// queue yet; [`SetupError::System`] when the device refuses.
+    /// [`SetupError::Limit`] when the port has as many queue pairs as it may have, or no such
+    /// receive queue yet; [`SetupError::System`] when the device refuses.
     pub fn create(handle: &PortHandle) -> Result<Self, SetupError> {
         let port = &handle.shared;
-        let shared = port.receive_queue.get();
+        let queue = handle.receive_queue;
+        let shared = port.receive_queue(queue);
         if shared.is_none() && port.shares_receives {
             return Err(SetupError::Limit {
                 what: "receive queues of the port (make one before the first connection)",
-                asked: 1,
-                limit: 0,
+                asked: u64::from(queue.0) + 1,
+                limit: u64::from(queue.0),
             });
         }
         let id = port.slots.pop().ok_or(SetupError::Limit {
@@ -91,7 +92,7 @@ impl QueuePair {
         let made = make(
             &port.domain,
             &port.completion_queue,
-            shared.map(AsRef::as_ref),
+            shared.as_deref(),
             &port.sizes,
             port.events.port,
         );
@@ -107,9 +108,8 @@ impl QueuePair {
             // SAFETY: the queue pair that was just made.
             number: unsafe { raw.as_ref() }.qp_num,
             id,
-            own_receive_queue: shared.is_none(),
             port: Arc::clone(port),
-            _receive_queue: shared.cloned(),
+            receive_queue: shared.map(|shared| (queue, shared)),
         })
     }
 
@@ -132,7 +132,12 @@ impl QueuePair {
 
     /// Whether it has a receive queue of its own.
     pub(super) fn has_own_receive_queue(&self) -> bool {
-        self.own_receive_queue
+        self.receive_queue.is_none()
+    }
+
+    /// Whether it was made to draw from the shared receive queue `queue`.
+    pub(super) fn draws_from(&self, queue: ReceiveQueueId) -> bool {
+        matches!(&self.receive_queue, Some((made_for, _)) if *made_for == queue)
     }
 
     /// Whether it was made for the port of `shared`.

@@ -1,9 +1,11 @@
 //! Messages, and RDMA Reads and Writes.
 
-use super::{Pair, RECEIVES, pattern};
+use super::{Pair, RECEIVES, pattern, take_receive};
 use rpcrdma_fabric::interface::{
-    Access, Gather, Port as _, RemoteAddress, RemoteKey, SendOptions, Status, WorkId,
+    Access, CompletionKind, Gather, Port as _, ReceiveQueueAttributes, RemoteAddress, RemoteKey,
+    SendOptions, Status, WorkId,
 };
+use rpcrdma_fabric::verbs::{join, seeds};
 
 /// Every way of sending, at the lengths where one way gives over to the next.
 #[test]
@@ -183,6 +185,55 @@ fn receive_queues_of_their_own() {
     pair.ended();
     assert_eq!(pair.a.port.receives_posted(pair.a.queue), 0, "all flushed");
     assert_eq!(pair.a.counter("last_receive_timeouts"), 0);
+}
+
+/// A port may have several shared receive queues: a queue pair draws from the one that it was made
+/// for, and can be planted on no other.
+#[test]
+fn a_queue_pair_draws_from_the_receive_queue_it_was_made_for() {
+    let mut pair = Pair::new();
+    let first = pair.b.queue;
+    let second = pair
+        .b
+        .port
+        .create_receive_queue(ReceiveQueueAttributes {
+            depth: 4,
+            segments_max: 1,
+        })
+        .expect("a second receive queue");
+    for _ in 0..4 {
+        let mut buffers = pair.b.pool.take().into_iter();
+        let receive = pair.b.port.create_receive(second, &mut buffers);
+        pair.b.port.post_receive(receive.expect("a Receive"));
+    }
+    pair.b.port.flush_receives();
+    let queues = (pair.a.queue, second);
+    let (a_id, b_id) = join(
+        &mut pair.a.port,
+        &pair.a.handle,
+        &mut pair.b.port,
+        &pair.b.handle,
+        queues,
+    )
+    .expect("a queue pair on the second receive queue");
+    let mut list = pair.a.gather(&[&[7; 100]]);
+    pair.a
+        .port
+        .post_send(a_id, &mut list, SendOptions::default())
+        .expect("room");
+    let completion = pair.until("a message", |pair| take_receive(&mut pair.b));
+    assert_eq!(completion.queue_pair, b_id);
+    let CompletionKind::Receive { receive, bytes, .. } = completion.kind else {
+        panic!("{completion:?} is no Receive");
+    };
+    assert_eq!((receive.queue(), bytes), (second, 100));
+    assert_eq!(pair.b.port.receives_posted(second), 3);
+    assert_eq!(pair.b.port.receives_posted(first), RECEIVES);
+    pair.b.port.post_receive(receive);
+
+    let handle = pair.b.handle.drawing_from(second);
+    let (_, seed) = seeds(&pair.a.handle, &handle).expect("one more queue pair");
+    assert!(pair.b.port.plant(seed, first).is_err(), "of another queue");
 }
 
 /// The device tells, once, that few Receives are left, to the port that they are of.

@@ -164,9 +164,7 @@ impl Port {
         let Some((index, entry)) = entry.filter(|(_, entry)| entry.state != State::Flushed) else {
             // Its queue pair has been reported to be at its end.
             self.counters.receives_late += 1;
-            if let Some(receive_queue) = self.receive_queues.get_mut(usize::from(queue)) {
-                receive_queue.stage(receive);
-            }
+            self.stage_receive(receive);
             return;
         };
         if entry.state == State::Accepting {

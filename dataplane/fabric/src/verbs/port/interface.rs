@@ -69,8 +69,7 @@ impl Port {
             attributes.segments_max,
             self.shared.events.port,
         )?);
-        // Queue pairs draw from the first.
-        let _ = self.shared.receive_queue.set(Arc::clone(&queue));
+        self.shared.add_receive_queue(Arc::clone(&queue));
         Ok(Taker::Shared(queue))
     }
 }
@@ -124,6 +123,7 @@ impl crate::interface::Port for Port {
         let key = self.region.local_key();
         self.receive_queues
             .push(ReceiveQueue::new(id, attributes, taker, key));
+        self.staged.reserve(self.receive_queues.len());
         Ok(id)
     }
 
@@ -168,18 +168,13 @@ impl crate::interface::Port for Port {
 
     #[inline]
     fn post_receive(&mut self, receive: Receive) {
-        let queue = usize::from(receive.queue.0);
-        if let Some(receive_queue) = self.receive_queues.get_mut(queue) {
-            receive_queue.stage(receive);
-        }
+        self.stage_receive(receive);
     }
 
     #[inline]
     fn flush_receives(&mut self) {
-        for number in 0..self.receive_queues.len() {
-            if self.receive_queues[number].has_staged() {
-                self.post_receives(number);
-            }
+        if !self.staged.is_empty() {
+            self.post_staged();
         }
     }
 

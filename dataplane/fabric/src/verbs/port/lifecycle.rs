@@ -7,7 +7,7 @@ use super::Port;
 use super::queue_pairs::{Entry, State};
 use super::receives::Taker;
 use super::windows;
-use crate::interface::{QueuePairId, ReceiveQueueId, SetupError, Status};
+use crate::interface::{QueuePairId, Receive, ReceiveQueueId, SetupError, Status};
 
 impl Port {
     pub(super) fn plant_seed(
@@ -42,9 +42,9 @@ impl Port {
                     ));
                 }
             }
-        } else if number != 0 {
+        } else if !queue_pair.draws_from(queue) {
             return Err(wrong(
-                "receive queue is not the port's first, which its queue pairs draw from",
+                "receive queue is not the one that the queue pair was made to draw from",
             ));
         }
         self.queue_pairs.plant(Entry {
@@ -64,7 +64,10 @@ impl Port {
                 .is_some_and(|entry| entry.in_dirty),
             ..Entry::vacant()
         });
-        self.post_receives(number);
+        self.staged.retain(|staged| *staged != queue.0);
+        if !self.post_receives(number) {
+            self.staged.push(queue.0);
+        }
         Ok(id)
     }
 
@@ -153,23 +156,50 @@ impl Port {
         }
     }
 
-    /// Hands what is staged on a receive queue to the device.
-    pub(super) fn post_receives(&mut self, number: usize) {
+    /// Stages a Receive on its queue.
+    #[inline]
+    pub(super) fn stage_receive(&mut self, receive: Receive) {
+        let number = receive.queue.0;
+        if let Some(queue) = self.receive_queues.get_mut(usize::from(number))
+            && queue.stage(receive)
+        {
+            self.staged.push(number);
+        }
+    }
+
+    /// Hands what is staged to the device. What it refused is tried again with the next flush.
+    #[inline]
+    pub(super) fn post_staged(&mut self) {
+        let mut place = 0;
+        while let Some(number) = self.staged.get(place).copied() {
+            if self.post_receives(usize::from(number)) {
+                self.staged.swap_remove(place);
+            } else {
+                place += 1;
+            }
+        }
+    }
+
+    /// Hands what is staged on a receive queue to the device. False when it refused some; what is
+    /// staged for no queue pair, or one in error, waits for the next that is planted.
+    pub(super) fn post_receives(&mut self, number: usize) -> bool {
         let Some(queue) = self.receive_queues.get_mut(number) else {
-            return;
+            return true;
         };
         let owner = match queue.taker {
             Taker::Shared(_) => None,
             Taker::QueuePair(index) => match self.queue_pairs.get(index) {
                 Some(entry) if !entry.is_down() => entry.device.as_ref(),
-                _ => return,
+                _ => return true,
             },
         };
         self.counters.doorbells_receive += 1;
-        if !queue.post(owner) {
+        let all_posted = queue.post(owner);
+        if !all_posted {
             self.counters.posts_refused += 1;
         }
         queue.arm();
+        all_posted
     }
 
     /// The completion queue is broken: nothing will complete any more.

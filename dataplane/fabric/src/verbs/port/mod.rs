@@ -77,6 +77,9 @@ pub struct Port {
     region: Arc<MemoryRegion>,
     shared: Arc<PortShared>,
     completion_queue: Arc<CompletionQueue>,
+    /// Receive queues with Receives that the device does not have yet, each once; those of a queue
+    /// without a queue pair wait for one.
+    staged: Vec<u16>,
     /// Queue pairs with works that the device does not have yet.
     dirty: Vec<u32>,
     /// Queue pairs in error whose end was not reported.
@@ -152,6 +155,7 @@ impl Port {
             works,
             region,
             completion_queue,
+            staged: Vec::new(),
             dirty: Vec::with_capacity(queue_pairs as usize),
             closing: Vec::with_capacity(queue_pairs as usize),
             gone: Vec::with_capacity(queue_pairs as usize),
@@ -170,7 +174,7 @@ impl Port {
             arena: config.arena,
             shared: Arc::clone(&shared),
         };
-        Ok((port, PortHandle { shared }))
+        Ok((port, PortHandle::new(shared)))
     }
 }
 

@@ -132,12 +132,14 @@ impl ReceiveQueue {
     }
 
     /// Stages a Receive: its work request and segments are written, and chained to what is staged.
+    /// Says whether it is the first of the chain.
     #[inline]
-    pub(super) fn stage(&mut self, receive: Receive) {
+    pub(super) fn stage(&mut self, receive: Receive) -> bool {
+        let is_first = !self.has_staged();
         let index = receive.slot;
         let most = self.attributes.segments_max as usize;
         let Some(slot) = self.slots.get_mut(index as usize) else {
-            return;
+            return false;
         };
         slot.generation = slot.generation.wrapping_add(1);
         slot.next = NONE;
@@ -166,6 +168,7 @@ impl ReceiveQueue {
         // SAFETY: as above.
         unsafe { *self.requests.at(index as usize) = request };
         self.append(index);
+        is_first
     }
 
     #[inline]
@@ -246,7 +249,7 @@ impl ReceiveQueue {
             if std::mem::replace(&mut slot.posted, false) {
                 self.posted -= 1;
                 let slot = u32::try_from(index).unwrap_or(NONE);
-                self.stage(Receive {
+                let _ = self.stage(Receive {
                     queue: self.id,
                     slot,
                 });
