@@ -27,6 +27,8 @@ macro_rules! cases {
             #[test]
             fn connects_beyond_the_reserved_memory_are_rejected_with_a_reason();
             #[test]
+            fn a_storm_of_as_many_connects_as_there_are_places_is_taken_whole_again_and_again();
+            #[test]
             fn a_peer_has_at_most_its_limit();
             #[test]
             fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new();
@@ -249,6 +251,39 @@ pub(crate) fn connects_beyond_the_reserved_memory_are_rejected_with_a_reason<F: 
         matches!(error, ConnectError::NoRoom { limit: 1 }),
         "{error:?}"
     );
+}
+
+pub(crate) fn a_storm_of_as_many_connects_as_there_are_places_is_taken_whole_again_and_again<
+    F: Fabric,
+>() {
+    const PLACES: u32 = 200;
+    let storm = Profile {
+        connections_max: PLACES,
+        peers_connections_max: PLACES,
+        credits_per_connection: 1,
+        ..profile()
+    };
+    let (server, address) = server::<F>(&storm, 1);
+    let mut client = start::<F>(&storm, 1);
+    for round in 1..=5 {
+        let pending: Vec<_> = (0..PLACES)
+            .map(|_| client.node.connect_start(&address, options()))
+            .collect();
+        let connections: Vec<_> = pending
+            .into_iter()
+            .map(|pending| pending.wait().expect("each has a place"))
+            .collect();
+        let last = connections.last().expect("there are many");
+        assert_eq!(client.call(last, ECHO, b"last"), Ok(b"last".to_vec()));
+        for connection in &connections {
+            client.node.close(connection);
+        }
+        for node in [&server, &client] {
+            node.wait_until("the places come back", |node| {
+                node.control_counter("connections_closed") == round * u64::from(PLACES)
+            });
+        }
+    }
 }
 
 pub(crate) fn a_peer_has_at_most_its_limit<F: Fabric>() {

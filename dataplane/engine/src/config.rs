@@ -138,14 +138,22 @@ impl CoreConfig {
     /// Entries of the notification ring.
     #[must_use]
     pub fn notifications(&self) -> u32 {
-        // What every connection may have underway at once ...
-        let connections = self
+        let all_connections = self
             .connections_max
             .saturating_mul(NOTIFICATIONS_PER_CONNECTION);
-        // ... an answer to each command, and the last words of a drain.
-        connections
-            .saturating_add(self.mailbox_depth)
-            .saturating_add(1)
+        // What the connections that there are may still tell ...
+        let to_come = all_connections;
+        // ... what they, and those whose places they took, told and nobody has taken yet: a place
+        // is free for its next connection when the last notice of the one before was taken ...
+        let untaken = all_connections;
+        // ... answers to commands to plant a connection that found no place ...
+        let refusals = self.mailbox_depth;
+        // ... and the last words of a drain.
+        let drained = 1;
+        to_come
+            .saturating_add(untaken)
+            .saturating_add(refusals)
+            .saturating_add(drained)
     }
 
     /// Checks the sizes against each other and against the device.
@@ -198,8 +206,8 @@ impl CoreConfig {
     }
 }
 
-/// Planted, Properties, Ready, VersionMismatch and Closed, and one to spare.
-pub(crate) const NOTIFICATIONS_PER_CONNECTION: u32 = 6;
+/// Planted, Properties (one is open at a time), Ready, VersionMismatch and Closed.
+pub(crate) const NOTIFICATIONS_PER_CONNECTION: u32 = 5;
 
 const _: () = assert!(
     V2_HEADER_BYTES_WITHOUT_CHUNKS < V2_MSG_BYTES_LEAST

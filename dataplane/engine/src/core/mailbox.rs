@@ -126,7 +126,10 @@ impl<P: Port> State<P> {
     }
 
     /// Notifications are never lost: a connection is planted only while the ring has room for all
-    /// that it and the others may still tell.
+    /// that it and the others may still tell. By its size ([`CoreConfig::notifications`]) it has,
+    /// unless whoever plants goes on to plant without taking what it is told.
+    ///
+    /// [`CoreConfig::notifications`]: crate::CoreConfig::notifications
     fn check_notifications(&self) -> Result<(), SetupError> {
         let ring = &self.shared.notifications;
         let room = ring.capacity() - ring.len();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::support::{ECHO, LATER, NEVER, NULL, Pair, pattern};
 use rpcrdma_engine::{CallError, CallRefused, CloseReason, Command, ConnectionKey, CoreConfig};
 use rpcrdma_fabric::shm::{Fault, Notice, QueuePairNumber};
+use rpcrdma_protocol::v2::connection::Role;
 
 fn config() -> CoreConfig {
     CoreConfig {
@@ -240,6 +241,55 @@ fn connections_beyond_the_reserve_are_refused_with_a_reason() {
         refused,
         "connections: 3 asked for, the device takes at most 2"
     );
+}
+
+/// The control thread comes late: it takes no notice before all connections were planted, and none
+/// before all were closed. Nothing is refused for that.
+#[test]
+fn notices_that_nobody_took_yet_refuse_no_connection_within_the_reserve() {
+    const CONNECTIONS: usize = 100;
+    let mut pair = Pair::new(&CoreConfig {
+        connections_max: 100,
+        credits_per_connection: 1,
+        mailbox_depth: 1,
+        ..config()
+    });
+    for round in 0..4 {
+        let mut seeds = Vec::new();
+        for token in 0..100 {
+            let (client_seed, server_seed) = pair
+                .joint
+                .seeds(&pair.client.port, &pair.server.port)
+                .expect("a queue pair");
+            seeds.push(client_seed);
+            pair.server.command(Command::Plant {
+                token,
+                seed: server_seed,
+                role: Role::Server,
+                properties: pair.server.properties,
+            });
+            let _ = pair.server.core.iterate_at(pair.now);
+        }
+        pair.server.control();
+        let planted: Vec<_> = pair
+            .server
+            .planted
+            .drain(..)
+            .collect::<Result<_, _>>()
+            .expect("all are within the reserve");
+        assert_eq!(planted.len(), CONNECTIONS);
+        for connection in planted {
+            let reason = CloseReason::Local;
+            pair.server.command(Command::Close { connection, reason });
+            let _ = pair.server.core.iterate_at(pair.now);
+        }
+        drop(seeds);
+        for _ in 0..CONNECTIONS {
+            let _ = pair.server.core.iterate_at(pair.now);
+        }
+        pair.server.control();
+        assert_eq!(pair.server.closed.len(), (round + 1) * CONNECTIONS);
+    }
 }
 
 #[test]

@@ -133,8 +133,6 @@ fn profile(
         connections_max: u32::try_from(connections)?,
         connect_timeout_ms: u32::try_from(connect_timeout.as_millis())?,
         credits_per_connection: 8,
-        // Room for what a storm of connects has the control thread and the core tell each other.
-        mailbox_depth: u32::try_from(connections.saturating_mul(8).clamp(256, 65_536))?,
         ..Profile::default()
     };
     profile.peers_connections_max = profile.peers_connections_max.max(profile.connections_max);
