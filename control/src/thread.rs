@@ -730,7 +730,8 @@ fn ended(attempt: &Attempt, stage: Stage, reason: CloseReason) -> ConnectError {
         CloseReason::VersionMismatch { low, high } => {
             ConnectError::VersionMismatch { address, low, high }
         }
-        CloseReason::Protocol(_)
+        CloseReason::PeerSilent { .. }
+        | CloseReason::Protocol(_)
         | CloseReason::ErrorsUnread
         | CloseReason::PropertiesRefused(_)
         | CloseReason::PropertiesUnawaited => ConnectError::Ended {

@@ -40,8 +40,13 @@ impl Place {
     }
 
     fn serve(&self) -> Responder {
+        self.serve_with(&[])
+    }
+
+    fn serve_with(&self, options: &[&str]) -> Responder {
         let mut process = Command::new(LEDGER)
             .args(["serve", &self.address, "--book", &self.path("book")])
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .expect("the program starts");
@@ -190,27 +195,47 @@ fn a_responder_that_stops_for_longer_than_calls_wait_answers_none_twice() {
 }
 
 #[test]
-fn a_call_that_times_out_ends_its_connection_where_that_is_wanted() {
+fn a_responder_that_is_stopped_for_longer_than_it_may_be_silent_is_left() {
     let place = Place::new();
-    let responder = place.serve();
-    let requester = place.call(
-        "log",
-        &[
-            "--close-on-timeout",
-            "--call-timeout-ms",
-            "300",
-            "--reconnect-within",
-            "100",
-        ],
-    );
+    let silence = ["--silent-ms-max", "2000"];
+    let responder = place.serve_with(&silence);
+    let options = [&["--reconnect-within", "100"][..], &silence].concat();
+    let mut requester = place.call("log", &options);
+    place.executes(300);
+    responder.signal(Signal::SIGSTOP);
+    let out = requester.stdout.take().expect("it is piped");
+    let mut lines = BufReader::new(out).lines();
+    let end = lines.find_map(|line| {
+        let line = line.expect("it tells");
+        line.starts_with("connection ended").then_some(line)
+    });
+    let end = end.expect("it learns that the responder is silent");
+    assert_eq!(end, "connection ended: the peer was silent for 2000 ms");
+    responder.signal(Signal::SIGCONT);
+    let again = lines.next().expect("more is told").expect("it tells");
+    assert!(again.starts_with("connected again"), "{again}");
+    place.executes(300);
+    drop(requester.stdin.take());
+    let rest: Vec<String> = lines.map(|line| line.expect("it tells")).collect();
+    let status = requester.wait().expect("it ends");
+    assert!(status.success(), "{rest:?}");
+    place.check(&["log"]);
+}
+
+#[test]
+fn a_responder_that_is_stopped_for_less_than_it_may_be_silent_is_kept() {
+    let place = Place::new();
+    let silence = ["--silent-ms-max", "60000"];
+    let responder = place.serve_with(&silence);
+    let requester = place.call("log", &silence);
     place.executes(300);
     responder.signal(Signal::SIGSTOP);
     std::thread::sleep(Duration::from_secs(2));
     responder.signal(Signal::SIGCONT);
     place.executes(300);
     let out = end(requester);
-    assert!(out.contains("closed from this side"), "{out}");
-    assert!(out.contains("connected again"), "{out}");
+    assert!(!out.contains("connection ended"), "{out}");
+    assert!(out.contains(" 0 failed"), "{out}");
     place.check(&["log"]);
 }
 

@@ -172,6 +172,14 @@ knobs! {
     connect_timeout_ms: u32 = 5_000,
     /// Milliseconds after which a call without a reply fails. From 1 to 3 600 000.
     call_timeout_ms: u32 = 30_000,
+    /// Milliseconds between keep-alive ticks: an end that sent nothing for so long sends a message
+    /// that grants nothing. 0 is no keep-alive, for a peer that knows none; otherwise from 10 to
+    /// 3 600 000, and the same at both ends.
+    keep_alive_interval_ms: u32 = 1_000,
+    /// Ticks without any message after which a peer is taken for dead, and the connection closed.
+    /// From 3, because an end speaks at every second tick, to 255. The default is longer than a
+    /// device goes on trying to send (`ack_timeout_exponent`, `retry_count`).
+    keep_alive_silent_ticks_max: u32 = 10,
     /// Milliseconds that outstanding calls are given to end when a connection is closed in good
     /// order. From 1 to 3 600 000.
     drain_timeout_ms: u32 = 5_000,

@@ -17,6 +17,9 @@ const CACHE_LINE_BYTES: u32 = 64;
 /// More receives than this on one core are taken for a slip: 64 GiB at the default buffer size.
 const RECEIVES_POSTED_MAX: u64 = 1 << 24;
 
+/// A keep-alive relies on the one before to have arrived, and its receive to be posted again.
+const KEEP_ALIVE_INTERVAL_MS_LEAST: u32 = 10;
+
 const MIB: u32 = 1024 * 1024;
 const GIB: u32 = 1024 * MIB;
 const HOUR_MS: u32 = 3_600_000;
@@ -123,6 +126,18 @@ impl Profile {
             ("idle_park_after_us", self.idle_park_after_us, 1, 10_000_000),
             ("connect_timeout_ms", self.connect_timeout_ms, 1, HOUR_MS),
             ("call_timeout_ms", self.call_timeout_ms, 1, HOUR_MS),
+            (
+                "keep_alive_interval_ms",
+                self.keep_alive_interval_ms,
+                0,
+                HOUR_MS,
+            ),
+            (
+                "keep_alive_silent_ticks_max",
+                self.keep_alive_silent_ticks_max,
+                3,
+                255,
+            ),
             ("drain_timeout_ms", self.drain_timeout_ms, 1, HOUR_MS),
         ];
         for &(name, value, least, most) in ranges {
@@ -159,6 +174,13 @@ impl Profile {
                 "hugepage_bytes",
                 [2 * MIB, GIB].contains(&self.hugepage_bytes),
                 "hugepages are 2097152 (2 MiB) or 1073741824 (1 GiB) bytes large",
+            ),
+            (
+                "keep_alive_interval_ms",
+                self.keep_alive_interval_ms == 0
+                    || self.keep_alive_interval_ms >= KEEP_ALIVE_INTERVAL_MS_LEAST,
+                "a tick must last much longer than a message takes, so set it to 10 or more, or to \
+                 0 for no keep-alive",
             ),
         ];
         match forms.iter().find(|&&(_, holds, _)| !holds) {

@@ -307,6 +307,8 @@ fn ranges_hold_at_their_ends_and_not_beyond() {
         ("idle_park_after_us", 1, 10_000_000, &[]),
         ("connect_timeout_ms", 1, 3_600_000, &[]),
         ("call_timeout_ms", 1, 3_600_000, &[]),
+        ("keep_alive_interval_ms", 0, 3_600_000, &[]),
+        ("keep_alive_silent_ticks_max", 3, 255, &[]),
         ("drain_timeout_ms", 1, 3_600_000, &[]),
     ];
     let choices = ["hugepages", "hugepage_bytes", "idle"];
@@ -350,6 +352,7 @@ fn forms_are_checked() {
         "send_buffer_bytes=4100",
         "channel_ring_bytes=40000",
         "hugepage_bytes=4096",
+        "keep_alive_interval_ms=9",
     ];
     for case in cases {
         let error = build(&[case]).unwrap_err();
@@ -360,6 +363,7 @@ fn forms_are_checked() {
         );
     }
     build(&["hugepage_bytes=1073741824"]).unwrap();
+    build(&["keep_alive_interval_ms=10"]).unwrap();
 }
 
 /// For every relation: the last pair of values that holds, the first that does not, and that the

@@ -56,7 +56,11 @@ impl Activity {
 /// The code that runs on a core: it answers the calls of peers, makes calls, or both.
 ///
 /// Its methods run on the core's thread and to completion: while one runs, the core does nothing
-/// else. What takes longer is deferred and answered later, from [`Application::poll`].
+/// else. What takes longer is deferred and answered later, from [`Application::poll`]: a core that
+/// is busy for [`CoreConfig::keep_alive_interval`] sends no keep-alives, and is left by its peers in
+/// the end.
+///
+/// [`CoreConfig::keep_alive_interval`]: crate::CoreConfig::keep_alive_interval
 pub trait Application: Send + 'static {
     /// Iterations between two readings of the clock while no call of ours waits for its reply: the
     /// readings that [`Application::poll`] gets are at most so many idle iterations old. A reading
@@ -313,6 +317,11 @@ pub enum CloseReason {
     Stopped,
     /// The peer closed the connection, or is gone.
     Peer,
+    /// Nothing came from the peer, not even a keep-alive: it is stopped, or the way to it is cut.
+    PeerSilent {
+        /// How long nothing came, in milliseconds.
+        silent_ms: u32,
+    },
     /// The peer supports only versions from `low` to `high`.
     VersionMismatch {
         /// The lowest version that it supports.
@@ -336,6 +345,9 @@ impl fmt::Display for CloseReason {
             Self::Local => f.write_str("closed from this side"),
             Self::Stopped => f.write_str("the core stopped"),
             Self::Peer => f.write_str("the peer closed the connection or is gone"),
+            Self::PeerSilent { silent_ms } => {
+                write!(f, "the peer was silent for {silent_ms} ms")
+            }
             Self::VersionMismatch { low, high } => {
                 write!(f, "the peer supports versions {low} to {high} alone")
             }

@@ -56,6 +56,13 @@ pub struct CoreConfig {
     pub idle: IdlePolicy,
     /// How long a call waits for its reply.
     pub call_timeout: Duration,
+    /// How often every connection is ticked: an end that sent nothing for so long sends a
+    /// keep-alive. Zero is no keep-alive, and no silence ends a connection. Both ends should have
+    /// the same: an end with a longer interval is silent for longer.
+    pub keep_alive_interval: Duration,
+    /// A peer from which nothing came for so many intervals is taken for dead, and its connection
+    /// closed; at least 3, because an end speaks at every second tick.
+    pub keep_alive_silent_ticks_max: u8,
     /// Commands that the mailbox holds.
     pub mailbox_depth: u32,
 }
@@ -75,6 +82,10 @@ impl Default for CoreConfig {
             deferred_max: 1024,
             idle: IdlePolicy::Spin,
             call_timeout: Duration::from_secs(60),
+            keep_alive_interval: Duration::from_secs(1),
+            // Longer than devices go on trying to send: a link that comes back in that time costs
+            // no connection.
+            keep_alive_silent_ticks_max: 10,
             mailbox_depth: 256,
         }
     }
@@ -86,6 +97,9 @@ const STRIDE_EXTRA_BYTES: u32 = 64;
 
 /// Pools start on a page.
 const POOL_ALIGN_BYTES: u32 = 4096;
+
+/// Two ends that both live hear each other at every second tick at least.
+const KEEP_ALIVE_SILENT_TICKS_LEAST: u64 = 3;
 
 /// The most calls outstanding: half of an XID is the slot of its call.
 pub(crate) const CALLS_OUTSTANDING_LIMIT: u32 = 1 << 16;
@@ -182,6 +196,11 @@ impl CoreConfig {
         )?;
         at_least("message bytes", self.message_bytes_max.into(), first)?;
         at_least("mailbox entries", self.mailbox_depth.into(), 1)?;
+        at_least(
+            "silent ticks",
+            self.keep_alive_silent_ticks_max.into(),
+            KEEP_ALIVE_SILENT_TICKS_LEAST,
+        )?;
         at_least("outstanding calls", self.calls_outstanding_max.into(), 1)?;
         at_most(
             "outstanding calls",

@@ -131,9 +131,11 @@ counters! {
     fragments_received,
     /// Continued messages refused because they were too long or no message buffer was free.
     reassemblies_refused,
-    /// Messages sent that granted credits and nothing else.
+    /// Messages sent that granted credits, if any, and nothing else: keep-alives are among them.
     grants_sent,
-    /// Messages received that granted credits and nothing else.
+    /// Such messages that were sent as keep-alives.
+    keep_alives_sent,
+    /// Messages received that granted credits, if any, and nothing else.
     grants_received,
     /// Messages discarded in silence, being shorter than their type allows.
     messages_discarded_short,
@@ -161,6 +163,8 @@ counters! {
     errors_sent_system,
     /// Transport errors received.
     errors_received,
+    /// Connections closed because the peer was silent.
+    peers_silent,
     /// Connections closed because the peer broke the protocol.
     protocol_violations,
     /// Times that a message had to wait for a credit.

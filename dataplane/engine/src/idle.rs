@@ -1,19 +1,13 @@
 //! What a core does while there is nothing to do.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::application::Activity;
 use crate::config::IdlePolicy;
-
-/// The longest sleep: timers are served so often, and a wake that crosses the announcement of the
-/// sleep is at most so late.
-const SLEEP_MAX: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
 
 /// Follows an [`IdlePolicy`].
 #[derive(Debug)]
@@ -52,20 +46,23 @@ impl Idle {
     }
 }
 
-/// Sleeps until one of the descriptors is readable, or for 100 ms.
-pub(crate) fn sleep(fabric: &impl AsFd, wake: &impl AsFd) {
+/// Sleeps until one of the descriptors is readable, or for `time_max`, which is less than a second.
+pub(crate) fn sleep(fabric: &impl AsFd, wake: &impl AsFd, time_max: Duration) {
+    let time_max = Timespec {
+        tv_sec: 0,
+        tv_nsec: time_max.subsec_nanos().into(),
+    };
     let mut events = [
         PollFd::new(fabric, PollFlags::IN),
         PollFd::new(wake, PollFlags::IN),
     ];
     // An interrupted sleep is a short one, and another failure leads to another iteration.
-    let _ = rustix::event::poll(&mut events, Some(&SLEEP_MAX));
+    let _ = rustix::event::poll(&mut events, Some(&time_max));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn parks_after_an_idle_time_without_a_break() {

@@ -49,6 +49,8 @@ pub(crate) struct Connection {
     pub(crate) pending: bool,
     /// Our properties are to be sent.
     pub(crate) properties_due: bool,
+    /// A keep-alive is to be sent.
+    pub(crate) keep_alive_due: bool,
     /// The queue pair is flushed and can be destroyed.
     pub(crate) flushed: bool,
     /// The application knows of the connection.
@@ -97,6 +99,7 @@ impl Connection {
             stage: Stage::Free,
             pending: false,
             properties_due: false,
+            keep_alive_due: false,
             flushed: false,
             told_connected: false,
             waiting: None,
@@ -132,7 +135,7 @@ impl Connection {
     /// Whether there is something to send that can, or may soon, be sent.
     #[inline]
     pub(crate) fn wants_to_send(&self) -> bool {
-        self.has_backlog() || self.protocol.grant_due()
+        self.has_backlog() || self.protocol.grant_due() || self.keep_alive_due
     }
 
     /// Whether the reply to one more call may be kept. A peer that does not take its replies holds

@@ -23,6 +23,7 @@ impl<P: Port> State<P> {
         connection.stage = Stage::Closing;
         connection.close_reason = reason;
         connection.properties_due = false;
+        connection.keep_alive_due = false;
         connection.clear_refusals();
         if let Some(stuck) = connection.stuck.take() {
             self.transmit.give(stuck.buffer);

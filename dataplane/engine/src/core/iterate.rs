@@ -15,6 +15,9 @@ const RETURNED_MAX: usize = 16;
 const TIMERS_MAX: u32 = 32;
 /// How long the last goodbye to peers may take.
 const STOP_TIME_MAX: Duration = Duration::from_millis(50);
+/// The longest sleep: timers are served so often, and a wake that crosses the announcement of the
+/// sleep is at most so late.
+const PARK_TIME_MAX: Duration = Duration::from_millis(100);
 
 impl<P: Port, A: Application> Core<P, A> {
     /// One poll iteration, with a reading of the clock. Bounded in all it does.
@@ -50,6 +53,7 @@ impl<P: Port, A: Application> Core<P, A> {
         let mut busy = moved | state.reap(application, batch);
         busy |= state.requester_timeouts(application);
         busy |= state.retry_held(application);
+        busy |= state.keep_alive();
         busy |= application
             .poll(&mut Context { state: &mut *state }, now)
             .is_busy();
@@ -140,6 +144,15 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), RunError> {
     }
 }
 
+/// How long a core sleeps at most. Its ticks are late by no more than a quarter of the interval:
+/// a peer hears from it at every second one at least, which is then before the third of its own.
+fn park_time_max(keep_alive_interval: Duration) -> Duration {
+    match keep_alive_interval {
+        Duration::ZERO => PARK_TIME_MAX,
+        interval => PARK_TIME_MAX.min(interval / 4),
+    }
+}
+
 /// The processors that the calling thread may run on.
 fn processors() -> Vec<usize> {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
@@ -224,6 +237,7 @@ impl<P: Port> State<P> {
 
     fn park(&mut self) {
         self.shared.counters.parks.increment();
-        crate::idle::sleep(&self.port.event(), &self.shared.wake);
+        let time_max = park_time_max(self.config.keep_alive_interval);
+        crate::idle::sleep(&self.port.event(), &self.shared.wake, time_max);
     }
 }

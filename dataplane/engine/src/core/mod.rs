@@ -5,6 +5,7 @@ mod context;
 mod dispatch;
 mod held;
 mod iterate;
+mod keep_alive;
 mod mailbox;
 mod pending;
 mod rare;
@@ -23,6 +24,7 @@ use rpcrdma_fabric::sync::Arc;
 use rpcrdma_protocol::v2::connection::CreditView;
 
 use self::held::Held;
+use self::keep_alive::KeepAlive;
 use crate::application::{Application, ConnectionKey};
 use crate::config::CoreConfig;
 use crate::connection::{ConnectionTable, Outgoing};
@@ -96,6 +98,7 @@ pub(crate) struct State<P: Port> {
     pending: VecDeque<u32>,
     held: VecDeque<Held>,
     closing: VecDeque<Closing>,
+    keep_alive: KeepAlive,
     commands_taken: u64,
     now: Ticks,
     /// Iterations since `now` was read.
@@ -150,6 +153,7 @@ impl<P: Port, A: Application> Core<P, A> {
             pending: VecDeque::with_capacity(connections),
             held: VecDeque::with_capacity(held_max(config)),
             closing: VecDeque::with_capacity(connections),
+            keep_alive: KeepAlive::new(config, &clock, now),
             commands_taken: 0,
             now,
             clock_age_polls: 0,

@@ -206,8 +206,8 @@ impl<P: Port> State<P> {
     }
 
     /// Encodes the next message of a connection into the scratch buffer. Properties come first,
-    /// because they are a client's first message, and errors before payload; a grant is sent when
-    /// nothing else can carry it.
+    /// because they are a client's first message, and errors before payload; a grant, or a
+    /// keep-alive, is sent when nothing else can be.
     fn encode_next(&mut self, index: u32) -> Result<usize, Waiting> {
         let counters = &self.shared.counters;
         let connection = self.connections.at(index).ok_or(Waiting::Credit)?;
@@ -251,10 +251,15 @@ impl<P: Port> State<P> {
             }
         }
         let connection = self.connections.at(index).ok_or(Waiting::Credit)?;
-        if connection.protocol.grant_due() {
+        let keep_alive_due = std::mem::take(&mut connection.keep_alive_due);
+        if connection.protocol.grant_due() || keep_alive_due {
             let scratch = self.transmit.scratch();
             if let Ok(bytes) = connection.protocol.encode_grant(scratch) {
-                self.shared.counters.grants_sent.increment();
+                let counters = &self.shared.counters;
+                counters.grants_sent.increment();
+                if keep_alive_due {
+                    counters.keep_alives_sent.increment();
+                }
                 return Ok(bytes);
             }
         }

@@ -5,5 +5,6 @@ mod support;
 
 mod calls;
 mod hostile;
+mod keep_alive;
 mod lifecycle;
 mod threads;

@@ -347,12 +347,14 @@ impl<A: Application, B: Application> Pair<A, B> {
             &server_port.1,
         )
         .expect("a channel");
-        let now = clock.now();
+        let client = side(0, Role::Client, client, &clock, a, client_port);
+        let server = side(1, Role::Server, server, &clock, b, server_port);
         Self {
-            client: side(0, Role::Client, client, &clock, a, client_port),
-            server: side(1, Role::Server, server, &clock, b, server_port),
+            client,
+            server,
             joint,
-            now,
+            // Not before the cores read it.
+            now: clock.now(),
             clock,
             token: 0,
         }

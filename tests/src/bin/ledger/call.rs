@@ -32,9 +32,6 @@ pub(crate) struct Plan {
     pub(crate) connections: u64,
     /// How often to connect, make the calls of a round, and disconnect.
     pub(crate) rounds: u64,
-    /// Whether a call that times out ends its connection: the peer may be gone, and a requester
-    /// that has nothing on its way to it is not told.
-    pub(crate) close_on_timeout: bool,
     /// How long to try to connect again when a connection ended; zero is not to try.
     pub(crate) reconnect_within: Duration,
     /// The time for a connect.
@@ -59,13 +56,7 @@ pub(crate) fn run<V: Provider>(
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     // Tells requesters apart that share a book.
     let name = u64::try_from(since_epoch.as_nanos())? ^ u64::from(std::process::id());
-    let requester = Requester::new(
-        name,
-        plan.depth,
-        plan.close_on_timeout,
-        Arc::clone(&wanted),
-        events.clone(),
-    );
+    let requester = Requester::new(name, plan.depth, Arc::clone(&wanted), events.clone());
     let mut requester = Some(requester);
     let node = Node::start(provider, config, |_| {
         requester.take().expect("the node has one core")

@@ -35,11 +35,11 @@ const APPEND: Call = Call {
 };
 
 const USAGE: &str = "\
-usage: ledger serve ADDRESS --book FILE [--connections N]
+usage: ledger serve ADDRESS --book FILE [--connections N] [--silent-ms-max MS]
        ledger call ADDRESS --log FILE [--count N] [--seconds S] [--depth N]
                    [--connections N] [--rounds N] [--reconnect-within S]
                    [--connect-timeout-ms MS] [--call-timeout-ms MS]
-                   [--close-on-timeout]
+                   [--silent-ms-max MS]
        ledger check --book FILE --log FILE...
 
 ADDRESS is shm:NAME or rdma:HOST:PORT.
@@ -52,11 +52,13 @@ call    makes calls for --seconds, or --count of them, or until its standard
         input ends, --depth (8) at a time, in turn over --connections (1),
         which it asks for at once. A connection that ends is made again, within
         --reconnect-within seconds (0: never). With --rounds it disconnects
-        after every --count calls, and begins anew. With --close-on-timeout a
-        call that times out ends its connection. Prints what happens to its
+        after every --count calls, and begins anew. Prints what happens to its
         connections, and fails when a call does not end, or ends twice.
 check   fails when a call was executed twice, when an answer is not what the
-        book says, or when a log lacks the end of a call.";
+        book says, or when a log lacks the end of a call.
+
+A peer that is silent for --silent-ms-max milliseconds (10000) is left; it is
+given the same at both ends.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -76,19 +78,26 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             let address = arguments.next_word("an address")?;
             let book = arguments.one("--book")?;
             let connections = arguments.number("--connections")?.unwrap_or(64);
+            let silent_ms_max = arguments.number("--silent-ms-max")?;
             arguments.end()?;
             // The requester decides how long a connect may take.
-            let profile = profile(connections, Duration::from_secs(600), None)?;
+            let mut profile = profile(connections, Duration::from_secs(600))?;
+            set_silence(&mut profile, silent_ms_max)?;
             serve_on(&address, &profile, book.as_ref())
         }
         "call" => {
             let address = arguments.next_word("an address")?;
             let plan = plan(&mut arguments)?;
             let timeout_ms = arguments.number("--call-timeout-ms")?;
+            let silent_ms_max = arguments.number("--silent-ms-max")?;
             arguments.end()?;
             // A round that begins is not to wait for the places of the one before.
             let places = plan.connections.saturating_mul(2);
-            let profile = profile(places, plan.connect_timeout, timeout_ms)?;
+            let mut profile = profile(places, plan.connect_timeout)?;
+            set_silence(&mut profile, silent_ms_max)?;
+            if let Some(timeout_ms) = timeout_ms {
+                profile.call_timeout_ms = u32::try_from(timeout_ms)?;
+            }
             call_on(&address, &profile, &plan)
         }
         "check" => {
@@ -114,18 +123,13 @@ fn plan(arguments: &mut Arguments) -> Result<call::Plan, Failure> {
         depth: arguments.number("--depth")?.unwrap_or(8),
         connections: arguments.number("--connections")?.unwrap_or(1).max(1),
         rounds: arguments.number("--rounds")?.unwrap_or(1),
-        close_on_timeout: arguments.flag("--close-on-timeout"),
         reconnect_within: Duration::from_secs(reconnect_within_s),
         connect_timeout: Duration::from_millis(connect_timeout_ms),
     })
 }
 
 /// A node of one core that leaves the processor to others while there is nothing to do.
-fn profile(
-    connections: u64,
-    connect_timeout: Duration,
-    call_timeout_ms: Option<u64>,
-) -> Result<Profile, Failure> {
+fn profile(connections: u64, connect_timeout: Duration) -> Result<Profile, Failure> {
     let mut profile = Profile {
         hugepages: Hugepages::Never,
         idle: Idle::Park,
@@ -136,10 +140,16 @@ fn profile(
         ..Profile::default()
     };
     profile.peers_connections_max = profile.peers_connections_max.max(profile.connections_max);
-    if let Some(timeout_ms) = call_timeout_ms {
-        profile.call_timeout_ms = u32::try_from(timeout_ms)?;
-    }
     Ok(profile)
+}
+
+/// Spreads the ticks of the keep-alive over the time that a peer may be silent.
+fn set_silence(profile: &mut Profile, silent_ms_max: Option<u64>) -> Result<(), Failure> {
+    if let Some(silent_ms_max) = silent_ms_max {
+        let ticks = profile.keep_alive_silent_ticks_max;
+        profile.keep_alive_interval_ms = u32::try_from(silent_ms_max)? / ticks;
+    }
+    Ok(())
 }
 
 /// The device of an address is looked for this long.
@@ -225,13 +235,6 @@ impl Arguments {
         }
         self.words.remove(place);
         Ok(Some(self.words.remove(place)))
-    }
-
-    /// Takes an option without a value out; whether it was there.
-    fn flag(&mut self, name: &str) -> bool {
-        let words = self.words.len();
-        self.words.retain(|word| word != name);
-        self.words.len() != words
     }
 
     fn one(&mut self, name: &str) -> Result<String, Failure> {

@@ -50,10 +50,6 @@ pub(crate) struct Requester {
     depth: u64,
     wanted: Arc<Wanted>,
     connections: Vec<ConnectionKey>,
-    /// Whether a call that times out ends its connection.
-    close_on_timeout: bool,
-    /// Connections to be closed for it.
-    suspects: Vec<ConnectionKey>,
     outstanding: u64,
     /// Indexed by a call's number.
     calls: Vec<End>,
@@ -64,12 +60,10 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
-    /// `requester` names it in the book; `depth` calls are outstanding at a time; with
-    /// `close_on_timeout` a call that times out ends its connection.
+    /// `requester` names it in the book; `depth` calls are outstanding at a time.
     pub(crate) fn new(
         requester: u64,
         depth: u64,
-        close_on_timeout: bool,
         wanted: Arc<Wanted>,
         events: Sender<Event>,
     ) -> Self {
@@ -78,8 +72,6 @@ impl Requester {
             depth,
             wanted,
             connections: Vec::new(),
-            close_on_timeout,
-            suspects: Vec::new(),
             outstanding: 0,
             calls: Vec::new(),
             ended_twice: 0,
@@ -170,13 +162,10 @@ impl Application for Requester {
     fn completed(
         &mut self,
         tag: CallTag,
-        connection: ConnectionKey,
+        _connection: ConnectionKey,
         result: Result<Reply<'_>, CallError>,
         _now: Ticks,
     ) {
-        if self.close_on_timeout && matches!(result, Err(CallError::TimedOut)) {
-            self.suspects.push(connection);
-        }
         let call = usize::try_from(tag)
             .ok()
             .and_then(|number| self.calls.get_mut(number));
@@ -197,10 +186,6 @@ impl Application for Requester {
 
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
         let mut busy = false;
-        for connection in self.suspects.drain(..) {
-            // Once closed it is unknown, and closing it again does nothing.
-            core.disconnect(connection);
-        }
         while self.outstanding < self.depth && self.wants_more() && self.call(core) {
             busy = true;
         }
