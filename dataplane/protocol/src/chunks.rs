@@ -3,10 +3,22 @@
 //! Decoding walks the lists once, checks every mark and count, and keeps byte ranges of the message. The iterators
 //! then read segments from those ranges when they are asked for, so that nothing is allocated and an item that
 //! nobody looks at costs nothing. Empty lists, the common case, cost three word compares.
+//!
+//! [`check_call`] is what a responder does before it moves anything: it gives the [`CallStream`]. [`Fill`] and
+//! [`ReturnedLists`] are its way with results, [`check_returned`] the requester's with what comes back.
+
+mod call;
+mod result;
 
 use crate::constants::{READ_ENTRY_BYTES, SEGMENT_BYTES, SEGMENTS_MAX, WRITE_CHUNKS_MAX};
 use crate::error::{DecodeError, EncodeError, Reason};
 use crate::xdr::{Reader, Writer};
+
+pub use call::{
+    CallStream, ChunkFault, ChunkLimits, PayloadPlace, ReadChunk, ReadChunks, StreamPiece,
+    StreamPieces, check_call,
+};
+pub use result::{Fill, FilledSegment, ReturnedFault, ReturnedLists, check_returned};
 
 /// A range of the peer's memory that RDMA may reach (RFC 8166 section 3.4.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

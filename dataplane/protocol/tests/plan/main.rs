@@ -1,5 +1,6 @@
 //! Plans for bulk data: where a sender lays it, which way it goes, and what a responder checks before it moves any.
 
 mod buffer_structure;
+mod chunks;
 #[path = "../support/mod.rs"]
 mod support;
