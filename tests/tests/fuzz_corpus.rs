@@ -155,7 +155,7 @@ impl Random {
 }
 
 /// Words that sit at the edges of what the formats allow.
-const WORDS: [u32; 20] = [
+const WORDS: [u32; 21] = [
     0,
     1,
     2,
@@ -174,6 +174,7 @@ const WORDS: [u32; 20] = [
     401,
     1024,
     1025,
+    0x5254_5201,
     0x5254_5204,
     u32::MAX,
 ];

@@ -200,6 +200,10 @@ impl Conversation {
                 message.header_type = "CONNPROP";
                 self.read_properties(&mut message, body, sequence, flags.is_more())?;
             }
+            v2::Body::TransmitRequest(_) => message.header_type = "TRANSMIT_REQUEST",
+            v2::Body::TransmitResponse(_) => message.header_type = "TRANSMIT_RESPONSE",
+            v2::Body::TransmitContinue(_) => message.header_type = "TRANSMIT_CONTINUE",
+            v2::Body::ReportError(_) => message.header_type = "REPORT_ERROR",
         }
         Ok(message)
     }
@@ -338,7 +342,12 @@ fn check_more(header: &v2::Header<'_>) -> Result<(), Fault> {
         return Ok(());
     }
     match header.body {
-        v2::Body::Nomsg(_) | v2::Body::Error(_) => Err(Fault::new(
+        v2::Body::Nomsg(_)
+        | v2::Body::Error(_)
+        | v2::Body::TransmitRequest(_)
+        | v2::Body::TransmitResponse(_)
+        | v2::Body::TransmitContinue(_)
+        | v2::Body::ReportError(_) => Err(Fault::new(
             16,
             "F_MORE is set on a header type that cannot be continued",
             ANSWER_INVAL_FLAG,

@@ -4,7 +4,9 @@ use rpcrdma_protocol::chunks::{ChunkLists, Segments};
 use rpcrdma_protocol::rpc::{AcceptStatus, RejectStatus, ReplyBody};
 use rpcrdma_protocol::{v1, v2};
 
-use super::message::{Message, Property, PropertyValue, ReadEntry, Rpc, Segment, TransportError};
+use super::message::{
+    BufferSegments, Message, Property, PropertyValue, ReadEntry, Rpc, Segment, TransportError,
+};
 
 pub(super) fn set_lists(message: &mut Message, lists: &ChunkLists<'_>) {
     message.read_list = lists
@@ -164,6 +166,15 @@ pub(super) fn property(property: v2::Property<'_>) -> Property {
             "HOSTAUTH",
             value.map_or(PropertyValue::Default, |data| PropertyValue::Hex(hex(data))),
         ),
+        P::RtrSupport(value) => ("RTRSUPP", number(value)),
+        P::ReceiveBufferStructure(value) => (
+            "RBSTRUCT",
+            value.map_or(PropertyValue::Default, |structure| {
+                PropertyValue::Structure(buffer_structure(&structure))
+            }),
+        ),
+        P::RequestReceiveLimit(value) => ("REQRXLIM", number(value)),
+        P::ResponseSendLimit(value) => ("RESPSXLIM", number(value)),
         P::Unknown { data, .. } => ("unknown", PropertyValue::Hex(hex(data))),
     };
     Property {
@@ -171,6 +182,18 @@ pub(super) fn property(property: v2::Property<'_>) -> Property {
         name,
         value,
     }
+}
+
+fn buffer_structure(structure: &v2::rtr::ReceiveBufferStructure) -> Vec<BufferSegments> {
+    let groups = structure.groups().iter();
+    groups
+        .map(|group| BufferSegments {
+            count: group.count,
+            length: group.segment.length_bytes,
+            align: group.segment.align_bytes,
+            targetable: group.segment.is_targetable,
+        })
+        .collect()
 }
 
 fn hex(data: &[u8]) -> String {

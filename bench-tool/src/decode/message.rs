@@ -149,6 +149,21 @@ pub enum PropertyValue {
     Number(u32),
     /// Opaque data, as hex.
     Hex(String),
+    /// How receive buffers are made: runs of segments that are alike.
+    Structure(Vec<BufferSegments>),
+}
+
+/// Segments of a receive buffer that are alike and follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct BufferSegments {
+    /// How many.
+    pub count: u32,
+    /// Bytes of each.
+    pub length: u32,
+    /// The alignment of their addresses in bytes; 0 and 1 are none.
+    pub align: u32,
+    /// Whether bulk data may be put there.
+    pub targetable: bool,
 }
 
 /// The RPC header inside.

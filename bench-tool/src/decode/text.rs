@@ -3,7 +3,8 @@
 use std::fmt::{self, Write as _};
 
 use super::message::{
-    Decoded, Message, Note, Property, PropertyValue, ReadEntry, Rpc, Segment, TransportError, Wrong,
+    BufferSegments, Decoded, Message, Note, Property, PropertyValue, ReadEntry, Rpc, Segment,
+    TransportError, Wrong,
 };
 use crate::report::units::{count, size};
 
@@ -284,6 +285,12 @@ fn explain_property(property: &Property) -> String {
         "RCSIZ" => "RDMA segments at most in one header sent to it",
         "BRS" => "calls in the reverse direction: 0 none, 1 inline only, 2 all",
         "HOSTAUTH" => "a message of the host authentication",
+        "RTRSUPP" => {
+            "round-trip reduction: 1 requests and responses, 2 responses, 4 continuations, and sums of them"
+        }
+        "RBSTRUCT" => "what its receive buffers are made of, in this order",
+        "REQRXLIM" => "transmissions of the longest call that it takes",
+        "RESPSXLIM" => "transmissions of the longest reply that it sends",
         _ => "not one that this tool knows; receivers skip it",
     };
     let value = match &property.value {
@@ -291,11 +298,31 @@ fn explain_property(property: &Property) -> String {
         PropertyValue::Number(number) => count(u64::from(*number)),
         PropertyValue::Hex(hex) if hex.is_empty() => "no data".to_owned(),
         PropertyValue::Hex(hex) => hex.clone(),
+        PropertyValue::Structure(groups) => groups
+            .iter()
+            .map(explain_segments)
+            .collect::<Vec<_>>()
+            .join(", "),
     };
     match property.name {
         "unknown" => format!("number {:#x}: {value} ({meaning})", property.id),
         name => format!("{name}: {value} ({meaning})"),
     }
+}
+
+fn explain_segments(segments: &BufferSegments) -> String {
+    let mut text = format!(
+        "{} of {}",
+        count(segments.count.into()),
+        size(segments.length.into())
+    );
+    if segments.align > 1 {
+        text += &format!(" aligned to {}", count(segments.align.into()));
+    }
+    if segments.targetable {
+        text += " for bulk data";
+    }
+    text
 }
 
 fn write_rpc(text: &mut String, message: &Message) -> fmt::Result {
@@ -608,22 +635,22 @@ pub(super) mod tests {
     #[test]
     fn properties_and_their_continuation() {
         let whole = "00000000 00000002 00010001 00000005 00000000 00000003 \
-                     00000001 00000004 00002000 00000006 00000000 52545203 00000001 07000000";
+                     00000001 00000004 00002000 00000006 00000000 52545299 00000001 07000000";
         let (json, text) = last(whole);
         let expected = serde_json::json!([
             {"id": 1, "name": "SBSIZ", "value": 8192},
             {"id": 6, "name": "HOSTAUTH", "value": null},
-            {"id": 0x5254_5203, "name": "unknown", "value": "07"}
+            {"id": 0x5254_5299, "name": "unknown", "value": "07"}
         ]);
         assert_eq!(json["properties"], expected);
         assert!(
-            text.contains("SBSIZ: 8,192 (") && text.contains("number 0x52545203: 07"),
+            text.contains("SBSIZ: 8,192 (") && text.contains("number 0x52545299: 07"),
             "{text}"
         );
         assert!(text.contains("HOSTAUTH: the default"), "{text}");
         // The same set, broken in the middle of a property.
         let parts = "00000000 00000002 00010001 00000005 00000002 00000003 00000001\n\
-                     00000000 00000002 00010001 00000005 00000000 00000004 00002000 00000006 00000000 52545203 00000001 07000000";
+                     00000000 00000002 00010001 00000005 00000000 00000004 00002000 00000006 00000000 52545299 00000001 07000000";
         assert_eq!(last(parts).0["properties"], expected);
         let (json, text) = last(parts.lines().next().unwrap());
         assert!(json["properties"].is_null());

@@ -10,6 +10,8 @@
 mod call;
 mod result;
 
+use core::borrow::Borrow;
+
 use crate::constants::{READ_ENTRY_BYTES, SEGMENT_BYTES, SEGMENTS_MAX, WRITE_CHUNKS_MAX};
 use crate::error::{DecodeError, EncodeError, Reason};
 use crate::xdr::{Reader, Writer};
@@ -360,9 +362,9 @@ where
     chunk.map_or(Ok(()), |segments| write_segments(writer, segments))
 }
 
-fn write_segments<C>(writer: &mut Writer<'_>, segments: C) -> Result<(), EncodeError>
+pub(crate) fn write_segments<C>(writer: &mut Writer<'_>, segments: C) -> Result<(), EncodeError>
 where
-    C: IntoIterator<Item = Segment>,
+    C: IntoIterator<Item: Borrow<Segment>>,
     C::IntoIter: ExactSizeIterator,
 {
     let segments = segments.into_iter();
@@ -371,7 +373,7 @@ where
     }
     writer.write_count(segments.len())?;
     for segment in segments {
-        segment.write(writer)?;
+        segment.borrow().write(writer)?;
     }
     Ok(())
 }
@@ -419,7 +421,7 @@ fn read_write_list<'a>(reader: &mut Reader<'a>) -> Result<WriteList<'a>, DecodeE
     Ok(WriteList { bytes, chunk_count })
 }
 
-fn read_segments<'a>(reader: &mut Reader<'a>) -> Result<Segments<'a>, DecodeError> {
+pub(crate) fn read_segments<'a>(reader: &mut Reader<'a>) -> Result<Segments<'a>, DecodeError> {
     let count_field = *reader;
     let count = usize::try_from(reader.read_u32()?).unwrap_or(usize::MAX);
     if count > SEGMENTS_MAX {

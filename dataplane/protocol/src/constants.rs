@@ -152,6 +152,65 @@ pub const RTR_PROPID_REQUEST_RECEIVE_LIMIT: u32 = 0x5254_5205;
 /// RTR property: Response Transmission Send Limit (RTR section 8.5).
 pub const RTR_PROPID_RESPONSE_SEND_LIMIT: u32 = 0x5254_5206;
 
+/// RTR Support: Transmit Request, and with it Transmit Response (RTRS_XREQ, RTR section 8.2).
+pub const RTR_SUPPORT_REQUEST: u32 = 1;
+/// RTR Support: Transmit Response (RTRS_XRESP).
+pub const RTR_SUPPORT_RESPONSE: u32 = 2;
+/// RTR Support: Transmit Continue (RTRS_XCONT).
+pub const RTR_SUPPORT_CONTINUE: u32 = 4;
+/// Default of the Request Transmission Receive Limit and of the Response Transmission Send Limit: no continuation.
+pub const RTR_TRANSMISSIONS_DEFAULT: u32 = 1;
+
+/// RTR placement type: by explicit RDMA (XMPTYPE_EXRW, RTR section 6.2).
+pub const RTR_TYPE_EXPLICIT: u32 = 1;
+/// RTR placement type: in targetable buffer segments (XMPTYPE_TBSN).
+pub const RTR_TYPE_PLACED: u32 = 2;
+/// RTR placement type: as the responder chooses (XMPTYPE_CHOICE; the enumeration of the draft has CHOOSE).
+pub const RTR_TYPE_CHOICE: u32 = 3;
+/// RTR placement type: as the length of the item says (XMPTYPE_BYSIZE).
+pub const RTR_TYPE_BY_SIZE: u32 = 4;
+/// RTR placement type: not placed, too short (XMPTYPE_TOOSHORT).
+pub const RTR_TYPE_TOO_SHORT: u32 = 5;
+/// RTR placement type: not placed, no item (XMPTYPE_NOITEM).
+pub const RTR_TYPE_NO_ITEM: u32 = 6;
+
+/// RTR error: another header type was expected (OPTRERR_BADHMT, RTR section 9.5).
+pub const RTR_ERR_BAD_HEADER_TYPE: u32 = 1;
+/// RTR error: another optional type was expected (OPTRERR_BADOMT). Never sent: there are no optional types here.
+pub const RTR_ERR_BAD_OPTIONAL_TYPE: u32 = 2;
+/// RTR error: no continuation was expected (OPTRERR_BADCONT).
+pub const RTR_ERR_BAD_CONTINUATION: u32 = 3;
+/// RTR error: another sequence number was expected (OPTRERR_BADSEQ).
+pub const RTR_ERR_BAD_SEQUENCE: u32 = 4;
+/// RTR error: another XID was expected (OPTRERR_BADXID).
+pub const RTR_ERR_BAD_XID: u32 = 5;
+/// RTR error: a bad offset or displacement (OPTRERR_BADOFF).
+pub const RTR_ERR_BAD_OFFSET: u32 = 6;
+/// RTR error: a bad number of a targetable segment (OPTRERR_BADTBSN).
+pub const RTR_ERR_BAD_SEGMENT_NUMBER: u32 = 7;
+/// RTR error: a bad length of the payload stream (OPTRERR_BADPL).
+pub const RTR_ERR_BAD_STREAM_LENGTH: u32 = 8;
+
+/// Least octets of a Transmit Request: prefix, empty lists, two counts and the length of the payload stream.
+pub const RTR_TRANSMIT_REQUEST_BYTES_LEAST: usize = 40;
+/// Least octets of a Transmit Response: prefix, no item, count and length.
+pub const RTR_TRANSMIT_RESPONSE_BYTES_LEAST: usize = 32;
+/// Octets of a Transmit Continue header: prefix, number, an unused word and length.
+pub const RTR_TRANSMIT_CONTINUE_HEADER_BYTES: usize = 32;
+/// Least octets of a Report Error: prefix, one transmission, no other one, and a code.
+pub const RTR_REPORT_ERROR_BYTES_LEAST: usize = 40;
+
+/// Most transmissions of a group that we receive. Ours: 4 MiB of bulk data in segments of 64 KiB.
+pub const RTR_TRANSMISSIONS_MAX: usize = 64;
+/// Most items that the decoder accepts in a message. Ours: a bound on work, as the limits of chunk lists are.
+pub const RTR_ITEMS_MAX: usize = 256;
+/// Most segment numbers that the decoder accepts for one item. Ours, as above.
+pub const RTR_ITEM_SEGMENT_NUMBERS_MAX: usize = 1024;
+/// Most sets of directions that the decoder accepts in a request. Ours, as above.
+pub const RTR_RESPONSE_SETS_MAX: usize = 256;
+/// Most directions that the decoder accepts in one set. Ours, as above.
+pub const RTR_RESPONSE_ITEMS_MAX: usize = 256;
+
 /// RTR flag of a receive buffer segment: bulk data may be put there (XMRSFLAG_PLT, RTR section 7.2).
 pub const RTR_SEGMENT_FLAG_TARGETABLE: u32 = 0x01;
 /// Most groups of segments in a receive buffer structure. Ours; a peer's that has more counts as one segment.
@@ -235,4 +294,8 @@ const _: () = {
     assert!(V2_MSG_BYTES_LEAST == V2_HEADER_BYTES_WITHOUT_CHUNKS + 4);
     assert!(READ_ENTRY_BYTES == 4 + 4 + SEGMENT_BYTES);
     assert!(V1_ERR_VERS_BYTES == COMMON_PREFIX_BYTES + 3 * 4);
+    assert!(RTR_TRANSMIT_REQUEST_BYTES_LEAST == V2_PREFIX_BYTES + 5 * 4);
+    assert!(RTR_TRANSMIT_RESPONSE_BYTES_LEAST == V2_PREFIX_BYTES + 3 * 4);
+    assert!(RTR_TRANSMIT_CONTINUE_HEADER_BYTES == V2_PREFIX_BYTES + 3 * 4);
+    assert!(RTR_REPORT_ERROR_BYTES_LEAST == V2_PREFIX_BYTES + 5 * 4);
 };

@@ -69,6 +69,17 @@ pub enum Reason {
     TooManyWriteChunks,
     /// A chunk or the Read list has more segments than [`crate::constants::SEGMENTS_MAX`].
     TooManySegments,
+    /// A Transmit Request or Response has more items, sets or directions than we accept
+    /// ([`RTR_ITEMS_MAX`](crate::constants::RTR_ITEMS_MAX) and the two that follow it).
+    TooManyItems,
+    /// An item names more segments than [`crate::constants::RTR_ITEM_SEGMENT_NUMBERS_MAX`].
+    TooManySegmentNumbers,
+    /// A placement type is unknown, or may not stand where it does (RTR section 6.2, Table 1).
+    InvalidPlacementType,
+    /// A transmission group is said to have no transmission.
+    NoTransmission,
+    /// The code of a Report Error is not one of RTR section 9.5.
+    InvalidReportedError,
     /// The value of a property that we understand does not conform to its XDR type (-00 section 5.1).
     InvalidPropertyValue,
     /// A property that we understand stands twice in one set.
@@ -103,6 +114,11 @@ impl fmt::Display for Reason {
             Self::ReservedFlags => "a reserved flag bit is set",
             Self::TooManyWriteChunks => "the Write list has too many chunks",
             Self::TooManySegments => "a chunk list has too many segments",
+            Self::TooManyItems => "the message has too many items or directions",
+            Self::TooManySegmentNumbers => "an item names too many segments",
+            Self::InvalidPlacementType => "the placement type may not stand here",
+            Self::NoTransmission => "a transmission group has no transmission",
+            Self::InvalidReportedError => "the code of the reported error is unknown",
             Self::InvalidPropertyValue => "the property value does not conform to its type",
             Self::DuplicateProperty => "the property stands twice in the set",
             Self::InvalidMessageType => "the RPC message type is neither CALL nor REPLY",

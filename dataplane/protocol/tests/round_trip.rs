@@ -14,6 +14,7 @@ use rpcrdma_protocol::common::CommonPrefix;
 use rpcrdma_protocol::rpc::{
     self, AcceptStatus, AuthStatus, CallHeader, OpaqueAuth, RejectStatus, ReplyBody, ReplyHeader,
 };
+use rpcrdma_protocol::v2::rtr::{ReceiveBufferStructure, RtrSupport};
 use rpcrdma_protocol::v2::{
     self, Body, CreditWord, ErrVers, Flags, Prefix, Properties, Property, PropertySet,
     ReverseRequestSupport, TransportError,
@@ -342,13 +343,20 @@ proptest! {
     fn property_sets(
         words: [u32; 4],
         reverse_requests in reverse_requests(),
+        rtr in (0..8_u32, option::of(1..1000_u32), 1..100_u32, 1..100_u32),
         host_authentication in option::of(vec(any::<u8>(), 0..600)),
         unknown in vec((7..u32::MAX, vec(any::<u8>(), 0..40)), 0..5),
         order in any::<u64>(),
     ) {
+        let (support, structure_bytes, request_transmissions_max, response_transmissions_max) = rtr;
         let properties = Properties {
             send_bytes_max: words[0],
-            receive_buffer_bytes: words[1],
+            // The two agree.
+            receive_buffer_bytes: structure_bytes.unwrap_or(words[1]),
+            receive_buffer_structure: structure_bytes.map(ReceiveBufferStructure::single),
+            rtr_support: RtrSupport::from_word(support),
+            request_transmissions_max,
+            response_transmissions_max,
             segment_bytes_max: words[2],
             segment_count_max: words[3],
             reverse_requests,

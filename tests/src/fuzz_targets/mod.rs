@@ -10,6 +10,7 @@ mod properties;
 pub mod reference;
 mod rpc_call;
 mod rpc_reply;
+mod rtr_header;
 mod v1_header;
 mod v2_header;
 mod xdr;
@@ -18,11 +19,12 @@ mod xdr;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also that of its corpus folder and of its libFuzzer file.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("cm_private_data", cm_private_data::run),
     ("properties", properties::run),
     ("rpc_call", rpc_call::run),
     ("rpc_reply", rpc_reply::run),
+    ("rtr_header", rtr_header::run),
     ("v1_header", v1_header::run),
     ("v2_header", v2_header::run),
     ("xdr", xdr::run),

@@ -76,6 +76,7 @@ fn assert_round_trip(header: &v2::Header<'_>, data: &[u8]) {
             again.extend_from_slice(body);
             again
         }
+        extension => panic!("{extension:?} from a decoder that knows no extension"),
     };
     assert_eq!(again, data[..header_bytes]);
     if header.lists_are_empty() && header.header_type() == 0 {
@@ -185,6 +186,7 @@ fn plain(body: &Body<'_>) -> Plain {
             Plain::Error(words)
         }
         Body::Connprop(body) => Plain::Connprop(body.to_vec()),
+        extension => panic!("{extension:?} from a decoder that knows no extension"),
     }
 }
 

@@ -4,11 +4,16 @@
 //! then one buffer: the RPC message begins where the header ends.
 
 use super::error::{ErrVers, TransportError};
-use super::header::{CreditWord, Flags, Prefix};
+use super::header::{CreditWord, Direction, Flags, Prefix};
 use super::properties::{Property, write_property_set};
+use super::rtr::{
+    EncodeItems, EncodeResponseSets, ReportError, TransmitContinue, TransmitRequest,
+    TransmitResponse,
+};
 use crate::chunks::EncodeChunkLists;
 use crate::constants::{
     ERR_VERS, RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_MSG, RDMA2_NOMSG, RPCRDMA_VERSION_2,
+    RTR_REPORT_ERROR, RTR_TRANSMIT_CONTINUE, RTR_TRANSMIT_REQUEST, RTR_TRANSMIT_RESPONSE,
     V1_ERR_VERS_BYTES, V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_PREFIX_BYTES,
 };
 use crate::error::EncodeError;
@@ -131,6 +136,75 @@ pub fn encode_connprop(
 ) -> Result<usize, EncodeError> {
     encode_with(space, prefix, RDMA2_CONNPROP, |writer| {
         write_property_set(writer, properties)
+    })
+}
+
+/// Writes the header of a Transmit Request of the extension RTR; the payload stream follows it.
+///
+/// # Errors
+/// `NoSpace`, `TooLong`.
+pub fn encode_transmit_request<I: EncodeItems, D: EncodeResponseSets>(
+    space: &mut [u8],
+    prefix: Prefix,
+    body: &TransmitRequest<I, D>,
+) -> Result<usize, EncodeError> {
+    encode_with(space, prefix, RTR_TRANSMIT_REQUEST, |writer| {
+        body.encode(writer)
+    })
+}
+
+/// Writes the header of a Transmit Response of the extension RTR; the payload stream follows it.
+///
+/// # Errors
+/// `NoSpace`, `TooLong`.
+pub fn encode_transmit_response<I: EncodeItems>(
+    space: &mut [u8],
+    prefix: Prefix,
+    body: &TransmitResponse<I>,
+) -> Result<usize, EncodeError> {
+    encode_with(space, prefix, RTR_TRANSMIT_RESPONSE, |writer| {
+        body.encode(writer)
+    })
+}
+
+/// Writes the header of a Transmit Continue of the extension RTR, 32 octets; the payload stream follows it.
+///
+/// # Errors
+/// `NoSpace`.
+pub fn encode_transmit_continue(
+    space: &mut [u8],
+    prefix: Prefix,
+    body: TransmitContinue,
+) -> Result<usize, EncodeError> {
+    encode_with(space, prefix, RTR_TRANSMIT_CONTINUE, |writer| {
+        body.encode(writer)
+    })
+}
+
+/// Writes a Report Error of the extension RTR. `credit` is what the message brings: unlike in an RDMA2_ERROR it
+/// counts.
+///
+/// The XID is that of the bad transmission, and F_RESPONSE is set where the receiver of this message chose it: where
+/// the bad transmission is of a call.
+///
+/// # Errors
+/// `NoSpace`.
+pub fn encode_report_error(
+    space: &mut [u8],
+    credit: CreditWord,
+    report: &ReportError,
+) -> Result<usize, EncodeError> {
+    let flags = match report.bad.direction {
+        Direction::Call => Flags::RESPONSE,
+        Direction::Reply => Flags::NONE,
+    };
+    let prefix = Prefix {
+        xid: report.bad.xid,
+        credit,
+        flags,
+    };
+    encode_with(space, prefix, RTR_REPORT_ERROR, |writer| {
+        report.encode(writer)
     })
 }
 

@@ -3,12 +3,17 @@
 use core::fmt;
 
 use super::error::TransportError;
+use super::rtr::{
+    ReportError, RtrSupport, TransmitContinue, TransmitRequestView, TransmitResponseView,
+};
 use crate::chunks::ChunkLists;
 use crate::constants::{
     COMMON_PREFIX_BYTES, OTHER_VERSION_BYTES_LEAST, RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_DEFINED,
-    RDMA2_F_MORE, RDMA2_F_RESPONSE, RDMA2_MSG, RDMA2_NOMSG, RPCRDMA_VERSION_2,
-    V2_CONNPROP_BYTES_LEAST, V2_ERROR_BYTES_LEAST, V2_HEADER_BYTES_WITHOUT_CHUNKS,
-    V2_MSG_BYTES_LEAST, V2_PREFIX_BYTES,
+    RDMA2_F_MORE, RDMA2_F_RESPONSE, RDMA2_MSG, RDMA2_NOMSG, RPC_CALL, RPC_REPLY, RPCRDMA_VERSION_2,
+    RTR_REPORT_ERROR, RTR_REPORT_ERROR_BYTES_LEAST, RTR_TRANSMIT_CONTINUE,
+    RTR_TRANSMIT_CONTINUE_HEADER_BYTES, RTR_TRANSMIT_REQUEST, RTR_TRANSMIT_REQUEST_BYTES_LEAST,
+    RTR_TRANSMIT_RESPONSE, RTR_TRANSMIT_RESPONSE_BYTES_LEAST, V2_CONNPROP_BYTES_LEAST,
+    V2_ERROR_BYTES_LEAST, V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_MSG_BYTES_LEAST, V2_PREFIX_BYTES,
 };
 use crate::error::{DecodeError, Reason};
 use crate::xdr::{Reader, word};
@@ -106,6 +111,41 @@ impl fmt::Debug for Flags {
     }
 }
 
+/// The kind of an RPC message, as F_RESPONSE and the RPC message type tell it (-00 section 6.3.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// A call: its receiver is the responder.
+    Call,
+    /// A reply: its receiver is the requester.
+    Reply,
+}
+
+impl Direction {
+    /// From F_RESPONSE.
+    #[inline]
+    pub(crate) const fn of(is_response: bool) -> Self {
+        if is_response { Self::Reply } else { Self::Call }
+    }
+
+    /// From the RPC message type.
+    pub(crate) const fn from_message_type(word: u32) -> Option<Self> {
+        match word {
+            RPC_CALL => Some(Self::Call),
+            RPC_REPLY => Some(Self::Reply),
+            _ => None,
+        }
+    }
+
+    /// The RPC message type (RFC 5531 section 9).
+    #[inline]
+    pub(crate) const fn message_type(self) -> u32 {
+        match self {
+            Self::Call => RPC_CALL,
+            Self::Reply => RPC_REPLY,
+        }
+    }
+}
+
 /// What the sender of any version 2 message chooses before its body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefix {
@@ -138,6 +178,14 @@ pub enum Body<'a> {
     /// RDMA2_CONNPROP: the property set, or, in a continued sequence, a part of one. Concatenated parts are decoded
     /// by [`PropertySet::decode`](super::properties::PropertySet::decode).
     Connprop(&'a [u8]),
+    /// Transmit Request of the extension RTR: the first transmission of a call. The payload stream follows it.
+    TransmitRequest(TransmitRequestView<'a>),
+    /// Transmit Response: the first transmission of a reply. The payload stream follows it.
+    TransmitResponse(TransmitResponseView<'a>),
+    /// Transmit Continue: a later transmission of either. The payload stream follows it.
+    TransmitContinue(TransmitContinue),
+    /// Report Error.
+    ReportError(ReportError),
 }
 
 /// A decoded version 2 header.
@@ -147,8 +195,8 @@ pub struct Header<'a> {
     pub prefix: Prefix,
     /// What follows them.
     pub body: Body<'a>,
-    /// Octets of the header: the payload of an RDMA2_MSG is `&message[header_bytes..]`. For the other types it is
-    /// the length of the whole message.
+    /// Octets of the header: the payload of an RDMA2_MSG is `&message[header_bytes..]`, and the payload stream of a
+    /// transmission of the extension RTR begins there. For the other types it is the length of the whole message.
     pub header_bytes: usize,
 }
 
@@ -159,7 +207,7 @@ impl<'a> Header<'a> {
     pub const fn chunks(&self) -> Option<&Chunks<'a>> {
         match &self.body {
             Body::Msg(chunks) | Body::Nomsg(chunks) => Some(chunks),
-            Body::Error(_) | Body::Connprop(_) => None,
+            _ => None,
         }
     }
 
@@ -191,11 +239,16 @@ impl<'a> Header<'a> {
             Body::Nomsg(_) => RDMA2_NOMSG,
             Body::Error(_) => RDMA2_ERROR,
             Body::Connprop(_) => RDMA2_CONNPROP,
+            Body::TransmitRequest(_) => RTR_TRANSMIT_REQUEST,
+            Body::TransmitResponse(_) => RTR_TRANSMIT_RESPONSE,
+            Body::TransmitContinue(_) => RTR_TRANSMIT_CONTINUE,
+            Body::ReportError(_) => RTR_REPORT_ERROR,
         }
     }
 }
 
-/// Decodes the version 2 header at the start of `message`, a whole received Send.
+/// Decodes the version 2 header at the start of `message`, a whole received Send. Header types of extensions are
+/// unknown to it: that is how an endpoint reads which has announced none.
 ///
 /// Everything that the header alone can show is checked: sizes, header type, reserved flags, marks and counts of the
 /// lists. What depends on the connection is the caller's: F_MORE on the wrong type, lists in a message with F_MORE,
@@ -209,7 +262,22 @@ pub fn decode(message: &[u8]) -> Result<Header<'_>, DecodeError> {
     if let Some(header) = decode_msg_without_chunks(message) {
         return Ok(header);
     }
-    decode_any(message)
+    decode_any(message, RtrSupport::NONE)
+}
+
+/// As [`decode`], for an endpoint that has announced this support of the extension RTR: the header types that belong
+/// to it are known.
+///
+/// Whether a payload stream lies within its message, and items where they may, is the caller's to check.
+///
+/// # Errors
+/// As [`decode`].
+#[inline]
+pub fn decode_with_rtr(message: &[u8], announced: RtrSupport) -> Result<Header<'_>, DecodeError> {
+    if let Some(header) = decode_msg_without_chunks(message) {
+        return Ok(header);
+    }
+    decode_any(message, announced)
 }
 
 /// The hot path: an RDMA2_MSG of version 2 whose flags are defined, whose lists are empty, and which has a payload.
@@ -237,7 +305,7 @@ fn decode_msg_without_chunks(message: &[u8]) -> Option<Header<'_>> {
 }
 
 #[inline(never)]
-fn decode_any(message: &[u8]) -> Result<Header<'_>, DecodeError> {
+fn decode_any(message: &[u8], announced: RtrSupport) -> Result<Header<'_>, DecodeError> {
     let too_short = Err(DecodeError::new(message.len(), Reason::BelowLeastSize));
     if message.len() < COMMON_PREFIX_BYTES {
         return too_short;
@@ -257,15 +325,22 @@ fn decode_any(message: &[u8]) -> Result<Header<'_>, DecodeError> {
     let credit = CreditWord::from_word(reader.read_u32()?);
     let type_field = reader;
     let header_type = reader.read_u32()?;
-    if message.len() < least_bytes(header_type) {
+    let is_plain = matches!(
+        header_type,
+        RDMA2_MSG | RDMA2_NOMSG | RDMA2_ERROR | RDMA2_CONNPROP
+    );
+    let is_known = is_plain || announced.has_header_type(header_type);
+    let least_bytes = if is_known {
+        least_bytes(header_type)
+    } else {
+        V2_PREFIX_BYTES
+    };
+    if message.len() < least_bytes {
         return too_short;
     }
     let flags_field = reader;
     let flags_word = reader.read_u32()?;
-    if !matches!(
-        header_type,
-        RDMA2_MSG | RDMA2_NOMSG | RDMA2_ERROR | RDMA2_CONNPROP
-    ) {
+    if !is_known {
         return Err(type_field.error(Reason::UnknownHeaderType));
     }
     let flags =
@@ -278,13 +353,17 @@ fn decode_any(message: &[u8]) -> Result<Header<'_>, DecodeError> {
     })
 }
 
-/// Least size of a version 2 message of this type. Of an unknown type it is the prefix.
+/// Least size of a version 2 message of this type, which is known.
 const fn least_bytes(header_type: u32) -> usize {
     match header_type {
         RDMA2_MSG => V2_MSG_BYTES_LEAST,
         RDMA2_NOMSG => V2_HEADER_BYTES_WITHOUT_CHUNKS,
         RDMA2_ERROR => V2_ERROR_BYTES_LEAST,
         RDMA2_CONNPROP => V2_CONNPROP_BYTES_LEAST,
+        RTR_TRANSMIT_REQUEST => RTR_TRANSMIT_REQUEST_BYTES_LEAST,
+        RTR_TRANSMIT_RESPONSE => RTR_TRANSMIT_RESPONSE_BYTES_LEAST,
+        RTR_TRANSMIT_CONTINUE => RTR_TRANSMIT_CONTINUE_HEADER_BYTES,
+        RTR_REPORT_ERROR => RTR_REPORT_ERROR_BYTES_LEAST,
         _ => V2_PREFIX_BYTES,
     }
 }
@@ -306,6 +385,14 @@ fn decode_body<'a>(reader: &mut Reader<'a>, header_type: u32) -> Result<Body<'a>
             let error = TransportError::decode(reader)?;
             require_end(reader)?;
             Ok(Body::Error(error))
+        }
+        RTR_TRANSMIT_REQUEST => TransmitRequestView::decode(reader).map(Body::TransmitRequest),
+        RTR_TRANSMIT_RESPONSE => TransmitResponseView::decode(reader).map(Body::TransmitResponse),
+        RTR_TRANSMIT_CONTINUE => TransmitContinue::decode(reader).map(Body::TransmitContinue),
+        RTR_REPORT_ERROR => {
+            let report = ReportError::decode(reader)?;
+            require_end(reader)?;
+            Ok(Body::ReportError(report))
         }
         _ => {
             let body = reader.rest();

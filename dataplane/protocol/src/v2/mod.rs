@@ -15,7 +15,11 @@ pub mod rtr;
 pub use encode::{
     encode_connprop, encode_credit_grant, encode_err_vers_in_version_1_layout, encode_error,
     encode_msg_header, encode_msg_header_without_chunks, encode_nomsg, encode_prefix,
+    encode_report_error, encode_transmit_continue, encode_transmit_request,
+    encode_transmit_response,
 };
 pub use error::{ErrVers, Refusal, TransportError, err_vers_in_version_1_layout, refusal};
-pub use header::{Body, Chunks, CreditWord, Flags, Header, Prefix, decode};
-pub use properties::{Properties, Property, PropertySet, ReverseRequestSupport};
+pub use header::{
+    Body, Chunks, CreditWord, Direction, Flags, Header, Prefix, decode, decode_with_rtr,
+};
+pub use properties::{Properties, Property, PropertyList, PropertySet, ReverseRequestSupport};

@@ -1,9 +1,12 @@
-//! Transport properties of version 2 (-00 section 5).
+//! Transport properties of version 2 (-00 section 5), and those of the extension RTR (RTR section 8).
 
+use super::rtr::{ReceiveBufferStructure, RtrSupport};
 use crate::constants::{
     RBSIZ_DEFAULT_BYTES, RCSIZ_DEFAULT, RDMA2_PROPID_BRS, RDMA2_PROPID_HOSTAUTH,
     RDMA2_PROPID_RBSIZ, RDMA2_PROPID_RCSIZ, RDMA2_PROPID_RSSIZ, RDMA2_PROPID_SBSIZ,
     RDMA2_RVREQSUP_GENL, RDMA2_RVREQSUP_INLINE, RDMA2_RVREQSUP_NONE, RSSIZ_DEFAULT_BYTES,
+    RTR_PROPID_RECEIVE_BUFFER_STRUCTURE, RTR_PROPID_REQUEST_RECEIVE_LIMIT,
+    RTR_PROPID_RESPONSE_SEND_LIMIT, RTR_PROPID_SUPPORT, RTR_TRANSMISSIONS_DEFAULT,
     SBSIZ_DEFAULT_BYTES,
 };
 use crate::error::{DecodeError, EncodeError, Reason};
@@ -60,6 +63,16 @@ pub enum Property<'a> {
     ReverseRequestSupport(Option<u32>),
     /// HOSTAUTH: a message of the host authentication exchange.
     HostAuthentication(Option<&'a [u8]>),
+    /// RTR Support: the word of [`RtrSupport`].
+    RtrSupport(Option<u32>),
+    /// Receive Buffer Structure of the extension RTR.
+    ReceiveBufferStructure(Option<ReceiveBufferStructure>),
+    /// Request Transmission Receive Limit of the extension RTR: its receiver may send calls of at most so many
+    /// transmissions.
+    RequestReceiveLimit(Option<u32>),
+    /// Response Transmission Send Limit of the extension RTR: its sender sends replies of at most so many
+    /// transmissions.
+    ResponseSendLimit(Option<u32>),
     /// A property that we do not know, and skip.
     Unknown {
         /// Its number.
@@ -80,7 +93,39 @@ impl<'a> Property<'a> {
             Self::SegmentCountMax(_) => RDMA2_PROPID_RCSIZ,
             Self::ReverseRequestSupport(_) => RDMA2_PROPID_BRS,
             Self::HostAuthentication(_) => RDMA2_PROPID_HOSTAUTH,
+            Self::RtrSupport(_) => RTR_PROPID_SUPPORT,
+            Self::ReceiveBufferStructure(_) => RTR_PROPID_RECEIVE_BUFFER_STRUCTURE,
+            Self::RequestReceiveLimit(_) => RTR_PROPID_REQUEST_RECEIVE_LIMIT,
+            Self::ResponseSendLimit(_) => RTR_PROPID_RESPONSE_SEND_LIMIT,
             Self::Unknown { id, .. } => id,
+        }
+    }
+
+    /// A bit of its own for each property that we understand; 0 for others.
+    const fn bit(&self) -> u32 {
+        match self {
+            Self::SendSizeMax(_) => 1,
+            Self::ReceiveBufferSize(_) => 1 << 1,
+            Self::SegmentSizeMax(_) => 1 << 2,
+            Self::SegmentCountMax(_) => 1 << 3,
+            Self::ReverseRequestSupport(_) => 1 << 4,
+            Self::HostAuthentication(_) => 1 << 5,
+            Self::RtrSupport(_) => 1 << 6,
+            Self::ReceiveBufferStructure(_) => 1 << 7,
+            Self::RequestReceiveLimit(_) => 1 << 8,
+            Self::ResponseSendLimit(_) => 1 << 9,
+            Self::Unknown { .. } => 0,
+        }
+    }
+
+    /// The octets of a receive buffer, if that is what the property says.
+    fn receive_buffer_bytes(&self) -> Option<u32> {
+        match self {
+            Self::ReceiveBufferSize(value) => Some(value.unwrap_or(RBSIZ_DEFAULT_BYTES)),
+            Self::ReceiveBufferStructure(structure) => {
+                structure.as_ref().map(ReceiveBufferStructure::length_bytes)
+            }
+            _ => None,
         }
     }
 
@@ -104,6 +149,12 @@ impl<'a> Property<'a> {
             RDMA2_PROPID_HOSTAUTH => {
                 Self::HostAuthentication(decode_host_authentication(data).ok_or(invalid)?)
             }
+            RTR_PROPID_SUPPORT => Self::RtrSupport(value()?),
+            RTR_PROPID_RECEIVE_BUFFER_STRUCTURE => {
+                Self::ReceiveBufferStructure(decode_structure(data).map_err(|_| invalid)?)
+            }
+            RTR_PROPID_REQUEST_RECEIVE_LIMIT => Self::RequestReceiveLimit(value()?),
+            RTR_PROPID_RESPONSE_SEND_LIMIT => Self::ResponseSendLimit(value()?),
             id => Self::Unknown { id, data },
         })
     }
@@ -115,7 +166,14 @@ impl<'a> Property<'a> {
             | Self::ReceiveBufferSize(Some(value))
             | Self::SegmentSizeMax(Some(value))
             | Self::SegmentCountMax(Some(value))
-            | Self::ReverseRequestSupport(Some(value)) => writer.write_opaque(&value.to_be_bytes()),
+            | Self::ReverseRequestSupport(Some(value))
+            | Self::RtrSupport(Some(value))
+            | Self::RequestReceiveLimit(Some(value))
+            | Self::ResponseSendLimit(Some(value)) => writer.write_opaque(&value.to_be_bytes()),
+            Self::ReceiveBufferStructure(Some(structure)) => {
+                writer.write_count(structure.encoded_bytes())?;
+                structure.encode(writer)
+            }
             Self::HostAuthentication(Some(message)) => {
                 // An opaque within an opaque: the inner one, with length and padding, is the data of the outer.
                 writer.write_count(4 + message.len() + padding_bytes(message.len()))?;
@@ -127,7 +185,11 @@ impl<'a> Property<'a> {
             | Self::SegmentSizeMax(None)
             | Self::SegmentCountMax(None)
             | Self::ReverseRequestSupport(None)
-            | Self::HostAuthentication(None) => writer.write_opaque(&[]),
+            | Self::HostAuthentication(None)
+            | Self::RtrSupport(None)
+            | Self::ReceiveBufferStructure(None)
+            | Self::RequestReceiveLimit(None)
+            | Self::ResponseSendLimit(None) => writer.write_opaque(&[]),
         }
     }
 }
@@ -146,6 +208,13 @@ fn decode_host_authentication(data: &[u8]) -> Option<Option<&[u8]>> {
     reader.is_at_end().then_some(Some(message))
 }
 
+fn decode_structure(data: &[u8]) -> Result<Option<ReceiveBufferStructure>, DecodeError> {
+    if data.is_empty() {
+        return Ok(None);
+    }
+    ReceiveBufferStructure::decode(data).map(Some)
+}
+
 /// The property set of a CONNPROP message: framing and every value that we understand were checked.
 ///
 /// It iterates over its properties in the order in which they stand.
@@ -161,7 +230,7 @@ impl<'a> PropertySet<'a> {
     ///
     /// Positions in errors count from the start of `body`. A property that we understand may stand only once: two
     /// values would leave open which holds, since the set has no order. Properties that we do not know are skipped,
-    /// however often they stand.
+    /// however often they stand. A Receive Buffer Size and a Receive Buffer Structure agree (RTR section 8.3).
     ///
     /// # Errors
     /// `Truncated`, `TrailingBytes`, `InvalidPropertyValue`, `DuplicateProperty`: all are answered with
@@ -171,16 +240,21 @@ impl<'a> PropertySet<'a> {
         let count = reader.read_u32()?;
         let entries = reader.rest();
         let mut seen = 0_u32;
+        let mut receive_buffer_bytes = None;
         for _ in 0..count {
             // Each round consumes at least eight octets or fails, so that the input bounds the loop.
             let start = reader;
             let property = Property::decode(&mut reader)?;
-            if !matches!(property, Property::Unknown { .. }) {
-                let bit = 1 << property.id();
-                if seen & bit != 0 {
-                    return Err(start.error(Reason::DuplicateProperty));
-                }
-                seen |= bit;
+            if seen & property.bit() != 0 {
+                return Err(start.error(Reason::DuplicateProperty));
+            }
+            seen |= property.bit();
+            if let Some(bytes) = property.receive_buffer_bytes()
+                && receive_buffer_bytes
+                    .replace(bytes)
+                    .is_some_and(|other| other != bytes)
+            {
+                return Err(start.error(Reason::InvalidPropertyValue));
             }
         }
         if !reader.is_at_end() {
@@ -245,6 +319,15 @@ pub struct Properties {
     pub segment_count_max: u32,
     /// BRS: how far it takes calls in the reverse direction.
     pub reverse_requests: ReverseRequestSupport,
+    /// RTR Support: the messages of the extension that it sends and receives.
+    pub rtr_support: RtrSupport,
+    /// Receive Buffer Structure, as long as [`receive_buffer_bytes`](Self::receive_buffer_bytes); `None` is one
+    /// segment that is not targetable. See [`receive_structure`](Self::receive_structure).
+    pub receive_buffer_structure: Option<ReceiveBufferStructure>,
+    /// Request Transmission Receive Limit: the most transmissions of a call that it receives, at least 1.
+    pub request_transmissions_max: u32,
+    /// Response Transmission Send Limit: the most transmissions of a reply that it sends, at least 1.
+    pub response_transmissions_max: u32,
 }
 
 impl Default for Properties {
@@ -255,21 +338,52 @@ impl Default for Properties {
             segment_bytes_max: RSSIZ_DEFAULT_BYTES,
             segment_count_max: RCSIZ_DEFAULT,
             reverse_requests: ReverseRequestSupport::default(),
+            rtr_support: RtrSupport::NONE,
+            receive_buffer_structure: None,
+            request_transmissions_max: RTR_TRANSMISSIONS_DEFAULT,
+            response_transmissions_max: RTR_TRANSMISSIONS_DEFAULT,
         }
     }
 }
 
 impl Properties {
-    /// As properties to encode, in the order of their numbers.
+    /// How its receive buffers are made. Without a Receive Buffer Structure they have one segment that is not
+    /// targetable (RTR section 8.3).
     #[must_use]
-    pub const fn to_properties(self) -> [Property<'static>; 5] {
-        [
-            Property::SendSizeMax(Some(self.send_bytes_max)),
-            Property::ReceiveBufferSize(Some(self.receive_buffer_bytes)),
-            Property::SegmentSizeMax(Some(self.segment_bytes_max)),
-            Property::SegmentCountMax(Some(self.segment_count_max)),
-            Property::ReverseRequestSupport(Some(self.reverse_requests.to_word())),
-        ]
+    pub fn receive_structure(&self) -> ReceiveBufferStructure {
+        self.receive_buffer_structure
+            .unwrap_or_else(|| ReceiveBufferStructure::single(self.receive_buffer_bytes))
+    }
+
+    /// As properties to encode, in the order of their numbers. Those of the extension RTR are in the list when they
+    /// are not at their defaults.
+    #[must_use]
+    pub fn to_properties(self) -> PropertyList {
+        let mut list = PropertyList::default();
+        list.push(Property::SendSizeMax(Some(self.send_bytes_max)));
+        list.push(Property::ReceiveBufferSize(Some(self.receive_buffer_bytes)));
+        list.push(Property::SegmentSizeMax(Some(self.segment_bytes_max)));
+        list.push(Property::SegmentCountMax(Some(self.segment_count_max)));
+        list.push(Property::ReverseRequestSupport(Some(
+            self.reverse_requests.to_word(),
+        )));
+        if self.rtr_support.is_any() {
+            list.push(Property::RtrSupport(Some(self.rtr_support.to_word())));
+        }
+        if let Some(structure) = self.receive_buffer_structure {
+            list.push(Property::ReceiveBufferStructure(Some(structure)));
+        }
+        if self.request_transmissions_max != RTR_TRANSMISSIONS_DEFAULT {
+            list.push(Property::RequestReceiveLimit(Some(
+                self.request_transmissions_max,
+            )));
+        }
+        if self.response_transmissions_max != RTR_TRANSMISSIONS_DEFAULT {
+            list.push(Property::ResponseSendLimit(Some(
+                self.response_transmissions_max,
+            )));
+        }
+        list
     }
 
     /// Takes over one property; data of length zero restores the default, other properties change nothing.
@@ -292,8 +406,62 @@ impl Properties {
                 self.reverse_requests =
                     value.map_or(default.reverse_requests, ReverseRequestSupport::from_word);
             }
+            Property::RtrSupport(value) => {
+                self.rtr_support = value.map_or(default.rtr_support, RtrSupport::from_word);
+            }
+            Property::ReceiveBufferStructure(structure) => {
+                self.receive_buffer_structure = structure;
+                if let Some(structure) = structure {
+                    self.receive_buffer_bytes = structure.length_bytes();
+                }
+            }
+            // No message has less than one transmission.
+            Property::RequestReceiveLimit(value) => {
+                self.request_transmissions_max =
+                    value.map_or(default.request_transmissions_max, |limit| limit.max(1));
+            }
+            Property::ResponseSendLimit(value) => {
+                self.response_transmissions_max =
+                    value.map_or(default.response_transmissions_max, |limit| limit.max(1));
+            }
             Property::HostAuthentication(_) | Property::Unknown { .. } => {}
         }
+    }
+}
+
+/// Properties to encode: a slice that needs no allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct PropertyList {
+    entries: [Property<'static>; PROPERTIES_MAX],
+    count: usize,
+}
+
+/// As many as [`Properties`] has fields.
+const PROPERTIES_MAX: usize = 9;
+
+impl PropertyList {
+    fn push(&mut self, property: Property<'static>) {
+        if let Some(entry) = self.entries.get_mut(self.count) {
+            *entry = property;
+            self.count += 1;
+        }
+    }
+}
+
+impl Default for PropertyList {
+    fn default() -> Self {
+        Self {
+            entries: [Property::SendSizeMax(None); PROPERTIES_MAX],
+            count: 0,
+        }
+    }
+}
+
+impl core::ops::Deref for PropertyList {
+    type Target = [Property<'static>];
+
+    fn deref(&self) -> &Self::Target {
+        self.entries.get(..self.count).unwrap_or_default()
     }
 }
 

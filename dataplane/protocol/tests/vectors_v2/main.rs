@@ -1,4 +1,4 @@
-//! Version 2 messages computed by hand from the XDR of -00 section 7, word by word, by header type.
+//! Version 2 messages computed by hand from the XDR of -00 section 7 and of RTR section 10, word by word, by header type.
 //!
 //! Each vector is decoded to the expected value, and the expected value encoded to the same octets.
 
@@ -7,6 +7,8 @@ mod message;
 mod no_message;
 mod properties;
 mod refusals;
+mod rtr_messages;
+mod rtr_properties;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -43,6 +43,7 @@ fn connprop_with_all_six_properties() {
         segment_bytes_max: 4_194_304,
         segment_count_max: 32,
         reverse_requests: ReverseRequestSupport::General,
+        ..Properties::default()
     };
     assert_eq!(set.properties(), properties);
     assert_eq!(set.host_authentication(), Some(&b"hello"[..]));
@@ -68,6 +69,7 @@ fn every_property_alone() {
             segment_bytes_max: 1_048_576,
             segment_count_max: 16,
             reverse_requests: ReverseRequestSupport::Inline,
+            ..default
         },
         "-00 section 5.2"
     );
@@ -125,9 +127,9 @@ fn every_property_alone() {
         ("00000006 00000000", Property::HostAuthentication(None), default),
         // Not ours: 5 octets and 3 of padding, skipped.
         (
-            "52545204 00000005 01020304 05000000",
+            "52545299 00000005 01020304 05000000",
             Property::Unknown {
-                id: 0x5254_5204,
+                id: 0x5254_5299,
                 data: &[1, 2, 3, 4, 5],
             },
             default,
@@ -150,9 +152,9 @@ fn a_property_set_may_be_empty_and_unordered_and_repeat_what_is_unknown() {
     assert_eq!((set.len(), set.properties()), (0, Properties::default()));
     let unordered = hex("
         00000004
-        52545203 00000000             # not ours
+        52545299 00000000             # not ours
         00000004 00000004 00000040    # RCSIZ 64
-        52545203 00000001 ff000000    # not ours, again
+        52545299 00000001 ff000000    # not ours, again
         00000002 00000004 00008000    # RBSIZ 32768");
     let properties = PropertySet::decode(&unordered).unwrap().properties();
     assert_eq!(

@@ -4,8 +4,9 @@ use core::fmt;
 
 use super::phase::{IllegalEvent, PhaseEvent};
 use crate::chunks::ChunkLists;
-use crate::constants::{RPC_CALL, RPC_REPLY, RPCRDMA_VERSION_2};
+use crate::constants::RPCRDMA_VERSION_2;
 use crate::v2::error::TransportError;
+use crate::v2::header::Direction;
 use crate::v2::properties::{Properties, PropertySet};
 
 /// Which end of the connection this is. Either end may call the other (-00 section 3.1.2).
@@ -15,32 +16,6 @@ pub enum Role {
     Client,
     /// It accepted the connection.
     Server,
-}
-
-/// The kind of an RPC message, as F_RESPONSE and the RPC message type tell it (-00 section 6.3.2.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// A call: its receiver is the responder.
-    Call,
-    /// A reply: its receiver is the requester.
-    Reply,
-}
-
-impl Direction {
-    /// From F_RESPONSE.
-    #[inline]
-    pub(super) const fn of(is_response: bool) -> Self {
-        if is_response { Self::Reply } else { Self::Call }
-    }
-
-    /// The RPC message type (RFC 5531 section 9).
-    #[inline]
-    pub(super) const fn message_type(self) -> u32 {
-        match self {
-            Self::Call => RPC_CALL,
-            Self::Reply => RPC_REPLY,
-        }
-    }
 }
 
 /// What a connection is told when it begins.

@@ -45,10 +45,10 @@ use crate::v2::properties::Properties;
 use credits::Credits;
 use sequence::{Inbound, Outbound};
 
+pub use crate::v2::header::Direction;
 pub use credits::CreditView;
 pub use event::{
-    CloseReason, Config, Direction, DiscardReason, Event, Refusal, Role, SendRefused, Tick,
-    rpc_start_matches,
+    CloseReason, Config, DiscardReason, Event, Refusal, Role, SendRefused, Tick, rpc_start_matches,
 };
 pub use phase::{IllegalEvent, Phase, PhaseEvent};
 

@@ -1,8 +1,6 @@
 //! Received messages: what each of them means.
 
-use super::event::{
-    CloseReason, Direction, DiscardReason, Event, Refusal, Role, rpc_start_matches,
-};
+use super::event::{CloseReason, DiscardReason, Event, Refusal, Role, rpc_start_matches};
 use super::phase::{Phase, PhaseEvent};
 use super::sequence::Kind;
 use super::{Connection, VERSIONS_SUPPORTED};
@@ -16,7 +14,7 @@ use crate::constants::{
 };
 use crate::error::DecodeError;
 use crate::v2::error::{self, ErrVers, TransportError};
-use crate::v2::header::{self, Body, Chunks, CreditWord, Header};
+use crate::v2::header::{self, Body, Chunks, CreditWord, Direction, Header};
 use crate::v2::properties::PropertySet;
 use crate::xdr::word;
 
@@ -186,6 +184,11 @@ impl Connection {
             }
             Body::Connprop(body) => self.handle_properties(raw, body),
             Body::Error(_) => self.handle_error(Ok(header)),
+            // Types of the extension RTR are unknown here, and were refused before.
+            Body::TransmitRequest(_)
+            | Body::TransmitResponse(_)
+            | Body::TransmitContinue(_)
+            | Body::ReportError(_) => self.refuse(raw, TransportError::InvalHtype),
         }
     }
 

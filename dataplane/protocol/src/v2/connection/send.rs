@@ -1,6 +1,6 @@
 //! Writing messages: what may be sent, with which credits.
 
-use super::event::{Direction, Refusal, SendRefused};
+use super::event::{Refusal, SendRefused};
 use super::phase::{Phase, PhaseEvent};
 use super::sequence::Kind;
 use super::{Connection, VERSIONS_SUPPORTED};
@@ -12,7 +12,7 @@ use crate::constants::{
 use crate::error::EncodeError;
 use crate::v2::encode;
 use crate::v2::error::TransportError;
-use crate::v2::header::{Flags, Prefix};
+use crate::v2::header::{Direction, Flags, Prefix};
 
 impl From<EncodeError> for SendRefused {
     fn from(error: EncodeError) -> Self {

@@ -3,7 +3,8 @@
 //! A sequence is a run of messages with F_MORE set, and the first one with it clear. All of them have one XID and one
 //! header type. Asynchronous grants and RDMA2_ERROR may stand between them and do not belong to it.
 
-use super::event::{Direction, SendRefused};
+use super::event::SendRefused;
+use crate::v2::header::Direction;
 
 /// Header types that can be continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

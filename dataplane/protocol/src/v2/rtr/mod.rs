@@ -1,11 +1,41 @@
 //! The round-trip-reduction extension of version 2 (draft-dnoveck-nfsv4-rpcrdma-rtrext-03, "RTR").
 //!
-//! [`buffer_structure`] tells how an endpoint's receive buffers are made, so that its peer can lay bulk data out to
-//! land where it belongs.
+//! | module | what | RTR section |
+//! |---|---|---|
+//! | [`support`] | which messages of the extension an endpoint speaks | 8.2 |
+//! | [`buffer_structure`] | how an endpoint's receive buffers are made, so that its peer can lay bulk data out to land where it belongs | 7.2, 8.3 |
+//! | [`items`] | the bulk data that was taken out of a message, and where it is | 7.3 |
+//! | [`directions`] | what a request asks of the bulk data of its response | 7.4 |
+//! | [`tables`] | the placement types, and where each may stand | 6.2, 7.4 |
+//! | [`messages`] | Transmit Request, Transmit Response, Transmit Continue | 9.2 to 9.4 |
+//! | [`report`] | Report Error | 9.5 |
+//!
+//! The numbers, and every choice that the draft leaves open, are in `docs/extension/README.md`.
 
 pub mod buffer_structure;
+pub mod directions;
+pub mod items;
+pub mod messages;
+pub mod report;
+pub mod support;
+pub mod tables;
 
 pub use buffer_structure::{
     BufferSegment, LocatedSegment, NumberedSegment, ReceiveBufferStructure, SegmentGroup,
     StructureError,
 };
+pub use directions::{
+    EncodeResponseSets, ResponseItem, ResponseItemRepr, ResponseItemView, ResponseItems,
+    ResponseLocation, ResponseSet, ResponseSetRepr, ResponseSetView, ResponseSets, StreamRange,
+    write_response_sets,
+};
+pub use items::{
+    EncodeItems, Location, MessageItem, MessageItemRepr, MessageItemView, MessageItems,
+    MessageKind, SegmentNumbers, write_items,
+};
+pub use messages::{
+    TransmitContinue, TransmitRequest, TransmitRequestView, TransmitResponse, TransmitResponseView,
+};
+pub use report::{Mismatch, OutOfRange, Problem, ReportError, TransmissionId};
+pub use support::RtrSupport;
+pub use tables::{Answer, Context, PlacementType, Validity};
