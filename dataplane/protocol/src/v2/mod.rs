@@ -2,13 +2,14 @@
 //!
 //! [`decode`] reads any version 2 transport header; the `encode_…` functions of [`encode`] write each
 //! kind. [`properties`] has the transport properties that CONNPROP messages carry, [`error`] the transport errors.
-//! [`rtr`] is the round-trip-reduction extension.
+//! [`rtr`] is the round-trip-reduction extension. [`plan`] lays messages with bulk data out.
 //! [`connection`] is the state of one connection, which decides what may be sent and what received messages mean.
 
 pub mod connection;
 pub mod encode;
 pub mod error;
 pub mod header;
+pub mod plan;
 pub mod properties;
 pub mod rtr;
 

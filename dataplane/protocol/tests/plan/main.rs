@@ -2,5 +2,6 @@
 
 mod buffer_structure;
 mod chunks;
+mod layout;
 #[path = "../support/mod.rs"]
 mod support;

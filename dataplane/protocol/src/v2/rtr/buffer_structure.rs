@@ -179,20 +179,14 @@ impl ReceiveBufferStructure {
     }
 
     /// The segments of one buffer, in order.
-    pub fn segments(&self) -> impl Iterator<Item = LocatedSegment> + Clone + '_ {
-        let each = self.groups().iter().flat_map(|group| {
-            core::iter::repeat_n(group.segment, usize::try_from(group.count).unwrap_or(0))
-        });
-        each.scan((0_u32, 0_u32), |(offset_bytes, targets), segment| {
-            let located = LocatedSegment {
-                offset_bytes: *offset_bytes,
-                segment,
-                target_index: segment.is_targetable.then_some(*targets),
-            };
-            *offset_bytes = offset_bytes.saturating_add(segment.length_bytes);
-            *targets += u32::from(segment.is_targetable);
-            Some(located)
-        })
+    #[must_use]
+    pub fn segments(&self) -> LocatedSegments<'_> {
+        LocatedSegments {
+            groups: self.groups(),
+            index_in_group: 0,
+            offset_bytes: 0,
+            target_index: 0,
+        }
     }
 
     /// The targetable segment `number` of a transmission group; `None` where no buffer has any. How many
@@ -296,6 +290,42 @@ impl ReceiveBufferStructure {
         Ok(())
     }
 }
+
+/// Yields the segments of a buffer, each at its place.
+#[derive(Clone, Debug)]
+pub struct LocatedSegments<'a> {
+    /// The group that comes next, and those after it.
+    groups: &'a [SegmentGroup],
+    index_in_group: u32,
+    offset_bytes: u32,
+    target_index: u32,
+}
+
+impl Iterator for LocatedSegments<'_> {
+    type Item = LocatedSegment;
+
+    #[inline]
+    fn next(&mut self) -> Option<LocatedSegment> {
+        let (group, later) = self.groups.split_first()?;
+        let segment = group.segment;
+        let located = LocatedSegment {
+            offset_bytes: self.offset_bytes,
+            segment,
+            target_index: segment.is_targetable.then_some(self.target_index),
+        };
+        // Neither wraps: the length of the buffer and the count of its segments bound them.
+        self.offset_bytes = self.offset_bytes.saturating_add(segment.length_bytes);
+        self.target_index += u32::from(segment.is_targetable);
+        self.index_in_group += 1;
+        if self.index_in_group == group.count {
+            self.groups = later;
+            self.index_in_group = 0;
+        }
+        Some(located)
+    }
+}
+
+impl core::iter::FusedIterator for LocatedSegments<'_> {}
 
 fn decode_group(reader: &mut Reader<'_>) -> Result<SegmentGroup, DecodeError> {
     Ok(SegmentGroup {

@@ -21,8 +21,8 @@ pub mod support;
 pub mod tables;
 
 pub use buffer_structure::{
-    BufferSegment, LocatedSegment, NumberedSegment, ReceiveBufferStructure, SegmentGroup,
-    StructureError,
+    BufferSegment, LocatedSegment, LocatedSegments, NumberedSegment, ReceiveBufferStructure,
+    SegmentGroup, StructureError,
 };
 pub use directions::{
     EncodeResponseSets, ResponseItem, ResponseItemRepr, ResponseItemView, ResponseItems,

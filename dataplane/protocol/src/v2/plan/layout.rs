@@ -1,0 +1,689 @@
+//! Where each octet of a message with bulk items goes in the Sends of a transmission group (RTR sections 3.3, 6.2
+//! and 9).
+//!
+//! A transmission is a header, then a part of the payload stream, then items; padding brings each item to the start
+//! of a targetable segment of the receiver's buffer. An item goes on through the targetable segments that follow, in
+//! the same transmission and the next ones, and fills each but its last.
+//!
+//! Items keep their order, and take targetable segments as long as there are any in a transmission; the payload
+//! stream has what comes before them, and all of the transmissions that no item needs. Where the targetable segments
+//! of a buffer are alike and follow the others, no layout with items at segment starts has fewer transmissions.
+
+use core::fmt;
+use core::iter::Peekable;
+
+use crate::constants::RTR_TRANSMIT_CONTINUE_BYTES;
+use crate::v2::rtr::{LocatedSegment, LocatedSegments, ReceiveBufferStructure};
+
+/// The bulk items of a message, which the sender has in memory.
+pub trait BulkItems {
+    /// How many items there are.
+    fn count(&self) -> usize;
+
+    /// Octets of item `item`.
+    fn length_bytes(&self, item: usize) -> u32;
+
+    /// Entries of a gather list that `length_bytes` octets of the item take, from octet `from_bytes` on. One, unless
+    /// the item is in parts.
+    fn gather_entries(&self, item: usize, from_bytes: u32, length_bytes: u32) -> u32 {
+        let _ = (item, from_bytes, length_bytes);
+        1
+    }
+}
+
+/// Items of these lengths, each in one part.
+impl BulkItems for [u32] {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn length_bytes(&self, item: usize) -> u32 {
+        self.get(item).copied().unwrap_or(0)
+    }
+}
+
+/// What a sender can send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendLimits {
+    /// Octets of one Send. The receiver's buffer limits it too.
+    pub send_bytes_max: u32,
+    /// Entries of one Send's gather list. Header, stream and each padding take one at least. With fewer than four no
+    /// transmission has stream and item both; with fewer than three, none has an item.
+    pub gather_entries_max: u32,
+    /// Octets of the zeroed memory that padding is sent from: a longer padding takes several entries.
+    pub padding_region_bytes: u32,
+    /// Transmissions of the group: what the receiver takes, and what credits there are.
+    pub transmissions_max: u32,
+}
+
+/// What is to be laid out.
+#[derive(Debug)]
+pub struct LayoutRequest<'a, I: ?Sized> {
+    /// The receiver's buffers.
+    pub structure: &'a ReceiveBufferStructure,
+    /// Octets of the first header with empty lists of segment numbers.
+    pub header_bytes: u32,
+    /// Octets of the payload stream, without the items.
+    pub stream_bytes: u32,
+    /// The items to be placed.
+    pub items: &'a I,
+    /// What can be sent.
+    pub limits: SendLimits,
+}
+
+impl<I: ?Sized> Clone for LayoutRequest<'_, I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I: ?Sized> Copy for LayoutRequest<'_, I> {}
+
+/// Why a message cannot be laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LayoutError {
+    /// The receiver has no segment that an item can be put into, or the gather list is too short for one.
+    NotTargetable,
+    /// A header does not fit a Send, or a later transmission can bring nothing beside it.
+    NoRoom,
+    /// The message takes more transmissions than there may be.
+    TooManyTransmissions,
+}
+
+impl fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotTargetable => "the receiver has no segment for an item",
+            Self::NoRoom => "a transmission has no room beside its header",
+            Self::TooManyTransmissions => "the message takes too many transmissions",
+        })
+    }
+}
+
+impl core::error::Error for LayoutError {}
+
+/// A message laid out over the transmissions of a group.
+///
+/// ```
+/// use rpcrdma_protocol::v2::plan::{Layout, LayoutRequest, Piece, SendLimits};
+/// use rpcrdma_protocol::v2::rtr::{BufferSegment, ReceiveBufferStructure, SegmentGroup};
+///
+/// let inline = BufferSegment { length_bytes: 1024, align_bytes: 0, is_targetable: false };
+/// let pages = BufferSegment { length_bytes: 65536, align_bytes: 4096, is_targetable: true };
+/// let structure = ReceiveBufferStructure::new(&[
+///     SegmentGroup { count: 1, segment: inline },
+///     SegmentGroup { count: 1, segment: pages },
+/// ])?;
+/// let layout = Layout::new(LayoutRequest {
+///     structure: &structure,
+///     header_bytes: 60,
+///     stream_bytes: 100,
+///     items: &[4096][..],
+///     limits: SendLimits {
+///         send_bytes_max: 66560,
+///         gather_entries_max: 4,
+///         padding_region_bytes: 4096,
+///         transmissions_max: 8,
+///     },
+/// })?;
+/// // One Send; the number of the segment takes four octets of the header.
+/// assert_eq!(layout.transmission_count(), 1);
+/// assert!(layout.numbers(0).eq([0]));
+/// let send = layout.transmissions().next().unwrap();
+/// assert!(send.pieces().eq([
+///     Piece::Header { length_bytes: 64 },
+///     Piece::Stream { from_bytes: 0, length_bytes: 100 },
+///     Piece::Padding { length_bytes: 860 },
+///     Piece::Item { item: 0, from_bytes: 0, length_bytes: 4096 },
+/// ]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Layout<'a, I: ?Sized> {
+    request: LayoutRequest<'a, I>,
+    /// The fewest numbers that the items can take.
+    numbers_least: u32,
+    /// Numbers for which the first header has room in the plan: at least those that there are.
+    numbers_reserved: u32,
+    number_count: u32,
+    transmission_count: u32,
+}
+
+impl<I: ?Sized> Clone for Layout<'_, I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I: ?Sized> Copy for Layout<'_, I> {}
+
+impl<'a, I: BulkItems + ?Sized> Layout<'a, I> {
+    /// Lays a message out.
+    ///
+    /// The first header holds the number of every segment that an item is in, so that its length is known only when
+    /// the items are laid out, and where they are depends on its length. Room for too many numbers does no harm:
+    /// padding takes it. So the plan is made again with more room until the numbers fit it.
+    ///
+    /// # Errors
+    /// [`LayoutError`].
+    pub fn new(request: LayoutRequest<'a, I>) -> Result<Self, LayoutError> {
+        /// Plans before room is kept for every number that there could be.
+        const TRIES: usize = 4;
+        let numbers_least = least_numbers(&request)?;
+        let mut layout = Self {
+            request,
+            numbers_least,
+            numbers_reserved: numbers_least,
+            number_count: 0,
+            transmission_count: 0,
+        };
+        for _ in 0..TRIES {
+            layout.plan()?;
+            if layout.number_count <= layout.numbers_reserved {
+                return Ok(layout);
+            }
+            layout.numbers_reserved = layout.number_count;
+        }
+        let LayoutRequest {
+            structure, limits, ..
+        } = request;
+        layout.numbers_reserved = structure
+            .target_count()
+            .saturating_mul(limits.transmissions_max);
+        layout.plan()?;
+        Ok(layout)
+    }
+
+    /// Counts transmissions and numbers.
+    fn plan(&mut self) -> Result<(), LayoutError> {
+        let mut state = State::default();
+        let (mut numbers, mut transmissions) = (0_u32, 0_u32);
+        loop {
+            if transmissions == self.request.limits.transmissions_max {
+                return Err(LayoutError::TooManyTransmissions);
+            }
+            let transmission = self.transmission(transmissions, state)?;
+            for placement in transmission.placements() {
+                state.place(&placement);
+                numbers = numbers.saturating_add(1);
+            }
+            state.stream_bytes += transmission.stream_bytes;
+            transmissions += 1;
+            if self.is_done(state) {
+                self.number_count = numbers;
+                self.transmission_count = transmissions;
+                return Ok(());
+            }
+        }
+    }
+
+    fn is_done(&self, state: State) -> bool {
+        state.stream_bytes == self.request.stream_bytes && self.has_placed_all(state)
+    }
+
+    fn has_placed_all(&self, state: State) -> bool {
+        state.next_of(self.request.items).is_none()
+    }
+
+    /// Octets of one Send.
+    fn send_bytes_max(&self) -> u32 {
+        let LayoutRequest {
+            structure, limits, ..
+        } = self.request;
+        structure.length_bytes().min(limits.send_bytes_max)
+    }
+
+    /// Decides on one transmission.
+    fn transmission(&self, index: u32, state: State) -> Result<Transmission<'a, I>, LayoutError> {
+        let planned_header_bytes = self.planned_header_bytes(index);
+        let space_bytes = self
+            .send_bytes_max()
+            .checked_sub(planned_header_bytes)
+            .ok_or(LayoutError::NoRoom)?;
+        let stream_left_bytes = self.request.stream_bytes - state.stream_bytes;
+        let with_stream = |stream_bytes| Transmission {
+            layout: *self,
+            index,
+            planned_end_bytes: planned_header_bytes + stream_bytes,
+            state,
+            stream_bytes,
+        };
+        let most = with_stream(stream_left_bytes.min(space_bytes));
+        let has_all_items = self.has_placed_all(state);
+        let has_all = most.stream_bytes == stream_left_bytes && most.finishes_items();
+        if has_all || (has_all_items && most.stream_bytes > 0) {
+            return Ok(most);
+        }
+        // Items first, while there are any; what is before them is the stream's.
+        let offsets = self
+            .request
+            .structure
+            .segments()
+            .filter(|located| located.segment.is_targetable)
+            .map(|located| located.offset_bytes)
+            .filter(|offset_bytes| *offset_bytes >= planned_header_bytes);
+        let up_to = |offset_bytes: u32| {
+            with_stream(
+                stream_left_bytes
+                    .min(space_bytes)
+                    .min(offset_bytes - planned_header_bytes),
+            )
+        };
+        let mut chosen = None;
+        for candidate in offsets.map(up_to) {
+            if !candidate.finishes_items() {
+                chosen = chosen.or_else(|| candidate.has_placements().then_some(candidate));
+                break;
+            }
+            // All that is left of the items fits: the stream takes as much as it leaves them.
+            chosen = Some(candidate);
+        }
+        let transmission = chosen.unwrap_or(most);
+        // The first header alone may reach into the segment that the item was to have.
+        if index == 0 || transmission.stream_bytes > 0 || transmission.has_placements() {
+            Ok(transmission)
+        } else if stream_left_bytes == 0 && space_bytes > 0 {
+            Err(LayoutError::NotTargetable)
+        } else {
+            Err(LayoutError::NoRoom)
+        }
+    }
+
+    /// Octets of a header as the plan counts them.
+    fn planned_header_bytes(&self, index: u32) -> u32 {
+        match index {
+            0 => self.first_header_bytes(self.numbers_reserved),
+            _ => RTR_TRANSMIT_CONTINUE_BYTES,
+        }
+    }
+
+    fn first_header_bytes(&self, numbers: u32) -> u32 {
+        self.request
+            .header_bytes
+            .saturating_add(numbers.saturating_mul(4))
+    }
+
+    /// Transmissions of the group, at least one.
+    #[must_use]
+    pub const fn transmission_count(&self) -> u32 {
+        self.transmission_count
+    }
+
+    /// Octets of the first header, with all numbers.
+    #[must_use]
+    pub fn header_bytes(&self) -> u32 {
+        self.first_header_bytes(self.number_count)
+    }
+
+    /// The transmissions, in the order in which they are sent.
+    pub fn transmissions(&self) -> impl Iterator<Item = Transmission<'a, I>> + use<'a, I> {
+        let layout = *self;
+        let mut state = State::default();
+        (0..self.transmission_count).map_while(move |index| {
+            // It was planned once, and is planned alike again.
+            let transmission = layout.transmission(index, state).ok()?;
+            for placement in transmission.placements() {
+                state.place(&placement);
+            }
+            state.stream_bytes += transmission.stream_bytes;
+            Some(transmission)
+        })
+    }
+
+    /// The segments that item `item` is in, in order: their numbers, as the first header has them. The item begins
+    /// at offset 0 of the first. An item of no octets is in none.
+    pub fn numbers(&self, item: usize) -> impl Iterator<Item = u32> + use<'a, I> {
+        self.transmissions()
+            .flat_map(|transmission| transmission.placements())
+            .filter(move |placement| placement.item == item)
+            .map(|placement| placement.number)
+    }
+}
+
+/// The least count of numbers that the items can take; also whether they can be placed at all.
+fn least_numbers<I: BulkItems + ?Sized>(
+    request: &LayoutRequest<'_, I>,
+) -> Result<u32, LayoutError> {
+    let targets = (request.structure.groups().iter()).filter(|group| group.segment.is_targetable);
+    let longest_bytes = targets.map(|group| group.segment.length_bytes).max();
+    let mut numbers = 0_u32;
+    for item in 0..request.items.count() {
+        let length_bytes = request.items.length_bytes(item);
+        if length_bytes > 0 {
+            let target_bytes = longest_bytes.ok_or(LayoutError::NotTargetable)?;
+            numbers = numbers.saturating_add(length_bytes.div_ceil(target_bytes));
+        }
+    }
+    Ok(numbers)
+}
+
+/// How far the transmissions before have come.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    stream_bytes: u32,
+    /// The item that comes next, and how much of it was placed.
+    item: usize,
+    item_bytes: u32,
+}
+
+impl State {
+    /// The item whose octets come next, from which octet on.
+    fn next_of<I: BulkItems + ?Sized>(self, items: &I) -> Option<(usize, u32)> {
+        (self.item..items.count())
+            .map(|item| {
+                (
+                    item,
+                    if item == self.item {
+                        self.item_bytes
+                    } else {
+                        0
+                    },
+                )
+            })
+            .find(|(item, placed_bytes)| items.length_bytes(*item) > *placed_bytes)
+    }
+
+    fn place(&mut self, placement: &Placement) {
+        self.item = placement.item;
+        self.item_bytes = placement.from_bytes + placement.length_bytes;
+    }
+}
+
+/// One Send of the group.
+#[derive(Debug)]
+pub struct Transmission<'a, I: ?Sized> {
+    layout: Layout<'a, I>,
+    index: u32,
+    /// Where header and stream end in the plan; in the Send they end no later.
+    planned_end_bytes: u32,
+    state: State,
+    stream_bytes: u32,
+}
+
+impl<I: ?Sized> Clone for Transmission<'_, I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I: ?Sized> Copy for Transmission<'_, I> {}
+
+impl<'a, I: BulkItems + ?Sized> Transmission<'a, I> {
+    /// Which of the group it is, from 0.
+    #[must_use]
+    pub const fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Octets of its header.
+    #[must_use]
+    pub fn header_bytes(&self) -> u32 {
+        match self.index {
+            0 => self.layout.header_bytes(),
+            _ => RTR_TRANSMIT_CONTINUE_BYTES,
+        }
+    }
+
+    /// Octets of the payload stream in it, as its header tells them.
+    #[must_use]
+    pub const fn stream_bytes(&self) -> u32 {
+        self.stream_bytes
+    }
+
+    /// Octets of the Send.
+    #[must_use]
+    pub fn length_bytes(&self) -> u32 {
+        let end_of_items = self
+            .placements()
+            .last()
+            .map(|placement| placement.offset_bytes + placement.length_bytes);
+        end_of_items.unwrap_or_else(|| self.header_bytes() + self.stream_bytes)
+    }
+
+    /// What of the items is in it.
+    #[must_use]
+    pub fn placements(&self) -> Placements<'a, I> {
+        let layout = self.layout;
+        Placements {
+            layout,
+            index: self.index,
+            segments: layout.request.structure.segments(),
+            state: self.state,
+            end_bytes: self.planned_end_bytes,
+            slack_bytes: match self.index {
+                0 => 4 * layout.numbers_reserved.saturating_sub(layout.numbers_least),
+                _ => 0,
+            },
+            entries_before_run: 1 + u32::from(self.stream_bytes > 0),
+            run: None,
+            is_over: false,
+        }
+    }
+
+    /// What the Send is gathered from, in order. Each padding and each piece of an item that is in one part takes one
+    /// entry of the gather list.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece> + use<'a, I> {
+        let padding_region_bytes = self.layout.request.limits.padding_region_bytes.max(1);
+        let length_bytes = self.header_bytes();
+        let stream = Piece::Stream {
+            from_bytes: self.state.stream_bytes,
+            length_bytes: self.stream_bytes,
+        };
+        let rest = Gathering {
+            placements: self.placements().peekable(),
+            end_bytes: length_bytes + self.stream_bytes,
+            padding_region_bytes,
+        };
+        core::iter::once(Piece::Header { length_bytes })
+            .chain((self.stream_bytes > 0).then_some(stream))
+            .chain(rest)
+    }
+
+    fn has_placements(&self) -> bool {
+        self.placements().next().is_some()
+    }
+
+    fn finishes_items(&self) -> bool {
+        let mut state = self.state;
+        for placement in self.placements() {
+            state.place(&placement);
+        }
+        self.layout.has_placed_all(state)
+    }
+}
+
+/// Octets of an item in one targetable segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The number of the segment in the group.
+    pub number: u32,
+    /// Which item.
+    pub item: usize,
+    /// Where the octets begin in the item.
+    pub from_bytes: u32,
+    /// How many.
+    pub length_bytes: u32,
+    /// Octets of the Send before them.
+    pub offset_bytes: u32,
+}
+
+/// What a Send is gathered from. No piece is empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// The transport header.
+    Header {
+        /// Its octets.
+        length_bytes: u32,
+    },
+    /// Octets of the payload stream.
+    Stream {
+        /// Where they begin in it.
+        from_bytes: u32,
+        /// How many.
+        length_bytes: u32,
+    },
+    /// Zeroes that bring the item after them to its segment.
+    Padding {
+        /// How many: at most those of the zeroed memory.
+        length_bytes: u32,
+    },
+    /// Octets of an item.
+    Item {
+        /// Which.
+        item: usize,
+        /// Where they begin in it.
+        from_bytes: u32,
+        /// How many.
+        length_bytes: u32,
+    },
+}
+
+/// Puts items into the targetable segments of one transmission, as many as room and gather list allow.
+#[derive(Debug)]
+pub struct Placements<'a, I: ?Sized> {
+    layout: Layout<'a, I>,
+    index: u32,
+    segments: LocatedSegments<'a>,
+    state: State,
+    /// Where the latest piece ends.
+    end_bytes: u32,
+    /// Octets by which the header may be shorter than planned; they add to the first padding.
+    slack_bytes: u32,
+    /// Entries of the gather list before the run.
+    entries_before_run: u32,
+    run: Option<Run>,
+    is_over: bool,
+}
+
+/// Octets of one item that follow one another in a Send.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    item: usize,
+    from_bytes: u32,
+    length_bytes: u32,
+}
+
+impl<I: BulkItems + ?Sized> Placements<'_, I> {
+    /// Puts octets of the next item into a targetable segment that can have them.
+    fn place(&mut self, located: LocatedSegment) -> Option<Placement> {
+        let (item, from_bytes) = self.state.next_of(self.layout.request.items)?;
+        let segment_bytes = located.segment.length_bytes;
+        let left_bytes = self.layout.request.items.length_bytes(item) - from_bytes;
+        let length_bytes = left_bytes.min(segment_bytes);
+        // An item fills each of its segments but the last: one that the Send cannot fill is of no use.
+        let end_bytes = located.offset_bytes.checked_add(length_bytes)?;
+        if end_bytes > self.layout.send_bytes_max() {
+            return None;
+        }
+        let number = self
+            .layout
+            .request
+            .structure
+            .number(self.index, located.target_index?)?;
+        self.gather(located.offset_bytes, item, from_bytes, length_bytes)?;
+        let placement = Placement {
+            number,
+            item,
+            from_bytes,
+            length_bytes,
+            offset_bytes: located.offset_bytes,
+        };
+        self.state.place(&placement);
+        self.end_bytes = end_bytes;
+        Some(placement)
+    }
+
+    /// Counts the entries of the gather list with these octets; `None` when they are too many.
+    fn gather(
+        &mut self,
+        offset_bytes: u32,
+        item: usize,
+        from_bytes: u32,
+        length_bytes: u32,
+    ) -> Option<()> {
+        let LayoutRequest { items, limits, .. } = self.layout.request;
+        let entries_of =
+            |run: Run| items.gather_entries(run.item, run.from_bytes, run.length_bytes);
+        let gap_bytes = offset_bytes - self.end_bytes;
+        let (run, entries_before_run) = match self.run {
+            Some(run) if run.item == item && gap_bytes == 0 => {
+                let run = Run {
+                    length_bytes: run.length_bytes + length_bytes,
+                    ..run
+                };
+                (run, self.entries_before_run)
+            }
+            before => {
+                let padding_bytes = match before {
+                    None => gap_bytes + self.slack_bytes,
+                    Some(_) => gap_bytes,
+                };
+                let entries_before_run = self.entries_before_run
+                    + before.map_or(0, entries_of)
+                    + padding_bytes.div_ceil(limits.padding_region_bytes.max(1));
+                let run = Run {
+                    item,
+                    from_bytes,
+                    length_bytes,
+                };
+                (run, entries_before_run)
+            }
+        };
+        if entries_before_run.saturating_add(entries_of(run)) > limits.gather_entries_max {
+            return None;
+        }
+        self.run = Some(run);
+        self.entries_before_run = entries_before_run;
+        Some(())
+    }
+}
+
+impl<I: BulkItems + ?Sized> Iterator for Placements<'_, I> {
+    type Item = Placement;
+
+    fn next(&mut self) -> Option<Placement> {
+        if self.is_over {
+            return None;
+        }
+        let end_bytes = self.end_bytes;
+        let located = self
+            .segments
+            .find(|located| located.target_index.is_some() && located.offset_bytes >= end_bytes);
+        let placement = located.and_then(|located| self.place(located));
+        self.is_over = placement.is_none();
+        placement
+    }
+}
+
+impl<I: BulkItems + ?Sized> core::iter::FusedIterator for Placements<'_, I> {}
+
+/// Makes pieces of placements: padding before them, and one piece of those that follow one another.
+struct Gathering<'a, I: BulkItems + ?Sized> {
+    placements: Peekable<Placements<'a, I>>,
+    end_bytes: u32,
+    padding_region_bytes: u32,
+}
+
+impl<I: BulkItems + ?Sized> Iterator for Gathering<'_, I> {
+    type Item = Piece;
+
+    fn next(&mut self) -> Option<Piece> {
+        let first = *self.placements.peek()?;
+        let gap_bytes = first.offset_bytes - self.end_bytes;
+        if gap_bytes > 0 {
+            let length_bytes = gap_bytes.min(self.padding_region_bytes);
+            self.end_bytes += length_bytes;
+            return Some(Piece::Padding { length_bytes });
+        }
+        while let Some(placement) = self.placements.next_if(|placement| {
+            placement.item == first.item && placement.offset_bytes == self.end_bytes
+        }) {
+            self.end_bytes += placement.length_bytes;
+        }
+        Some(Piece::Item {
+            item: first.item,
+            from_bytes: first.from_bytes,
+            length_bytes: self.end_bytes - first.offset_bytes,
+        })
+    }
+}
