@@ -3,9 +3,12 @@
 //! A ring is an array of units of 128 bytes. A record takes whole, adjacent units; its first word
 //! is a sequence number that is derived from the absolute position of the unit and stored last.
 //! There is no shared tail: the consumer looks at the word where the next record must begin. What
-//! stands there from an earlier lap may be payload that looks like any number, so the producer
-//! clears that word before it publishes the record in front of it. A record that does not fit
-//! before the end of the ring is preceded by a pad that fills the rest.
+//! stands there from an earlier lap is the number of a record of one unit, which names another
+//! position; or it is what a longer record, or the pad before it, left: payload that looks like any
+//! number. For one lap behind such a record the producer therefore clears that word before it
+//! publishes the record in front of it. A ring of short records alone never needs that, and a store
+//! to a line that the consumer has is saved. A record that does not fit before the end of the ring
+//! is preceded by a pad that fills the rest.
 //!
 //! The protocol is generic over the memory, so that the model checker runs the very same code.
 
@@ -44,6 +47,8 @@ pub(super) struct Producer<M> {
     tail: u32,
     /// What the consumer has given back, as far as it is known here.
     freed: u32,
+    /// Units behind the tail where something else than a sequence number may stand.
+    unclean: u32,
 }
 
 impl<M: RingMemory> Producer<M> {
@@ -53,6 +58,7 @@ impl<M: RingMemory> Producer<M> {
             memory,
             tail: 0,
             freed: 0,
+            unclean: 0,
         }
     }
 
@@ -80,7 +86,7 @@ impl<M: RingMemory> Producer<M> {
 
     /// Whether the units of the record at `position` have not been written again since.
     pub(super) fn still_holds(&self, position: u32) -> bool {
-        // The word behind the tail is cleared already.
+        // The word behind the tail may be cleared already.
         distance(position, self.tail) < self.memory.units()
     }
 
@@ -104,6 +110,7 @@ impl<M: RingMemory> Producer<M> {
         self.memory.write_pad(index);
         self.memory.publish(index, sequence_of(self.tail));
         self.tail = self.tail.wrapping_add(pad);
+        self.unclean = capacity;
         Some(0)
     }
 
@@ -115,12 +122,18 @@ impl<M: RingMemory> Producer<M> {
         (distance(self.freed, self.tail) + 2 <= capacity).then_some(self.tail & (capacity - 1))
     }
 
-    /// Clears the word behind the record of `units` units at the tail. To be called before
-    /// [`Producer::publish`], and as early as is convenient.
+    /// Clears the word behind the record of `units` units at the tail, if it is not clean. To be
+    /// called before [`Producer::publish`], and as early as is convenient.
     #[inline]
     pub(super) fn clear_next(&mut self, units: u32) {
-        let next = self.tail.wrapping_add(units) & (self.memory.units() - 1);
-        self.memory.clear_sequence(next);
+        if units > 1 {
+            self.unclean = self.memory.units();
+        }
+        if self.unclean != 0 {
+            self.unclean -= 1;
+            let next = self.tail.wrapping_add(units) & (self.memory.units() - 1);
+            self.memory.clear_sequence(next);
+        }
     }
 
     /// Publishes the record of `units` units that was written at the reserved index. Returns its
@@ -176,5 +189,117 @@ impl<M: RingMemory> Consumer<M> {
     #[inline]
     pub(super) fn to_end(&self, index: u32) -> u32 {
         self.memory.units() - index
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const UNITS: u32 = 8;
+
+    /// Sequence words, and who wrote the unit: the value of a record, or a pad.
+    #[derive(Default)]
+    struct Words {
+        sequences: RefCell<[u32; UNITS as usize]>,
+        values: RefCell<[Option<u32>; UNITS as usize]>,
+        clears: Cell<u32>,
+    }
+
+    impl RingMemory for &Words {
+        fn units(&self) -> u32 {
+            UNITS
+        }
+
+        fn load_sequence(&self, index: u32) -> u32 {
+            self.sequences.borrow()[index as usize]
+        }
+
+        fn publish(&self, index: u32, sequence: u32) {
+            self.sequences.borrow_mut()[index as usize] = sequence;
+        }
+
+        fn clear_sequence(&self, index: u32) {
+            self.clears.set(self.clears.get() + 1);
+            self.sequences.borrow_mut()[index as usize] = 0;
+        }
+
+        fn write_pad(&self, index: u32) {
+            self.values.borrow_mut()[index as usize] = None;
+        }
+    }
+
+    /// Sends a record whose units behind the first look like headers of the lap `laps` on.
+    fn send(producer: &mut Producer<&Words>, units: u32, value: u32, laps: u32) -> bool {
+        let Some(index) = producer.reserve(units) else {
+            return false;
+        };
+        let words = *producer.memory();
+        words.values.borrow_mut()[index as usize] = Some(value);
+        for unit in 1..units {
+            let position = producer.tail() + unit + laps * UNITS;
+            words.publish(index + unit, sequence_of(position));
+        }
+        producer.clear_next(units);
+        producer.publish(units);
+        true
+    }
+
+    /// Takes all records there are.
+    fn take(consumer: &mut Consumer<&Words>, units_of: impl Fn(u32) -> u32) -> Vec<u32> {
+        let mut taken = Vec::new();
+        while let Some(index) = consumer.peek() {
+            let value = consumer.memory().values.borrow()[index as usize];
+            taken.extend(value);
+            consumer.advance(value.map_or(consumer.to_end(index), &units_of));
+        }
+        taken
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_taken_but_what_was_sent(
+            records in proptest::collection::vec((1_u32..4, 1_u32..4, any::<bool>()), 0..200),
+        ) {
+            let words = Words::default();
+            let mut producer = Producer::new(&words);
+            let mut consumer = Consumer::new(&words);
+            let units_of = |value: u32| records[value as usize].0;
+            let mut expected = Vec::new();
+            let mut taken = Vec::new();
+            for ((units, laps, take_now), value) in records.iter().copied().zip(0..) {
+                if take_now {
+                    taken.extend(take(&mut consumer, units_of));
+                    prop_assert!(producer.set_freed(consumer.head()));
+                }
+                if send(&mut producer, units, value, laps) {
+                    expected.push(value);
+                }
+            }
+            taken.extend(take(&mut consumer, units_of));
+            prop_assert_eq!(taken, expected);
+        }
+    }
+
+    #[test]
+    fn records_of_one_unit_clear_nothing_but_for_a_lap_behind_a_longer_one() {
+        let words = Words::default();
+        let mut producer = Producer::new(&words);
+        let mut consumer = Consumer::new(&words);
+        let mut clears_of = |units: u32| {
+            let before = words.clears.get();
+            assert!(send(&mut producer, units, units, 1));
+            assert_eq!(take(&mut consumer, |units| units), [units]);
+            assert!(producer.set_freed(consumer.head()));
+            words.clears.get() - before
+        };
+        assert!((0..3 * UNITS).all(|_| clears_of(1) == 0));
+        assert_eq!(clears_of(2), 1);
+        let after: u32 = (0..3 * UNITS).map(|_| clears_of(1)).sum();
+        assert_eq!(after, UNITS - 1);
     }
 }
