@@ -333,9 +333,9 @@ impl Channel {
         Some(self.producer.publish(units))
     }
 
-    /// The header of a Send without extension of `bytes` bytes, when that makes a plain record.
+    /// The header of a Send without extension of `bytes` bytes, when that makes a short record.
     #[inline]
-    pub(super) fn plain_header(&self, destination: QueuePairNumber, bytes: u32) -> Option<Header> {
+    pub(super) fn short_header(&self, destination: QueuePairNumber, bytes: u32) -> Option<Header> {
         let header = Header {
             destination: destination.0,
             acked: self.ackable(),
@@ -343,7 +343,7 @@ impl Channel {
             op: op::SEND,
             flags: 0,
         };
-        header.plain_bytes().map(|_| header)
+        header.short_bytes().map(|_| header)
     }
 
     /// Tells the peer that it has to look, if it would not by itself.

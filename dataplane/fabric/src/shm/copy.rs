@@ -67,37 +67,37 @@ pub(super) unsafe fn copy_bytes(source: *const u8, target: *mut u8, bytes: usize
 /// As [`copy_bytes`].
 #[inline]
 pub(super) unsafe fn copy_small(source: *const u8, target: *mut u8, bytes: usize) {
-    // SAFETY: as the caller promises, for each part of the ranges.
+    // SAFETY: as the caller promises, for each part of the ranges: where a block ends at the end,
+    // there are as many bytes.
     unsafe {
         match bytes {
-            0..=3 => copy_single(source, target, bytes),
-            4..=7 => copy_blocks::<4>(source, target, bytes),
-            8..=15 => copy_blocks::<8>(source, target, bytes),
-            16..=31 => copy_blocks::<16>(source, target, bytes),
-            32..=256 => copy_blocks::<32>(source, target, bytes),
+            0..=3 => {
+                for at in 0..bytes {
+                    copy_block::<1>(source.add(at), target.add(at));
+                }
+            }
+            4..=7 => {
+                copy_block::<4>(source, target);
+                copy_block::<4>(source.add(bytes - 4), target.add(bytes - 4));
+            }
+            8..=15 => {
+                copy_block::<8>(source, target);
+                copy_block::<8>(source.add(bytes - 8), target.add(bytes - 8));
+            }
+            16..=256 => copy_from::<0>(source, target, bytes),
             _ => copy_bytes(source, target, bytes),
         }
     }
 }
 
-/// Copies 16 to 256 bytes in the fewest instructions.
-///
-/// # Safety
-///
-/// As [`copy_bytes`]; `bytes` is at least 16.
-#[inline]
-pub(super) unsafe fn copy_short(source: *const u8, target: *mut u8, bytes: usize) {
-    // SAFETY: as the caller promises.
-    unsafe { copy_tail::<0>(source, target, bytes) };
-}
-
-/// Copies the bytes from `FROM` to `bytes`; those just before `FROM` may be copied as well.
+/// Copies the bytes from `FROM` to `bytes`, of 16 or more in the fewest instructions; those just
+/// before `FROM` may be copied as well.
 ///
 /// # Safety
 ///
 /// As [`copy_bytes`] for the range from 0 to `bytes`, which is at least 16 and at least `FROM`.
 #[inline]
-pub(super) unsafe fn copy_tail<const FROM: usize>(
+pub(super) unsafe fn copy_from<const FROM: usize>(
     source: *const u8,
     target: *mut u8,
     bytes: usize,
@@ -115,65 +115,16 @@ pub(super) unsafe fn copy_tail<const FROM: usize>(
     }
 }
 
-/// Copies the first `BYTES` bytes, a multiple of 16.
-///
-/// # Safety
-///
-/// As [`copy_bytes`].
-#[inline]
-pub(super) unsafe fn copy_head<const BYTES: usize>(source: *const u8, target: *mut u8) {
-    const { assert!(BYTES.is_multiple_of(16)) };
-    // SAFETY: as the caller promises.
-    unsafe { copy_block::<BYTES>(source, target) };
-}
-
 /// Copies a block whose size is known.
 ///
 /// # Safety
 ///
 /// As [`copy_bytes`].
 #[inline]
-unsafe fn copy_block<const BYTES: usize>(source: *const u8, target: *mut u8) {
+pub(super) unsafe fn copy_block<const BYTES: usize>(source: *const u8, target: *mut u8) {
     // SAFETY: as the caller promises; blocks of bytes need no alignment.
     unsafe {
         let block = source.cast::<[u8; BYTES]>().read();
         target.cast::<[u8; BYTES]>().write(block);
-    }
-}
-
-/// Copies byte by byte.
-///
-/// # Safety
-///
-/// As [`copy_bytes`].
-#[inline]
-unsafe fn copy_single(source: *const u8, target: *mut u8, bytes: usize) {
-    for at in 0..bytes {
-        // SAFETY: as the caller promises.
-        unsafe { target.add(at).write(source.add(at).read()) };
-    }
-}
-
-/// Copies at least one block of `N` bytes; the last block overlaps the one before it.
-///
-/// # Safety
-///
-/// As [`copy_bytes`]; `bytes` is at least `N`.
-#[inline]
-unsafe fn copy_blocks<const N: usize>(source: *const u8, target: *mut u8, bytes: usize) {
-    let block = |at: usize| {
-        // SAFETY: `at + N` is at most `bytes`; blocks of bytes need no alignment.
-        unsafe {
-            let block = source.add(at).cast::<[u8; N]>().read();
-            target.add(at).cast::<[u8; N]>().write(block);
-        }
-    };
-    let mut at = 0;
-    while at + N <= bytes {
-        block(at);
-        at += N;
-    }
-    if at < bytes {
-        block(bytes - N);
     }
 }

@@ -14,6 +14,7 @@ mod key_table;
 mod link;
 mod manager;
 mod mapped;
+mod packed;
 mod port;
 mod queue_pair;
 mod receive_queue;

@@ -9,6 +9,9 @@
 //!     16 or 32   payload
 //! ```
 //!
+//! In a packed Send (`op::SEND_PACKED`) the payload bytes are those of the message, the payload is
+//! what the `packed` module makes of it, and the flags say which of its blocks are there.
+//!
 //! Numbers are in the byte order of the machine: both ends run on it.
 
 use crate::interface::{SEGMENTS_MAX, Status};
@@ -23,9 +26,11 @@ pub(super) const HEADER_BYTES: u32 = 16;
 pub(super) const EXTENSION_BYTES: u32 = 16;
 /// A piece of a descriptor: offset (64 bits), bytes (32), zero (32).
 pub(super) const PIECE_BYTES: u32 = 16;
-/// The payload of a plain record: it fills at least the first line, and at most one unit.
-pub(super) const PLAIN_BYTES_MIN: u32 = LINE_BYTES - HEADER_BYTES;
-pub(super) const PLAIN_BYTES_MAX: u32 = UNIT_BYTES - HEADER_BYTES;
+/// What of a payload lies in the first line of its record.
+pub(super) const FIRST_LINE_BYTES: u32 = LINE_BYTES - HEADER_BYTES;
+/// The messages of short records: they fill at least the first line, and at most one unit.
+pub(super) const SHORT_BYTES_MIN: u32 = FIRST_LINE_BYTES;
+pub(super) const SHORT_BYTES_MAX: u32 = UNIT_BYTES - HEADER_BYTES;
 /// What stands before the pieces of an RDMA Write: remote offset (64 bits), key (32), zero (32).
 pub(super) const WRITE_BYTES: u32 = 16;
 /// The most payload that a descriptor record holds.
@@ -55,6 +60,8 @@ pub(super) mod op {
     pub(in super::super) const NAK: u8 = 5;
     /// The sender's queue pair is in error.
     pub(in super::super) const DISCONNECT: u8 = 6;
+    /// A Send whose bytes are the payload, but for blocks of zeroes.
+    pub(in super::super) const SEND_PACKED: u8 = 7;
 }
 
 /// A header but for its sequence number.
@@ -74,13 +81,20 @@ impl Header {
         u32::from(self.payload_bytes) | u32::from(self.op) << 16 | u32::from(self.flags) << 24
     }
 
-    /// The bytes of the payload, when the record is a Send without extension in one unit that
-    /// fills its first line.
+    /// The bytes of the message, when the record is a Send without extension in one unit whose
+    /// message fills the first line: as it is, or packed.
     #[inline]
-    pub(super) fn plain_bytes(self) -> Option<u32> {
+    pub(super) fn short_bytes(self) -> Option<u32> {
         let bytes = u32::from(self.payload_bytes);
-        let fits = (PLAIN_BYTES_MIN..=PLAIN_BYTES_MAX).contains(&bytes);
-        (self.op == op::SEND && self.flags == 0 && fits).then_some(bytes)
+        let fits = (SHORT_BYTES_MIN..=SHORT_BYTES_MAX).contains(&bytes);
+        let is_send = (self.op == op::SEND && self.flags == 0) || self.op == op::SEND_PACKED;
+        (is_send && fits).then_some(bytes)
+    }
+
+    /// Whether the header has its extension.
+    #[inline]
+    pub(super) fn is_extended(self) -> bool {
+        self.op != op::SEND_PACKED && self.flags & FLAG_EXTENDED != 0
     }
 
     /// Where the payload begins in a record that begins at `record`.
@@ -107,10 +121,10 @@ impl Header {
     /// Where the payload starts within the record.
     #[inline]
     pub(super) fn payload_offset(self) -> u32 {
-        if self.flags & FLAG_EXTENDED == 0 {
-            HEADER_BYTES
-        } else {
+        if self.is_extended() {
             HEADER_BYTES + EXTENSION_BYTES
+        } else {
+            HEADER_BYTES
         }
     }
 

@@ -7,8 +7,9 @@ use super::super::channel::{Channel, Report, Target};
 use super::super::copy::{copy_bytes, copy_small, read_u32};
 use super::super::link::QueuePairNumber;
 use super::super::mapped::MappedRing;
+use super::super::packed;
 use super::super::queue_pair::State;
-use super::super::record::{Extension, FLAG_EXTENDED, FLAG_INVALIDATE, Header, op, status_from};
+use super::super::record::{Extension, FLAG_INVALIDATE, Header, SHORT_BYTES_MAX, op, status_from};
 use super::super::ring::distance;
 use super::core::Core;
 use crate::clock::Ticks;
@@ -88,13 +89,13 @@ impl Core {
         now: Ticks,
         batch: &mut CompletionBatch,
     ) -> Visit {
-        let plain = self.take_plain(channel, batch);
-        let mut visit = Visit::IDLE.and_if(plain.taken != 0, Visit::BUSY);
-        if !plain.drained {
+        let short = self.take_short(channel, batch);
+        let mut visit = Visit::IDLE.and_if(short.taken != 0, Visit::BUSY);
+        if !short.drained {
             visit = visit.and(self.visit_any(channel, now, batch));
         }
         if channel.has_reports() || !channel.gone.is_empty() {
-            let drained = plain.drained || visit.has(Visit::DRAINED);
+            let drained = short.drained || visit.has(Visit::DRAINED);
             visit = visit.and(self.leave_rarely(channel, drained));
         }
         if visit.is_busy() {
@@ -219,10 +220,10 @@ impl Core {
         if units > to_end {
             return (Step::Broken, units);
         }
-        let extension = if header.flags & FLAG_EXTENDED == 0 {
-            Extension::default()
-        } else {
+        let extension = if header.is_extended() {
             ring.read_extension(index)
+        } else {
+            Extension::default()
         };
         if extension.not_before > now {
             return (Step::Later, units);
@@ -252,6 +253,7 @@ impl Core {
         let invalidate =
             (header.flags & FLAG_INVALIDATE != 0).then_some(RemoteKey(extension.invalidate));
         match header.op {
+            op::SEND_PACKED => self.receive_packed(channel, index, header, queue_pair, batch),
             op::SEND => self.receive_copied(channel, index, header, queue_pair, invalidate, batch),
             op::SEND_PULLED => {
                 self.receive_pulled(channel, index, header, queue_pair, invalidate, batch)
@@ -334,20 +336,56 @@ impl Core {
         invalidate: Option<RemoteKey>,
         batch: &mut CompletionBatch,
     ) -> Step {
+        let Some(peer) = &channel.peer else {
+            return Step::Broken;
+        };
+        let source = payload(peer.consumer.memory(), index, header);
+        self.receive_from(source, channel, header, queue_pair, invalidate, batch)
+    }
+
+    /// A packed Send that [`Core::take_short`] could not receive.
+    #[cold]
+    fn receive_packed(
+        &mut self,
+        channel: &mut Channel,
+        index: u32,
+        header: Header,
+        queue_pair: u32,
+        batch: &mut CompletionBatch,
+    ) -> Step {
+        let (Some(peer), Some(bytes)) = (&channel.peer, header.short_bytes()) else {
+            return Step::Broken;
+        };
+        let source = payload(peer.consumer.memory(), index, header);
+        let mut message = [0; SHORT_BYTES_MAX as usize];
+        // SAFETY: `short_bytes` checked the bytes, and the record lies within the peer's mapped
+        // ring; the message is ours.
+        unsafe { packed::unpack(source, header.flags, bytes as usize, message.as_mut_ptr()) };
+        self.receive_from(message.as_ptr(), channel, header, queue_pair, None, batch)
+    }
+
+    /// Receives the message at `source`, whose record or copy holds as many bytes as the header
+    /// says.
+    #[inline]
+    fn receive_from(
+        &mut self,
+        source: *const u8,
+        channel: &mut Channel,
+        header: Header,
+        queue_pair: u32,
+        invalidate: Option<RemoteKey>,
+        batch: &mut CompletionBatch,
+    ) -> Step {
         let bytes = u32::from(header.payload_bytes);
         let (queue, slot) = match self.take_receive(channel, queue_pair, bytes, invalidate, batch) {
             Ok(taken) => taken,
             Err(step) => return step,
         };
-        let Some(peer) = &channel.peer else {
-            return Step::Broken;
-        };
-        let source = payload(peer.consumer.memory(), index, header);
         let receive_queue = &self.receive_queues[queue];
         match receive_queue.segment(slot, 0) {
             Some(first) if first.capacity() >= bytes => {
-                // SAFETY: `visit` checked that the record lies within the peer's mapped ring; the
-                // Receive was posted, so its buffer is the port's alone and has the room.
+                // SAFETY: the callers have `bytes` bytes at `source`; the Receive was posted, so its
+                // buffer is the port's alone and has the room.
                 unsafe { copy_small(source, first.start(), bytes as usize) };
             }
             _ => {

@@ -7,10 +7,10 @@ mod fault;
 mod inbound;
 mod interface;
 mod lifecycle;
-mod plain;
 mod post;
 mod pull;
 mod schedule;
+mod short;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

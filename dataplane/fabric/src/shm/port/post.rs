@@ -52,9 +52,9 @@ impl Port {
             return Err(PostError::ForeignMemory);
         }
         let queue_pair = &core.queue_pairs[id.index as usize];
-        let is_plain =
+        let is_short =
             options == SendOptions::default() && core.delay == 0 && queue_pair.fail_next.is_none();
-        if is_plain && channel.publish_plain(queue_pair.remote, source, bytes) {
+        if is_short && channel.publish_short(queue_pair.remote, source, bytes) {
             core.counters.records_out += 1;
             if !channel.in_dirty {
                 channel.in_dirty = true;
@@ -63,49 +63,35 @@ impl Port {
             }
             return Ok(());
         }
-        let outgoing = Outgoing {
-            destination: queue_pair.remote,
-            op: op::SEND,
-            payload_bytes: bytes,
-            invalidate: options.invalidate,
-            not_before: core.not_before(),
-        };
-        if queue_pair.fail_next.is_some() || options.signalled.is_some() {
-            return self.send_copied_tracked(id, source, outgoing, options.signalled);
-        }
-        if channel
-            .publish(outgoing, &mut core.counters, copied(source, bytes))
-            .is_none()
-        {
-            core.counters.queue_full += 1;
-            return Err(PostError::QueueFull);
-        }
-        if !channel.in_dirty {
-            channel.in_dirty = true;
-            let number = channel.number;
-            self.dirty.push(number);
-        }
-        Ok(())
+        self.send_copied_any(id, source, bytes, options)
     }
 
-    /// A Send by copy that somebody waits for, or that is to fail.
-    fn send_copied_tracked(
+    /// A Send by copy that is not for [`Channel::publish_short`].
+    #[inline(never)]
+    fn send_copied_any(
         &mut self,
         id: QueuePairId,
         source: &Buffer,
-        outgoing: Outgoing,
-        signalled: Option<WorkId>,
+        bytes: u32,
+        options: SendOptions,
     ) -> Result<(), PostError> {
         let (core, channel) = self.sender(id)?;
-        if core.injected_failure(id, Kind::Send, signalled, None)? {
+        let outgoing = core.outgoing(id, op::SEND, bytes, options);
+        if core.injected_failure(id, Kind::Send, options.signalled, None)? {
             core.fail_injected(channel, id);
             return Ok(());
         }
-        core.check_room(id, signalled.is_some())?;
-        let fill = copied(source, outgoing.payload_bytes);
-        let position = core.publish(channel, outgoing, fill)?;
-        if signalled.is_some() {
-            core.track(channel, id.index, Kind::Send, signalled, position, None);
+        core.check_room(id, options.signalled.is_some())?;
+        let position = core.publish(channel, outgoing, copied(source, bytes))?;
+        if options.signalled.is_some() {
+            core.track(
+                channel,
+                id.index,
+                Kind::Send,
+                options.signalled,
+                position,
+                None,
+            );
         }
         self.mark_dirty(id.index);
         Ok(())

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::interface::{PostError, RemoteKey};
+use crate::shm::record::op;
+use crate::shm::{Fault, Notice};
 
 #[test]
 fn a_copied_send_arrives() {
@@ -33,6 +35,51 @@ fn every_length_arrives_whole() {
         .port
         .post_send_copied(id, &buffer, 1025, SendOptions::default());
     assert_eq!(refused, Err(PostError::TooLong));
+}
+
+/// Messages of `bytes` bytes with something other than zero at few places, or at many.
+fn sparse(bytes: usize) -> Vec<Vec<u8>> {
+    let places: [&[usize]; 5] = [&[], &[0], &[1, 17, 33], &[0, 40, 44], &[0, 16, 32, 47]];
+    let with = |places: &[usize]| {
+        let mut message = vec![0; bytes];
+        for at in places {
+            message[*at] = 7;
+            message[bytes - 1 - at] = 9;
+        }
+        message
+    };
+    places.into_iter().map(with).collect()
+}
+
+#[test]
+fn short_messages_full_of_zeroes_arrive_whole() {
+    let (mut a, mut b) = pair();
+    for message in (48..=120).flat_map(sparse) {
+        a.send(&message, SendOptions::default()).unwrap();
+        let expected = What::Received(message, None);
+        assert_eq!(told(b.settle()), [(Status::Success, expected)]);
+        a.settle();
+    }
+}
+
+#[test]
+fn a_packed_message_arrives_whole_by_the_long_way_too() {
+    for bytes in [48, 60, 76, 112] {
+        let (mut a, mut b) = pair();
+        let message = [vec![1; 32], vec![0; bytes - 33], vec![2]].concat();
+        // The first of them finds no Receive, and those behind it no other way.
+        let fault = Fault::ReceiverNotReady { polls: 2 };
+        b.port.notice(Notice::Inject(fault));
+        for _ in 0..3 {
+            a.send(&message, SendOptions::default()).unwrap();
+        }
+        let channel = a.port.channels_for_tests()[0].as_deref_mut().unwrap();
+        assert_eq!(channel.producer.memory().read_header(0).op, op::SEND_PACKED);
+        assert_eq!(told(b.poll()), []);
+        let expected = (Status::Success, What::Received(message, None));
+        assert_eq!(told(b.settle()), vec![expected; 3]);
+        assert_eq!(b.counter("receiver_not_ready"), 1);
+    }
 }
 
 #[test]

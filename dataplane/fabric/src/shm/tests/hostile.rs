@@ -73,6 +73,8 @@ fn records_of_a_wrong_shape_break_the_channel() {
         (op::SEND_PULLED, descriptor(&[(u64::MAX, 1)])),
         (op::SEND_PULLED, descriptor(&[(0, u32::MAX)])),
         (op::SEND_PULLED, descriptor(&[(0, 8 << 20), (8 << 20, 1)])),
+        (op::SEND_PACKED, vec![0; 47]),
+        (op::SEND_PACKED, vec![0; 113]),
     ];
     for (op, payload) in cases {
         let (mut a, mut b) = pair();
@@ -105,6 +107,24 @@ fn a_record_beyond_the_ring_and_an_endless_pad_break_the_channel() {
         forge(&mut a, change);
         assert_eq!(told(b.settle()), [FLUSHED]);
         assert_eq!(b.counter("channels_broken"), 1);
+    }
+}
+
+#[test]
+fn a_mask_of_any_blocks_leads_to_some_message() {
+    for mask in 0..=u8::MAX {
+        let (mut a, mut b) = pair();
+        a.send(&[1; 48], SendOptions::default()).unwrap();
+        forge(&mut a, |header| {
+            header.payload_bytes = 112;
+            header.flags = mask;
+        });
+        let events = told(b.settle());
+        assert!(
+            matches!(&events[..], [(Status::Success, What::Received(message, None))]
+                if message.len() == 112 && message.iter().all(|byte| *byte <= 1)),
+            "{mask:#x}: {events:?}"
+        );
     }
 }
 

@@ -1,20 +1,21 @@
 //! The hot path in both directions: a Send of few bytes, without extension, in one unit of the
-//! ring.
+//! ring, and where its zeroes allow it in one line.
 //!
 //! Whatever is out of the ordinary in the least is left to [`Core::visit`](super::core::Core) and
 //! [`Channel::publish`], before anything was changed.
 
 use super::super::channel::{Channel, Target};
-use super::super::copy::{copy_head, copy_short, copy_tail};
+use super::super::copy::{copy_block, copy_from};
 use super::super::link::QueuePairNumber;
+use super::super::packed;
 use super::super::queue_pair::State;
-use super::super::record::PLAIN_BYTES_MIN;
+use super::super::record::{FIRST_LINE_BYTES, Header, SHORT_BYTES_MAX, op};
 use super::core::Core;
 use super::inbound::{push_receive, receive};
 use crate::interface::{CompletionBatch, Status};
 use crate::memory::Buffer;
 
-/// What [`Core::take_plain`] came to.
+/// What [`Core::take_short`] came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
     /// Messages received.
@@ -24,10 +25,10 @@ pub(super) struct Taken {
 }
 
 impl Core {
-    /// Receives the plain Sends at the head of the ring, up to the first record that is anything
+    /// Receives the short Sends at the head of the ring, up to the first record that is anything
     /// else, or cannot be received now.
     #[inline]
-    pub(super) fn take_plain(
+    pub(super) fn take_short(
         &mut self,
         channel: &mut Channel,
         batch: &mut CompletionBatch,
@@ -49,7 +50,7 @@ impl Core {
             };
             let ring = consumer.memory();
             let header = ring.read_header(index);
-            let Some(bytes) = header.plain_bytes() else {
+            let Some(bytes) = header.short_bytes() else {
                 break;
             };
             // A peer reaches only its own queue pairs, whatever numbers it invents.
@@ -68,12 +69,19 @@ impl Core {
             let Some(receive_queue) = self.receive_queues.get_mut(queue) else {
                 break;
             };
-            let Some((slot, place)) = receive_queue.take_for(bytes) else {
+            let Some((slot, place)) = receive_queue.take_for(SHORT_BYTES_MAX) else {
                 break;
             };
-            // SAFETY: a plain record lies within one unit of the peer's mapped ring; the Receive
-            // was posted, so its first buffer is the port's alone, and has room for the bytes.
-            unsafe { copy_short(header.payload(ring.unit(index)), place, bytes as usize) };
+            let payload = header.payload(ring.unit(index));
+            // SAFETY: a short record lies within one unit of the peer's mapped ring; the Receive
+            // was posted, so its first buffer is the port's alone, and has room for the longest.
+            unsafe {
+                if header.op == op::SEND_PACKED {
+                    packed::unpack(payload, header.flags, bytes as usize, place);
+                } else {
+                    copy_from::<0>(payload, place, bytes as usize);
+                }
+            }
             push_receive(
                 batch,
                 id,
@@ -102,7 +110,7 @@ impl Channel {
     /// `destination`. False, and nothing was done, when it is not for this path, or there is no
     /// room that is known of.
     #[inline]
-    pub(super) fn publish_plain(
+    pub(super) fn publish_short(
         &mut self,
         destination: QueuePairNumber,
         source: &Buffer,
@@ -111,20 +119,31 @@ impl Channel {
         let Some(index) = self.producer.reserve_one() else {
             return false;
         };
-        let Some(header) = self.plain_header(destination, bytes) else {
+        let Some(header) = self.short_header(destination, bytes) else {
             return false;
         };
         let ring = self.producer.memory();
-        let place = header.payload(ring.unit(index)).cast_mut();
-        const { assert!(PLAIN_BYTES_MIN == 48) };
-        // The receiver looks at the first line of the record all the time, and takes it away from
-        // us with each look: what lies behind it is written first.
-        // SAFETY: the buffer is borrowed and holds `bytes` bytes, at least those of the first line;
-        // the unit is reserved for us, and has room for a plain record.
-        unsafe { copy_tail::<48>(source.start(), place, bytes as usize) };
+        let payload = header.payload(ring.unit(index)).cast_mut();
+        let (source, bytes) = (source.start(), bytes as usize);
         self.producer.clear_next(1);
-        // SAFETY: as above.
-        unsafe { copy_head::<48>(source.start(), place) };
+        // SAFETY: the buffer is borrowed and holds `bytes` bytes, of which `short_header` checked
+        // the number; the unit is reserved for us, and has room for them.
+        let header = unsafe {
+            if let Some(mask) = packed::mask_of(source, bytes) {
+                packed::pack(source, mask, bytes, payload);
+                Header {
+                    op: op::SEND_PACKED,
+                    flags: mask,
+                    ..header
+                }
+            } else {
+                // The receiver looks at the first line of the record all the time, and takes it
+                // away from us with each look: what lies behind it is written first.
+                copy_from::<{ FIRST_LINE_BYTES as usize }>(source, payload, bytes);
+                copy_block::<{ FIRST_LINE_BYTES as usize }>(source, payload);
+                header
+            }
+        };
         self.producer.memory().write_header(index, header);
         self.told_acked = header.acked;
         self.producer.publish(1);
