@@ -130,6 +130,10 @@ pub const RDMA2_RVREQSUP_GENL: u32 = 2;
 /// Most octets of a property set, over all the messages of a continued CONNPROP. Ours: -00 sets no limit.
 pub const CONNPROP_BYTES_MAX: usize = 64 * 1024;
 
+/// Most octets of one message of host authentication. Ours: so it fits the first message of a connection beside all
+/// properties, and a mechanism that has more to say takes more messages.
+pub const HOST_AUTHENTICATION_BYTES_MAX: usize = 512;
+
 // ---- Round-trip reduction (RTR): numbers of ours ----
 //
 // RTR builds on an earlier revision of version 2, and its own numbers stand for other things in -00. These are a

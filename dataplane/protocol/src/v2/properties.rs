@@ -284,6 +284,32 @@ impl<'a> PropertySet<'a> {
             _ => None,
         })
     }
+
+    /// Whether a host authentication message is all that the set holds. Only such a set may follow the first one of an
+    /// end: the values of properties stand for the life of the connection (-00 section 6.4.4), while an exchange of
+    /// host authentication may take several messages (section 5.2.6).
+    #[must_use]
+    pub fn is_host_authentication_alone(&self) -> bool {
+        self.count == 1 && self.host_authentication().is_some()
+    }
+
+    /// Writes the set without its host authentication message: what an authentication binds of the rest. Padding is
+    /// zero, whatever it was on the wire; all else stands as it came. An end that encoded its properties with
+    /// [`write_property_set`] has the same octets.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub fn write_without_host_authentication(
+        &self,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        let others = || {
+            self.into_iter()
+                .filter(|property| !matches!(property, Property::HostAuthentication(_)))
+        };
+        writer.write_count(others().count())?;
+        others().try_for_each(|property| property.encode(writer))
+    }
 }
 
 impl<'a> Iterator for PropertySet<'a> {

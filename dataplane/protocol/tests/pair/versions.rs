@@ -1,5 +1,6 @@
 //! Version negotiation, first messages, thresholds, transport errors and their roles (-00 sections 4.3, 5.2, 6.4.3).
 
+use rpcrdma_protocol::constants::HOST_AUTHENTICATION_BYTES_MAX;
 use rpcrdma_protocol::v2::connection::{
     CloseReason, Connection, Direction, DiscardReason, Event, Phase, Refusal, Role, SendRefused,
 };
@@ -348,6 +349,37 @@ fn properties_are_handed_over() {
     };
     assert_eq!(set.properties(), expected);
     assert_eq!(server.phase(), Phase::Established);
+}
+
+/// Host authentication goes with the properties in the first message, within its 1024 octets, and alone after it.
+#[test]
+fn host_authentication_is_sent_with_properties_and_alone() {
+    let mut client = Connection::new(&config(Role::Client, 10));
+    let mut server = Connection::new(&config(Role::Server, 10));
+    let longest = [0x5a; HOST_AUTHENTICATION_BYTES_MAX];
+    let mut space = [0; 4096];
+    let too_long = [0; HOST_AUTHENTICATION_BYTES_MAX + 1];
+    assert_eq!(
+        client.encode_host_authentication(&mut space, 0, &too_long, false),
+        Err(SendRefused::TooLong)
+    );
+    let bytes = client
+        .encode_host_authentication(&mut space, 0, &longest, true)
+        .expect("the first message holds it");
+    assert!(bytes <= 1024, "{bytes}");
+    let Event::Properties { set, .. } = server.handle_message(&space[..bytes]) else {
+        panic!("no properties");
+    };
+    assert_eq!(set.host_authentication(), Some(&longest[..]));
+    assert_eq!(set.properties(), config(Role::Client, 10).properties);
+    let bytes = server
+        .encode_host_authentication(&mut space, 0, b"alone", false)
+        .expect("the client granted a credit");
+    let Event::Properties { set, .. } = client.handle_message(&space[..bytes]) else {
+        panic!("no properties");
+    };
+    assert!(set.is_host_authentication_alone());
+    assert_eq!(set.host_authentication(), Some(&b"alone"[..]));
 }
 
 /// Below the least size of its type a message is discarded in silence; at the least size it is not.

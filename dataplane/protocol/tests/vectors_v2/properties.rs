@@ -3,6 +3,7 @@
 use rpcrdma_protocol::v2::{
     self, Body, Flags, Prefix, Properties, Property, PropertySet, Refusal, ReverseRequestSupport,
 };
+use rpcrdma_protocol::xdr::Writer;
 use rpcrdma_protocol::{DecodeError, Reason};
 
 use crate::support::{encoded, hex};
@@ -220,4 +221,51 @@ fn a_continued_connprop_is_decoded_when_its_parts_are_joined() {
     }
     PropertySet::decode(first).expect_err("a part alone");
     assert_eq!(PropertySet::decode(&joined).unwrap().len(), 6);
+}
+
+/// The set without its HOSTAUTH.
+fn rest(set: &PropertySet<'_>) -> Vec<u8> {
+    encoded(|space| {
+        let mut writer = Writer::new(space);
+        set.write_without_host_authentication(&mut writer)
+            .map(|()| writer.position())
+    })
+}
+
+/// What may come again, and what an authentication binds of the set.
+#[test]
+fn host_authentication_stands_apart_from_the_rest() {
+    let message = hex(CONNPROP);
+    let all = PropertySet::decode(&message[20..]).unwrap();
+    assert!(!all.is_host_authentication_alone());
+    let others = rest(&all);
+    let mut expected = message[20..message.len() - 20].to_vec();
+    expected[3] = 5;
+    assert_eq!(others, expected);
+
+    let alone = hex("00000001 00000006 0000000c 00000005 68656c6c 6f000000");
+    let alone = PropertySet::decode(&alone).unwrap();
+    assert!(alone.is_host_authentication_alone());
+    let others = rest(&alone);
+    assert_eq!(others, [0; 4]);
+
+    for other in [
+        "00000000",                                              // nothing
+        "00000001 00000006 00000000",                            // the default value
+        "00000002 00000006 00000004 00000000 00009999 00000000", // and one unknown
+        "00000001 00000002 00000004 00002000",                   // RBSIZ
+    ] {
+        let set = hex(other);
+        let set = PropertySet::decode(&set).unwrap();
+        assert!(!set.is_host_authentication_alone(), "{other}");
+    }
+}
+
+/// Properties that we do not know are bound as they came, and their padding as zero.
+#[test]
+fn unknown_properties_belong_to_the_rest() {
+    let set = hex("00000002 00000006 00000004 00000000 00009999 00000005 0102030405aabbcc");
+    let set = PropertySet::decode(&set).unwrap();
+    let others = rest(&set);
+    assert_eq!(others, hex("00000001 00009999 00000005 0102030405000000"));
 }

@@ -6,13 +6,14 @@ use super::sequence::Kind;
 use super::{Connection, VERSIONS_SUPPORTED};
 use crate::chunks::EncodeChunkLists;
 use crate::constants::{
-    RDMA2_CONNPROP, V1_ERR_VERS_BYTES, V2_FIRST_MESSAGE_BYTES_LEAST,
+    HOST_AUTHENTICATION_BYTES_MAX, RDMA2_CONNPROP, V1_ERR_VERS_BYTES, V2_FIRST_MESSAGE_BYTES_LEAST,
     V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_PREFIX_BYTES,
 };
 use crate::error::EncodeError;
 use crate::v2::encode;
 use crate::v2::error::TransportError;
-use crate::v2::header::{Direction, Flags, Prefix};
+use crate::v2::header::{Flags, Prefix};
+use crate::v2::properties::Property;
 
 impl From<EncodeError> for SendRefused {
     fn from(error: EncodeError) -> Self {
@@ -158,6 +159,36 @@ impl Connection {
     pub fn encode_properties(&mut self, out: &mut [u8], xid: u32) -> Result<usize, SendRefused> {
         let prefix = self.admit(Kind::Properties, xid, false, 0)?;
         let message_bytes = encode::encode_connprop(out, prefix, &self.properties.to_properties())?;
+        self.check_threshold(message_bytes)?;
+        self.commit(Kind::Properties, prefix)?;
+        Ok(message_bytes)
+    }
+
+    /// Writes one RDMA2_CONNPROP with a message of host authentication (-00 section 5.2.6), of at most
+    /// [`HOST_AUTHENTICATION_BYTES_MAX`] octets: behind our transport properties, if this end has not sent them yet, or
+    /// alone. Returns the octets of the message.
+    ///
+    /// # Errors
+    /// As [`encode_message`](Self::encode_message); `TooLong` for a longer one.
+    pub fn encode_host_authentication(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        message: &[u8],
+        with_properties: bool,
+    ) -> Result<usize, SendRefused> {
+        if message.len() > HOST_AUTHENTICATION_BYTES_MAX {
+            return Err(SendRefused::TooLong);
+        }
+        let prefix = self.admit(Kind::Properties, xid, false, 0)?;
+        let message = Property::HostAuthentication(Some(message));
+        let message_bytes = if with_properties {
+            let [first, second, third, fourth, fifth] = self.properties.to_properties();
+            let set = [first, second, third, fourth, fifth, message];
+            encode::encode_connprop(out, prefix, &set)?
+        } else {
+            encode::encode_connprop(out, prefix, &[message])?
+        };
         self.check_threshold(message_bytes)?;
         self.commit(Kind::Properties, prefix)?;
         Ok(message_bytes)
