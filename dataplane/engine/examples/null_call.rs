@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_engine::{
     Activity, Application, Call, CallError, CallTag, Command, ConnectionKey, Context, Core,
-    CoreConfig, CoreHandle, Notification, Outcome, Reply, ReplyWriter, Request, pin_current_thread,
+    CoreConfig, CoreHandle, HostIdentity, Notification, Outcome, Reply, ReplyWriter, Request,
+    pin_current_thread,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
@@ -97,7 +98,7 @@ impl Application for Caller {
         Activity::from_busy(busy)
     }
 
-    fn connected(&mut self, connection: ConnectionKey) {
+    fn connected(&mut self, connection: ConnectionKey, _peer: Option<&HostIdentity>) {
         self.connection = Some(connection);
     }
 }
@@ -248,6 +249,7 @@ fn ends(clock: &Clock, depth: usize, cpus: Option<(usize, usize)>) -> Ends {
             seed,
             role,
             properties: properties(config),
+            guarded: false,
         };
         handle.send(command).expect("room in the mailbox");
     };

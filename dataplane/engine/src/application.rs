@@ -7,6 +7,7 @@ use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::rpc::{AuthStatus, OpaqueAuth, RejectStatus};
 use rpcrdma_protocol::v2;
 
+use crate::authentication::{AuthenticationFailure, HostIdentity};
 use crate::core::Context;
 use crate::responder::ReplyWriter;
 
@@ -94,9 +95,10 @@ pub trait Application: Send + 'static {
         Activity::Idle
     }
 
-    /// The connection is ready: properties were exchanged, and calls may be made on it.
-    fn connected(&mut self, connection: ConnectionKey) {
-        let _ = connection;
+    /// The connection is ready: properties were exchanged, and calls may be made on it. `peer` is the identity that
+    /// the peer proved, if host authentication took place (-00 section 5.2.6).
+    fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
+        let _ = (connection, peer);
     }
 
     /// A connection that [`Application::connected`] was told of ends. Its calls end with
@@ -337,6 +339,8 @@ pub enum CloseReason {
     PropertiesRefused(v2::TransportError),
     /// The peer sent properties again before the last ones were answered.
     PropertiesUnawaited,
+    /// Host authentication failed.
+    Unauthenticated(AuthenticationFailure),
 }
 
 impl fmt::Display for CloseReason {
@@ -358,6 +362,7 @@ impl fmt::Display for CloseReason {
             Self::PropertiesUnawaited => {
                 f.write_str("the peer sent properties again before it had an answer")
             }
+            Self::Unauthenticated(failure) => write!(f, "host authentication failed: {failure}"),
             Self::ErrorsUnread => {
                 f.write_str("the peer draws errors faster than it lets them be sent")
             }

@@ -99,6 +99,8 @@ counters! {
     connections_closed,
     /// Calls of peers that were handed to the application.
     calls_received,
+    /// RPC messages refused because their peer was still to authenticate itself; each ends its connection.
+    messages_unauthenticated,
     /// Replies sent to peers, RPC errors included.
     replies_sent,
     /// Calls of peers that the application deferred.

@@ -13,6 +13,7 @@ use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::Role;
 
 use crate::application::{CloseReason, ConnectionKey};
+use crate::authentication::{AuthenticationMessage, HostIdentity};
 use crate::counters::{CounterSnapshot, Counters};
 
 /// Asks something of a core.
@@ -27,10 +28,14 @@ pub enum Command<P: Port> {
         role: Role,
         /// Our properties: a receive buffer size of at most the core's, and a send size likewise.
         properties: Properties,
+        /// Refuse RPC messages of the peer, and close the connection if one comes, until
+        /// [`Command::Authenticate`] tells whose it is.
+        guarded: bool,
     },
     /// What the connection manager has to tell the port.
     Notice(P::Notice),
-    /// The peer's properties were looked at: take them over.
+    /// The peer's properties were looked at: take them over. The connection is ready then, unless
+    /// it is guarded.
     AnswerProperties {
         /// The connection.
         connection: ConnectionKey,
@@ -38,6 +43,17 @@ pub enum Command<P: Port> {
         peer: Properties,
         /// Whether to send ours in answer.
         answer: bool,
+    },
+    /// A step of host authentication: begins the exchange, or answers a set of the peer.
+    Authenticate {
+        /// The connection.
+        connection: ConnectionKey,
+        /// The peer's properties, to be taken over: with its first set.
+        peer: Option<Properties>,
+        /// What to send.
+        send: Option<Box<AuthenticationMessage>>,
+        /// Who the peer is, when it has proved that: the connection is ready.
+        identity: Option<HostIdentity>,
     },
     /// Send our properties (a client's first message).
     SendProperties {
@@ -64,6 +80,7 @@ impl<P: Port> fmt::Debug for Command<P> {
             Self::Plant { .. } => "Plant",
             Self::Notice(_) => "Notice",
             Self::AnswerProperties { .. } => "AnswerProperties",
+            Self::Authenticate { .. } => "Authenticate",
             Self::SendProperties { .. } => "SendProperties",
             Self::Close { .. } => "Close",
             Self::Drain => "Drain",
@@ -139,8 +156,8 @@ pub enum Notification {
         /// The connection, or why there is none.
         result: Result<ConnectionKey, SetupError>,
     },
-    /// The peer's properties came: answer with [`Command::AnswerProperties`] or
-    /// [`Command::Close`]. At most one is open per connection.
+    /// The peer's properties came: answer with [`Command::AnswerProperties`],
+    /// [`Command::Authenticate`] or [`Command::Close`]. At most one is open per connection.
     Properties {
         /// The connection.
         connection: ConnectionKey,

@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod authentication;
 mod config;
 mod connection;
 mod core;
@@ -42,6 +43,9 @@ mod transmit;
 pub use crate::application::{
     Activity, Application, Call, CallError, CallRefused, CallTag, CloseReason, ConnectionKey,
     DeferToken, Outcome, Reply, ReplyRefused, Request,
+};
+pub use crate::authentication::{
+    AuthenticationFailure, AuthenticationMessage, BadIdentity, HostIdentity,
 };
 pub use crate::config::{CoreConfig, IdlePolicy};
 pub use crate::core::{Context, Core, RunError, pin_current_thread};

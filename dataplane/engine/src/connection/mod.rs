@@ -13,6 +13,7 @@ use rpcrdma_fabric::memory::Buffer;
 use rpcrdma_protocol::v2::connection as v2;
 
 use crate::application::{CloseReason, ConnectionKey};
+use crate::authentication::AuthenticationMessage;
 use crate::handle::PropertyBytes;
 
 /// How far a connection has come.
@@ -20,6 +21,8 @@ use crate::handle::PropertyBytes;
 pub(crate) enum Stage {
     /// The slot is free.
     Free,
+    /// Planted, and the peer is to authenticate itself: its calls are refused, and so are ours.
+    Guarded,
     /// Planted. Calls of the peer are served; ours are refused until properties were exchanged.
     Open,
     /// Properties were exchanged: both ends may call.
@@ -47,7 +50,7 @@ pub(crate) struct Connection {
     pub(crate) stage: Stage,
     /// On the core's list of connections that have something to send.
     pub(crate) pending: bool,
-    /// Our properties are to be sent.
+    /// Our properties, or what `authentication_out` says, are to be sent.
     pub(crate) properties_due: bool,
     /// A keep-alive is to be sent.
     pub(crate) keep_alive_due: bool,
@@ -72,6 +75,8 @@ pub(crate) struct Connection {
     pub(crate) close_reason: CloseReason,
     /// Space for the peer's properties; with the control plane while it decides.
     pub(crate) property_bytes: Option<Box<PropertyBytes>>,
+    /// A message of host authentication that is to be sent.
+    pub(crate) authentication_out: Option<Box<AuthenticationMessage>>,
     refusals: [Option<v2::Refusal>; REFUSALS_WAITING_MAX],
     refusal_count: usize,
 }
@@ -112,6 +117,7 @@ impl Connection {
             parts: PartCounts::default(),
             close_reason: CloseReason::Local,
             property_bytes: None,
+            authentication_out: None,
             refusals: [None; REFUSALS_WAITING_MAX],
             refusal_count: 0,
         }
@@ -120,6 +126,13 @@ impl Connection {
     /// Whether messages are received and sent.
     #[inline]
     pub(crate) fn is_live(&self) -> bool {
+        matches!(self.stage, Stage::Guarded | Stage::Open | Stage::Ready)
+    }
+
+    /// Whether RPC messages of the peer are taken: as [`Connection::is_live`], but not from a peer that is still to
+    /// authenticate itself.
+    #[inline]
+    pub(crate) fn takes_calls(&self) -> bool {
         matches!(self.stage, Stage::Open | Stage::Ready)
     }
 

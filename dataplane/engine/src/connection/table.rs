@@ -80,11 +80,12 @@ impl ConnectionTable {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes a free slot for a queue pair.
+    /// Takes a free slot for a queue pair, at the stage that it begins in.
     pub(crate) fn insert(
         &mut self,
         queue_pair: QueuePairId,
         config: &v2::Config,
+        stage: Stage,
     ) -> Option<ConnectionKey> {
         let entry = self.by_queue_pair.get_mut(queue_pair.index as usize)?;
         let index = self.free.pop()?;
@@ -92,7 +93,7 @@ impl ConnectionTable {
         *entry = index;
         *slot = Connection {
             queue_pair,
-            stage: Stage::Open,
+            stage,
             ..Connection::unused(slot.generation, config)
         };
         Some(slot.key(index))

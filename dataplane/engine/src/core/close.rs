@@ -24,6 +24,7 @@ impl<P: Port> State<P> {
         connection.close_reason = reason;
         connection.properties_due = false;
         connection.keep_alive_due = false;
+        connection.authentication_out = None;
         connection.clear_refusals();
         if let Some(stuck) = connection.stuck.take() {
             self.transmit.give(stuck.buffer);

@@ -8,6 +8,7 @@ use super::State;
 use super::held::{HeldWork, Received};
 use super::rare::{GivenUp, Upshot, handle_rare, is_inline};
 use crate::application::{Application, CallError, CloseReason, ConnectionKey, Reply};
+use crate::authentication::AuthenticationFailure;
 use crate::connection::{Assembled, Stage};
 use crate::handle::Notification;
 use crate::message::Use;
@@ -54,8 +55,8 @@ impl<P: Port> State<P> {
             self.shared.counters.completions_late.increment();
             return self.post_receive(receive);
         };
-        if !connection.is_live() {
-            return self.post_receive(receive);
+        if !connection.takes_calls() {
+            return self.receive_guarded(application, index, receive, bytes);
         }
         let key = connection.key(index);
         let bytes = bytes as usize;
@@ -150,6 +151,53 @@ impl<P: Port> State<P> {
             Upshot::Done => self.note_if_pending(index),
             upshot => self.act(application, key, upshot),
         }
+    }
+
+    /// A message of a connection that takes no calls: one that is over, or whose peer is still to authenticate
+    /// itself. No RPC message of such a peer gets anywhere, part or whole.
+    #[cold]
+    fn receive_guarded<A: Application>(
+        &mut self,
+        application: &mut A,
+        index: u32,
+        receive: Receive,
+        bytes: u32,
+    ) {
+        let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
+            return self.post_receive(receive);
+        };
+        let key = connection.key(index);
+        let bytes = bytes as usize;
+        let message = self.port.received(&receive).get(..bytes).unwrap_or(&[]);
+        let counters = &self.shared.counters;
+        let upshot = match connection.protocol.handle_message(message) {
+            Event::Call { .. } | Event::Reply { .. } | Event::Fragment { .. } => {
+                counters.messages_unauthenticated.increment();
+                let early = AuthenticationFailure::CalledEarly;
+                Upshot::Close(CloseReason::Unauthenticated(early))
+            }
+            event => {
+                let start = bytes - payload_bytes(&event);
+                let messages = &mut self.messages;
+                match handle_rare(connection, messages, counters, event, message) {
+                    Upshot::HoldPart(part) => {
+                        let end = bytes;
+                        return self.hold_part(
+                            key,
+                            part,
+                            Received {
+                                receive,
+                                start,
+                                end,
+                            },
+                        );
+                    }
+                    upshot => upshot,
+                }
+            }
+        };
+        self.repost(index, receive);
+        self.act(application, key, upshot);
     }
 
     /// Posts a Receive that belongs to no connection any more.

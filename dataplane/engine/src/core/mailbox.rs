@@ -6,6 +6,7 @@ use rpcrdma_protocol::v2::connection::{Config, Role};
 
 use super::{Drain, State};
 use crate::application::{Application, ConnectionKey};
+use crate::authentication::{AuthenticationMessage, HostIdentity};
 use crate::config::NOTIFICATIONS_PER_CONNECTION;
 use crate::connection::Stage;
 use crate::handle::{Command, Notification, PropertyBytes};
@@ -44,8 +45,10 @@ impl<P: Port> State<P> {
                 seed,
                 role,
                 properties,
+                guarded,
             } => {
-                let result = self.plant(seed, role, properties);
+                let stage = if guarded { Stage::Guarded } else { Stage::Open };
+                let result = self.plant(seed, role, properties, stage);
                 self.shared.notify(Notification::Planted { token, result });
             }
             Command::Notice(notice) => self.port.notice(notice),
@@ -54,6 +57,12 @@ impl<P: Port> State<P> {
                 peer,
                 answer,
             } => self.answer_properties(application, connection, &peer, answer),
+            Command::Authenticate {
+                connection,
+                peer,
+                send,
+                identity,
+            } => self.authenticate(application, connection, peer, send, identity),
             Command::SendProperties { connection } => self.send_properties(connection),
             Command::Close { connection, reason } => {
                 if self.connections.get(connection).is_some() {
@@ -76,6 +85,7 @@ impl<P: Port> State<P> {
         seed: P::Seed,
         role: Role,
         properties: Properties,
+        stage: Stage,
     ) -> Result<ConnectionKey, SetupError> {
         let limit = |what, asked: u32, limit: u32| SetupError::Limit {
             what,
@@ -114,7 +124,7 @@ impl<P: Port> State<P> {
             message_bytes_max: config.message_bytes_max,
         };
         let queue_pair = self.port.plant(seed, self.queue)?;
-        let Some(key) = self.connections.insert(queue_pair, &protocol) else {
+        let Some(key) = self.connections.insert(queue_pair, &protocol, stage) else {
             self.port.disconnect(queue_pair);
             return Err(limit("queue pair index", queue_pair.index, 0));
         };
@@ -171,16 +181,55 @@ impl<P: Port> State<P> {
             connection.property_bytes = Some(PropertyBytes::boxed());
         }
         let first = connection.stage == Stage::Open;
-        if first {
-            connection.stage = Stage::Ready;
-            connection.told_connected = true;
-        }
         if answer {
             self.note_pending(key.index);
         }
         if first {
+            self.make_ready(application, key, None);
+        }
+    }
+
+    fn authenticate<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        peer: Option<Properties>,
+        send: Option<Box<AuthenticationMessage>>,
+        identity: Option<HostIdentity>,
+    ) {
+        let live = self.connections.get_mut(key).filter(|it| it.is_live());
+        let Some(connection) = live else {
+            return self.shared.counters.commands_late.increment();
+        };
+        if let Some(peer) = peer {
+            connection.protocol.handle_peer_properties(&peer);
+        }
+        if connection.property_bytes.is_none() {
+            connection.property_bytes = Some(PropertyBytes::boxed());
+        }
+        let first = connection.stage != Stage::Ready;
+        if send.is_some() {
+            connection.authentication_out = send;
+            connection.properties_due = true;
+            self.note_pending(key.index);
+        }
+        if first && let Some(identity) = identity {
+            self.make_ready(application, key, Some(&identity));
+        }
+    }
+
+    /// Both ends may call from now on.
+    fn make_ready<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        peer: Option<&HostIdentity>,
+    ) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.stage = Stage::Ready;
+            connection.told_connected = true;
             self.shared.counters.connections_ready.increment();
-            application.connected(key);
+            application.connected(key, peer);
             self.shared.notify(Notification::Ready { connection: key });
         }
     }

@@ -214,12 +214,23 @@ impl<P: Port> State<P> {
         let mut blocked = Waiting::Credit;
         if connection.properties_due {
             let scratch = self.transmit.scratch();
-            match connection
-                .protocol
-                .encode_properties(scratch, PROPERTIES_XID)
-            {
+            let protocol = &mut connection.protocol;
+            let encoded = match &connection.authentication_out {
+                None => protocol.encode_properties(scratch, PROPERTIES_XID),
+                Some(message) => {
+                    let (bytes, with_properties) = (&message.bytes, message.with_properties);
+                    protocol.encode_host_authentication(
+                        scratch,
+                        PROPERTIES_XID,
+                        bytes,
+                        with_properties,
+                    )
+                }
+            };
+            match encoded {
                 Ok(bytes) => {
                     connection.properties_due = false;
+                    connection.authentication_out = None;
                     return Ok(bytes);
                 }
                 // A continued message is finished first.

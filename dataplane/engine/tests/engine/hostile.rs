@@ -15,7 +15,7 @@ use rpcrdma_fabric::memory::{Pool, PoolShape};
 use rpcrdma_fabric::shm;
 use rpcrdma_protocol::v2::connection::{CloseReason as ProtocolReason, Role};
 
-const CREDITS: u16 = 4;
+pub(crate) const CREDITS: u16 = 4;
 const BUFFER_BYTES: u32 = 4096;
 const RECEIVES: u32 = 64;
 
@@ -115,15 +115,20 @@ impl Raw {
 }
 
 /// A core under attack.
-struct Attack {
-    victim: Side,
+pub(crate) struct Attack {
+    pub(crate) victim: Side,
     raw: Raw,
     now: Ticks,
     clock: Clock,
 }
 
 impl Attack {
-    fn on(role: Role) -> Self {
+    pub(crate) fn on(role: Role) -> Self {
+        Self::with(role, false)
+    }
+
+    /// With a peer that is to authenticate itself, if `guarded`.
+    pub(crate) fn with(role: Role, guarded: bool) -> Self {
         let clock = Clock::new();
         let config = config();
         let victim_port = port(0, config.arena_bytes(), &clock);
@@ -146,6 +151,7 @@ impl Attack {
             seed,
             role,
             properties: properties(&config),
+            guarded,
         });
         attack.turns(5);
         attack
@@ -164,7 +170,7 @@ impl Attack {
         attack
     }
 
-    fn turns(&mut self, count: usize) {
+    pub(crate) fn turns(&mut self, count: usize) {
         for _ in 0..count {
             self.now += self.clock.ticks(Duration::from_micros(1));
             self.raw.poll(self.now);
@@ -173,13 +179,13 @@ impl Attack {
         }
     }
 
-    fn send(&mut self, message: &[u8]) {
+    pub(crate) fn send(&mut self, message: &[u8]) {
         self.raw.send(message);
         self.turns(6);
     }
 
     /// What came since the last time, grants apart, with the credit word blanked.
-    fn take(&mut self) -> Vec<Vec<u8>> {
+    pub(crate) fn take(&mut self) -> Vec<Vec<u8>> {
         let mut got = std::mem::take(&mut self.raw.got);
         got.retain(|message| message.get(12..16) != Some(&[0, 0, 0, 1]));
         for message in &mut got {
@@ -188,43 +194,43 @@ impl Attack {
         got
     }
 
-    fn connection(&self) -> ConnectionKey {
+    pub(crate) fn connection(&self) -> ConnectionKey {
         *self.victim.planted[0].as_ref().expect("planted")
     }
 
-    fn assert_serves(&mut self, xid: u32) {
+    pub(crate) fn assert_serves(&mut self, xid: u32) {
         self.send(&null_call(xid));
         assert_eq!(self.take(), [null_reply(xid)], "the connection goes on");
     }
 
-    fn assert_closed(&mut self, reason: CloseReason) {
+    pub(crate) fn assert_closed(&mut self, reason: CloseReason) {
         self.turns(20);
         assert_eq!(self.victim.closed, [(self.connection(), reason)]);
         assert!(self.raw.disconnected, "the peer learns of it");
     }
 }
 
-fn words(words: &[u32]) -> Vec<u8> {
+pub(crate) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 /// It grants one credit, of at most 60.
-const CREDIT: u32 = 60 << 16 | 1;
+pub(crate) const CREDIT: u32 = 60 << 16 | 1;
 
 /// Prefix, type, flags, and lists without chunks.
-fn header(xid: u32, header_type: u32, flags: u32) -> [u32; 9] {
+pub(crate) fn header(xid: u32, header_type: u32, flags: u32) -> [u32; 9] {
     [xid, 2, CREDIT, header_type, flags, 0, 0, 0, 0]
 }
 
-fn message(xid: u32, flags: u32, rpc: &[u32]) -> Vec<u8> {
+pub(crate) fn message(xid: u32, flags: u32, rpc: &[u32]) -> Vec<u8> {
     [words(&header(xid, 0, flags)), words(rpc)].concat()
 }
 
-fn null_call(xid: u32) -> Vec<u8> {
+pub(crate) fn null_call(xid: u32) -> Vec<u8> {
     message(xid, 0, &[xid, 0, 2, PROGRAM, VERSION, NULL, 0, 0, 0, 0])
 }
 
-fn null_reply(xid: u32) -> Vec<u8> {
+pub(crate) fn null_reply(xid: u32) -> Vec<u8> {
     words(&[xid, 2, 0, 0, 1, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0])
 }
 

@@ -267,6 +267,7 @@ fn notices_that_nobody_took_yet_refuse_no_connection_within_the_reserve() {
                 seed: server_seed,
                 role: Role::Server,
                 properties: pair.server.properties,
+                guarded: false,
             });
             let _ = pair.server.core.iterate_at(pair.now);
         }

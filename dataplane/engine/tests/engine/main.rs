@@ -4,6 +4,7 @@
 mod support;
 
 mod calls;
+mod guarded;
 mod hostile;
 mod keep_alive;
 mod lifecycle;

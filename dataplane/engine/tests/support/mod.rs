@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use rpcrdma_engine::{
     Activity, Application, Call, CallError, CallRefused, CallTag, CloseReason, Command,
-    ConnectionKey, Context, Core, CoreConfig, CoreHandle, DeferToken, Notification, Outcome, Reply,
-    ReplyRefused, ReplyWriter, Request,
+    ConnectionKey, Context, Core, CoreConfig, CoreHandle, DeferToken, HostIdentity, Notification,
+    Outcome, Reply, ReplyRefused, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
@@ -56,6 +56,8 @@ pub struct App {
     pub refused: Vec<(CallTag, CallRefused)>,
     pub ended: Vec<(CallTag, Result<Vec<u8>, CallError>)>,
     pub connected: Vec<ConnectionKey>,
+    /// What peers proved to be.
+    pub identities: Vec<HostIdentity>,
     pub disconnected: Vec<(ConnectionKey, CloseReason)>,
     pub deferred: VecDeque<(DeferToken, Vec<u8>, u32)>,
     pub never: Vec<DeferToken>,
@@ -185,8 +187,9 @@ impl Application for App {
         Activity::from_busy(busy)
     }
 
-    fn connected(&mut self, connection: ConnectionKey) {
+    fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
         self.connected.push(connection);
+        self.identities.extend(peer.cloned());
     }
 
     fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
@@ -373,6 +376,7 @@ impl<A: Application, B: Application> Pair<A, B> {
             seed: server_seed,
             role: Role::Server,
             properties: self.server.properties,
+            guarded: false,
         });
         // The server first: the client speaks as soon as it is planted.
         self.turn();
@@ -381,6 +385,7 @@ impl<A: Application, B: Application> Pair<A, B> {
             seed: client_seed,
             role: Role::Client,
             properties: self.client.properties,
+            guarded: false,
         });
     }
 

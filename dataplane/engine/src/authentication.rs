@@ -1,0 +1,130 @@
+//! Host authentication (-00 sections 5.2.6 and 10.4), as far as a core knows of it: whose connection it is, what is to
+//! be sent, and why it failed. The exchange itself is the control plane's.
+
+use std::fmt;
+
+/// The most octets of an identity.
+const IDENTITY_BYTES_MAX: usize = 255;
+
+/// What a host calls itself in host authentication: 1 to 255 printable characters of ASCII, without spaces.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostIdentity(Box<str>);
+
+impl HostIdentity {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// [`BadIdentity`].
+    pub fn new(name: &str) -> Result<Self, BadIdentity> {
+        let fits = (1..=IDENTITY_BYTES_MAX).contains(&name.len());
+        if fits && name.bytes().all(|byte| byte.is_ascii_graphic()) {
+            Ok(Self(name.into()))
+        } else {
+            Err(BadIdentity)
+        }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for HostIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::str::FromStr for HostIdentity {
+    type Err = BadIdentity;
+
+    fn from_str(name: &str) -> Result<Self, BadIdentity> {
+        Self::new(name)
+    }
+}
+
+/// A name that cannot be the identity of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an identity has 1 to 255 printable characters of ASCII, and no spaces")]
+pub struct BadIdentity;
+
+/// A message of host authentication that a core is to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthenticationMessage {
+    /// The message: at most [`rpcrdma_protocol::constants::HOST_AUTHENTICATION_BYTES_MAX`] octets. An empty one refuses
+    /// the peer.
+    pub bytes: Box<[u8]>,
+    /// Whether our properties go with it, which they do in the first property set that this end sends.
+    pub with_properties: bool,
+}
+
+/// Why a peer was not authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthenticationFailure {
+    /// The peer offered nothing, and this end requires that it does.
+    NotOffered,
+    /// The peer requires what this end did not offer.
+    RequiredByPeer,
+    /// The peer refused this end.
+    RefusedByPeer,
+    /// The peer called before it was authenticated.
+    CalledEarly,
+    /// The peer names a key that this end does not have.
+    UnknownKey,
+    /// The peer's proof does not verify.
+    WrongProof,
+    /// The peer's message cannot be read, or does not belong here.
+    Malformed,
+    /// The peer claims the identity of this end.
+    OwnIdentity,
+    /// The peer sent properties again, or other ones during the exchange or after it.
+    PropertiesChanged,
+    /// The exchange took too long.
+    TimedOut,
+    /// This end could not take part: the system gave no random octets, or the mechanism failed.
+    Local,
+}
+
+impl fmt::Display for AuthenticationFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotOffered => "the peer offered no authentication, which this end requires",
+            Self::RequiredByPeer => "the peer requires authentication, and this end offered none",
+            Self::RefusedByPeer => {
+                "the peer refused this end: it may not have the same key under the same name"
+            }
+            Self::CalledEarly => "the peer called before it was authenticated",
+            Self::UnknownKey => "the peer names a key that this end does not have",
+            Self::WrongProof => {
+                "the peer's proof does not verify: its key is another one, or the exchange was changed on its way"
+            }
+            Self::Malformed => "the peer's authentication message cannot be read",
+            Self::OwnIdentity => "the peer claims the identity of this end; give each end its own",
+            Self::PropertiesChanged => "the peer sent its properties again",
+            Self::TimedOut => "the peer did not authenticate itself in time",
+            Self::Local => "this end could not take part in the authentication",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_are_short_printable_and_without_spaces() {
+        let longest = "x".repeat(255);
+        for good in ["a", "host-7.example", "~!", longest.as_str()] {
+            assert_eq!(
+                HostIdentity::new(good).map(|it| it.to_string()),
+                Ok(good.to_owned())
+            );
+        }
+        let too_long = "x".repeat(256);
+        for bad in ["", "a b", "a\n", "h\u{f6}st", "\u{7f}", too_long.as_str()] {
+            assert_eq!(HostIdentity::new(bad), Err(BadIdentity), "{bad:?}");
+        }
+    }
+}
