@@ -3,7 +3,7 @@
 use std::io::{Read, Write as _};
 use std::time::Duration;
 
-use rpcrdma_control::{ListenOptions, Node, NodeConfig, Provider};
+use rpcrdma_control::{Authentication, ListenOptions, Node, NodeConfig, Provider};
 use rpcrdma_tuning::{Loaded, Profile};
 
 use crate::bench_program::BenchService;
@@ -73,11 +73,14 @@ impl Job for Serve<'_> {
             eprintln!("bench-tool: warning: {warning}");
         }
         let address = self.args.listen.to_string();
-        let listening = node
-            .listen(&address, ListenOptions::default())
-            .map_err(|error| {
-                Failure::failed(format!("cannot listen on {address}")).because(error)
-            })?;
+        // The bench program has nothing that anybody could take.
+        let anybody = ListenOptions {
+            authentication: Authentication::None,
+            ..ListenOptions::default()
+        };
+        let listening = node.listen(&address, anybody).map_err(|error| {
+            Failure::failed(format!("cannot listen on {address}")).because(error)
+        })?;
         written(announce(&listening.address))?;
         if self.args.exit_with_stdin {
             ask_when_stdin_closes(self.stop.clone());

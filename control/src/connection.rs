@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rpcrdma_engine::ConnectionKey;
 use rpcrdma_fabric::interface::{ConnectionId, PeerIdentity};
 
+use crate::authentication::Session;
 use crate::error::{ConnectError, Stage};
 use crate::node::Connection;
 
@@ -49,6 +50,8 @@ pub(crate) struct Tracked {
     pub(crate) stage: Stage,
     /// Known to the server at once, to the client with the reply.
     pub(crate) peer: Option<PeerIdentity>,
+    /// Its property sets, and host authentication in them.
+    pub(crate) session: Session,
     /// The fabric's connection is gone, or is to go: close as soon as there is a key to close by.
     pub(crate) ending: bool,
 }

@@ -46,6 +46,12 @@ counters! {
     properties_decided,
     /// Property sets that announced receive buffers too small for any message.
     properties_refused,
+    /// Peers that proved their identity.
+    authentications,
+    /// Peers that were refused because they did not, or that refused this end.
+    authentications_refused,
+    /// Peers that did not in time.
+    authentication_timeouts,
     /// Times that the control thread woke.
     wakes,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rpcrdma_engine::CloseReason;
+use rpcrdma_engine::{AuthenticationFailure, CloseReason};
 use rpcrdma_fabric::interface::{ManagerError, RejectReason, SetupError};
 
 /// How far a connection had come.
@@ -89,6 +89,14 @@ pub enum ConnectError {
         /// What a connection needs, in octets.
         least_bytes: u32,
     },
+    /// Host authentication failed.
+    #[error("host authentication with `{address}` failed: {failure}")]
+    Unauthenticated {
+        /// The address that was connected to.
+        address: String,
+        /// Why.
+        failure: AuthenticationFailure,
+    },
     /// The connection was ended for a reason that this end knows: the peer broke the protocol, or
     /// refused what this end announced.
     #[error("the connection to `{address}` was ended ({stage}): {reason}")]
@@ -147,6 +155,15 @@ pub enum NodeError {
     /// The fabric could not do it.
     #[error(transparent)]
     Fabric(#[from] ManagerError),
+    /// It was left open who may connect, and the fabric vouches for nobody.
+    #[error(
+        "listening on `{address}` needs a decision: that fabric vouches for no peer, so say who may connect \
+         (`ListenOptions::authentication`): peers with a key, or anybody"
+    )]
+    AuthenticationUndecided {
+        /// The address.
+        address: String,
+    },
     /// A thread could not be started.
     #[error("a thread could not be started")]
     Thread(#[source] std::io::Error),

@@ -8,6 +8,7 @@
 //! * [`node`] is what an application holds.
 //! * [`provider`] names what a fabric must bring along; [`ShmProvider`] is the embedded one, and
 //!   `VerbsProvider` (features `verbs` and `verbs-dlopen`) is for RDMA devices.
+//! * [`authentication`] has peers prove what they are, where this end asks for it.
 //! * [`placement`] chooses the core of a new connection, and counts peers against their limit.
 //! * [`properties`] decides what this end announces, and what it makes of the peer's.
 
@@ -20,11 +21,13 @@ mod link;
 mod profile;
 mod thread;
 
+pub mod authentication;
 pub mod node;
 pub mod placement;
 pub mod properties;
 pub mod provider;
 
+pub use authentication::{Authentication, HostAuthentication, PresharedKey, PresharedKeys};
 pub use counters::ControlCounters;
 pub use error::{ConnectError, NodeError, Stage};
 pub use node::{

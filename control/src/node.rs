@@ -5,12 +5,13 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rpcrdma_engine::{Application, ConnectionKey, Core, CoreConfig, CoreHandle};
+use rpcrdma_engine::{Application, ConnectionKey, Core, CoreConfig, CoreHandle, HostIdentity};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{Attributes, ListenerId, Manager, Port};
 use rpcrdma_fabric::memory::{HugePages, PageReport};
 use rpcrdma_protocol::v2::Properties;
 
+use crate::authentication::Authentication;
 use crate::counters::ControlCounters;
 use crate::error::{ConnectError, NodeError};
 use crate::link::CoreLink;
@@ -34,10 +35,25 @@ pub struct NodeConfig {
 }
 
 /// How to listen.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ListenOptions {
     /// The core for each connection that comes in.
     pub core: CoreChoice,
+    /// Who may connect. The default is enough on a fabric that knows its peers, as `shm` does, and
+    /// nowhere else.
+    pub authentication: Authentication,
+    /// The time that a peer has to authenticate itself.
+    pub authentication_timeout: Duration,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self {
+            core: CoreChoice::default(),
+            authentication: Authentication::default(),
+            authentication_timeout: Duration::from_secs(5),
+        }
+    }
 }
 
 /// A listener of a node.
@@ -50,12 +66,14 @@ pub struct Listening {
 }
 
 /// How to connect.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// The core that takes the connection.
     pub core: CoreChoice,
-    /// The time for all of it, version and properties included.
+    /// The time for all of it, version, properties and authentication included.
     pub timeout: Duration,
+    /// Who the server must be. This end proves itself as well, in the same exchange.
+    pub authentication: Authentication,
 }
 
 impl Default for ConnectOptions {
@@ -63,6 +81,7 @@ impl Default for ConnectOptions {
         Self {
             core: CoreChoice::default(),
             timeout: Duration::from_secs(5),
+            authentication: Authentication::default(),
         }
     }
 }
@@ -76,6 +95,8 @@ pub struct Connection {
     pub key: ConnectionKey,
     /// The peer, for people.
     pub peer: String,
+    /// What the peer proved to be, if host authentication took place.
+    pub identity: Option<HostIdentity>,
 }
 
 /// A connect that is under way.
@@ -210,8 +231,14 @@ impl<V: Provider, A: Application> Node<V, A> {
     /// where `0.0.0.0` and `[::]` are all devices and port 0 is any that is free.
     ///
     /// # Errors
-    /// When the name cannot be used, is in use, or is not permitted.
+    /// When the name cannot be used, is in use, or is not permitted; or when the options leave open
+    /// who may connect on a fabric that vouches for nobody.
     pub fn listen(&self, address: &str, options: ListenOptions) -> Result<Listening, NodeError> {
+        if matches!(options.authentication, Authentication::Fabric) && !V::VOUCHES_FOR_PEERS {
+            return Err(NodeError::AuthenticationUndecided {
+                address: address.to_owned(),
+            });
+        }
         let (answer, outcome) = mpsc::channel();
         self.request(Request::Listen {
             address: address.to_owned(),

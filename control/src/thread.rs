@@ -1,6 +1,8 @@
 //! The control thread: one loop that sleeps until the fabric, a core or the application has
 //! something for it.
 
+mod exchange;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
@@ -12,16 +14,16 @@ use rpcrdma_fabric::interface::{
     RejectReason, SetupError,
 };
 use rpcrdma_protocol::cm_private_data::PrivateData;
+use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::Role;
-use rpcrdma_protocol::v2::{Properties, PropertySet};
 
+use crate::authentication::Session;
 use crate::connection::{Attempt, End, Tracked};
 use crate::counters::ControlCounters;
 use crate::error::{ConnectError, Stage};
 use crate::link::CoreLink;
 use crate::node::{ConnectOptions, Connection, DrainReport, ListenOptions, Listening};
 use crate::placement::{CoreChoice, Occupancy, PeerLimits};
-use crate::properties::{self, Decision};
 use crate::provider::Provider;
 
 /// What the application asks for.
@@ -133,6 +135,7 @@ impl<V: Provider> ControlThread<V> {
             self.mailboxes_full = self.push_waiting();
             let now = Instant::now();
             self.expire(now);
+            self.expire_unauthenticated(now);
             self.go_on_draining(now);
         }
         self.stop();
@@ -151,10 +154,16 @@ impl<V: Provider> ControlThread<V> {
                 End::Client(attempt) if attempt.waiter.is_some() => Some(attempt.deadline),
                 _ => None,
             });
+        let sessions = self.connections.values();
+        let sessions = sessions.filter_map(|tracked| tracked.session.deadline());
         let drain = self.drain.as_ref().map(|drain| drain.deadline);
-        attempts.chain(drain).min().map_or(SLEEP_MAX, |due| {
-            due.saturating_duration_since(now).min(SLEEP_MAX)
-        })
+        attempts
+            .chain(sessions)
+            .chain(drain)
+            .min()
+            .map_or(SLEEP_MAX, |due| {
+                due.saturating_duration_since(now).min(SLEEP_MAX)
+            })
     }
 
     fn push_waiting(&mut self) -> bool {
@@ -221,6 +230,7 @@ impl<V: Provider> ControlThread<V> {
                     key: None,
                     stage: Stage::Requesting,
                     peer: None,
+                    session: Session::client(options.authentication),
                     ending: false,
                 };
                 self.connections.insert(id, tracked);
@@ -355,7 +365,7 @@ impl<V: Provider> ControlThread<V> {
         if self.draining {
             return Err(RejectReason::Draining);
         }
-        let options = self.listeners.get(&listener).copied().unwrap_or_default();
+        let options = self.listeners.get(&listener).cloned().unwrap_or_default();
         if !self.peers.take(peer.key) {
             return Err(RejectReason::PeerLimit);
         }
@@ -381,6 +391,7 @@ impl<V: Provider> ControlThread<V> {
             key: None,
             stage: Stage::Planting,
             peer: Some(peer),
+            session: Session::server(options.authentication, options.authentication_timeout),
             ending: false,
         };
         self.connections.insert(id, tracked);
@@ -389,11 +400,13 @@ impl<V: Provider> ControlThread<V> {
     }
 
     fn plant(&mut self, id: ConnectionId, core: usize, seed: <V::Port as Port>::Seed, role: Role) {
+        let tracked = self.connections.get(&id);
         self.cores[core].send(Command::Plant {
             token: id.0,
             seed,
             role,
             properties: self.settings.properties,
+            guarded: tracked.is_some_and(|tracked| tracked.session.is_guarded()),
         });
     }
 
@@ -521,42 +534,8 @@ impl<V: Provider> ControlThread<V> {
             ControlCounters::add(&self.counters.connects_failed);
             self.fail_attempt(id, |_, _| error.into());
             self.close(core, key);
-        } else if is_client {
-            self.cores[core].send(Command::SendProperties { connection: key });
-        }
-    }
-
-    fn decide_properties(&mut self, core: usize, key: ConnectionKey, body: &[u8]) {
-        let Some(tracked) = self
-            .keys
-            .get(&(core, key))
-            .and_then(|id| self.connections.get(id))
-        else {
-            return;
-        };
-        ControlCounters::add(&self.counters.properties_decided);
-        let answer = matches!(tracked.end, End::Server);
-        // The core handed over only what it had decoded; a set that does not decode closes.
-        let decision = PropertySet::decode(body).map(|set| properties::decide(&set.properties()));
-        match decision {
-            Ok(Decision::Accept(peer)) => {
-                self.cores[core].send(Command::AnswerProperties {
-                    connection: key,
-                    peer,
-                    answer,
-                });
-            }
-            Ok(Decision::ReceiveBufferTooSmall(announced_bytes)) => {
-                let id = tracked.id;
-                ControlCounters::add(&self.counters.properties_refused);
-                self.fail_attempt(id, |attempt, _| ConnectError::ReceiveBufferTooSmall {
-                    address: attempt.address.clone(),
-                    announced_bytes,
-                    least_bytes: properties::RECEIVE_BUFFER_BYTES_LEAST,
-                });
-                self.close(core, key);
-            }
-            Err(_) => self.close(core, key),
+        } else {
+            self.begin_exchange(id, core, key);
         }
     }
 
@@ -574,8 +553,14 @@ impl<V: Provider> ControlThread<V> {
             .peer
             .as_ref()
             .map_or_else(String::new, |peer| peer.name.clone());
+        let identity = tracked.session.identity().cloned();
         if let Some(attempt) = tracked.attempt() {
-            attempt.answer(Ok(Connection { core, key, peer }));
+            attempt.answer(Ok(Connection {
+                core,
+                key,
+                peer,
+                identity,
+            }));
         }
     }
 
@@ -730,6 +715,7 @@ fn ended(attempt: &Attempt, stage: Stage, reason: CloseReason) -> ConnectError {
         CloseReason::VersionMismatch { low, high } => {
             ConnectError::VersionMismatch { address, low, high }
         }
+        CloseReason::Unauthenticated(failure) => ConnectError::Unauthenticated { address, failure },
         CloseReason::PeerSilent { .. }
         | CloseReason::Protocol(_)
         | CloseReason::ErrorsUnread

@@ -251,7 +251,12 @@ fn connect_all<V: Provider>(
     let count = config.connections as usize;
     let start = |index: usize| {
         let core = CoreChoice::Core(index % cores);
-        node.connect_start(address, ConnectOptions { core, timeout })
+        let options = ConnectOptions {
+            core,
+            timeout,
+            ..ConnectOptions::default()
+        };
+        node.connect_start(address, options)
     };
     connect_many(count, start, watch).map_err(|(made, error)| {
         let failure = Failure::failed(if count == 1 {

@@ -29,6 +29,9 @@ pub struct PortNeed {
 
 /// Makes the ports and the connection manager of one fabric.
 pub trait Provider: Send + Sync + 'static {
+    /// Whether the fabric itself checks that a peer may connect, so that a listener may take whom it lets through.
+    const VOUCHES_FOR_PEERS: bool;
+
     /// A core's view of the device.
     type Port: Port;
     /// The connection manager.

@@ -57,6 +57,9 @@ impl Default for VerbsProvider {
 }
 
 impl Provider for VerbsProvider {
+    /// Whoever reaches the device may connect.
+    const VOUCHES_FOR_PEERS: bool = false;
+
     type Port = verbs::Port;
     type Manager = verbs::Manager;
 

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rpcrdma_control::{
-    ConnectError, ConnectOptions, CoreChoice, ListenOptions, NodeConfig, NodeError, Provider, Stage,
+    Authentication, ConnectError, ConnectOptions, CoreChoice, ListenOptions, NodeConfig, NodeError,
+    Provider, Stage,
 };
 use rpcrdma_engine::ring_client::CallStatus;
 use rpcrdma_engine::{CallError, CloseReason};
@@ -11,6 +12,10 @@ use rpcrdma_fabric::interface::{Manager, ManagerError, RejectReason};
 use rpcrdma_tuning::Profile;
 
 use crate::support::{ECHO, Fabric, HELD, PATIENCE, TestNode, foreign, profile, start};
+
+mod authentication;
+
+pub(crate) use self::authentication::*;
 
 /// Makes a test of every case, on one fabric.
 macro_rules! cases {
@@ -45,6 +50,26 @@ macro_rules! cases {
             #[test]
             fn a_server_that_refuses_our_properties_is_told_with_its_error();
             #[test]
+            fn where_nobody_is_vouched_for_a_listener_asks_for_a_decision();
+            #[test]
+            fn both_ends_learn_the_other_s_identity_and_calls_pass();
+            #[test]
+            fn where_it_is_not_required_its_absence_is_no_error();
+            #[test]
+            fn a_client_that_offers_nothing_is_told_what_is_required();
+            #[test]
+            fn a_client_that_requires_it_refuses_a_server_without();
+            #[test]
+            fn a_wrong_key_is_refused_by_either_end();
+            #[test]
+            fn a_peer_that_says_nothing_has_its_time();
+            #[test]
+            fn a_peer_that_calls_early_is_cut_off_before_any_service_sees_it();
+            #[test]
+            fn a_peer_that_calls_although_it_was_refused_is_cut_off();
+            #[test]
+            fn a_peer_that_was_refused_and_stays_is_closed();
+            #[test]
             fn a_processor_that_does_not_exist_is_named();
             #[test]
             fn memory_that_is_not_there_is_said_with_its_size();
@@ -68,11 +93,19 @@ fn options() -> ConnectOptions {
     }
 }
 
+/// Anybody may connect: what these cases are about is not who.
+fn listening() -> ListenOptions {
+    ListenOptions {
+        authentication: Authentication::None,
+        ..ListenOptions::default()
+    }
+}
+
 fn server<F: Fabric>(profile: &Profile, cores: usize) -> (TestNode<F>, String) {
     let (server, address) = (start::<F>(profile, cores), F::address());
     server
         .node
-        .listen(&address, ListenOptions::default())
+        .listen(&address, listening())
         .expect("the name is free");
     (server, address)
 }
@@ -170,7 +203,7 @@ pub(crate) fn a_name_in_use_and_a_bad_address_say_what_to_do<F: Fabric>() {
     let (server, address) = server::<F>(&profile(), 1);
     let again = server
         .node
-        .listen(&address, ListenOptions::default())
+        .listen(&address, listening())
         .expect_err("in use");
     assert!(
         matches!(again, NodeError::Fabric(ManagerError::InUse { .. })),
@@ -178,10 +211,7 @@ pub(crate) fn a_name_in_use_and_a_bad_address_say_what_to_do<F: Fabric>() {
     );
     assert!(again.to_string().contains("choose another name"), "{again}");
     for bad in F::BAD_ADDRESSES {
-        let error = server
-            .node
-            .listen(bad, ListenOptions::default())
-            .expect_err("bad");
+        let error = server.node.listen(bad, listening()).expect_err("bad");
         assert!(
             matches!(error, NodeError::Fabric(ManagerError::BadAddress { .. })),
             "{error:?}"
@@ -407,7 +437,7 @@ pub(crate) fn a_server_that_goes_away_ends_the_calls_of_its_clients<F: Fabric>()
     let again = start::<F>(&profile(), 1);
     again
         .node
-        .listen(&address, ListenOptions::default())
+        .listen(&address, listening())
         .expect("nothing was left behind");
     let connection = client
         .node
@@ -526,6 +556,29 @@ pub(crate) fn a_server_that_refuses_our_properties_is_told_with_its_error<F: Fab
         "{text}"
     );
     server.stop();
+}
+
+pub(crate) fn where_nobody_is_vouched_for_a_listener_asks_for_a_decision<F: Fabric>() {
+    let (server, address) = (start::<F>(&profile(), 1), F::address());
+    let by_default = server.node.listen(&address, ListenOptions::default());
+    if F::Provider::VOUCHES_FOR_PEERS {
+        by_default.expect("the fabric checks who connects");
+        return;
+    }
+    let error = by_default.expect_err("nobody said who may connect");
+    assert!(
+        matches!(error, NodeError::AuthenticationUndecided { .. }),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    assert!(
+        text.contains(&address) && text.contains("authentication"),
+        "{text}"
+    );
+    server
+        .node
+        .listen(&address, listening())
+        .expect("it was said, and nothing was left behind");
 }
 
 pub(crate) fn a_processor_that_does_not_exist_is_named<F: Fabric>() {

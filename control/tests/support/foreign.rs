@@ -1,4 +1,4 @@
-//! A server on the bare fabric, which answers whatever comes as a test wants.
+//! An end on the bare fabric, which says and answers what a test wants.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,42 +8,55 @@ use std::time::Duration;
 use rpcrdma_control::{PortNeed, Provider};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{
-    CompletionBatch, CompletionKind, Manager, ManagerEvent, Port, ReceiveQueueAttributes,
-    SendOptions,
+    CompletionBatch, CompletionKind, Manager, ManagerEvent, Port, QueuePairId,
+    ReceiveQueueAttributes, SendOptions, Status,
 };
-use rpcrdma_fabric::memory::{HugePages, Pool, PoolShape};
+use rpcrdma_fabric::memory::{Buffer, HugePages, Pool, PoolShape};
 use rpcrdma_protocol::v2::{
     CreditWord, Flags, Prefix, Property, TransportError, encode_connprop, encode_error,
 };
 
 use super::{Fabric, profile};
 
-/// The server's thread.
-pub(crate) struct Server {
+/// The thread of a foreign end.
+pub(crate) struct Foreign {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl Server {
+impl Foreign {
     /// Ends it, and fails if it failed.
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().expect("the foreign server did not fail");
+        self.thread.join().expect("the foreign end did not fail");
     }
 }
 
-/// Makes the answer to a message.
+/// Makes the answer to a message; an empty one is not sent.
 pub(crate) type Answer = fn(&[u8]) -> Vec<u8>;
 
 /// Starts it on `address`, and returns when it listens.
-pub(crate) fn start<F: Fabric>(address: &str, answer: Answer) -> Server {
+pub(crate) fn start<F: Fabric>(address: &str, answer: Answer) -> Foreign {
     let stop = Arc::new(AtomicBool::new(false));
     let provider = F::provider(&profile());
     let mut manager = provider.manager().expect("a manager");
     manager.listen(address).expect("the name is free");
     let asked = Arc::clone(&stop);
-    let thread = std::thread::spawn(move || serve(&provider, manager, &asked, answer));
-    Server { stop, thread }
+    let thread = std::thread::spawn(move || serve(&provider, manager, &asked, None, answer));
+    Foreign { stop, thread }
+}
+
+/// Starts a client that connects to `address` and sends `first`, or nothing, and then answers what comes.
+pub(crate) fn connect<F: Fabric>(address: &str, first: Option<Vec<u8>>, answer: Answer) -> Foreign {
+    let stop = Arc::new(AtomicBool::new(false));
+    let provider = F::provider(&profile());
+    let manager = provider.manager().expect("a manager");
+    let asked = Arc::clone(&stop);
+    let address = address.to_owned();
+    let thread = std::thread::spawn(move || {
+        serve(&provider, manager, &asked, Some((&address, first)), answer);
+    });
+    Foreign { stop, thread }
 }
 
 fn pool(port: &mut impl Port, buffers: u32) -> Pool {
@@ -56,7 +69,14 @@ fn pool(port: &mut impl Port, buffers: u32) -> Pool {
     port.carve(shape).expect("the arena has room")
 }
 
-fn serve<V: Provider>(provider: &V, mut manager: V::Manager, stop: &AtomicBool, answer: Answer) {
+/// With an address to connect to and a first message it is a client, else a server.
+fn serve<V: Provider>(
+    provider: &V,
+    mut manager: V::Manager,
+    stop: &AtomicBool,
+    client: Option<(&str, Option<Vec<u8>>)>,
+    answer: Answer,
+) {
     let clock = Clock::new();
     let need = PortNeed {
         arena_bytes: 1 << 20,
@@ -80,6 +100,12 @@ fn serve<V: Provider>(provider: &V, mut manager: V::Manager, stop: &AtomicBool, 
         port.post_receive(receive);
     }
     port.flush_receives();
+    let mut first = None;
+    if let Some((address, message)) = client {
+        let asked = manager.connect(address, &handle, &[]);
+        asked.expect("a server listens");
+        first = message;
+    }
     let mut events = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         manager
@@ -91,6 +117,14 @@ fn serve<V: Provider>(provider: &V, mut manager: V::Manager, stop: &AtomicBool, 
                     let seed = manager.prepare(connection, &handle).expect("a queue pair");
                     port.plant(seed, queue).expect("it can be planted");
                     manager.accept(connection, &[]).expect("it can be accepted");
+                }
+                ManagerEvent::ConnectReply { connection, .. } => {
+                    let seed = manager.prepare(connection, &handle).expect("a queue pair");
+                    let queue_pair = port.plant(seed, queue).expect("it can be planted");
+                    manager.confirm(connection).expect("it can be confirmed");
+                    if let Some(message) = first.take() {
+                        send_copied(&mut port, queue_pair, &mut send, &message);
+                    }
                 }
                 ManagerEvent::Established {
                     notice: Some(notice),
@@ -107,17 +141,30 @@ fn serve<V: Provider>(provider: &V, mut manager: V::Manager, stop: &AtomicBool, 
         port.poll(clock.now(), &mut batch);
         for completion in batch.drain() {
             if let CompletionKind::Receive { receive, .. } = completion.kind {
-                let answer = answer(port.received(&receive));
-                let bytes = u32::try_from(answer.len()).expect("a short answer");
-                port.memory().bytes_mut(&mut send)[..answer.len()].copy_from_slice(&answer);
-                port.post_send_copied(completion.queue_pair, &send, bytes, SendOptions::default())
-                    .expect("there is room for one message");
+                if completion.status == Status::Success {
+                    let answer = answer(port.received(&receive));
+                    if !answer.is_empty() {
+                        send_copied(&mut port, completion.queue_pair, &mut send, &answer);
+                    }
+                }
                 port.post_receive(receive);
             }
         }
         port.flush_receives();
         port.flush_sends();
     }
+}
+
+fn send_copied(port: &mut impl Port, to: QueuePairId, send: &mut Buffer, message: &[u8]) {
+    let bytes = u32::try_from(message.len()).expect("a short message");
+    port.memory().bytes_mut(send)[..message.len()].copy_from_slice(message);
+    port.post_send_copied(to, send, bytes, SendOptions::default())
+        .expect("there is room for one message");
+}
+
+/// No answer.
+pub(crate) fn nothing(_: &[u8]) -> Vec<u8> {
+    Vec::new()
 }
 
 /// RDMA_ERROR with ERR_VERS and versions 1 to 1, as a server of RFC 8166 section 4.5.1 sends it.

@@ -3,15 +3,15 @@
 
 pub(crate) mod foreign;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rpcrdma_control::{Connection, Node, NodeConfig, Provider};
 use rpcrdma_engine::ring_client::{CallMessage, CallStatus, RingApplication, RingClient};
 use rpcrdma_engine::{
-    Activity, Application, Call, CallError, CallTag, ConnectionKey, Context, DeferToken, Outcome,
-    Reply, ReplyWriter, Request,
+    Activity, Application, Call, CallError, CallTag, ConnectionKey, Context, DeferToken,
+    HostIdentity, Outcome, Reply, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
@@ -33,11 +33,21 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Serves and calls.
 pub(crate) struct TestApplication {
     rings: RingApplication,
+    /// What the peers of its connections proved to be, in the order in which they became ready.
+    peers: Peers,
     held: Vec<(DeferToken, Vec<u8>)>,
     released: Arc<AtomicBool>,
 }
 
+/// Peers of all cores of a node.
+type Peers = Arc<Mutex<Vec<Option<String>>>>;
+
 impl Application for TestApplication {
+    fn connected(&mut self, _connection: ConnectionKey, peer: Option<&HostIdentity>) {
+        let peer = peer.map(ToString::to_string);
+        self.peers.lock().expect("no test fails with it").push(peer);
+    }
+
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
         match (request.program, request.procedure) {
             (PROGRAM, ECHO) => match reply.write(request.args) {
@@ -102,6 +112,7 @@ pub(crate) struct TestNode<F: Fabric> {
     pub(crate) node: Node<F::Provider, TestApplication>,
     pub(crate) clients: Vec<RingClient>,
     released: Arc<AtomicBool>,
+    peers: Peers,
 }
 
 /// Small sizes; cores that are not pinned and sleep, since tests share the processors. No time
@@ -124,11 +135,13 @@ pub(crate) fn start<F: Fabric>(profile: &Profile, cores: usize) -> TestNode<F> {
     let config = NodeConfig::from_profile(profile, vec![None; cores]);
     let mut clients = Vec::new();
     let released = Arc::new(AtomicBool::new(false));
+    let peers = Peers::default();
     let node = Node::start(F::provider(profile), &config, |_| {
         let (rings, mut client) = RingApplication::new(1, 16);
         clients.append(&mut client);
         TestApplication {
             rings,
+            peers: Arc::clone(&peers),
             held: Vec::new(),
             released: Arc::clone(&released),
         }
@@ -138,6 +151,7 @@ pub(crate) fn start<F: Fabric>(profile: &Profile, cores: usize) -> TestNode<F> {
         node,
         clients,
         released,
+        peers,
     }
 }
 
@@ -192,6 +206,11 @@ impl<F: Fabric> TestNode<F> {
             CallStatus::Success => Ok(message.results),
             status => Err(status),
         }
+    }
+
+    /// What the peers that came to be ready proved to be.
+    pub(crate) fn peers(&self) -> Vec<Option<String>> {
+        self.peers.lock().expect("no test fails with it").clone()
     }
 
     /// The value of a counter of the control thread.

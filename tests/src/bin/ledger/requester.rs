@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use rpcrdma_engine::{
-    Activity, Application, CallError, CallTag, CloseReason, ConnectionKey, Context, Reply,
+    Activity, Application, CallError, CallTag, CloseReason, ConnectionKey, Context, HostIdentity,
+    Reply,
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
@@ -198,7 +199,7 @@ impl Application for Requester {
         Activity::from_busy(busy)
     }
 
-    fn connected(&mut self, connection: ConnectionKey) {
+    fn connected(&mut self, connection: ConnectionKey, _peer: Option<&HostIdentity>) {
         self.connections.push(connection);
     }
 

@@ -1,0 +1,135 @@
+//! The property sets of peers, and host authentication in them.
+
+use std::time::Instant;
+
+use rpcrdma_engine::{AuthenticationFailure, CloseReason, Command, ConnectionKey};
+use rpcrdma_fabric::interface::ConnectionId;
+use rpcrdma_protocol::v2::PropertySet;
+
+use super::ControlThread;
+use crate::authentication::Verdict;
+use crate::connection::End;
+use crate::counters::ControlCounters;
+use crate::error::ConnectError;
+use crate::properties;
+use crate::provider::Provider;
+
+impl<V: Provider> ControlThread<V> {
+    /// The connection stands: a client speaks first.
+    pub(super) fn begin_exchange(&mut self, id: ConnectionId, core: usize, key: ConnectionKey) {
+        let Some(tracked) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let is_client = matches!(tracked.end, End::Client(_));
+        match tracked.session.begin(Instant::now()) {
+            Ok(Some(message)) => self.cores[core].send(Command::Authenticate {
+                connection: key,
+                peer: None,
+                send: Some(Box::new(message)),
+                identity: None,
+            }),
+            Ok(None) if is_client => {
+                self.cores[core].send(Command::SendProperties { connection: key });
+            }
+            Ok(None) => {}
+            Err(failure) => self.end_unauthenticated(id, failure),
+        }
+    }
+
+    /// A property set of the peer came.
+    pub(super) fn decide_properties(&mut self, core: usize, key: ConnectionKey, body: &[u8]) {
+        let Some(id) = self.keys.get(&(core, key)).copied() else {
+            return;
+        };
+        let Some(tracked) = self.connections.get_mut(&id) else {
+            return;
+        };
+        ControlCounters::add(&self.counters.properties_decided);
+        let answer = matches!(tracked.end, End::Server);
+        let own = &self.settings.properties;
+        let verdict =
+            PropertySet::decode(body).map(|set| tracked.session.handle(&set, own, Instant::now()));
+        match verdict {
+            Ok(Verdict::Accept(peer)) => self.cores[core].send(Command::AnswerProperties {
+                connection: key,
+                peer,
+                answer,
+            }),
+            Ok(Verdict::Authenticate {
+                peer,
+                send,
+                identity,
+            }) => {
+                if identity.is_some() {
+                    ControlCounters::add(&self.counters.authentications);
+                }
+                self.cores[core].send(Command::Authenticate {
+                    connection: key,
+                    peer,
+                    send: send.map(Box::new),
+                    identity,
+                });
+            }
+            Ok(Verdict::Refuse { send, .. }) => {
+                ControlCounters::add(&self.counters.authentications_refused);
+                self.cores[core].send(Command::Authenticate {
+                    connection: key,
+                    peer: None,
+                    send: Some(Box::new(send)),
+                    identity: None,
+                });
+            }
+            Ok(Verdict::Close(failure)) => {
+                ControlCounters::add(&self.counters.authentications_refused);
+                self.end_unauthenticated(id, failure);
+            }
+            Ok(Verdict::Ignore) => {}
+            Ok(Verdict::ReceiveBufferTooSmall(announced_bytes)) => {
+                ControlCounters::add(&self.counters.properties_refused);
+                self.fail_attempt(id, |attempt, _| ConnectError::ReceiveBufferTooSmall {
+                    address: attempt.address.clone(),
+                    announced_bytes,
+                    least_bytes: properties::RECEIVE_BUFFER_BYTES_LEAST,
+                });
+                self.close(core, key);
+            }
+            // The core handed over only what it had decoded; a set that does not decode closes.
+            Err(_) => self.close(core, key),
+        }
+    }
+
+    /// Closes connections whose peers did not authenticate themselves in time, or were refused and stayed.
+    pub(super) fn expire_unauthenticated(&mut self, now: Instant) {
+        let late: Vec<ConnectionId> = self
+            .connections
+            .values()
+            .filter(|tracked| tracked.session.deadline().is_some_and(|due| due <= now))
+            .map(|tracked| tracked.id)
+            .collect();
+        for id in late {
+            if let Some(tracked) = self.connections.get_mut(&id) {
+                let failure = tracked.session.expire();
+                if failure == AuthenticationFailure::TimedOut {
+                    ControlCounters::add(&self.counters.authentication_timeouts);
+                }
+                self.end_unauthenticated(id, failure);
+            }
+        }
+    }
+
+    fn end_unauthenticated(&mut self, id: ConnectionId, failure: AuthenticationFailure) {
+        self.fail_attempt(id, |attempt, _| ConnectError::Unauthenticated {
+            address: attempt.address.clone(),
+            failure,
+        });
+        let Some(tracked) = self.connections.get(&id) else {
+            return;
+        };
+        if let Some(key) = tracked.key {
+            self.cores[tracked.core].send(Command::Close {
+                connection: key,
+                reason: CloseReason::Unauthenticated(failure),
+            });
+        }
+    }
+}
