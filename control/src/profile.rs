@@ -95,6 +95,7 @@ fn core_config(profile: &Profile) -> CoreConfig {
         // The profile's check keeps it within the 16 bits of the credit field.
         credits_per_connection: u16::try_from(profile.credits_per_connection).unwrap_or(u16::MAX),
         receive_buffer_bytes: profile.receive_buffer_bytes,
+        placement: None,
         send_buffers: profile.send_buffers,
         send_buffer_bytes: profile.send_buffer_bytes,
         message_bytes_max: profile.message_bytes_max,

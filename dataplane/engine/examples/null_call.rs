@@ -180,7 +180,7 @@ fn port(number: u32, config: &CoreConfig, clock: &Clock) -> (shm::Port, shm::Por
 fn properties(config: &CoreConfig) -> Properties {
     Properties {
         send_bytes_max: config.send_buffer_bytes,
-        receive_buffer_bytes: config.receive_buffer_bytes,
+        receive_buffer_bytes: config.receive_bytes(),
         ..Properties::default()
     }
 }

@@ -7,8 +7,10 @@ use rpcrdma_fabric::memory::PoolShape;
 use rpcrdma_protocol::constants::{
     V2_FIRST_MESSAGE_BYTES_MAX, V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_MSG_BYTES_LEAST,
 };
+use rpcrdma_protocol::v2::rtr::{ReceiveBufferStructure, StructureError};
 
 use crate::message::BUFFERS_MIN;
+use crate::placement::PlacementConfig;
 
 /// What a core does while there is nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,8 +38,11 @@ pub struct CoreConfig {
     /// The most credits that a peer ever holds on one connection, at least 1. Where both ends call
     /// each other it should be 3 or more: then one is kept for replies.
     pub credits_per_connection: u16,
-    /// Bytes of a receive buffer: the RBSIZ property (-00 section 5.2.2), at least 1024.
+    /// Bytes of a receive buffer of one segment, at least 1024. Not used with `placement`.
     pub receive_buffer_bytes: u32,
+    /// Receive buffers of several segments, so that peers can place bulk data in them; `None` for
+    /// buffers of one segment.
+    pub placement: Option<PlacementConfig>,
     /// Registered Sends in flight, over all connections.
     pub send_buffers: u32,
     /// Bytes of a send buffer: the SBSIZ property (-00 section 5.2.1), at least 1024.
@@ -74,6 +79,7 @@ impl Default for CoreConfig {
             connections_max: 64,
             credits_per_connection: 32,
             receive_buffer_bytes: 4096,
+            placement: None,
             send_buffers: 256,
             send_buffer_bytes: 4096,
             message_bytes_max: (1 << 20) + 4096,
@@ -108,11 +114,66 @@ impl CoreConfig {
     /// Receives that the core makes, all of which are posted whenever no message is in hand.
     #[must_use]
     pub fn receives(&self) -> u32 {
-        // Each connection: the credits that its peer may hold ...
+        self.connections_max
+            .saturating_mul(self.receives_per_connection())
+    }
+
+    /// Receives that are reserved for each connection.
+    #[must_use]
+    pub fn receives_per_connection(&self) -> u32 {
+        // The credits that its peer may hold ...
         let granted = u32::from(self.credits_per_connection);
         // ... and one for a credit grant, which is sent without a credit (-00 section 4.3.1).
         let spare = 1;
-        self.connections_max.saturating_mul(granted + spare)
+        granted + spare
+    }
+
+    /// Bytes of a whole receive buffer: the RBSIZ property (-00 section 5.2.2).
+    #[must_use]
+    pub fn receive_bytes(&self) -> u32 {
+        let placed = self
+            .placement
+            .map_or(0, |placement| placement.bytes_per_receive());
+        self.inline_segment_bytes().saturating_add(placed)
+    }
+
+    /// Bytes of the first segment of a receive buffer, which is the only one without `placement`.
+    #[must_use]
+    pub fn inline_segment_bytes(&self) -> u32 {
+        self.placement
+            .map_or(self.receive_buffer_bytes, |it| it.inline_segment_bytes)
+    }
+
+    /// Segments of a receive buffer.
+    #[must_use]
+    pub fn receive_segments(&self) -> u32 {
+        // What every message begins in, and what bulk data is placed in.
+        1_u32.saturating_add(self.placement.map_or(0, |it| it.segments))
+    }
+
+    /// Placement segments that the core makes.
+    #[must_use]
+    pub fn placement_segments_total(&self) -> u32 {
+        let Some(placement) = self.placement else {
+            return 0;
+        };
+        // Those of all Receives ...
+        let in_receives = self.receives().saturating_mul(placement.segments);
+        // ... and what takes their places while applications keep them.
+        let spares = placement.spares;
+        in_receives.saturating_add(spares)
+    }
+
+    /// How peers are told that the receive buffers are made (RTR section 8.3).
+    ///
+    /// # Errors
+    /// When no receive buffer can be like that; [`CoreConfig::validate`] says so too.
+    pub fn receive_buffer_structure(&self) -> Result<ReceiveBufferStructure, StructureError> {
+        let inline = self.inline_segment_bytes();
+        self.placement
+            .map_or(Ok(ReceiveBufferStructure::single(inline)), |placement| {
+                placement.structure()
+            })
     }
 
     /// Send buffers that the core makes.
@@ -127,10 +188,17 @@ impl CoreConfig {
         in_flight.saturating_add(scratch + replacement)
     }
 
-    /// The pool of receive buffers.
+    /// The pool of receive buffers; with `placement` that of their inline segments.
     #[must_use]
     pub fn receive_pool(&self) -> PoolShape {
-        pool(self.receives(), self.receive_buffer_bytes)
+        pool(self.receives(), self.inline_segment_bytes())
+    }
+
+    /// The pool of placement segments, if there are any.
+    #[must_use]
+    pub fn placement_pool(&self) -> Option<PoolShape> {
+        let placement = self.placement?;
+        Some(placement.pool(self.placement_segments_total()))
     }
 
     /// The pool of send buffers.
@@ -142,11 +210,19 @@ impl CoreConfig {
     /// Bytes of registered memory that the core carves out of its port's arena.
     #[must_use]
     pub fn arena_bytes(&self) -> u64 {
-        [self.receive_pool(), self.send_pool()]
-            .iter()
-            // Each pool, and what aligning its start may skip.
-            .map(|shape| pool_bytes(shape) + u64::from(shape.align_bytes))
-            .sum()
+        [
+            // What messages arrive in ...
+            Some(self.receive_pool()),
+            // ... with what bulk data is placed in, ...
+            self.placement_pool(),
+            // ... and what they are sent from.
+            Some(self.send_pool()),
+        ]
+        .iter()
+        .flatten()
+        // Each pool, and what aligning its start may skip.
+        .map(|shape| pool_bytes(shape) + u64::from(shape.align_bytes))
+        .sum()
     }
 
     /// Entries of the notification ring.
@@ -182,11 +258,8 @@ impl CoreConfig {
             self.credits_per_connection.into(),
             1,
         )?;
-        at_least(
-            "receive buffer bytes",
-            self.receive_buffer_bytes.into(),
-            first,
-        )?;
+        at_least("receive buffer bytes", self.receive_bytes().into(), first)?;
+        self.validate_receives(attributes)?;
         at_least("send buffer bytes", self.send_buffer_bytes.into(), first)?;
         at_least("send buffers", self.send_buffers.into(), 1)?;
         at_least(
@@ -213,14 +286,31 @@ impl CoreConfig {
             attributes.queue_pairs_max.into(),
         )?;
         at_most(
-            "receives (connections times credits and one)",
-            self.receives().into(),
-            attributes.receive_queue_depth_max.into(),
-        )?;
-        at_most(
             "send buffer bytes",
             self.send_buffer_bytes.into(),
             attributes.message_bytes_max.into(),
+        )
+    }
+}
+
+impl CoreConfig {
+    fn validate_receives(&self, attributes: &Attributes) -> Result<(), SetupError> {
+        let depth_max = attributes.receive_queue_depth_max.into();
+        if attributes.shared_receive_queue {
+            let what = "receives (connections times credits and one)";
+            at_most(what, self.receives().into(), depth_max)?;
+        } else {
+            let what = "receives of a connection (credits and one)";
+            at_most(what, self.receives_per_connection().into(), depth_max)?;
+        }
+        let Some(placement) = self.placement else {
+            return Ok(());
+        };
+        placement.validate()?;
+        at_most(
+            "segments of a receive buffer (the inline one and those for placement)",
+            self.receive_segments().into(),
+            attributes.receive_segments_max.into(),
         )
     }
 }
@@ -247,7 +337,7 @@ fn pool_bytes(shape: &PoolShape) -> u64 {
     u64::from(shape.buffers) * u64::from(shape.stride_bytes)
 }
 
-fn at_least(what: &'static str, asked: u64, least: u64) -> Result<(), SetupError> {
+pub(crate) fn at_least(what: &'static str, asked: u64, least: u64) -> Result<(), SetupError> {
     if asked >= least {
         return Ok(());
     }
@@ -257,7 +347,7 @@ fn at_least(what: &'static str, asked: u64, least: u64) -> Result<(), SetupError
     })
 }
 
-fn at_most(what: &'static str, asked: u64, limit: u64) -> Result<(), SetupError> {
+pub(crate) fn at_most(what: &'static str, asked: u64, limit: u64) -> Result<(), SetupError> {
     if asked <= limit {
         return Ok(());
     }
@@ -290,5 +380,91 @@ mod tests {
         };
         // 8 receives of 4096 + 64, 7 send buffers of 1024 + 64, and a page of alignment each.
         assert_eq!(config.arena_bytes(), 8 * 4160 + 7 * 1088 + 2 * 4096);
+        let placement = PlacementConfig {
+            inline_segment_bytes: 1024,
+            segments: 2,
+            segment_bytes: 10_000,
+            spares: 3,
+        };
+        let config = CoreConfig {
+            placement: Some(placement),
+            ..config
+        };
+        assert_eq!(config.receive_bytes(), 1024 + 2 * 10_000);
+        // 8 inline segments of 1024 + 64, 16 of 10 000 bytes in whole pages and 3 spares, the 7.
+        assert_eq!(
+            config.arena_bytes(),
+            8 * 1088 + 19 * 12_288 + 7 * 1088 + 3 * 4096
+        );
+    }
+
+    fn attributes(segments_max: u32, depth_max: u32, shared: bool) -> Attributes {
+        Attributes {
+            provider: "none",
+            device: "none".to_owned(),
+            queue_pairs_max: 1024,
+            receive_queue_depth_max: depth_max,
+            receive_segments_max: segments_max,
+            send_segments_max: 4,
+            send_queue_depth_max: 256,
+            inline_bytes_max: 0,
+            message_bytes_max: 1 << 30,
+            read_depth_max: 1,
+            windows_max: 0,
+            shared_receive_queue: shared,
+            send_with_invalidate: false,
+        }
+    }
+
+    #[test]
+    fn a_device_that_takes_fewer_segments_or_receives_is_told_of() {
+        let config = CoreConfig {
+            connections_max: 10,
+            credits_per_connection: 7,
+            placement: Some(PlacementConfig::default()),
+            ..CoreConfig::default()
+        };
+        assert!(config.validate(&attributes(2, 80, true)).is_ok());
+        assert!(config.validate(&attributes(2, 8, false)).is_ok());
+        let refused = |attributes: &Attributes| match config.validate(attributes) {
+            Err(SetupError::Limit { what, asked, limit }) => (what, asked, limit),
+            other => panic!("{other:?}"),
+        };
+        let (what, asked, limit) = refused(&attributes(1, 80, true));
+        assert!(what.starts_with("segments of a receive buffer"), "{what}");
+        assert_eq!((asked, limit), (2, 1));
+        let (what, asked, limit) = refused(&attributes(2, 79, true));
+        assert_eq!(
+            (what, asked, limit),
+            ("receives (connections times credits and one)", 80, 79)
+        );
+        let (what, asked, limit) = refused(&attributes(2, 7, false));
+        assert_eq!(
+            (what, asked, limit),
+            ("receives of a connection (credits and one)", 8, 7)
+        );
+    }
+
+    #[test]
+    fn the_structure_told_is_that_of_the_buffers() {
+        let plain = CoreConfig::default();
+        let structure = plain.receive_buffer_structure().expect("sound");
+        assert_eq!(
+            (structure.length_bytes(), structure.target_count()),
+            (4096, 0)
+        );
+        let config = CoreConfig {
+            placement: Some(PlacementConfig::default()),
+            ..plain
+        };
+        let structure = config.receive_buffer_structure().expect("sound");
+        assert_eq!(structure.length_bytes(), config.receive_bytes());
+        let first = structure.numbered_segment(0).expect("one is targetable");
+        assert_eq!((first.offset_bytes, first.length_bytes), (1024, 65_536));
+        let aligned: Vec<_> = structure
+            .segments()
+            .map(|it| it.segment.align_bytes)
+            .collect();
+        assert_eq!(aligned, [0, 4096]);
     }
 }

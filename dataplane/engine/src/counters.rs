@@ -87,6 +87,10 @@ counters! {
     completions_late,
     /// Receives posted, those at start-up included.
     receives_posted,
+    /// Messages that were longer than the first segment of their Receives, and read as a copy.
+    messages_gathered,
+    /// Placement segments that came back from applications.
+    segments_returned,
     /// Sends that were copied when they were posted.
     sends_copied,
     /// Sends from registered buffers.
@@ -177,6 +181,9 @@ counters! {
     awaiting_send_buffer,
     /// Times that a call of a peer had to wait, in its Receive, until its reply could be kept.
     awaiting_message_buffer,
+    /// Times that a message had to wait, in its Receive, until a placement segment was free to take
+    /// the place of one that an application is to keep.
+    awaiting_placement_segment,
     /// Times that properties had to wait for the control plane.
     awaiting_control,
     /// Commands taken from the mailbox.

@@ -7,7 +7,8 @@
 //!
 //! # The way of a call
 //!
-//! A Send lands in a Receive of the core's shared receive queue. The poll iteration
+//! A Send lands in a Receive of the core's shared receive queue, or of the connection's own where
+//! the device has no shared ones. The poll iteration
 //! ([`Core::iterate`]) reaps its completion, has `rpcrdma_protocol` decode the transport header in
 //! place, and hands the call to [`Application::call`], which runs to completion and writes its
 //! results into the very buffer that the reply is sent from. The Receive is posted again, the reply
@@ -34,6 +35,7 @@ mod counters;
 mod handle;
 mod idle;
 mod message;
+pub mod placement;
 mod requester;
 mod responder;
 pub mod ring_client;
@@ -53,4 +55,5 @@ pub use crate::counters::{Counter, CounterSnapshot, Counters};
 pub use crate::handle::{
     Command, ConnectionCounters, CoreHandle, Full, Notification, PROPERTY_BYTES_MAX, PropertyBytes,
 };
+pub use crate::placement::PlacementConfig;
 pub use crate::responder::{ReplyTooLong, ReplyWriter};

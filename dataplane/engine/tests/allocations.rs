@@ -15,6 +15,9 @@ use rpcrdma_fabric::testing::CountingAllocator;
 
 use support::{ECHO, LATER, NULL, Pair, call};
 
+/// Messages of any length lie in several segments.
+const FORM: support::Form = support::Form::Segments;
+
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 

@@ -100,7 +100,7 @@ fn server(policy: Authentication) -> Session {
 fn octets(properties: Option<&Properties>, message: Option<&[u8]>) -> Vec<u8> {
     let mut all = Vec::new();
     if let Some(properties) = properties {
-        all.extend(properties.to_properties());
+        all.extend_from_slice(&properties.to_properties());
     }
     all.extend(message.map(|message| Property::HostAuthentication(Some(message))));
     encoded(|writer| write_property_set(writer, &all)).expect("it fits")

@@ -70,9 +70,9 @@ impl ConnectionTable {
             .map(|slot| (index, slot))
     }
 
-    /// Whether a slot is free.
-    pub(crate) fn has_room(&self) -> bool {
-        !self.free.is_empty()
+    /// The place that the next connection gets.
+    pub(crate) fn next_place(&self) -> Option<u32> {
+        self.free.last().copied()
     }
 
     /// Connections that are not free.

@@ -60,8 +60,8 @@ impl<P: Port> State<P> {
         }
         let key = connection.key(index);
         let bytes = bytes as usize;
-        let message = self.port.received(&receive).get(..bytes).unwrap_or(&[]);
         let counters = &self.shared.counters;
+        let message = self.gathered.message(&self.port, &receive, bytes, counters);
         let upshot = match connection.protocol.handle_message(message) {
             Event::Reply {
                 xid,

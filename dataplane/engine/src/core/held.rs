@@ -176,8 +176,11 @@ impl<P: Port> State<P> {
             deferrals: &mut self.deferrals,
             counters: &self.shared.counters,
         };
-        let message = self.port.received(&received.receive);
-        let message = message.get(received.start..received.end).unwrap_or(&[]);
+        let counters = &self.shared.counters;
+        let message = self
+            .gathered
+            .message(&self.port, &received.receive, received.end, counters);
+        let message = message.get(received.start..).unwrap_or(&[]);
         let served: Served = desk.serve(application, xid, message);
         self.repost(key.index, received.receive);
         self.answer(key.index, xid, served);
@@ -203,9 +206,11 @@ impl<P: Port> State<P> {
             return self.post_receive(received.receive);
         };
         connection.parts.first = connection.parts.first.wrapping_add(1);
-        let bytes = self.port.received(&received.receive);
-        let bytes = bytes.get(received.start..received.end).unwrap_or(&[]);
         let counters = &self.shared.counters;
+        let bytes = self
+            .gathered
+            .message(&self.port, &received.receive, received.end, counters);
+        let bytes = bytes.get(received.start..).unwrap_or(&[]);
         let upshot = take_part(connection, &mut self.messages, counters, part, bytes);
         self.repost(key.index, received.receive);
         self.act(application, key, upshot);

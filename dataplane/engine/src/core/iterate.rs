@@ -52,6 +52,7 @@ impl<P: Port, A: Application> Core<P, A> {
         state.now = now;
         let mut busy = moved | state.reap(application, batch);
         busy |= state.requester_timeouts(application);
+        busy |= state.reclaim_segments();
         busy |= state.retry_held(application);
         busy |= state.keep_alive();
         busy |= application
@@ -200,6 +201,17 @@ impl<P: Port> State<P> {
                 application.completed(tag, connection, Err(CallError::TimedOut), self.now);
             });
         fired != 0
+    }
+
+    /// Takes back placement segments that applications let go of.
+    #[inline]
+    fn reclaim_segments(&mut self) -> bool {
+        let came = self.placement.reclaim();
+        if came != 0 {
+            let came = u64::try_from(came).unwrap_or(u64::MAX);
+            self.shared.counters.segments_returned.add(came);
+        }
+        came != 0
     }
 
     #[inline]

@@ -93,11 +93,11 @@ impl<P: Port> State<P> {
             limit: limit.into(),
         };
         let config = &self.config;
-        if properties.receive_buffer_bytes > config.receive_buffer_bytes {
+        if properties.receive_buffer_bytes > config.receive_bytes() {
             return Err(limit(
                 "receive buffer bytes announced",
                 properties.receive_buffer_bytes,
-                config.receive_buffer_bytes,
+                config.receive_bytes(),
             ));
         }
         if properties.send_bytes_max > config.send_buffer_bytes {
@@ -107,14 +107,16 @@ impl<P: Port> State<P> {
                 config.send_buffer_bytes,
             ));
         }
-        if !self.connections.has_room() {
+        let place = self.connections.next_place();
+        let Some((place, queue)) = place.and_then(|place| Some((place, self.queues.of(place)?)))
+        else {
             let connections_max = config.connections_max;
             return Err(limit(
                 "connections",
                 connections_max.saturating_add(1),
                 connections_max,
             ));
-        }
+        };
         self.check_notifications()?;
         let reserve = config.credits_per_connection.saturating_add(1);
         let protocol = Config {
@@ -123,9 +125,19 @@ impl<P: Port> State<P> {
             properties,
             message_bytes_max: config.message_bytes_max,
         };
-        let queue_pair = self.port.plant(seed, self.queue)?;
+        let queue_pair = self.port.plant(seed, queue)?;
+        // What earlier connections at this place took must be back.
+        let posted = self.queues.posted(&self.port, place, reserve.into());
+        if posted < reserve.into() {
+            self.port.destroy_queue_pair(queue_pair);
+            return Err(limit(
+                "receives that are posted for the connection",
+                reserve.into(),
+                posted,
+            ));
+        }
         let Some(key) = self.connections.insert(queue_pair, &protocol, stage) else {
-            self.port.disconnect(queue_pair);
+            self.port.destroy_queue_pair(queue_pair);
             return Err(limit("queue pair index", queue_pair.index, 0));
         };
         if let Some(connection) = self.connections.get_mut(key) {

@@ -9,6 +9,7 @@ mod keep_alive;
 mod mailbox;
 mod pending;
 mod rare;
+mod receives;
 
 pub use context::Context;
 pub use iterate::pin_current_thread;
@@ -16,21 +17,21 @@ pub use iterate::pin_current_thread;
 use std::collections::VecDeque;
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
-use rpcrdma_fabric::interface::{
-    CompletionBatch, Port, ReceiveQueueAttributes, ReceiveQueueId, SetupError,
-};
+use rpcrdma_fabric::interface::{CompletionBatch, Port, SetupError};
 use rpcrdma_fabric::sync::Arc;
 
 use rpcrdma_protocol::v2::connection::CreditView;
 
 use self::held::Held;
 use self::keep_alive::KeepAlive;
+use self::receives::{Gathered, ReceiveQueues};
 use crate::application::{Application, ConnectionKey};
 use crate::config::CoreConfig;
 use crate::connection::{ConnectionTable, Outgoing};
 use crate::handle::{CoreHandle, Shared};
 use crate::idle::Idle;
 use crate::message::MessagePool;
+use crate::placement::PlacementSegments;
 use crate::requester::Requester;
 use crate::responder::Deferrals;
 use crate::transmit::Transmit;
@@ -86,7 +87,9 @@ struct Closing {
 /// What a core owns besides its application.
 pub(crate) struct State<P: Port> {
     port: P,
-    queue: ReceiveQueueId,
+    queues: ReceiveQueues,
+    placement: PlacementSegments,
+    gathered: Gathered,
     connections: ConnectionTable,
     transmit: Transmit,
     messages: MessagePool,
@@ -109,8 +112,8 @@ pub(crate) struct State<P: Port> {
 }
 
 impl<P: Port, A: Application> Core<P, A> {
-    /// Makes a core on `port`: carves the pools, makes the shared receive queue and posts all its
-    /// Receives.
+    /// Makes a core on `port`: carves the pools, makes the shared receive queue, or one for each
+    /// connection where the device has no shared ones, and posts all its Receives.
     ///
     /// # Errors
     /// When the configuration does not fit the port or its arena, which must have at least
@@ -123,7 +126,7 @@ impl<P: Port, A: Application> Core<P, A> {
     ) -> Result<(Self, CoreHandle<P>), SetupError> {
         config.validate(port.attributes())?;
         let shared = Shared::new(config.mailbox_depth, config.notifications())?;
-        let queue = post_receives(&mut port, config)?;
+        let (queues, placement) = ReceiveQueues::new(&mut port, config)?;
         shared
             .counters
             .receives_posted
@@ -142,7 +145,9 @@ impl<P: Port, A: Application> Core<P, A> {
         let timeout = clock.ticks(config.call_timeout);
         let connections = config.connections_max as usize;
         let state = State {
-            queue,
+            queues,
+            placement,
+            gathered: Gathered::new(config),
             connections: ConnectionTable::new(config.connections_max, queue_pairs_max),
             transmit,
             messages: MessagePool::new(config.message_buffers, config.message_bytes_max),
@@ -204,19 +209,4 @@ impl<P: Port, A: Application> Core<P, A> {
 fn held_max(config: &CoreConfig) -> usize {
     let held = config.receives().saturating_add(config.message_buffers);
     usize::try_from(held).unwrap_or(usize::MAX)
-}
-
-fn post_receives<P: Port>(port: &mut P, config: &CoreConfig) -> Result<ReceiveQueueId, SetupError> {
-    let depth = config.receives();
-    let mut pool = port.carve(config.receive_pool())?;
-    let queue = port.create_receive_queue(ReceiveQueueAttributes {
-        depth,
-        segments_max: 1,
-    })?;
-    for _ in 0..depth {
-        let receive = port.create_receive(queue, &mut pool.take().into_iter())?;
-        port.post_receive(receive);
-    }
-    port.flush_receives();
-    Ok(queue)
 }

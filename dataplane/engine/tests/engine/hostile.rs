@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::support::{App, ECHO, NEVER, NULL, PROGRAM, Side, VERSION, port, properties, side};
+use crate::support::{App, ECHO, Form, NEVER, NULL, PROGRAM, Side, VERSION, in_form, port, side};
 use rpcrdma_engine::{CallError, CloseReason, Command, ConnectionKey, CoreConfig};
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{
     CompletionBatch, CompletionKind, Gather, Port, QueuePairId, ReceiveQueueAttributes,
-    ReceiveQueueId, SendOptions,
+    ReceiveQueueId, SendOptions, Status,
 };
 use rpcrdma_fabric::memory::{Pool, PoolShape};
 use rpcrdma_fabric::shm;
@@ -98,8 +98,10 @@ impl Raw {
         for completion in batch.drain() {
             match completion.kind {
                 CompletionKind::Receive { receive, bytes, .. } => {
-                    let message = &self.port.received(&receive)[..bytes as usize];
-                    self.got.push(message.to_vec());
+                    if completion.status == Status::Success {
+                        let message = &self.port.received(&receive)[..bytes as usize];
+                        self.got.push(message.to_vec());
+                    }
                     self.port.post_receive(receive);
                 }
                 CompletionKind::Disconnected => self.disconnected = true,
@@ -118,6 +120,8 @@ impl Raw {
 pub(crate) struct Attack {
     pub(crate) victim: Side,
     raw: Raw,
+    raw_files: shm::PortHandle,
+    joint: shm::Joint,
     now: Ticks,
     clock: Clock,
 }
@@ -130,31 +134,39 @@ impl Attack {
     /// With a peer that is to authenticate itself, if `guarded`.
     pub(crate) fn with(role: Role, guarded: bool) -> Self {
         let clock = Clock::new();
-        let config = config();
+        let config = in_form(&config());
         let victim_port = port(0, config.arena_bytes(), &clock);
         let (raw, raw_files) = port(1, 2 << 20, &clock);
         let joint =
             shm::Joint::new(&victim_port.0, &victim_port.1, &raw, &raw_files).expect("a channel");
-        let (seed, raw_seed) = joint
-            .seeds(&victim_port.1, &raw_files)
-            .expect("a queue pair");
         let mut attack = Self {
             victim: side(0, role, &config, &clock, App::default(), victim_port),
             raw: Raw::new(raw),
+            raw_files,
+            joint,
             now: clock.now(),
             clock,
         };
-        let queue = attack.raw.queue;
-        attack.raw.queue_pair = Some(attack.raw.port.plant(raw_seed, queue).expect("planted"));
-        attack.victim.command(Command::Plant {
+        attack.connect(guarded);
+        attack
+    }
+
+    /// Plants a connection at both ends.
+    fn connect(&mut self, guarded: bool) {
+        let (seed, raw_seed) = self
+            .joint
+            .seeds(&self.victim.port, &self.raw_files)
+            .expect("a queue pair");
+        let queue = self.raw.queue;
+        self.raw.queue_pair = Some(self.raw.port.plant(raw_seed, queue).expect("planted"));
+        self.victim.command(Command::Plant {
             token: 0,
             seed,
-            role,
-            properties: properties(&config),
+            role: self.victim.role,
+            properties: self.victim.properties,
             guarded,
         });
-        attack.turns(5);
-        attack
+        self.turns(5);
     }
 
     /// A server that has agreed on version 2 by a null call.
@@ -686,8 +698,16 @@ proptest! {
         });
         attack.turns(30);
         prop_assert_eq!(attack.victim.closed.len(), 1);
+        let gone = attack.raw.queue_pair.take().expect("planted");
+        attack.raw.port.destroy_queue_pair(gone);
+        attack.connect(false);
+        prop_assert!(attack.victim.planted.last().is_some_and(Result::is_ok));
         let posted = attack.victim.core.port().receives_posted(ReceiveQueueId(0));
-        prop_assert_eq!(posted, config().receives());
+        let reserved = match crate::FORM {
+            Form::OwnQueues => config().receives_per_connection(),
+            Form::SharedQueue | Form::Segments => config().receives(),
+        };
+        prop_assert_eq!(posted, reserved);
         prop_assert_eq!(attack.victim.core.message_buffers_free(), config().message_buffers as usize);
     }
 }

@@ -1,11 +1,8 @@
-//! The engine over the `shm` fabric.
+//! The engine over the `shm` fabric: Receives of one segment, from a shared queue.
 
+#[path = "cases.rs"]
+mod cases;
 #[path = "../support/mod.rs"]
 mod support;
 
-mod calls;
-mod guarded;
-mod hostile;
-mod keep_alive;
-mod lifecycle;
-mod threads;
+const FORM: support::Form = support::Form::SharedQueue;

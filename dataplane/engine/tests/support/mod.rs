@@ -11,7 +11,7 @@ use std::time::Duration;
 use rpcrdma_engine::{
     Activity, Application, Call, CallError, CallRefused, CallTag, CloseReason, Command,
     ConnectionKey, Context, Core, CoreConfig, CoreHandle, DeferToken, HostIdentity, Notification,
-    Outcome, Reply, ReplyRefused, ReplyWriter, Request,
+    Outcome, PlacementConfig, Reply, ReplyRefused, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
@@ -213,6 +213,34 @@ pub struct Side<A: Application = App> {
     pub ignore_properties: bool,
 }
 
+/// How the Receives of both cores are made. Each test program says in which form it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// One queue for all connections, one segment.
+    SharedQueue,
+    /// A queue for each connection, as on devices without shared receive queues.
+    OwnQueues,
+    /// A short inline segment, and the rest of the buffer in placement segments.
+    Segments,
+}
+
+/// Of a short inline segment, in which not even a header without chunks and a call fit.
+const INLINE_SEGMENT_BYTES: u32 = 70;
+
+/// The configuration in the form of this test program; receive buffers are as long as they were.
+pub fn in_form(config: &CoreConfig) -> CoreConfig {
+    let mut config = config.clone();
+    if crate::FORM == Form::Segments && config.placement.is_none() {
+        config.placement = Some(PlacementConfig {
+            inline_segment_bytes: INLINE_SEGMENT_BYTES,
+            segments: 2,
+            segment_bytes: (config.receive_buffer_bytes - INLINE_SEGMENT_BYTES) / 2,
+            spares: 2,
+        });
+    }
+    config
+}
+
 /// A core is given a little more than it needs, for the pools that a test carves itself.
 const ARENA_SPARE_BYTES: u64 = 1 << 20;
 
@@ -222,13 +250,17 @@ pub fn port(number: u32, bytes: u64, clock: &Clock) -> (shm::Port, shm::PortHand
         huge_pages: HugePages::Never,
     })
     .expect("memory for a test");
-    shm::Port::new(shm::PortConfig::new(number, arena, clock.clone())).expect("a port")
+    let config = shm::PortConfig {
+        own_receive_queues: crate::FORM == Form::OwnQueues,
+        ..shm::PortConfig::new(number, arena, clock.clone())
+    };
+    shm::Port::new(config).expect("a port")
 }
 
 pub fn properties(config: &CoreConfig) -> Properties {
     Properties {
         send_bytes_max: config.send_buffer_bytes,
-        receive_buffer_bytes: config.receive_buffer_bytes,
+        receive_buffer_bytes: config.receive_bytes(),
         ..Properties::default()
     }
 }
@@ -341,6 +373,7 @@ pub fn side<A: Application>(
 impl<A: Application, B: Application> Pair<A, B> {
     pub fn with(client: &CoreConfig, server: &CoreConfig, a: A, b: B) -> Self {
         let clock = Clock::new();
+        let (client, server) = (&in_form(client), &in_form(server));
         let client_port = port(0, client.arena_bytes(), &clock);
         let server_port = port(1, server.arena_bytes(), &clock);
         let joint = shm::Joint::new(

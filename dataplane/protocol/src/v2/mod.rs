@@ -20,7 +20,9 @@ pub use encode::{
     encode_transmit_response,
 };
 pub use error::{ErrVers, Refusal, TransportError, err_vers_in_version_1_layout, refusal};
-pub use header::{Body, Chunks, CreditWord, Flags, Header, Prefix, decode};
+pub use header::{
+    Body, Chunks, CreditWord, Direction, Flags, Header, Prefix, decode, decode_with_rtr,
+};
 pub use properties::{
-    Properties, Property, PropertySet, ReverseRequestSupport, write_property_set,
+    Properties, Property, PropertyList, PropertySet, ReverseRequestSupport, write_property_set,
 };

@@ -384,7 +384,7 @@ impl Properties {
     /// As properties to encode, in the order of their numbers. Those of the extension RTR are in the list when they
     /// are not at their defaults.
     #[must_use]
-    pub fn to_properties(self) -> PropertyList {
+    pub fn to_properties(self) -> PropertyList<'static> {
         let mut list = PropertyList::default();
         list.push(Property::SendSizeMax(Some(self.send_bytes_max)));
         list.push(Property::ReceiveBufferSize(Some(self.receive_buffer_bytes)));
@@ -457,16 +457,17 @@ impl Properties {
 
 /// Properties to encode: a slice that needs no allocation.
 #[derive(Clone, Copy, Debug)]
-pub struct PropertyList {
-    entries: [Property<'static>; PROPERTIES_MAX],
+pub struct PropertyList<'a> {
+    entries: [Property<'a>; PROPERTIES_MAX],
     count: usize,
 }
 
-/// As many as [`Properties`] has fields.
-const PROPERTIES_MAX: usize = 9;
+/// As many as [`Properties`] has fields, and one of host authentication.
+const PROPERTIES_MAX: usize = 10;
 
-impl PropertyList {
-    fn push(&mut self, property: Property<'static>) {
+impl<'a> PropertyList<'a> {
+    /// Appends a property. There is room for those of [`Properties`] and one of host authentication.
+    pub(crate) fn push(&mut self, property: Property<'a>) {
         if let Some(entry) = self.entries.get_mut(self.count) {
             *entry = property;
             self.count += 1;
@@ -474,7 +475,7 @@ impl PropertyList {
     }
 }
 
-impl Default for PropertyList {
+impl Default for PropertyList<'_> {
     fn default() -> Self {
         Self {
             entries: [Property::SendSizeMax(None); PROPERTIES_MAX],
@@ -483,8 +484,8 @@ impl Default for PropertyList {
     }
 }
 
-impl core::ops::Deref for PropertyList {
-    type Target = [Property<'static>];
+impl<'a> core::ops::Deref for PropertyList<'a> {
+    type Target = [Property<'a>];
 
     fn deref(&self) -> &Self::Target {
         self.entries.get(..self.count).unwrap_or_default()

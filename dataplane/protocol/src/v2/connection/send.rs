@@ -12,8 +12,8 @@ use crate::constants::{
 use crate::error::EncodeError;
 use crate::v2::encode;
 use crate::v2::error::TransportError;
-use crate::v2::header::{Flags, Prefix};
-use crate::v2::properties::Property;
+use crate::v2::header::{Direction, Flags, Prefix};
+use crate::v2::properties::{Property, PropertyList};
 
 impl From<EncodeError> for SendRefused {
     fn from(error: EncodeError) -> Self {
@@ -183,8 +183,8 @@ impl Connection {
         let prefix = self.admit(Kind::Properties, xid, false, 0)?;
         let message = Property::HostAuthentication(Some(message));
         let message_bytes = if with_properties {
-            let [first, second, third, fourth, fifth] = self.properties.to_properties();
-            let set = [first, second, third, fourth, fifth, message];
+            let mut set: PropertyList<'_> = self.properties.to_properties();
+            set.push(message);
             encode::encode_connprop(out, prefix, &set)?
         } else {
             encode::encode_connprop(out, prefix, &[message])?

@@ -1,0 +1,141 @@
+//! The Receives of a core: the queues that they are posted on, and messages that lie in several of
+//! their segments.
+
+use rpcrdma_fabric::interface::{
+    Port, Receive, ReceiveQueueAttributes, ReceiveQueueId, SetupError,
+};
+
+use crate::config::CoreConfig;
+use crate::counters::Counters;
+use crate::placement::PlacementSegments;
+
+/// The receive queues of a core.
+#[derive(Debug)]
+pub(super) enum ReceiveQueues {
+    /// One shared by all connections.
+    Shared(ReceiveQueueId),
+    /// One for each place of the table of connections, where the device has no shared ones. A
+    /// later connection at that place has the same queue.
+    OfPlaces(Box<[ReceiveQueueId]>),
+}
+
+impl ReceiveQueues {
+    /// Makes the queues and their Receives, and posts them all. The Receives of a place count as
+    /// soon as a queue pair is planted there.
+    pub(super) fn new<P: Port>(
+        port: &mut P,
+        config: &CoreConfig,
+    ) -> Result<(Self, PlacementSegments), SetupError> {
+        let mut inline = port.carve(config.receive_pool())?;
+        let mut placement = match config.placement_pool() {
+            Some(shape) => PlacementSegments::new(port.carve(shape)?),
+            None => PlacementSegments::none(),
+        };
+        let segments = config.receive_segments();
+        let mut make = |port: &mut P, depth| -> Result<ReceiveQueueId, SetupError> {
+            let queue = port.create_receive_queue(ReceiveQueueAttributes {
+                depth,
+                segments_max: segments,
+            })?;
+            for _ in 0..depth {
+                let placed = (1..segments).filter_map(|_| placement.take_for_receive());
+                let mut list = inline.take().into_iter().chain(placed);
+                let receive = port.create_receive(queue, &mut list)?;
+                port.post_receive(receive);
+            }
+            Ok(queue)
+        };
+        let queues = if port.attributes().shared_receive_queue {
+            Self::Shared(make(port, config.receives())?)
+        } else {
+            let depth = config.receives_per_connection();
+            let of_places = (0..config.connections_max).map(|_| make(port, depth));
+            Self::OfPlaces(of_places.collect::<Result<_, _>>()?)
+        };
+        port.flush_receives();
+        Ok((queues, placement))
+    }
+
+    /// The queue of the connection at `place`.
+    pub(super) fn of(&self, place: u32) -> Option<ReceiveQueueId> {
+        match self {
+            Self::Shared(queue) => Some(*queue),
+            Self::OfPlaces(queues) => queues.get(place as usize).copied(),
+        }
+    }
+
+    /// Receives that are posted for a connection which is planted at `place`: all `reserve` of
+    /// them, or what earlier connections there took was not given back. A shared queue reserves
+    /// them for all places at once.
+    pub(super) fn posted<P: Port>(&self, port: &P, place: u32, reserve: u32) -> u32 {
+        match self {
+            Self::Shared(_) => reserve,
+            Self::OfPlaces(queues) => queues
+                .get(place as usize)
+                .map_or(0, |queue| port.receives_posted(*queue)),
+        }
+    }
+}
+
+/// Space for a message that lies in several segments of its Receive, to be read in one piece.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    bytes: Box<[u8]>,
+}
+
+impl Gathered {
+    pub(super) fn new(config: &CoreConfig) -> Self {
+        let needed = if config.receive_segments() > 1 {
+            config.receive_bytes() as usize
+        } else {
+            0
+        };
+        // Not zeroes: the pages are to be there before the first message is.
+        Self {
+            bytes: vec![0xa5; needed].into_boxed_slice(),
+        }
+    }
+
+    /// The first `bytes` bytes of a Receive in one piece: where they are, if its first segment holds
+    /// them, and else as a copy.
+    #[inline]
+    pub(super) fn message<'a, P: Port>(
+        &'a mut self,
+        port: &'a P,
+        receive: &Receive,
+        bytes: usize,
+        counters: &Counters,
+    ) -> &'a [u8] {
+        match port.received(receive).get(..bytes) {
+            Some(message) => message,
+            None => self.copy(port, receive, bytes, counters),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn copy<P: Port>(
+        &mut self,
+        port: &P,
+        receive: &Receive,
+        bytes: usize,
+        counters: &Counters,
+    ) -> &[u8] {
+        let mut done = 0;
+        let mut index = 0;
+        while let Some(segment) = port.received_segment(receive, index) {
+            let count = segment.len().min(bytes - done);
+            let (Some(from), Some(to)) =
+                (segment.get(..count), self.bytes.get_mut(done..done + count))
+            else {
+                break;
+            };
+            to.copy_from_slice(from);
+            done += count;
+            index += 1;
+        }
+        debug_assert_eq!(done, bytes, "no more arrives than the segments hold");
+        counters.messages_gathered.increment();
+        self.bytes.get(..done).unwrap_or(&[])
+    }
+}

@@ -1,0 +1,9 @@
+//! What every form of the engine is held to.
+
+mod calls;
+mod guarded;
+mod hostile;
+mod keep_alive;
+mod lifecycle;
+mod receives;
+mod threads;
