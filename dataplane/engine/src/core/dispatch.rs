@@ -168,8 +168,8 @@ impl<P: Port> State<P> {
         };
         let key = connection.key(index);
         let bytes = bytes as usize;
-        let message = self.port.received(&receive).get(..bytes).unwrap_or(&[]);
         let counters = &self.shared.counters;
+        let message = self.gathered.message(&self.port, &receive, bytes, counters);
         let upshot = match connection.protocol.handle_message(message) {
             Event::Call { .. } | Event::Reply { .. } | Event::Fragment { .. } => {
                 counters.messages_unauthenticated.increment();
