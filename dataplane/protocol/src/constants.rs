@@ -147,8 +147,6 @@ pub const RTR_TRANSMIT_RESPONSE: u32 = 0x5254_5202;
 pub const RTR_TRANSMIT_CONTINUE: u32 = 0x5254_5203;
 /// RTR header type: Report Error (RTR section 9.5).
 pub const RTR_REPORT_ERROR: u32 = 0x5254_5204;
-/// Octets of the header of a Transmit Continue: prefix, transmission number, item type, stream length.
-pub const RTR_TRANSMIT_CONTINUE_BYTES: u32 = 32;
 /// RTR property: RTR Support (RTR section 8.2).
 pub const RTR_PROPID_SUPPORT: u32 = 0x5254_5203;
 /// RTR property: Receive Buffer Structure (RTR section 8.3).

@@ -3,11 +3,14 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rpcrdma_protocol::constants::RTR_TRANSMIT_CONTINUE_BYTES;
+
 use rpcrdma_protocol::v2::plan::{
     BulkItems, Layout, LayoutError, LayoutRequest, Piece, SendLimits,
 };
 use rpcrdma_protocol::v2::rtr::{BufferSegment, ReceiveBufferStructure, SegmentGroup};
+
+/// Octets of the header of a later transmission.
+const CONTINUE_BYTES: u32 = 32;
 
 const LIMITS: SendLimits = SendLimits {
     send_bytes_max: u32::MAX,
@@ -355,7 +358,7 @@ proptest! {
         prop_assert_eq!(as_usize(layout.header_bytes()), as_usize(header_bytes) + 4 * count);
         prop_assert_eq!(received[0].stream.start, as_usize(layout.header_bytes()));
         for later in &received[1..] {
-            prop_assert_eq!(later.stream.start, as_usize(RTR_TRANSMIT_CONTINUE_BYTES));
+            prop_assert_eq!(later.stream.start, as_usize(CONTINUE_BYTES));
         }
 
         let streams: Vec<u8> = received.iter().flat_map(|send| send.buffer[send.stream.clone()].to_vec()).collect();
@@ -397,10 +400,10 @@ proptest! {
         most[0] = Some(0);
         let mut fewest = None;
         for index in 0..LIMITS.transmissions_max {
-            let header_bytes = if index == 0 { first_header_bytes } else { RTR_TRANSMIT_CONTINUE_BYTES };
+            let header_bytes = if index == 0 { first_header_bytes } else { CONTINUE_BYTES };
             let mut next = vec![None; most.len()];
-            for used in 0..most.len() {
-                let Some(before) = most[used] else { continue };
+            let reached_before = most.iter().enumerate();
+            for (used, before) in reached_before.filter_map(|(used, most)| Some((used, (*most)?))) {
                 for more in 0..=targets {
                     let space_bytes = inline_bytes + (targets - more) * target_bytes;
                     let reached = used + as_usize(more);

@@ -12,8 +12,11 @@
 use core::fmt;
 use core::iter::Peekable;
 
-use crate::constants::RTR_TRANSMIT_CONTINUE_BYTES;
+use crate::constants::RTR_TRANSMIT_CONTINUE_HEADER_BYTES;
 use crate::v2::rtr::{LocatedSegment, LocatedSegments, ReceiveBufferStructure};
+
+#[expect(clippy::cast_possible_truncation, reason = "a small constant")]
+const CONTINUE_HEADER_BYTES: u32 = RTR_TRANSMIT_CONTINUE_HEADER_BYTES as u32;
 
 /// The bulk items of a message, which the sender has in memory.
 pub trait BulkItems {
@@ -293,7 +296,7 @@ impl<'a, I: BulkItems + ?Sized> Layout<'a, I> {
     fn planned_header_bytes(&self, index: u32) -> u32 {
         match index {
             0 => self.first_header_bytes(self.numbers_reserved),
-            _ => RTR_TRANSMIT_CONTINUE_BYTES,
+            _ => CONTINUE_HEADER_BYTES,
         }
     }
 
@@ -316,7 +319,7 @@ impl<'a, I: BulkItems + ?Sized> Layout<'a, I> {
     }
 
     /// The transmissions, in the order in which they are sent.
-    pub fn transmissions(&self) -> impl Iterator<Item = Transmission<'a, I>> + use<'a, I> {
+    pub fn transmissions(&self) -> impl Iterator<Item = Transmission<'a, I>> + Clone + use<'a, I> {
         let layout = *self;
         let mut state = State::default();
         (0..self.transmission_count).map_while(move |index| {
@@ -332,13 +335,39 @@ impl<'a, I: BulkItems + ?Sized> Layout<'a, I> {
 
     /// The segments that item `item` is in, in order: their numbers, as the first header has them. The item begins
     /// at offset 0 of the first. An item of no octets is in none.
-    pub fn numbers(&self, item: usize) -> impl Iterator<Item = u32> + use<'a, I> {
-        self.transmissions()
+    pub fn numbers(&self, item: usize) -> impl ExactSizeIterator<Item = u32> + use<'a, I> {
+        let numbers = self
+            .transmissions()
             .flat_map(|transmission| transmission.placements())
             .filter(move |placement| placement.item == item)
-            .map(|placement| placement.number)
+            .map(|placement| placement.number);
+        Counted {
+            left: numbers.clone().count(),
+            numbers,
+        }
     }
 }
+
+/// Numbers of which it is known how many there are.
+struct Counted<N> {
+    numbers: N,
+    left: usize,
+}
+
+impl<N: Iterator<Item = u32>> Iterator for Counted<N> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        self.left = self.left.checked_sub(1)?;
+        self.numbers.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl<N: Iterator<Item = u32>> ExactSizeIterator for Counted<N> {}
 
 /// The least count of numbers that the items can take; also whether they can be placed at all.
 fn least_numbers<I: BulkItems + ?Sized>(
@@ -420,7 +449,7 @@ impl<'a, I: BulkItems + ?Sized> Transmission<'a, I> {
     pub fn header_bytes(&self) -> u32 {
         match self.index {
             0 => self.layout.header_bytes(),
-            _ => RTR_TRANSMIT_CONTINUE_BYTES,
+            _ => CONTINUE_HEADER_BYTES,
         }
     }
 
@@ -561,6 +590,15 @@ struct Run {
     item: usize,
     from_bytes: u32,
     length_bytes: u32,
+}
+
+impl<I: ?Sized> Clone for Placements<'_, I> {
+    fn clone(&self) -> Self {
+        Self {
+            segments: self.segments.clone(),
+            ..*self
+        }
+    }
 }
 
 impl<I: BulkItems + ?Sized> Placements<'_, I> {
