@@ -49,6 +49,7 @@ impl ShmProvider {
             copy_bytes_per_poll: profile.copy_bytes_per_poll,
             hot_channels_max: profile.hot_channels_max,
             cold_sweep_polls: profile.cold_sweep_polls,
+            handshake_timeout: handshake_timeout(profile, Self::default().handshake_timeout),
             delay: Duration::ZERO,
         }
     }
@@ -67,9 +68,7 @@ impl VerbsProvider {
         Self {
             device,
             manager: ManagerOptions {
-                // The control plane has a time limit for each connect: this one is for what it has
-                // none for, and must not end a connect that was given longer.
-                handshake_timeout: connect_timeout.max(default.handshake_timeout),
+                handshake_timeout: handshake_timeout(profile, default.handshake_timeout),
                 // Soon enough that an address that leads nowhere is told from a slow peer.
                 resolve_timeout: (connect_timeout * 2 / 5).min(default.resolve_timeout),
                 min_rnr_timer_code: byte(profile.min_rnr_timer_code),
@@ -86,6 +85,12 @@ impl VerbsProvider {
             own_receive_queues: false,
         }
     }
+}
+
+/// How long a connection manager waits for a peer. The control plane has a time limit for each
+/// connect: this one is for what it has none for, and must not end a connect that was given longer.
+fn handshake_timeout(profile: &Profile, least: Duration) -> Duration {
+    Duration::from_millis(profile.connect_timeout_ms.into()).max(least)
 }
 
 fn core_config(profile: &Profile) -> CoreConfig {
@@ -196,6 +201,15 @@ mod tests {
         };
         assert_eq!(config.core.idle, park);
         assert_eq!(config.huge_pages, HugePages::Never);
-        assert_eq!(ShmProvider::from_profile(&profile).channel_ring_bytes, 8192);
+        let provider = ShmProvider::from_profile(&profile);
+        assert_eq!(provider.channel_ring_bytes, 8192);
+        let usual = ShmProvider::default().handshake_timeout;
+        assert_eq!(provider.handshake_timeout, usual);
+        let patient = Profile {
+            connect_timeout_ms: 60_000,
+            ..Profile::default()
+        };
+        let provider = ShmProvider::from_profile(&patient);
+        assert_eq!(provider.handshake_timeout, Duration::from_secs(60));
     }
 }

@@ -26,6 +26,8 @@ pub struct ShmProvider {
     pub hot_channels_max: u32,
     /// One cold channel is swept every so many polls.
     pub cold_sweep_polls: u32,
+    /// How long a peer may take for its part of a connect.
+    pub handshake_timeout: Duration,
     /// One-way delay of every delivery, to try distance on one machine.
     pub delay: Duration,
 }
@@ -38,6 +40,7 @@ impl Default for ShmProvider {
             copy_bytes_per_poll: 64 * 1024,
             hot_channels_max: 8,
             cold_sweep_polls: 16,
+            handshake_timeout: shm::ManagerOptions::default().handshake_timeout,
             delay: Duration::ZERO,
         }
     }
@@ -51,7 +54,10 @@ impl Provider for ShmProvider {
     type Manager = shm::Manager;
 
     fn manager(&self) -> Result<shm::Manager, ManagerError> {
-        shm::Manager::new()
+        shm::Manager::with_options(shm::ManagerOptions {
+            handshake_timeout: self.handshake_timeout,
+            ..shm::ManagerOptions::default()
+        })
     }
 
     fn port(
