@@ -3,12 +3,13 @@
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use rpcrdma_engine::ConnectionKey;
+use rpcrdma_engine::{CloseReason, ConnectionKey};
 use rpcrdma_fabric::interface::{ConnectionId, PeerIdentity};
 
 use crate::authentication::Session;
 use crate::error::{ConnectError, Stage};
 use crate::node::Connection;
+use crate::reconnect::TargetId;
 
 /// Which end of the connection this is.
 #[derive(Debug)]
@@ -19,22 +20,64 @@ pub(crate) enum End {
     Server,
 }
 
-/// An attempt to connect, until it is answered.
+/// Who waits for the outcome of an attempt.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    /// The application.
+    Application(Sender<Result<Connection, ConnectError>>),
+    /// The control thread itself, for a target that it keeps connected.
+    Target(TargetId, Sender<(TargetId, News)>),
+}
+
+impl Waiter {
+    pub(crate) fn answer(self, outcome: Result<Connection, ConnectError>) {
+        match self {
+            // Whoever waited may have given up; the connection is closed by its handle then.
+            Self::Application(waiter) => drop(waiter.send(outcome)),
+            // The receiver is in the thread that this runs on.
+            Self::Target(id, waiter) => drop(waiter.send((id, News::Outcome(outcome)))),
+        }
+    }
+}
+
+/// What became of a target's attempt, or of its connection.
+#[derive(Debug)]
+pub(crate) enum News {
+    Outcome(Result<Connection, ConnectError>),
+    Lost(CloseReason),
+}
+
+/// An attempt to connect, and the client's end of what came of it.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) address: String,
     pub(crate) timeout: Duration,
     pub(crate) deadline: Instant,
     /// Taken when the outcome is known.
-    pub(crate) waiter: Option<Sender<Result<Connection, ConnectError>>>,
+    pub(crate) waiter: Option<Waiter>,
+    /// The target that it is for.
+    pub(crate) target: Option<TargetId>,
 }
 
 impl Attempt {
+    pub(crate) fn new(address: String, timeout: Duration, waiter: Waiter) -> Self {
+        let target = match waiter {
+            Waiter::Application(_) => None,
+            Waiter::Target(id, _) => Some(id),
+        };
+        Self {
+            address,
+            timeout,
+            deadline: Instant::now() + timeout,
+            waiter: Some(waiter),
+            target,
+        }
+    }
+
     /// Tells the waiter the outcome; the first one counts.
     pub(crate) fn answer(&mut self, outcome: Result<Connection, ConnectError>) {
         if let Some(waiter) = self.waiter.take() {
-            // Whoever waited may have given up; the connection is closed by its handle then.
-            let _ = waiter.send(outcome);
+            waiter.answer(outcome);
         }
     }
 }
@@ -52,8 +95,9 @@ pub(crate) struct Tracked {
     pub(crate) peer: Option<PeerIdentity>,
     /// Its property sets, and host authentication in them.
     pub(crate) session: Session,
-    /// The fabric's connection is gone, or is to go: close as soon as there is a key to close by.
-    pub(crate) ending: bool,
+    /// The fabric's connection is gone, or is to go: close as soon as there is a key to close by,
+    /// for this reason.
+    pub(crate) ending: Option<CloseReason>,
 }
 
 impl Tracked {
@@ -61,6 +105,22 @@ impl Tracked {
         match &mut self.end {
             End::Client(attempt) => Some(attempt),
             End::Server => None,
+        }
+    }
+
+    /// Whether this is a target's attempt that is still under way.
+    pub(crate) fn is_attempt_for(&self, target: TargetId) -> bool {
+        match &self.end {
+            End::Client(attempt) => attempt.waiter.is_some() && attempt.target == Some(target),
+            End::Server => false,
+        }
+    }
+
+    /// The target whose established connection this is.
+    pub(crate) fn target(&self) -> Option<TargetId> {
+        match &self.end {
+            End::Client(attempt) if self.stage == Stage::Ready => attempt.target,
+            _ => None,
         }
     }
 

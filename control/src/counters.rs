@@ -26,6 +26,8 @@ counters! {
     connects_received,
     /// Connections that this end asked for.
     connects_sent,
+    /// Attempts to connect that were made for targets.
+    target_attempts,
     /// Connections that became ready for calls.
     connections_ready,
     /// Connections that ended after they were ready.

@@ -10,6 +10,7 @@
 //!   `VerbsProvider` (features `verbs` and `verbs-dlopen`) is for RDMA devices.
 //! * [`authentication`] has peers prove what they are, where this end asks for it.
 //! * [`placement`] chooses the core of a new connection, and counts peers against their limit.
+//! * [`reconnect`] decides when a lost connection is made again.
 //! * [`properties`] decides what this end announces, and what it makes of the peer's.
 
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ mod counters;
 mod error;
 mod link;
 mod profile;
+mod target;
 mod thread;
 
 pub mod authentication;
@@ -26,6 +28,7 @@ pub mod node;
 pub mod placement;
 pub mod properties;
 pub mod provider;
+pub mod reconnect;
 
 pub use authentication::{Authentication, HostAuthentication, PresharedKey, PresharedKeys};
 pub use counters::ControlCounters;
@@ -38,3 +41,5 @@ pub use placement::CoreChoice;
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub use provider::VerbsProvider;
 pub use provider::{PortNeed, Provider, ShmProvider};
+pub use reconnect::Reconnect;
+pub use target::{GivenUp, Target, TargetEvent};

@@ -1,6 +1,8 @@
 //! A node: polling cores and their control thread, as an application holds them.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,7 +19,9 @@ use crate::error::{ConnectError, NodeError};
 use crate::link::CoreLink;
 use crate::placement::CoreChoice;
 use crate::provider::{PortNeed, Provider};
-use crate::thread::{ControlThread, Request, Settings};
+use crate::reconnect::{Reconnect, TargetId};
+use crate::target::Target;
+use crate::thread::{ControlThread, Request, Settings, Wanted};
 
 /// What a node is made of.
 #[derive(Clone, Debug)]
@@ -32,6 +36,8 @@ pub struct NodeConfig {
     pub properties: Properties,
     /// Connections that one peer may have at a time.
     pub peer_connections_max: u32,
+    /// Attempts that begin in a second at most, over all targets that the node stays connected to.
+    pub target_attempts_per_second_max: u32,
 }
 
 /// How to listen.
@@ -140,6 +146,7 @@ pub struct Node<V: Provider, A: Application> {
     counters: Arc<ControlCounters>,
     cores: Vec<CoreThread<A>>,
     control: Option<JoinHandle<()>>,
+    targets: AtomicU64,
 }
 
 /// A core's thread. It gives the application back, or nothing when the core could not be set up.
@@ -180,6 +187,7 @@ impl<V: Provider, A: Application> Node<V, A> {
             counters: Arc::clone(&counters),
             cores: Vec::new(),
             control: None,
+            targets: AtomicU64::new(0),
         };
         let mut links = Vec::new();
         for (number, cpu) in config.cores.iter().enumerate() {
@@ -206,6 +214,9 @@ impl<V: Provider, A: Application> Node<V, A> {
             connections_per_core: config.core.connections_max,
             peer_connections_max: config.peer_connections_max,
             properties: config.properties,
+            target_attempts_per_second_max: config.target_attempts_per_second_max,
+            // The hashes of the standard library begin with chance of the system's.
+            seed: std::collections::hash_map::RandomState::new().hash_one(std::process::id()),
         };
         let thread = ControlThread::<V>::new(manager, links, inbox, settings, counters);
         let spawned = std::thread::Builder::new()
@@ -273,6 +284,34 @@ impl<V: Provider, A: Application> Node<V, A> {
         // When the control thread is gone the sender is dropped, and waiting tells so.
         let _ = self.request(request);
         PendingConnect { outcome }
+    }
+
+    /// Stays connected to `address`: connects now, tries again when that fails or the connection is
+    /// lost, as `reconnect` says, and tells what happens. Calls that were in flight fail; whether to
+    /// repeat them is for the application to decide.
+    ///
+    /// It ends when the connection is closed from this side, when trying again cannot help, and when
+    /// the target is dropped. A server that speaks no version of ours is not asked again for a minute,
+    /// by any target.
+    #[must_use]
+    pub fn keep_connected(
+        &self,
+        address: &str,
+        options: ConnectOptions,
+        reconnect: Reconnect,
+    ) -> Target {
+        let id = TargetId(self.targets.fetch_add(1, Ordering::Relaxed));
+        let (events, told) = mpsc::channel();
+        let wanted = Wanted {
+            id,
+            address: address.to_owned(),
+            options,
+            reconnect,
+            events,
+        };
+        // When the control thread is gone the sender is dropped, and nothing is told.
+        let _ = self.request(Request::KeepConnected(wanted));
+        Target::new(id, told, self.requests.clone(), Arc::clone(&self.wake))
     }
 
     /// Closes a connection; calls in flight fail with "closed" on both sides.

@@ -35,6 +35,7 @@ impl NodeConfig {
                 ..Properties::default()
             },
             peer_connections_max: profile.peers_connections_max,
+            target_attempts_per_second_max: profile.reconnects_per_second_max,
         }
     }
 }

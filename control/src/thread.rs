@@ -2,6 +2,7 @@
 //! something for it.
 
 mod exchange;
+mod targets;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,14 +18,18 @@ use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::Role;
 
+pub(crate) use self::targets::Wanted;
+
+use self::targets::Keeper;
 use crate::authentication::Session;
-use crate::connection::{Attempt, End, Tracked};
+use crate::connection::{Attempt, End, Tracked, Waiter};
 use crate::counters::ControlCounters;
 use crate::error::{ConnectError, Stage};
 use crate::link::CoreLink;
 use crate::node::{ConnectOptions, Connection, DrainReport, ListenOptions, Listening};
 use crate::placement::{CoreChoice, Occupancy, PeerLimits};
 use crate::provider::Provider;
+use crate::reconnect::TargetId;
 
 /// What the application asks for.
 pub(crate) enum Request {
@@ -42,6 +47,8 @@ pub(crate) enum Request {
         core: usize,
         key: ConnectionKey,
     },
+    KeepConnected(Wanted),
+    CancelTarget(TargetId),
     Drain {
         timeout: Duration,
         answer: Sender<DrainReport>,
@@ -55,6 +62,9 @@ pub(crate) struct Settings {
     pub(crate) connections_per_core: u32,
     pub(crate) peer_connections_max: u32,
     pub(crate) properties: Properties,
+    pub(crate) target_attempts_per_second_max: u32,
+    /// Decides by how much the waits of targets vary.
+    pub(crate) seed: u64,
 }
 
 /// A drain under way.
@@ -86,6 +96,7 @@ pub(crate) struct ControlThread<V: Provider> {
     keys: HashMap<(usize, ConnectionKey), ConnectionId>,
     occupancy: Occupancy,
     peers: PeerLimits,
+    keeper: Keeper,
     drain: Option<Drain>,
     draining: bool,
     mailboxes_full: bool,
@@ -111,6 +122,7 @@ impl<V: Provider> ControlThread<V> {
             keys: HashMap::new(),
             occupancy,
             peers: PeerLimits::new(settings.peer_connections_max),
+            keeper: Keeper::new(settings.target_attempts_per_second_max, settings.seed),
             drain: None,
             draining: false,
             mailboxes_full: false,
@@ -136,6 +148,7 @@ impl<V: Provider> ControlThread<V> {
             let now = Instant::now();
             self.expire(now);
             self.expire_unauthenticated(now);
+            self.serve_targets(now);
             self.go_on_draining(now);
         }
         self.stop();
@@ -157,9 +170,11 @@ impl<V: Provider> ControlThread<V> {
         let sessions = self.connections.values();
         let sessions = sessions.filter_map(|tracked| tracked.session.deadline());
         let drain = self.drain.as_ref().map(|drain| drain.deadline);
+        let target = self.keeper.targets.next_due();
         attempts
             .chain(sessions)
             .chain(drain)
+            .chain(target)
             .min()
             .map_or(SLEEP_MAX, |due| {
                 due.saturating_duration_since(now).min(SLEEP_MAX)
@@ -198,9 +213,13 @@ impl<V: Provider> ControlThread<V> {
                     options,
                     answer,
                 }) => {
-                    self.connect(address, options, answer);
+                    self.connect(address, options, Waiter::Application(answer));
                 }
-                Ok(Request::Close { core, key }) => self.close(core, key),
+                Ok(Request::Close { core, key }) => self.close(core, key, CloseReason::Local),
+                Ok(Request::KeepConnected(wanted)) => {
+                    self.keep_connected(wanted, Instant::now());
+                }
+                Ok(Request::CancelTarget(id)) => self.cancel_target(id),
                 Ok(Request::Drain { timeout, answer }) => self.start_draining(timeout, answer),
                 Ok(Request::Stop) | Err(TryRecvError::Disconnected) => return false,
                 Err(TryRecvError::Empty) => return true,
@@ -208,36 +227,25 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    fn connect(
-        &mut self,
-        address: String,
-        options: ConnectOptions,
-        answer: Sender<Result<Connection, ConnectError>>,
-    ) {
+    fn connect(&mut self, address: String, options: ConnectOptions, waiter: Waiter) {
         match self.start_connect(&address, options.core) {
             Ok((id, core)) => {
                 ControlCounters::add(&self.counters.connects_sent);
-                let attempt = Attempt {
-                    address,
-                    timeout: options.timeout,
-                    deadline: Instant::now() + options.timeout,
-                    waiter: Some(answer),
-                };
                 let tracked = Tracked {
                     id,
-                    end: End::Client(attempt),
+                    end: End::Client(Attempt::new(address, options.timeout, waiter)),
                     core,
                     key: None,
                     stage: Stage::Requesting,
                     peer: None,
                     session: Session::client(options.authentication),
-                    ending: false,
+                    ending: None,
                 };
                 self.connections.insert(id, tracked);
             }
             Err(error) => {
                 ControlCounters::add(&self.counters.connects_failed);
-                let _ = answer.send(Err(error));
+                waiter.answer(Err(error));
             }
         }
     }
@@ -287,11 +295,11 @@ impl<V: Provider> ControlThread<V> {
         .to_bytes()
     }
 
-    fn close(&mut self, core: usize, key: ConnectionKey) {
+    fn close(&mut self, core: usize, key: ConnectionKey, reason: CloseReason) {
         if self.keys.contains_key(&(core, key)) {
             self.cores[core].send(Command::Close {
                 connection: key,
-                reason: CloseReason::Local,
+                reason,
             });
         }
     }
@@ -319,7 +327,7 @@ impl<V: Provider> ControlThread<V> {
                 self.plant_client(connection, peer);
             }
             ManagerEvent::Established { connection, notice } => {
-                self.tell_core(connection, notice);
+                let _ = self.tell_core(connection, notice);
             }
             ManagerEvent::Rejected {
                 connection, reason, ..
@@ -334,23 +342,18 @@ impl<V: Provider> ControlThread<V> {
             ManagerEvent::Failed { connection, error } => {
                 ControlCounters::add(&self.counters.connects_failed);
                 self.fail_attempt(connection, |_, _| error.into());
-                self.end(connection);
+                self.end(connection, CloseReason::Peer);
             }
             ManagerEvent::Disconnected { connection, notice } => {
-                self.tell_core(connection, notice);
-                // A core that has the queue pair knows better why: it may have ended the
-                // connection itself, for a reason that the fabric does not carry.
-                let has_core = self
-                    .connections
-                    .get(&connection)
-                    .is_some_and(|tracked| tracked.key.is_some());
-                if !has_core {
+                // A core that has the queue pair ends the connection itself: it reads what the
+                // peer still sent, and it may know of a reason that the fabric does not carry.
+                if !self.tell_core(connection, notice) {
                     self.fail_attempt(connection, |attempt, stage| ConnectError::PeerGone {
                         address: attempt.address.clone(),
                         stage,
                     });
+                    self.end(connection, CloseReason::Peer);
                 }
-                self.end(connection);
             }
         }
     }
@@ -392,7 +395,7 @@ impl<V: Provider> ControlThread<V> {
             stage: Stage::Planting,
             peer: Some(peer),
             session: Session::server(options.authentication, options.authentication_timeout),
-            ending: false,
+            ending: None,
         };
         self.connections.insert(id, tracked);
         self.plant(id, core, seed, Role::Server);
@@ -438,12 +441,15 @@ impl<V: Provider> ControlThread<V> {
     }
 
     /// Hands a notice to the core that planted the queue pair; without one it is not needed.
-    fn tell_core(&mut self, id: ConnectionId, notice: Option<<V::Port as Port>::Notice>) {
+    /// Returns whether there is one.
+    fn tell_core(&mut self, id: ConnectionId, notice: Option<<V::Port as Port>::Notice>) -> bool {
         if let (Some(tracked), Some(notice)) = (self.connections.get(&id), notice)
             && tracked.key.is_some()
         {
             self.cores[tracked.core].send(Command::Notice(notice));
+            return true;
         }
+        false
     }
 
     // ---- the cores
@@ -477,7 +483,7 @@ impl<V: Provider> ControlThread<V> {
                         low,
                         high,
                     });
-                    self.end(id);
+                    self.end(id, CloseReason::VersionMismatch { low, high });
                 }
             }
             Notification::Closed {
@@ -485,6 +491,10 @@ impl<V: Provider> ControlThread<V> {
             } => {
                 if let Some(id) = self.keys.get(&(core, connection)).copied() {
                     self.fail_attempt(id, |attempt, stage| ended(attempt, stage, reason));
+                    let tracked = self.connections.get(&id);
+                    if let Some(target) = tracked.and_then(Tracked::target) {
+                        self.keeper.lost(target, reason);
+                    }
                     self.forget(id);
                 }
             }
@@ -520,8 +530,8 @@ impl<V: Provider> ControlThread<V> {
         let (core, ending) = (tracked.core, tracked.ending);
         let is_client = matches!(tracked.end, End::Client(_));
         self.keys.insert((core, key), id);
-        if ending {
-            self.close(core, key);
+        if let Some(reason) = ending {
+            self.close(core, key, reason);
             return;
         }
         let answered = if is_client {
@@ -533,7 +543,7 @@ impl<V: Provider> ControlThread<V> {
         if let Err(error) = answered {
             ControlCounters::add(&self.counters.connects_failed);
             self.fail_attempt(id, |_, _| error.into());
-            self.close(core, key);
+            self.close(core, key, CloseReason::Peer);
         } else {
             self.begin_exchange(id, core, key);
         }
@@ -578,15 +588,15 @@ impl<V: Provider> ControlThread<V> {
 
     /// Ends a connection: by its core when that has it, at once when no core ever got it, and as
     /// soon as the core answers when the queue pair is being planted.
-    fn end(&mut self, id: ConnectionId) {
+    fn end(&mut self, id: ConnectionId, reason: CloseReason) {
         let Some(tracked) = self.connections.get_mut(&id) else {
             return;
         };
-        tracked.ending = true;
+        tracked.ending = Some(reason);
         match (tracked.key, tracked.stage) {
             (Some(key), _) => {
                 let core = tracked.core;
-                self.close(core, key);
+                self.close(core, key, reason);
             }
             (None, Stage::Planting) => {}
             (None, _) => self.forget(id),
@@ -633,7 +643,7 @@ impl<V: Provider> ControlThread<V> {
                 after: attempt.timeout,
                 stage,
             });
-            self.end(id);
+            self.end(id, CloseReason::Local);
         }
     }
 

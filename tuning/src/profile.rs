@@ -170,6 +170,9 @@ knobs! {
     /// Milliseconds that a connect may take, version and property exchange included. From 1 to
     /// 3 600 000 (an hour).
     connect_timeout_ms: u32 = 5_000,
+    /// Attempts in a second at most to make lost connections again, over all peers of a process.
+    /// From 1 to 65 536.
+    reconnects_per_second_max: u32 = 100,
     /// Milliseconds after which a call without a reply fails. From 1 to 3 600 000.
     call_timeout_ms: u32 = 30_000,
     /// Milliseconds between keep-alive ticks: an end that sent nothing for so long sends a message

@@ -125,6 +125,12 @@ impl Profile {
             ("type_of_service", self.type_of_service, 0, 255),
             ("idle_park_after_us", self.idle_park_after_us, 1, 10_000_000),
             ("connect_timeout_ms", self.connect_timeout_ms, 1, HOUR_MS),
+            (
+                "reconnects_per_second_max",
+                self.reconnects_per_second_max,
+                1,
+                65_536,
+            ),
             ("call_timeout_ms", self.call_timeout_ms, 1, HOUR_MS),
             (
                 "keep_alive_interval_ms",

@@ -306,6 +306,7 @@ fn ranges_hold_at_their_ends_and_not_beyond() {
         ("type_of_service", 0, 255, &[]),
         ("idle_park_after_us", 1, 10_000_000, &[]),
         ("connect_timeout_ms", 1, 3_600_000, &[]),
+        ("reconnects_per_second_max", 1, 65_536, &[]),
         ("call_timeout_ms", 1, 3_600_000, &[]),
         ("keep_alive_interval_ms", 0, 3_600_000, &[]),
         ("keep_alive_silent_ticks_max", 3, 255, &[]),

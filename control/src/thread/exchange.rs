@@ -91,10 +91,10 @@ impl<V: Provider> ControlThread<V> {
                     announced_bytes,
                     least_bytes: properties::RECEIVE_BUFFER_BYTES_LEAST,
                 });
-                self.close(core, key);
+                self.close(core, key, CloseReason::Local);
             }
             // The core handed over only what it had decoded; a set that does not decode closes.
-            Err(_) => self.close(core, key),
+            Err(_) => self.close(core, key, CloseReason::Local),
         }
     }
 

@@ -1,10 +1,14 @@
 //! Nodes on any fabric: connecting, limits, draining, and what goes wrong.
 
+mod targets;
+
+pub(crate) use targets::*;
+
 use std::time::{Duration, Instant};
 
 use rpcrdma_control::{
-    Authentication, ConnectError, ConnectOptions, CoreChoice, ListenOptions, NodeConfig, NodeError,
-    Provider, Stage,
+    Authentication, ConnectError, ConnectOptions, Connection, CoreChoice, ListenOptions,
+    NodeConfig, NodeError, Provider, Stage,
 };
 use rpcrdma_engine::ring_client::CallStatus;
 use rpcrdma_engine::{CallError, CloseReason};
@@ -70,6 +74,16 @@ macro_rules! cases {
             #[test]
             fn a_peer_that_was_refused_and_stays_is_closed();
             #[test]
+            fn a_target_is_connected_again_when_its_server_comes_back();
+            #[test]
+            fn a_target_waits_for_a_server_that_is_not_there_yet();
+            #[test]
+            fn a_target_is_given_up_when_it_is_closed_or_cannot_be_connected();
+            #[test]
+            fn a_target_whose_server_speaks_another_version_is_not_asked_again();
+            #[test]
+            fn a_target_that_is_dropped_is_not_tried_again();
+            #[test]
             fn a_processor_that_does_not_exist_is_named();
             #[test]
             fn memory_that_is_not_there_is_said_with_its_size();
@@ -101,6 +115,7 @@ fn listening() -> ListenOptions {
     }
 }
 
+/// A node that listens, and its address.
 fn server<F: Fabric>(profile: &Profile, cores: usize) -> (TestNode<F>, String) {
     let (server, address) = (start::<F>(profile, cores), F::address());
     server
@@ -110,13 +125,28 @@ fn server<F: Fabric>(profile: &Profile, cores: usize) -> (TestNode<F>, String) {
     (server, address)
 }
 
+/// Connects to a server that has room.
+fn connected<F: Fabric>(client: &TestNode<F>, address: &str) -> Connection {
+    let connection = client.node.connect(address, options());
+    connection.expect("a server listens, and has room")
+}
+
+/// Why a connect fails that must.
+fn refused<F: Fabric>(client: &TestNode<F>, address: &str) -> ConnectError {
+    let connection = client.node.connect(address, options());
+    connection.expect_err("nothing can be had there")
+}
+
+/// A server and a client of one core each, its address, and a connection between them.
+fn joined<F: Fabric>(profile: &Profile) -> (TestNode<F>, TestNode<F>, String, Connection) {
+    let (server, address) = server::<F>(profile, 1);
+    let client = start::<F>(profile, 1);
+    let connection = connected(&client, &address);
+    (server, client, address, connection)
+}
+
 pub(crate) fn a_thread_calls_through_its_ring_and_gets_its_bytes_back<F: Fabric>() {
-    let (_server, address) = server::<F>(&profile(), 1);
-    let mut client = start::<F>(&profile(), 1);
-    let connection = client
-        .node
-        .connect(&address, options())
-        .expect("a server listens");
+    let (_server, mut client, _, connection) = joined::<F>(&profile());
     assert!(
         connection.peer.contains(&F::this_peer()),
         "{}",
@@ -141,10 +171,7 @@ pub(crate) fn connections_go_to_the_core_with_the_fewest_or_to_the_named_one<F: 
     let mut cores = Vec::new();
     let mut connections = Vec::new();
     for _ in 0..4 {
-        let connection = client
-            .node
-            .connect(&address, options())
-            .expect("there is room");
+        let connection = connected(&client, &address);
         cores.push(connection.core);
         connections.push(connection);
     }
@@ -184,10 +211,7 @@ pub(crate) fn connections_go_to_the_core_with_the_fewest_or_to_the_named_one<F: 
 pub(crate) fn nobody_listens_is_refused_and_says_so<F: Fabric>() {
     let client = start::<F>(&profile(), 1);
     let address = F::address();
-    let error = client
-        .node
-        .connect(&address, options())
-        .expect_err("nobody listens");
+    let error = refused(&client, &address);
     assert!(
         matches!(error, ConnectError::Fabric(ManagerError::Refused { .. })),
         "{error:?}"
@@ -227,18 +251,9 @@ pub(crate) fn connects_beyond_the_reserved_memory_are_rejected_with_a_reason<F: 
     };
     let (server, address) = server::<F>(&small, 1);
     let mut client = start::<F>(&profile(), 1);
-    let first = client
-        .node
-        .connect(&address, options())
-        .expect("there is room");
-    let second = client
-        .node
-        .connect(&address, options())
-        .expect("there is room");
-    let error = client
-        .node
-        .connect(&address, options())
-        .expect_err("two are all");
+    let first = connected(&client, &address);
+    let second = connected(&client, &address);
+    let error = refused(&client, &address);
     let reason = match &error {
         ConnectError::Rejected { reason, .. } => *reason,
         other => panic!("{other:?}"),
@@ -251,10 +266,7 @@ pub(crate) fn connects_beyond_the_reserved_memory_are_rejected_with_a_reason<F: 
     server.wait_until("the close", |server| {
         server.control_counter("connections_closed") == 1
     });
-    let third = client
-        .node
-        .connect(&address, options())
-        .expect("a place was given back");
+    let third = connected(&client, &address);
     assert_eq!(client.call(&third, ECHO, b"three"), Ok(b"three".to_vec()));
     // The client's own limit is told as such.
     let tiny = start::<F>(
@@ -269,14 +281,8 @@ pub(crate) fn connects_beyond_the_reserved_memory_are_rejected_with_a_reason<F: 
     server.wait_until("the close", |server| {
         server.control_counter("connections_closed") == 2
     });
-    let _only = tiny
-        .node
-        .connect(&address, options())
-        .expect("there is room");
-    let error = tiny
-        .node
-        .connect(&address, options())
-        .expect_err("one is all");
+    let _only = connected(&tiny, &address);
+    let error = refused(&tiny, &address);
     assert!(
         matches!(error, ConnectError::NoRoom { limit: 1 }),
         "{error:?}"
@@ -323,14 +329,8 @@ pub(crate) fn a_peer_has_at_most_its_limit<F: Fabric>() {
     };
     let (server, address) = server::<F>(&strict, 1);
     let client = start::<F>(&profile(), 1);
-    let _first = client
-        .node
-        .connect(&address, options())
-        .expect("the first is permitted");
-    let error = client
-        .node
-        .connect(&address, options())
-        .expect_err("the second is not");
+    let _first = connected(&client, &address);
+    let error = refused(&client, &address);
     assert!(
         matches!(
             error,
@@ -345,12 +345,7 @@ pub(crate) fn a_peer_has_at_most_its_limit<F: Fabric>() {
 }
 
 pub(crate) fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new<F: Fabric>() {
-    let (server, address) = server::<F>(&profile(), 1);
-    let mut client = start::<F>(&profile(), 1);
-    let connection = client
-        .node
-        .connect(&address, options())
-        .expect("a server listens");
+    let (server, mut client, address, connection) = joined::<F>(&profile());
     client.submit(&connection, HELD, b"finish me");
     server.wait_until("the deferral", |server| {
         server.node.cores()[0].counters().deferred == 1
@@ -373,10 +368,7 @@ pub(crate) fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new<F: Fabr
     );
     let after = client.call(&connection, ECHO, b"too late");
     assert!(after.is_err(), "the connection is closed: {after:?}");
-    let error = client
-        .node
-        .connect(&address, options())
-        .expect_err("it accepts no more");
+    let error = refused(&client, &address);
     assert!(
         matches!(
             error,
@@ -391,16 +383,8 @@ pub(crate) fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new<F: Fabr
 }
 
 pub(crate) fn a_closed_connection_ends_its_calls_on_both_sides_and_others_go_on<F: Fabric>() {
-    let (server, address) = server::<F>(&profile(), 1);
-    let mut client = start::<F>(&profile(), 1);
-    let doomed = client
-        .node
-        .connect(&address, options())
-        .expect("a server listens");
-    let other = client
-        .node
-        .connect(&address, options())
-        .expect("a server listens");
+    let (server, mut client, address, doomed) = joined::<F>(&profile());
+    let other = connected(&client, &address);
     client.submit(&doomed, HELD, b"lost");
     server.wait_until("the deferral", |server| {
         server.node.cores()[0].counters().deferred == 1
@@ -415,12 +399,7 @@ pub(crate) fn a_closed_connection_ends_its_calls_on_both_sides_and_others_go_on<
 }
 
 pub(crate) fn a_server_that_goes_away_ends_the_calls_of_its_clients<F: Fabric>() {
-    let (server, address) = server::<F>(&profile(), 1);
-    let mut client = start::<F>(&profile(), 1);
-    let connection = client
-        .node
-        .connect(&address, options())
-        .expect("a server listens");
+    let (server, mut client, address, connection) = joined::<F>(&profile());
     client.submit(&connection, HELD, b"lost");
     server.wait_until("the deferral", |server| {
         server.node.cores()[0].counters().deferred == 1
@@ -439,10 +418,7 @@ pub(crate) fn a_server_that_goes_away_ends_the_calls_of_its_clients<F: Fabric>()
         .node
         .listen(&address, listening())
         .expect("nothing was left behind");
-    let connection = client
-        .node
-        .connect(&address, options())
-        .expect("a server listens again");
+    let connection = connected(&client, &address);
     assert_eq!(
         client.call(&connection, ECHO, b"back"),
         Ok(b"back".to_vec())
@@ -483,10 +459,7 @@ pub(crate) fn a_server_of_another_version_is_named_with_its_versions<F: Fabric>(
     let address = F::address();
     let server = foreign::start::<F>(&address, foreign::version_1_alone);
     let client = start::<F>(&profile(), 1);
-    let error = client
-        .node
-        .connect(&address, options())
-        .expect_err("it speaks version 1 only");
+    let error = refused(&client, &address);
     assert!(
         matches!(
             error,
@@ -508,10 +481,7 @@ pub(crate) fn a_server_whose_receive_buffers_hold_no_message_is_told_from_one_th
     let address = F::address();
     let server = foreign::start::<F>(&address, foreign::small_receive_buffers);
     let client = start::<F>(&profile(), 1);
-    let error = client
-        .node
-        .connect(&address, options())
-        .expect_err("nothing can be sent to it");
+    let error = refused(&client, &address);
     assert!(
         matches!(
             error,
@@ -535,10 +505,7 @@ pub(crate) fn a_server_that_refuses_our_properties_is_told_with_its_error<F: Fab
     let address = F::address();
     let server = foreign::start::<F>(&address, foreign::nothing_but_errors);
     let client = start::<F>(&profile(), 1);
-    let error = client
-        .node
-        .connect(&address, options())
-        .expect_err("it answers everything with an error");
+    let error = refused(&client, &address);
     assert!(
         matches!(
             error,

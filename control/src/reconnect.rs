@@ -1,0 +1,372 @@
+//! Which lost connections are made again, and when.
+//!
+//! A *target* is an address that a node is to stay connected to. [`Targets`] decides when the next
+//! attempt at one is made: after a wait that grows with the failures in a row at its peer, varied so
+//! that clients of one server do not come back in step, and never more attempts in a second, over
+//! all targets, than were allowed. It does nothing itself: time comes in as an argument, and what is
+//! to be done goes out as a result.
+//!
+//! The order of calls: [`Targets::add`]; then [`Targets::poll`] names a target whose attempt is to be
+//! made now; its outcome is told by [`Targets::handle_established`] or [`Targets::handle_failed`], and
+//! the end of an established connection by [`Targets::handle_lost`].
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use rpcrdma_engine::{AuthenticationFailure, CloseReason};
+use rpcrdma_fabric::interface::{ManagerError, RejectReason};
+
+use crate::error::ConnectError;
+
+/// How a connection is made again after it was lost, or could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reconnect {
+    /// Milliseconds to wait after a loss, or after the first failure; at least 1.
+    pub first_ms: u32,
+    /// Milliseconds to wait at most.
+    pub most_ms: u32,
+    /// Each wait is so many times the one before, while attempts go on failing; at least 1.
+    pub factor: u32,
+    /// How much of a wait is left to chance, in percent: it is shorter by up to so much.
+    pub jitter_percent: u32,
+    /// Attempts in a row that may fail; `None` is any number.
+    pub attempts_max: Option<u32>,
+}
+
+impl Default for Reconnect {
+    /// After 50 to 100 ms, then twice as late each time up to 10 s, for ever.
+    fn default() -> Self {
+        Self {
+            first_ms: 100,
+            most_ms: 10_000,
+            factor: 2,
+            jitter_percent: 50,
+            attempts_max: None,
+        }
+    }
+}
+
+impl Reconnect {
+    /// The longest wait after so many failures in a row.
+    fn wait(&self, failures: u32) -> Duration {
+        let first_ms = u64::from(self.first_ms.max(1));
+        let most_ms = u64::from(self.most_ms).max(first_ms);
+        let factor = u64::from(self.factor.max(1));
+        let growth = factor.saturating_pow(failures.saturating_sub(1));
+        Duration::from_millis(first_ms.saturating_mul(growth).min(most_ms))
+    }
+}
+
+/// Names a target of a node. Never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TargetId(pub u64);
+
+/// What becomes of a target without a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It is tried again after this time, or a little later where many are.
+    Retry {
+        /// From now.
+        after: Duration,
+    },
+    /// It is given up and forgotten.
+    GiveUp,
+}
+
+/// How long a peer that speaks no version of ours is not asked again. It may be replaced meanwhile,
+/// so not for ever.
+pub const VERSION_MISMATCH_REMEMBERED: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Tried when this time comes.
+    Waiting(Instant),
+    /// An attempt is under way since then.
+    Trying(Instant),
+    /// Connected since then.
+    Connected(Instant),
+}
+
+#[derive(Debug)]
+struct Target {
+    address: String,
+    reconnect: Reconnect,
+    state: State,
+    /// Attempts that failed since it was connected.
+    failed: u32,
+}
+
+/// What the targets of one address share.
+#[derive(Debug, Default)]
+struct Peer {
+    targets: u32,
+    /// Failures in a row. Attempts that were under way together count as one.
+    failures: u32,
+    last_failure: Option<Instant>,
+}
+
+impl Peer {
+    /// Something that began at `begin` has failed.
+    fn fail(&mut self, begin: Instant, now: Instant) {
+        if self.last_failure.is_none_or(|last| begin >= last) {
+            self.failures = self.failures.saturating_add(1);
+            self.last_failure = Some(now);
+        }
+    }
+}
+
+/// All targets of a node. See the module for the order of calls.
+#[derive(Debug)]
+pub struct Targets {
+    targets: HashMap<TargetId, Target>,
+    /// The targets that wait, by when they are due.
+    due: BTreeSet<(Instant, TargetId)>,
+    peers: HashMap<String, Peer>,
+    /// Addresses whose servers speak other versions alone, from the lowest to the highest, and until
+    /// when that is believed.
+    mismatched: HashMap<String, (u32, u32, Instant)>,
+    /// The time between the beginnings of two attempts.
+    spacing: Duration,
+    /// When the next attempt may begin.
+    next_start: Option<Instant>,
+    chance: Chance,
+}
+
+impl Targets {
+    /// No targets yet. At most `per_second_max` attempts begin in a second, over all of them; `seed`
+    /// decides by how much waits vary.
+    #[must_use]
+    pub fn new(per_second_max: u32, seed: u64) -> Self {
+        Self {
+            targets: HashMap::new(),
+            due: BTreeSet::new(),
+            peers: HashMap::new(),
+            mismatched: HashMap::new(),
+            spacing: Duration::from_secs(1) / per_second_max.max(1),
+            next_start: None,
+            chance: Chance(seed),
+        }
+    }
+
+    /// A new target, to be tried at once.
+    ///
+    /// # Errors
+    /// [`ConnectError::VersionMismatch`] when its server lately said that it speaks no version of
+    /// ours; it is not asked again for [`VERSION_MISMATCH_REMEMBERED`].
+    pub fn add(
+        &mut self,
+        id: TargetId,
+        address: &str,
+        reconnect: Reconnect,
+        now: Instant,
+    ) -> Result<(), ConnectError> {
+        self.mismatched.retain(|_, (_, _, until)| *until > now);
+        if let Some(&(low, high, _)) = self.mismatched.get(address) {
+            return Err(ConnectError::VersionMismatch {
+                address: address.to_owned(),
+                low,
+                high,
+            });
+        }
+        let target = Target {
+            address: address.to_owned(),
+            reconnect,
+            state: State::Waiting(now),
+            failed: 0,
+        };
+        self.peers.entry(address.to_owned()).or_default().targets += 1;
+        self.targets.insert(id, target);
+        self.due.insert((now, id));
+        Ok(())
+    }
+
+    /// Forgets a target, whatever it is doing. Nothing is to be told of it any more.
+    pub fn remove(&mut self, id: TargetId) {
+        let Some(target) = self.targets.remove(&id) else {
+            return;
+        };
+        if let State::Waiting(due) = target.state {
+            self.due.remove(&(due, id));
+        }
+        if let Some(peer) = self.peers.get_mut(&target.address) {
+            peer.targets -= 1;
+            if peer.targets == 0 {
+                self.peers.remove(&target.address);
+            }
+        }
+    }
+
+    /// The next target whose attempt is to begin now, if there is one.
+    pub fn poll(&mut self, now: Instant) -> Option<TargetId> {
+        if self.next_due()? > now {
+            return None;
+        }
+        let (_, id) = self.due.pop_first()?;
+        self.targets.get_mut(&id)?.state = State::Trying(now);
+        self.next_start = Some(now + self.spacing);
+        Some(id)
+    }
+
+    /// When [`Targets::poll`] has something to tell again.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        let (due, _) = self.due.first()?;
+        Some(self.next_start.map_or(*due, |next| next.max(*due)))
+    }
+
+    /// The attempt has led to a connection.
+    pub fn handle_established(&mut self, id: TargetId, now: Instant) {
+        if let Some(target) = self.targets.get_mut(&id) {
+            target.state = State::Connected(now);
+            target.failed = 0;
+        }
+    }
+
+    /// The attempt has failed.
+    pub fn handle_failed(&mut self, id: TargetId, error: &ConnectError, now: Instant) -> Step {
+        let Some(target) = self.targets.get_mut(&id) else {
+            return Step::GiveUp;
+        };
+        let State::Trying(begin) = target.state else {
+            return Step::GiveUp;
+        };
+        if let ConnectError::VersionMismatch { low, high, .. } = *error {
+            let until = now + VERSION_MISMATCH_REMEMBERED;
+            let address = target.address.clone();
+            self.mismatched.insert(address, (low, high, until));
+        }
+        target.failed = target.failed.saturating_add(1);
+        let is_last = target
+            .reconnect
+            .attempts_max
+            .is_some_and(|most| target.failed >= most);
+        if is_last || error.is_permanent() {
+            self.remove(id);
+            return Step::GiveUp;
+        }
+        if let Some(peer) = self.peers.get_mut(&target.address) {
+            peer.fail(begin, now);
+        }
+        self.wait(id, now)
+    }
+
+    /// The connection has ended. What was closed from this side was not lost.
+    pub fn handle_lost(&mut self, id: TargetId, reason: CloseReason, now: Instant) -> Step {
+        let target = self.targets.get(&id);
+        let Some((target, State::Connected(since))) = target.map(|it| (it, it.state)) else {
+            return Step::GiveUp;
+        };
+        let is_final = match reason {
+            CloseReason::Local | CloseReason::Stopped | CloseReason::VersionMismatch { .. } => true,
+            CloseReason::Unauthenticated(failure) => is_refusal(failure),
+            CloseReason::Peer
+            | CloseReason::PeerSilent { .. }
+            | CloseReason::Protocol(_)
+            | CloseReason::ErrorsUnread
+            | CloseReason::PropertiesRefused(_)
+            | CloseReason::PropertiesUnawaited => false,
+        };
+        if is_final {
+            self.remove(id);
+            return Step::GiveUp;
+        }
+        if let Some(peer) = self.peers.get_mut(&target.address) {
+            // A peer that accepts and soon drops what it accepted is no better than one that
+            // refuses: a connection counts when it has outlived the wait before it.
+            if now.duration_since(since) >= target.reconnect.wait(peer.failures) {
+                *peer = Peer {
+                    targets: peer.targets,
+                    ..Peer::default()
+                };
+            }
+            peer.fail(since, now);
+        }
+        self.wait(id, now)
+    }
+
+    /// Has a target wait, by the failures of its peer.
+    fn wait(&mut self, id: TargetId, now: Instant) -> Step {
+        let Some(target) = self.targets.get_mut(&id) else {
+            return Step::GiveUp;
+        };
+        let failures = self
+            .peers
+            .get(&target.address)
+            .map_or(1, |peer| peer.failures);
+        let longest = target.reconnect.wait(failures);
+        let jitter = longest * target.reconnect.jitter_percent.min(100) / 100;
+        let after = longest - self.chance.up_to(jitter);
+        target.state = State::Waiting(now + after);
+        self.due.insert((now + after, id));
+        Step::Retry { after }
+    }
+}
+
+impl ConnectError {
+    /// Whether trying again cannot help before somebody changed something: the address, the
+    /// permission, the keys, the version or the sizes of either end.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::VersionMismatch { .. }
+            | Self::ReceiveBufferTooSmall { .. }
+            | Self::NoSuchCore { .. }
+            | Self::ShuttingDown
+            | Self::Ended {
+                reason: CloseReason::PropertiesRefused(_),
+                ..
+            } => true,
+            Self::Unauthenticated { failure, .. } => is_refusal(*failure),
+            Self::Rejected { reason, .. } => matches!(
+                reason,
+                RejectReason::VersionMismatch | RejectReason::NotPermitted
+            ),
+            Self::Fabric(error) => matches!(
+                error,
+                ManagerError::BadAddress { .. }
+                    | ManagerError::OtherDevice { .. }
+                    | ManagerError::DeviceRemoved { .. }
+            ),
+            Self::Timeout { .. }
+            | Self::PeerGone { .. }
+            | Self::Ended { .. }
+            | Self::NoRoom { .. }
+            | Self::Setup(_) => false,
+        }
+    }
+}
+
+/// Whether who the ends are is why they part, and not that one of them was too slow, or unable, to
+/// tell.
+fn is_refusal(failure: AuthenticationFailure) -> bool {
+    !matches!(
+        failure,
+        AuthenticationFailure::TimedOut | AuthenticationFailure::Local
+    )
+}
+
+/// A generator of numbers that look random (SplitMix64): the same ones for the same seed.
+#[derive(Debug)]
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// A time from nothing to `most`.
+    fn up_to(&mut self, most: Duration) -> Duration {
+        let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+        match most.checked_add(1) {
+            Some(count) => Duration::from_nanos(self.next() % count),
+            None => Duration::from_nanos(self.next()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

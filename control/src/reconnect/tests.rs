@@ -1,0 +1,382 @@
+//! Hours of lost connections, in no time.
+
+use super::*;
+use crate::error::Stage;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn steady() -> Reconnect {
+    Reconnect {
+        jitter_percent: 0,
+        ..Reconnect::default()
+    }
+}
+
+fn refused() -> ConnectError {
+    ManagerError::Refused {
+        address: "shm:a".to_owned(),
+    }
+    .into()
+}
+
+fn mismatch() -> ConnectError {
+    ConnectError::VersionMismatch {
+        address: "shm:a".to_owned(),
+        low: 1,
+        high: 1,
+    }
+}
+
+/// Targets whose time goes by as it must.
+struct World {
+    targets: Targets,
+    now: Instant,
+    added: u64,
+}
+
+impl World {
+    fn new(per_second_max: u32, seed: u64) -> Self {
+        Self {
+            targets: Targets::new(per_second_max, seed),
+            now: Instant::now(),
+            added: 0,
+        }
+    }
+
+    fn add(&mut self, address: &str, reconnect: Reconnect) -> TargetId {
+        self.added += 1;
+        let id = TargetId(self.added);
+        let added = self.targets.add(id, address, reconnect, self.now);
+        added.expect("its server said nothing");
+        id
+    }
+
+    /// Goes on to the next attempt; how long that took.
+    fn until_tried(&mut self, wanted: TargetId) -> Duration {
+        let before = self.now;
+        let due = self.targets.next_due().expect("something is due");
+        assert!(
+            due <= self.now || self.targets.poll(due - Duration::from_nanos(1)).is_none(),
+            "not before it is due"
+        );
+        self.now = self.now.max(due);
+        assert_eq!(self.targets.poll(self.now), Some(wanted));
+        self.now - before
+    }
+
+    fn fails(&mut self, id: TargetId) -> Step {
+        self.targets.handle_failed(id, &refused(), self.now)
+    }
+
+    fn is_lost_after(&mut self, id: TargetId, lived: Duration) -> Step {
+        self.targets.handle_established(id, self.now);
+        self.now += lived;
+        self.targets.handle_lost(id, CloseReason::Peer, self.now)
+    }
+}
+
+#[test]
+fn waits_grow_by_the_factor_up_to_the_most() {
+    let mut world = World::new(1000, 0);
+    let id = world.add("shm:a", steady());
+    assert_eq!(world.until_tried(id), Duration::ZERO, "the first at once");
+    for wait_ms in [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000, 10_000] {
+        let after = MS * wait_ms;
+        assert_eq!(world.fails(id), Step::Retry { after });
+        assert_eq!(world.until_tried(id), after);
+    }
+    // A connection that lives begins the waits anew.
+    let after = 100 * MS;
+    assert_eq!(
+        world.is_lost_after(id, 3600 * SECOND),
+        Step::Retry { after }
+    );
+    assert_eq!(world.until_tried(id), after);
+    let after = 200 * MS;
+    assert_eq!(world.fails(id), Step::Retry { after });
+}
+
+#[test]
+fn a_peer_that_drops_what_it_accepts_is_tried_ever_later() {
+    let mut world = World::new(1000, 0);
+    let id = world.add("shm:a", steady());
+    world.until_tried(id);
+    for wait_ms in [100, 200, 400, 800] {
+        let after = MS * wait_ms;
+        assert_eq!(world.is_lost_after(id, MS), Step::Retry { after });
+        world.until_tried(id);
+    }
+    // The last wait was 800 ms.
+    let after = 1600 * MS;
+    assert_eq!(world.is_lost_after(id, 799 * MS), Step::Retry { after });
+    world.until_tried(id);
+    let after = 100 * MS;
+    assert_eq!(world.is_lost_after(id, 1600 * MS), Step::Retry { after });
+}
+
+#[test]
+fn waits_vary_within_their_bounds_and_by_the_seed_alone() {
+    let waits = |seed| {
+        let mut world = World::new(1000, seed);
+        let id = world.add("shm:a", Reconnect::default());
+        let mut waits = Vec::new();
+        for longest_ms in [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000] {
+            world.until_tried(id);
+            let Step::Retry { after } = world.fails(id) else {
+                panic!("it may fail for ever");
+            };
+            let longest = MS * longest_ms;
+            assert!(after <= longest && after >= longest / 2, "{after:?}");
+            waits.push(after);
+        }
+        waits
+    };
+    assert_eq!(waits(1), waits(1));
+    assert_ne!(waits(1), waits(2));
+}
+
+#[test]
+fn wrong_numbers_are_taken_for_the_nearest_that_mean_something() {
+    let mut world = World::new(1000, 0);
+    let nonsense = Reconnect {
+        first_ms: 0,
+        most_ms: 0,
+        factor: 0,
+        jitter_percent: 1000,
+        attempts_max: None,
+    };
+    let id = world.add("shm:a", nonsense);
+    for _ in 0..100 {
+        world.until_tried(id);
+        let Step::Retry { after } = world.fails(id) else {
+            panic!("it may fail for ever");
+        };
+        assert!(after <= MS, "{after:?}");
+    }
+    let huge = Reconnect {
+        first_ms: u32::MAX,
+        most_ms: u32::MAX,
+        factor: u32::MAX,
+        ..steady()
+    };
+    assert_eq!(huge.wait(u32::MAX), MS * u32::MAX);
+}
+
+/// A server with a thousand connections dies, and comes back after a minute. No second sees more
+/// attempts than are allowed, all are connected in the end, and none was tried twice at a time.
+#[test]
+fn the_loss_of_a_thousand_connections_is_no_storm() {
+    const PER_SECOND: usize = 50;
+    let mut world = World::new(50, 7);
+    let ids: Vec<_> = (0..1000)
+        .map(|_| world.add("shm:a", Reconnect::default()))
+        .collect();
+    for &id in &ids {
+        world.until_tried(id);
+        world.targets.handle_established(id, world.now);
+    }
+    world.now += 600 * SECOND;
+    for &id in &ids {
+        let step = world.targets.handle_lost(id, CloseReason::Peer, world.now);
+        assert!(matches!(step, Step::Retry { .. }));
+    }
+    let back = world.now + 60 * SECOND;
+    let mut begun: Vec<Instant> = Vec::new();
+    let mut connected = 0;
+    while connected < ids.len() {
+        let due = world.targets.next_due().expect("some are not connected");
+        world.now = world.now.max(due);
+        let id = world.targets.poll(world.now).expect("it is due");
+        begun.push(world.now);
+        if world.now < back {
+            assert!(matches!(world.fails(id), Step::Retry { .. }));
+        } else {
+            world.targets.handle_established(id, world.now);
+            connected += 1;
+        }
+    }
+    for window in begun.windows(PER_SECOND + 1) {
+        assert!(window[PER_SECOND] - window[0] >= SECOND, "a storm");
+    }
+    assert_eq!(world.targets.next_due(), None);
+    // The longest wait, and the time that a thousand attempts take.
+    assert!(world.now < back + 31 * SECOND, "{:?}", world.now - back);
+}
+
+/// Attempts that were under way together fail together, and are one failure of their peer.
+#[test]
+fn targets_of_one_peer_share_its_failures() {
+    let mut world = World::new(1_000_000, 0);
+    let ids = [(); 10].map(|()| world.add("shm:a", steady()));
+    let other = world.add("shm:b", steady());
+    for id in ids.into_iter().chain([other]) {
+        world.until_tried(id);
+    }
+    for id in ids {
+        world.now += MS;
+        let after = 100 * MS;
+        assert_eq!(world.fails(id), Step::Retry { after });
+    }
+    for id in ids {
+        world.until_tried(id);
+    }
+    let after = 200 * MS;
+    assert_eq!(world.fails(ids[0]), Step::Retry { after });
+    let after = 100 * MS;
+    assert_eq!(
+        world.fails(other),
+        Step::Retry { after },
+        "a peer of its own"
+    );
+    // A new target of a peer that fails is tried at once, and then waits like the others.
+    let new = world.add("shm:a", steady());
+    world.now += 20 * MS;
+    assert_eq!(world.until_tried(new), Duration::ZERO);
+    let after = 400 * MS;
+    assert_eq!(world.fails(new), Step::Retry { after });
+}
+
+#[test]
+fn so_many_attempts_in_a_row_may_fail_and_no_more() {
+    let mut world = World::new(1000, 0);
+    let thrice = Reconnect {
+        attempts_max: Some(3),
+        ..steady()
+    };
+    let id = world.add("shm:a", thrice);
+    for _ in 0..5 {
+        for _ in 0..2 {
+            world.until_tried(id);
+            assert!(matches!(world.fails(id), Step::Retry { .. }));
+        }
+        world.until_tried(id);
+        let lost = world.is_lost_after(id, 3600 * SECOND);
+        assert!(
+            matches!(lost, Step::Retry { .. }),
+            "what succeeds ends the row"
+        );
+    }
+    for _ in 0..2 {
+        world.until_tried(id);
+        assert!(matches!(world.fails(id), Step::Retry { .. }));
+    }
+    world.until_tried(id);
+    assert_eq!(world.fails(id), Step::GiveUp);
+    assert_eq!(world.targets.next_due(), None);
+}
+
+#[test]
+fn what_cannot_succeed_is_given_up_and_what_may_is_tried_again() {
+    let address = || "shm:a".to_owned();
+    let rejected = |reason| ConnectError::Rejected {
+        address: address(),
+        reason,
+    };
+    let unauthenticated = |failure| ConnectError::Unauthenticated {
+        address: address(),
+        failure,
+    };
+    let (stage, after) = (Stage::Requesting, SECOND);
+    let errors = [
+        (mismatch(), true),
+        (rejected(RejectReason::NotPermitted), true),
+        (rejected(RejectReason::VersionMismatch), true),
+        (rejected(RejectReason::ConnectionsExhausted), false),
+        (rejected(RejectReason::PeerLimit), false),
+        (rejected(RejectReason::Draining), false),
+        (rejected(RejectReason::Other(1)), false),
+        (refused(), false),
+        (unauthenticated(AuthenticationFailure::WrongProof), true),
+        (unauthenticated(AuthenticationFailure::TimedOut), false),
+        (ConnectError::ShuttingDown, true),
+        (ConnectError::NoSuchCore { asked: 1, cores: 1 }, true),
+        (ConnectError::NoRoom { limit: 1 }, false),
+        (
+            ConnectError::PeerGone {
+                address: address(),
+                stage,
+            },
+            false,
+        ),
+        (
+            ConnectError::Timeout {
+                address: address(),
+                after,
+                stage,
+            },
+            false,
+        ),
+    ];
+    for (error, is_permanent) in errors {
+        let mut world = World::new(1000, 0);
+        let id = world.add("shm:a", steady());
+        world.until_tried(id);
+        let step = world.targets.handle_failed(id, &error, world.now);
+        assert_eq!(step == Step::GiveUp, is_permanent, "{error}");
+    }
+    for (reason, is_final) in [
+        (CloseReason::Local, true),
+        (CloseReason::Stopped, true),
+        (CloseReason::Peer, false),
+        (CloseReason::PeerSilent { silent_ms: 1 }, false),
+    ] {
+        let mut world = World::new(1000, 0);
+        let id = world.add("shm:a", steady());
+        world.until_tried(id);
+        world.targets.handle_established(id, world.now);
+        let step = world.targets.handle_lost(id, reason, world.now);
+        assert_eq!(step == Step::GiveUp, is_final, "{reason}");
+    }
+}
+
+#[test]
+fn a_server_of_another_version_is_not_asked_again_for_a_minute() {
+    let mut world = World::new(1000, 0);
+    let id = world.add("shm:a", steady());
+    world.until_tried(id);
+    let step = world.targets.handle_failed(id, &mismatch(), world.now);
+    assert_eq!(step, Step::GiveUp);
+    world.add("shm:b", steady());
+    world.now += 60 * SECOND - MS;
+    let again = world
+        .targets
+        .add(TargetId(99), "shm:a", steady(), world.now);
+    let error = again.expect_err("it is remembered");
+    assert!(
+        matches!(
+            error,
+            ConnectError::VersionMismatch {
+                low: 1,
+                high: 1,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    world.now += MS;
+    world.add("shm:a", steady());
+}
+
+#[test]
+fn a_target_that_is_removed_is_not_tried_whatever_it_was_doing() {
+    let mut world = World::new(1000, 0);
+    let waiting = world.add("shm:a", steady());
+    let trying = world.add("shm:a", steady());
+    let connected = world.add("shm:a", steady());
+    for id in [waiting, trying, connected] {
+        world.until_tried(id);
+    }
+    assert!(matches!(world.fails(waiting), Step::Retry { .. }));
+    world.targets.handle_established(connected, world.now);
+    for id in [waiting, trying, connected] {
+        world.targets.remove(id);
+    }
+    assert_eq!(world.targets.next_due(), None);
+    assert_eq!(world.fails(trying), Step::GiveUp);
+    let step = world
+        .targets
+        .handle_lost(connected, CloseReason::Peer, world.now);
+    assert_eq!(step, Step::GiveUp);
+    assert!(world.targets.peers.is_empty(), "nothing is left of them");
+}

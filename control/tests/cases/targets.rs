@@ -1,0 +1,174 @@
+//! Addresses that a node stays connected to.
+
+use std::time::{Duration, Instant};
+
+use rpcrdma_control::{ConnectError, Connection, GivenUp, Reconnect, Target, TargetEvent};
+use rpcrdma_engine::CloseReason;
+use rpcrdma_fabric::interface::ManagerError;
+
+use super::{listening, options, server};
+use crate::support::{ECHO, Fabric, PATIENCE, foreign, profile, start};
+
+/// Soon again, and for ever.
+fn soon() -> Reconnect {
+    Reconnect {
+        first_ms: 5,
+        most_ms: 20,
+        ..Reconnect::default()
+    }
+}
+
+fn next(target: &Target) -> TargetEvent {
+    target.wait(PATIENCE).expect("something happens to it")
+}
+
+/// The next connection; failures may come before it.
+fn established(target: &Target) -> Connection {
+    let start = Instant::now();
+    loop {
+        match next(target) {
+            TargetEvent::Established { connection } => return connection,
+            TargetEvent::Failed { retry_after, .. } => {
+                assert!(retry_after <= Duration::from_millis(20), "{retry_after:?}");
+            }
+            other => panic!("{other}"),
+        }
+        assert!(start.elapsed() < PATIENCE, "it is never connected");
+    }
+}
+
+pub(crate) fn a_target_is_connected_again_when_its_server_comes_back<F: Fabric>() {
+    let (mut running, address) = server::<F>(&profile(), 1);
+    let mut client = start::<F>(&profile(), 1);
+    let target = client.node.keep_connected(&address, options(), soon());
+    let mut connection = established(&target);
+    for _ in 0..3 {
+        assert_eq!(client.call(&connection, ECHO, b"up"), Ok(b"up".to_vec()));
+        drop(running);
+        match next(&target) {
+            TargetEvent::Lost {
+                connection: lost,
+                reason,
+                ..
+            } => assert_eq!((lost, reason), (connection.clone(), CloseReason::Peer)),
+            other => panic!("{other}"),
+        }
+        running = start::<F>(&profile(), 1);
+        let listening = running.node.listen(&address, listening());
+        listening.expect("the name is free again");
+        let again = established(&target);
+        assert_ne!(again.key, connection.key, "another connection");
+        connection = again;
+    }
+    assert_eq!(client.call(&connection, ECHO, b"up"), Ok(b"up".to_vec()));
+    assert_eq!(client.control_counter("connections_ready"), 4);
+}
+
+pub(crate) fn a_target_waits_for_a_server_that_is_not_there_yet<F: Fabric>() {
+    let address = F::address();
+    let mut client = start::<F>(&profile(), 1);
+    let target = client.node.keep_connected(&address, options(), soon());
+    for _ in 0..2 {
+        match next(&target) {
+            TargetEvent::Failed { error, .. } => assert!(
+                matches!(error, ConnectError::Fabric(ManagerError::Refused { .. })),
+                "{error:?}"
+            ),
+            other => panic!("{other}"),
+        }
+    }
+    let late = start::<F>(&profile(), 1);
+    let listening = late.node.listen(&address, listening());
+    listening.expect("the name is free");
+    let connection = established(&target);
+    // Without its target the connection stays.
+    drop(target);
+    assert_eq!(
+        client.call(&connection, ECHO, b"late"),
+        Ok(b"late".to_vec())
+    );
+}
+
+pub(crate) fn a_target_is_given_up_when_it_is_closed_or_cannot_be_connected<F: Fabric>() {
+    let (_server, address) = server::<F>(&profile(), 1);
+    let client = start::<F>(&profile(), 1);
+    let target = client.node.keep_connected(&address, options(), soon());
+    let connection = established(&target);
+    client.node.close(&connection);
+    let event = next(&target);
+    assert!(
+        matches!(
+            event,
+            TargetEvent::GivenUp(GivenUp::Closed(CloseReason::Local))
+        ),
+        "{event}"
+    );
+    assert!(target.wait(PATIENCE).is_none(), "nothing follows, at once");
+    let bad = F::BAD_ADDRESSES[0];
+    let target = client.node.keep_connected(bad, options(), soon());
+    let event = next(&target);
+    assert!(
+        matches!(
+            event,
+            TargetEvent::GivenUp(GivenUp::Failed(ConnectError::Fabric(
+                ManagerError::BadAddress { .. }
+            )))
+        ),
+        "{event}"
+    );
+    let thrice = Reconnect {
+        attempts_max: Some(3),
+        ..soon()
+    };
+    let nobody = F::address();
+    let target = client.node.keep_connected(&nobody, options(), thrice);
+    for _ in 0..2 {
+        let event = next(&target);
+        assert!(matches!(event, TargetEvent::Failed { .. }), "{event}");
+    }
+    let event = next(&target);
+    assert!(
+        matches!(event, TargetEvent::GivenUp(GivenUp::Failed(_))),
+        "{event}"
+    );
+}
+
+pub(crate) fn a_target_whose_server_speaks_another_version_is_not_asked_again<F: Fabric>() {
+    let address = F::address();
+    let server = foreign::start::<F>(&address, foreign::version_1_alone);
+    let client = start::<F>(&profile(), 1);
+    for _ in 0..3 {
+        let target = client.node.keep_connected(&address, options(), soon());
+        let event = next(&target);
+        assert!(
+            matches!(
+                event,
+                TargetEvent::GivenUp(GivenUp::Failed(ConnectError::VersionMismatch {
+                    low: 1,
+                    high: 1,
+                    ..
+                }))
+            ),
+            "{event}"
+        );
+    }
+    assert_eq!(client.control_counter("target_attempts"), 1);
+    server.stop();
+}
+
+pub(crate) fn a_target_that_is_dropped_is_not_tried_again<F: Fabric>() {
+    let address = F::address();
+    let client = start::<F>(&profile(), 1);
+    let target = client.node.keep_connected(&address, options(), soon());
+    let event = next(&target);
+    assert!(matches!(event, TargetEvent::Failed { .. }), "{event}");
+    drop(target);
+    // What is asked for afterwards is done afterwards.
+    client
+        .node
+        .listen(&F::address(), listening())
+        .expect("the name is free");
+    let attempts = client.control_counter("target_attempts");
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(client.control_counter("target_attempts"), attempts);
+}
