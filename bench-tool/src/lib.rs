@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod authentication;
 pub mod bench_program;
 pub mod cli;
 pub mod clock;

@@ -3,9 +3,10 @@
 use std::io::{Read, Write as _};
 use std::time::Duration;
 
-use rpcrdma_control::{Authentication, ListenOptions, Node, NodeConfig, Provider};
+use rpcrdma_control::{ListenOptions, Node, NodeConfig, Provider};
 use rpcrdma_tuning::{Loaded, Profile};
 
+use crate::authentication::{Host, of_clients};
 use crate::bench_program::BenchService;
 use crate::cli::ServeArgs;
 use crate::exit::{Failure, written};
@@ -39,6 +40,7 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
     let loaded = need.profile(args.profile.as_deref(), &fabric)?;
     let serve = Serve {
         args,
+        host: Host::new(&args.authentication)?,
         cores,
         loaded: &loaded,
         stop: Stop::on_signals()?,
@@ -49,6 +51,7 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
 /// Serving, on whatever fabric.
 struct Serve<'a> {
     args: &'a ServeArgs,
+    host: Option<Host>,
     cores: Vec<usize>,
     loaded: &'a Loaded,
     stop: Stop,
@@ -73,15 +76,15 @@ impl Job for Serve<'_> {
             eprintln!("bench-tool: warning: {warning}");
         }
         let address = self.args.listen.to_string();
-        // The bench program has nothing that anybody could take.
-        let anybody = ListenOptions {
-            authentication: Authentication::None,
+        let (authentication, for_whom) = of_clients(self.host.as_ref(), &self.args.listen);
+        let options = ListenOptions {
+            authentication,
             ..ListenOptions::default()
         };
-        let listening = node.listen(&address, anybody).map_err(|error| {
+        let listening = node.listen(&address, options).map_err(|error| {
             Failure::failed(format!("cannot listen on {address}")).because(error)
         })?;
-        written(announce(&listening.address))?;
+        written(announce(&listening.address, for_whom))?;
         if self.args.exit_with_stdin {
             ask_when_stdin_closes(self.stop.clone());
         }
@@ -119,9 +122,9 @@ fn server_cores(args: &ServeArgs, machine: &Machine) -> Result<Vec<usize>, Failu
         .ok_or_else(|| Failure::failed("this process may use no core"))
 }
 
-fn announce(address: &str) -> std::io::Result<()> {
+fn announce(address: &str, for_whom: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{READY_PREFIX}{address}")?;
+    writeln!(out, "{READY_PREFIX}{address}{for_whom}")?;
     out.flush()
 }
 

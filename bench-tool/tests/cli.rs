@@ -1,8 +1,9 @@
 //! The binary as a user meets it: exit codes, what stands on which stream, and messages that say what to do.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 fn bench_tool(arguments: &[&str], input: &str) -> Output {
@@ -41,6 +42,8 @@ fn help_teaches_and_is_no_error() {
     for (arguments, words) in [
         (&["--help"][..], "Exit status"),
         (&["run", "--help"], "--idle-connections"),
+        (&["run", "--help"], "openssl"),
+        (&["serve", "--help"], "--psk-file keys --identity server"),
         (&["serve", "--help"], "listening on ADDR"),
         (&["floor", "--help"], "--buffers"),
         (&["decode", "--help"], "Examples"),
@@ -358,6 +361,147 @@ fn addresses_that_nobody_can_be_called_at_are_status_2() {
         (
             &["run", "--connect", "shm:x", "--device", "mlx5_0"],
             "no devices",
+        ),
+    ] {
+        let output = bench_tool(arguments, "");
+        let text = stderr(&output);
+        assert_eq!(code(&output), 2, "{arguments:?}: {text}");
+        assert!(text.contains(words), "{arguments:?}: {text}");
+    }
+}
+
+/// A file with one key, 32 times the octet `digits`.
+fn keys(directory: &Temporary, name: &str, digits: &str, mode: u32) -> String {
+    let path = directory.0.join(name);
+    std::fs::write(&path, format!("lab {}\n", digits.repeat(32))).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_run_and_its_own_server_prove_themselves() {
+    let directory = Temporary::new("psk");
+    let file = keys(&directory, "keys", "5a", 0o600);
+    let json = directory.0.join("run.json");
+    let arguments = [
+        "run",
+        "--count",
+        "100",
+        "--warmup",
+        "0",
+        "--idle-connections",
+        "2",
+        "--psk-file",
+        &file,
+        "--identity",
+        "client",
+        "--json",
+        json.to_str().unwrap(),
+    ];
+    let output = bench_tool(&arguments, "");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let value: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(value["server_identity"], "client.server");
+    assert_eq!(value["counters"]["idle_connections_answered"], 2);
+}
+
+/// A server that requires keys, until its input closes.
+fn server(address: &str, file: &str) -> Child {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
+        .args(["serve", "--listen", address, "--exit-with-stdin"])
+        .args(["--psk-file", file, "--identity", "server"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut stdout = BufReader::new(server.stdout.as_mut().unwrap());
+    stdout.read_line(&mut line).unwrap();
+    assert!(
+        line.starts_with(&format!("listening on {address} ")),
+        "{line}"
+    );
+    assert!(line.contains("--psk-file"), "{line}");
+    server
+}
+
+#[test]
+fn a_server_with_keys_takes_nobody_without_them_and_says_why() {
+    let directory = Temporary::new("psk-wrong");
+    let [right, wrong] = [("right", "5a"), ("wrong", "5b")]
+        .map(|(name, digits)| keys(&directory, name, digits, 0o600));
+    let address = format!("shm:psk-test-{}", std::process::id());
+    let mut server = server(&address, &right);
+    let run = |more: &[&str]| {
+        let mut arguments = vec![
+            "run",
+            "--connect",
+            &address,
+            "--count",
+            "10",
+            "--warmup",
+            "0",
+        ];
+        arguments.extend(more);
+        bench_tool(&arguments, "")
+    };
+    for (more, words) in [
+        (&[][..], "requires authentication"),
+        (
+            &["--psk-file", &wrong, "--identity", "client"],
+            "does not verify",
+        ),
+        (
+            &["--psk-file", &right, "--identity", "server"],
+            "refused this end",
+        ),
+    ] {
+        let output = run(more);
+        let text = stderr(&output);
+        assert_eq!(code(&output), 1, "{more:?}: {text}");
+        assert!(
+            text.contains(words) && text.contains(&address),
+            "{more:?}: {text}"
+        );
+    }
+    let output = run(&["--psk-file", &right, "--identity", "client"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    drop(server.stdin.take());
+    assert!(server.wait().unwrap().success());
+}
+
+#[test]
+fn keys_that_cannot_be_used_are_status_2_and_say_what_to_do() {
+    let directory = Temporary::new("psk-bad");
+    let open = keys(&directory, "open", "5a", 0o644);
+    let short = keys(&directory, "short", "5", 0o600);
+    for (arguments, words) in [
+        (&["run", "--psk-file", &open][..], "--identity"),
+        (&["run", "--identity", "a"], "--psk-file"),
+        (
+            &["run", "--psk-file", &open, "--identity", "a b"],
+            "no spaces",
+        ),
+        (
+            &["run", "--psk-file", &open, "--identity", "a"],
+            "chmod 600",
+        ),
+        (
+            &["run", "--psk-file", &short, "--identity", "a"],
+            "64 to 128 hexadecimal digits",
+        ),
+        (
+            &[
+                "serve",
+                "--listen",
+                "shm:never",
+                "--psk-file",
+                "/nonexistent/keys",
+                "--identity",
+                "a",
+            ],
+            "/nonexistent/keys",
         ),
     ] {
         let output = bench_tool(arguments, "");

@@ -11,6 +11,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 pub use self::doctor::DoctorArgs;
 use self::values::CoreList;
 use crate::address::Address;
+use crate::authentication::AuthenticationArgs;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -99,7 +100,9 @@ Examples:
   bench-tool run --connect shm:bench --cores 0
       against `bench-tool serve --listen shm:bench`
   bench-tool run --connect rdma:server:20049
-      over a network, against `bench-tool serve --listen rdma:0.0.0.0:20049`"
+      over a network, against `bench-tool serve --listen rdma:0.0.0.0:20049`
+  bench-tool run --connect rdma:server:20049 --psk-file keys --identity client
+      the same, where both ends prove that they have a key of the file"
 )]
 pub struct RunArgs {
     /// Server to call: shm:NAME or rdma:HOST:PORT. Without it, a server of its own is started in a second process, and stopped at the end
@@ -158,6 +161,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME|FILE")]
     pub profile: Option<String>,
 
+    /// How this end and the server prove themselves
+    #[command(flatten)]
+    pub authentication: AuthenticationArgs,
+
     /// Write the report as JSON; `-` is standard output, and the table then goes to standard error
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -180,7 +187,9 @@ Examples:
   bench-tool serve --listen shm:bench
   bench-tool serve --listen shm:bench --cores 2,3 --max-connections 4200
   bench-tool serve --listen rdma:0.0.0.0:20049
-  bench-tool serve --listen rdma:[2001:db8::7]:0        the system chooses the port, and the line tells it")]
+  bench-tool serve --listen rdma:[2001:db8::7]:0        the system chooses the port, and the line tells it
+  bench-tool serve --listen rdma:0.0.0.0:20049 --psk-file keys --identity server
+      for clients that have a key of the file; without one, for anybody who reaches the device")]
 pub struct ServeArgs {
     /// Address to listen on: shm:NAME or rdma:HOST:PORT; `0.0.0.0` and `[::]` are all addresses, port 0 is any that is free
     #[arg(long, value_name = "ADDR")]
@@ -210,6 +219,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "BYTES", value_parser = values::size_bytes)]
     pub max_payload: Option<u64>,
 
+    /// How this end and its clients prove themselves
+    #[command(flatten)]
+    pub authentication: AuthenticationArgs,
+
     /// End when standard input closes: how `run` makes sure that its server never outlives it
     #[arg(long, hide = true)]
     pub exit_with_stdin: bool,
@@ -225,6 +238,10 @@ pub struct IdleArgs {
     /// RDMA device
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
+
+    /// How this end and the server prove themselves
+    #[command(flatten)]
+    pub authentication: AuthenticationArgs,
 
     /// Connections to hold
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]

@@ -20,12 +20,14 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_tuning::Loaded;
 
+use crate::authentication::{Host, of_server};
 use crate::cli::{IdleArgs, Op};
 use crate::exit::{Failure, written};
 use crate::fabric::{Fabric, Job};
 use crate::progress::Progress;
 use crate::report::RunResult;
 use crate::run::Watch;
+use crate::run::config::RunConfig;
 use crate::signals::Stop;
 use crate::sizing::Need;
 
@@ -101,15 +103,12 @@ struct IdleProcess {
 }
 
 impl IdleProcesses {
-    /// Opens `connections` connections to `address`; `None` for none.
+    /// Opens the silent connections of a run to `address`; `None` for none.
     ///
     /// # Errors
     /// When a process cannot be started, or cannot connect: its own message stands on standard error.
-    pub fn start(
-        address: &str,
-        device: Option<&str>,
-        connections: u32,
-    ) -> Result<Option<Self>, Failure> {
+    pub fn start(address: &str, config: &RunConfig) -> Result<Option<Self>, Failure> {
+        let connections = config.idle_connections;
         if connections == 0 {
             return Ok(None);
         }
@@ -121,7 +120,7 @@ impl IdleProcesses {
         for number in 0..count {
             let share = connections / count + u32::from(number < connections % count);
             all.processes
-                .push(IdleProcess::start(address, device, share)?);
+                .push(IdleProcess::start(address, config, share)?);
         }
         for process in &mut all.processes {
             process.expect(READY)?;
@@ -151,7 +150,7 @@ impl IdleProcesses {
 }
 
 impl IdleProcess {
-    fn start(address: &str, device: Option<&str>, connections: u32) -> Result<Self, Failure> {
+    fn start(address: &str, config: &RunConfig, connections: u32) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| {
             Failure::failed("cannot start a process for the idle connections")
                 .because(error)
@@ -166,12 +165,8 @@ impl IdleProcess {
                 "--connections",
                 &connections.to_string(),
             ])
-            .args(
-                device
-                    .map(|device| ["--device", device])
-                    .into_iter()
-                    .flatten(),
-            )
+            .args(config.device.iter().flat_map(|device| ["--device", device]))
+            .args(config.host.iter().flat_map(Host::arguments))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -375,6 +370,7 @@ impl Job for Hold<'_> {
 
     fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
         let Self { args, loaded } = self;
+        let host = Host::new(&args.authentication)?;
         let address = args.connect.to_string();
         let config = NodeConfig::from_profile(&loaded.profile, vec![None]);
         let (order, orders) = mpsc::channel();
@@ -409,6 +405,7 @@ impl Job for Hold<'_> {
                 &address,
                 ConnectOptions {
                     timeout: Duration::from_secs(30),
+                    authentication: of_server(host.as_ref()),
                     ..ConnectOptions::default()
                 },
             )

@@ -19,6 +19,7 @@ use rpcrdma_tuning::Loaded;
 use self::generator::{Generator, Measured, Plan, Shared};
 use self::idle::IdleProcesses;
 use crate::address::Address;
+use crate::authentication::of_server;
 use crate::cli::Op;
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
@@ -84,8 +85,7 @@ impl Job for Measure<'_> {
         let address = server.to_string();
         let client = Client::start(provider, config, loaded, watch)?;
         let connections = connect_all(&client.node, &address, config, loaded, watch)?;
-        let idle =
-            IdleProcesses::start(&address, config.device.as_deref(), config.idle_connections)?;
+        let idle = IdleProcesses::start(&address, config)?;
         client.hand_out(&connections, config.cores.len());
         client.wait(config, watch)?;
         let pages = client.node.pages().to_vec();
@@ -103,6 +103,10 @@ impl Job for Measure<'_> {
         let free = free_core(config);
         let probe = idle.map(|idle| idle.probe(free)).transpose()?;
         let mut result = result(measured, &pages, loaded, fabric);
+        result.server_identity = connections
+            .first()
+            .and_then(|connection| connection.identity.as_ref())
+            .map(ToString::to_string);
         if let Some(probe) = probe {
             probe.report(&mut result);
         }
@@ -254,7 +258,7 @@ fn connect_all<V: Provider>(
         let options = ConnectOptions {
             core,
             timeout,
-            ..ConnectOptions::default()
+            authentication: of_server(config.host.as_ref()),
         };
         node.connect_start(address, options)
     };
@@ -347,6 +351,7 @@ fn result(
         protocol: 2,
         placement: "inline".to_owned(),
         profile: loaded.name.clone(),
+        server_identity: None,
         counters,
         memory: memory(pages, loaded),
         warnings,

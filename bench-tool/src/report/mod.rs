@@ -40,6 +40,8 @@ pub struct RunResult {
     pub placement: String,
     /// The tuning profile in force.
     pub profile: String,
+    /// What the server proved to be; `None` without host authentication.
+    pub server_identity: Option<String>,
     /// Counters of the measured time, summed over the client's cores. Names carry their unit.
     pub counters: BTreeMap<String, u64>,
     /// Registered memory of the client.
@@ -88,6 +90,8 @@ pub struct Report {
     pub profile: String,
     /// The server's address; `None` when the run had a server of its own.
     pub connect: Option<String>,
+    /// See [`RunResult::server_identity`].
+    pub server_identity: Option<String>,
     /// The procedure called.
     pub op: &'static str,
     /// Payload of one call, each way that the procedure carries it.
@@ -234,6 +238,7 @@ impl Report {
             device: result.device,
             placement: result.placement,
             profile: result.profile,
+            server_identity: result.server_identity,
             counters: result.counters,
             memory: result.memory,
         }
@@ -314,6 +319,7 @@ pub(crate) mod tests {
             warmup: Duration::from_millis(500),
             device: None,
             profile: None,
+            host: None,
             warnings: vec![],
         }
     }
@@ -334,6 +340,7 @@ pub(crate) mod tests {
             protocol: 2,
             placement: "inline".to_owned(),
             profile: "shm".to_owned(),
+            server_identity: None,
             counters: BTreeMap::from([
                 ("calls_sent".to_owned(), 20_001),
                 ("timeouts".to_owned(), 0),
@@ -398,6 +405,7 @@ pub(crate) mod tests {
             "clock",
             "interrupted",
             "connect",
+            "server_identity",
             "server_cores",
             "warmup_s",
         ] {
@@ -405,7 +413,7 @@ pub(crate) mod tests {
         }
         assert_eq!(
             object.len(),
-            33,
+            34,
             "a new key belongs into this list and into docs/bench-tool.md"
         );
         let keys = |name: &str| -> Vec<String> {

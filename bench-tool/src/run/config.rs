@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::address::Address;
+use crate::authentication::Host;
 use crate::cli::{Op, OwnFabric, RunArgs};
 use crate::exit::Failure;
 use crate::machine::Machine;
@@ -68,6 +69,8 @@ pub struct RunConfig {
     pub device: Option<String>,
     /// Tuning profile as given; `None` is the built-in one.
     pub profile: Option<String>,
+    /// This end, where both ends prove themselves.
+    pub host: Option<Host>,
     /// What is doubtful about the plan itself.
     pub warnings: Vec<String>,
 }
@@ -107,6 +110,7 @@ impl RunConfig {
             warmup: args.warmup,
             device: args.device.clone(),
             profile: args.profile.clone(),
+            host: Host::new(&args.authentication)?,
             warnings,
         })
     }

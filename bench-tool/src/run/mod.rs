@@ -149,13 +149,17 @@ fn start_server(
     })?;
     OwnServer::start(
         &program,
-        &server_arguments(config, &listen, cores),
+        &server_arguments(config, &listen, cores)?,
         START_TIMEOUT,
     )
 }
 
 /// The command line of the run's own server.
-fn server_arguments(config: &RunConfig, listen: &Address, cores: &[usize]) -> Vec<String> {
+fn server_arguments(
+    config: &RunConfig,
+    listen: &Address,
+    cores: &[usize],
+) -> Result<Vec<String>, Failure> {
     let connections = config.connections.saturating_add(config.idle_connections);
     let mut arguments = vec![
         "serve".to_owned(),
@@ -176,7 +180,10 @@ fn server_arguments(config: &RunConfig, listen: &Address, cores: &[usize]) -> Ve
             arguments.extend([name.to_owned(), value.clone()]);
         }
     }
-    arguments
+    if let Some(host) = &config.host {
+        arguments.extend(host.server_arguments()?);
+    }
+    Ok(arguments)
 }
 
 /// Where the report goes.
@@ -353,7 +360,7 @@ mod tests {
         let mut config = config();
         (config.connections, config.idle_connections) = (4, 4096);
         config.profile = Some("shm".to_owned());
-        let arguments = server_arguments(&config, &"shm:x".parse().unwrap(), &[2, 3]);
+        let arguments = server_arguments(&config, &"shm:x".parse().unwrap(), &[2, 3]).unwrap();
         let cli = Cli::parse_from(["bench-tool".to_owned()].into_iter().chain(arguments));
         let Command::Serve(serve) = cli.command else {
             panic!("not a serve")

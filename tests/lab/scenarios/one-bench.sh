@@ -9,7 +9,7 @@ serve() { # serve ADDRESS
     within 60 contains "$work/server" '^listening on '
 }
 
-listening_on() { sed -n 's/^listening on //p' "$work/server"; }
+listening_on() { sed -n 's/^listening on \([^ ]*\).*/\1/p' "$work/server"; }
 
 run() { "$bench" run --connect "$(listening_on)" --warmup 0 "$@" </dev/null; }
 
