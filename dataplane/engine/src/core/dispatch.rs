@@ -171,12 +171,15 @@ impl<P: Port> State<P> {
         let counters = &self.shared.counters;
         let message = self.gathered.message(&self.port, &receive, bytes, counters);
         let upshot = match connection.protocol.handle_message(message) {
-            Event::Call { .. } | Event::Reply { .. } | Event::Fragment { .. } => {
-                counters.messages_unauthenticated.increment();
-                let early = AuthenticationFailure::CalledEarly;
-                Upshot::Close(CloseReason::Unauthenticated(early))
-            }
-            event => {
+            // What is named here may pass; whatever else there is, or comes to be, is of RPC.
+            event @ (Event::Properties { .. }
+            | Event::PropertiesFragment { .. }
+            | Event::Credits
+            | Event::TransportError { .. }
+            | Event::VersionMismatch { .. }
+            | Event::Discarded(_)
+            | Event::Refused(_)
+            | Event::Close(_)) => {
                 let start = bytes - payload_bytes(&event);
                 let messages = &mut self.messages;
                 match handle_rare(connection, messages, counters, event, message) {
@@ -194,6 +197,11 @@ impl<P: Port> State<P> {
                     }
                     upshot => upshot,
                 }
+            }
+            _ => {
+                counters.messages_unauthenticated.increment();
+                let early = AuthenticationFailure::CalledEarly;
+                Upshot::Close(CloseReason::Unauthenticated(early))
             }
         };
         self.repost(index, receive);
