@@ -3,7 +3,7 @@
 
 use rpcrdma_protocol::chunks::ChunkLists;
 use rpcrdma_protocol::constants::V2_PREFIX_BYTES;
-use rpcrdma_protocol::v2::connection::{Direction, DiscardReason, Event, Refusal};
+use rpcrdma_protocol::v2::connection::{Direction, DiscardReason, Event, Refusal, Transmission};
 use rpcrdma_protocol::v2::{PropertySet, TransportError};
 
 use crate::application::{CallError, CloseReason};
@@ -143,6 +143,14 @@ pub(super) fn handle_rare(
         }
         Event::TransportError { xid, error } => Upshot::PeerError { xid, error },
         Event::VersionMismatch { low, high } => Upshot::VersionMismatch { low, high },
+        // Transmissions are refused by their header type: no property of ours announces them.
+        Event::Transmission(Transmission { id, .. }) => {
+            Upshot::Refuse(Refusal::new(id.xid, TransportError::InvalHtype))
+        }
+        Event::TransmissionRefused(_) | Event::ErrorReported(_) => {
+            counters.messages_discarded.increment();
+            Upshot::Done
+        }
         Event::Discarded(reason) => discard(counters, reason),
         Event::Refused(refusal) if refusal.sequence_given_up => {
             Upshot::GiveUp(GivenUp::Refused(refusal))

@@ -5,6 +5,8 @@
 //! the rule that they show.
 
 mod credits;
+mod groups;
+mod groups_wrong;
 mod robustness;
 mod sequences;
 mod simulation;

@@ -248,6 +248,9 @@ impl End {
                 self.refused += 1;
             }
             Event::Discarded(reason) => panic!("unexpected discard: {reason:?}"),
+            Event::Transmission(_) | Event::TransmissionRefused(_) | Event::ErrorReported(_) => {
+                panic!("nobody has announced the extension: {event:?}")
+            }
             Event::VersionMismatch { .. } => panic!("both ends speak version 2"),
             Event::Close(reason) => panic!("unexpected close: {reason}"),
         }

@@ -183,13 +183,18 @@ impl Credits {
         self.sent = self.sent.wrapping_add(1);
     }
 
-    /// Whether an asynchronous grant may be sent: the peer surely has a Receive for it.
+    /// Whether an asynchronous grant may be sent: the peer surely has a Receive for it. `reserved` credits are to be
+    /// left untouched.
     #[inline]
-    pub(super) fn async_may_be_sent(&self) -> bool {
+    pub(super) fn async_may_be_sent(&self, reserved: u32) -> bool {
         match self.async_in_flight {
             0 => true,
             // Only a keep-alive is in flight, and a credit can be held back and one still be used.
-            1 => self.granted == self.async_mark && self.owed() > 0 && self.available() >= 2,
+            1 => {
+                self.granted == self.async_mark
+                    && self.owed() > 0
+                    && self.available() >= reserved.saturating_add(2)
+            }
             _ => false,
         }
     }
@@ -277,7 +282,7 @@ mod tests {
         for _ in 0..20 {
             let word = credits.word();
             let before = credits.available();
-            assert!(credits.async_may_be_sent());
+            assert!(credits.async_may_be_sent(0));
             credits.commit_async(word, false);
             credits.commit(CreditWord::default());
             assert_eq!(credits.available(), before - 1);

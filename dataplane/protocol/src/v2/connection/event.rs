@@ -8,6 +8,7 @@ use crate::constants::RPCRDMA_VERSION_2;
 use crate::v2::error::TransportError;
 use crate::v2::header::Direction;
 use crate::v2::properties::{Properties, PropertySet};
+use crate::v2::rtr::{Arrival, MessageItems, ReportError, ResponseSets, TransmissionId};
 
 /// Which end of the connection this is. Either end may call the other (-00 section 3.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,6 +118,14 @@ pub enum Event<'m> {
         /// The highest.
         high: u32,
     },
+    /// A transmission of the extension RTR: an RPC message, or a part of one, whose items may be in the message too.
+    Transmission(Transmission<'m>),
+    /// A transmission group was wrong, or a message broke one: answer with
+    /// [`encode_report_error`](super::Connection::encode_report_error). The connection goes on.
+    TransmissionRefused(TransmissionRefusal),
+    /// The peer found something wrong with a transmission of ours. A call, or a reply, that it names is sent again as
+    /// plain version 2.
+    ErrorReported(ReportError),
     /// The message was dropped in silence. Count it.
     Discarded(DiscardReason),
     /// The message was refused: answer with [`encode_error`](super::Connection::encode_error). The connection goes
@@ -126,20 +135,85 @@ pub enum Event<'m> {
     Close(CloseReason),
 }
 
+/// A received transmission of the extension RTR (RTR sections 9.2 to 9.4).
+///
+/// The payload streams of a group, joined, and the items are the RPC message. All that the header says of itself was
+/// checked: order and number of the transmissions, XID and message type at the start of the payload stream, places
+/// and displacements of items ([`crate::v2::rtr::placement`]), ranges of directions. So with the last transmission
+/// every item that was placed is there, in octets that this group has brought. Not known here are what explicit RDMA
+/// will move, and what a call of ours has allowed its reply: see `transmissions`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmission<'m> {
+    /// XID, direction, and place in the group. 0 begins a new group.
+    pub id: TransmissionId,
+    /// How many transmissions the group has. Of a reply, the caller compares it with what it allowed
+    /// (`response_transmissions_max` of its call), and gives up a longer group with
+    /// [`handle_group_refused`](super::Connection::handle_group_refused).
+    pub transmissions: u32,
+    /// What its header says beside that.
+    pub part: TransmissionPart<'m>,
+    /// The sizes of header, payload stream and message: items lie behind them, in the buffer of the message.
+    pub arrival: Arrival,
+    /// Where the payload belongs in the payload stream of the group, in octets.
+    pub stream_offset: u32,
+    /// The payload stream of this transmission; may be empty.
+    pub payload: &'m [u8],
+}
+
+impl Transmission<'_> {
+    /// Whether the group is complete with it.
+    #[inline]
+    #[must_use]
+    pub const fn is_last(&self) -> bool {
+        self.id.sequence + 1 == self.transmissions
+    }
+}
+
+/// What the header of a transmission says of the whole group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransmissionPart<'m> {
+    /// The first transmission of a call.
+    Request {
+        /// What was taken out of the call.
+        items: MessageItems<'m>,
+        /// What is asked of the reply's bulk data.
+        directions: ResponseSets<'m>,
+        /// How many transmissions the reply may take, at least 1.
+        response_transmissions_max: u32,
+    },
+    /// The first transmission of a reply.
+    Response {
+        /// How the directions were followed.
+        items: MessageItems<'m>,
+    },
+    /// A later transmission.
+    Continue,
+}
+
+/// A transmission that is answered with a Report Error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransmissionRefusal {
+    /// The answer.
+    pub report: ReportError,
+    /// It broke, or ended, the group that was being received: give up what was kept of it.
+    pub group_given_up: bool,
+}
+
 /// Why a message was dropped in silence. Where an XID is told, the reply to that call will never be complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DiscardReason {
     /// It is shorter than the least size of its version and type.
     Short,
-    /// As `Short`, and it was part of the open sequence, whose bytes now have a gap: give up the reassembly.
+    /// As `Short`, and it was part of the open sequence or transmission group, whose bytes now have a gap: give up
+    /// the reassembly.
     SequenceBroken {
-        /// The XID of the sequence.
+        /// The XID of the sequence or group.
         xid: u32,
     },
-    /// It belongs to a sequence that was given up before.
+    /// It belongs to a sequence, or a transmission group, that was given up before.
     SequenceRest,
     /// It is a reply whose XID or message type is not that of its header (-00 leaves it open; ours is to drop it).
-    /// If it continued a sequence, give up the reassembly.
+    /// If it continued a sequence or a transmission group, give up the reassembly.
     ReplyMismatch {
         /// The XID of the header.
         xid: u32,
@@ -217,7 +291,8 @@ pub struct Refusal {
     pub version: u32,
     /// What was wrong.
     pub error: TransportError,
-    /// The message broke, or ended, a sequence that was being put together: give up the reassembly.
+    /// The message broke, or ended, a sequence or a transmission group that was being put together: give up the
+    /// reassembly.
     pub sequence_given_up: bool,
 }
 
@@ -237,7 +312,7 @@ impl Refusal {
 /// Why nothing was sent. The connection is as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SendRefused {
-    /// No credit: wait for [`Event::Credits`], for any other message, or, when the spare Receive is in use, for the
+    /// No credit, or not one for each transmission of a group: wait for [`Event::Credits`], for any other message, or, when the spare Receive is in use, for the
     /// Receive to be posted again.
     NoCredit,
     /// The server may not speak before it knows the client's version.
@@ -246,8 +321,14 @@ pub enum SendRefused {
     AwaitingFirstAnswer,
     /// The version is agreed: it cannot be refused any more.
     VersionKnown,
-    /// A continued message is under way: finish it first.
+    /// A continued message, or a transmission group, is under way: finish it first.
     SequenceOpen,
+    /// No transmission group is under way that could be continued.
+    NoGroup,
+    /// One of the ends has not announced this message of the extension RTR.
+    NotAnnounced,
+    /// The group has more transmissions than its receiver takes, or than we said that we send; or none.
+    TooManyTransmissions,
     /// An asynchronous grant is on its way for which the peer may have used its only spare Receive.
     GrantInFlight,
     /// No new calls: the connection drains.
@@ -270,6 +351,9 @@ impl fmt::Display for SendRefused {
             Self::AwaitingFirstAnswer => "the server has not answered the first message",
             Self::VersionKnown => "the protocol version is already agreed",
             Self::SequenceOpen => "a continued message is under way",
+            Self::NoGroup => "no transmission group is under way",
+            Self::NotAnnounced => "one of the ends has not announced this message",
+            Self::TooManyTransmissions => "the group has more transmissions than may be sent",
             Self::GrantInFlight => "an asynchronous grant is already on its way",
             Self::Draining => "the connection drains and takes no new calls",
             Self::TooLong => "the message exceeds the inline threshold",

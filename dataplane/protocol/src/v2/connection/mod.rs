@@ -21,7 +21,7 @@
 //! 6. On each keep-alive tick, [`handle_tick`](Connection::handle_tick).
 //!
 //! The accounting of credits, with its invariant, is in the `credits` module next to this one; the tables of states
-//! and events are in `phase` and `sequence`.
+//! and events are in `phase`, `sequence` and `group`.
 //!
 //! # What a receiver does about wrong messages
 //!
@@ -29,26 +29,38 @@
 //! a wrong message with it clear, and any wrong CONNPROP, is [`Event::Refused`]; with it set,
 //! [`Event::Close`], but a reply that only contradicts its header is dropped. An RDMA2_ERROR is never answered with
 //! another.
+//!
+//! # The extension RTR
+//!
+//! Its messages are known when our own properties announce them ([`Properties::rtr_support`]), and sent when the peer's
+//! do too. An RPC message is then a [`Transmission`], or several: see [`Event::Transmission`]. What is wrong with a
+//! group as such is answered by a Report Error, in either direction; what is wrong with a header, as above.
 
 mod credits;
 mod event;
+mod group;
 mod phase;
 mod receive;
+mod receive_rtr;
 mod send;
+mod send_rtr;
 mod sequence;
 
 use crate::constants::{
-    RBSIZ_DEFAULT_BYTES, V1_INLINE_THRESHOLD_DEFAULT_BYTES, V2_FIRST_MESSAGE_BYTES_MAX,
-    V2_HEADER_BYTES_WITHOUT_CHUNKS,
+    RBSIZ_DEFAULT_BYTES, RTR_TRANSMISSIONS_DEFAULT, RTR_TRANSMISSIONS_MAX,
+    V1_INLINE_THRESHOLD_DEFAULT_BYTES, V2_FIRST_MESSAGE_BYTES_MAX, V2_HEADER_BYTES_WITHOUT_CHUNKS,
 };
 use crate::v2::properties::Properties;
+use crate::v2::rtr::RtrSupport;
+use crate::v2::rtr::placement::Expectations;
 use credits::Credits;
 use sequence::{Inbound, Outbound};
 
 pub use crate::v2::header::Direction;
 pub use credits::CreditView;
 pub use event::{
-    CloseReason, Config, DiscardReason, Event, Refusal, Role, SendRefused, Tick, rpc_start_matches,
+    CloseReason, Config, DiscardReason, Event, Refusal, Role, SendRefused, Tick, Transmission,
+    TransmissionPart, TransmissionRefusal, rpc_start_matches,
 };
 pub use phase::{IllegalEvent, Phase, PhaseEvent};
 
@@ -63,7 +75,10 @@ const VERSIONS_SUPPORTED: crate::v2::ErrVers = crate::v2::ErrVers {
 };
 
 /// One version 2 connection. See the module for the order of calls.
+///
+/// What every message touches comes first, in as few cache lines as there can be: hence the order.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Connection {
     credits: Credits,
     phase: Phase,
@@ -79,6 +94,8 @@ pub struct Connection {
     silent_ticks: u8,
     inbound: Inbound,
     outbound: Outbound,
+    group: group::Inbound,
+    group_outbound: group::Outbound,
     send_threshold_bytes: u32,
     peer_receive_bytes: u32,
     message_bytes_max: u32,
@@ -87,14 +104,21 @@ pub struct Connection {
     ticked_sent: u32,
     /// The counter as it was when our latest asynchronous grant was sent.
     consumed_at_async: u32,
+    peer_rtr_support: RtrSupport,
+    /// The most transmissions of a call that the peer receives.
+    peer_request_transmissions_max: u32,
     properties: Properties,
+    /// What the items of the incoming group ask of its transmissions to come.
+    expectations: Expectations,
 }
 
 impl Connection {
     /// The connection as it begins: `receive_reserve` Receives are posted, no message has passed.
     ///
     /// # Panics
-    /// When the reserve is below 2, or the own send size below 1024 octets: the profile is wrong.
+    /// When the reserve is below 2, the own send size below 1024 octets, the receive buffer structure not as long as
+    /// the receive buffer size, or when we receive calls of no transmission or of more than `RTR_TRANSMISSIONS_MAX`:
+    /// the profile is wrong.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         assert!(
@@ -104,6 +128,16 @@ impl Connection {
         assert!(
             config.properties.send_bytes_max >= SEND_BYTES_LEAST,
             "a send size below 1024 octets does not carry the first message"
+        );
+        assert_eq!(
+            config.properties.receive_structure().length_bytes(),
+            config.properties.receive_buffer_bytes.max(1),
+            "the receive buffer structure has the octets of the receive buffer size"
+        );
+        let transmissions_max = usize::try_from(config.properties.request_transmissions_max);
+        assert!(
+            transmissions_max.is_ok_and(|most| (1..=RTR_TRANSMISSIONS_MAX).contains(&most)),
+            "a call has at least one transmission, and what its items ask of each is remembered"
         );
         let mut connection = Self {
             credits: Credits::new(config.receive_reserve),
@@ -120,6 +154,8 @@ impl Connection {
             silent_ticks: 0,
             inbound: Inbound::IDLE,
             outbound: Outbound::default(),
+            group: group::Inbound::IDLE,
+            group_outbound: group::Outbound::default(),
             send_threshold_bytes: 0,
             peer_receive_bytes: RBSIZ_DEFAULT_BYTES,
             message_bytes_max: config.message_bytes_max,
@@ -127,6 +163,9 @@ impl Connection {
             ticked_sent: 0,
             consumed_at_async: 0,
             properties: config.properties,
+            expectations: Expectations::NONE,
+            peer_rtr_support: RtrSupport::NONE,
+            peer_request_transmissions_max: RTR_TRANSMISSIONS_DEFAULT,
         };
         connection.set_threshold();
         connection
@@ -143,9 +182,11 @@ impl Connection {
 
     /// The control plane took over the peer's properties (-00 section 5.2). The send threshold follows: the smaller of
     /// the peer's receive buffer size and our send size. A buffer size below 1024 octets, with which no connection
-    /// can begin, is taken for 1024.
+    /// can begin, is taken for 1024. What may be sent of the extension RTR follows as well.
     pub fn handle_peer_properties(&mut self, peer: &Properties) {
         self.peer_receive_bytes = peer.receive_buffer_bytes.max(SEND_BYTES_LEAST);
+        self.peer_rtr_support = peer.rtr_support;
+        self.peer_request_transmissions_max = peer.request_transmissions_max;
         self.set_threshold();
     }
 
@@ -184,7 +225,7 @@ impl Connection {
         // A grant that waits for an earlier one to arrive goes too: after an interval that one has.
         self.keep_alive_due = self.phase == Phase::Established
             && !sent
-            && (heard_since_async || self.credits.owed() > 0 || self.credits.async_may_be_sent());
+            && (heard_since_async || self.credits.owed() > 0 || self.async_may_be_sent());
         if self.keep_alive_due {
             Tick::SendKeepAlive
         } else {
@@ -238,9 +279,7 @@ impl Connection {
     #[inline]
     #[must_use]
     pub fn grant_due(&self) -> bool {
-        self.phase == Phase::Established
-            && self.credits.is_half_used()
-            && self.credits.async_may_be_sent()
+        self.phase == Phase::Established && self.credits.is_half_used() && self.async_may_be_sent()
     }
 
     // ---- What it is ----
@@ -261,6 +300,12 @@ impl Connection {
     #[must_use]
     pub fn credits(&self) -> CreditView {
         self.credits.view()
+    }
+
+    /// Whether an asynchronous grant may be sent, with a credit left for each transmission of an open group.
+    fn async_may_be_sent(&self) -> bool {
+        let reserved = self.group_outbound.remaining();
+        self.credits.async_may_be_sent(reserved)
     }
 
     /// Takes an event to the table of phases.
@@ -285,5 +330,16 @@ impl Connection {
             _ => self.peer_receive_bytes,
         };
         self.send_threshold_bytes = peer_bytes.min(self.properties.send_bytes_max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Connection;
+
+    /// What is behind is looked at when properties are exchanged, and by transmission groups.
+    #[test]
+    fn what_every_message_touches_is_in_two_cache_lines() {
+        assert!(core::mem::offset_of!(Connection, properties) <= 128);
     }
 }

@@ -8,25 +8,27 @@ use crate::chunks::ChunkLists;
 use crate::common::CommonPrefix;
 use crate::constants::{
     CONNPROP_BYTES_MAX, RDMA_ERROR, RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_MORE, RDMA2_F_RESPONSE,
-    RDMA2_MSG, RDMA2_NOMSG, RPCRDMA_VERSION_1, RPCRDMA_VERSION_2, SEGMENTS_MAX,
-    V1_ERROR_BYTES_LEAST, V1_HEADER_BYTES_WITHOUT_CHUNKS, V2_HEADER_BYTES_WITHOUT_CHUNKS,
-    V2_PREFIX_BYTES, WRITE_CHUNKS_MAX,
+    RDMA2_MSG, RDMA2_NOMSG, RPCRDMA_VERSION_1, RPCRDMA_VERSION_2, RTR_REPORT_ERROR,
+    RTR_TRANSMIT_REQUEST, RTR_TRANSMIT_RESPONSE, SEGMENTS_MAX, V1_ERROR_BYTES_LEAST,
+    V1_HEADER_BYTES_WITHOUT_CHUNKS, V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_PREFIX_BYTES,
+    WRITE_CHUNKS_MAX,
 };
 use crate::error::DecodeError;
 use crate::v2::error::{self, ErrVers, TransportError};
 use crate::v2::header::{self, Body, Chunks, CreditWord, Direction, Header};
 use crate::v2::properties::PropertySet;
+use crate::v2::rtr::{TransmitRequest, TransmitResponse};
 use crate::xdr::word;
 
-type Handled<'m> = Result<Event<'m>, CloseReason>;
+pub(super) type Handled<'m> = Result<Event<'m>, CloseReason>;
 
 /// The words of a version 2 message that can be read although it may be wrong.
 #[derive(Clone, Copy)]
-struct Raw {
-    xid: u32,
-    header_type: u32,
-    is_response: bool,
-    is_more: bool,
+pub(super) struct Raw {
+    pub(super) xid: u32,
+    pub(super) header_type: u32,
+    pub(super) is_response: bool,
+    pub(super) is_more: bool,
     /// It is an RDMA2_NOMSG of 36 octets without chunks and handle: an asynchronous grant, whatever its flags are.
     is_grant: bool,
 }
@@ -48,8 +50,21 @@ impl Raw {
         }
     }
 
+    /// Whether it is the first transmission of a group.
+    pub(super) fn begins_group(self) -> bool {
+        matches!(
+            self.header_type,
+            RTR_TRANSMIT_REQUEST | RTR_TRANSMIT_RESPONSE
+        )
+    }
+
+    /// Whether it may stand in the midst of a transmission group.
+    fn stands_apart(self) -> bool {
+        self.is_grant || matches!(self.header_type, RDMA2_ERROR | RTR_REPORT_ERROR)
+    }
+
     /// The kind of sequence that goes on after this message.
-    fn continues(self) -> Option<Kind> {
+    pub(super) fn continues(self) -> Option<Kind> {
         match self.header_type {
             RDMA2_MSG if self.is_more => Some(Kind::Message(Direction::of(self.is_response))),
             RDMA2_CONNPROP if self.is_more => Some(Kind::Properties),
@@ -90,7 +105,8 @@ impl Connection {
             | wire(8)
             | (wire(9) ^ wire(0))
             | (wire(10) ^ flags);
-        if deviation != 0 || self.phase != Phase::Established || !self.inbound.is_idle() {
+        let is_between = self.inbound.is_idle() && self.group.is_idle();
+        if deviation != 0 || self.phase != Phase::Established || !is_between {
             return None;
         }
         if !self.credits.receive(CreditWord::from_word(word(words, 2))) {
@@ -153,7 +169,7 @@ impl Connection {
         if raw.header_type != RDMA2_ERROR {
             self.credits.apply(CreditWord::from_word(prefix.credit))?;
         }
-        let decoded = header::decode(message);
+        let decoded = header::decode_with_rtr(message, self.properties.rtr_support);
         if let Err(wrong) = decoded
             && error::refusal(wrong) == error::Refusal::Discard
         {
@@ -170,6 +186,20 @@ impl Connection {
     }
 
     fn handle_body<'m>(&mut self, raw: Raw, header: Header<'m>, message: &'m [u8]) -> Handled<'m> {
+        if !self.group.is_idle() && !raw.stands_apart() {
+            match header.body {
+                Body::TransmitContinue(_) => {}
+                Body::TransmitRequest(TransmitRequest { transmissions, .. })
+                | Body::TransmitResponse(TransmitResponse { transmissions, .. })
+                    if self.group.is_open() =>
+                {
+                    return self.break_group(raw, Some(transmissions));
+                }
+                _ if self.group.is_open() => return self.break_group(raw, None),
+                _ => self.group.pass_other(),
+            }
+        }
+        let header_bytes = header.header_bytes;
         match header.body {
             Body::Nomsg(_) if raw.is_grant => {
                 if raw.is_more {
@@ -179,16 +209,26 @@ impl Connection {
             }
             Body::Nomsg(chunks) => self.handle_long_message(raw, chunks),
             Body::Msg(chunks) => {
-                let payload = message.get(header.header_bytes..).unwrap_or_default();
+                let payload = message.get(header_bytes..).unwrap_or_default();
                 self.handle_payload(raw, chunks, payload)
             }
             Body::Connprop(body) => self.handle_properties(raw, body),
             Body::Error(_) => self.handle_error(Ok(header)),
-            // Types of the extension RTR are unknown here, and were refused before.
-            Body::TransmitRequest(_)
-            | Body::TransmitResponse(_)
-            | Body::TransmitContinue(_)
-            | Body::ReportError(_) => self.refuse(raw, TransportError::InvalHtype),
+            Body::TransmitRequest(body) => {
+                self.handle_transmit_request(raw, body, header_bytes, message)
+            }
+            Body::TransmitResponse(body) => {
+                self.handle_transmit_response(raw, body, header_bytes, message)
+            }
+            Body::TransmitContinue(body) => {
+                self.handle_transmit_continue(raw, body, header_bytes, message)
+            }
+            Body::ReportError(report) => {
+                if raw.is_more || !self.inbound.is_idle() {
+                    return self.refuse(raw, TransportError::InvalFlag);
+                }
+                Ok(Event::ErrorReported(report))
+            }
         }
     }
 
@@ -358,14 +398,18 @@ impl Connection {
     // ---- Messages that are not delivered ----
 
     /// A message that is wrong: a responder, and any receiver of CONNPROP, answers it; a requester closes.
-    fn refuse<'m>(&mut self, raw: Raw, error: TransportError) -> Handled<'m> {
+    pub(super) fn refuse<'m>(&mut self, raw: Raw, error: TransportError) -> Handled<'m> {
         let given_up = if raw.is_grant {
             None
         } else {
             self.inbound.give_up(raw.xid, raw.continues())
         };
+        let group_direction = self.group.expected().direction;
+        // How many transmissions follow of a group that begins with this message is not known.
+        let group_given_up = !raw.stands_apart() && self.give_up_group(raw, None);
         let is_reply = raw.is_response && raw.header_type != RDMA2_CONNPROP && !raw.is_grant;
-        let ends_reply = matches!(given_up, Some((_, Kind::Message(Direction::Reply))));
+        let ends_reply = matches!(given_up, Some((_, Kind::Message(Direction::Reply))))
+            || (group_given_up && group_direction == Direction::Reply);
         if is_reply || ends_reply {
             return Err(CloseReason::BadReply(error));
         }
@@ -373,7 +417,7 @@ impl Connection {
             xid: raw.xid,
             version: RPCRDMA_VERSION_2,
             error,
-            sequence_given_up: given_up.is_some(),
+            sequence_given_up: given_up.is_some() || group_given_up,
         }))
     }
 
@@ -392,6 +436,12 @@ impl Connection {
 
     /// A message below its least size. `raw` is absent when not even its type is known.
     fn discard_short<'m>(&mut self, raw: Option<Raw>) -> Event<'m> {
+        let apart = |raw: Raw| raw.stands_apart() || raw.header_type == RDMA2_NOMSG;
+        if self.group.is_open() && !raw.is_some_and(apart) {
+            let lost = self.group.expected();
+            self.group.give_up(lost.sequence);
+            return Event::Discarded(DiscardReason::SequenceBroken { xid: lost.xid });
+        }
         let stands_apart =
             raw.is_some_and(|raw| matches!(raw.header_type, RDMA2_ERROR | RDMA2_NOMSG));
         let Some((xid, kind)) = self.inbound.in_progress().filter(|_| !stands_apart) else {

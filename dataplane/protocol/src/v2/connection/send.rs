@@ -139,7 +139,7 @@ impl Connection {
             Phase::ServerStart => return Err(SendRefused::VersionUnknown),
             Phase::Mismatched | Phase::Closed => return Err(SendRefused::Over),
         }
-        if !self.keep_alive_due && !self.credits.async_may_be_sent() {
+        if !self.keep_alive_due && !self.async_may_be_sent() {
             return Err(SendRefused::GrantInFlight);
         }
         let word = self.credits.word();
@@ -236,7 +236,7 @@ impl Connection {
         if self.phase != Phase::Established {
             return Err(self.refused_by_phase());
         }
-        if self.credits.available() == 0 {
+        if self.credits.available() <= self.group_outbound.remaining() {
             return Err(SendRefused::NoCredit);
         }
         let message_bytes = encode::encode_error(out, refusal.xid, &refusal.error)?;
@@ -276,7 +276,7 @@ impl Connection {
 
     /// Whether a message that uses a credit may be sent, and the prefix that it gets.
     #[inline]
-    fn admit(
+    pub(super) fn admit(
         &self,
         kind: Kind,
         xid: u32,
@@ -291,12 +291,15 @@ impl Connection {
         if self.credits.available() == 0 {
             return Err(SendRefused::NoCredit);
         }
-        let is_call = matches!(kind, Kind::Message(Direction::Call));
+        let is_call = matches!(
+            kind,
+            Kind::Message(Direction::Call) | Kind::Group(Direction::Call)
+        );
         if self.draining && is_call && !self.outbound.is_open() {
             return Err(SendRefused::Draining);
         }
         let flags = match kind {
-            Kind::Message(direction) => flags(direction, more),
+            Kind::Message(direction) | Kind::Group(direction) => flags(direction, more),
             Kind::Properties => flags(Direction::Call, more),
         };
         Ok(Prefix {
@@ -307,7 +310,7 @@ impl Connection {
     }
 
     #[inline]
-    fn check_threshold(&self, message_bytes: usize) -> Result<(), SendRefused> {
+    pub(super) fn check_threshold(&self, message_bytes: usize) -> Result<(), SendRefused> {
         let threshold = usize::try_from(self.send_threshold_bytes).unwrap_or(usize::MAX);
         if message_bytes > threshold {
             return Err(SendRefused::TooLong);
@@ -345,7 +348,7 @@ impl Connection {
 
     /// Why this phase sends nothing.
     #[cold]
-    fn refused_by_phase(&self) -> SendRefused {
+    pub(super) fn refused_by_phase(&self) -> SendRefused {
         match self.phase {
             Phase::ServerStart => SendRefused::VersionUnknown,
             Phase::ClientStart | Phase::ClientWaiting => SendRefused::AwaitingFirstAnswer,

@@ -6,13 +6,15 @@
 use super::event::SendRefused;
 use crate::v2::header::Direction;
 
-/// Header types that can be continued.
+/// What can be continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     /// RDMA2_MSG.
     Message(Direction),
     /// RDMA2_CONNPROP.
     Properties,
+    /// Outgoing only: a transmission group of the extension RTR, which excludes sequences while it is open.
+    Group(Direction),
 }
 
 /// The state of the incoming sequence.
@@ -110,6 +112,7 @@ impl Inbound {
         let part = match kind {
             Kind::Message(_) => Part::Message,
             Kind::Properties => Part::Properties,
+            Kind::Group(_) => Part::Broken,
         };
         // What fits is legal; were it not, the sequence would be discarded.
         self.state = self.state.next(part, more).unwrap_or(State::Discarding);
@@ -142,6 +145,14 @@ pub(super) struct Outbound {
 impl Outbound {
     pub(super) const fn is_open(&self) -> bool {
         self.open.is_some()
+    }
+
+    /// XID and direction of the open transmission group.
+    pub(super) const fn group(&self) -> Option<(u32, Direction)> {
+        match self.open {
+            Some((xid, Kind::Group(direction))) => Some((xid, direction)),
+            _ => None,
+        }
     }
 
     /// Whether a message of this kind may be sent now.

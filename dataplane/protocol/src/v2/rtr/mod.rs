@@ -5,6 +5,8 @@
 //! | [`support`] | which messages of the extension an endpoint speaks | 8.2 |
 //! | [`buffer_structure`] | how an endpoint's receive buffers are made, so that its peer can lay bulk data out to land where it belongs | 7.2, 8.3 |
 //! | [`items`] | the bulk data that was taken out of a message, and where it is | 7.3 |
+//! | [`placement`] | what a receiver checks of items, and where their pieces are | 6.2, 7.3 |
+//! | [`stream`] | the message as it would be had nothing been taken out of it | 6.2 |
 //! | [`directions`] | what a request asks of the bulk data of its response | 7.4 |
 //! | [`tables`] | the placement types, and where each may stand | 6.2, 7.4 |
 //! | [`messages`] | Transmit Request, Transmit Response, Transmit Continue | 9.2 to 9.4 |
@@ -16,7 +18,9 @@ pub mod buffer_structure;
 pub mod directions;
 pub mod items;
 pub mod messages;
+pub mod placement;
 pub mod report;
+pub mod stream;
 pub mod support;
 pub mod tables;
 
@@ -36,6 +40,11 @@ pub use items::{
 pub use messages::{
     TransmitContinue, TransmitRequest, TransmitRequestView, TransmitResponse, TransmitResponseView,
 };
+pub use placement::{Arrival, PlacedPiece, placed_pieces};
 pub use report::{Mismatch, OutOfRange, Problem, ReportError, TransmissionId};
+pub use stream::{
+    ItemExtent, StreamPiece, StreamPieces, StreamPlace, VirtualStream, displacements, excised,
+    rounded_up,
+};
 pub use support::RtrSupport;
 pub use tables::{Answer, Context, PlacementType, Validity};
