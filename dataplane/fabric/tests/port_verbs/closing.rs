@@ -65,6 +65,29 @@ fn everything_outstanding_is_flushed() {
     assert_eq!(objects_leaked(), leaked, "the device took everything back");
 }
 
+/// Sends that were done and asked for no completion: the device flushes none of them, and their end
+/// is told all the same, without waiting for the time to run out.
+#[test]
+fn what_was_done_without_a_completion_holds_up_no_end() {
+    let mut pair = Pair::new();
+    for round in 0..5 {
+        let data = pattern(round, 40);
+        let buffer = pair.a.buffer_with(&data);
+        pair.a
+            .port
+            .post_send_copied(pair.a_id, &buffer, 40, SendOptions::default())
+            .expect("room");
+        pair.a.pool.give(buffer);
+        assert_eq!(pair.arrival().1, data);
+    }
+    assert_eq!(pair.a.counter("works_signalled"), 0);
+    pair.a.port.disconnect(pair.a_id);
+    pair.b.port.disconnect(pair.b_id);
+    pair.ended();
+    assert_eq!(pair.a.counter("flush_timeouts"), 0);
+    assert_eq!(pair.a.counter("markers_posted"), 1);
+}
+
 /// A queue pair that is destroyed before its end gives everything back all the same, and its
 /// name is used again with another generation.
 #[test]

@@ -186,16 +186,17 @@ impl Pair {
     }
 
     fn ended(&mut self) {
-        for id in [self.a_id, self.b_id] {
-            self.until("the end", |pair| {
-                let mut all = pair.a.completions.iter().chain(&pair.b.completions);
-                all.any(|completion| {
+        self.until("the end", |pair| {
+            // The ends may have the same name, each in its own port.
+            let ends = [(&pair.a, pair.a_id), (&pair.b, pair.b_id)];
+            let has_ended = |(end, id): (&End, QueuePairId)| {
+                end.completions.iter().any(|completion| {
                     completion.queue_pair == id
                         && matches!(completion.kind, CompletionKind::Disconnected)
                 })
-                .then_some(())
-            });
-        }
+            };
+            ends.into_iter().all(has_ended).then_some(())
+        });
     }
 }
 

@@ -1,8 +1,11 @@
 //! How a queue pair ends: its error state, the count of what is flushed, and `Disconnected`.
 
+use super::super::bindings::ibv_wr_opcode;
+use super::super::queue_pair::QueuePair;
 use super::Port;
 use super::queue_pairs::State;
 use super::receives::Taker;
+use super::works::Kind;
 use crate::clock::Ticks;
 use crate::interface::{Completion, CompletionBatch, CompletionKind, QueuePairId, Status};
 
@@ -20,14 +23,90 @@ impl Port {
         }
         entry.state = State::Error;
         entry.error_since = None;
-        if let Some(device) = &entry.device {
-            // A device that cannot do even this will not flush either: then the time runs out.
-            let _ = device.fail();
+        // A device that cannot do even this will not flush either: then the time runs out.
+        let failed = entry
+            .device
+            .as_ref()
+            .is_some_and(|device| device.fail().is_ok());
+        let (id, posted) = (entry.id, entry.posted);
+        if failed && posted > 0 {
+            self.post_marker(index);
         }
-        let id = entry.id;
         self.closing.push(index);
         if tell {
             self.shared.tell_closing(id);
+        }
+    }
+
+    /// Posts a work behind all others of a queue pair in error, for the device to flush. Works that
+    /// asked for no completion and were done before the error are flushed by no device: that
+    /// nothing is before the marker any more is how their end is told. Where there is no room for
+    /// it, the time runs out.
+    fn post_marker(&mut self, index: u32) {
+        let Some(work) = self.works.take(index, Kind::Send, None) else {
+            return;
+        };
+        self.works.request(work, ibv_wr_opcode::IBV_WR_SEND);
+        self.works.ask_completion(work);
+        let request = self.works.address(work);
+        let posted = self.queue_pairs.get_mut(index).is_some_and(|entry| {
+            // SAFETY: a chain of one work request, whose `next` is null and which has no segments.
+            let post = |device: &QueuePair| unsafe { device.post(request) }.is_ok();
+            let posted = entry.device.as_ref().is_some_and(post);
+            if posted {
+                entry.marker = Some(work);
+            }
+            posted
+        });
+        if posted {
+            self.counters.markers_posted += 1;
+        } else {
+            self.works.release(work);
+        }
+    }
+
+    /// If `work` is the marker of the queue pair: ends all that was posted before it. Returns
+    /// whether it is.
+    #[inline]
+    pub(super) fn end_marker(
+        &mut self,
+        index: u32,
+        work: u32,
+        batch: &mut CompletionBatch,
+    ) -> bool {
+        let is_marker = self
+            .queue_pairs
+            .get(index)
+            .is_some_and(|entry| entry.marker == Some(work));
+        if is_marker {
+            self.end_marked(index, batch);
+        }
+        is_marker
+    }
+
+    #[cold]
+    fn end_marked(&mut self, index: u32, batch: &mut CompletionBatch) {
+        self.forget_marker(index);
+        while let Some(entry) = self.queue_pairs.get_mut(index)
+            && entry.posted > 0
+            && let Some(first) = self.works.pop(&mut entry.works)
+        {
+            entry.posted -= 1;
+            entry.outstanding -= 1;
+            // What was not done was flushed with a completion of its own.
+            if let Some(completion) = self.end_work(index, first, Status::Success) {
+                self.push(batch, completion);
+            }
+        }
+    }
+
+    /// Gives the marker of a queue pair back. What the device tells of it later is of a work that is
+    /// forgotten.
+    pub(super) fn forget_marker(&mut self, index: u32) {
+        if let Some(entry) = self.queue_pairs.get_mut(index)
+            && let Some(marker) = entry.marker.take()
+        {
+            self.works.release(marker);
         }
     }
 
@@ -148,6 +227,7 @@ impl Port {
     /// ours again.
     fn reset(&mut self, index: u32) {
         self.counters.flush_timeouts += 1;
+        self.forget_marker(index);
         let Some(entry) = self.queue_pairs.get_mut(index) else {
             return;
         };

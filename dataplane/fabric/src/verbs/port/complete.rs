@@ -58,6 +58,9 @@ impl Port {
             self.counters.completions_stale += 1;
             return;
         };
+        if self.end_marker(index, work, batch) {
+            return;
+        }
         if status == ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR {
             self.counters.receiver_not_ready += 1;
         }

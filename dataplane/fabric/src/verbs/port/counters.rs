@@ -34,6 +34,7 @@ pub(super) struct Counters {
     /// Times that few Receives were left.
     pub(super) receive_limit_events: u64,
     /// Queue pairs that the device did not flush in time, and that were reset.
+    pub(super) markers_posted: u64,
     pub(super) flush_timeouts: u64,
     /// Queue pairs of which the device told that no Receive follows, and those of which not.
     pub(super) last_receive_events: u64,
@@ -66,6 +67,7 @@ impl Counters {
             ("receiver_not_ready", self.receiver_not_ready),
             ("receives_late", self.receives_late),
             ("receive_limit_events", self.receive_limit_events),
+            ("markers_posted", self.markers_posted),
             ("flush_timeouts", self.flush_timeouts),
             ("last_receive_events", self.last_receive_events),
             ("last_receive_timeouts", self.last_receive_timeouts),

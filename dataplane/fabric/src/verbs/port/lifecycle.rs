@@ -104,6 +104,7 @@ impl Port {
         };
         self.gone.retain(|other| *other != index);
         self.closing.retain(|other| *other != index);
+        self.forget_marker(index);
         let Some(entry) = self.queue_pairs.get_mut(index) else {
             return;
         };

@@ -14,8 +14,9 @@
 //!
 //! A work that fails, an event of the device, the manager's word or a disconnect puts it in the
 //! error state (a system call, as is all that follows from it). The device then flushes every
-//! work, also those that asked for no completion; they are counted. When none is left, and the
-//! device has said that the queue pair takes no more Receives (or a time has passed, because not
+//! work that it has not done, also those that asked for no completion; they are counted. Of those
+//! that were done without a completion it tells nothing: a marker that is posted behind them, and
+//! flushed, does. When none is left, and the device has said that the queue pair takes no more Receives (or a time has passed, because not
 //! every device says so), and the completion queue was seen empty after that, `Disconnected` is
 //! reported. If the flush does not come either, the queue pair is reset, which ends the device's
 //! use of its buffers. A Receive that completes later still is posted again in silence, so the

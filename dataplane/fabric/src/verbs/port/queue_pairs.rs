@@ -43,6 +43,9 @@ pub(super) struct Entry {
     pub(super) unsignalled: u32,
     /// Whether one of those holds buffers.
     pub(super) holding: bool,
+    /// In error: the work that was posted behind all others, until the device has flushed it. It
+    /// stands in no list.
+    pub(super) marker: Option<u32>,
     /// RDMA Reads beyond the depth.
     pub(super) reads_waiting: List,
     /// RDMA Reads that are posted or staged, and how many may be.
@@ -74,6 +77,7 @@ impl Entry {
             first_staged: None,
             unsignalled: 0,
             holding: false,
+            marker: None,
             reads_waiting: List::EMPTY,
             reads: 0,
             read_depth: 0,
