@@ -436,6 +436,7 @@ fn start_core<V: Provider, A: Application>(
         queue_pairs_max: core.connections_max,
         receives_max: core.receives(),
         sends_max: core.send_buffers_total(),
+        windows_max: core.windows(),
     };
     let thread = std::thread::Builder::new()
         .name(format!("rpcrdma-core-{number}"))

@@ -30,6 +30,7 @@ impl NodeConfig {
             properties: Properties {
                 send_bytes_max: profile.send_buffer_bytes,
                 receive_buffer_bytes: profile.receive_buffer_bytes,
+                segment_count_max: profile.rdma_segments_max,
                 // Calls in the reverse direction come with a later version of this project.
                 reverse_requests: ReverseRequestSupport::None,
                 ..Properties::default()
@@ -108,6 +109,10 @@ fn core_config(profile: &Profile) -> CoreConfig {
         message_buffers: profile.reassembly_buffers,
         calls_outstanding_max: profile.calls_outstanding_max,
         deferred_max: profile.deferred_replies_max,
+        bulk_buffers: profile.bulk_buffers,
+        bulk_buffer_bytes: profile.bulk_buffer_bytes,
+        bulk_calls: profile.bulk_calls_max,
+        read_depth_max: profile.read_depth_max,
         idle: match profile.idle {
             Idle::Spin => IdlePolicy::Spin,
             Idle::Pause => IdlePolicy::Pause,

@@ -263,6 +263,7 @@ impl Targets {
             | CloseReason::PeerSilent { .. }
             | CloseReason::Protocol(_)
             | CloseReason::ErrorsUnread
+            | CloseReason::CallUnanswered
             | CloseReason::PropertiesRefused(_)
             | CloseReason::PropertiesUnawaited => false,
         };

@@ -729,6 +729,7 @@ fn ended(attempt: &Attempt, stage: Stage, reason: CloseReason) -> ConnectError {
         CloseReason::PeerSilent { .. }
         | CloseReason::Protocol(_)
         | CloseReason::ErrorsUnread
+        | CloseReason::CallUnanswered
         | CloseReason::PropertiesRefused(_)
         | CloseReason::PropertiesUnawaited => ConnectError::Ended {
             address,

@@ -45,6 +45,12 @@ impl Profile {
         u64::from(self.send_buffers) * u64::from(self.send_buffer_bytes)
     }
 
+    /// Bytes of a core's bulk buffers.
+    #[must_use]
+    pub fn bulk_pool_bytes(&self) -> u64 {
+        u64::from(self.bulk_buffers) * u64::from(self.bulk_buffer_bytes)
+    }
+
     /// Bytes of registered memory that a core takes.
     #[must_use]
     pub fn registered_bytes(&self) -> u64 {
@@ -52,6 +58,8 @@ impl Profile {
         self.receive_pool_bytes()
             // What Sends are made from.
             + self.send_pool_bytes()
+            // What bulk data lies in.
+            + self.bulk_pool_bytes()
     }
 
     /// Bytes of the buffers in which a core holds messages that come or go in several Sends. They

@@ -110,6 +110,19 @@ knobs! {
     /// RDMA Reads outstanding on one connection. The peer's limit and the device's lower it. From
     /// 1 to 255, the largest value that a queue pair can be given.
     read_depth_max: u32 = 16,
+    /// Buffers of one core for bulk data that travels beside the streams of its messages; 0 for a
+    /// core that takes none. Peers' items are read into them, and applications keep them as long
+    /// as they like. From 0 to 65 536.
+    bulk_buffers: u32 = 0,
+    /// Bytes of one bulk buffer: a multiple of 4096, so that each starts on a page. From 4096 to
+    /// 16 MiB.
+    bulk_buffer_bytes: u32 = 65_536,
+    /// Calls with bulk data that one core has under way, its own and as many of peers; further ones
+    /// wait. From 1 to 65 535.
+    bulk_calls_max: u32 = 64,
+    /// RDMA segments that a peer may put into one header (RCSIZ, -00 section 5.2.4). From 1 to 160,
+    /// as many as a header of 4096 bytes holds.
+    rdma_segments_max: u32 = 64,
 
     /// Completions that one poll takes from the completion queue. From 1 to 64.
     reap_batch: u32 = 8,

@@ -14,6 +14,9 @@ const RING_RECORD_HEADER_BYTES: u32 = 64;
 /// Buffers start on cache lines, so that no two cores share one.
 const CACHE_LINE_BYTES: u32 = 64;
 
+/// Bulk buffers start on pages, so that what lies in them can be handed to others without a copy.
+const PAGE_BYTES: u32 = 4096;
+
 /// More receives than this on one core are taken for a slip: 64 GiB at the default buffer size.
 const RECEIVES_POSTED_MAX: u64 = 1 << 24;
 
@@ -84,6 +87,10 @@ impl Profile {
             ("send_buffers", self.send_buffers, 1, 65_536),
             ("mailbox_depth", self.mailbox_depth, 1, 65_536),
             ("read_depth_max", self.read_depth_max, 1, 255),
+            ("bulk_buffers", self.bulk_buffers, 0, 65_536),
+            ("bulk_buffer_bytes", self.bulk_buffer_bytes, 4096, 16 * MIB),
+            ("bulk_calls_max", self.bulk_calls_max, 1, 65_535),
+            ("rdma_segments_max", self.rdma_segments_max, 1, 160),
             ("reap_batch", self.reap_batch, 1, 64),
             (
                 "copy_bytes_per_poll",
@@ -170,6 +177,11 @@ impl Profile {
                 "send_buffer_bytes",
                 self.send_buffer_bytes.is_multiple_of(CACHE_LINE_BYTES),
                 whole_lines,
+            ),
+            (
+                "bulk_buffer_bytes",
+                self.bulk_buffer_bytes.is_multiple_of(PAGE_BYTES),
+                "bulk buffers start on pages, so set it to a multiple of 4096",
             ),
             (
                 "channel_ring_bytes",

@@ -280,6 +280,10 @@ fn ranges_hold_at_their_ends_and_not_beyond() {
         ("send_buffers", 1, 65_536, &[]),
         ("mailbox_depth", 1, 65_536, &[]),
         ("read_depth_max", 1, 255, &[]),
+        ("bulk_buffers", 0, 65_536, &[]),
+        ("bulk_buffer_bytes", 4096, 16 << 20, &[]),
+        ("bulk_calls_max", 1, 65_535, &[]),
+        ("rdma_segments_max", 1, 160, &[]),
         ("reap_batch", 1, 64, &[]),
         ("copy_bytes_per_poll", 4096, 16 << 20, &[]),
         (

@@ -25,6 +25,8 @@ pub struct PortNeed {
     pub receives_max: u32,
     /// Sends in flight at a time, over all connections.
     pub sends_max: u32,
+    /// Memory windows bound at a time, as far as the device has them.
+    pub windows_max: u32,
 }
 
 /// Makes the ports and the connection manager of one fabric.

@@ -77,6 +77,7 @@ impl Provider for ShmProvider {
             hot_channels_max: self.hot_channels_max,
             cold_sweep_polls: self.cold_sweep_polls,
             queue_pairs_max: need.queue_pairs_max,
+            windows_max: need.windows_max,
             delay: self.delay,
             ..shm::PortConfig::new(number, arena, clock.clone())
         };

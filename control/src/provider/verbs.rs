@@ -80,6 +80,8 @@ impl Provider for VerbsProvider {
         let work_requests = WORK_REQUESTS_PER_QUEUE_PAIR
             .saturating_mul(need.queue_pairs_max)
             .max(need.sends_max.saturating_mul(2))
+            // A window is bound and invalidated, and what it exposes read or written.
+            .max(need.windows_max.saturating_mul(3))
             .max(SEND_QUEUE_DEPTH_MAX);
         verbs::Port::new(verbs::PortConfig {
             device: self.device.clone(),
@@ -94,8 +96,7 @@ impl Provider for VerbsProvider {
             own_receive_queues: self.own_receive_queues,
             responder_resources: self.read_depth_max,
             initiator_depth: self.read_depth_max,
-            // The engine exposes no memory yet: a window is bound for no call.
-            windows_max: 0,
+            windows_max: need.windows_max,
             ..verbs::PortConfig::new(arena, clock.clone())
         })
     }

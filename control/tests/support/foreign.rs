@@ -84,6 +84,7 @@ fn serve<V: Provider>(
         queue_pairs_max: 4,
         receives_max: 16,
         sends_max: 4,
+        windows_max: 0,
     };
     let (mut port, handle) = provider.port(&need, &clock).expect("a port");
     let mut receives = pool(&mut port, 16);

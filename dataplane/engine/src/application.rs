@@ -8,6 +8,7 @@ use rpcrdma_protocol::rpc::{AuthStatus, OpaqueAuth, RejectStatus};
 use rpcrdma_protocol::v2;
 
 use crate::authentication::{AuthenticationFailure, HostIdentity};
+use crate::bulk::{BulkArguments, BulkReply};
 use crate::core::Context;
 use crate::responder::ReplyWriter;
 
@@ -76,6 +77,22 @@ pub trait Application: Send + 'static {
         Outcome::ProgramUnavailable
     }
 
+    /// A peer calls, with items beside its stream, or with room for results beside that of the
+    /// reply. An application that does not know of bulk data serves the latter as any other call,
+    /// and cannot decode the former.
+    fn call_bulk(
+        &mut self,
+        request: &Request<'_>,
+        items: &mut BulkArguments<'_>,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Outcome {
+        if items.is_empty() {
+            self.call(request, reply)
+        } else {
+            Outcome::GarbageArgs
+        }
+    }
+
     /// A call of ours ended. Every call that was accepted ends exactly once. `now` is the
     /// iteration's reading of the clock.
     fn completed(
@@ -86,6 +103,18 @@ pub trait Application: Send + 'static {
         now: Ticks,
     ) {
         let _ = (tag, connection, result, now);
+    }
+
+    /// A call of ours ended that was made with [`Context::call_bulk`]. Nothing that it exposed can
+    /// be reached by the peer any more, unless it timed out.
+    fn completed_bulk(
+        &mut self,
+        tag: CallTag,
+        connection: ConnectionKey,
+        result: Result<BulkReply<'_>, CallError>,
+        now: Ticks,
+    ) {
+        self.completed(tag, connection, result.map(|bulk| bulk.reply), now);
     }
 
     /// Once per poll iteration: make calls, answer deferred ones. `now` is the iteration's reading
@@ -270,8 +299,16 @@ pub enum CallRefused {
     NoCredit,
     /// As many calls are outstanding as may be, or no buffer is free.
     NoSlot,
-    /// The message would be longer than a message may be.
+    /// The message would be longer than a message may be, or its memory is in more pieces than
+    /// can be told to the peer.
     TooLong,
+    /// The core has no bulk buffers.
+    NoBulk,
+    /// The items cannot travel as they were to: the device has no memory windows, the peer takes no
+    /// chunks in this direction, or one of the ends does not place data by Sends.
+    NoPlacement,
+    /// An item lies in the memory of another core, or not at the start of its buffer.
+    ForeignMemory,
 }
 
 impl CallRefused {
@@ -291,6 +328,9 @@ impl fmt::Display for CallRefused {
             Self::NoCredit => "the peer has granted no credit",
             Self::NoSlot => "too many calls are outstanding",
             Self::TooLong => "the call is longer than a message may be",
+            Self::NoBulk => "the core has no bulk buffers",
+            Self::NoPlacement => "the items cannot travel in the way that was asked for",
+            Self::ForeignMemory => "an item lies in memory that cannot be exposed from here",
         })
     }
 }
@@ -341,6 +381,8 @@ pub enum CloseReason {
     PropertiesUnawaited,
     /// Host authentication failed.
     Unauthenticated(AuthenticationFailure),
+    /// A call whose memory the peer may still reach was not answered in twice its time.
+    CallUnanswered,
 }
 
 impl fmt::Display for CloseReason {
@@ -363,6 +405,9 @@ impl fmt::Display for CloseReason {
                 f.write_str("the peer sent properties again before it had an answer")
             }
             Self::Unauthenticated(failure) => write!(f, "host authentication failed: {failure}"),
+            Self::CallUnanswered => f.write_str(
+                "a call whose memory the peer may reach was not answered in twice its time",
+            ),
             Self::ErrorsUnread => {
                 f.write_str("the peer draws errors faster than it lets them be sent")
             }

@@ -57,6 +57,15 @@ pub struct CoreConfig {
     pub calls_outstanding_max: u32,
     /// Calls of peers whose replies are deferred, over all connections.
     pub deferred_max: u32,
+    /// Buffers for bulk data; 0 for a core that takes none. They hold the items that the
+    /// application fills, those of peers' calls and of replies, and what services keep of them.
+    pub bulk_buffers: u32,
+    /// Bytes of a bulk buffer.
+    pub bulk_buffer_bytes: u32,
+    /// Calls with bulk data under way at a time, ours and as many of peers; at most 65 535.
+    pub bulk_calls: u32,
+    /// RDMA Reads in flight on one connection; the device may allow fewer.
+    pub read_depth_max: u32,
     /// What the core does without work.
     pub idle: IdlePolicy,
     /// How long a call waits for its reply.
@@ -86,6 +95,10 @@ impl Default for CoreConfig {
             message_buffers: 32,
             calls_outstanding_max: 4096,
             deferred_max: 1024,
+            bulk_buffers: 0,
+            bulk_buffer_bytes: 65_536,
+            bulk_calls: 64,
+            read_depth_max: 16,
             idle: IdlePolicy::Spin,
             call_timeout: Duration::from_secs(60),
             keep_alive_interval: Duration::from_secs(1),
@@ -207,6 +220,34 @@ impl CoreConfig {
         pool(self.send_buffers_total(), self.send_buffer_bytes)
     }
 
+    /// The pool of bulk buffers. They start on pages, so that what lies in them can be handed to
+    /// others without a copy.
+    #[must_use]
+    pub fn bulk_pool(&self) -> PoolShape {
+        PoolShape {
+            buffers: self.bulk_buffers,
+            buffer_bytes: self.bulk_buffer_bytes,
+            stride_bytes: self.bulk_buffer_bytes.next_multiple_of(POOL_ALIGN_BYTES),
+            align_bytes: POOL_ALIGN_BYTES,
+        }
+    }
+
+    /// Memory windows that the core may have bound at a time.
+    #[must_use]
+    pub fn windows(&self) -> u32 {
+        // Each exposes one bulk buffer, for one call.
+        self.bulk_buffers
+    }
+
+    /// Slots for calls with bulk data, each way.
+    pub(crate) fn bulk_calls_in_use(&self) -> u32 {
+        if self.bulk_buffers == 0 {
+            0
+        } else {
+            self.bulk_calls
+        }
+    }
+
     /// Bytes of registered memory that the core carves out of its port's arena.
     #[must_use]
     pub fn arena_bytes(&self) -> u64 {
@@ -215,8 +256,10 @@ impl CoreConfig {
             Some(self.receive_pool()),
             // ... with what bulk data is placed in, ...
             self.placement_pool(),
-            // ... and what they are sent from.
+            // ... what they are sent from, ...
             Some(self.send_pool()),
+            // ... and bulk data beside them.
+            Some(self.bulk_pool()),
         ]
         .iter()
         .flatten()
@@ -279,6 +322,17 @@ impl CoreConfig {
             "outstanding calls",
             self.calls_outstanding_max.into(),
             CALLS_OUTSTANDING_LIMIT.into(),
+        )?;
+        at_least("bulk buffer bytes", self.bulk_buffer_bytes.into(), first)?;
+        at_most(
+            "bulk calls",
+            self.bulk_calls.into(),
+            u64::from(CALLS_OUTSTANDING_LIMIT) - 1,
+        )?;
+        at_most(
+            "bulk buffer bytes",
+            self.bulk_buffer_bytes.into(),
+            attributes.message_bytes_max.into(),
         )?;
         at_most(
             "connections",
@@ -379,7 +433,8 @@ mod tests {
             ..CoreConfig::default()
         };
         // 8 receives of 4096 + 64, 7 send buffers of 1024 + 64, and a page of alignment each.
-        assert_eq!(config.arena_bytes(), 8 * 4160 + 7 * 1088 + 2 * 4096);
+        // There are no bulk buffers, but their pool would start on a page.
+        assert_eq!(config.arena_bytes(), 8 * 4160 + 7 * 1088 + 3 * 4096);
         let placement = PlacementConfig {
             inline_segment_bytes: 1024,
             segments: 2,
@@ -394,7 +449,7 @@ mod tests {
         // 8 inline segments of 1024 + 64, 16 of 10 000 bytes in whole pages and 3 spares, the 7.
         assert_eq!(
             config.arena_bytes(),
-            8 * 1088 + 19 * 12_288 + 7 * 1088 + 3 * 4096
+            8 * 1088 + 19 * 12_288 + 7 * 1088 + 4 * 4096
         );
     }
 

@@ -184,6 +184,32 @@ counters! {
     /// Times that a message had to wait, in its Receive, until a placement segment was free to take
     /// the place of one that an application is to keep.
     awaiting_placement_segment,
+    /// Times that a call had to wait for bulk buffers.
+    awaiting_bulk_buffer,
+    /// Times that a call had to wait for others' RDMA Reads.
+    awaiting_read_depth,
+    /// Times that a call had to wait for a memory window.
+    awaiting_window,
+    /// RDMA Reads posted.
+    rdma_reads,
+    /// RDMA Writes posted.
+    rdma_writes,
+    /// Memory windows bound.
+    windows_bound,
+    /// Memory windows invalidated from this side.
+    windows_invalidated_locally,
+    /// Memory windows that the peer invalidated with its reply.
+    windows_invalidated_remotely,
+    /// Bytes of bulk data that RDMA Reads brought.
+    bulk_bytes_in,
+    /// Bytes of bulk data that RDMA Writes took away.
+    bulk_bytes_out,
+    /// Bytes of bulk data that peers wrote here.
+    bulk_bytes_received,
+    /// Bytes of bulk data that were copied from one buffer to another.
+    bulk_bytes_copied,
+    /// Calls with bulk data that were made again with other means.
+    bulk_calls_retried,
     /// Times that properties had to wait for the control plane.
     awaiting_control,
     /// Commands taken from the mailbox.

@@ -28,6 +28,7 @@
 
 mod application;
 mod authentication;
+mod bulk;
 mod config;
 mod connection;
 mod core;
@@ -48,6 +49,10 @@ pub use crate::application::{
 };
 pub use crate::authentication::{
     AuthenticationFailure, AuthenticationMessage, BadIdentity, HostIdentity,
+};
+pub use crate::bulk::{
+    BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkArguments, BulkCall, BulkItem, BulkReply, BulkResult,
+    ExpectedResult, ITEM_PARTS_MAX, NoRoom, Placement, StreamPiece,
 };
 pub use crate::config::{CoreConfig, IdlePolicy};
 pub use crate::core::{Context, Core, RunError, pin_current_thread};

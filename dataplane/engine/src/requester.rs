@@ -21,6 +21,10 @@ enum State {
     /// Its call timed out. The slot, and with it the XID, is not used again before the reply comes
     /// or the connection ends, so that a late reply is never taken for another.
     TimedOut,
+    /// It waits, and its call has bulk data: that is in this slot of the core's bulk data.
+    Bulk(u16),
+    /// As `Bulk`, and its call timed out: it may time out once more.
+    BulkTimedOut(u16),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +43,8 @@ pub(crate) struct Requester {
     timers: TimerWheel,
     timeout: Ticks,
     waiting: u32,
+    /// Timers that fired and are to fire once more.
+    again: Vec<u32>,
 }
 
 /// What a reply, or an error, is the end of.
@@ -48,8 +54,22 @@ pub(crate) enum Ended {
     Call(CallTag),
     /// A call that timed out: its slot is free again.
     TimedOut,
+    /// A call with bulk data, in this slot of that, whether it timed out or not. Its own slot is
+    /// freed by [`Requester::end_bulk`].
+    Bulk(u32),
     /// No call of that connection.
     Unknown,
+}
+
+/// A call whose time is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimedOut {
+    /// An ordinary one.
+    Call(CallTag, ConnectionKey),
+    /// One with bulk data, in this slot of that.
+    Bulk(u32),
+    /// The same, for the second time.
+    BulkAgain(u32),
 }
 
 impl Requester {
@@ -72,6 +92,7 @@ impl Requester {
             timers: TimerWheel::new(calls_max, timeout / 128, now),
             timeout,
             waiting: 0,
+            again: Vec::with_capacity(calls_max as usize),
         }
     }
 
@@ -92,6 +113,23 @@ impl Requester {
     /// Takes the slot whose XID [`Requester::next_xid`] told.
     #[inline]
     pub(crate) fn begin(&mut self, connection: ConnectionKey, tag: CallTag, now: Ticks) {
+        self.begin_as(State::Waiting, connection, tag, now);
+    }
+
+    /// As [`Requester::begin`], for a call with bulk data in slot `bulk`.
+    pub(crate) fn begin_bulk(
+        &mut self,
+        connection: ConnectionKey,
+        tag: CallTag,
+        now: Ticks,
+        bulk: u32,
+    ) {
+        let bulk = u16::try_from(bulk).unwrap_or(u16::MAX);
+        self.begin_as(State::Bulk(bulk), connection, tag, now);
+    }
+
+    #[inline]
+    fn begin_as(&mut self, state: State, connection: ConnectionKey, tag: CallTag, now: Ticks) {
         let Some(index) = self.free.pop() else {
             debug_assert!(false, "a slot was free a moment ago");
             return;
@@ -99,7 +137,7 @@ impl Requester {
         if let Some(slot) = self.slots.get_mut(index as usize) {
             *slot = Slot {
                 xid: slot.xid.wrapping_add(GENERATION_ONE),
-                state: State::Waiting,
+                state,
                 connection,
                 tag,
             };
@@ -119,19 +157,41 @@ impl Requester {
             return Ended::Unknown;
         }
         let tag = slot.tag;
-        match std::mem::replace(&mut slot.state, State::Free) {
+        match slot.state {
             State::Waiting => {
+                slot.state = State::Free;
                 self.timers.cancel(index);
                 self.waiting -= 1;
                 self.free.push(index);
                 Ended::Call(tag)
             }
             State::TimedOut => {
+                slot.state = State::Free;
                 self.free.push(index);
                 Ended::TimedOut
             }
+            State::Bulk(bulk) | State::BulkTimedOut(bulk) => Ended::Bulk(bulk.into()),
             State::Free => Ended::Unknown,
         }
+    }
+
+    /// Nothing of a call with bulk data is exposed any more: frees its slot.
+    pub(crate) fn end_bulk(&mut self, xid: u32, connection: ConnectionKey) {
+        let index = xid & SLOT_MASK;
+        let slot = self.slots.get_mut(index as usize);
+        let Some(slot) = slot.filter(|it| it.xid == xid && it.connection == connection) else {
+            return;
+        };
+        match std::mem::replace(&mut slot.state, State::Free) {
+            State::Bulk(_) => self.waiting -= 1,
+            State::BulkTimedOut(_) => {}
+            other => {
+                slot.state = other;
+                return;
+            }
+        }
+        self.timers.cancel(index);
+        self.free.push(index);
     }
 
     /// Ends calls whose time is up. Visits at most `budget` timers.
@@ -140,29 +200,47 @@ impl Requester {
         &mut self,
         now: Ticks,
         budget: u32,
-        mut timed_out: impl FnMut(CallTag, ConnectionKey),
+        mut timed_out: impl FnMut(TimedOut),
     ) -> u32 {
         let (slots, waiting) = (&mut self.slots, &mut self.waiting);
-        self.timers.poll(now, budget, |index| {
-            if let Some(slot) = slots.get_mut(index as usize)
-                && slot.state == State::Waiting
-            {
-                slot.state = State::TimedOut;
-                *waiting -= 1;
-                timed_out(slot.tag, slot.connection);
+        let again = &mut self.again;
+        let fired = self.timers.poll(now, budget, |index| {
+            let Some(slot) = slots.get_mut(index as usize) else {
+                return;
+            };
+            match slot.state {
+                State::Waiting => {
+                    slot.state = State::TimedOut;
+                    *waiting -= 1;
+                    timed_out(TimedOut::Call(slot.tag, slot.connection));
+                }
+                State::Bulk(bulk) => {
+                    slot.state = State::BulkTimedOut(bulk);
+                    *waiting -= 1;
+                    again.push(index);
+                    timed_out(TimedOut::Bulk(bulk.into()));
+                }
+                State::BulkTimedOut(bulk) => timed_out(TimedOut::BulkAgain(bulk.into())),
+                State::Free | State::TimedOut => {}
             }
-        })
+        });
+        if fired != 0 {
+            for index in self.again.drain(..) {
+                self.timers.set(index, now.saturating_add(self.timeout));
+            }
+        }
+        fired
     }
 
     /// Looks at `count` slots from `from` on, and ends the calls of `connection` among them:
-    /// `ended` gets the tag of each that still waited. Returns where to go on, and how many slots
+    /// `ended` gets the tag of each that still waited, and whether it has bulk data. Returns where to go on, and how many slots
     /// it freed.
     pub(crate) fn end_all_of(
         &mut self,
         connection: ConnectionKey,
         from: u32,
         count: u32,
-        mut ended: impl FnMut(CallTag),
+        mut ended: impl FnMut(CallTag, bool),
     ) -> (u32, u32) {
         let mut freed = 0;
         let slots = self.slots.iter_mut().zip(0_u32..);
@@ -170,10 +248,13 @@ impl Requester {
             if slot.state == State::Free || slot.connection != connection {
                 continue;
             }
-            if slot.state == State::Waiting {
+            let is_bulk = matches!(slot.state, State::Bulk(_));
+            if slot.state == State::Waiting || is_bulk {
                 self.timers.cancel(index);
                 self.waiting -= 1;
-                ended(slot.tag);
+                ended(slot.tag, is_bulk);
+            } else if matches!(slot.state, State::BulkTimedOut(_)) {
+                self.timers.cancel(index);
             }
             slot.state = State::Free;
             self.free.push(index);
@@ -259,10 +340,10 @@ mod tests {
         let mut requester = Requester::new(1, 1000, 0, 1);
         let xid = begin(&mut requester, 10, 0);
         let mut timed_out = Vec::new();
-        requester.poll_timeouts(999, 100, |tag, _| timed_out.push(tag));
+        requester.poll_timeouts(999, 100, |what| timed_out.push(what));
         assert!(timed_out.is_empty(), "never early");
-        requester.poll_timeouts(1016, 1000, |tag, _| timed_out.push(tag));
-        assert_eq!(timed_out, [10]);
+        requester.poll_timeouts(1016, 1000, |what| timed_out.push(what));
+        assert_eq!(timed_out, [TimedOut::Call(10, HERE)]);
         assert_eq!(requester.waiting(), 0);
         assert!(requester.next_xid().is_none());
         assert_eq!(requester.end(xid, HERE), Ended::TimedOut);
@@ -282,7 +363,7 @@ mod tests {
         }
         let (mut from, mut freed, mut tags) = (0, 0, Vec::new());
         while from < 10 {
-            let step = requester.end_all_of(HERE, from, 3, |tag| tags.push(tag));
+            let step = requester.end_all_of(HERE, from, 3, |tag, _| tags.push(tag));
             from = step.0;
             freed += step.1;
         }

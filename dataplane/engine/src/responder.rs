@@ -1,5 +1,6 @@
 //! Calls of peers: from the RPC header to the reply.
 
+use rpcrdma_fabric::memory::Lease;
 use rpcrdma_protocol::constants::{
     REPLY_HEADER_BYTES_WITHOUT_AUTH, RPC_VERSION, V2_HEADER_BYTES_WITHOUT_CHUNKS,
 };
@@ -9,6 +10,7 @@ use rpcrdma_protocol::{DecodeError, Reason};
 use crate::application::{
     Application, ConnectionKey, DeferId, DeferToken, Outcome, ReplyRefused, Request,
 };
+use crate::bulk::{BulkItem, ReplyItems, give_lease};
 use crate::counters::Counters;
 use crate::message::{MessageBuffer, MessagePool, Use};
 
@@ -28,6 +30,8 @@ pub struct ReplyWriter<'a> {
     messages: &'a mut MessagePool,
     spilled: Option<MessageBuffer>,
     too_long: bool,
+    items: &'a mut ReplyItems,
+    counters: &'a Counters,
 }
 
 /// The results are longer than a message may be, or no buffer for a long message is free.
@@ -90,6 +94,44 @@ impl ReplyWriter<'_> {
         }
     }
 
+    /// Takes a bulk buffer to fill, all of its length. `None` while the core has none to spare.
+    pub fn take_bulk(&mut self) -> Option<Lease> {
+        self.items.pool.take_lease()
+    }
+
+    /// Appends the bytes of an XDR item whose length, if it has one in the stream, was written
+    /// before; the item is empty then. They go beside the stream where the caller asked for that, in the order of its
+    /// results, without being copied; else they are copied into the stream, with their padding. An
+    /// empty item leaves the caller's place for it unused.
+    ///
+    /// `request_position` is where in the argument stream, with all items, the operation begins
+    /// that this is a result of.
+    ///
+    /// # Errors
+    /// As [`ReplyWriter::write`]; the item is as it was.
+    pub fn attach(
+        &mut self,
+        request_position: u32,
+        item: &mut BulkItem,
+    ) -> Result<(), ReplyTooLong> {
+        // Version 2 by itself has no way to tell which operation a Write chunk is for: they are
+        // used in order (-00 section 4.4.6).
+        let _ = request_position;
+        if self.items.place(item) {
+            return Ok(());
+        }
+        let bytes = item.len();
+        let space = self.reserve(bytes.next_multiple_of(4))?;
+        item.copy_to(space);
+        space.get_mut(bytes..).unwrap_or(&mut []).fill(0);
+        let copied = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.counters.bulk_bytes_copied.add(copied);
+        for part in item.drain() {
+            give_lease(&mut self.items.pool, part);
+        }
+        Ok(())
+    }
+
     /// Moves what was written into a message buffer.
     #[cold]
     fn spill(&mut self) -> Result<(), ReplyTooLong> {
@@ -129,6 +171,8 @@ pub(crate) struct Desk<'a> {
     pub(crate) threshold_bytes: usize,
     pub(crate) messages: &'a mut MessagePool,
     pub(crate) deferrals: &'a mut Deferrals,
+    /// The items of the reply; what is left there when it fails is the caller's to clear.
+    pub(crate) items: &'a mut ReplyItems,
     pub(crate) counters: &'a Counters,
 }
 
@@ -140,6 +184,19 @@ impl Desk<'_> {
         application: &mut A,
         xid: u32,
         message: &[u8],
+    ) -> Served {
+        self.serve_with(xid, message, |request, reply| {
+            application.call(request, reply)
+        })
+    }
+
+    /// Has `answer` answer the RPC call in `message`.
+    #[inline]
+    pub(crate) fn serve_with(
+        self,
+        xid: u32,
+        message: &[u8],
+        answer: impl FnOnce(&Request<'_>, &mut ReplyWriter<'_>) -> Outcome,
     ) -> Served {
         let rpc = self.scratch.get_mut(RPC_OFFSET..).unwrap_or(&mut []);
         let (header, header_bytes) = match CallHeader::decode(message) {
@@ -168,9 +225,11 @@ impl Desk<'_> {
             messages: self.messages,
             spilled: None,
             too_long: false,
+            items: self.items,
+            counters: self.counters,
         };
         self.counters.calls_received.increment();
-        let mut outcome = application.call(&request, &mut writer);
+        let mut outcome = answer(&request, &mut writer);
         let deferral = request.deferral;
         let (written, spilled, too_long) = (writer.written, writer.spilled, writer.too_long);
         if too_long && outcome == Outcome::Success {
@@ -193,6 +252,7 @@ impl Desk<'_> {
         if let Some(buffer) = spilled {
             self.messages.give(buffer);
         }
+        self.items.clear();
         if outcome == Outcome::Deferred {
             if deferral.is_some() && self.deferrals.take(self.connection, xid) {
                 self.counters.deferred.increment();
@@ -224,6 +284,49 @@ pub(crate) fn write_reply(
     let header_bytes = encode(buffer.space(), &reply_header(xid, outcome));
     buffer.set_len(header_bytes);
     outcome != Outcome::Success || buffer.append(results).is_ok()
+}
+
+/// Writes an RPC reply into a message buffer, with `results` and the items that belong at offsets
+/// of them: those that there is a Write chunk for are attached, the others copied into their
+/// places. False, and the items are as they were, when it does not fit.
+pub(crate) fn write_reply_with_items(
+    buffer: &mut MessageBuffer,
+    xid: u32,
+    outcome: Outcome,
+    results: &[u8],
+    items: &mut [(usize, BulkItem)],
+    attached: &mut ReplyItems,
+) -> bool {
+    if outcome != Outcome::Success {
+        return write_reply(buffer, xid, outcome, &[]);
+    }
+    let padded = |(_, item): &(usize, BulkItem)| item.len().next_multiple_of(4);
+    let bytes = RESULTS_OFFSET + results.len() + items.iter().map(padded).sum::<usize>();
+    if bytes > buffer.space().len() {
+        return false;
+    }
+    let header_bytes = encode(buffer.space(), &reply_header(xid, outcome));
+    buffer.set_len(header_bytes);
+    let mut at = 0;
+    let mut is_whole = true;
+    for (offset, item) in items {
+        is_whole &= buffer
+            .append(results.get(at..*offset).unwrap_or(&[]))
+            .is_ok();
+        at = *offset;
+        if attached.place(item) {
+            continue;
+        }
+        for part in item.parts() {
+            is_whole &= buffer.append(part).is_ok();
+        }
+        let padding = item.len().next_multiple_of(4) - item.len();
+        is_whole &= buffer.append([0; 3].get(..padding).unwrap_or(&[])).is_ok();
+        for part in item.drain() {
+            give_lease(&mut attached.pool, part);
+        }
+    }
+    is_whole && buffer.append(results.get(at..).unwrap_or(&[])).is_ok()
 }
 
 /// Writes an RPC reply with `results` into `space`. `None` when it does not fit.
@@ -313,7 +416,7 @@ impl Deferrals {
 
     /// The slot that the next deferred call gets.
     #[inline]
-    fn next(&self) -> Option<DeferId> {
+    pub(crate) fn next(&self) -> Option<DeferId> {
         let slot = *self.free.last()?;
         let generation = self.slots.get(slot as usize)?.generation;
         Some(DeferId { slot, generation })

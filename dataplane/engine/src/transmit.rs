@@ -53,6 +53,12 @@ impl Transmit {
         self.memory.bytes_mut(&mut self.scratch)
     }
 
+    /// Whether a buffer is one of these.
+    #[inline]
+    pub(crate) fn owns(&self, buffer: &Buffer) -> bool {
+        self.pool.owns(buffer)
+    }
+
     /// Takes back a buffer whose Send is done.
     #[inline]
     pub(crate) fn give(&mut self, buffer: Buffer) {
@@ -96,13 +102,26 @@ impl Transmit {
         bytes: usize,
         counters: &Counters,
     ) {
+        let options = SendOptions::default();
+        self.post_scratch_with(port, connection, bytes, options, counters);
+    }
+
+    /// As [`Transmit::post_scratch`], as `options` say.
+    #[inline]
+    pub(crate) fn post_scratch_with<P: Port>(
+        &mut self,
+        port: &mut P,
+        connection: &mut Connection,
+        bytes: usize,
+        options: SendOptions,
+        counters: &Counters,
+    ) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         debug_assert!(connection.stuck.is_none(), "messages leave in order");
         if bytes <= self.inline_bytes_max {
-            let options = SendOptions::default();
             match port.post_send_copied(connection.queue_pair, &self.scratch, bytes, options) {
                 Ok(()) => counters.sends_copied.increment(),
-                Err(error) => self.copied_failed(error, connection, bytes, counters),
+                Err(error) => self.copied_failed(error, connection, (bytes, options), counters),
             }
             return;
         }
@@ -111,7 +130,12 @@ impl Transmit {
             return;
         };
         let buffer = std::mem::replace(&mut self.scratch, fresh);
-        self.post_buffer(port, connection, Stuck { buffer, bytes }, counters);
+        let message = Stuck {
+            buffer,
+            bytes,
+            options,
+        };
+        self.post_buffer(port, connection, message, counters);
     }
 
     /// Posts a message that found the send queue full, once more. Returns whether it is gone.
@@ -131,7 +155,11 @@ impl Transmit {
         &mut self,
         port: &mut P,
         connection: &mut Connection,
-        Stuck { buffer, bytes }: Stuck,
+        Stuck {
+            buffer,
+            bytes,
+            options,
+        }: Stuck,
         counters: &Counters,
     ) {
         if let Err(buffer) = self.gather.push(buffer, 0, bytes) {
@@ -139,7 +167,6 @@ impl Transmit {
             self.pool.give(buffer);
             return;
         }
-        let options = SendOptions::default();
         match port.post_send(connection.queue_pair, &mut self.gather, options) {
             Ok(()) => counters.sends_registered.increment(),
             Err(error) => {
@@ -147,7 +174,11 @@ impl Transmit {
                     return;
                 };
                 if error == PostError::QueueFull {
-                    connection.stuck = Some(Stuck { buffer, bytes });
+                    connection.stuck = Some(Stuck {
+                        buffer,
+                        bytes,
+                        options,
+                    });
                 } else {
                     // The queue pair is in error: its Disconnected is on its way.
                     self.pool.give(buffer);
@@ -161,7 +192,7 @@ impl Transmit {
         &mut self,
         error: PostError,
         connection: &mut Connection,
-        bytes: u32,
+        (bytes, options): (u32, SendOptions),
         counters: &Counters,
     ) {
         if error != PostError::QueueFull {
@@ -174,6 +205,10 @@ impl Transmit {
         };
         counters.awaiting_send_slot.increment();
         let buffer = std::mem::replace(&mut self.scratch, fresh);
-        connection.stuck = Some(Stuck { buffer, bytes });
+        connection.stuck = Some(Stuck {
+            buffer,
+            bytes,
+            options,
+        });
     }
 }

@@ -8,8 +8,9 @@ pub(crate) use outbound::{Outbound, Outgoing, OutgoingMessage};
 pub(crate) use reassembly::{Assembled, PartCounts, Reassembly, Taken};
 pub(crate) use table::ConnectionTable;
 
-use rpcrdma_fabric::interface::QueuePairId;
+use rpcrdma_fabric::interface::{QueuePairId, SendOptions};
 use rpcrdma_fabric::memory::Buffer;
+use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection as v2;
 
 use crate::application::{CloseReason, ConnectionKey};
@@ -39,6 +40,7 @@ const REFUSALS_WAITING_MAX: usize = 4;
 pub(crate) struct Stuck {
     pub(crate) buffer: Buffer,
     pub(crate) bytes: u32,
+    pub(crate) options: SendOptions,
 }
 
 /// One connection: the protocol's state, and what waits to be sent.
@@ -64,6 +66,10 @@ pub(crate) struct Connection {
     pub(crate) serves: bool,
     /// The most credits that the peer will ever have granted, as it announced; 0 before it did.
     pub(crate) peer_window: u16,
+    /// What the peer said of itself.
+    pub(crate) peer: Properties,
+    /// RDMA Reads of ours in flight.
+    pub(crate) reads_in_flight: u32,
     /// Calls of ours that wait for a reply, those that timed out included.
     pub(crate) calls_outstanding: u32,
     /// Messages that wait for credits or a place in the send queue.
@@ -110,6 +116,8 @@ impl Connection {
             waiting: None,
             serves: config.role == v2::Role::Server,
             peer_window: 0,
+            peer: Properties::default(),
+            reads_in_flight: 0,
             calls_outstanding: 0,
             outbound: Outbound::EMPTY,
             stuck: None,

@@ -51,6 +51,8 @@ pub(crate) struct OutgoingMessage {
     pub(crate) buffer: MessageBuffer,
     /// Bytes of it that were sent.
     pub(crate) sent_bytes: usize,
+    /// The call of a peer whose chunk lists its last part returns.
+    pub(crate) chunks: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -166,7 +168,7 @@ mod tests {
                     let Some(buffer) = pool.take(Use::CallOut) else { continue };
                     xid += 1;
                     let direction = Direction::Call;
-                    let message = OutgoingMessage { xid, direction, buffer, sent_bytes: 0 };
+                    let message = OutgoingMessage { xid, direction, buffer, sent_bytes: 0, chunks: None };
                     prop_assert!(outgoing.push(&mut lists[list], message).is_ok());
                     oracle[list].push_back(xid);
                 } else {

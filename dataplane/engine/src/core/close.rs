@@ -41,6 +41,8 @@ impl<P: Port> State<P> {
             told: false,
         });
         self.drop_held(key);
+        self.close_serves(key);
+        self.close_bulk_calls(key);
     }
 
     /// The queue pair is flushed: every work request of it has completed.
@@ -93,12 +95,17 @@ impl<P: Port> State<P> {
         let key = connection.key(closing.index);
         if connection.calls_outstanding != 0 && closing.scan < self.config.calls_outstanding_max {
             let counters = &self.shared.counters;
-            let (next, ended) = self
-                .requester
-                .end_all_of(key, closing.scan, SCAN_MAX, |tag| {
-                    counters.calls_disconnected.increment();
-                    application.completed(tag, key, Err(CallError::Disconnected), self.now);
-                });
+            let (next, ended) =
+                self.requester
+                    .end_all_of(key, closing.scan, SCAN_MAX, |tag, is_bulk| {
+                        counters.calls_disconnected.increment();
+                        let error = CallError::Disconnected;
+                        if is_bulk {
+                            application.completed_bulk(tag, key, Err(error), self.now);
+                        } else {
+                            application.completed(tag, key, Err(error), self.now);
+                        }
+                    });
             closing.scan = next;
             connection.calls_outstanding -= ended;
             return;

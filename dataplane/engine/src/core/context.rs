@@ -2,6 +2,7 @@
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::Lease;
 use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
 use rpcrdma_protocol::v2::connection::Direction;
 
@@ -9,10 +10,11 @@ use super::{Drain, State};
 use crate::application::{
     Call, CallRefused, CallTag, CloseReason, ConnectionKey, DeferToken, Outcome, ReplyRefused,
 };
+use crate::bulk::{BulkCall, BulkItem};
 use crate::connection::{OutgoingMessage, Stage};
 use crate::counters::Counters;
 use crate::message::Use;
-use crate::responder::{RPC_OFFSET, write_reply, write_short_reply};
+use crate::responder::{RPC_OFFSET, write_reply_with_items, write_short_reply};
 
 /// The core, as its application sees it in [`crate::Application::poll`].
 pub struct Context<'a, P: Port> {
@@ -95,7 +97,48 @@ impl<P: Port> Context<'_, P> {
         outcome: Outcome,
         results: &[u8],
     ) -> Result<(), (ReplyRefused, DeferToken)> {
-        match self.state.start_reply(&token, outcome, results) {
+        match self.state.start_reply(&token, outcome, results, &mut []) {
+            Ok(()) => {
+                self.state.deferrals.free(&token);
+                Ok(())
+            }
+            Err(refused) => Err((refused, token)),
+        }
+    }
+
+    /// Takes a bulk buffer to fill, all of its length. `None` while the core has none to spare.
+    pub fn take_bulk(&mut self) -> Option<Lease> {
+        self.state.bulk.reply.pool.take_lease()
+    }
+
+    /// Calls with bulk data. It ends with [`crate::Application::completed_bulk`] and `tag`. The
+    /// items are taken out of `call`; while the call lasts the peer may reach them, and then they
+    /// go back to the core.
+    ///
+    /// # Errors
+    /// [`CallRefused`]; nothing was sent then, and the items are in `call` still.
+    pub fn call_bulk(
+        &mut self,
+        connection: ConnectionKey,
+        call: &mut BulkCall<'_>,
+        tag: CallTag,
+    ) -> Result<(), CallRefused> {
+        self.state.start_bulk_call(connection, call, tag)
+    }
+
+    /// As [`Context::reply`], with items that belong behind so many bytes of `results` each, in
+    /// order. They go beside the results as far as the caller asked for that, else into them.
+    ///
+    /// # Errors
+    /// [`ReplyRefused`], and the token for another try; the items are as they were.
+    pub fn reply_bulk(
+        &mut self,
+        token: DeferToken,
+        outcome: Outcome,
+        results: &[u8],
+        items: &mut [(usize, BulkItem)],
+    ) -> Result<(), (ReplyRefused, DeferToken)> {
+        match self.state.start_reply(&token, outcome, results, items) {
             Ok(()) => {
                 self.state.deferrals.free(&token);
                 Ok(())
@@ -262,6 +305,7 @@ impl<P: Port> State<P> {
             direction: Direction::Call,
             buffer,
             sent_bytes: 0,
+            chunks: None,
         };
         if let Err(message) = self.outgoing.push(&mut connection.outbound, message) {
             self.messages.give(message.buffer);
@@ -279,18 +323,23 @@ impl<P: Port> State<P> {
         token: &DeferToken,
         outcome: Outcome,
         results: &[u8],
+        items: &mut [(usize, BulkItem)],
     ) -> Result<(), ReplyRefused> {
         if outcome == Outcome::Deferred {
             return Err(ReplyRefused::NoAnswer);
         }
         let (key, xid) = self.deferrals.find(token)?;
+        let chunked = self.answer_deferred_chunked(token, outcome, results, items);
+        if let Some(answered) = chunked {
+            return answered;
+        }
         let live = self.connections.get_mut(key).filter(|it| it.is_live());
         let Some(connection) = live else {
             self.shared.counters.deferred_dropped.increment();
             return Ok(());
         };
         let failed = u64::from(outcome != Outcome::Success);
-        if connection.can_reply() && self.transmit.has_room() {
+        if items.is_empty() && connection.can_reply() && self.transmit.has_room() {
             let threshold = connection.protocol.send_threshold_bytes() as usize;
             let scratch = self.transmit.scratch();
             let one_message = scratch.len().min(threshold);
@@ -309,7 +358,8 @@ impl<P: Port> State<P> {
         let Some(mut buffer) = self.messages.take(Use::Answer) else {
             return Err(ReplyRefused::Busy);
         };
-        if !write_reply(&mut buffer, xid, outcome, results) {
+        let attached = &mut self.bulk.reply;
+        if !write_reply_with_items(&mut buffer, xid, outcome, results, items, attached) {
             self.messages.give(buffer);
             return Err(ReplyRefused::TooLong);
         }

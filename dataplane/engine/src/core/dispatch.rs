@@ -6,12 +6,12 @@ use rpcrdma_protocol::v2::connection::{Direction, Event, Refusal};
 
 use super::State;
 use super::held::{HeldWork, Received};
-use super::rare::{GivenUp, Upshot, handle_rare, is_inline};
+use super::rare::{GivenUp, Upshot, handle_rare};
 use crate::application::{Application, CallError, CloseReason, ConnectionKey, Reply};
 use crate::authentication::AuthenticationFailure;
 use crate::connection::{Assembled, Stage};
 use crate::handle::Notification;
-use crate::message::Use;
+use crate::message::{MessageBuffer, Use};
 use crate::requester::{Ended, read_reply};
 use crate::responder::{Desk, Served};
 
@@ -33,11 +33,14 @@ impl<P: Port> State<P> {
                 }
             }
             CompletionKind::Disconnected => self.handle_disconnected(completion.queue_pair),
-            // No Send is signalled, and nothing else is posted.
-            CompletionKind::Send(_)
-            | CompletionKind::Read(..)
-            | CompletionKind::Write(_)
-            | CompletionKind::Invalidated(..) => {
+            CompletionKind::Read(work, gather) => {
+                self.read_ended(completion.queue_pair, completion.status, work, gather);
+            }
+            CompletionKind::Invalidated(work, window) => {
+                self.window_ended(application, completion.status, work, window);
+            }
+            // No Send or RDMA Write is signalled.
+            CompletionKind::Send(_) | CompletionKind::Write(_) => {
                 self.shared.counters.completions_late.increment();
             }
         }
@@ -79,6 +82,14 @@ impl<P: Port> State<P> {
                         connection.calls_outstanding -= 1;
                         counters.late_replies.increment();
                     }
+                    Ended::Bulk(bulk) => {
+                        let received = Received {
+                            start: bytes - payload.len(),
+                            end: bytes,
+                            receive,
+                        };
+                        return self.receive_bulk_reply(key, bulk, received);
+                    }
                     Ended::Unknown => counters.unmatched_replies.increment(),
                 }
                 counters.receives_posted.increment();
@@ -94,7 +105,7 @@ impl<P: Port> State<P> {
                 payload,
                 chunks,
                 ..
-            } if is_inline(&chunks) => {
+            } if chunks.are_empty() => {
                 connection.serves = true;
                 if !self.messages.has_room(Use::Answer) || !connection.may_queue() {
                     let received = Received {
@@ -110,6 +121,7 @@ impl<P: Port> State<P> {
                     threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
                     messages: &mut self.messages,
                     deferrals: &mut self.deferrals,
+                    items: &mut self.bulk.reply,
                     counters,
                 };
                 let served = desk.serve(application, xid, payload);
@@ -132,9 +144,27 @@ impl<P: Port> State<P> {
                 self.port.post_receive(receive);
                 return;
             }
+            Event::Call { xid, payload, .. } => {
+                let received = Received {
+                    start: bytes - payload.len(),
+                    end: bytes,
+                    receive,
+                };
+                return self.receive_chunked(application, key, xid, received);
+            }
+            Event::Reply { xid, payload, .. } => {
+                let received = Received {
+                    start: bytes - payload.len(),
+                    end: bytes,
+                    receive,
+                };
+                return self.receive_chunked_reply(application, key, xid, received);
+            }
             event => {
                 let payload_bytes = payload_bytes(&event);
-                let upshot = handle_rare(connection, &mut self.messages, counters, event, message);
+                let kept = &mut self.bulk.assembled_header;
+                let messages = &mut self.messages;
+                let upshot = handle_rare(connection, messages, counters, kept, event, message);
                 if let Upshot::HoldPart(part) = upshot {
                     let received = Received {
                         start: bytes - payload_bytes,
@@ -182,7 +212,8 @@ impl<P: Port> State<P> {
             | Event::Close(_)) => {
                 let start = bytes - payload_bytes(&event);
                 let messages = &mut self.messages;
-                match handle_rare(connection, messages, counters, event, message) {
+                let kept = &mut self.bulk.assembled_header;
+                match handle_rare(connection, messages, counters, kept, event, message) {
                     Upshot::HoldPart(part) => {
                         let end = bytes;
                         return self.hold_part(
@@ -239,15 +270,18 @@ impl<P: Port> State<P> {
                 direction: Direction::Call,
                 xid,
                 message,
-            } => self.serve_assembled(application, key, xid, message),
+            } => {
+                if self.bulk.assembled_header.is_empty() {
+                    self.serve_assembled(application, key, xid, message);
+                } else {
+                    self.begin_assembled(key, xid, message);
+                }
+            }
             Upshot::Assembled {
                 direction: Direction::Reply,
                 xid,
                 message,
-            } => {
-                self.end_call(application, key, xid, read_reply(message.filled()));
-                self.messages.give(message);
-            }
+            } => self.end_assembled(application, key, xid, message),
             Upshot::Properties(bytes) => {
                 self.shared.counters.awaiting_control.increment();
                 self.shared.notify(Notification::Properties {
@@ -290,6 +324,28 @@ impl<P: Port> State<P> {
         }
     }
 
+    /// A reply was put together from parts.
+    fn end_assembled<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        xid: u32,
+        message: MessageBuffer,
+    ) {
+        let ended = self.requester.end(xid, key);
+        if let Ended::Bulk(index) = ended {
+            return self.end_bulk_assembled(index, message);
+        }
+        let result = if self.bulk.assembled_header.is_empty() {
+            read_reply(message.filled())
+        } else {
+            // The call offered no chunks, so none can come back.
+            Err(CallError::BadReply)
+        };
+        self.tell_end(application, key, ended, result);
+        self.messages.give(message);
+    }
+
     /// The end of a call of ours other than by a reply of one message.
     fn end_call<A: Application>(
         &mut self,
@@ -298,8 +354,23 @@ impl<P: Port> State<P> {
         xid: u32,
         result: Result<Reply<'_>, CallError>,
     ) {
-        let counters = &self.shared.counters;
         let ended = self.requester.end(xid, key);
+        if let Ended::Bulk(index) = ended {
+            let error = result.err().unwrap_or(CallError::BadReply);
+            return self.end_bulk_with_error(index, error);
+        }
+        self.tell_end(application, key, ended, result);
+    }
+
+    /// What the requester says has ended is told, unless it has bulk data.
+    pub(super) fn tell_end<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        ended: Ended,
+        result: Result<Reply<'_>, CallError>,
+    ) {
+        let counters = &self.shared.counters;
         if ended != Ended::Unknown
             && let Some(connection) = self.connections.get_mut(key)
         {
@@ -313,7 +384,7 @@ impl<P: Port> State<P> {
                 application.completed(tag, key, result, self.now);
             }
             Ended::TimedOut => counters.late_replies.increment(),
-            Ended::Unknown => counters.unmatched_replies.increment(),
+            Ended::Bulk(_) | Ended::Unknown => counters.unmatched_replies.increment(),
         }
     }
 

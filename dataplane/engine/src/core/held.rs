@@ -5,7 +5,7 @@
 use rpcrdma_fabric::interface::{Port, Receive};
 
 use super::State;
-use super::rare::{Part, take_part};
+use super::rare::{Part, keep_header, take_part};
 use crate::application::{Application, ConnectionKey};
 use crate::connection::Assembled;
 use crate::message::{MessageBuffer, Use};
@@ -27,6 +27,8 @@ pub(super) struct Held {
 pub(super) enum HeldWork {
     /// A call in its Receive.
     Call(Received),
+    /// A call with chunks in its Receive.
+    Chunked(Received),
     /// A call that was put together from parts.
     Assembled(MessageBuffer),
     /// A part of a message.
@@ -40,10 +42,10 @@ pub(super) enum HeldWork {
 
 /// A Receive, and the range of it that counts.
 #[derive(Debug)]
-pub(super) struct Received {
-    pub(super) receive: Receive,
-    pub(super) start: usize,
-    pub(super) end: usize,
+pub(crate) struct Received {
+    pub(crate) receive: Receive,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
 }
 
 impl<P: Port> State<P> {
@@ -95,6 +97,7 @@ impl<P: Port> State<P> {
             threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
             messages: &mut self.messages,
             deferrals: &mut self.deferrals,
+            items: &mut self.bulk.reply,
             counters: &self.shared.counters,
         };
         let served = desk.serve(application, xid, message.filled());
@@ -152,10 +155,27 @@ impl<P: Port> State<P> {
             HeldWork::Call(_) | HeldWork::Assembled(_) if !self.may_serve(key) => {
                 return Some(held);
             }
+            HeldWork::Chunked(_) if !self.may_begin_serve() => return Some(held),
+            HeldWork::Chunked(received) => self.begin_serve(key, xid, received),
             HeldWork::Assembled(message) => self.serve_assembled(application, key, xid, message),
             HeldWork::Call(received) => self.serve_received(application, key, xid, received),
         }
         None
+    }
+
+    /// Has the application answer a call without chunks, or holds it.
+    pub(super) fn serve_or_hold<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        xid: u32,
+        received: Received,
+    ) {
+        if self.may_serve(key) {
+            self.serve_received(application, key, xid, received);
+        } else {
+            self.hold(key, xid, HeldWork::Call(received));
+        }
     }
 
     fn serve_received<A: Application>(
@@ -174,6 +194,7 @@ impl<P: Port> State<P> {
             threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
             messages: &mut self.messages,
             deferrals: &mut self.deferrals,
+            items: &mut self.bulk.reply,
             counters: &self.shared.counters,
         };
         let counters = &self.shared.counters;
@@ -207,10 +228,11 @@ impl<P: Port> State<P> {
         };
         connection.parts.first = connection.parts.first.wrapping_add(1);
         let counters = &self.shared.counters;
-        let bytes = self
+        let message = self
             .gathered
             .message(&self.port, &received.receive, received.end, counters);
-        let bytes = bytes.get(received.start..).unwrap_or(&[]);
+        let bytes = message.get(received.start..).unwrap_or(&[]);
+        keep_header(&mut self.bulk.assembled_header, part, message, bytes.len());
         let upshot = take_part(connection, &mut self.messages, counters, part, bytes);
         self.repost(key.index, received.receive);
         self.act(application, key, upshot);
@@ -260,7 +282,9 @@ impl<P: Port> State<P> {
                 continue;
             }
             match held.work {
-                HeldWork::Call(received) | HeldWork::Part { received, .. } => {
+                HeldWork::Call(received)
+                | HeldWork::Chunked(received)
+                | HeldWork::Part { received, .. } => {
                     self.post_receive(received.receive);
                 }
                 HeldWork::Assembled(message) => self.messages.give(message),

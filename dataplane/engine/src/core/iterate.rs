@@ -8,6 +8,7 @@ use rpcrdma_fabric::interface::{CompletionBatch, Port};
 use super::{Context, Core, Drain, RunError, State};
 use crate::application::{Activity, Application, CallError, CloseReason};
 use crate::handle::Notification;
+use crate::requester::TimedOut;
 
 /// Buffers of finished Sends taken back in one iteration.
 const RETURNED_MAX: usize = 16;
@@ -58,6 +59,7 @@ impl<P: Port, A: Application> Core<P, A> {
         busy |= application
             .poll(&mut Context { state: &mut *state }, now)
             .is_busy();
+        busy |= state.bulk_work(application);
         busy |= state.send_pending();
         busy |= state.finish_closing(application);
         state.port.flush_receives();
@@ -175,7 +177,11 @@ impl<P: Port> State<P> {
             let Some(buffer) = self.port.next_returned() else {
                 break;
             };
-            self.transmit.give(buffer);
+            if self.transmit.owns(&buffer) {
+                self.transmit.give(buffer);
+            } else {
+                self.bulk_returned(application, buffer);
+            }
         }
         count != 0
     }
@@ -194,12 +200,20 @@ impl<P: Port> State<P> {
     #[inline]
     fn requester_timeouts<A: Application>(&mut self, application: &mut A) -> bool {
         let counters = &self.shared.counters;
+        let late = &mut self.bulk.timeouts;
         let fired = self
             .requester
-            .poll_timeouts(self.now, TIMERS_MAX, |tag, connection| {
-                counters.timeouts.increment();
-                application.completed(tag, connection, Err(CallError::TimedOut), self.now);
+            .poll_timeouts(self.now, TIMERS_MAX, |what| match what {
+                TimedOut::Call(tag, connection) => {
+                    counters.timeouts.increment();
+                    application.completed(tag, connection, Err(CallError::TimedOut), self.now);
+                }
+                TimedOut::Bulk(index) => late.push((index, false)),
+                TimedOut::BulkAgain(index) => late.push((index, true)),
             });
+        if !self.bulk.timeouts.is_empty() {
+            self.bulk_timeouts(application);
+        }
         fired != 0
     }
 
@@ -221,6 +235,7 @@ impl<P: Port> State<P> {
             && self.deferrals.is_empty()
             && self.outgoing.is_empty()
             && self.held.is_empty()
+            && self.bulk.is_idle()
         {
             self.drain = Drain::Done;
             self.shared.notify(Notification::Drained);
@@ -228,7 +243,11 @@ impl<P: Port> State<P> {
     }
 
     fn prepare_to_park(&mut self) -> bool {
-        if !self.pending.is_empty() || !self.held.is_empty() || !self.closing.is_empty() {
+        if !self.pending.is_empty()
+            || !self.held.is_empty()
+            || !self.closing.is_empty()
+            || !self.bulk.work.is_empty()
+        {
             return false;
         }
         if !self.shared.announce_park(self.commands_taken) {

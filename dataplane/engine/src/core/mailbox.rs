@@ -188,6 +188,7 @@ impl<P: Port> State<P> {
             return self.shared.counters.commands_late.increment();
         };
         connection.protocol.handle_peer_properties(peer);
+        connection.peer = *peer;
         connection.properties_due |= answer;
         if connection.property_bytes.is_none() {
             connection.property_bytes = Some(PropertyBytes::boxed());

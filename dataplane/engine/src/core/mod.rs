@@ -1,5 +1,6 @@
 //! The core: one thread, one poll loop, and everything that it owns.
 
+mod bulk;
 mod close;
 mod context;
 mod dispatch;
@@ -12,6 +13,7 @@ mod rare;
 mod receives;
 
 pub use context::Context;
+pub(crate) use held::Received;
 pub use iterate::pin_current_thread;
 
 use std::collections::VecDeque;
@@ -26,6 +28,7 @@ use self::held::Held;
 use self::keep_alive::KeepAlive;
 use self::receives::{Gathered, ReceiveQueues};
 use crate::application::{Application, ConnectionKey};
+use crate::bulk::Bulk;
 use crate::config::CoreConfig;
 use crate::connection::{ConnectionTable, Outgoing};
 use crate::handle::{CoreHandle, Shared};
@@ -96,6 +99,7 @@ pub(crate) struct State<P: Port> {
     outgoing: Outgoing,
     requester: Requester,
     deferrals: Deferrals,
+    bulk: Bulk,
     shared: Arc<Shared<P>>,
     /// Connections that have something to send; each at most once.
     pending: VecDeque<u32>,
@@ -134,6 +138,8 @@ impl<P: Port, A: Application> Core<P, A> {
         let inline_bytes_max = port.attributes().inline_bytes_max;
         let queue_pairs_max = port.attributes().queue_pairs_max;
         let pool = port.carve(config.send_pool())?;
+        let bulk_pool = port.carve(config.bulk_pool())?;
+        let bulk = Bulk::new(bulk_pool, config, port.attributes());
         let Some(transmit) = Transmit::new(port.memory().clone(), pool, inline_bytes_max) else {
             return Err(SetupError::Limit {
                 what: "send buffers",
@@ -154,6 +160,7 @@ impl<P: Port, A: Application> Core<P, A> {
             outgoing: Outgoing::new(config.message_buffers),
             requester: Requester::new(config.calls_outstanding_max, timeout, now, now),
             deferrals: Deferrals::new(config.deferred_max),
+            bulk,
             shared: Arc::clone(&shared),
             pending: VecDeque::with_capacity(connections),
             held: VecDeque::with_capacity(held_max(config)),
@@ -192,6 +199,11 @@ impl<P: Port, A: Application> Core<P, A> {
     /// Message buffers that are free: all of them, while nothing arrives or leaves in parts.
     pub fn message_buffers_free(&self) -> usize {
         self.state.messages.available()
+    }
+
+    /// Bulk buffers that are free, with those of leases that were dropped.
+    pub fn bulk_buffers_free(&mut self) -> usize {
+        self.state.bulk.reply.pool.available()
     }
 
     /// The application.

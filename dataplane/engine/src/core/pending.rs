@@ -98,6 +98,7 @@ impl<P: Port> State<P> {
             direction: Direction::Reply,
             buffer,
             sent_bytes: 0,
+            chunks: None,
         };
         let Some(connection) = self.connections.at(index) else {
             return self.messages.give(message.buffer);
@@ -288,14 +289,31 @@ impl<P: Port> State<P> {
             return None;
         }
         let rest = message.buffer.filled().get(message.sent_bytes..)?;
-        let part_bytes = connection.protocol.fragment_bytes(rest.len());
+        let mut part_bytes = connection.protocol.fragment_bytes(rest.len());
+        if let Some(chunks) = message.chunks
+            && part_bytes == rest.len()
+        {
+            // The last part shares its message with the lists.
+            let list_bytes = self.bulk.returned_list_bytes(chunks);
+            let threshold = connection.protocol.send_threshold_bytes() as usize;
+            let room = threshold.saturating_sub(RPC_OFFSET + list_bytes);
+            if part_bytes > room {
+                part_bytes = (room & !3).min((part_bytes - 1) & !3);
+            }
+        }
         let more = part_bytes < rest.len();
         let scratch = self.transmit.scratch();
         let (xid, direction) = (message.xid, message.direction);
-        let header_bytes = connection
-            .protocol
-            .encode_message(scratch, xid, direction, more, part_bytes)
-            .ok()?;
+        let header_bytes = match message.chunks.filter(|_| !more) {
+            None => connection
+                .protocol
+                .encode_message(scratch, xid, direction, more, part_bytes),
+            Some(chunks) => {
+                let bulk = &self.bulk;
+                bulk.encode_last_part(connection, scratch, chunks, part_bytes)
+            }
+        };
+        let header_bytes = header_bytes.ok()?;
         let end = header_bytes + part_bytes;
         scratch
             .get_mut(header_bytes..end)?
@@ -306,6 +324,9 @@ impl<P: Port> State<P> {
         message.sent_bytes += part_bytes;
         if !more && let Some(done) = self.outgoing.pop(&mut connection.outbound) {
             self.messages.give(done.buffer);
+            if let Some(chunks) = done.chunks {
+                self.end_serve(chunks);
+            }
         }
         Some(end)
     }

@@ -1,7 +1,6 @@
 //! Messages that are not whole RPC messages without chunks: parts, properties, grants, errors, and
 //! all that is wrong.
 
-use rpcrdma_protocol::chunks::ChunkLists;
 use rpcrdma_protocol::constants::V2_PREFIX_BYTES;
 use rpcrdma_protocol::v2::connection::{Direction, DiscardReason, Event, Refusal, Transmission};
 use rpcrdma_protocol::v2::{PropertySet, TransportError};
@@ -61,59 +60,43 @@ pub(super) struct Part {
     pub(super) last: bool,
     /// The number of the message among those of its connection.
     pub(super) message: u32,
+    /// Whether the chunk lists of the message came with it.
+    pub(super) has_chunks: bool,
 }
 
-/// Whether all of a call is in its Sends, and nothing is asked to be written. A Reply chunk may
-/// stand there: replies go inline or in parts, and the chunk is not used (-00 section 6.3.3.1).
-#[inline]
-pub(super) fn is_inline(chunks: &ChunkLists<'_>) -> bool {
-    chunks.reads.is_empty() && chunks.writes.is_empty()
-}
-
-/// What any message means but a whole RPC message without chunks.
+/// What any message means but a whole RPC message. `kept_header` keeps the header of the last part
+/// of a message, if that has chunk lists, while the message is acted upon.
 #[cold]
 #[inline(never)]
 pub(super) fn handle_rare(
     connection: &mut Connection,
     messages: &mut MessagePool,
     counters: &Counters,
+    kept_header: &mut Vec<u8>,
     event: Event<'_>,
     message: &[u8],
 ) -> Upshot {
     match event {
-        Event::Call { xid, chunks, .. } => Upshot::Refuse(refuse_chunks(xid, &chunks)),
-        Event::Reply { xid, .. } => Upshot::EndCall {
-            // We offer no chunks, so none can come back.
-            xid,
-            error: CallError::BadReply,
-        },
-        Event::Fragment {
-            xid,
-            direction,
-            chunks,
-            ..
-        } if !is_inline(&chunks) => Upshot::GiveUp(match direction {
-            Direction::Call => GivenUp::Refused(refuse_chunks(xid, &chunks)),
-            Direction::Reply => GivenUp::Reply {
-                xid,
-                error: CallError::BadReply,
-            },
-        }),
+        // Handled before.
+        Event::Call { .. } | Event::Reply { .. } => Upshot::Done,
         Event::Fragment {
             direction,
             xid,
             offset,
             payload,
             last,
+            chunks,
             ..
         } => {
             let part = Part {
+                has_chunks: !chunks.are_empty(),
                 what: Assembled::Message(direction),
                 xid,
                 offset,
                 last,
                 message: connection.parts.number_message(offset),
             };
+            keep_header(kept_header, part, message, payload.len());
             handle_part(connection, messages, counters, part, payload)
         }
         Event::PropertiesFragment {
@@ -123,6 +106,7 @@ pub(super) fn handle_rare(
             last,
         } => {
             let part = Part {
+                has_chunks: false,
                 what: Assembled::Properties,
                 xid,
                 offset,
@@ -160,17 +144,15 @@ pub(super) fn handle_rare(
     }
 }
 
-/// Chunks of a call can be neither read nor written here (-00 section 6.4.3). Where no Write chunk
-/// is supported at all, REPLY_RESOURCE says so: WRITE_CHUNKS cannot.
-fn refuse_chunks(xid: u32, chunks: &ChunkLists<'_>) -> Refusal {
-    let error = if chunks.reads.is_empty() {
-        TransportError::ReplyResource {
-            length_needed_bytes: 0,
-        }
-    } else {
-        TransportError::ReadChunks { max_chunks: 0 }
-    };
-    Refusal::new(xid, error)
+/// Keeps the header of a part, with the word behind it, if it has chunk lists.
+pub(super) fn keep_header(kept: &mut Vec<u8>, part: Part, message: &[u8], payload_bytes: usize) {
+    kept.clear();
+    if part.has_chunks {
+        let header_bytes = message.len().saturating_sub(payload_bytes);
+        let bytes = message.get(..header_bytes + 4).unwrap_or(message);
+        // One that is longer than any that is taken cannot be decoded then, and is refused so.
+        kept.extend(bytes.iter().take(kept.capacity()));
+    }
 }
 
 /// A part has come: it is taken at once, unless others wait or there is no buffer.
@@ -202,6 +184,7 @@ pub(super) fn take_part(
         offset,
         last,
         message,
+        ..
     } = part;
     counters.fragments_received.increment();
     connection.parts.assembling = message;

@@ -1,5 +1,6 @@
 //! What every form of the engine is held to.
 
+mod bulk;
 mod calls;
 mod guarded;
 mod hostile;

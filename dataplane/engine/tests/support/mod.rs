@@ -5,6 +5,8 @@
     reason = "each test binary uses a part of it"
 )]
 
+pub mod bulk;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 

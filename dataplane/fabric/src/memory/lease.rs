@@ -1,16 +1,17 @@
 //! A buffer that left its core.
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
 
 use super::{Buffer, Memory};
 
-/// Read access to bytes in registered memory that outlives the call they came with.
+/// Bytes in registered memory that outlive the call they came with, or are to go out with one.
 ///
-/// It keeps its arena alive and may be dropped on any thread; dropping it returns the buffer to
-/// its pool by a ring that holds every buffer of that pool, so that returning cannot fail.
+/// It is the only access to its bytes, so that its holder may write them as well. It keeps its
+/// arena alive and may be dropped on any thread; dropping it returns the buffer to its pool by a
+/// ring that holds every buffer of that pool, so that returning cannot fail.
 #[derive(Debug)]
 pub struct Lease {
     buffer: Option<Buffer>,
@@ -34,6 +35,59 @@ impl Lease {
             bytes,
             memory,
             returns,
+        }
+    }
+
+    /// Bytes from its start to the end of its buffer: what [`Lease::set_len`] takes at most.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        let buffer = self.buffer.as_ref().map_or(0, Buffer::capacity);
+        buffer.saturating_sub(self.offset) as usize
+    }
+
+    /// Makes it `bytes` bytes long, at most its capacity; the bytes themselves stay as they are.
+    /// What lies behind its former end may be of any earlier use of the buffer.
+    pub fn set_len(&mut self, bytes: usize) {
+        let bytes = u32::try_from(bytes.min(self.capacity())).unwrap_or(u32::MAX);
+        self.bytes = bytes;
+    }
+
+    /// Where it begins in its buffer, in bytes.
+    #[must_use]
+    pub fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    /// Whether its buffer belongs to `memory`, and so to the port of that memory.
+    #[must_use]
+    pub fn is_of(&self, memory: &Memory) -> bool {
+        self.buffer
+            .as_ref()
+            .is_some_and(|buffer| memory.owns(buffer))
+    }
+
+    /// The number of the pool that its buffer is of.
+    pub(super) fn pool(&self) -> Option<u32> {
+        self.buffer.as_ref().map(|buffer| buffer.pool)
+    }
+
+    /// Ends the lease on its core: the buffer, to be posted or given back to its pool, and the
+    /// range of it that counts, as offset and bytes. `None` never comes from a lease that a pool
+    /// made.
+    #[must_use]
+    pub fn into_buffer(mut self) -> Option<(Buffer, u32, u32)> {
+        let buffer = self.buffer.take()?;
+        Some((buffer, self.offset, self.bytes))
+    }
+}
+
+impl DerefMut for Lease {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let range = self.offset as usize..(self.offset + self.bytes) as usize;
+        // As in `deref`.
+        match &mut self.buffer {
+            Some(buffer) => &mut self.memory.bytes_mut(buffer)[range],
+            None => &mut [],
         }
     }
 }

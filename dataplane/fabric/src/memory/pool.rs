@@ -118,6 +118,12 @@ impl Pool {
         buffer.pool == self.id
     }
 
+    /// Whether `lease` is on a buffer of this pool.
+    #[must_use]
+    pub fn owns_lease(&self, lease: &Lease) -> bool {
+        lease.pool() == Some(self.id)
+    }
+
     /// Buffers that can be taken now.
     #[inline]
     #[must_use]

@@ -284,6 +284,18 @@ impl Connection {
 
     // ---- What it is ----
 
+    /// Which end this is.
+    #[must_use]
+    pub const fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Our own transport properties.
+    #[must_use]
+    pub const fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
     /// How far version negotiation has come.
     #[must_use]
     pub const fn phase(&self) -> Phase {

@@ -1,0 +1,119 @@
+//! The items of a peer's call, as its service sees them.
+
+use rpcrdma_fabric::memory::Lease;
+
+use super::BulkItem;
+
+/// An item of a call that was taken out of its stream.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ArgumentItem {
+    /// Its position in the whole RPC message with all items, in bytes.
+    pub(crate) position: u32,
+    /// Bytes of the argument stream before it, other items not counted.
+    pub(crate) args_offset: usize,
+    pub(crate) bytes: u32,
+    /// Its pieces: the first, and how many.
+    pub(crate) first_part: usize,
+    pub(crate) parts: usize,
+}
+
+/// The bulk items of a call, each of which the service may take and keep.
+#[derive(Debug)]
+pub struct BulkArguments<'a> {
+    pub(crate) items: &'a mut [ArgumentItem],
+    pub(crate) leases: &'a mut [Option<Lease>],
+}
+
+/// A piece of the argument stream as the caller meant it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamPiece<'a> {
+    /// Bytes of the stream.
+    Stream(&'a [u8]),
+    /// Bytes of an item; its padding is not among the pieces.
+    Item {
+        /// Which item.
+        index: usize,
+        /// Its bytes, or the next of them.
+        bytes: &'a [u8],
+    },
+}
+
+impl BulkArguments<'_> {
+    /// The number of items.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether the call has no item beside its stream.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// How many bytes of the argument stream stand before item `index`, other items not counted.
+    #[must_use]
+    pub fn args_offset(&self, index: usize) -> Option<usize> {
+        self.items.get(index).map(|item| item.args_offset)
+    }
+
+    /// The bytes of item `index`, whether it was taken or not.
+    #[must_use]
+    pub fn bytes(&self, index: usize) -> Option<usize> {
+        self.items.get(index).map(|item| item.bytes as usize)
+    }
+
+    /// The pieces of item `index`; none once it was taken.
+    pub fn parts(&self, index: usize) -> impl Iterator<Item = &[u8]> {
+        self.leases_of(index).iter().flatten().map(|part| &**part)
+    }
+
+    /// Takes item `index`, to be kept. `None` when it was taken already, or has more than
+    /// [`super::ITEM_PARTS_MAX`] pieces.
+    pub fn take(&mut self, index: usize) -> Option<BulkItem> {
+        let item = self.items.get(index)?;
+        let range = item.first_part..item.first_part + item.parts;
+        let leases = self.leases.get_mut(range)?;
+        let is_there = leases.iter().all(Option::is_some) && leases.len() <= super::ITEM_PARTS_MAX;
+        if !is_there || leases.is_empty() {
+            return None;
+        }
+        let mut taken = BulkItem::new();
+        for part in leases.iter_mut().filter_map(Option::take) {
+            // Counted above.
+            let _ = taken.push(part);
+        }
+        Some(taken)
+    }
+
+    /// Walks the argument stream `args` with the items in their places.
+    pub fn stream<'s>(&'s self, args: &'s [u8]) -> impl Iterator<Item = StreamPiece<'s>> {
+        let mut at = 0;
+        let before = self
+            .items
+            .iter()
+            .enumerate()
+            .flat_map(move |(index, item)| {
+                let piece = args.get(at..item.args_offset).unwrap_or(&[]);
+                at = item.args_offset;
+                let parts = self.parts(index);
+                let parts = parts.map(move |bytes| StreamPiece::Item { index, bytes });
+                std::iter::once(StreamPiece::Stream(piece)).chain(parts)
+            });
+        let rest = self.items.last().map_or(0, |item| item.args_offset);
+        let rest = args.get(rest..).unwrap_or(&[]);
+        before
+            .chain(std::iter::once(StreamPiece::Stream(rest)))
+            .filter(|piece| !matches!(piece, StreamPiece::Stream([])))
+    }
+
+    fn leases_of(&self, index: usize) -> &[Option<Lease>] {
+        self.items
+            .get(index)
+            .and_then(|item| {
+                self.leases
+                    .get(item.first_part..item.first_part + item.parts)
+            })
+            .unwrap_or(&[])
+    }
+}

@@ -1,0 +1,221 @@
+//! What a caller says of a call with bulk data, and what it gets back.
+
+use std::fmt;
+use std::ops::Range;
+
+use rpcrdma_fabric::memory::Lease;
+use rpcrdma_protocol::rpc::OpaqueAuth;
+
+use super::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkItem};
+use crate::application::{Call, Reply};
+
+/// How the items of a call and of its reply are to travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// As the sizes and the means of both ends suggest.
+    #[default]
+    Auto,
+    /// In the streams of their messages, copied.
+    Inline,
+    /// Placed by the Sends that carry them. Refused where an end cannot.
+    Send,
+    /// By RDMA Read and RDMA Write. Refused where the device has no memory windows.
+    Rdma,
+}
+
+/// A result that may come beside the stream of the reply.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExpectedResult {
+    /// The part of the argument stream that asks for the result, in bytes of the stream with all
+    /// items: with the round-trip-reduction extension a responder chooses by it among several.
+    pub request_range: Range<u32>,
+    /// A result shorter than this is better left in the stream.
+    pub bytes_min: u32,
+    /// The most bytes that it can have.
+    pub bytes_max: u32,
+}
+
+/// A call holds no more items, results or pieces, or not at that place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the call holds no such item")
+    }
+}
+
+impl std::error::Error for NoRoom {}
+
+/// An item of a call, apart from its pieces.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallItem {
+    /// Bytes of the argument stream before it, other items not counted.
+    pub(crate) args_offset: usize,
+    /// Its bytes.
+    pub(crate) bytes: u32,
+    /// How many of the pieces are its own.
+    pub(crate) parts: usize,
+}
+
+/// A call with bulk data. [`crate::Context::call_bulk`] takes the items out of it when it accepts
+/// the call, and leaves it as it is when it does not.
+pub struct BulkCall<'a> {
+    /// What to call.
+    pub call: Call,
+    /// The credential (RFC 5531 section 8.2), of at most 400 bytes.
+    pub credential: OpaqueAuth<'a>,
+    /// The argument stream without the items and without their padding.
+    pub args: &'a [u8],
+    /// Bytes that the result stream has at most, without what may come beside it.
+    pub results_bytes_max: usize,
+    /// How the items are to travel.
+    pub placement: Placement,
+    pub(crate) parts: [Option<Lease>; BULK_PARTS_MAX],
+    pub(crate) items: [CallItem; BULK_ITEMS_MAX],
+    pub(crate) item_count: usize,
+    pub(crate) part_count: usize,
+    pub(crate) expected: [ExpectedResult; BULK_ITEMS_MAX],
+    pub(crate) expected_count: usize,
+}
+
+impl<'a> BulkCall<'a> {
+    /// A call without items so far.
+    #[must_use]
+    pub fn new(call: Call, args: &'a [u8]) -> Self {
+        Self {
+            call,
+            credential: OpaqueAuth::NONE,
+            args,
+            results_bytes_max: 0,
+            placement: Placement::Auto,
+            parts: [const { None }; BULK_PARTS_MAX],
+            items: [CallItem::default(); BULK_ITEMS_MAX],
+            item_count: 0,
+            part_count: 0,
+            expected: std::array::from_fn(|_| ExpectedResult::default()),
+            expected_count: 0,
+        }
+    }
+
+    /// Adds the pieces of `item`, which is empty then. It belongs behind the first `args_offset`
+    /// bytes of the argument stream (without items): a multiple of four, and not before those added
+    /// earlier.
+    ///
+    /// # Errors
+    /// [`NoRoom`], when its place is wrong or there is no room for it; the item is as it was.
+    pub fn add(&mut self, args_offset: usize, item: &mut BulkItem) -> Result<(), NoRoom> {
+        let last = self.items().last().map_or(0, |item| item.args_offset);
+        let fits = args_offset.is_multiple_of(4)
+            && (last..=self.args.len()).contains(&args_offset)
+            && self.part_count + item.part_count() <= BULK_PARTS_MAX;
+        let bytes = u32::try_from(item.len());
+        let (true, Ok(bytes), Some(place)) = (fits, bytes, self.items.get_mut(self.item_count))
+        else {
+            return Err(NoRoom);
+        };
+        *place = CallItem {
+            args_offset,
+            bytes,
+            parts: item.part_count(),
+        };
+        self.item_count += 1;
+        for part in item.drain() {
+            if let Some(place) = self.parts.get_mut(self.part_count) {
+                *place = Some(part);
+                self.part_count += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a result that may come beside the stream; results come in the order of these.
+    ///
+    /// # Errors
+    /// [`NoRoom`], also when it can have no bytes.
+    pub fn expect(&mut self, result: ExpectedResult) -> Result<(), NoRoom> {
+        match self.expected.get_mut(self.expected_count) {
+            Some(place) if result.bytes_max != 0 => {
+                *place = result;
+                self.expected_count += 1;
+                Ok(())
+            }
+            _ => Err(NoRoom),
+        }
+    }
+
+    /// Takes the item added last out again.
+    pub fn pop(&mut self) -> Option<BulkItem> {
+        let last = self.item_count.checked_sub(1)?;
+        let parts = self.items.get(last)?.parts;
+        let first = self.part_count.checked_sub(parts)?;
+        self.item_count = last;
+        let mut item = BulkItem::new();
+        for place in self.parts.get_mut(first..self.part_count)? {
+            // As many as came out of one item.
+            if let Some(part) = place.take() {
+                let _ = item.push(part);
+            }
+        }
+        self.part_count = first;
+        Some(item)
+    }
+
+    pub(crate) fn items(&self) -> &[CallItem] {
+        self.items.get(..self.item_count).unwrap_or(&[])
+    }
+
+    pub(crate) fn expected(&self) -> &[ExpectedResult] {
+        self.expected.get(..self.expected_count).unwrap_or(&[])
+    }
+
+    /// The pieces of all items, in order.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Lease> {
+        self.parts.iter().flatten()
+    }
+
+    /// Takes the items out.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Lease> + '_ {
+        (self.item_count, self.part_count) = (0, 0);
+        self.parts.iter_mut().filter_map(Option::take)
+    }
+
+    /// Bytes of the argument stream with all items in it, with their padding.
+    pub(crate) fn whole_args_bytes(&self) -> usize {
+        let padded = |item: &CallItem| (item.bytes as usize).next_multiple_of(4);
+        self.args.len() + self.items().iter().map(padded).sum::<usize>()
+    }
+}
+
+impl fmt::Debug for BulkCall<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BulkCall")
+            .field("call", &self.call)
+            .field("args_bytes", &self.args.len())
+            .field("items", &self.items())
+            .field("expected", &self.expected())
+            .field("placement", &self.placement)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A result that came beside the stream. Its item is empty when the responder left the result in
+/// the stream, or had none.
+#[derive(Debug, Default)]
+pub struct BulkResult {
+    /// Its bytes. Taking it keeps it.
+    pub item: BulkItem,
+    /// Where it belongs in the result stream with all items, in bytes, if the message told; else
+    /// the binding knows.
+    pub displacement: Option<u32>,
+}
+
+/// The reply to a call with bulk data.
+#[derive(Debug)]
+pub struct BulkReply<'a> {
+    /// The result stream, without what came beside it, and the verifier.
+    pub reply: Reply<'a>,
+    /// What came beside it: one for each result that was expected, or none at all when the call
+    /// went without.
+    pub items: &'a mut [BulkResult],
+}

@@ -1,0 +1,140 @@
+//! Calls of ours with bulk data.
+
+use rpcrdma_fabric::interface::Window;
+use rpcrdma_fabric::memory::Buffer;
+
+use super::lists::{OfferedSegment, Role};
+use super::{BULK_ITEMS_MAX, BULK_PARTS_MAX};
+use crate::application::{CallError, CallTag, ConnectionKey};
+use crate::core::Received;
+use crate::message::MessageBuffer;
+
+/// How far a call has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CallStage {
+    /// Nobody uses the slot.
+    #[default]
+    Free,
+    /// Its memory is being exposed.
+    Binding,
+    /// It waits to be sent.
+    Sending,
+    /// It waits for its reply.
+    Waiting,
+    /// Its reply is there; its windows have to go before anybody looks at what they exposed.
+    AwaitingInvalidation,
+}
+
+/// A piece of memory that a call exposes, or is about to.
+#[derive(Debug)]
+pub(crate) struct CallPart {
+    pub(crate) role: Role,
+    /// The bytes of it that are exposed.
+    pub(crate) bytes: u32,
+    /// The bytes of it that were written, from its start.
+    pub(crate) written_bytes: u32,
+    pub(crate) buffer: Option<Buffer>,
+    pub(crate) window: Option<Window>,
+    /// The index of its buffer in the bulk pool.
+    pub(crate) index: u32,
+    /// A local invalidation of its window is under way.
+    pub(crate) invalidating: bool,
+}
+
+/// What a call ends with.
+#[derive(Debug, Default)]
+pub(crate) enum Answer {
+    /// It has not come.
+    #[default]
+    None,
+    /// A reply in its Receive.
+    Received(Received),
+    /// A reply that was put together from parts.
+    Message(MessageBuffer),
+    /// A reply in the Reply chunk.
+    Long,
+    /// No reply.
+    Error(CallError),
+}
+
+/// A call of ours.
+#[derive(Debug)]
+pub(crate) struct CallSlot {
+    pub(crate) generation: u32,
+    pub(crate) stage: CallStage,
+    /// On the list of work.
+    pub(crate) queued: bool,
+    pub(crate) connection: ConnectionKey,
+    pub(crate) tag: CallTag,
+    pub(crate) xid: u32,
+    /// The application was told of its end: it timed out.
+    pub(crate) told: bool,
+    /// Whether it is the second attempt.
+    pub(crate) again: bool,
+    /// The RPC call without its items, when it is sent in the message.
+    pub(crate) stream: Box<[u8]>,
+    pub(crate) stream_bytes: usize,
+    pub(crate) parts: Vec<CallPart>,
+    pub(crate) segments: Vec<OfferedSegment>,
+    /// Write chunks.
+    pub(crate) chunks: u8,
+    /// Windows that are open.
+    pub(crate) windows: u32,
+    pub(crate) answer: Answer,
+    /// What it waits for was counted.
+    pub(crate) counted: bool,
+}
+
+impl CallSlot {
+    pub(crate) fn new(stream_bytes: u32) -> Self {
+        Self {
+            generation: 0,
+            stage: CallStage::Free,
+            queued: false,
+            connection: ConnectionKey::default(),
+            tag: 0,
+            xid: 0,
+            told: false,
+            again: false,
+            stream: vec![0; stream_bytes as usize].into_boxed_slice(),
+            stream_bytes: 0,
+            parts: Vec::with_capacity(CALL_PARTS_MAX),
+            segments: Vec::with_capacity(CALL_SEGMENTS_MAX),
+            chunks: 0,
+            windows: 0,
+            answer: Answer::None,
+            counted: false,
+        }
+    }
+
+    /// Makes the slot free. Its buffers must have been taken out.
+    pub(crate) fn reset(&mut self) {
+        debug_assert!(self.parts.iter().all(|part| part.buffer.is_none()));
+        self.generation = self.generation.wrapping_add(1);
+        self.stage = CallStage::Free;
+        self.parts.clear();
+        self.segments.clear();
+        self.answer = Answer::None;
+        (self.told, self.again, self.counted) = (false, false, false);
+        (self.chunks, self.windows, self.stream_bytes) = (0, 0, 0);
+    }
+
+    /// Whether everything that the call exposed is here again: its windows are gone, and with
+    /// them came the buffers that hold results.
+    pub(crate) fn is_home(&self) -> bool {
+        let holds_result =
+            |part: &&CallPart| matches!(part.role, Role::Result { .. } | Role::Reply);
+        self.windows == 0
+            && self
+                .parts
+                .iter()
+                .filter(holds_result)
+                .all(|part| part.buffer.is_some())
+    }
+}
+
+/// Parts of a call: its items, its results, itself, and its reply.
+pub(crate) const CALL_PARTS_MAX: usize = 2 * BULK_PARTS_MAX + 2 * BULK_ITEMS_MAX;
+
+/// Segments of a call.
+pub(crate) const CALL_SEGMENTS_MAX: usize = 2 * CALL_PARTS_MAX;

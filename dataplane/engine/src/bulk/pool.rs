@@ -1,0 +1,137 @@
+//! The bulk buffers of a core, and where each of them comes home to.
+
+use rpcrdma_fabric::memory::{Buffer, Lease, Pool};
+
+/// Where a buffer that the port gives back belongs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// To the pool.
+    #[default]
+    Pool,
+    /// To a part of a call of ours, which a window exposed.
+    Call { slot: u32, part: u16 },
+    /// To a part of a reply that is to be written to more than one segment.
+    Reply { slot: u32, part: u16 },
+}
+
+/// Dropped leases taken back before a buffer is taken.
+const RECLAIMED_MAX: usize = 16;
+
+/// Registered, page-aligned buffers of one size.
+#[derive(Debug)]
+pub(crate) struct BulkPool {
+    pool: Pool,
+    homes: Box<[Home]>,
+    /// Buffers that calls of ours and the application leave to the calls of peers: else two cores
+    /// that call each other with all they have wait for each other until their calls time out.
+    kept_back: usize,
+}
+
+impl BulkPool {
+    pub(crate) fn new(pool: Pool) -> Self {
+        let buffers = pool.shape().buffers as usize;
+        Self {
+            pool,
+            homes: vec![Home::Pool; buffers].into_boxed_slice(),
+            kept_back: (buffers / 4).min(super::ITEM_PARTS_MAX),
+        }
+    }
+
+    /// Bytes of each buffer.
+    #[inline]
+    pub(crate) fn buffer_bytes(&self) -> u32 {
+        self.pool.shape().buffer_bytes
+    }
+
+    /// Buffers that `bytes` take.
+    pub(crate) fn buffers_for(&self, bytes: u32) -> usize {
+        bytes.div_ceil(self.buffer_bytes().max(1)) as usize
+    }
+
+    /// How many buffers there are, in use or not.
+    pub(crate) fn total(&self) -> usize {
+        self.homes.len()
+    }
+
+    /// Buffers that are free, with those of leases that were dropped.
+    pub(crate) fn available(&mut self) -> usize {
+        self.pool.reclaim(self.homes.len());
+        self.pool.available()
+    }
+
+    /// Whether a call of a peer can have `count` buffers.
+    pub(crate) fn has(&mut self, count: usize) -> bool {
+        self.pool.reclaim(RECLAIMED_MAX);
+        self.pool.available() >= count || self.available() >= count
+    }
+
+    /// Whether a call of ours, or the application, can have `count` buffers.
+    pub(crate) fn may_give(&mut self, count: usize) -> bool {
+        count == 0 || self.has(count + self.kept_back)
+    }
+
+    /// Takes a buffer.
+    pub(crate) fn take(&mut self) -> Option<Buffer> {
+        let buffer = self.pool.take();
+        if buffer.is_none() && self.pool.reclaim(RECLAIMED_MAX) != 0 {
+            return self.pool.take();
+        }
+        buffer
+    }
+
+    /// Takes a buffer for the application, as long as it is.
+    pub(crate) fn take_lease(&mut self) -> Option<Lease> {
+        if !self.may_give(1) {
+            return None;
+        }
+        let buffer = self.take()?;
+        let bytes = buffer.capacity();
+        self.pool.lease(buffer, 0, bytes)
+    }
+
+    /// A lease on the first `bytes` bytes of a buffer.
+    pub(crate) fn lease(&mut self, buffer: Buffer, bytes: u32) -> Option<Lease> {
+        self.pool.lease(buffer, 0, bytes)
+    }
+
+    /// Whether the buffer of a lease is of this pool, and of no other of its arena.
+    pub(crate) fn owns_lease(&self, lease: &Lease) -> bool {
+        self.pool.owns_lease(lease)
+    }
+
+    /// Gives a buffer back.
+    pub(crate) fn give(&mut self, buffer: Buffer) {
+        self.set_home(buffer.index(), Home::Pool);
+        self.pool.give(buffer);
+    }
+
+    /// Where the port is to bring the buffer `index`.
+    pub(crate) fn set_home(&mut self, index: u32, home: Home) {
+        if let Some(place) = self.homes.get_mut(index as usize) {
+            *place = home;
+        }
+    }
+
+    /// As [`BulkPool::set_home`], if there is a buffer.
+    pub(crate) fn set_home_of(&mut self, index: Option<u32>, home: Home) {
+        if let Some(index) = index {
+            self.set_home(index, home);
+        }
+    }
+
+    /// Gives a buffer back that is here, and has the port bring the buffer `index` that is not.
+    pub(crate) fn take_home(&mut self, buffer: Option<Buffer>, index: u32) {
+        match buffer {
+            Some(buffer) => self.give(buffer),
+            None => self.set_home(index, Home::Pool),
+        }
+    }
+
+    /// Where a buffer that the port gave back belongs.
+    pub(crate) fn home(&self, buffer: &Buffer) -> Home {
+        self.homes
+            .get(buffer.index() as usize)
+            .copied()
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,247 @@
+//! Calls of peers with chunks.
+
+use rpcrdma_fabric::memory::Buffer;
+use rpcrdma_protocol::chunks::{ChunkLists, ReturnedLists, Segment};
+use rpcrdma_protocol::v2::{Header, header};
+
+use super::state::HEADER_BYTES_MAX;
+use super::{BULK_ITEMS_MAX, BULK_PARTS_MAX};
+use crate::application::{ConnectionKey, DeferId};
+use crate::core::Received;
+use crate::message::MessageBuffer;
+
+/// How far a call has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ServeStage {
+    /// Nobody uses the slot.
+    #[default]
+    Free,
+    /// Its chunks wait for buffers to be read into.
+    AwaitingBuffers,
+    /// Its chunks are read.
+    Reading,
+    /// It waits to be served.
+    Ready,
+    /// Its service will answer later.
+    Deferred,
+    /// Its results are written, and its reply is sent.
+    Answering,
+    /// Its reply leaves in parts.
+    InParts,
+}
+
+/// Where the stream of a call is.
+#[derive(Debug, Default)]
+pub(crate) enum Stream {
+    /// In its Position-Zero Read chunk.
+    #[default]
+    Chunk,
+    /// In its Receive.
+    Received(Received),
+    /// In a message buffer.
+    Message(MessageBuffer),
+}
+
+/// A buffer that a chunk is read into.
+#[derive(Debug)]
+pub(crate) struct ReadPart {
+    /// Away while an RDMA Read fills it.
+    pub(crate) buffer: Option<Buffer>,
+    pub(crate) index: u32,
+    pub(crate) bytes: u32,
+}
+
+/// A chunk that is read: where it belongs, and how long it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Chunk {
+    pub(crate) position: u32,
+    pub(crate) bytes: u32,
+}
+
+/// How far the RDMA Reads of a call were posted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReadCursor {
+    pub(crate) chunk: usize,
+    pub(crate) segment: usize,
+    pub(crate) segment_done: u32,
+    pub(crate) part: usize,
+    pub(crate) part_done: u32,
+    pub(crate) in_flight: u32,
+}
+
+/// Where a piece of a reply is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// To this Write chunk.
+    Chunk(usize),
+    /// To the Reply chunk.
+    Reply,
+}
+
+/// A piece of a reply that is to be written.
+#[derive(Debug)]
+pub(crate) struct WritePart {
+    /// Away while an RDMA Write takes a part of it.
+    pub(crate) buffer: Option<Buffer>,
+    pub(crate) index: u32,
+    pub(crate) offset: u32,
+    pub(crate) bytes: u32,
+    pub(crate) done: u32,
+    pub(crate) target: Target,
+}
+
+/// How far the RDMA Writes of a reply were posted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WriteCursor {
+    pub(crate) part: usize,
+    pub(crate) segment: usize,
+    pub(crate) segment_done: u32,
+}
+
+/// The RPC reply to a call, without what its chunks take.
+#[derive(Debug, Default)]
+pub(crate) enum RpcReply {
+    /// There is none so far.
+    #[default]
+    None,
+    /// It stands in the slot, so many bytes.
+    Short(usize),
+    /// It is too long for one message.
+    Long(MessageBuffer),
+    /// It goes to the Reply chunk, so many bytes.
+    InChunk(u32),
+}
+
+/// A call of a peer.
+#[derive(Debug)]
+pub(crate) struct ServeSlot {
+    pub(crate) generation: u32,
+    pub(crate) stage: ServeStage,
+    pub(crate) queued: bool,
+    pub(crate) connection: ConnectionKey,
+    pub(crate) xid: u32,
+    /// The transport header, and the first word behind it.
+    pub(crate) header: Vec<u8>,
+    pub(crate) stream: Stream,
+    /// The chunks to be read, by position.
+    pub(crate) chunks: Vec<Chunk>,
+    pub(crate) read_parts: Vec<ReadPart>,
+    pub(crate) reads: ReadCursor,
+    pub(crate) deferral: Option<DeferId>,
+    pub(crate) write_parts: Vec<WritePart>,
+    pub(crate) writes: WriteCursor,
+    /// Bytes of the result in each Write chunk.
+    pub(crate) written: Vec<u32>,
+    pub(crate) reply: RpcReply,
+    pub(crate) reply_space: Box<[u8]>,
+    /// What it waits for was counted.
+    pub(crate) counted: bool,
+}
+
+impl ServeSlot {
+    pub(crate) fn new(reply_bytes: u32) -> Self {
+        Self {
+            generation: 0,
+            stage: ServeStage::Free,
+            queued: false,
+            connection: ConnectionKey::default(),
+            xid: 0,
+            header: Vec::with_capacity(HEADER_BYTES_MAX),
+            stream: Stream::Chunk,
+            chunks: Vec::with_capacity(BULK_ITEMS_MAX + 1),
+            read_parts: Vec::with_capacity(BULK_PARTS_MAX + BULK_ITEMS_MAX + 1),
+            reads: ReadCursor::default(),
+            deferral: None,
+            write_parts: Vec::with_capacity(2 * BULK_PARTS_MAX + BULK_ITEMS_MAX),
+            writes: WriteCursor::default(),
+            written: Vec::with_capacity(BULK_ITEMS_MAX),
+            reply: RpcReply::None,
+            reply_space: vec![0; reply_bytes as usize].into_boxed_slice(),
+            counted: false,
+        }
+    }
+
+    /// Makes the slot free. Its buffers must have been taken out.
+    pub(crate) fn reset(&mut self) {
+        debug_assert!(self.read_parts.iter().all(|part| part.buffer.is_none()));
+        debug_assert!(self.write_parts.iter().all(|part| part.buffer.is_none()));
+        self.generation = self.generation.wrapping_add(1);
+        self.stage = ServeStage::Free;
+        self.header.clear();
+        self.stream = Stream::Chunk;
+        self.chunks.clear();
+        self.read_parts.clear();
+        self.reads = ReadCursor::default();
+        self.deferral = None;
+        self.write_parts.clear();
+        self.writes = WriteCursor::default();
+        self.written.clear();
+        self.reply = RpcReply::None;
+        self.counted = false;
+    }
+
+    /// The transport header, which was decoded before it was put here.
+    pub(crate) fn header(&self) -> Option<Header<'_>> {
+        header::decode(&self.header).ok()
+    }
+
+    /// The chunk lists.
+    pub(crate) fn lists(&self) -> ChunkLists<'_> {
+        let header = self.header();
+        header
+            .as_ref()
+            .and_then(Header::chunks)
+            .map(|chunks| chunks.lists)
+            .unwrap_or_default()
+    }
+
+    /// The segment that is to be read next, from where the cursor stands.
+    pub(crate) fn next_read(&mut self) -> Option<Segment> {
+        loop {
+            let position = self.chunks.get(self.reads.chunk)?.position;
+            let mut reads = self.lists().reads.filter(|it| it.position == position);
+            match reads.nth(self.reads.segment) {
+                Some(segment) if self.reads.segment_done < segment.target.length_bytes => {
+                    return Some(segment.target);
+                }
+                Some(_) => self.reads.segment += 1,
+                None => (self.reads.chunk, self.reads.segment) = (self.reads.chunk + 1, 0),
+            }
+            self.reads.segment_done = 0;
+        }
+    }
+
+    /// The lists as the reply returns them, with so many bytes of it in the Reply chunk.
+    pub(crate) fn returned(&self, reply_bytes: u32) -> ReturnedLists<'_> {
+        let lists = self.lists();
+        ReturnedLists {
+            writes: lists.writes,
+            written_bytes: &self.written,
+            reply: lists.reply,
+            reply_bytes,
+        }
+    }
+
+    /// The bytes that these lists take in the header beside the marks of empty ones.
+    pub(crate) fn returned_bytes(&self) -> usize {
+        self.returned(0).encoded_bytes() - EMPTY_LISTS_BYTES
+    }
+
+    /// The key that the requester asks to be invalidated with the reply, if it is one of those of
+    /// its call (-00 section 6.3.3.2).
+    pub(crate) fn invalidate_key(&self) -> Option<u32> {
+        let header = self.header()?;
+        let chunks = header.chunks()?;
+        let key = chunks.inv_handle;
+        let lists = chunks.lists;
+        let mut handles = lists
+            .reads
+            .map(|segment| segment.target.handle)
+            .chain(lists.writes.flatten().map(|segment| segment.handle))
+            .chain(lists.reply.into_iter().flatten().map(|it| it.handle));
+        (key != 0 && handles.any(|handle| handle == key)).then_some(key)
+    }
+}
+
+/// The marks of three empty lists.
+const EMPTY_LISTS_BYTES: usize = 12;

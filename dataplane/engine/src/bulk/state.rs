@@ -1,0 +1,267 @@
+//! What a core keeps for bulk data, all of it made at start-up.
+
+use std::collections::VecDeque;
+
+use rpcrdma_fabric::interface::{Attributes, Gather, SEGMENTS_MAX, WorkId};
+use rpcrdma_fabric::memory::{Buffer, Lease, Pool};
+use rpcrdma_protocol::constants::READ_ENTRY_BYTES;
+use rpcrdma_protocol::v2::{TransportError, header};
+
+use super::arguments::ArgumentItem;
+use super::calls::CallSlot;
+use super::serves::ServeSlot;
+use super::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkItem, BulkPool, BulkResult};
+use crate::application::ConnectionKey;
+use crate::config::CoreConfig;
+
+/// The longest transport header of a call with chunks. With lists of a hundred segments it is
+/// shorter.
+pub(crate) const HEADER_BYTES_MAX: usize = 4096;
+
+/// Something that waits for its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// A call of ours.
+    Call(u32),
+    /// A call of a peer.
+    Serve(u32),
+}
+
+/// The items of a reply while its service writes it.
+#[derive(Debug)]
+pub(crate) struct ReplyItems {
+    pub(crate) pool: BulkPool,
+    /// For each Write chunk of the call whether it has segments: one without asks for its result
+    /// in the stream (RFC 8166 section 4.3.2.3).
+    pub(crate) offered: Vec<bool>,
+    /// What goes to the Write chunks, in order.
+    pub(crate) attached: Vec<BulkItem>,
+}
+
+impl ReplyItems {
+    /// Takes an item for the next Write chunk. False, and it is as it was, when there is none, when
+    /// the chunk asks for its result in the stream, or when the item is not of this core's bulk
+    /// buffers.
+    pub(crate) fn place(&mut self, item: &mut BulkItem) -> bool {
+        let next = self.attached.len();
+        let has_segments = match self.offered.get(next) {
+            None => return false,
+            Some(has_segments) => *has_segments,
+        };
+        let is_ours = item.parts().all(|part| self.pool.owns_lease(part));
+        if has_segments && is_ours {
+            self.attached.push(std::mem::take(item));
+            return true;
+        }
+        self.attached.push(BulkItem::new());
+        false
+    }
+
+    /// Forgets the items, and what was offered.
+    pub(crate) fn clear(&mut self) {
+        self.offered.clear();
+        for item in &mut self.attached {
+            for part in item.drain() {
+                give_lease(&mut self.pool, part);
+            }
+        }
+        self.attached.clear();
+    }
+}
+
+/// Gives the buffer of a lease back at once, where it is of this pool.
+pub(crate) fn give_lease(pool: &mut BulkPool, lease: Lease) {
+    if !pool.owns_lease(&lease) {
+        return;
+    }
+    if let Some((buffer, _, _)) = lease.into_buffer() {
+        pool.give(buffer);
+    }
+}
+
+/// All that bulk data needs.
+#[derive(Debug)]
+pub(crate) struct Bulk {
+    pub(crate) reply: ReplyItems,
+    /// One for each RDMA Read that can be in flight: each has a buffer at least.
+    pub(crate) gathers: Vec<Gather>,
+    /// The list of the RDMA Write that is being posted.
+    pub(crate) writing: Gather,
+    pub(crate) calls: Box<[CallSlot]>,
+    free_calls: Vec<u32>,
+    pub(crate) serves: Box<[ServeSlot]>,
+    free_serves: Vec<u32>,
+    /// What can perhaps go on; each at most once.
+    pub(crate) work: VecDeque<Work>,
+    /// Calls of ours whose time is up, and whether it is so for the second time.
+    pub(crate) timeouts: Vec<(u32, bool)>,
+    pub(crate) results: Vec<BulkResult>,
+    pub(crate) argument_items: Vec<ArgumentItem>,
+    pub(crate) argument_leases: Vec<Option<Lease>>,
+    /// The header of the last part of a message that was put together, when it has chunks.
+    pub(crate) assembled_header: Vec<u8>,
+    /// Windows that are bound, or whose invalidation is under way.
+    pub(crate) windows_open: u32,
+    pub(crate) windows_max: u32,
+    /// RDMA Reads in flight on one connection.
+    pub(crate) read_depth: u32,
+    /// Segments of one RDMA Read or Write.
+    pub(crate) segments_max: usize,
+    pub(crate) sends_with_invalidate: bool,
+}
+
+impl Bulk {
+    pub(crate) fn new(pool: Pool, config: &CoreConfig, attributes: &Attributes) -> Self {
+        let calls = config.bulk_calls_in_use();
+        let buffers = pool.shape().buffers as usize;
+        let slots = calls as usize;
+        Self {
+            reply: ReplyItems {
+                pool: BulkPool::new(pool),
+                offered: Vec::with_capacity(BULK_ITEMS_MAX),
+                attached: Vec::with_capacity(BULK_ITEMS_MAX),
+            },
+            gathers: (0..=buffers).map(|_| Gather::new()).collect(),
+            writing: Gather::new(),
+            calls: (0..slots)
+                .map(|_| CallSlot::new(config.send_buffer_bytes))
+                .collect(),
+            free_calls: (0..calls).rev().collect(),
+            serves: (0..slots)
+                .map(|_| ServeSlot::new(config.send_buffer_bytes))
+                .collect(),
+            free_serves: (0..calls).rev().collect(),
+            work: VecDeque::with_capacity(2 * slots),
+            timeouts: Vec::with_capacity(slots),
+            results: Vec::with_capacity(BULK_ITEMS_MAX),
+            argument_items: Vec::with_capacity(BULK_ITEMS_MAX),
+            argument_leases: Vec::with_capacity(BULK_PARTS_MAX),
+            assembled_header: Vec::with_capacity(HEADER_BYTES_MAX),
+            windows_open: 0,
+            windows_max: attributes.windows_max,
+            read_depth: attributes.read_depth_max.min(config.read_depth_max).max(1),
+            segments_max: (attributes.send_segments_max as usize).clamp(1, SEGMENTS_MAX),
+            sends_with_invalidate: attributes.send_with_invalidate,
+        }
+    }
+
+    /// Whether the core takes bulk data at all.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        !self.serves.is_empty()
+    }
+
+    /// Whether no call with bulk data is under way.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.free_calls.len() == self.calls.len() && self.free_serves.len() == self.serves.len()
+    }
+
+    /// Takes a free slot for a call of ours.
+    pub(crate) fn take_call(&mut self) -> Option<u32> {
+        self.free_calls.pop()
+    }
+
+    /// Whether a slot for a call of ours is free.
+    pub(crate) fn has_call(&self) -> bool {
+        !self.free_calls.is_empty()
+    }
+
+    /// Frees the slot of a call of ours.
+    pub(crate) fn free_call(&mut self, index: u32) {
+        if let Some(slot) = self.calls.get_mut(index as usize) {
+            slot.reset();
+            self.free_calls.push(index);
+        }
+    }
+
+    /// Takes a free slot for a call of a peer whose transport header, and the word behind it, is
+    /// `header`.
+    ///
+    /// # Errors
+    /// What the call is answered with: SYSTEM when no slot is free, SEGMENTS when the header is
+    /// longer than any whose segments are taken.
+    pub(crate) fn begin_serve(
+        &mut self,
+        connection: ConnectionKey,
+        xid: u32,
+        header: &[u8],
+    ) -> Result<u32, TransportError> {
+        if header.len() > HEADER_BYTES_MAX || header::decode(header).is_err() {
+            let max_segments = u32::try_from(HEADER_BYTES_MAX / READ_ENTRY_BYTES);
+            return Err(TransportError::Segments {
+                max_segments: max_segments.unwrap_or(u32::MAX),
+            });
+        }
+        let index = self.free_serves.pop().ok_or(TransportError::System)?;
+        if let Some(slot) = self.serves.get_mut(index as usize) {
+            slot.header.extend_from_slice(header);
+            (slot.connection, slot.xid) = (connection, xid);
+        }
+        Ok(index)
+    }
+
+    /// Whether a slot for a call of a peer is free.
+    pub(crate) fn has_serve(&self) -> bool {
+        !self.free_serves.is_empty()
+    }
+
+    /// Frees the slot of a call of a peer.
+    pub(crate) fn free_serve(&mut self, index: u32) {
+        if let Some(slot) = self.serves.get_mut(index as usize) {
+            slot.reset();
+            self.free_serves.push(index);
+        }
+    }
+
+    /// Has `work` looked at in this iteration or the next.
+    pub(crate) fn queue(&mut self, work: Work) {
+        let queued = match work {
+            Work::Call(index) => self.calls.get_mut(index as usize).map(|it| &mut it.queued),
+            Work::Serve(index) => self.serves.get_mut(index as usize).map(|it| &mut it.queued),
+        };
+        if let Some(queued) = queued
+            && !std::mem::replace(queued, true)
+        {
+            self.work.push_back(work);
+        }
+    }
+
+    /// The next work, which is no longer queued then.
+    pub(crate) fn next_work(&mut self) -> Option<Work> {
+        let work = self.work.pop_front()?;
+        let queued = match work {
+            Work::Call(index) => self.calls.get_mut(index as usize).map(|it| &mut it.queued),
+            Work::Serve(index) => self.serves.get_mut(index as usize).map(|it| &mut it.queued),
+        };
+        if let Some(queued) = queued {
+            *queued = false;
+        }
+        Some(work)
+    }
+
+    /// Gives a gather list back; what is left in it goes to the pool.
+    pub(crate) fn give_gather(&mut self, mut gather: Gather) {
+        while let Some((buffer, _, _)) = gather.pop() {
+            self.give(buffer);
+        }
+        self.gathers.push(gather);
+    }
+
+    /// Gives a buffer of the pool back.
+    pub(crate) fn give(&mut self, buffer: Buffer) {
+        self.reply.pool.give(buffer);
+    }
+}
+
+/// Names work of a slot: a slot that is used again is not taken for its former self.
+pub(crate) fn work_id(slot: u32, generation: u32) -> WorkId {
+    WorkId(u64::from(generation) << 32 | u64::from(slot))
+}
+
+/// The slot and the generation that [`work_id`] named.
+pub(crate) fn slot_of(work: WorkId) -> (u32, u32) {
+    let low = u32::try_from(work.0 & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+    let high = u32::try_from(work.0 >> 32).unwrap_or(u32::MAX);
+    (low, high)
+}

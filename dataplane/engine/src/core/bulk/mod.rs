@@ -1,0 +1,92 @@
+//! Bulk data on its way: calls of ours ([`plan`], [`call`], [`end`]) and of peers ([`serve`],
+//! [`read`], [`reply`]). Every step may have to wait, and goes on from where it stood.
+
+mod call;
+mod end;
+mod plan;
+mod read;
+mod reply;
+mod serve;
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::chunks::ChunkLists;
+use rpcrdma_protocol::v2::{TransportError, header};
+
+use super::State;
+use crate::application::Application;
+use crate::bulk::Work;
+
+/// Calls looked at in one iteration.
+const WORK_MAX: usize = 16;
+/// Steps of one call in one iteration: as many as there are kinds of steps.
+const STEPS_MAX: usize = 8;
+
+/// What a call can do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Nothing, until something comes that it waits for.
+    Waits,
+    /// Nothing in this iteration.
+    Again,
+    /// More, at once.
+    GoesOn,
+}
+
+impl<P: Port> State<P> {
+    /// Goes on with calls that may be able to.
+    #[inline]
+    pub(in crate::core) fn bulk_work<A: Application>(&mut self, application: &mut A) -> bool {
+        if self.bulk.work.is_empty() {
+            return false;
+        }
+        self.do_bulk_work(application)
+    }
+
+    #[cold]
+    fn do_bulk_work<A: Application>(&mut self, application: &mut A) -> bool {
+        let mut busy = false;
+        for _ in 0..WORK_MAX.min(self.bulk.work.len()) {
+            let Some(work) = self.bulk.next_work() else {
+                break;
+            };
+            for step in 0..STEPS_MAX {
+                let next = match work {
+                    Work::Call(index) => self.step_call(application, index),
+                    Work::Serve(index) => self.step_serve(application, index),
+                };
+                busy |= step != 0 || next != Step::Again;
+                match next {
+                    Step::GoesOn => {}
+                    Step::Waits => break,
+                    Step::Again => {
+                        self.bulk.queue(work);
+                        break;
+                    }
+                }
+            }
+        }
+        busy
+    }
+}
+
+/// The chunk lists of a message that was decoded before.
+fn lists_of(message: &[u8]) -> ChunkLists<'_> {
+    let header = header::decode(message).ok();
+    header
+        .as_ref()
+        .and_then(|header| header.chunks())
+        .map(|chunks| chunks.lists)
+        .unwrap_or_default()
+}
+
+/// What a call with chunks is told by an end that takes none (-00 section 6.4.3). Where no Write
+/// chunk is supported at all, REPLY_RESOURCE says so: WRITE_CHUNKS cannot.
+fn refusal_of(lists: &ChunkLists<'_>) -> TransportError {
+    if lists.reads.is_empty() {
+        TransportError::ReplyResource {
+            length_needed_bytes: 0,
+        }
+    } else {
+        TransportError::ReadChunks { max_chunks: 0 }
+    }
+}

@@ -1,0 +1,340 @@
+//! Calls with bulk data: by RDMA Read and Write, inline, and where they cannot be.
+
+use crate::support::bulk::{
+    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, TAKE, Wanted, asking, bulk_config, bulk_pair, given,
+};
+use crate::support::pattern;
+use rpcrdma_engine::{CallRefused, CoreConfig, Placement};
+
+/// Waits for a call of the client, and gives how it ended.
+fn run(pair: &mut BulkPair, wanted: Wanted) -> (Vec<u8>, Vec<Vec<u8>>) {
+    let tag = wanted.tag;
+    pair.client.core.application_mut().wanted.push_back(wanted);
+    pair.until("the reply", |pair| {
+        pair.client.core.application().result(tag).is_some()
+    });
+    let ended = pair.client.core.application().result(tag).expect("ended");
+    ended.clone().expect("it succeeds")
+}
+
+/// All buffers are back, at both ends, but for what is kept.
+fn all_home(pair: &mut BulkPair) {
+    pair.turns(50);
+    let kept = |app: &crate::support::bulk::BulkApp| -> usize {
+        app.kept.iter().map(|item| item.part_count()).sum()
+    };
+    for side in [&mut pair.client, &mut pair.server] {
+        let kept = kept(side.core.application());
+        assert_eq!(side.core.bulk_buffers_free() + kept, 96);
+        assert_eq!(side.core.message_buffers_free(), 8);
+    }
+}
+
+/// Sizes around every border: words, buffers, segments.
+fn sizes() -> [usize; 14] {
+    [
+        1,
+        2,
+        3,
+        4,
+        5,
+        900,
+        4095,
+        4096,
+        4097,
+        65_535,
+        65_536,
+        65_537,
+        300_001,
+        (1 << 20) + 3,
+    ]
+}
+
+#[test]
+fn items_are_read_whatever_their_size() {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    let (connection, _) = pair.connect();
+    let mut tag = 0;
+    for size in sizes() {
+        for placement in [Placement::Rdma, Placement::Auto] {
+            tag += 1;
+            let item = pattern(size, tag);
+            let wanted = Wanted {
+                connection,
+                procedure: TAKE,
+                args: pattern(12, 5),
+                items: vec![(8, item.clone())],
+                placement,
+                tag,
+                ..Wanted::default()
+            };
+            run(&mut pair, wanted);
+            let mut expected = pattern(12, 5)[..8].to_vec();
+            expected.extend_from_slice(&item);
+            expected.resize(expected.len().next_multiple_of(4), 0);
+            expected.extend_from_slice(&pattern(12, 5)[8..]);
+            let taken = pair.server.core.application_mut().taken.pop();
+            assert!(taken == Some(expected), "{size} bytes, {placement:?}");
+            all_home(&mut pair);
+        }
+    }
+    let counters = pair.server.handle.counters();
+    assert!(counters.rdma_reads >= 14);
+    assert_eq!(counters.bulk_bytes_copied, 0, "what is read is not copied");
+    let client = pair.client.handle.counters();
+    assert_eq!(
+        client.windows_bound,
+        client.windows_invalidated_remotely + client.windows_invalidated_locally
+    );
+    assert!(client.windows_invalidated_remotely >= 9, "single windows");
+    assert!(client.windows_invalidated_locally >= 16, "the others");
+}
+
+#[test]
+fn results_are_written_whatever_their_size() {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    let (connection, _) = pair.connect();
+    let mut tag = 0;
+    for size in sizes() {
+        for procedure in [GIVE, GIVE_LATER] {
+            tag += 1;
+            let bytes = u32::try_from(size).expect("small");
+            let wanted = Wanted {
+                connection,
+                procedure,
+                args: asking(&[bytes]),
+                expected: vec![bytes + 100],
+                results_bytes_max: 100,
+                placement: Placement::Rdma,
+                tag,
+                ..Wanted::default()
+            };
+            let (results, items) = run(&mut pair, wanted);
+            assert!(items == [given(0, bytes)], "{size} bytes");
+            assert_eq!(results[..4], bytes.to_be_bytes());
+            assert_eq!(results.len(), 8, "the item is not in the stream");
+            all_home(&mut pair);
+        }
+    }
+    let counters = pair.server.handle.counters();
+    assert!(counters.rdma_writes >= 28);
+    assert_eq!(counters.bulk_bytes_copied, 0);
+}
+
+/// Every combination of items, results, a long call and a long reply.
+#[test]
+fn every_combination_of_lists() {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    let (connection, _) = pair.connect();
+    let mut tag = 0;
+    for items in 0..3_usize {
+        for results in 0..3_usize {
+            for long_call in [false, true] {
+                for long_reply in [0, 1000, 12_000, 60_000] {
+                    tag += 1;
+                    let lengths = [5000, 70_001];
+                    let mut asked = vec![long_reply / 4];
+                    asked.extend_from_slice(&lengths[..results]);
+                    let mut args = asking(&asked);
+                    if long_call {
+                        args.extend_from_slice(&pattern(70_000, tag));
+                    }
+                    let ends = [
+                        (args.len() - 4, pattern(333, 1)),
+                        (args.len(), pattern(80_002, 2)),
+                    ];
+                    let wanted = Wanted {
+                        connection,
+                        procedure: GIVE_LONG,
+                        args,
+                        items: ends[..items].to_vec(),
+                        expected: lengths[..results].to_vec(),
+                        results_bytes_max: long_reply as usize + 100,
+                        placement: Placement::Rdma,
+                        tag,
+                    };
+                    let (stream, got) = run(&mut pair, wanted);
+                    let expected: Vec<_> = (0..results).map(|it| given(it, lengths[it])).collect();
+                    assert!(got == expected, "call {tag}");
+                    assert_eq!(stream.len(), long_reply as usize + 4 * results + 4);
+                    let taken = pair.server.core.application_mut().taken.pop();
+                    let taken = taken.expect("it was served").len();
+                    let item_bytes = [0, 336, 336 + 80_004][items];
+                    let args_bytes = 8 + 4 * results + if long_call { 70_000 } else { 0 };
+                    assert_eq!(taken, args_bytes + item_bytes, "call {tag}");
+                    all_home(&mut pair);
+                }
+            }
+        }
+    }
+    let counters = pair.server.handle.counters();
+    assert!(counters.fragments_sent > 0, "replies in parts");
+}
+
+#[test]
+fn inline_items_are_in_the_stream() {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    let (connection, _) = pair.connect();
+    for (tag, size) in (1..).zip([1, 4, 1000, 5000, 300_001]) {
+        let bytes = u32::try_from(size).expect("small");
+        let mut args = asking(&[bytes]);
+        args.extend_from_slice(&[1; 8]);
+        let wanted = Wanted {
+            connection,
+            procedure: GIVE,
+            args: args.clone(),
+            items: vec![(12, pattern(size, tag))],
+            expected: vec![bytes],
+            placement: Placement::Inline,
+            tag,
+            ..Wanted::default()
+        };
+        let (results, items) = run(&mut pair, wanted);
+        assert!(items.is_empty());
+        let mut expected = bytes.to_be_bytes().to_vec();
+        expected.extend_from_slice(&given(0, bytes));
+        expected.resize(expected.len().next_multiple_of(4), 0);
+        expected.extend_from_slice(&0xfeed_u32.to_be_bytes());
+        assert!(results == expected, "{size} bytes");
+        let taken = pair.server.core.application_mut().taken.pop();
+        assert_eq!(taken.expect("served").len(), 16 + size.next_multiple_of(4));
+        all_home(&mut pair);
+    }
+    assert_eq!(pair.client.handle.counters().windows_bound, 0);
+}
+
+#[test]
+fn what_was_kept_lies_in_registered_memory_and_comes_back_when_dropped() {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    let (connection, _) = pair.connect();
+    pair.server.core.application_mut().keep = true;
+    pair.client.core.application_mut().keep = true;
+    for tag in 1..5 {
+        let wanted = Wanted {
+            connection,
+            procedure: GIVE,
+            args: asking(&[100_000]),
+            items: vec![(8, pattern(70_000, tag))],
+            expected: vec![100_000],
+            placement: Placement::Rdma,
+            tag,
+            ..Wanted::default()
+        };
+        run(&mut pair, wanted);
+        all_home(&mut pair);
+    }
+    for side in [&mut pair.client, &mut pair.server] {
+        let memory = rpcrdma_fabric::interface::Port::memory(side.core.port()).clone();
+        let kept = std::mem::take(&mut side.core.application_mut().kept);
+        assert_eq!(kept.len(), 4);
+        let start = memory.mapping().start().addr();
+        let end = start + memory.mapping().bytes();
+        for part in kept.iter().flat_map(|item| item.parts()) {
+            let place = part.as_ptr().addr();
+            assert!(part.is_of(&memory) && (start..end).contains(&place));
+            assert_eq!(place % 4096, 0, "items begin on pages");
+        }
+        // On another thread: the memory is nobody's but the item's.
+        std::thread::spawn(move || drop(kept))
+            .join()
+            .expect("dropped");
+    }
+    all_home(&mut pair);
+}
+
+#[test]
+fn many_calls_at_once_with_few_buffers_and_slots() {
+    let few = CoreConfig {
+        bulk_buffers: 96,
+        bulk_calls: 3,
+        read_depth_max: 2,
+        ..bulk_config()
+    };
+    let mut pair = bulk_pair(&few, &few);
+    let (client, server) = pair.connect();
+    let count = 60_u64;
+    for tag in 0..count {
+        for (side, connection) in [(&mut pair.client, client), (&mut pair.server, server)] {
+            let bytes = [0_u32, 70_000, 300_000][usize::try_from(tag % 3).expect("small")];
+            let items = if tag % 2 == 0 {
+                vec![(asking(&[bytes]).len(), pattern(200_000, tag))]
+            } else {
+                Vec::new()
+            };
+            side.core.application_mut().wanted.push_back(Wanted {
+                connection,
+                procedure: if tag % 5 == 0 { GIVE_LATER } else { GIVE },
+                args: asking(&[bytes]),
+                items,
+                expected: if bytes == 0 { vec![] } else { vec![bytes] },
+                results_bytes_max: 100,
+                placement: Placement::Rdma,
+                tag,
+            });
+        }
+    }
+    pair.until("all replies", |pair| {
+        let done = |app: &crate::support::bulk::BulkApp| app.ended.len() as u64 == count;
+        done(pair.client.core.application()) && done(pair.server.core.application())
+    });
+    for side in [&pair.client, &pair.server] {
+        assert!(side.core.application().refused.is_empty());
+        for tag in 0..count {
+            let ended = side.core.application().result(tag).expect("ended");
+            let (_, items) = ended.as_ref().expect("it succeeds");
+            let bytes = [0_u32, 70_000, 300_000][usize::try_from(tag % 3).expect("small")];
+            let expected = if bytes == 0 {
+                vec![]
+            } else {
+                vec![given(0, bytes)]
+            };
+            assert!(*items == expected, "call {tag}");
+        }
+    }
+    all_home(&mut pair);
+    let counters = pair.server.handle.counters();
+    assert!(
+        counters.awaiting_read_depth > 0,
+        "the test is about scarcity"
+    );
+}
+
+#[test]
+fn a_core_without_bulk_buffers_refuses_to_call_so_and_refuses_chunks() {
+    let none = CoreConfig {
+        bulk_buffers: 0,
+        ..bulk_config()
+    };
+    let mut pair = bulk_pair(&bulk_config(), &none);
+    let (client, server) = pair.connect();
+    let wanted = |connection, tag| Wanted {
+        connection,
+        procedure: TAKE,
+        args: vec![0; 4],
+        items: vec![(4, pattern(5000, 1))],
+        placement: Placement::Rdma,
+        tag,
+        ..Wanted::default()
+    };
+    pair.server.core.application_mut().wanted.push_back(Wanted {
+        items: Vec::new(),
+        ..wanted(server, 1)
+    });
+    pair.until("the refusal", |pair| {
+        !pair.server.core.application().refused.is_empty()
+    });
+    assert_eq!(
+        pair.server.core.application().refused,
+        [(1, CallRefused::NoBulk)]
+    );
+    pair.client
+        .core
+        .application_mut()
+        .wanted
+        .push_back(wanted(client, 2));
+    pair.until("the end of the call", |pair| {
+        pair.client.core.application().result(2).is_some()
+    });
+    let counters = pair.server.handle.counters();
+    assert_eq!(counters.errors_sent_read_chunks, 1);
+}

@@ -1,0 +1,347 @@
+//! A service and a caller of bulk data.
+
+use std::collections::VecDeque;
+
+use rpcrdma_engine::{
+    Activity, Application, BulkArguments, BulkCall, BulkItem, BulkReply, CallError, CallRefused,
+    CallTag, CloseReason, ConnectionKey, Context, CoreConfig, DeferToken, ExpectedResult, Outcome,
+    Placement, Reply, ReplyRefused, ReplyWriter, Request, StreamPiece,
+};
+use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::v2::ReverseRequestSupport;
+
+use super::{Pair, call, pattern};
+
+/// Takes the whole argument stream, items and all, and remembers it; answers with its length.
+pub const TAKE: u32 = 10;
+/// Arguments: a count, so many lengths, and whatever follows. Answers with so many opaques of the
+/// pattern, each of the length that was asked for, and remembers the arguments.
+pub const GIVE: u32 = 11;
+/// As [`GIVE`], some polls later.
+pub const GIVE_LATER: u32 = 12;
+/// As [`GIVE`], with one more word than a message holds: the first length is that of words that
+/// stand in the stream.
+pub const GIVE_LONG: u32 = 13;
+/// Never answered.
+pub const HOLD: u32 = 14;
+
+/// A call that is to be made.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    pub connection: ConnectionKey,
+    pub procedure: u32,
+    pub args: Vec<u8>,
+    /// Items, and how many bytes of the arguments stand before each.
+    pub items: Vec<(usize, Vec<u8>)>,
+    /// Bytes of each result that is expected.
+    pub expected: Vec<u32>,
+    pub results_bytes_max: usize,
+    pub placement: Placement,
+    pub tag: CallTag,
+}
+
+/// How a call ended: the result stream, and the items that came beside it.
+pub type Ending = Result<(Vec<u8>, Vec<Vec<u8>>), CallError>;
+
+/// Serves and calls.
+#[derive(Debug, Default)]
+pub struct BulkApp {
+    pub wanted: VecDeque<Wanted>,
+    pub refused: Vec<(CallTag, CallRefused)>,
+    pub ended: Vec<(CallTag, Ending)>,
+    /// The argument streams that came, with their items.
+    pub taken: Vec<Vec<u8>>,
+    /// Keep the items of calls, and of replies.
+    pub keep: bool,
+    pub kept: Vec<BulkItem>,
+    pub later: VecDeque<(DeferToken, Vec<u32>, u32)>,
+    pub held: Vec<DeferToken>,
+    pub disconnected: Vec<CloseReason>,
+}
+
+impl BulkApp {
+    pub fn result(&self, tag: CallTag) -> Option<&Ending> {
+        let mut ended = self.ended.iter().filter(|(other, _)| *other == tag);
+        let found = ended.next();
+        assert!(ended.next().is_none(), "call {tag} ended twice");
+        found.map(|(_, result)| result)
+    }
+}
+
+/// The bytes of the result `index` of a call.
+pub fn given(index: usize, bytes: u32) -> Vec<u8> {
+    pattern(bytes as usize, index as u64 + 77)
+}
+
+fn lengths(args: &[u8]) -> Vec<u32> {
+    let words: Vec<u32> = args
+        .chunks_exact(4)
+        .map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
+        .collect();
+    let count = words.first().copied().unwrap_or(0) as usize;
+    words[1..=count].to_vec()
+}
+
+/// The arguments of [`GIVE`].
+pub fn asking(lengths: &[u32]) -> Vec<u8> {
+    let count = u32::try_from(lengths.len()).expect("few");
+    std::iter::once(&count)
+        .chain(lengths)
+        .flat_map(|word| word.to_be_bytes())
+        .collect()
+}
+
+/// Puts bytes into an item; `None` while there are no buffers.
+fn item(
+    mut take: impl FnMut() -> Option<rpcrdma_fabric::memory::Lease>,
+    bytes: &[u8],
+) -> Option<BulkItem> {
+    let mut item = BulkItem::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let mut part = take()?;
+        let count = rest.len().min(part.len());
+        part.set_len(count);
+        part.copy_from_slice(&rest[..count]);
+        item.push(part).expect("few pieces");
+        rest = &rest[count..];
+    }
+    Some(item)
+}
+
+fn stream(items: &BulkArguments<'_>, args: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    let mut in_item = None;
+    for piece in items.stream(args) {
+        let index = match piece {
+            StreamPiece::Stream(_) => None,
+            StreamPiece::Item { index, .. } => Some(index),
+        };
+        if in_item != index {
+            whole.resize(whole.len().next_multiple_of(4), 0);
+            in_item = index;
+        }
+        match piece {
+            StreamPiece::Stream(bytes) | StreamPiece::Item { bytes, .. } => {
+                whole.extend_from_slice(bytes);
+            }
+        }
+    }
+    whole.resize(whole.len().next_multiple_of(4), 0);
+    whole
+}
+
+impl BulkApp {
+    fn give(&self, lengths: &[u32], reply: &mut ReplyWriter<'_>) -> Outcome {
+        for (index, &bytes) in lengths.iter().enumerate() {
+            let content = given(index, bytes);
+            let Some(mut item) = item(|| reply.take_bulk(), &content) else {
+                return Outcome::SystemError;
+            };
+            if reply.write_u32(bytes).is_err() || reply.attach(0, &mut item).is_err() {
+                return Outcome::SystemError;
+            }
+        }
+        match reply.write_u32(0xfeed) {
+            Ok(()) => Outcome::Success,
+            Err(_) => Outcome::SystemError,
+        }
+    }
+
+    fn serve(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+        match request.procedure {
+            TAKE => {
+                let bytes = self.taken.last().map_or(0, Vec::len);
+                let _ = reply.write_u32(u32::try_from(bytes).expect("small"));
+                Outcome::Success
+            }
+            GIVE => self.give(&lengths(request.args), reply),
+            GIVE_LONG => {
+                let lengths = lengths(request.args);
+                for word in 0..lengths[0] {
+                    if reply.write_u32(word).is_err() {
+                        return Outcome::SystemError;
+                    }
+                }
+                self.give(&lengths[1..], reply)
+            }
+            GIVE_LATER | HOLD => {
+                let token = request.defer().expect("there is room");
+                if request.procedure == HOLD {
+                    self.held.push(token);
+                } else {
+                    self.later.push_back((token, lengths(request.args), 3));
+                }
+                Outcome::Deferred
+            }
+            _ => Outcome::ProcedureUnavailable,
+        }
+    }
+
+    fn answer_later<P: Port>(&mut self, core: &mut Context<'_, P>) {
+        for entry in &mut self.later {
+            entry.2 = entry.2.saturating_sub(1);
+        }
+        if self.later.front().is_none_or(|entry| entry.2 != 0) {
+            return;
+        }
+        let (token, lengths, _) = self.later.pop_front().expect("just seen");
+        let mut results = Vec::new();
+        let mut items = Vec::new();
+        for (index, &bytes) in lengths.iter().enumerate() {
+            results.extend_from_slice(&bytes.to_be_bytes());
+            let Some(item) = item(|| core.take_bulk(), &given(index, bytes)) else {
+                return self.later.push_front((token, lengths, 5));
+            };
+            items.push((results.len(), item));
+        }
+        results.extend_from_slice(&0xfeed_u32.to_be_bytes());
+        match core.reply_bulk(token, Outcome::Success, &results, &mut items) {
+            Ok(()) => {}
+            Err((ReplyRefused::Busy, token)) => self.later.push_front((token, lengths, 1)),
+            Err((refused, _)) => panic!("a good answer was refused: {refused:?}"),
+        }
+    }
+
+    fn make_call<P: Port>(&mut self, core: &mut Context<'_, P>, wanted: Wanted) -> bool {
+        let mut bulk = BulkCall::new(call(wanted.procedure), &wanted.args);
+        bulk.placement = wanted.placement;
+        bulk.results_bytes_max = wanted.results_bytes_max;
+        for (offset, bytes) in &wanted.items {
+            let Some(mut item) = item(|| core.take_bulk(), bytes) else {
+                self.wanted.push_back(wanted);
+                return false;
+            };
+            bulk.add(*offset, &mut item).expect("few items");
+        }
+        for &bytes_max in &wanted.expected {
+            let expected = ExpectedResult {
+                bytes_max,
+                ..ExpectedResult::default()
+            };
+            bulk.expect(expected).expect("few results");
+        }
+        match core.call_bulk(wanted.connection, &mut bulk, wanted.tag) {
+            Ok(()) => {
+                assert!(bulk.pop().is_none(), "the items were taken");
+                true
+            }
+            Err(refused) => {
+                for (_, bytes) in wanted.items.iter().rev() {
+                    let item = bulk.pop().expect("the items are there still");
+                    assert_eq!(item.len(), bytes.len());
+                }
+                if refused.is_transient() {
+                    self.wanted.push_back(wanted);
+                } else {
+                    self.refused.push((wanted.tag, refused));
+                }
+                false
+            }
+        }
+    }
+}
+
+impl Application for BulkApp {
+    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+        self.taken.push(request.args.to_vec());
+        self.serve(request, reply)
+    }
+
+    fn call_bulk(
+        &mut self,
+        request: &Request<'_>,
+        items: &mut BulkArguments<'_>,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Outcome {
+        self.taken.push(stream(items, request.args));
+        if self.keep {
+            for index in 0..items.len() {
+                self.kept.extend(items.take(index));
+                assert!(items.take(index).is_none(), "an item is taken once");
+            }
+        }
+        self.serve(request, reply)
+    }
+
+    fn completed(
+        &mut self,
+        tag: CallTag,
+        _connection: ConnectionKey,
+        result: Result<Reply<'_>, CallError>,
+        _now: Ticks,
+    ) {
+        self.ended.push((
+            tag,
+            result.map(|reply| (reply.results.to_vec(), Vec::new())),
+        ));
+    }
+
+    fn completed_bulk(
+        &mut self,
+        tag: CallTag,
+        _connection: ConnectionKey,
+        result: Result<BulkReply<'_>, CallError>,
+        _now: Ticks,
+    ) {
+        let keep = self.keep;
+        let kept = &mut self.kept;
+        let ending = result.map(|bulk| {
+            let mut copied = Vec::new();
+            for result in bulk.items {
+                let mut bytes = vec![0; result.item.len()];
+                assert_eq!(result.item.copy_to(&mut bytes), bytes.len());
+                copied.push(bytes);
+                if keep {
+                    kept.push(std::mem::take(&mut result.item));
+                }
+            }
+            (bulk.reply.results.to_vec(), copied)
+        });
+        self.ended.push((tag, ending));
+    }
+
+    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
+        self.answer_later(core);
+        let mut busy = false;
+        for _ in 0..self.wanted.len() {
+            let Some(wanted) = self.wanted.pop_front() else {
+                break;
+            };
+            busy |= self.make_call(core, wanted);
+        }
+        Activity::from_busy(busy)
+    }
+
+    fn disconnected(&mut self, _connection: ConnectionKey, reason: CloseReason) {
+        self.disconnected.push(reason);
+    }
+}
+
+/// Sizes for bulk data.
+pub fn bulk_config() -> CoreConfig {
+    CoreConfig {
+        connections_max: 2,
+        credits_per_connection: 8,
+        message_buffers: 8,
+        calls_outstanding_max: 64,
+        deferred_max: 16,
+        bulk_buffers: 96,
+        bulk_buffer_bytes: 65_536,
+        bulk_calls: 16,
+        ..CoreConfig::default()
+    }
+}
+
+pub type BulkPair = Pair<BulkApp, BulkApp>;
+
+/// Two cores that take bulk data both ways.
+pub fn bulk_pair(client: &CoreConfig, server: &CoreConfig) -> BulkPair {
+    let mut pair = Pair::with(client, server, BulkApp::default(), BulkApp::default());
+    for properties in [&mut pair.client.properties, &mut pair.server.properties] {
+        properties.segment_count_max = 64;
+        properties.reverse_requests = ReverseRequestSupport::General;
+    }
+    pair
+}
