@@ -234,6 +234,9 @@ pub const SEGMENTS_MAX: usize = 1024;
 /// Most chunks that the decoder accepts in a Write list. Ours, as above.
 pub const WRITE_CHUNKS_MAX: usize = 256;
 
+/// Most bulk items, and most expected results, that a plan has a way for. Ours.
+pub const PLAN_ITEMS_MAX: usize = 16;
+
 // ---- CM private data (RFC 8797 section 4) ----
 
 /// The identifier with which the private data of RPC-over-RDMA begins.

@@ -27,10 +27,15 @@ pub trait BulkItems {
     fn length_bytes(&self, item: usize) -> u32;
 
     /// Entries of a gather list that `length_bytes` octets of the item take, from octet `from_bytes` on. One, unless
-    /// the item is in parts.
+    /// the item is in parts; then [`segments`](Self::segments) is another too.
     fn gather_entries(&self, item: usize, from_bytes: u32, length_bytes: u32) -> u32 {
         let _ = (item, from_bytes, length_bytes);
         1
+    }
+
+    /// Segments of at most `segment_bytes_max` octets in which the item is exposed to explicit RDMA.
+    fn segments(&self, item: usize, segment_bytes_max: u32) -> u32 {
+        self.length_bytes(item).div_ceil(segment_bytes_max.max(1))
     }
 }
 

@@ -1,0 +1,875 @@
+//! Which way a reply goes, as a table; and that every plan brings the whole reply, in headers as long as planned.
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use rpcrdma_protocol::chunks::{
+    ChunkLists, ChunkListsRepr, EncodeChunkLists, Fill, ReturnedLists, Segment, check_returned,
+};
+use rpcrdma_protocol::v2::plan::{
+    BulkItems, Layout, Piece, ReplyFacts, ReplyForm, ReplyItems, ReplyPlan, RequesterOffer,
+    ResultWay, SenderMeans, plan_reply,
+};
+use rpcrdma_protocol::v2::rtr::{
+    Answer, Location, MessageItem, PlacementType, ResponseItemRepr, ResponseLocation,
+    ResponseSetRepr, ResponseSets, RtrSupport, StreamRange, TransmitResponse, write_response_sets,
+};
+use rpcrdma_protocol::v2::{self, Prefix, Properties, TransportError};
+use rpcrdma_protocol::xdr::{Reader, Writer};
+
+use crate::call::{MEANS, THRESHOLDS, with_placement};
+use crate::support::encoded;
+
+const KIB: u32 = 1024;
+const MIB: u32 = 1024 * 1024;
+
+/// Results, and the position in the call that asked for each.
+#[derive(Clone, Debug)]
+struct Results(Vec<(u32, u32)>);
+
+impl Results {
+    /// Results that operation 0 asked for.
+    fn of(lengths: &[u32]) -> Self {
+        Self(lengths.iter().map(|length| (*length, 0)).collect())
+    }
+}
+
+impl BulkItems for Results {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn length_bytes(&self, item: usize) -> u32 {
+        self.0[item].0
+    }
+}
+
+impl ReplyItems for Results {
+    fn request_position(&self, item: usize) -> u32 {
+        self.0[item].1
+    }
+}
+
+/// A direction: the least length, what it says, and octets of the segments that it offers.
+type Way = (u32, PlacementType, &'static [u32]);
+
+const EXPLICIT_FROM: u32 = 10_000;
+
+#[derive(Clone, Debug)]
+enum Offer {
+    /// Octets of the segments of each Write chunk, and of the Reply chunk.
+    Chunks(Vec<Vec<u32>>, Option<u32>),
+    /// Directions by operation, of eight octets each, and transmissions.
+    Directions(Vec<Vec<(u32, PlacementType, Vec<u32>)>>, u32),
+}
+
+fn directions(sets: &[&[Way]], transmissions_max: u32) -> Offer {
+    let owned = |way: &Way| (way.0, way.1, way.2.to_vec());
+    let sets = sets
+        .iter()
+        .map(|set| set.iter().map(owned).collect())
+        .collect();
+    Offer::Directions(sets, transmissions_max)
+}
+
+fn chunks(writes: &[&[u32]], reply: Option<u32>) -> Offer {
+    Offer::Chunks(writes.iter().map(|chunk| chunk.to_vec()).collect(), reply)
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    stream_bytes: u32,
+    results: Results,
+    offer: Offer,
+    means: SenderMeans,
+    own: Properties,
+    peer: Properties,
+}
+
+/// Segments of these lengths; the handle is the first free one.
+fn segments(lengths: &[u32], next_handle: &mut u32) -> Vec<Segment> {
+    lengths
+        .iter()
+        .map(|length_bytes| {
+            *next_handle += 1;
+            Segment {
+                handle: *next_handle,
+                length_bytes: *length_bytes,
+                offset: 64,
+            }
+        })
+        .collect()
+}
+
+impl Case {
+    fn new(results: &[u32], offer: Offer) -> Self {
+        Self {
+            stream_bytes: 100,
+            results: Results::of(results),
+            offer,
+            means: MEANS,
+            own: with_placement(),
+            peer: with_placement(),
+        }
+    }
+
+    fn but(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// The offer as it stood in the header of the call.
+    fn encoded_offer(&self) -> Vec<u8> {
+        let mut handle = 0;
+        match &self.offer {
+            Offer::Chunks(writes, reply) => {
+                let writes: Vec<_> = writes
+                    .iter()
+                    .map(|chunk| segments(chunk, &mut handle))
+                    .collect();
+                let writes: Vec<_> = writes.iter().map(Vec::as_slice).collect();
+                let reply = reply.map(|length_bytes| segments(&[length_bytes], &mut handle));
+                let lists = ChunkListsRepr {
+                    reads: &[],
+                    writes: &writes,
+                    reply: reply.as_deref(),
+                };
+                encoded(|space| {
+                    let mut writer = Writer::new(space);
+                    lists.encode(&mut writer).map(|()| writer.position())
+                })
+            }
+            Offer::Directions(sets, _) => {
+                let memory: Vec<Vec<Vec<Segment>>> = sets
+                    .iter()
+                    .map(|set| {
+                        set.iter()
+                            .map(|way| segments(&way.2, &mut handle))
+                            .collect()
+                    })
+                    .collect();
+                let items: Vec<Vec<ResponseItemRepr<'_>>> = sets
+                    .iter()
+                    .zip(&memory)
+                    .map(|(set, memory)| {
+                        set.iter()
+                            .zip(memory)
+                            .map(|(way, memory)| direction(way.0, way.1, memory))
+                            .collect()
+                    })
+                    .collect();
+                let sets = (0..).zip(&items).map(|(index, items)| ResponseSetRepr {
+                    range: StreamRange {
+                        begin: index * 8,
+                        end: index * 8 + 8,
+                    },
+                    items: items.as_slice(),
+                });
+                let sets: Vec<_> = sets.collect();
+                encoded(|space| {
+                    let mut writer = Writer::new(space);
+                    let items = sets.iter().map(|set| v2::rtr::ResponseSet {
+                        range: set.range,
+                        items: set.items.iter().copied(),
+                    });
+                    write_response_sets(&mut writer, items).map(|()| writer.position())
+                })
+            }
+        }
+    }
+
+    fn offer<'a>(&self, bytes: &'a [u8]) -> RequesterOffer<'a> {
+        match &self.offer {
+            Offer::Chunks(..) => {
+                let lists = ChunkLists::decode(&mut Reader::new(bytes)).unwrap();
+                RequesterOffer::Chunks {
+                    writes: lists.writes,
+                    reply: lists.reply,
+                }
+            }
+            Offer::Directions(_, transmissions_max) => RequesterOffer::Directions {
+                sets: ResponseSets::decode(&mut Reader::new(bytes)).unwrap(),
+                transmissions_max: *transmissions_max,
+            },
+        }
+    }
+
+    fn plan(&self) -> Result<ReplyPlan, TransportError> {
+        let bytes = self.encoded_offer();
+        plan_reply(&ReplyFacts {
+            thresholds: THRESHOLDS,
+            stream_bytes: self.stream_bytes,
+            results: &self.results,
+            offer: self.offer(&bytes),
+            means: self.means,
+            own: &self.own,
+            peer: &self.peer,
+        })
+    }
+}
+
+fn direction(
+    minimum_bytes: u32,
+    kind: PlacementType,
+    segments: &[Segment],
+) -> ResponseItemRepr<'_> {
+    ResponseItemRepr {
+        minimum_bytes,
+        location: match kind {
+            PlacementType::Explicit => ResponseLocation::Explicit(segments),
+            PlacementType::Choice => ResponseLocation::Choice(segments),
+            PlacementType::BySize => ResponseLocation::BySize {
+                explicit_from_bytes: EXPLICIT_FROM,
+                segments,
+            },
+            _ => ResponseLocation::Placed,
+        },
+    }
+}
+
+const IN: ResultWay = ResultWay::Inline;
+
+const fn short(direction: usize) -> ResultWay {
+    ResultWay::TooShort { direction }
+}
+
+const fn sent(direction: usize) -> ResultWay {
+    ResultWay::Placed { direction }
+}
+
+const fn written(chunk: usize) -> ResultWay {
+    ResultWay::Written { chunk }
+}
+
+const fn message(messages: u32) -> ReplyForm {
+    ReplyForm::Message { messages }
+}
+
+const fn group(transmissions: u32) -> ReplyForm {
+    ReplyForm::Group { transmissions }
+}
+
+const fn write_resource(chunk_index: u32, length_needed_bytes: u32) -> TransportError {
+    TransportError::WriteResource {
+        chunk_index,
+        length_needed_bytes,
+    }
+}
+
+const fn reply_resource(length_needed_bytes: u32) -> TransportError {
+    TransportError::ReplyResource {
+        length_needed_bytes,
+    }
+}
+
+fn assert_plans(cases: &[(&str, Case, ReplyForm, &[ResultWay])]) {
+    for (name, case, form, results) in cases {
+        let plan = case
+            .plan()
+            .unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        assert_eq!(
+            (plan.form, &plan.results[..results.len()]),
+            (*form, *results),
+            "{name}"
+        );
+        assert!(
+            plan.results[results.len()..].iter().all(|way| *way == IN),
+            "{name}"
+        );
+        let credits = match plan.form {
+            ReplyForm::Group { transmissions } => transmissions,
+            ReplyForm::Message { .. } | ReplyForm::Long => 1,
+        };
+        assert_eq!(plan.credits_needed, credits, "{name}");
+    }
+}
+
+#[test]
+fn results_go_into_their_write_chunks() {
+    let case = Case::new;
+    assert_plans(&[
+        ("nothing", case(&[], chunks(&[], None)), message(1), &[]),
+        (
+            "no chunk",
+            case(&[4096], chunks(&[], None)),
+            message(1),
+            &[IN],
+        ),
+        (
+            "a chunk",
+            case(&[4096], chunks(&[&[4096]], None)),
+            message(1),
+            &[written(0)],
+        ),
+        (
+            "a chunk of segments",
+            case(&[4096], chunks(&[&[0, 4000, 96]], None)),
+            message(1),
+            &[written(0)],
+        ),
+        (
+            "a short result",
+            case(&[1], chunks(&[&[4096]], None)),
+            message(1),
+            &[written(0)],
+        ),
+        (
+            "fewer chunks",
+            case(&[1, 2], chunks(&[&[9]], None)),
+            message(1),
+            &[written(0), IN],
+        ),
+        (
+            "an empty chunk",
+            case(&[1, 2], chunks(&[&[], &[9]], None)),
+            message(1),
+            &[IN, written(1)],
+        ),
+        (
+            "more chunks",
+            case(&[1], chunks(&[&[9], &[9]], None)),
+            message(1),
+            &[written(0)],
+        ),
+        (
+            "a chunk that is too small, and those after it",
+            case(&[9, 10, 9], chunks(&[&[9], &[9], &[9]], None)),
+            message(1),
+            &[written(0), IN, IN],
+        ),
+    ]);
+}
+
+#[test]
+fn the_rest_goes_inline_or_continued_or_into_the_reply_chunk() {
+    let case = |stream_bytes, credits, reply| {
+        Case::new(&[], chunks(&[], reply)).but(|case| {
+            case.stream_bytes = stream_bytes;
+            case.means.credits = credits;
+        })
+    };
+    let big = Some(100_000);
+    // A Reply chunk of one segment takes 20 octets of the header.
+    let fits = 65 * KIB - 36 - 20;
+    assert_plans(&[
+        (
+            "inline, although there is a chunk",
+            case(fits, 1, big),
+            message(1),
+            &[],
+        ),
+        (
+            "one octet more, and no second credit",
+            case(fits + 1, 1, big),
+            ReplyForm::Long,
+            &[],
+        ),
+        (
+            "credits for all of it",
+            case(fits + 1, 2, big),
+            message(2),
+            &[],
+        ),
+        (
+            "longer than is continued",
+            case(80 * KIB + 1, 8, big),
+            ReplyForm::Long,
+            &[],
+        ),
+        ("no chunk", case(80 * KIB + 1, 8, None), message(2), &[]),
+        (
+            "no chunk, no credits: it waits",
+            case(80 * KIB + 1, 1, None),
+            message(2),
+            &[],
+        ),
+        (
+            "a chunk that is too small",
+            case(100_001, 1, big),
+            message(2),
+            &[],
+        ),
+        (
+            "a chunk that just suffices",
+            case(100_000, 1, big),
+            ReplyForm::Long,
+            &[],
+        ),
+        (
+            "a result whose chunk is too small, in the Reply chunk",
+            Case::new(&[200 * KIB], chunks(&[&[100]], Some(200 * KIB + 100))),
+            ReplyForm::Long,
+            &[IN],
+        ),
+    ]);
+}
+
+#[test]
+fn what_no_means_can_carry_has_its_error() {
+    let refused = |case: Case| case.plan().unwrap_err();
+    let long = |results: &[u32], offer| Case::new(results, offer);
+    // 2 MiB is the longest stream that is continued.
+    assert_eq!(
+        refused(long(&[2 * MIB], chunks(&[], None))),
+        reply_resource(2 * MIB + 100)
+    );
+    assert_eq!(
+        refused(long(&[2 * MIB], chunks(&[], Some(MIB)))),
+        reply_resource(2 * MIB + 100)
+    );
+    assert_eq!(
+        refused(long(&[2 * MIB + 1], chunks(&[&[MIB, MIB]], None))),
+        write_resource(1, 2 * MIB + 1)
+    );
+    assert_eq!(
+        refused(long(
+            &[9, 10, 2 * MIB],
+            chunks(&[&[9], &[9], &[2 * MIB]], None)
+        )),
+        write_resource(2, 10),
+        "the first that is too small"
+    );
+    // Not even the lists fit: 24 octets of marks, counts and prefix, and 61 segments.
+    let crowded =
+        long(&[], chunks(&[&[1; 61]], None)).but(|case| case.peer.receive_buffer_bytes = 1024);
+    assert_eq!(
+        refused(
+            crowded
+                .clone()
+                .but(|case| case.offer = chunks(&[&[1; 62]], None))
+        ),
+        TransportError::System
+    );
+    assert_eq!(
+        crowded
+            .clone()
+            .but(|case| case.stream_bytes = 4)
+            .plan()
+            .unwrap()
+            .form,
+        message(1)
+    );
+    assert_eq!(
+        refused(crowded.but(|case| case.peer.receive_buffer_bytes = 1019)),
+        TransportError::System
+    );
+}
+
+#[test]
+fn results_go_as_their_directions_say() {
+    use PlacementType::{BySize, Choice, Explicit, Placed};
+    let one = |length, way: Way| Case::new(&[length], directions(&[&[way]], 8));
+    assert_plans(&[
+        (
+            "no item",
+            Case::new(&[], directions(&[&[(0, Placed, &[])]], 8)),
+            group(1),
+            &[],
+        ),
+        ("by Send", one(4096, (0, Placed, &[])), group(1), &[sent(0)]),
+        (
+            "too short",
+            one(99, (100, Placed, &[])),
+            group(1),
+            &[short(0)],
+        ),
+        (
+            "just long enough",
+            one(100, (100, Placed, &[])),
+            group(1),
+            &[sent(0)],
+        ),
+        (
+            "nothing is too short",
+            one(0, (0, Placed, &[])),
+            group(1),
+            &[short(0)],
+        ),
+        (
+            "by RDMA",
+            one(4096, (0, Explicit, &[4096])),
+            group(1),
+            &[written(0)],
+        ),
+        (
+            "a short one for RDMA",
+            one(99, (100, Explicit, &[4096])),
+            group(1),
+            &[short(0)],
+        ),
+        (
+            "as we choose: short",
+            one(256 * KIB, (0, Choice, &[MIB])),
+            group(4),
+            &[sent(0)],
+        ),
+        (
+            "as we choose: long",
+            one(256 * KIB + 1, (0, Choice, &[MIB])),
+            group(1),
+            &[written(0)],
+        ),
+        (
+            "as we choose: no room",
+            one(256 * KIB + 1, (0, Choice, &[1])),
+            group(5),
+            &[sent(0)],
+        ),
+        (
+            "by size: short",
+            one(EXPLICIT_FROM - 1, (0, BySize, &[MIB])),
+            group(1),
+            &[sent(0)],
+        ),
+        (
+            "by size: long",
+            one(EXPLICIT_FROM, (0, BySize, &[MIB])),
+            group(1),
+            &[written(0)],
+        ),
+    ]);
+    let refused = |case: Case| case.plan().unwrap_err();
+    assert_eq!(
+        refused(one(4097, (0, Explicit, &[4000, 96]))),
+        write_resource(1, 4097)
+    );
+    assert_eq!(
+        refused(one(EXPLICIT_FROM, (0, BySize, &[9]))),
+        write_resource(1, EXPLICIT_FROM)
+    );
+}
+
+#[test]
+fn each_set_directs_the_results_of_its_range() {
+    use PlacementType::{Explicit, Placed};
+    let sets: &[&[Way]] = &[
+        &[(0, Placed, &[]), (0, Placed, &[])],
+        &[],
+        &[(50, Explicit, &[100])],
+    ];
+    let case = |results: &[(u32, u32)]| {
+        Case::new(&[], directions(sets, 8)).but(|case| case.results = Results(results.to_vec()))
+    };
+    assert_plans(&[
+        (
+            "two of the first, one of the third",
+            case(&[(10, 0), (20, 7), (60, 16)]),
+            group(2),
+            &[sent(0), sent(1), written(2)],
+        ),
+        (
+            "a set that is used up, one without directions, and none",
+            case(&[(10, 0), (20, 0), (30, 0), (40, 8), (60, 24)]),
+            group(2),
+            &[sent(0), sent(1), IN, IN, IN],
+        ),
+        (
+            "a direction that was met by too short a result is used up",
+            case(&[(49, 16), (60, 16)]),
+            group(1),
+            &[short(2), IN],
+        ),
+    ]);
+    let plan = case(&[(10, 0), (60, 16)]).plan().unwrap();
+    let answers: Vec<_> = (0..4).map(|direction| plan.answer(direction)).collect();
+    assert_eq!(
+        answers,
+        [Some((0, sent(0))), None, Some((1, written(2))), None]
+    );
+}
+
+/// The order of fallbacks when the requester has not reserved enough for the group.
+#[test]
+fn a_group_beyond_the_reserve_is_written_or_refused() {
+    use PlacementType::{BySize, Choice, Placed};
+    const LENGTH: u32 = 200 * KIB;
+    let with = |way: Way, transmissions_max| {
+        Case::new(&[LENGTH], directions(&[&[way]], transmissions_max))
+    };
+    let few_credits = |case: Case| case.but(|case| case.means.credits = 1);
+    let low_limit = |case: Case| case.but(|case| case.own.response_transmissions_max = 3);
+    let no_continue = |case: Case| case.but(|case| case.peer.rtr_support = RtrSupport::REQUEST);
+    assert_plans(&[
+        (
+            "within the reserve",
+            with((0, Placed, &[]), 4),
+            group(4),
+            &[sent(0)],
+        ),
+        (
+            "within it, it waits for credits",
+            few_credits(with((0, Placed, &[]), 4)),
+            group(4),
+            &[sent(0)],
+        ),
+        (
+            "beyond it",
+            with((0, Choice, &[LENGTH]), 3),
+            group(1),
+            &[written(0)],
+        ),
+        (
+            "beyond our limit",
+            low_limit(with((0, Choice, &[LENGTH]), 4)),
+            group(1),
+            &[written(0)],
+        ),
+        (
+            "no continuation",
+            no_continue(with((0, Choice, &[LENGTH]), 4)),
+            group(1),
+            &[written(0)],
+        ),
+    ]);
+    // Below the length from which BySize is for RDMA, it is the reserve that decides.
+    let small = |transmissions_max| {
+        let ways: &[Way] = &[(0, BySize, &[9000]), (0, BySize, &[9000])];
+        Case::new(&[9000, 9000], directions(&[ways], transmissions_max))
+    };
+    assert_plans(&[
+        ("two segments", small(2), group(2), &[sent(0), sent(1)]),
+        (
+            "one transmission",
+            small(0),
+            group(1),
+            &[written(0), written(1)],
+        ),
+    ]);
+    let refused = |case: Case| case.plan().unwrap_err();
+    let whole = reply_resource(100 + LENGTH);
+    assert_eq!(refused(with((0, Placed, &[]), 3)), whole);
+    assert_eq!(refused(low_limit(with((0, Placed, &[]), 4))), whole);
+    assert_eq!(refused(with((0, Choice, &[LENGTH - 1]), 3)), whole);
+    let long_stream = with((0, Placed, &[]), 4).but(|case| case.stream_bytes = 300 * KIB);
+    assert_eq!(refused(long_stream), reply_resource(500 * KIB));
+}
+
+// ---- Every plan brings the whole reply ----
+
+fn octets(length: u32, seed: u8) -> Vec<u8> {
+    (0..length)
+        .map(|at| u8::try_from(at % 241).unwrap() ^ seed | 1)
+        .collect()
+}
+
+/// The stream with every result that stays, in order, behind the rest; and the results.
+fn content(case: &Case, plan: &ReplyPlan) -> (Vec<u8>, Vec<Vec<u8>>) {
+    let results: Vec<_> = (1..)
+        .zip(&case.results.0)
+        .map(|(seed, result)| octets(result.0, seed))
+        .collect();
+    let mut stream = octets(case.stream_bytes, 0);
+    for (result, way) in results.iter().zip(plan.results) {
+        if matches!(way, ResultWay::Inline | ResultWay::TooShort { .. }) {
+            stream.extend(result);
+            stream.resize(stream.len().next_multiple_of(4), 0);
+        }
+    }
+    (stream, results)
+}
+
+fn as_usize(value: u32) -> usize {
+    usize::try_from(value).unwrap()
+}
+
+/// What the segments of a chunk hold when `data` was written to it.
+fn fill(chunk: impl IntoIterator<Item = Segment>, data: &[u8]) -> (Vec<u8>, Vec<Segment>) {
+    let (mut held, mut returned) = (Vec::new(), Vec::new());
+    for part in Fill::new(chunk, u32::try_from(data.len()).unwrap()) {
+        held.extend(&data[as_usize(part.from_bytes)..][..as_usize(part.target.length_bytes)]);
+        returned.push(part.target);
+    }
+    (held, returned)
+}
+
+fn carry_plain(case: &Case, plan: &ReplyPlan) {
+    let (stream, results) = content(case, plan);
+    assert_eq!(
+        stream.len().next_multiple_of(4),
+        as_usize(plan.stream_bytes).next_multiple_of(4)
+    );
+    let bytes = case.encoded_offer();
+    let call = ChunkLists::decode(&mut Reader::new(&bytes)).unwrap();
+    let written_bytes = plan.written_bytes(&case.results);
+    let is_long = plan.form == ReplyForm::Long;
+    let returned = ReturnedLists {
+        writes: call.writes,
+        written_bytes: &written_bytes,
+        reply: call.reply,
+        reply_bytes: if is_long { plan.stream_bytes } else { 0 },
+    };
+    let header = encoded(|space| v2::encode_msg_header(space, Prefix::default(), 0, &returned));
+    assert_eq!(header.len(), as_usize(plan.header_bytes));
+    let send_bytes_max = as_usize(
+        case.peer
+            .receive_buffer_bytes
+            .min(case.means.send_bytes_max),
+    );
+    if let ReplyForm::Message { messages } = plan.form {
+        let before = as_usize(messages - 1) * (send_bytes_max - 36);
+        assert!(header.len() + stream.len().saturating_sub(before) <= send_bytes_max);
+    }
+    let lists = encoded(|space| {
+        let mut writer = Writer::new(space);
+        returned.encode(&mut writer).map(|()| writer.position())
+    });
+    let reply = ChunkLists::decode(&mut Reader::new(&lists)).unwrap();
+    for (chunk, (given, returned)) in call.writes.zip(reply.writes).enumerate() {
+        let length = check_returned(given, returned).unwrap();
+        let is_written = plan.results.get(chunk) == Some(&ResultWay::Written { chunk });
+        if is_written {
+            let (held, filled) = fill(given, &results[chunk]);
+            assert!(held == results[chunk], "all of the result is in the chunk");
+            assert!(returned.eq(filled));
+        } else {
+            assert_eq!(length, 0, "a chunk that was not used");
+        }
+    }
+    if is_long {
+        let (held, _) = fill(call.reply.unwrap(), &stream);
+        assert!(held == stream, "all of the stream is in the chunk");
+    }
+}
+
+fn carry_group(case: &Case, plan: &ReplyPlan) {
+    let (stream, results) = content(case, plan);
+    let structure = case.peer.receive_structure();
+    let placed = plan.placed_items(&case.results);
+    let layout = Layout::new(plan.layout_request(&structure, &case.means, &placed)).unwrap();
+    assert_eq!(plan.form, group(layout.transmission_count()));
+    let bytes = case.encoded_offer();
+    let sets = ResponseSets::decode(&mut Reader::new(&bytes)).unwrap();
+    let given: Vec<_> = sets.flat_map(|set| set.items).collect();
+    let answers: Vec<_> = given
+        .iter()
+        .enumerate()
+        .map(|(direction, item)| {
+            let answer = plan.answer(direction);
+            let numbers: Vec<u32> =
+                answer.map_or(Vec::new(), |(result, _)| layout.numbers(result).collect());
+            let filled = match (answer, item.location.segments()) {
+                (Some((result, ResultWay::Written { .. })), Some(segments)) => {
+                    let (held, filled) = fill(*segments, &results[result]);
+                    assert!(
+                        held == results[result],
+                        "all of the result is in the memory offered"
+                    );
+                    filled
+                }
+                _ => Vec::new(),
+            };
+            (answer, numbers, filled)
+        })
+        .collect();
+    let items: Vec<_> = answers
+        .iter()
+        .map(|(answer, numbers, filled)| MessageItem {
+            displacement: 0,
+            length_bytes: answer.map_or(0, |(result, _)| case.results.0[result].0),
+            location: match answer {
+                None => Location::NoItem,
+                Some((_, ResultWay::Written { .. })) => Location::Explicit(filled.as_slice()),
+                Some((_, ResultWay::Placed { .. })) => Location::Placed {
+                    offset_bytes: 0,
+                    numbers: numbers.as_slice(),
+                },
+                Some((_, ResultWay::TooShort { .. } | ResultWay::Inline)) => Location::TooShort,
+            },
+        })
+        .collect();
+    for (direction, item) in given.iter().zip(&items) {
+        let answer = direction
+            .location
+            .placement_type()
+            .answered_with(item.location.placement_type());
+        assert_ne!(answer, Answer::Invalid, "{plan:?}");
+    }
+    let body = TransmitResponse {
+        items: items.as_slice(),
+        transmissions: layout.transmission_count(),
+        stream_bytes: 0,
+    };
+    let header = encoded(|space| v2::encode_transmit_response(space, Prefix::default(), &body));
+    assert_eq!(header.len(), as_usize(layout.header_bytes()));
+    let mut arrived: Vec<Vec<u8>> = vec![Vec::new(); results.len()];
+    let mut received: Vec<u8> = Vec::new();
+    for piece in layout
+        .transmissions()
+        .flat_map(|transmission| transmission.pieces())
+    {
+        match piece {
+            Piece::Stream {
+                from_bytes,
+                length_bytes,
+            } => {
+                let from = as_usize(from_bytes);
+                received.extend(stream.iter().skip(from).take(as_usize(length_bytes)));
+            }
+            Piece::Item {
+                item,
+                from_bytes,
+                length_bytes,
+            } => {
+                arrived[item]
+                    .extend(&results[item][as_usize(from_bytes)..][..as_usize(length_bytes)]);
+            }
+            Piece::Header { .. } | Piece::Padding { .. } => {}
+        }
+    }
+    assert!(received == stream);
+    for (item, way) in plan.results.iter().enumerate() {
+        if matches!(way, ResultWay::Placed { .. }) {
+            assert!(arrived[item] == results[item]);
+        }
+    }
+}
+
+fn length() -> impl Strategy<Value = u32> {
+    prop_oneof![0..2000_u32, 0..300 * KIB, 0..2 * MIB]
+}
+
+fn offer() -> impl Strategy<Value = Offer> {
+    use PlacementType::{BySize, Choice, Explicit, Placed};
+    let memory = || vec(prop_oneof![Just(0), length()], 0..4);
+    let kind = prop_oneof![Just(Explicit), Just(Choice), Just(BySize), Just(Placed)];
+    let way = (0..3000_u32, kind, memory());
+    prop_oneof![
+        (vec(memory(), 0..4), option::of(length()))
+            .prop_map(|(writes, reply)| Offer::Chunks(writes, reply)),
+        (vec(vec(way, 0..3), 0..4), 0..20_u32)
+            .prop_map(|(sets, most)| Offer::Directions(sets, most)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_plan_brings_the_whole_reply(
+        results in vec((length(), 0..32_u32), 0..5),
+        stream_words in prop_oneof![6..300_u32, 6..50_000_u32],
+        offer in offer(),
+        credits in 0..20_u32,
+        gather_entries_max in 4..8_u32,
+        message_bytes_max in prop_oneof![Just(16 * MIB), 0..2 * MIB],
+    ) {
+        let case = Case::new(&[], offer).but(|case| {
+            case.results = Results(results);
+            case.stream_bytes = 4 * stream_words;
+            case.means.credits = credits;
+            case.means.gather_entries_max = gather_entries_max;
+            case.means.message_bytes_max = message_bytes_max;
+        });
+        match case.plan() {
+            Ok(plan) => match plan.form {
+                ReplyForm::Group { .. } => carry_group(&case, &plan),
+                ReplyForm::Message { .. } | ReplyForm::Long => carry_plain(&case, &plan),
+            },
+            Err(error) => {
+                let is_resource = matches!(
+                    error,
+                    TransportError::WriteResource { chunk_index: 1.., .. } | TransportError::ReplyResource { .. }
+                );
+                prop_assert!(is_resource, "{:?}", error);
+            }
+        }
+    }
+}
