@@ -124,7 +124,7 @@ pub struct ReplyPlan {
 }
 
 impl ReplyPlan {
-    /// What was written to each Write chunk, as [`ReturnedLists`] takes it.
+    /// What was written to each Write chunk of a plain call, as [`ReturnedLists`] takes it.
     pub fn written_bytes<I: BulkItems + ?Sized>(&self, results: &I) -> [u32; PLAN_ITEMS_MAX] {
         core::array::from_fn(|chunk| match self.results.get(chunk) {
             // Result and Write chunk have the same number.

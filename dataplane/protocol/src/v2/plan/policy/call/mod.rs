@@ -48,7 +48,8 @@ pub struct CallFacts<'a, I: ?Sized> {
     pub peer_read_chunks_max: u32,
     /// Write chunks that the peer serves, as far as it told.
     pub peer_write_chunks_max: u32,
-    /// Memory windows that there are for this call. With none, nothing is exposed.
+    /// Memory windows that there are for this call. With none, nothing is exposed: so also for a reverse call to a
+    /// peer that takes inline messages alone (-00 section 5.2.5).
     pub windows: u32,
     /// Octets of our memory that one window exposes at most, and of one buffer for results.
     pub window_bytes_max: u32,
