@@ -179,7 +179,8 @@ counters! {
     awaiting_send_slot,
     /// Times that a message had to wait for a send buffer.
     awaiting_send_buffer,
-    /// Times that a call of a peer had to wait, in its Receive, until its reply could be kept.
+    /// Times that a call of a peer had to wait, in its Receive, until its reply could be kept, or a
+    /// part of a message until there was a buffer to put it together in.
     awaiting_message_buffer,
     /// Times that a message had to wait, in its Receive, until a placement segment was free to take
     /// the place of one that an application is to keep.

@@ -26,6 +26,15 @@
 //! After start-up nothing is allocated, but when a connection is planted and for its properties.
 #![forbid(unsafe_code)]
 
+// Unit tests drive whole cores as the integration tests do.
+#[cfg(test)]
+extern crate self as rpcrdma_engine;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
+#[cfg(test)]
+const FORM: support::Form = support::Form::SharedQueue;
+
 mod application;
 mod authentication;
 mod bulk;

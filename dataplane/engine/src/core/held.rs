@@ -1,5 +1,5 @@
 //! What waits for a message buffer: calls whose replies could not be kept, and parts of continued
-//! messages. They wait in their Receives, which are not posted, and so not granted, before: a peer
+//! messages; and what waits for spare placement segments. They wait in their Receives, which are not posted, and so not granted, before: a peer
 //! that sends faster than it is served is held up by its own credits.
 
 use rpcrdma_fabric::interface::{Port, Receive};
@@ -19,6 +19,8 @@ const TRIED_MAX: usize = 16;
 pub(super) struct Held {
     pub(super) connection: ConnectionKey,
     pub(super) xid: u32,
+    /// Placement segments of its Receive that are to be leased: so many spares must be there first.
+    pub(super) segments: usize,
     pub(super) work: HeldWork,
 }
 
@@ -51,10 +53,28 @@ pub(crate) struct Received {
 impl<P: Port> State<P> {
     #[cold]
     pub(super) fn hold(&mut self, connection: ConnectionKey, xid: u32, work: HeldWork) {
-        self.shared.counters.awaiting_message_buffer.increment();
+        self.hold_for_segments(connection, xid, work, 0);
+    }
+
+    /// As [`State::hold`], until there are also `segments` spare placement segments.
+    #[cold]
+    pub(super) fn hold_for_segments(
+        &mut self,
+        connection: ConnectionKey,
+        xid: u32,
+        work: HeldWork,
+        segments: usize,
+    ) {
+        let counters = &self.shared.counters;
+        if segments > self.placement.spares() {
+            counters.awaiting_placement_segment.increment();
+        } else {
+            counters.awaiting_message_buffer.increment();
+        }
         self.held.push_back(Held {
             connection,
             xid,
+            segments,
             work,
         });
         // The message may have brought the credits that others wait for.
@@ -141,6 +161,9 @@ impl<P: Port> State<P> {
     /// Goes on with one; gives it back when it has to wait.
     fn serve_held<A: Application>(&mut self, application: &mut A, held: Held) -> Option<Held> {
         let (key, xid) = (held.connection, held.xid);
+        if held.segments > self.placement.spares() {
+            return Some(held);
+        }
         match held.work {
             HeldWork::Part {
                 ref part, number, ..

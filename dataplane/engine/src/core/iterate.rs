@@ -242,7 +242,7 @@ impl<P: Port> State<P> {
         }
     }
 
-    fn prepare_to_park(&mut self) -> bool {
+    pub(super) fn prepare_to_park(&mut self) -> bool {
         if !self.pending.is_empty()
             || !self.held.is_empty()
             || !self.closing.is_empty()

@@ -11,6 +11,8 @@ mod mailbox;
 mod pending;
 mod rare;
 mod receives;
+#[cfg(test)]
+mod tests;
 
 pub use context::Context;
 pub(crate) use held::Received;
