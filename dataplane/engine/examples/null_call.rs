@@ -61,6 +61,8 @@ impl Caller {
 }
 
 impl Application for Caller {
+    const CLOCK_INTERVAL_POLLS: u32 = 16;
+
     fn completed(
         &mut self,
         tag: CallTag,

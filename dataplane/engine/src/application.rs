@@ -64,11 +64,11 @@ impl Activity {
 ///
 /// [`CoreConfig::keep_alive_interval`]: crate::CoreConfig::keep_alive_interval
 pub trait Application: Send + 'static {
-    /// Iterations between two readings of the clock while no call of ours waits for its reply: the
-    /// readings that [`Application::poll`] gets are at most so many idle iterations old. A reading
-    /// takes as long as the rest of an idle iteration, so that an application that only answers
-    /// calls wants a larger number. While calls wait, and after every iteration that did something,
-    /// the clock is read.
+    /// Iterations between two readings of the clock: the readings that [`Application::poll`] gets are
+    /// at most so many idle iterations old. A reading takes as long as the rest of an idle iteration,
+    /// so that an application whose calls do not start at set times wants a larger number. The clock
+    /// is also read in each iteration that received something while calls of ours wait for their
+    /// replies, and in the one after each that did something.
     const CLOCK_INTERVAL_POLLS: u32 = 1;
 
     /// A peer calls. Results are written to `reply`, and count with [`Outcome::Success`] alone.

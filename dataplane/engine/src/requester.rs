@@ -194,8 +194,13 @@ impl Requester {
         self.free.push(index);
     }
 
-    /// Ends calls whose time is up. Visits at most `budget` timers.
+    /// Whether [`Requester::poll_timeouts`] has anything to look at.
     #[inline]
+    pub(crate) fn timeouts_due(&self, now: Ticks) -> bool {
+        self.timers.is_due(now)
+    }
+
+    /// Ends calls whose time is up. Visits at most `budget` timers.
     pub(crate) fn poll_timeouts(
         &mut self,
         now: Ticks,

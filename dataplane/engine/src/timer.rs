@@ -89,18 +89,18 @@ impl TimerWheel {
         }
     }
 
-    /// Calls `fire` with timers whose deadline has passed. Visits at most `budget` timers and
-    /// buckets, and goes on at the next call. Returns how many fired.
+    /// Whether [`TimerWheel::poll`] has anything to visit.
     #[inline]
-    pub(crate) fn poll(&mut self, now: Ticks, budget: u32, fire: impl FnMut(u32)) -> u32 {
-        if now < self.next_visit {
-            return 0;
-        }
-        self.visit(now, budget, fire)
+    pub(crate) fn is_due(&self, now: Ticks) -> bool {
+        now >= self.next_visit
     }
 
-    #[cold]
-    fn visit(&mut self, now: Ticks, mut budget: u32, mut fire: impl FnMut(u32)) -> u32 {
+    /// Calls `fire` with timers whose deadline has passed. Visits at most `budget` timers and
+    /// buckets, and goes on at the next call. Returns how many fired.
+    pub(crate) fn poll(&mut self, now: Ticks, mut budget: u32, mut fire: impl FnMut(u32)) -> u32 {
+        if !self.is_due(now) {
+            return 0;
+        }
         let passed = now >> self.granule_shift;
         // After a long pause one revolution visits every bucket there is.
         if passed.saturating_sub(self.current) > u64::from(BUCKETS) {

@@ -2,7 +2,7 @@
 
 use rpcrdma_fabric::interface::{Completion, CompletionKind, Port, QueuePairId, Receive, Status};
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::{Direction, Event, Refusal};
+use rpcrdma_protocol::v2::connection::{Direction, Event, Refusal, WholeMessage};
 
 use super::State;
 use super::held::{HeldWork, Received};
@@ -65,13 +65,71 @@ impl<P: Port> State<P> {
         let bytes = bytes as usize;
         let counters = &self.shared.counters;
         let message = self.gathered.message(&self.port, &receive, bytes, counters);
-        let upshot = match connection.protocol.handle_message(message) {
-            Event::Reply {
-                xid,
-                payload,
-                chunks,
-                ..
-            } if chunks.are_empty() => {
+        let whole = match connection.protocol.handle_whole_message(message) {
+            Some(whole) => whole,
+            None => match connection.protocol.handle_message(message) {
+                Event::Reply {
+                    xid,
+                    payload,
+                    chunks,
+                    invalidate_handle,
+                } if chunks.are_empty() => WholeMessage {
+                    direction: Direction::Reply,
+                    xid,
+                    payload,
+                    invalidate_handle,
+                },
+                Event::Call {
+                    xid,
+                    payload,
+                    chunks,
+                    invalidate_handle,
+                } if chunks.are_empty() => WholeMessage {
+                    direction: Direction::Call,
+                    xid,
+                    payload,
+                    invalidate_handle,
+                },
+                Event::Call { xid, payload, .. } => {
+                    let received = Received {
+                        start: bytes - payload.len(),
+                        end: bytes,
+                        receive,
+                    };
+                    return self.receive_chunked(application, key, xid, received);
+                }
+                Event::Reply { xid, payload, .. } => {
+                    let received = Received {
+                        start: bytes - payload.len(),
+                        end: bytes,
+                        receive,
+                    };
+                    return self.receive_chunked_reply(application, key, xid, received);
+                }
+                event => {
+                    let payload_bytes = payload_bytes(&event);
+                    let kept = &mut self.bulk.assembled_header;
+                    let messages = &mut self.messages;
+                    let upshot = handle_rare(connection, messages, counters, kept, event, message);
+                    if let Upshot::HoldPart(part) = upshot {
+                        let received = Received {
+                            start: bytes - payload_bytes,
+                            end: bytes,
+                            receive,
+                        };
+                        return self.hold_part(key, part, received);
+                    }
+                    self.repost(index, receive);
+                    return match upshot {
+                        Upshot::Done => self.note_if_pending(index),
+                        upshot => self.act(application, key, upshot),
+                    };
+                }
+            },
+        };
+        let (xid, payload) = (whole.xid, whole.payload);
+        match whole.direction {
+            Direction::Reply => {
                 match self.requester.end(xid, key) {
                     Ended::Call(tag) => {
                         connection.calls_outstanding -= 1;
@@ -98,14 +156,8 @@ impl<P: Port> State<P> {
                 if !connection.pending && connection.wants_to_send() {
                     self.note_pending(index);
                 }
-                return;
             }
-            Event::Call {
-                xid,
-                payload,
-                chunks,
-                ..
-            } if chunks.are_empty() => {
+            Direction::Call => {
                 connection.serves = true;
                 if !self.messages.has_room(Use::Answer) || !connection.may_queue() {
                     let received = Received {
@@ -142,44 +194,7 @@ impl<P: Port> State<P> {
                 }
                 self.shared.counters.receives_posted.increment();
                 self.port.post_receive(receive);
-                return;
             }
-            Event::Call { xid, payload, .. } => {
-                let received = Received {
-                    start: bytes - payload.len(),
-                    end: bytes,
-                    receive,
-                };
-                return self.receive_chunked(application, key, xid, received);
-            }
-            Event::Reply { xid, payload, .. } => {
-                let received = Received {
-                    start: bytes - payload.len(),
-                    end: bytes,
-                    receive,
-                };
-                return self.receive_chunked_reply(application, key, xid, received);
-            }
-            event => {
-                let payload_bytes = payload_bytes(&event);
-                let kept = &mut self.bulk.assembled_header;
-                let messages = &mut self.messages;
-                let upshot = handle_rare(connection, messages, counters, kept, event, message);
-                if let Upshot::HoldPart(part) = upshot {
-                    let received = Received {
-                        start: bytes - payload_bytes,
-                        end: bytes,
-                        receive,
-                    };
-                    return self.hold_part(key, part, received);
-                }
-                upshot
-            }
-        };
-        self.repost(index, receive);
-        match upshot {
-            Upshot::Done => self.note_if_pending(index),
-            upshot => self.act(application, key, upshot),
         }
     }
 

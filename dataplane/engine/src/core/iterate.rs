@@ -26,7 +26,7 @@ impl<P: Port, A: Application> Core<P, A> {
     pub fn iterate(&mut self) -> Activity {
         let moved = self.state.port.poll(self.state.now, &mut self.batch);
         // Read when what came has been found: no reply is timed as of before it was there.
-        let now = if self.state.is_clock_due(A::CLOCK_INTERVAL_POLLS) {
+        let now = if self.state.is_clock_due(moved, A::CLOCK_INTERVAL_POLLS) {
             self.clock.now()
         } else {
             self.state.now
@@ -186,11 +186,13 @@ impl<P: Port> State<P> {
         count != 0
     }
 
-    /// Whether the clock is to be read in this iteration.
+    /// Whether the clock is to be read in this iteration: when something came while calls of ours
+    /// wait, it may be their replies.
     #[inline]
-    fn is_clock_due(&mut self, interval_polls: u32) -> bool {
+    fn is_clock_due(&mut self, moved: bool, interval_polls: u32) -> bool {
         self.clock_age_polls = self.clock_age_polls.saturating_add(1);
-        let due = self.clock_age_polls >= interval_polls || self.requester.waiting() != 0;
+        let due =
+            self.clock_age_polls >= interval_polls || (moved && self.requester.waiting() != 0);
         if due {
             self.clock_age_polls = 0;
         }
@@ -199,6 +201,11 @@ impl<P: Port> State<P> {
 
     #[inline]
     fn requester_timeouts<A: Application>(&mut self, application: &mut A) -> bool {
+        self.requester.timeouts_due(self.now) && self.end_timed_out(application)
+    }
+
+    #[cold]
+    fn end_timed_out<A: Application>(&mut self, application: &mut A) -> bool {
         let counters = &self.shared.counters;
         let late = &mut self.bulk.timeouts;
         let fired = self

@@ -270,7 +270,14 @@ impl Core {
 
     /// What is done when there is nothing else to do: peers are told how far we have come, and
     /// asked how far they have.
+    #[inline]
     pub(super) fn exchange_progress(&mut self, channels: &mut Channels) -> bool {
+        let nothing_to_say = self.untold.is_empty() && self.awaiting.is_empty();
+        !nothing_to_say && self.exchange_some(channels)
+    }
+
+    #[inline(never)]
+    fn exchange_some(&mut self, channels: &mut Channels) -> bool {
         while let Some(number) = self.untold.pop() {
             if let Some(channel) = channel_mut(channels, number) {
                 channel.in_untold = false;

@@ -33,6 +33,19 @@ pub struct Config {
     pub message_bytes_max: u32,
 }
 
+/// A received message that is a whole RPC message without chunks: what most messages are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WholeMessage<'m> {
+    /// Call or reply.
+    pub direction: Direction,
+    /// The XID.
+    pub xid: u32,
+    /// The RPC message. XID and message type at its start were checked against the header.
+    pub payload: &'m [u8],
+    /// The handle that the requester asks to be invalidated with the reply; 0 for none.
+    pub invalidate_handle: u32,
+}
+
 /// What one received message means.
 ///
 /// The bytes are those of the message: the caller is done with them, or has copied them, before it posts the Receive

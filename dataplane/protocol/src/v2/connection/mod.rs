@@ -7,7 +7,8 @@
 //!
 //! 1. Post `receive_reserve` Receives, then [`Connection::new`].
 //! 2. For each received Send, in order, [`handle_message`](Connection::handle_message) once; act on the
-//!    [`Event`].
+//!    [`Event`]. Or, where time counts, [`handle_whole_message`](Connection::handle_whole_message) first, and the
+//!    other only when that made nothing of it.
 //! 3. For each Receive that is posted again in place of one that a message of this connection took,
 //!    [`handle_receives_posted`](Connection::handle_receives_posted). It does not matter what the message was: what
 //!    may be granted of it is known here. A Receive is posted *before* it is reported, and reported before the
@@ -60,7 +61,7 @@ pub use crate::v2::header::Direction;
 pub use credits::CreditView;
 pub use event::{
     CloseReason, Config, DiscardReason, Event, Refusal, Role, SendRefused, Tick, Transmission,
-    TransmissionPart, TransmissionRefusal, rpc_start_matches,
+    TransmissionPart, TransmissionRefusal, WholeMessage, rpc_start_matches,
 };
 pub use phase::{IllegalEvent, Phase, PhaseEvent};
 

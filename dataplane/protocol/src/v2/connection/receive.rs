@@ -1,6 +1,8 @@
 //! Received messages: what each of them means.
 
-use super::event::{CloseReason, DiscardReason, Event, Refusal, Role, rpc_start_matches};
+use super::event::{
+    CloseReason, DiscardReason, Event, Refusal, Role, WholeMessage, rpc_start_matches,
+};
 use super::phase::{Phase, PhaseEvent};
 use super::sequence::Kind;
 use super::{Connection, VERSIONS_SUPPORTED};
@@ -83,16 +85,36 @@ impl Connection {
     /// accounted here.
     #[inline]
     pub fn handle_message<'m>(&mut self, message: &'m [u8]) -> Event<'m> {
-        match self.handle_plain(message) {
-            Some(event) => event,
-            None => self.handle_any(message),
+        let Some(whole) = self.handle_whole_message(message) else {
+            return self.handle_any(message);
+        };
+        let WholeMessage {
+            xid,
+            payload,
+            invalidate_handle,
+            ..
+        } = whole;
+        let chunks = ChunkLists::default();
+        match whole.direction {
+            Direction::Call => Event::Call {
+                xid,
+                payload,
+                chunks,
+                invalidate_handle,
+            },
+            Direction::Reply => Event::Reply {
+                xid,
+                payload,
+                chunks,
+                invalidate_handle,
+            },
         }
     }
 
-    /// The hot path: a whole RPC message without chunks, right in every respect. `None`, and nothing changed, for all
-    /// else.
+    /// The hot path of [`handle_message`](Self::handle_message): a whole RPC message without chunks, right in every
+    /// respect. `None`, and nothing changed, for all else, which is to be given to that function.
     #[inline]
-    fn handle_plain<'m>(&mut self, message: &'m [u8]) -> Option<Event<'m>> {
+    pub fn handle_whole_message<'m>(&mut self, message: &'m [u8]) -> Option<WholeMessage<'m>> {
         let words = message.first_chunk::<WHOLE_MESSAGE_BYTES_LEAST>()?;
         // In wire order, so that only what is used is converted.
         let wire = |index| word(words, index).to_be();
@@ -113,23 +135,11 @@ impl Connection {
             return None;
         }
         let (_, payload) = message.split_at(V2_HEADER_BYTES_WITHOUT_CHUNKS);
-        let xid = word(words, 0);
-        let chunks = ChunkLists::default();
-        let invalidate_handle = word(words, 5);
-        Some(if flags == 0 {
-            Event::Call {
-                xid,
-                payload,
-                chunks,
-                invalidate_handle,
-            }
-        } else {
-            Event::Reply {
-                xid,
-                payload,
-                chunks,
-                invalidate_handle,
-            }
+        Some(WholeMessage {
+            direction: Direction::of(flags != 0),
+            xid: word(words, 0),
+            payload,
+            invalidate_handle: word(words, 5),
         })
     }
 

@@ -67,6 +67,19 @@ impl Connection {
             self.credits.commit(prefix.credit);
             return Ok(header_bytes);
         }
+        self.encode_any_message(out, xid, direction, more, message_bytes)
+    }
+
+    /// A message that is a part of a sequence, or the first of its connection, or that is to be refused.
+    #[inline(never)]
+    fn encode_any_message(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        direction: Direction,
+        more: bool,
+        message_bytes: usize,
+    ) -> Result<usize, SendRefused> {
         let prefix = self.admit(Kind::Message(direction), xid, more, message_bytes)?;
         let header_bytes = encode::encode_msg_header_without_chunks(out, prefix)?;
         self.commit(Kind::Message(direction), prefix)?;
