@@ -190,6 +190,15 @@ impl PlacementSegments {
         }
     }
 
+    /// Takes back a segment whose lease was turned into its buffer again, to be sent from or
+    /// exposed, and which the port has done with.
+    pub(crate) fn give(&mut self, buffer: Buffer) {
+        if let Some(pool) = &mut self.pool {
+            pool.give(buffer);
+            self.leased = self.leased.saturating_sub(1);
+        }
+    }
+
     /// Takes back some segments of leases that were dropped. Returns how many came.
     #[inline]
     pub fn reclaim(&mut self) -> usize {

@@ -35,7 +35,7 @@ pub(crate) struct CallPart {
     pub(crate) written_bytes: u32,
     pub(crate) buffer: Option<Buffer>,
     pub(crate) window: Option<Window>,
-    /// The index of its buffer in the bulk pool.
+    /// The index of its buffer in the bulk pool; that of no buffer when it is another pool's.
     pub(crate) index: u32,
     /// A local invalidation of its window is under way.
     pub(crate) invalidating: bool,
@@ -76,8 +76,13 @@ pub(crate) struct CallSlot {
     pub(crate) stream_bytes: usize,
     pub(crate) parts: Vec<CallPart>,
     pub(crate) segments: Vec<OfferedSegment>,
-    /// Write chunks.
+    /// Write chunks, and the bytes of each.
     pub(crate) chunks: u8,
+    pub(crate) chunk_bytes: [u32; BULK_ITEMS_MAX],
+    /// Bytes of the Reply chunk; 0 for none.
+    pub(crate) reply_bytes: u32,
+    /// Bytes of the RPC reply at most, without its results.
+    pub(crate) rpc_reply_bytes_max: u32,
     /// Windows that are open.
     pub(crate) windows: u32,
     pub(crate) answer: Answer,
@@ -101,6 +106,9 @@ impl CallSlot {
             parts: Vec::with_capacity(CALL_PARTS_MAX),
             segments: Vec::with_capacity(CALL_SEGMENTS_MAX),
             chunks: 0,
+            chunk_bytes: [0; BULK_ITEMS_MAX],
+            reply_bytes: 0,
+            rpc_reply_bytes_max: 0,
             windows: 0,
             answer: Answer::None,
             counted: false,
@@ -131,7 +139,21 @@ impl CallSlot {
                 .filter(holds_result)
                 .all(|part| part.buffer.is_some())
     }
+
+    /// Whether an item is still on its way home.
+    pub(crate) fn awaits_items(&self) -> bool {
+        let is_away = |part: &CallPart| part.buffer.is_none() && part.index != NO_INDEX;
+        self.parts.iter().any(is_away)
+    }
+
+    /// Whether all of its items are here.
+    pub(crate) fn has_items(&self) -> bool {
+        self.parts.iter().all(|part| part.buffer.is_some())
+    }
 }
+
+/// The index of a buffer that is not of the bulk pool.
+pub(crate) const NO_INDEX: u32 = u32::MAX;
 
 /// Parts of a call: its items, its results, itself, and its reply.
 pub(crate) const CALL_PARTS_MAX: usize = 2 * BULK_PARTS_MAX + 2 * BULK_ITEMS_MAX;

@@ -94,6 +94,11 @@ impl BulkPool {
         self.pool.lease(buffer, 0, bytes)
     }
 
+    /// Whether a buffer is of this pool.
+    pub(crate) fn owns(&self, buffer: &Buffer) -> bool {
+        self.pool.owns(buffer)
+    }
+
     /// Whether the buffer of a lease is of this pool, and of no other of its arena.
     pub(crate) fn owns_lease(&self, lease: &Lease) -> bool {
         self.pool.owns_lease(lease)

@@ -1,10 +1,14 @@
 //! Calls with bulk data: by RDMA Read and Write, inline, and where they cannot be.
 
+use std::time::Duration;
+
 use crate::support::bulk::{
-    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, TAKE, Wanted, asking, bulk_config, bulk_pair, given,
+    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, HOLD, TAKE, Wanted, asking, bulk_config, bulk_pair,
+    given,
 };
 use crate::support::pattern;
-use rpcrdma_engine::{CallRefused, CoreConfig, Placement};
+use rpcrdma_engine::{CallError, CallRefused, CloseReason, CoreConfig, Placement};
+use rpcrdma_protocol::v2::TransportError;
 
 /// Waits for a call of the client, and gives how it ended.
 fn run(pair: &mut BulkPair, wanted: Wanted) -> (Vec<u8>, Vec<Vec<u8>>) {
@@ -335,6 +339,206 @@ fn a_core_without_bulk_buffers_refuses_to_call_so_and_refuses_chunks() {
     pair.until("the end of the call", |pair| {
         pair.client.core.application().result(2).is_some()
     });
+    let refused = TransportError::ReadChunks { max_chunks: 0 };
+    assert_eq!(
+        pair.client.core.application().result(2),
+        Some(&Err(CallError::Transport(refused)))
+    );
     let counters = pair.server.handle.counters();
-    assert_eq!(counters.errors_sent_read_chunks, 1);
+    assert_eq!(counters.errors_sent_read_chunks, 2, "and so is a long call");
+    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 1);
+    // Without Write chunks the results come with the rest of the reply.
+    let (results, items) = run(
+        &mut pair,
+        Wanted {
+            connection: client,
+            procedure: GIVE_LONG,
+            args: asking(&[1000]),
+            expected: vec![9000],
+            placement: Placement::Rdma,
+            tag: 3,
+            ..Wanted::default()
+        },
+    );
+    assert!(items.is_empty());
+    assert_eq!(results.len(), 4004);
+    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 2);
+    pair.turns(50);
+    assert_eq!(pair.client.core.bulk_buffers_free(), 96);
+}
+
+#[test]
+fn a_write_chunk_that_is_too_small_is_made_larger_once() {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    let (connection, _) = pair.connect();
+    let (_, items) = run(
+        &mut pair,
+        Wanted {
+            connection,
+            procedure: GIVE,
+            args: asking(&[300, 70_000]),
+            expected: vec![300, 20_000],
+            items: vec![(12, pattern(66_000, 1))],
+            results_bytes_max: 100,
+            placement: Placement::Rdma,
+            tag: 1,
+        },
+    );
+    assert!(items == [given(0, 300), given(1, 70_000)]);
+    // Two chunks are too small: the second error ends the call.
+    let wanted = Wanted {
+        connection,
+        procedure: GIVE,
+        args: asking(&[300, 70_000]),
+        expected: vec![200, 20_000],
+        results_bytes_max: 100,
+        placement: Placement::Rdma,
+        tag: 2,
+        ..Wanted::default()
+    };
+    pair.client.core.application_mut().wanted.push_back(wanted);
+    pair.until("the end of the call", |pair| {
+        pair.client.core.application().result(2).is_some()
+    });
+    let error = TransportError::WriteResource {
+        chunk_index: 2,
+        length_needed_bytes: 70_000,
+    };
+    assert_eq!(
+        pair.client.core.application().result(2),
+        Some(&Err(CallError::Transport(error)))
+    );
+    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 2);
+    assert_eq!(pair.server.handle.counters().errors_sent_write_resource, 3);
+    all_home(&mut pair);
+}
+
+#[test]
+fn a_call_that_is_never_answered_ends_and_then_its_connection() {
+    let config = CoreConfig {
+        call_timeout: Duration::from_secs(1),
+        keep_alive_interval: Duration::ZERO,
+        ..bulk_config()
+    };
+    let mut pair = bulk_pair(&config, &config);
+    let (connection, _) = pair.connect();
+    pair.client.core.application_mut().wanted.push_back(Wanted {
+        connection,
+        procedure: HOLD,
+        args: asking(&[70_000]),
+        items: vec![(8, pattern(70_000, 1))],
+        expected: vec![70_000],
+        placement: Placement::Rdma,
+        tag: 1,
+        ..Wanted::default()
+    });
+    pair.until("the call is served", |pair| {
+        !pair.server.core.application().held.is_empty()
+    });
+    let free = pair.client.core.bulk_buffers_free();
+    assert!(free < 96);
+    pair.pass(Duration::from_millis(1100));
+    pair.turns(300);
+    assert_eq!(
+        pair.client.core.application().result(1),
+        Some(&Err(CallError::TimedOut))
+    );
+    assert_eq!(
+        pair.client.core.bulk_buffers_free(),
+        free,
+        "the peer may reach its memory still"
+    );
+    assert!(pair.client.core.application().disconnected.is_empty());
+    pair.pass(Duration::from_millis(1100));
+    pair.until("the connection ends", |pair| {
+        !pair.client.core.application().disconnected.is_empty()
+    });
+    assert_eq!(
+        pair.client.core.application().disconnected,
+        [CloseReason::CallUnanswered]
+    );
+    all_home(&mut pair);
+}
+
+#[test]
+fn a_late_reply_gives_the_memory_of_its_call_back() {
+    let config = CoreConfig {
+        call_timeout: Duration::from_secs(1),
+        keep_alive_interval: Duration::ZERO,
+        ..bulk_config()
+    };
+    let mut pair = bulk_pair(&config, &config);
+    let (connection, _) = pair.connect();
+    pair.client.core.application_mut().wanted.push_back(Wanted {
+        connection,
+        procedure: GIVE_LATER,
+        args: asking(&[70_000]),
+        items: vec![(8, pattern(70_000, 1))],
+        expected: vec![70_000],
+        placement: Placement::Rdma,
+        tag: 1,
+        ..Wanted::default()
+    });
+    pair.until("the call is served", |pair| {
+        !pair.server.core.application().later.is_empty()
+    });
+    pair.server.core.application_mut().later[0].2 = 1000;
+    pair.pass(Duration::from_millis(1100));
+    pair.until("the late reply", |pair| {
+        pair.client.handle.counters().late_replies == 1
+    });
+    assert_eq!(
+        pair.client.core.application().result(1),
+        Some(&Err(CallError::TimedOut))
+    );
+    all_home(&mut pair);
+    assert!(pair.client.core.application().disconnected.is_empty());
+}
+
+/// The connection ends after every number of turns there is in a call: each buffer comes back.
+#[test]
+fn a_disconnect_at_any_moment_gives_every_buffer_back() {
+    let config = CoreConfig {
+        read_depth_max: 2,
+        ..bulk_config()
+    };
+    for turns in 0..40 {
+        let mut pair = bulk_pair(&config, &config);
+        let (connection, server) = pair.connect();
+        for (tag, procedure) in (0..).zip([GIVE, GIVE_LATER, GIVE_LONG]) {
+            pair.client.core.application_mut().wanted.push_back(Wanted {
+                connection,
+                procedure,
+                args: asking(&[30_000, 300_000]),
+                items: vec![(12, pattern(400_000, tag))],
+                expected: vec![300_000],
+                results_bytes_max: 60_000,
+                placement: Placement::Rdma,
+                tag,
+            });
+        }
+        pair.turns(turns);
+        let side = if turns % 2 == 0 {
+            (&pair.client.handle, connection)
+        } else {
+            (&pair.server.handle, server)
+        };
+        side.0
+            .send(rpcrdma_engine::Command::Close {
+                connection: side.1,
+                reason: CloseReason::Local,
+            })
+            .expect("the mailbox has room");
+        pair.until("both ends are told", |pair| {
+            pair.client.closed.len() == 1 && pair.server.closed.len() == 1
+        });
+        // Deferred calls are answered into the void.
+        pair.turns(20);
+        let client = pair.client.core.application();
+        assert_eq!(
+            client.ended.len() + client.refused.len() + client.wanted.len(),
+            3
+        );
+        all_home(&mut pair);
+    }
 }

@@ -1,6 +1,7 @@
 //! What every form of the engine is held to.
 
 mod bulk;
+mod bulk_hostile;
 mod calls;
 mod guarded;
 mod hostile;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::support::{App, ECHO, Form, NEVER, NULL, PROGRAM, Side, VERSION, in_form, port, side};
-use rpcrdma_engine::{CallError, CloseReason, Command, ConnectionKey, CoreConfig};
+use rpcrdma_engine::{Application, CallError, CloseReason, Command, ConnectionKey, CoreConfig};
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{
     CompletionBatch, CompletionKind, Gather, Port, QueuePairId, ReceiveQueueAttributes,
@@ -33,13 +33,13 @@ fn config() -> CoreConfig {
 }
 
 /// A port without a core: it sends bytes, and keeps what it gets.
-struct Raw {
-    port: shm::Port,
+pub(crate) struct Raw {
+    pub(crate) port: shm::Port,
     queue: ReceiveQueueId,
-    pool: Pool,
-    queue_pair: Option<QueuePairId>,
-    got: Vec<Vec<u8>>,
-    disconnected: bool,
+    pub(crate) pool: Pool,
+    pub(crate) queue_pair: Option<QueuePairId>,
+    pub(crate) got: Vec<Vec<u8>>,
+    pub(crate) disconnected: bool,
 }
 
 impl Raw {
@@ -75,7 +75,7 @@ impl Raw {
         }
     }
 
-    fn send(&mut self, message: &[u8]) {
+    pub(crate) fn send(&mut self, message: &[u8]) {
         let queue_pair = self.queue_pair.expect("planted");
         let mut buffer = self.pool.take().expect("a send buffer");
         self.port.memory().clone().bytes_mut(&mut buffer)[..message.len()].copy_from_slice(message);
@@ -117,9 +117,9 @@ impl Raw {
 }
 
 /// A core under attack.
-pub(crate) struct Attack {
-    pub(crate) victim: Side,
-    raw: Raw,
+pub(crate) struct Attack<A: Application = App> {
+    pub(crate) victim: Side<A>,
+    pub(crate) raw: Raw,
     raw_files: shm::PortHandle,
     joint: shm::Joint,
     now: Ticks,
@@ -133,14 +133,28 @@ impl Attack {
 
     /// With a peer that is to authenticate itself, if `guarded`.
     pub(crate) fn with(role: Role, guarded: bool) -> Self {
+        Self::against(role, guarded, &config(), App::default())
+    }
+
+    /// A server that has agreed on version 2 by a null call.
+    fn established() -> Self {
+        let mut attack = Self::on(Role::Server);
+        attack.agree();
+        attack
+    }
+}
+
+impl<A: Application> Attack<A> {
+    /// Against a core with that configuration and application.
+    pub(crate) fn against(role: Role, guarded: bool, config: &CoreConfig, application: A) -> Self {
         let clock = Clock::new();
-        let config = in_form(&config());
+        let config = in_form(config);
         let victim_port = port(0, config.arena_bytes(), &clock);
         let (raw, raw_files) = port(1, 2 << 20, &clock);
         let joint =
             shm::Joint::new(&victim_port.0, &victim_port.1, &raw, &raw_files).expect("a channel");
         let mut attack = Self {
-            victim: side(0, role, &config, &clock, App::default(), victim_port),
+            victim: side(0, role, &config, &clock, application, victim_port),
             raw: Raw::new(raw),
             raw_files,
             joint,
@@ -169,17 +183,15 @@ impl Attack {
         self.turns(5);
     }
 
-    /// A server that has agreed on version 2 by a null call.
-    fn established() -> Self {
-        let mut attack = Self::on(Role::Server);
-        attack.raw.send(&null_call(1));
-        attack.turns(10);
+    /// Agrees on version 2 with a server, by a null call.
+    pub(crate) fn agree(&mut self) {
+        self.raw.send(&null_call(1));
+        self.turns(10);
         assert_eq!(
-            attack.take(),
+            self.take(),
             [null_reply(1)],
             "the first message may be a call"
         );
-        attack
     }
 
     pub(crate) fn turns(&mut self, count: usize) {

@@ -3,6 +3,7 @@
 use rpcrdma_fabric::interface::{Access, Port, PostError};
 use rpcrdma_fabric::memory::Buffer;
 use rpcrdma_protocol::chunks::Segment;
+use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
 use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
@@ -10,7 +11,7 @@ use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
 use super::Step;
 use super::plan::Plan;
 use crate::application::{Application, CallError, CallRefused, CallTag, ConnectionKey};
-use crate::bulk::calls::{Answer, CallPart, CallSlot, CallStage};
+use crate::bulk::calls::{Answer, CallPart, CallSlot, CallStage, NO_INDEX};
 use crate::bulk::lists::{OfferedLists, OfferedSegment, Role};
 use crate::bulk::{BulkCall, BulkPool, Home, Work, give_lease};
 use crate::connection::OutgoingMessage;
@@ -51,7 +52,7 @@ impl<P: Port> State<P> {
         let Some(index) = self.bulk.take_call() else {
             return Err(CallRefused::NoSlot);
         };
-        self.fill_call(index, key, &header, call, &plan);
+        self.fill_call(index, &header, call, &plan);
         if let Some(slot) = self.bulk.calls.get_mut(index as usize) {
             (slot.connection, slot.tag, slot.xid) = (key, tag, xid);
             slot.stage = CallStage::Binding;
@@ -74,7 +75,6 @@ impl<P: Port> State<P> {
     fn fill_call(
         &mut self,
         index: u32,
-        key: ConnectionKey,
         header: &CallHeader<'_>,
         call: &mut BulkCall<'_>,
         plan: &Plan,
@@ -123,12 +123,16 @@ impl<P: Port> State<P> {
         for item in items.iter().take(count) {
             let position = u32::try_from(before + item.args_offset).unwrap_or(u32::MAX);
             for part in parts.by_ref().take(item.parts) {
+                if part.is_empty() {
+                    give_lease(&mut bulk.reply.pool, part);
+                    continue;
+                }
+                let is_bulk = bulk.reply.pool.owns_lease(&part);
                 // Checked before: it is of this memory, and starts with its buffer.
                 if let Some((buffer, _, bytes)) = part.into_buffer() {
-                    if bytes == 0 {
-                        bulk.reply.pool.give(buffer);
-                    } else {
-                        push_part(&mut slot.parts, Role::Argument { position }, buffer, bytes);
+                    push_part(&mut slot.parts, Role::Argument { position }, buffer, bytes);
+                    if let Some(part) = slot.parts.last_mut().filter(|_| !is_bulk) {
+                        part.index = NO_INDEX;
                     }
                 }
             }
@@ -137,16 +141,21 @@ impl<P: Port> State<P> {
         drop(parts);
         for result in call.expected().iter().filter(|it| it.bytes_max != 0) {
             let role = Role::Result { chunk: slot.chunks };
+            if let Some(bytes) = slot.chunk_bytes.get_mut(usize::from(slot.chunks)) {
+                *bytes = result.bytes_max;
+            }
             slot.chunks += 1;
             push_fresh(slot, &mut bulk.reply.pool, role, result.bytes_max);
         }
         push_fresh(slot, &mut bulk.reply.pool, Role::Reply, plan.reply_bytes);
+        slot.reply_bytes = plan.reply_bytes;
+        let rpc_reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
+        slot.rpc_reply_bytes_max = u32::try_from(rpc_reply_bytes).unwrap_or(u32::MAX);
         for (part, number) in slot.parts.iter().zip(0_u16..) {
             let slot = index;
             let home = Home::Call { slot, part: number };
             bulk.reply.pool.set_home(part.index, home);
         }
-        let _ = key;
     }
 
     /// A call whose items go in its stream.
@@ -349,7 +358,7 @@ impl<P: Port> State<P> {
     }
 }
 
-fn push_part(parts: &mut Vec<CallPart>, role: Role, buffer: Buffer, bytes: u32) {
+pub(super) fn push_part(parts: &mut Vec<CallPart>, role: Role, buffer: Buffer, bytes: u32) {
     parts.push(CallPart {
         role,
         bytes,
@@ -361,7 +370,7 @@ fn push_part(parts: &mut Vec<CallPart>, role: Role, buffer: Buffer, bytes: u32) 
     });
 }
 
-fn push_fresh(slot: &mut CallSlot, pool: &mut BulkPool, role: Role, bytes: u32) {
+pub(super) fn push_fresh(slot: &mut CallSlot, pool: &mut BulkPool, role: Role, bytes: u32) {
     let mut rest = bytes;
     while rest != 0
         && let Some(buffer) = pool.take()

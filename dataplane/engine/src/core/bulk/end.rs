@@ -8,7 +8,7 @@ use rpcrdma_protocol::v2::header;
 
 use super::{Step, lists_of};
 use crate::application::{Application, CallError, CloseReason, ConnectionKey};
-use crate::bulk::calls::{Answer, CallPart, CallSlot, CallStage};
+use crate::bulk::calls::{Answer, CallPart, CallSlot, CallStage, NO_INDEX};
 use crate::bulk::lists::{Role, segments_of};
 use crate::bulk::{Bulk, BulkReply, BulkResult, Home, Work, give_lease, slot_of, work_id};
 use crate::core::{Received, State};
@@ -105,6 +105,9 @@ impl<P: Port> State<P> {
         application: &mut A,
         buffer: Buffer,
     ) {
+        if !self.bulk.reply.pool.owns(&buffer) {
+            return self.placement.give(buffer);
+        }
         match self.bulk.reply.pool.home(&buffer) {
             Home::Pool => self.bulk.give(buffer),
             Home::Call { slot, part } => self.buffer_home(application, slot, part, buffer),
@@ -237,6 +240,20 @@ impl<P: Port> State<P> {
             return;
         }
         let (key, tag, xid, told) = (slot.connection, slot.tag, slot.xid, slot.told);
+        if let Answer::Error(CallError::Transport(error)) = slot.answer
+            && !told
+            && !slot.again
+        {
+            if slot.awaits_items() {
+                return;
+            }
+            if slot.has_items() && self.retry_call(index, error) {
+                return;
+            }
+        }
+        let Some(slot) = self.bulk.calls.get_mut(index as usize) else {
+            return;
+        };
         let answer = std::mem::take(&mut slot.answer);
         // The slot stays taken, so that its buffers have a home, until the application has seen
         // them; but nothing finishes it twice.
@@ -390,7 +407,10 @@ impl<P: Port> State<P> {
             return;
         };
         for part in &mut slot.parts {
-            bulk.reply.pool.take_home(part.buffer.take(), part.index);
+            match part.buffer.take() {
+                Some(buffer) if part.index == NO_INDEX => self.placement.give(buffer),
+                buffer => bulk.reply.pool.take_home(buffer, part.index),
+            }
         }
         bulk.windows_open = bulk.windows_open.saturating_sub(slot.windows);
         bulk.free_call(index);

@@ -1,4 +1,4 @@
-//! Bulk data on its way: calls of ours ([`plan`], [`call`], [`end`]) and of peers ([`serve`],
+//! Bulk data on its way: calls of ours ([`plan`], [`call`], [`end`], [`retry`]) and of peers ([`serve`],
 //! [`read`], [`reply`]). Every step may have to wait, and goes on from where it stood.
 
 mod call;
@@ -6,6 +6,7 @@ mod end;
 mod plan;
 mod read;
 mod reply;
+mod retry;
 mod serve;
 
 use rpcrdma_fabric::interface::Port;
