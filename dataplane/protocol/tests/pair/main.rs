@@ -6,6 +6,7 @@
 
 mod credits;
 mod groups;
+mod groups_simulation;
 mod groups_wrong;
 mod robustness;
 mod sequences;
