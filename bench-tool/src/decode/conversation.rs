@@ -13,6 +13,7 @@ use rpcrdma_protocol::{DecodeError, Reason, v1, v2};
 
 use super::convert::{error_v1, error_v2, outcome, property, rpc, set_lists, versions_error};
 use super::message::{Decoded, Message, Note, PartialPrefix, Rpc, Wrong};
+use super::rtr;
 
 /// The field that a wrong message is wrong at, in words; and how a receiver answers it.
 struct Fault {
@@ -149,7 +150,7 @@ impl Conversation {
     }
 
     fn decode_v2(&mut self, bytes: &[u8]) -> Result<Message, Fault> {
-        let header = match v2::decode(bytes) {
+        let header = match v2::decode_with_rtr(bytes, v2::rtr::RtrSupport::ALL) {
             Ok(header) => header,
             // What decodes in the version 2 layout is meant so. ERR_VERS of a version 1 server never does,
             // unless its lowest version were 5 or more.
@@ -200,12 +201,59 @@ impl Conversation {
                 message.header_type = "CONNPROP";
                 self.read_properties(&mut message, body, sequence, flags.is_more())?;
             }
-            v2::Body::TransmitRequest(_) => message.header_type = "TRANSMIT_REQUEST",
-            v2::Body::TransmitResponse(_) => message.header_type = "TRANSMIT_RESPONSE",
-            v2::Body::TransmitContinue(_) => message.header_type = "TRANSMIT_CONTINUE",
-            v2::Body::ReportError(_) => message.header_type = "REPORT_ERROR",
+            v2::Body::TransmitRequest(_) => {
+                message.header_type = "TRANSMIT_REQUEST";
+                self.read_transmission(&mut message, &header.body, bytes)?;
+            }
+            v2::Body::TransmitResponse(_) => {
+                message.header_type = "TRANSMIT_RESPONSE";
+                self.read_transmission(&mut message, &header.body, bytes)?;
+            }
+            v2::Body::TransmitContinue(_) => {
+                message.header_type = "TRANSMIT_CONTINUE";
+                self.read_transmission(&mut message, &header.body, bytes)?;
+            }
+            v2::Body::ReportError(report) => {
+                message.header_type = "REPORT_ERROR";
+                message.reported = Some(rtr::reported(&report));
+            }
         }
         Ok(message)
+    }
+
+    /// A transmission of the extension RTR: its items, and the RPC header where its payload stream begins with one.
+    fn read_transmission(
+        &mut self,
+        message: &mut Message,
+        body: &v2::Body<'_>,
+        bytes: &[u8],
+    ) -> Result<(), Fault> {
+        let Some((mut transmission, stream_bytes)) = rtr::transmission(body) else {
+            return Ok(());
+        };
+        let behind = bytes.get(message.header_bytes..).unwrap_or_default();
+        let stream = usize::try_from(stream_bytes)
+            .ok()
+            .and_then(|stream_bytes| behind.get(..stream_bytes))
+            .ok_or_else(|| {
+                Fault::new(
+                    message.header_bytes.saturating_sub(4),
+                    "the payload stream is longer than the message",
+                    "answers a Report Error with BADPL",
+                )
+            })?;
+        message.payload_bytes = stream.len();
+        transmission.behind_bytes = behind.len() - stream.len();
+        let is_first = transmission.transmissions.is_some();
+        if transmission.transmissions.is_some_and(|count| count > 1) {
+            message.notes.push(Note::ContinuesInNext);
+        }
+        message.transmission = Some(transmission);
+        if is_first {
+            return self.read_rpc(message, stream, ANSWER_BAD_XDR);
+        }
+        message.notes.push(Note::ContinuesPrevious);
+        Ok(())
     }
 
     fn read_payload_v2(

@@ -22,7 +22,7 @@ pub(super) fn set_lists(message: &mut Message, lists: &ChunkLists<'_>) {
     message.reply_chunk = lists.reply.map(segments);
 }
 
-fn segments(segments: Segments<'_>) -> Vec<Segment> {
+pub(super) fn segments(segments: Segments<'_>) -> Vec<Segment> {
     segments
         .map(|segment| Segment {
             handle: segment.handle,

@@ -50,7 +50,8 @@ pub struct Message {
     /// Version 2: the high half of the credit word, the most that the sender will ever have granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credit_maximum: Option<u16>,
-    /// `MSG`, `NOMSG`, `MSGP`, `DONE`, `ERROR` or `CONNPROP`.
+    /// `MSG`, `NOMSG`, `MSGP`, `DONE`, `ERROR` or `CONNPROP`; of the extension RTR, `TRANSMIT_REQUEST`,
+    /// `TRANSMIT_RESPONSE`, `TRANSMIT_CONTINUE` or `REPORT_ERROR`.
     #[serde(rename = "type")]
     pub header_type: &'static str,
     /// Version 2: the flags that are set, `RESPONSE` and `MORE`. Version 1 has no flags: null.
@@ -68,7 +69,13 @@ pub struct Message {
     pub error: Option<TransportError>,
     /// The properties of a CONNPROP; null for other types, and for all parts but the last of a continued one.
     pub properties: Option<Vec<Property>>,
-    /// Bytes behind the header: inline RPC payload, or 0.
+    /// What the header of a transmission of the extension RTR says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transmission: Option<Transmission>,
+    /// What a Report Error says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reported: Option<Reported>,
+    /// Bytes behind the header: inline RPC payload, or 0. Of a transmission, its payload stream.
     pub payload_bytes: usize,
     /// The RPC header, where one is inside.
     pub rpc: Option<Rpc>,
@@ -78,6 +85,109 @@ pub struct Message {
     /// Bytes of the transport header, for the text.
     #[serde(skip)]
     pub header_bytes: usize,
+}
+
+/// A transmission of the extension RTR.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Transmission {
+    /// Its place in its group, counted from 0.
+    pub sequence: u32,
+    /// How many transmissions the group has; a continuation does not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transmissions: Option<u32>,
+    /// Of a request: how many the reply may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_transmissions_max: Option<u32>,
+    /// The bulk data that was taken out of the message.
+    pub items: Vec<Item>,
+    /// What is asked of the bulk data of the reply.
+    pub directions: Vec<DirectionSet>,
+    /// Bytes behind the payload stream: padding and placed bulk data.
+    pub behind_bytes: usize,
+}
+
+/// An item of bulk data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Item {
+    /// `explicit`, `placed`, `too_short` or `no_item`.
+    pub location: &'static str,
+    /// Bytes of the message before it, as if nothing had been taken out.
+    pub displacement: u32,
+    /// Bytes.
+    pub length: u32,
+    /// Placed: bytes of its first segment before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u32>,
+    /// Placed: the numbers of its segments.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub numbers: Vec<u32>,
+    /// Explicit: its memory.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<Segment>,
+}
+
+/// Directions for the bulk data that answers one range of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DirectionSet {
+    /// The first byte of the range.
+    pub begin: u32,
+    /// The first byte behind it.
+    pub end: u32,
+    /// The directions, in the order in which they are used up.
+    pub items: Vec<Direction>,
+}
+
+/// What is asked of one potential item of a reply.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Direction {
+    /// `explicit`, `placed`, `choice` or `by_size`.
+    pub location: &'static str,
+    /// Bytes below which the item stays inline.
+    pub minimum: u32,
+    /// By size: bytes from which on it goes by explicit RDMA.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explicit_from: Option<u32>,
+    /// The memory that is offered.
+    pub segments: Vec<Segment>,
+}
+
+/// A Report Error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reported {
+    /// The number on the wire.
+    pub code: u32,
+    /// Its name without prefix.
+    pub name: &'static str,
+    /// The transmission on which it was found.
+    pub bad: TransmissionId,
+    /// An earlier one that may have led to it.
+    pub lead: Option<TransmissionId>,
+    /// BADHMT, BADOMT, BADSEQ, BADXID: what was expected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<u32>,
+    /// The value that came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<u32>,
+    /// BADOFF, BADTBSN, BADPL: the least that it may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min: Option<u32>,
+    /// BADOFF, BADTBSN, BADPL: the most that it may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+    /// The error as a sentence, for the text.
+    #[serde(skip)]
+    pub sentence: String,
+}
+
+/// One transmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct TransmissionId {
+    /// Its xid.
+    pub xid: u32,
+    /// `call` or `reply`.
+    pub direction: &'static str,
+    /// Its place in its group.
+    pub sequence: u32,
 }
 
 /// One entry of the Read list.

@@ -7,6 +7,8 @@ pub mod conversation;
 mod convert;
 pub mod input;
 pub mod message;
+mod rtr;
+mod rtr_text;
 pub mod text;
 
 use std::io::{self, BufRead, BufWriter, IsTerminal, Write};

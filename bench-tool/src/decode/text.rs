@@ -6,6 +6,7 @@ use super::message::{
     BufferSegments, Decoded, Message, Note, Property, PropertyValue, ReadEntry, Rpc, Segment,
     TransportError, Wrong,
 };
+use super::rtr_text::{write_reported, write_transmission};
 use crate::report::units::{count, size};
 
 /// Segments shown of one chunk; the rest is counted.
@@ -71,6 +72,12 @@ fn write_right(text: &mut String, message: &Message, number: u64) -> fmt::Result
     if let Some(error) = &message.error {
         row(text, "error", &explain_error(error, message.version))?;
     }
+    if let Some(transmission) = &message.transmission {
+        write_transmission(text, transmission)?;
+    }
+    if let Some(reported) = &message.reported {
+        write_reported(text, reported)?;
+    }
     for property in message.properties.iter().flatten() {
         row(text, "property", &explain_property(property))?;
     }
@@ -82,7 +89,7 @@ fn write_right(text: &mut String, message: &Message, number: u64) -> fmt::Result
 }
 
 /// One line of the paragraph: a name, then the rest.
-fn row(text: &mut String, name: &str, rest: &str) -> fmt::Result {
+pub(super) fn row(text: &mut String, name: &str, rest: &str) -> fmt::Result {
     writeln!(text, "  {name:<12}{rest}")
 }
 
@@ -100,6 +107,10 @@ fn what_it_is(message: &Message) -> &'static str {
         ("NOMSG", Some(true)) => "a long reply, all of it in chunks",
         ("ERROR", _) => "a transport error",
         ("CONNPROP", _) => "connection properties",
+        ("TRANSMIT_REQUEST", _) => "a call, or its first part (round-trip reduction)",
+        ("TRANSMIT_RESPONSE", _) => "a reply, or its first part (round-trip reduction)",
+        ("TRANSMIT_CONTINUE", _) => "a later part of a call or reply (round-trip reduction)",
+        ("REPORT_ERROR", _) => "a report of what is wrong with a transmission",
         ("MSGP", _) => "a padded message, which nobody may send (RFC 8166 section 4.3.3)",
         ("DONE", _) => "an obsolete notice that reads are done (RFC 8166 section 4.3.4)",
         _ => "a message",
@@ -205,7 +216,7 @@ fn write_read_list(text: &mut String, entries: &[ReadEntry]) -> fmt::Result {
     Ok(())
 }
 
-fn describe(segments: &[Segment]) -> String {
+pub(super) fn describe(segments: &[Segment]) -> String {
     let total = segments
         .iter()
         .map(|segment| u64::from(segment.length))
@@ -333,7 +344,9 @@ fn write_rpc(text: &mut String, message: &Message) -> fmt::Result {
     );
     match (&message.rpc, message.header_type) {
         (Some(rpc), _) => row(text, "RPC", &format!("{}; {inline}", explain_rpc(rpc))),
-        (None, "MSG") => row(text, "payload", &inline),
+        (None, "MSG" | "TRANSMIT_REQUEST" | "TRANSMIT_RESPONSE" | "TRANSMIT_CONTINUE") => {
+            row(text, "payload", &inline)
+        }
         _ => Ok(()),
     }
 }
@@ -476,7 +489,7 @@ pub(super) mod tests {
     pub(in crate::decode) const WORDS_PER_LINE_MAX: usize = 45;
 
     /// Decodes lines of hex and gives the last one, as JSON and as text.
-    fn last(lines: &str) -> (serde_json::Value, String) {
+    pub(in crate::decode) fn last(lines: &str) -> (serde_json::Value, String) {
         let mut conversation = Conversation::default();
         let mut last = None;
         for (index, line) in lines.lines().enumerate() {
