@@ -135,6 +135,8 @@ counters! {
     fragments_sent,
     /// Parts of continued messages received.
     fragments_received,
+    /// Bytes of messages that were copied because they left or came in parts, each way once.
+    fragment_bytes_copied,
     /// Continued messages refused because they were too long or no message buffer was free.
     reassemblies_refused,
     /// Messages sent that granted credits, if any, and nothing else: keep-alives are among them.
@@ -193,6 +195,9 @@ counters! {
     awaiting_window,
     /// RDMA Reads posted.
     rdma_reads,
+    /// Times that a call began to wait for RDMA Reads of its own: each is a round trip, however
+    /// many of them are in flight together.
+    rdma_read_rounds,
     /// RDMA Writes posted.
     rdma_writes,
     /// Memory windows bound.

@@ -319,7 +319,9 @@ impl<P: Port> State<P> {
             .get_mut(header_bytes..end)?
             .copy_from_slice(rest.get(..part_bytes)?);
         if more || message.sent_bytes != 0 {
-            self.shared.counters.fragments_sent.increment();
+            let counters = &self.shared.counters;
+            counters.fragments_sent.increment();
+            counters.fragment_bytes_copied.add(part_bytes as u64);
         }
         message.sent_bytes += part_bytes;
         if !more && let Some(done) = self.outgoing.pop(&mut connection.outbound) {

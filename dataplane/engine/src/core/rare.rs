@@ -187,6 +187,7 @@ pub(super) fn take_part(
         ..
     } = part;
     counters.fragments_received.increment();
+    counters.fragment_bytes_copied.add(bytes.len() as u64);
     connection.parts.assembling = message;
     connection.serves |= what == Assembled::Message(Direction::Call);
     let taken = connection

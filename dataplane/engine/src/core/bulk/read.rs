@@ -45,6 +45,9 @@ impl<P: Port> State<P> {
                 .post_read(connection.queue_pair, gather, from, work)
             {
                 Ok(()) => {
+                    if slot.reads.in_flight == 0 {
+                        counters.rdma_read_rounds.increment();
+                    }
                     slot.reads.in_flight += 1;
                     connection.reads_in_flight += 1;
                     slot.counted = false;
