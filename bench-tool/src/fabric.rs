@@ -3,6 +3,8 @@
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 mod device;
 
+use std::time::Duration;
+
 use rpcrdma_control::{Provider, ShmProvider};
 use rpcrdma_tuning::Profile;
 
@@ -25,7 +27,10 @@ pub trait Job {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fabric {
     /// Shared memory of one machine.
-    Shm,
+    Shm {
+        /// One-way delay of everything that is sent from here.
+        delay: Duration,
+    },
     /// An RDMA device.
     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     Verbs {
@@ -35,6 +40,11 @@ pub enum Fabric {
 }
 
 impl Fabric {
+    /// Shared memory, as fast as it is.
+    pub const SHM: Self = Self::Shm {
+        delay: Duration::ZERO,
+    };
+
     /// The fabric of an address to listen on. A wildcard is listened on by `device`, or else by the
     /// first that has an active port.
     ///
@@ -68,11 +78,31 @@ impl Fabric {
 
     fn shm(device: Option<&str>) -> Result<Self, Failure> {
         match device {
-            None => Ok(Self::Shm),
+            None => Ok(Self::SHM),
             Some(device) => Err(Failure::usage(format!(
                 "the shm fabric has no devices, and --device names {device}"
             ))
             .advice("leave --device out, or give an address rdma:HOST:PORT")),
+        }
+    }
+
+    /// The same, with a one-way delay of everything that is sent from here.
+    ///
+    /// # Errors
+    /// A usage failure where the fabric cannot do that.
+    pub fn delayed(self, by: Duration) -> Result<Self, Failure> {
+        match self {
+            Self::Shm { .. } => Ok(Self::Shm { delay: by }),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            verbs @ Self::Verbs { .. } if by.is_zero() => Ok(verbs),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            Self::Verbs { device } => Err(Failure::usage(format!(
+                "{device} sends as fast as it can: only the shm fabric can be delayed from here"
+            ))
+            .advice(
+                "have the link delayed: `tests/lab/lab run --delay TIME` does it between the lab's guests, \
+                 `tc qdisc add dev DEVICE root netem delay TIME` on an Ethernet device below soft-RoCE",
+            )),
         }
     }
 
@@ -93,7 +123,7 @@ impl Fabric {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::Shm => "shm",
+            Self::Shm { .. } => "shm",
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             Self::Verbs { .. } => "verbs",
         }
@@ -103,7 +133,7 @@ impl Fabric {
     #[must_use]
     pub fn device(&self) -> Option<&str> {
         match self {
-            Self::Shm => None,
+            Self::Shm { .. } => None,
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             Self::Verbs { device } => Some(device),
         }
@@ -113,7 +143,7 @@ impl Fabric {
     #[must_use]
     pub fn family(&self) -> Option<&'static str> {
         match self {
-            Self::Shm => Some("shm"),
+            Self::Shm { .. } => Some("shm"),
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             Self::Verbs { device } => device::family(device),
         }
@@ -125,7 +155,10 @@ impl Fabric {
     /// Those of the job.
     pub fn run<J: Job>(&self, profile: &Profile, job: J) -> Result<J::Output, Failure> {
         match self {
-            Self::Shm => job.run(ShmProvider::from_profile(profile)),
+            Self::Shm { delay } => job.run(ShmProvider {
+                delay: *delay,
+                ..ShmProvider::from_profile(profile)
+            }),
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             Self::Verbs { device } => {
                 let device = Some(device.clone());

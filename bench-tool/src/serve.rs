@@ -1,20 +1,25 @@
 //! `bench-tool serve`: answers the bench program until it is told to end.
 
 use std::io::{Read, Write as _};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_control::{ListenOptions, Node, NodeConfig, Provider};
+use rpcrdma_engine::CoreHandle;
 use rpcrdma_tuning::{Loaded, Profile};
 
 use crate::authentication::{Host, of_clients};
-use crate::bench_program::BenchService;
+use crate::bench_program::{BenchService, Common};
 use crate::cli::ServeArgs;
 use crate::exit::{Failure, written};
 use crate::fabric::{Fabric, Job};
 use crate::machine::Machine;
 use crate::run::own_server::READY_PREFIX;
 use crate::signals::Stop;
-use crate::sizing::Need;
+use crate::sizing::{BulkNeed, Need};
+
+/// Calls with bulk data that a core has memory for when nobody says otherwise.
+const BULK_CALLS_DEFAULT: u32 = 32;
 
 /// How soon the wish to end is noticed.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
@@ -27,12 +32,16 @@ const LOOK_PERIOD: Duration = Duration::from_millis(50);
 pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
     let machine = Machine::detect();
     let cores = server_cores(args, &machine)?;
-    let fabric = Fabric::to_listen(&args.listen, args.device.as_deref())?;
+    let fabric = Fabric::to_listen(&args.listen, args.device.as_deref())?.delayed(args.delay)?;
     let core_count = u32::try_from(cores.len()).unwrap_or(u32::MAX);
     let need = Need {
         connections_per_core: args.max_connections.map(|all| all.div_ceil(core_count)),
         credits: args.credits,
         payload_bytes: args.max_payload,
+        bulk: BulkNeed {
+            calls: args.bulk_calls.unwrap_or(BULK_CALLS_DEFAULT),
+            payloads: args.max_operations,
+        },
         calls_per_core: None,
         cores: core_count,
         park: false,
@@ -63,8 +72,19 @@ impl Job for Serve<'_> {
     fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
         let cores = self.cores.into_iter().map(Some).collect();
         let config = NodeConfig::from_profile(&self.loaded.profile, cores);
-        let node = Node::start(provider, &config, |_| BenchService)
-            .map_err(|error| Failure::failed("the server could not be set up").because(error))?;
+        let common = Arc::new(Common::new(
+            config.core.bulk_buffers,
+            config.core.bulk_buffer_bytes,
+        ));
+        let node = Node::start(provider, &config, |_| {
+            BenchService::new(Arc::clone(&common))
+        })
+        .map_err(|error| Failure::failed("the server could not be set up").because(error))?;
+        let cores = node.cores().to_vec();
+        common.set_counters(Box::new(move || {
+            let all = cores.iter().map(CoreHandle::counters);
+            all.reduce(|sum, core| sum.plus(&core)).unwrap_or_default()
+        }));
         // A run tells of its own pages, which are had as its server's are.
         let shown = usize::from(!self.args.exit_with_stdin);
         for warning in node

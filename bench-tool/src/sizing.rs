@@ -1,6 +1,6 @@
 //! From the command line to a tuning profile: what a run and its server need of their cores.
 
-use rpcrdma_tuning::{Layers, Loaded, Settings};
+use rpcrdma_tuning::{Layers, Loaded, Profile, Settings};
 
 use crate::exit::Failure;
 use crate::fabric::Fabric;
@@ -14,6 +14,30 @@ const CREDITS_LEAST: u32 = 2;
 /// Headers and marks around a payload, generously.
 const MESSAGE_OVERHEAD_BYTES: u64 = 4096;
 
+/// Pieces that one payload lies in at most; a call can have four times as many.
+const PAYLOAD_PIECES_MAX: u32 = 16;
+
+/// Pieces that all payloads of one call lie in at most.
+const CALL_PIECES_MAX: u32 = 64;
+
+/// Bulk buffers that a core keeps for the calls of peers, at most.
+const BUFFERS_KEPT_BACK_MAX: u32 = 32;
+
+/// Bulk buffers that a core can have; with fewer than it wants, calls wait for each other.
+const BUFFERS_MAX: u32 = 65_536;
+
+/// Bulk buffers are made of pages.
+const PAGE_BYTES: u64 = 4096;
+
+/// Payloads beside their messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BulkNeed {
+    /// Calls that have some, under way on one core at a time; 0 is none.
+    pub calls: u32,
+    /// Payloads in one of them; at least one.
+    pub payloads: u32,
+}
+
 /// What one side of a run asks of each of its cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
@@ -23,6 +47,8 @@ pub struct Need {
     pub credits: Option<u32>,
     /// The largest payload; `None` leaves the profile's.
     pub payload_bytes: Option<u64>,
+    /// Payloads beside their messages.
+    pub bulk: BulkNeed,
     /// Calls outstanding on one core; `None` leaves the profile's.
     pub calls_per_core: Option<u32>,
     /// Cores that together serve one peer.
@@ -63,7 +89,8 @@ impl Need {
             settings.credits_per_connection = Some(chosen.max(credits));
         }
         if let Some(bytes) = self.payload_bytes {
-            let message = bytes.saturating_add(MESSAGE_OVERHEAD_BYTES);
+            let payloads = bytes.saturating_mul(self.bulk.payloads.max(1).into());
+            let message = payloads.saturating_add(MESSAGE_OVERHEAD_BYTES);
             let message = u32::try_from(message).unwrap_or(u32::MAX);
             settings.message_bytes_max = Some(message.max(base.message_bytes_max));
         }
@@ -74,10 +101,41 @@ impl Need {
             let calls = calls.max(base.calls_outstanding_max).max(credits);
             settings.calls_outstanding_max = Some(calls);
         }
+        if self.bulk.calls != 0 {
+            self.bulk_buffers(&base, &mut settings);
+        }
         if self.park {
             settings.idle = Some(rpcrdma_tuning::Idle::Park);
         }
         layers.overrides(&settings).build().map_err(usage)
+    }
+
+    /// Buffers for the payloads of all calls under way. Those of small payloads are as small.
+    fn bulk_buffers(&self, base: &Profile, settings: &mut Settings) {
+        let BulkNeed { calls, payloads } = self.bulk;
+        let payloads = payloads.max(1);
+        let payload_bytes = self.payload_bytes.unwrap_or_else(|| {
+            u64::from(base.message_bytes_max).saturating_sub(MESSAGE_OVERHEAD_BYTES)
+        });
+        let pieces_max = PAYLOAD_PIECES_MAX.min(CALL_PIECES_MAX / payloads).max(1);
+        let base_bytes = u64::from(base.bulk_buffer_bytes);
+        let bytes = if payload_bytes <= base_bytes {
+            payload_bytes.max(1)
+        } else {
+            payload_bytes.div_ceil(pieces_max.into()).max(base_bytes)
+        };
+        let bytes = bytes.next_multiple_of(PAGE_BYTES);
+        let pieces = u32::try_from(payload_bytes.div_ceil(bytes)).unwrap_or(u32::MAX);
+        // The calls under way, and the one that is being made ...
+        let held = calls
+            .saturating_add(1)
+            .saturating_mul(payloads.saturating_mul(pieces.max(1)));
+        // ... and what is left to the calls of peers: a quarter of all.
+        let kept_back = (held / 3 + 1).min(BUFFERS_KEPT_BACK_MAX);
+        let buffers = held.saturating_add(kept_back).min(BUFFERS_MAX);
+        settings.bulk_buffers = Some(buffers.max(base.bulk_buffers));
+        settings.bulk_buffer_bytes = Some(u32::try_from(bytes).unwrap_or(u32::MAX));
+        settings.bulk_calls_max = Some(calls.max(base.bulk_calls_max));
     }
 }
 
@@ -85,13 +143,13 @@ impl Need {
 mod tests {
     use super::*;
 
-    fn profile(need: Need) -> rpcrdma_tuning::Profile {
-        need.profile(None, &Fabric::Shm).unwrap().profile
+    fn profile(need: Need) -> Profile {
+        need.profile(None, &Fabric::SHM).unwrap().profile
     }
 
     #[test]
     fn without_needs_the_profile_stands() {
-        let base = rpcrdma_tuning::Profile::by_name("shm").unwrap();
+        let base = Profile::by_name("shm").unwrap();
         assert_eq!(profile(Need::default()), base);
     }
 
@@ -140,9 +198,39 @@ mod tests {
     }
 
     #[test]
+    fn bulk_buffers_hold_the_payloads_of_all_calls_under_way() {
+        let need = |payload_bytes, calls, payloads| Need {
+            payload_bytes: Some(payload_bytes),
+            bulk: BulkNeed { calls, payloads },
+            ..Need::default()
+        };
+        assert_eq!(profile(need(1 << 20, 0, 1)).bulk_buffers, 0, "none wanted");
+        for (payload_bytes, calls, payloads, buffer_bytes) in [
+            (1, 1, 1, 4096),
+            (4096, 1, 1, 4096),
+            (5000, 8, 2, 8192),
+            (64 << 10, 8, 1, 64 << 10),
+            (1 << 20, 8, 1, 64 << 10),
+            (1 << 20, 8, 8, 128 << 10),
+            (64 << 20, 2, 1, 4 << 20),
+        ] {
+            let profile = profile(need(payload_bytes, calls, payloads));
+            let words = format!("{payload_bytes} {calls} {payloads}");
+            assert_eq!(profile.bulk_buffer_bytes, buffer_bytes, "{words}");
+            let pieces = u32::try_from(payload_bytes).unwrap().div_ceil(buffer_bytes);
+            assert!(pieces <= PAYLOAD_PIECES_MAX && pieces * payloads <= CALL_PIECES_MAX);
+            // What a core gives to its own calls: all but a quarter.
+            let given =
+                profile.bulk_buffers - (profile.bulk_buffers / 4).min(BUFFERS_KEPT_BACK_MAX);
+            assert!(given >= (calls + 1) * payloads * pieces, "{words}: {given}");
+        }
+        assert_eq!(profile(need(4096, 1000, 1)).bulk_calls_max, 1000);
+    }
+
+    #[test]
     fn an_unknown_profile_is_a_usage_error() {
         let failure = Need::default()
-            .profile(Some("nosuch"), &Fabric::Shm)
+            .profile(Some("nosuch"), &Fabric::SHM)
             .unwrap_err();
         assert_eq!(failure.status().code(), 2);
         assert!(failure.to_string().contains("nosuch"), "{failure}");

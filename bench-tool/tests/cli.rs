@@ -67,6 +67,10 @@ fn a_wrong_command_line_ends_with_2_and_says_what_is_right() {
         (&["run", "--connect", "bench"], "shm:NAME"),
         (&["run", "--duration", "10"], "10s"),
         (&["run", "--size", "64"], "--op echo"),
+        (&["run", "--op", "write", "--placement", "wire"], "rdma"),
+        (&["run", "--placement", "rdma"], "--op read"),
+        (&["run", "--op", "read", "--seed", "3"], "--op mix"),
+        (&["run", "--delay", "5"], "50us"),
         (&["run", "--cores", "1023"], "numbers from"),
         (
             &["run", "--duration", "1s", "--count", "5"],
@@ -248,6 +252,116 @@ fn a_run_with_a_server_of_its_own() {
 }
 
 /// Starts a run without end, interrupts it after `life`, and returns what it said.
+/// The report of a short run with a server of its own.
+fn run_of(words: &str) -> serde_json::Value {
+    let line = "run --count 300 --warmup 50ms --quiet --json - ";
+    let arguments: Vec<&str> = line
+        .split_whitespace()
+        .chain(words.split_whitespace())
+        .collect();
+    let output = bench_tool(&arguments, "");
+    assert_eq!(code(&output), 0, "{words}: {}", stderr(&output));
+    serde_json::from_str(stdout(&output)).unwrap()
+}
+
+#[test]
+fn the_report_says_what_a_call_took() {
+    // Round trips, RDMA Reads and Writes of the server, registrations of the client.
+    for (words, expected) in [
+        ("--op write --placement rdma", [2.0, 1.0, 0.0, 1.0]),
+        (
+            "--op write --placement inline --size 1000",
+            [1.0, 0.0, 0.0, 0.0],
+        ),
+        ("--op read --placement rdma", [1.0, 0.0, 1.0, 1.0]),
+        (
+            "--op read --placement inline --size 1000",
+            [1.0, 0.0, 0.0, 0.0],
+        ),
+        (
+            "--op write --placement rdma --operations 3",
+            [2.0, 3.0, 0.0, 3.0],
+        ),
+        (
+            "--op read --placement rdma --operations 3 --size 100KiB",
+            [1.0, 0.0, 6.0, 6.0],
+        ),
+    ] {
+        let report = run_of(words);
+        let (client, server) = (&report["per_call"]["client"], &report["per_call"]["server"]);
+        let took = [
+            &report["per_call"]["round_trips"],
+            &server["rdma_reads"],
+            &server["rdma_writes"],
+            &client["registrations"],
+        ];
+        assert_eq!(
+            took.map(|number| number.as_f64().unwrap()),
+            expected,
+            "{words}"
+        );
+        // Grants and keep-alives are Sends too, but few.
+        for end in [client, server] {
+            let sends = end["sends"].as_f64().unwrap();
+            assert!((1.0..1.5).contains(&sends), "{words}: {sends} Sends");
+        }
+        let is_inline = words.contains("inline");
+        assert_eq!(
+            report["placement"],
+            if is_inline { "inline" } else { "rdma" },
+            "{words}"
+        );
+        let copies = client["copies"].as_f64().unwrap() + server["copies"].as_f64().unwrap();
+        assert!(is_inline || copies == 0.0, "{words}: {copies} copies");
+        let server_calls = report["server_counters"]["calls_received"]
+            .as_u64()
+            .unwrap();
+        let calls = report["per_call"]["calls"].as_u64().unwrap();
+        // The second question for the counters is answered after it was counted.
+        assert_eq!(server_calls, calls + 1, "{words}");
+    }
+}
+
+#[test]
+fn a_mix_does_both_and_every_payload_is_checked() {
+    let report =
+        run_of("--op mix --read-percent 50 --operations 2 --size 70KiB --depth 4 --connections 3");
+    let server = &report["per_call"]["server"];
+    let [reads, writes] = ["rdma_reads", "rdma_writes"].map(|key| server[key].as_f64().unwrap());
+    // Each payload is in two pieces of 64 KiB at most.
+    assert!(
+        reads > 1.0 && writes > 1.0 && reads + writes == 4.0,
+        "{reads} {writes}"
+    );
+    assert_eq!(
+        (&report["errors"], &report["calls"]),
+        (&0.into(), &300.into())
+    );
+    assert_eq!(report["read_percent"], 50);
+    assert_eq!(
+        (&report["operations"], &report["seed"]),
+        (&2.into(), &1.into())
+    );
+}
+
+#[test]
+fn a_set_delay_is_paid_once_by_a_message_and_twice_by_a_fetched_payload() {
+    let delay_ns = 2_000_000;
+    for (placement, trips) in [("inline", 1), ("rdma", 2)] {
+        let words = format!("--op write --placement {placement} --size 1000 --delay 2ms --count 5");
+        let arguments: Vec<&str> = "run --warmup 0 --quiet --json -"
+            .split_whitespace()
+            .chain(words.split_whitespace())
+            .collect();
+        let output = bench_tool(&arguments, "");
+        assert_eq!(code(&output), 0, "{words}: {}", stderr(&output));
+        let report: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+        assert_eq!(report["delay_ns"], delay_ns);
+        let fastest = report["latency_ns"]["min"].as_u64().unwrap();
+        assert!(fastest >= 2 * delay_ns * trips, "{placement}: {fastest} ns");
+    }
+}
+
 fn interrupted_run(json: &Path, life: Duration) -> Output {
     let child = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
         .args(["run", "--duration", "1h", "--warmup", "0", "--json"])

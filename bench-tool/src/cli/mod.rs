@@ -55,6 +55,12 @@ pub enum Op {
     Null,
     /// The server sends the payload back
     Echo,
+    /// Payloads come from the server
+    Read,
+    /// Payloads go to the server
+    Write,
+    /// Reads and writes, drawn by --seed and --read-percent
+    Mix,
 }
 
 impl Op {
@@ -64,6 +70,42 @@ impl Op {
         match self {
             Self::Null => "null",
             Self::Echo => "echo",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Mix => "mix",
+        }
+    }
+
+    /// Whether its payload may travel beside the message.
+    #[must_use]
+    pub const fn is_bulk(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::Mix)
+    }
+}
+
+/// How payloads of `read`, `write` and `mix` travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Placement {
+    /// As sizes, and the means of both ends, suggest
+    #[default]
+    Auto,
+    /// In the messages, copied
+    Inline,
+    /// Placed by the Sends: one round trip, no registration, no RDMA Read or Write
+    Send,
+    /// By RDMA Read and Write, through memory that is exposed for the one call
+    Rdma,
+}
+
+impl Placement {
+    /// The name used on the command line and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Inline => "inline",
+            Self::Send => "send",
+            Self::Rdma => "rdma",
         }
     }
 }
@@ -77,6 +119,11 @@ pub enum OwnFabric {
     /// An RDMA device of this machine, which sends to itself
     Rdma,
 }
+
+/// Operations of one call, as clap counts.
+const OPERATIONS_MAX: i64 = 8;
+
+const _: () = assert!(crate::bench_program::OPERATIONS_MAX == 8, "the same");
 
 /// `bench-tool run`.
 #[derive(Args, Debug)]
@@ -95,6 +142,13 @@ Examples:
       how many calls a pair of cores carries
   bench-tool run --op echo --size 4KiB --json run.json
       payload both ways; keep the numbers
+  bench-tool run --op write --size 4KiB --placement send
+  bench-tool run --op write --size 4KiB --placement rdma
+      what a call took, in round trips, Sends, registrations and copies, either way
+  bench-tool run --op write --size 4KiB --placement rdma --delay 500us
+      the same at 500 us each way, some 62 miles apart
+  bench-tool run --op mix --read-percent 70 --operations 4 --size 64KiB --depth 8
+      calls of four operations, seven of ten of which read
   bench-tool run --rate 200k --depth 64 --hgrm run.hgrm
       latency at a given load, for HdrHistogram plotters
   bench-tool run --connect shm:bench --cores 0
@@ -121,9 +175,29 @@ pub struct RunArgs {
     #[arg(long, value_enum, default_value_t = Op::Null)]
     pub op: Op,
 
-    /// Payload of one call [default: 64 for echo; null has none]
+    /// Payload of one operation [default: 64 for echo, 4KiB for read, write and mix; null has none]
     #[arg(long, value_name = "BYTES", value_parser = values::size_bytes)]
     pub size: Option<u64>,
+
+    /// Reads and writes in one call: more than one are a COMPOUND
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=OPERATIONS_MAX))]
+    pub operations: u32,
+
+    /// Of 100 operations of a mix, how many read [default: 50]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub read_percent: Option<u32>,
+
+    /// Seed of a mix: the same one makes the same calls [default: 1]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    /// How payloads of read, write and mix travel
+    #[arg(long, value_enum, default_value_t = Placement::Auto)]
+    pub placement: Placement,
+
+    /// One-way delay of everything that is sent, to try distance on one machine (shm; for rdma, tests/lab/lab run --delay)
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
+    pub delay: Duration,
 
     /// Calls outstanding on each connection
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_535))]
@@ -222,6 +296,18 @@ pub struct ServeArgs {
     /// How this end and its clients prove themselves
     #[command(flatten)]
     pub authentication: AuthenticationArgs,
+
+    /// Reads and writes in one call, at most, that memory is reserved for
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=OPERATIONS_MAX))]
+    pub max_operations: u32,
+
+    /// Calls with reads and writes under way at a time on each core; each takes registered memory of --max-payload [default: 32; 0 takes payloads in messages alone]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
+    pub bulk_calls: Option<u32>,
+
+    /// One-way delay of everything that is sent, to try distance on one machine (shm; for rdma, tests/lab/lab run --delay)
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
+    pub delay: Duration,
 
     /// End when standard input closes: how `run` makes sure that its server never outlives it
     #[arg(long, hide = true)]
@@ -381,7 +467,17 @@ mod tests {
             ("bench-tool run --depth 0", ErrorKind::ValueValidation),
             ("bench-tool run --duration 10", ErrorKind::ValueValidation),
             ("bench-tool run --connect host", ErrorKind::ValueValidation),
-            ("bench-tool run --op write", ErrorKind::InvalidValue),
+            ("bench-tool run --op append", ErrorKind::InvalidValue),
+            ("bench-tool run --placement", ErrorKind::InvalidValue),
+            (
+                "bench-tool run --op write --operations 9",
+                ErrorKind::ValueValidation,
+            ),
+            (
+                "bench-tool run --op mix --read-percent 101",
+                ErrorKind::ValueValidation,
+            ),
+            ("bench-tool run --delay 5", ErrorKind::ValueValidation),
             ("bench-tool serve", ErrorKind::MissingRequiredArgument),
         ] {
             let error = parse(line).unwrap_err();

@@ -59,7 +59,7 @@ impl Needs {
     /// # Errors
     /// A usage failure when there is no such profile.
     pub fn of_profile(named: Option<&str>) -> Result<Self, Failure> {
-        let loaded = Need::default().profile(named, &Fabric::Shm)?;
+        let loaded = Need::default().profile(named, &Fabric::SHM)?;
         let profile = &loaded.profile;
         Ok(Self {
             core_bytes: NodeConfig::from_profile(profile, Vec::new())

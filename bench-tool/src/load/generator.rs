@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use rpcrdma_engine::CounterSnapshot;
 use rpcrdma_engine::{
-    Activity, Application, Call, CallError, CallTag, CloseReason, ConnectionKey, Context, Reply,
+    Activity, Application, BulkReply, Call, CallError, CallRefused, CallTag, CloseReason,
+    ConnectionKey, Context, Reply,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{Port, REAP_MAX};
 
+use super::bulk::{BulkLoad, BulkPlan, Reads};
 use super::pace::Pace;
 use super::payload::Payload;
+use super::probe::{self, Question};
 use crate::histogram::LatencyHistogram;
 use crate::progress::Progress;
 use crate::signals::Stop;
@@ -27,9 +30,7 @@ const HOUSEKEEPING_POLLS: u32 = 1024;
 /// What every core's generator does. Fixed before it starts.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    pub(crate) call: Call,
-    /// `None` for calls without payload.
-    pub(crate) payload_bytes: Option<usize>,
+    pub(crate) work: Work,
     pub(crate) depth: u32,
     pub(crate) warmup: Duration,
     /// Measured time; `None` where calls are counted.
@@ -38,6 +39,27 @@ pub(crate) struct Plan {
     pub(crate) count: Option<u64>,
     /// Calls per second of this core; `None` for a closed loop.
     pub(crate) rate_per_s: Option<u64>,
+}
+
+/// What the calls do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    /// All of a call is in its message.
+    Message {
+        /// What to call.
+        call: Call,
+        /// `None` for calls without payload.
+        payload_bytes: Option<usize>,
+    },
+    /// Payloads may travel beside it.
+    Bulk(BulkPlan),
+}
+
+/// The work in hand.
+#[derive(Debug)]
+enum Maker {
+    Message(Call, Payload),
+    Bulk(BulkLoad),
 }
 
 /// What the generator shares with the thread that set it up.
@@ -50,6 +72,8 @@ pub(crate) struct Shared {
     finished: AtomicBool,
     /// Connections that were lost.
     lost: AtomicU32,
+    /// What the server is asked before the calls and after them.
+    pub(crate) question: Question,
 }
 
 impl Shared {
@@ -93,6 +117,8 @@ struct Slot {
     start: Ticks,
     /// The number that its payload is marked with.
     number: u64,
+    /// Which of its operations read.
+    reads: Reads,
     alive: bool,
 }
 
@@ -102,6 +128,8 @@ pub(crate) struct Measured {
     pub(crate) latency: LatencyHistogram,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<CallError>,
+    /// Why a connection took no more calls.
+    pub(crate) first_refusal: Option<CallRefused>,
     pub(crate) mismatches: u64,
     pub(crate) elapsed: Duration,
     pub(crate) interrupted: bool,
@@ -117,7 +145,9 @@ pub(crate) struct Generator {
     clock: Clock,
     stop: Stop,
     progress: (Progress, usize),
-    payload: Payload,
+    maker: Maker,
+    /// Questions to the server that were put.
+    questions: u32,
     phase: Phase,
     slots: Vec<Slot>,
     free: VecDeque<u32>,
@@ -149,14 +179,21 @@ impl Generator {
         progress: Progress,
         core: usize,
     ) -> Self {
-        let payload = Payload::new(plan.payload_bytes);
+        let maker = match plan.work {
+            Work::Message {
+                call,
+                payload_bytes,
+            } => Maker::Message(call, Payload::new(payload_bytes)),
+            Work::Bulk(plan) => Maker::Bulk(BulkLoad::new(plan)),
+        };
         Self {
             plan,
             shared,
             clock: Clock::new(),
             stop,
             progress: (progress, core),
-            payload,
+            maker,
+            questions: 0,
             phase: Phase::Waiting,
             slots: Vec::new(),
             free: VecDeque::new(),
@@ -175,6 +212,7 @@ impl Generator {
                 latency: LatencyHistogram::new(),
                 errors: 0,
                 first_error: None,
+                first_refusal: None,
                 mismatches: 0,
                 elapsed: Duration::ZERO,
                 interrupted: false,
@@ -198,6 +236,7 @@ impl Generator {
                     connection: *connection,
                     start: 0,
                     number: 0,
+                    reads: Reads::default(),
                     alive: true,
                 });
             }
@@ -333,18 +372,19 @@ impl Generator {
             // Its connection is gone, and the slot with it.
             return true;
         };
-        let (payload, number) = (&self.payload, self.number);
-        let outcome = core.call_in_place(
-            slot.connection,
-            self.plan.call,
-            payload.args_bytes(),
-            u64::from(index),
-            |space| payload.write(space, number),
-        );
+        let (number, tag) = (self.number, u64::from(index));
+        let outcome = match &mut self.maker {
+            Maker::Message(call, payload) => core
+                .call_in_place(slot.connection, *call, payload.args_bytes(), tag, |space| {
+                    payload.write(space, number)
+                })
+                .map(|()| (number, Reads::default())),
+            Maker::Bulk(load) => load.call(core, slot.connection, tag, number),
+        };
         match outcome {
-            Ok(()) => {
+            Ok(made) => {
                 slot.start = start;
-                slot.number = number;
+                (slot.number, slot.reads) = made;
                 self.number = number.wrapping_add(1);
                 self.outstanding += 1;
                 self.started += u64::from(self.measured_start.is_some_and(|begin| start >= begin));
@@ -354,10 +394,50 @@ impl Generator {
                 self.free.push_back(index);
                 false
             }
-            Err(_) => {
+            Err(refused) => {
                 slot.alive = false;
+                self.measured.first_refusal.get_or_insert(refused);
+                self.end_without_slots();
                 false
             }
+        }
+    }
+
+    /// Ends when nothing can be called any more.
+    #[cold]
+    fn end_without_slots(&mut self) {
+        let ended = matches!(self.phase, Phase::Finished);
+        if !ended && !self.slots.is_empty() && self.slots.iter().all(|slot| !slot.alive) {
+            self.measured.interrupted = true;
+            self.phase = Phase::Ending;
+        }
+    }
+
+    /// A call has ended; `is_right` says whether the reply is the one to it.
+    #[inline]
+    fn call_ended(
+        &mut self,
+        tag: CallTag,
+        now: Ticks,
+        is_right: impl FnOnce(&Maker, &Slot) -> Result<bool, CallError>,
+    ) {
+        let Ok(index) = u32::try_from(tag) else {
+            return;
+        };
+        let Some(slot) = self.slots.get(index as usize).copied() else {
+            return;
+        };
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.free.push_back(index);
+        match is_right(&self.maker, &slot) {
+            Ok(is_right) => {
+                self.measured.mismatches += u64::from(!is_right);
+                self.completed += 1;
+                if self.measured_start.is_some_and(|begin| slot.start >= begin) {
+                    self.ended.push((slot.start, now));
+                }
+            }
+            Err(error) => self.note_error(error),
         }
     }
 
@@ -391,31 +471,45 @@ impl Application for Generator {
         result: Result<Reply<'_>, CallError>,
         now: Ticks,
     ) {
-        let Ok(index) = u32::try_from(tag) else {
-            return;
-        };
-        let Some(slot) = self.slots.get(index as usize).copied() else {
-            return;
-        };
-        self.outstanding = self.outstanding.saturating_sub(1);
-        self.free.push_back(index);
-        match result {
-            Ok(reply) => {
-                if !self.payload.matches(reply.results, slot.number) {
-                    self.measured.mismatches += 1;
-                }
-                self.completed += 1;
-                if self.measured_start.is_some_and(|begin| slot.start >= begin) {
-                    self.ended.push((slot.start, now));
-                }
-            }
-            Err(error) => self.note_error(error),
+        if tag == probe::TAG {
+            return self.shared.question.completed(result);
         }
+        self.call_ended(tag, now, |maker, slot| {
+            let reply = result?;
+            Ok(match maker {
+                Maker::Message(_, payload) => payload.matches(reply.results, slot.number),
+                Maker::Bulk(_) => false,
+            })
+        });
+    }
+
+    #[inline]
+    fn completed_bulk(
+        &mut self,
+        tag: CallTag,
+        _connection: ConnectionKey,
+        result: Result<BulkReply<'_>, CallError>,
+        now: Ticks,
+    ) {
+        self.call_ended(tag, now, |maker, slot| {
+            let reply = result?;
+            Ok(match maker {
+                Maker::Bulk(load) => load.matches(&reply, slot.number, slot.reads),
+                Maker::Message(..) => false,
+            })
+        });
     }
 
     #[inline]
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
         self.advance(core, now);
+        let is_quiet = matches!(self.phase, Phase::Waiting | Phase::Finished);
+        if is_quiet
+            && self.shared.question.is_open(self.questions)
+            && self.shared.question.call(core)
+        {
+            self.questions += 1;
+        }
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(HOUSEKEEPING_POLLS) {
             self.housekeeping(core, now);
@@ -441,10 +535,6 @@ impl Application for Generator {
         if was_ours && !ended {
             self.shared.lost.fetch_add(1, Ordering::Relaxed);
         }
-        if !ended && !self.slots.is_empty() && self.slots.iter().all(|slot| !slot.alive) {
-            // Nothing can be called any more.
-            self.measured.interrupted = true;
-            self.phase = Phase::Ending;
-        }
+        self.end_without_slots();
     }
 }

@@ -21,7 +21,8 @@ use rpcrdma_fabric::interface::Port;
 use rpcrdma_tuning::Loaded;
 
 use crate::authentication::{Host, of_server};
-use crate::cli::{IdleArgs, Op};
+use crate::bench_program::{self, NULL};
+use crate::cli::IdleArgs;
 use crate::exit::{Failure, written};
 use crate::fabric::{Fabric, Job};
 use crate::progress::Progress;
@@ -274,7 +275,7 @@ impl Prober {
         let Some(connection) = self.waiting.last().copied() else {
             return false;
         };
-        match core.call(connection, Op::Null.call(), &[], 0) {
+        match core.call(connection, bench_program::call(NULL), &[], 0) {
             Ok(()) => {
                 self.waiting.pop();
                 self.started = Some(now);

@@ -1,9 +1,11 @@
 //! The load of a run: connections, generators on the client's cores, and what they measured.
 
+mod bulk;
 mod generator;
 pub mod idle;
 mod pace;
 mod payload;
+mod probe;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,21 +15,25 @@ use rpcrdma_control::{
     ConnectError, ConnectOptions, Connection, CoreChoice, Node, NodeConfig, PendingConnect,
     Provider,
 };
+use rpcrdma_engine::{CallRefused, CoreHandle, CounterSnapshot};
 use rpcrdma_fabric::memory::{PageKind, PageReport};
 use rpcrdma_tuning::Loaded;
 
-use self::generator::{Generator, Measured, Plan, Shared};
+use self::bulk::BulkPlan;
+use self::generator::{Generator, Measured, Plan, Shared, Work};
 use self::idle::IdleProcesses;
 use crate::address::Address;
 use crate::authentication::of_server;
-use crate::cli::Op;
+use crate::bench_program::{self, ECHO, NULL};
+use crate::cli::{Op, Placement};
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
 use crate::histogram::LatencyHistogram;
+use crate::report::per_call::PerCall;
 use crate::report::{Memory, RunResult};
 use crate::run::config::{Limit, RunConfig, Server};
 use crate::run::{Load, Watch};
-use crate::sizing::Need;
+use crate::sizing::{BulkNeed, Need};
 
 /// Connects that are under way at a time: enough to hide the other side's scheduling.
 const CONNECTS_AT_ONCE: usize = 64;
@@ -49,7 +55,7 @@ impl Load for NodeLoad {
         server: &Address,
         watch: &Watch,
     ) -> Result<RunResult, Failure> {
-        let fabric = Fabric::to_connect(server, config.device.as_deref())?;
+        let fabric = Fabric::to_connect(server, config.device.as_deref())?.delayed(config.delay)?;
         let loaded = profile(config, &fabric)?;
         let measure = Measure {
             config,
@@ -86,8 +92,14 @@ impl Job for Measure<'_> {
         let client = Client::start(provider, config, loaded, watch)?;
         let connections = connect_all(&client.node, &address, config, loaded, watch)?;
         let idle = IdleProcesses::start(&address, config)?;
+        // Nothing is outstanding at any of these moments, so that what was counted between them
+        // is of whole calls.
+        let server_before = client.ask_server(&connections);
+        let client_before = client.counters();
         client.hand_out(&connections, config.cores.len());
         client.wait(config, watch)?;
+        let client_counted = client.counters().since(&client_before);
+        let server_after = client.ask_server(&connections);
         let pages = client.node.pages().to_vec();
         let lost: u32 = client
             .shared
@@ -102,7 +114,17 @@ impl Job for Measure<'_> {
             .collect();
         let free = free_core(config);
         let probe = idle.map(|idle| idle.probe(free)).transpose()?;
+        let refused = measured.iter().find_map(|core| core.first_refusal);
         let mut result = result(measured, &pages, loaded, fabric);
+        result.server_counters = server_before
+            .zip(server_after)
+            .map(|(before, after)| probe::since(&after, &before));
+        result.per_call = PerCall::new(
+            &counts(&client_counted),
+            result.server_counters.as_ref(),
+            config.call_bytes(),
+        );
+        result.placement = result.per_call.placement(config.op).to_owned();
         result.server_identity = connections
             .first()
             .and_then(|connection| connection.identity.as_ref())
@@ -117,8 +139,34 @@ impl Job for Measure<'_> {
             ))
             .advice("look at the server's messages; it may have ended or been killed"));
         }
-        Ok(result)
+        match refused {
+            Some(refused) => Err(cannot_call(refused, config)),
+            None => Ok(result),
+        }
     }
+}
+
+/// Why no more calls could be made on a connection that is there still.
+fn cannot_call(refused: CallRefused, config: &RunConfig) -> Failure {
+    let failure = Failure::failed(format!("the calls cannot be made: {refused}"));
+    let placement = config.bulk.map(|bulk| bulk.placement);
+    match (refused, placement) {
+        (CallRefused::NoPlacement, Some(Placement::Send)) => failure.advice(
+            "both ends must place data by Sends: see `--profile` of both, or give --placement auto",
+        ),
+        (CallRefused::NoPlacement, _) => failure.advice(
+            "RDMA needs a device with memory windows at this end; give --placement auto, which does without",
+        ),
+        (CallRefused::TooLong, _) => {
+            failure.advice("give a smaller --size, fewer --operations, or --placement auto")
+        }
+        _ => failure.advice("look at the server's messages"),
+    }
+}
+
+fn counts(counters: &CounterSnapshot) -> probe::Counts {
+    let named = |(name, value): (&str, u64)| (name.to_owned(), value);
+    counters.iter().map(named).collect()
 }
 
 fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
@@ -138,6 +186,10 @@ fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
         connections_per_core: Some(connections),
         credits: Some(config.depth),
         payload_bytes: Some(config.size_bytes),
+        bulk: BulkNeed {
+            calls: config.bulk.map_or(0, |_| calls),
+            payloads: config.bulk.map_or(1, |bulk| bulk.operations),
+        },
         calls_per_core: Some(calls),
         cores,
         park: false,
@@ -184,6 +236,18 @@ impl<V: Provider> Client<V> {
         }
     }
 
+    /// What all cores counted.
+    fn counters(&self) -> CounterSnapshot {
+        let all = self.node.cores().iter().map(CoreHandle::counters);
+        all.reduce(|sum, core| sum.plus(&core)).unwrap_or_default()
+    }
+
+    /// What the server's cores counted; `None` where it does not say.
+    fn ask_server(&self, connections: &[Connection]) -> Option<probe::Counts> {
+        let first = connections.iter().find(|connection| connection.core == 0)?;
+        self.shared.first()?.question.ask(first.key)
+    }
+
     fn wait(&self, config: &RunConfig, watch: &Watch) -> Result<(), Failure> {
         let mut deadline = config
             .expected()
@@ -223,11 +287,7 @@ fn plan(config: &RunConfig, core: usize) -> Plan {
     let cores = config.cores.len() as u64;
     let share = |all: u64| all / cores + u64::from((core as u64) < all % cores);
     Plan {
-        call: config.op.call(),
-        payload_bytes: match config.op {
-            Op::Null => None,
-            Op::Echo => usize::try_from(config.size_bytes).ok(),
-        },
+        work: work(config, core),
         depth: config.depth,
         warmup: config.warmup,
         duration: match config.limit {
@@ -239,6 +299,31 @@ fn plan(config: &RunConfig, core: usize) -> Plan {
             Limit::Count(count) => Some(share(count)),
         },
         rate_per_s: config.rate_per_s.map(share),
+    }
+}
+
+/// What the calls of client core number `core` do.
+fn work(config: &RunConfig, core: usize) -> Work {
+    let message = |procedure, payload_bytes| Work::Message {
+        call: bench_program::call(procedure),
+        payload_bytes,
+    };
+    match (config.bulk, config.op) {
+        (Some(bulk), _) => Work::Bulk(BulkPlan {
+            read_percent: bulk.read_percent,
+            payload_bytes: u32::try_from(config.size_bytes).unwrap_or(u32::MAX),
+            operations: bulk.operations as usize,
+            placement: match bulk.placement {
+                Placement::Auto => rpcrdma_engine::Placement::Auto,
+                Placement::Inline => rpcrdma_engine::Placement::Inline,
+                Placement::Send => rpcrdma_engine::Placement::Send,
+                Placement::Rdma => rpcrdma_engine::Placement::Rdma,
+            },
+            // The cores of one run do not all the same.
+            seed: bulk.seed.wrapping_add(core as u64),
+        }),
+        (None, Op::Null) => message(NULL, None),
+        (None, _) => message(ECHO, usize::try_from(config.size_bytes).ok()),
     }
 }
 
@@ -353,6 +438,8 @@ fn result(
         profile: loaded.name.clone(),
         server_identity: None,
         counters,
+        server_counters: None,
+        per_call: PerCall::default(),
         memory: memory(pages, loaded),
         warnings,
     }

@@ -2,6 +2,7 @@
 
 pub mod hgrm;
 pub mod output;
+pub mod per_call;
 pub mod table;
 pub mod units;
 
@@ -10,6 +11,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use self::per_call::PerCall;
+use crate::cli::Op;
 use crate::floor::RoundTrip;
 use crate::histogram::{LatencyHistogram, LatencySummary};
 use crate::machine::Machine;
@@ -44,6 +47,11 @@ pub struct RunResult {
     pub server_identity: Option<String>,
     /// Counters of the measured time, summed over the client's cores. Names carry their unit.
     pub counters: BTreeMap<String, u64>,
+    /// What the server's cores counted from before the first call until after the last one, for
+    /// whomever; `None` where it does not tell.
+    pub server_counters: Option<BTreeMap<String, u64>>,
+    /// What a call took at both ends.
+    pub per_call: PerCall,
     /// Registered memory of the client.
     pub memory: Memory,
     /// What a reader must know to trust the numbers, one sentence each.
@@ -86,6 +94,8 @@ pub struct Report {
     pub protocol: String,
     /// See [`RunResult::placement`].
     pub placement: String,
+    /// What `--placement` asked for; `None` for null and echo.
+    pub placement_asked: Option<&'static str>,
     /// See [`RunResult::profile`].
     pub profile: String,
     /// The server's address; `None` when the run had a server of its own.
@@ -94,8 +104,16 @@ pub struct Report {
     pub server_identity: Option<String>,
     /// The procedure called.
     pub op: &'static str,
-    /// Payload of one call, each way that the procedure carries it.
+    /// Payload of one operation, each way that the procedure carries it.
     pub size_bytes: u64,
+    /// Operations in one call.
+    pub operations: u32,
+    /// Of 100 operations, how many read; `None` for null and echo.
+    pub read_percent: Option<u32>,
+    /// What a mix was drawn from; `None` for what is no mix.
+    pub seed: Option<u64>,
+    /// One-way delay that was added to everything sent; nobody knows of one on the link.
+    pub delay_ns: u64,
     /// Calls outstanding per connection.
     pub depth: u32,
     /// Connections that carried calls.
@@ -123,12 +141,16 @@ pub struct Report {
     pub errors: u64,
     /// `calls` per second of the measured time.
     pub rate_per_s: f64,
-    /// `calls` times `size_bytes`, per second: payload in one direction.
+    /// `calls` times `operations` times `size_bytes`, per second; an echo carries as much back.
     pub bandwidth_bytes_per_s: f64,
     /// Round-trip times.
     pub latency_ns: LatencySummary,
+    /// See [`RunResult::per_call`].
+    pub per_call: PerCall,
     /// See [`RunResult::counters`].
     pub counters: BTreeMap<String, u64>,
+    /// See [`RunResult::server_counters`].
+    pub server_counters: Option<BTreeMap<String, u64>>,
     /// The machine's floor between the client's and the server's core; `None` where it could not be measured.
     pub floor: Option<FloorSummary>,
     /// See [`RunResult::memory`].
@@ -213,6 +235,14 @@ impl Report {
             connect,
             op: config.op.name(),
             size_bytes: config.size_bytes,
+            operations: config.bulk.map_or(1, |bulk| bulk.operations),
+            read_percent: config.bulk.map(|bulk| bulk.read_percent),
+            seed: config
+                .bulk
+                .filter(|_| config.op == Op::Mix)
+                .map(|bulk| bulk.seed),
+            delay_ns: u64::try_from(config.delay.as_nanos()).unwrap_or(u64::MAX),
+            placement_asked: config.bulk.map(|bulk| bulk.placement.name()),
             depth: config.depth,
             connections: config.connections,
             idle_connections: config.idle_connections,
@@ -230,7 +260,7 @@ impl Report {
             calls: latency_ns.count,
             errors: result.errors,
             rate_per_s,
-            bandwidth_bytes_per_s: per_s(latency_ns.count.saturating_mul(config.size_bytes)),
+            bandwidth_bytes_per_s: per_s(latency_ns.count.saturating_mul(config.call_bytes())),
             floor: floor.map(|floor| FloorSummary::new(floor, Some(latency_ns.p50))),
             warnings: warnings(config, machine, &result, rate_per_s),
             latency_ns,
@@ -239,7 +269,9 @@ impl Report {
             placement: result.placement,
             profile: result.profile,
             server_identity: result.server_identity,
+            per_call: result.per_call,
             counters: result.counters,
+            server_counters: result.server_counters,
             memory: result.memory,
         }
     }
@@ -298,7 +330,6 @@ fn warnings(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::cli::Op;
     use crate::run::config::Limit;
 
     pub(crate) fn config() -> RunConfig {
@@ -310,6 +341,8 @@ pub(crate) mod tests {
             },
             op: Op::Null,
             size_bytes: 0,
+            bulk: None,
+            delay: Duration::ZERO,
             depth: 1,
             connections: 1,
             idle_connections: 0,
@@ -345,6 +378,8 @@ pub(crate) mod tests {
                 ("calls_sent".to_owned(), 20_001),
                 ("timeouts".to_owned(), 0),
             ]),
+            server_counters: None,
+            per_call: PerCall::default(),
             memory: Memory {
                 page_bytes: 4096,
                 kind: "ordinary".to_owned(),
@@ -408,12 +443,19 @@ pub(crate) mod tests {
             "server_identity",
             "server_cores",
             "warmup_s",
+            "placement_asked",
+            "operations",
+            "read_percent",
+            "seed",
+            "delay_ns",
+            "per_call",
+            "server_counters",
         ] {
             assert!(object.contains_key(key), "{key}");
         }
         assert_eq!(
             object.len(),
-            34,
+            41,
             "a new key belongs into this list and into docs/bench-tool.md"
         );
         let keys = |name: &str| -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
+use super::per_call::{EndPerCall, PerCall};
 use super::units::{bandwidth, count, duration, nanoseconds, rate, size};
 use super::{FloorSummary, Report};
 use crate::machine::format_cores;
@@ -50,6 +51,34 @@ fn plural(number: u32, one: &str, many: &str) -> String {
     )
 }
 
+/// What a call does: `null`, `write of 4 KiB`, `mix of 4 times 4 KiB, 70 % of them reads`.
+fn work(report: &Report) -> String {
+    if report.op == "null" {
+        return report.op.to_owned();
+    }
+    let size = size(report.size_bytes);
+    let Some(asked) = report.placement_asked else {
+        return format!("{}, {size}", report.op);
+    };
+    let times = match report.operations {
+        1 => String::new(),
+        operations => format!("{operations} times "),
+    };
+    let share = match (report.op, report.read_percent) {
+        ("mix", Some(percent)) => format!(", {percent} % of them reads"),
+        _ => String::new(),
+    };
+    let placement = if asked == report.placement {
+        asked.to_owned()
+    } else {
+        format!("{asked}, which is {}", report.placement)
+    };
+    format!(
+        "{} of {times}{size}{share}, placement {placement}",
+        report.op
+    )
+}
+
 fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
     let device = report
         .device
@@ -61,15 +90,16 @@ fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
         Some(offered) => format!("open loop at {}", rate(offered as f64)),
         None => "closed loop".to_owned(),
     };
-    let payload = if report.op == "null" {
-        String::new()
-    } else {
-        format!(", {}", size(report.size_bytes))
+    let delay = match report.delay_ns {
+        0 => String::new(),
+        delay => format!(" with {} of delay each way", nanoseconds(delay)),
     };
     writeln!(
         text,
-        "{}{payload}, RPC-over-RDMA {} over {}{device}, {looped}",
-        report.op, report.protocol, report.fabric
+        "{}, RPC-over-RDMA {} over {}{device}{delay}, {looped}",
+        work(report),
+        report.protocol,
+        report.fabric
     )?;
     let idle = match report.idle_connections {
         0 => String::new(),
@@ -151,11 +181,15 @@ fn write_totals(text: &mut String, report: &Report) -> fmt::Result {
     )?;
     writeln!(text, "rate      {}", rate(report.rate_per_s))?;
     if report.size_bytes > 0 {
+        let direction = if report.op == "echo" { " each way" } else { "" };
         writeln!(
             text,
-            "bandwidth {} of payload each way",
+            "bandwidth {} of payload{direction}",
             bandwidth(report.bandwidth_bytes_per_s)
         )?;
+    }
+    if report.placement_asked.is_some() {
+        write_per_call(text, &report.per_call)?;
     }
     writeln!(
         text,
@@ -172,6 +206,41 @@ fn write_totals(text: &mut String, report: &Report) -> fmt::Result {
         .iter()
         .filter(|(name, value)| **value > 0 && shown(name))
         .try_for_each(|(name, value)| writeln!(text, "counter   {name} {}", count(*value)))
+}
+
+/// What a call took at both ends: what is not mentioned it did without.
+fn write_per_call(text: &mut String, per_call: &PerCall) -> fmt::Result {
+    if per_call.calls == 0 {
+        return Ok(());
+    }
+    let trips = match per_call.round_trips {
+        Some(trips) => format!("{trips:.2} round trips"),
+        None => "round trips unknown: the server does not tell its counters".to_owned(),
+    };
+    writeln!(text, "per call  {trips}")?;
+    writeln!(text, "  client  {}", at_end(&per_call.client))?;
+    match &per_call.server {
+        Some(server) => writeln!(text, "  server  {}", at_end(server)),
+        None => Ok(()),
+    }
+}
+
+fn at_end(end: &EndPerCall) -> String {
+    let mut parts = vec![
+        format!("{:.2} Sends", end.sends),
+        format!("{:.2} Receives", end.receives),
+    ];
+    for (number, what) in [
+        (end.rdma_reads, "RDMA Reads"),
+        (end.rdma_writes, "RDMA Writes"),
+        (end.registrations, "registrations"),
+        (end.copies, "copies of the payload"),
+    ] {
+        if number > 0.0 {
+            parts.push(format!("{number:.2} {what}"));
+        }
+    }
+    parts.join(", ")
 }
 
 /// How busy the client's cores were: completions per busy poll say how much batching there was.
@@ -293,6 +362,33 @@ warning: ordinary pages: there are no huge pages
 floor     220 ns between cores 0 and 1 (p50); p50 of the run is 2.04 times that
 ";
         assert_eq!(text(&report), expected);
+    }
+
+    #[test]
+    fn a_write_says_what_it_took() {
+        let mut config = config();
+        (config.op, config.size_bytes) = (Op::Mix, 4096);
+        config.delay = std::time::Duration::from_micros(50);
+        config.bulk = Some(crate::run::config::BulkConfig {
+            operations: 4,
+            read_percent: 70,
+            seed: 1,
+            placement: crate::cli::Placement::Auto,
+        });
+        let mut result = result();
+        result.placement = "rdma".to_owned();
+        result.per_call = super::super::per_call::tests::of_writes_by_rdma();
+        let text = text(&Report::new(&config, &quiet_machine(), result, None));
+        for part in [
+            "mix of 4 times 4 KiB, 70 % of them reads, placement auto, which is rdma, RPC-over-RDMA v2 over shm \
+             with 50.00 us of delay each way",
+            "bandwidth 163.8 MB/s of payload\n",
+            "per call  2.00 round trips\n",
+            "  client  1.01 Sends, 1.00 Receives, 1.00 registrations\n",
+            "  server  1.00 Sends, 1.01 Receives, 2.00 RDMA Reads\n",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::authentication::Host;
-use crate::cli::{Op, OwnFabric, RunArgs};
+use crate::cli::{Op, OwnFabric, Placement, RunArgs};
 use crate::exit::Failure;
 use crate::machine::Machine;
 
@@ -13,6 +13,12 @@ pub const DURATION_DEFAULT: Duration = Duration::from_secs(5);
 
 /// Payload of `echo` when `--size` is not given.
 pub const ECHO_SIZE_BYTES_DEFAULT: u64 = 64;
+
+/// Payload of `read`, `write` and `mix` when `--size` is not given.
+pub const BULK_SIZE_BYTES_DEFAULT: u64 = 4096;
+
+/// The share of reads in a mix when nobody says otherwise.
+const READ_PERCENT_DEFAULT: u32 = 50;
 
 /// The largest payload: what the XDR length of an opaque can say is far more than any receiver here takes.
 pub const SIZE_BYTES_MAX: u64 = 64 << 20;
@@ -29,6 +35,19 @@ pub enum Server {
     },
     /// A server that is there already.
     At(Address),
+}
+
+/// What calls with bulk data do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BulkConfig {
+    /// Operations in one call.
+    pub operations: u32,
+    /// Of 100 operations, how many read.
+    pub read_percent: u32,
+    /// What a mix is drawn from.
+    pub seed: u64,
+    /// How payloads are to travel.
+    pub placement: Placement,
 }
 
 /// When to stop.
@@ -49,8 +68,12 @@ pub struct RunConfig {
     pub server: Server,
     /// The procedure to call.
     pub op: Op,
-    /// Payload of one call; 0 for null.
+    /// Payload of one operation; 0 for null.
     pub size_bytes: u64,
+    /// What the calls do; `None` for null and echo.
+    pub bulk: Option<BulkConfig>,
+    /// One-way delay of everything that is sent, at both ends where the server is the run's own.
+    pub delay: Duration,
     /// Calls outstanding on each connection.
     pub depth: u32,
     /// Connections that carry calls, spread over the cores.
@@ -82,6 +105,7 @@ impl RunConfig {
     /// A usage failure that names the argument and what to give instead.
     pub fn new(args: &RunArgs, machine: &Machine, command: String) -> Result<Self, Failure> {
         let size_bytes = payload_size(args.op, args.size)?;
+        let bulk = bulk(args)?;
         if let Some(cores) = &args.cores {
             machine.check_cores(cores)?;
         }
@@ -98,6 +122,8 @@ impl RunConfig {
             server,
             op: args.op,
             size_bytes,
+            bulk,
+            delay: args.delay,
             depth: args.depth,
             connections: args.connections,
             idle_connections: args.idle_connections,
@@ -126,6 +152,13 @@ impl RunConfig {
         (client != server).then_some([client, server])
     }
 
+    /// Payload of one call, all of its operations together.
+    #[must_use]
+    pub fn call_bytes(&self) -> u64 {
+        let operations = self.bulk.map_or(1, |bulk| bulk.operations);
+        self.size_bytes.saturating_mul(operations.into())
+    }
+
     /// How long the run should take, warm-up included; `None` where that is up to the calls.
     #[must_use]
     pub fn expected(&self) -> Option<Duration> {
@@ -136,14 +169,57 @@ impl RunConfig {
     }
 }
 
+/// What the calls of `read`, `write` and `mix` do; flags that are for those alone are refused elsewhere.
+fn bulk(args: &RunArgs) -> Result<Option<BulkConfig>, Failure> {
+    let refuse = |flag: &str, op: &str| {
+        Err(
+            Failure::usage(format!("{flag} means nothing with --op {}", args.op.name()))
+                .advice(format!("add --op {op}, or leave {flag} out")),
+        )
+    };
+    if args.op != Op::Mix && args.read_percent.is_some() {
+        return refuse("--read-percent", "mix");
+    }
+    if args.op != Op::Mix && args.seed.is_some() {
+        return refuse("--seed", "mix");
+    }
+    if !args.op.is_bulk() {
+        return match (args.placement, args.operations) {
+            (Placement::Auto, 1) => Ok(None),
+            (Placement::Auto, _) => refuse("--operations", "read, --op write or --op mix"),
+            _ => refuse("--placement", "read, --op write or --op mix"),
+        };
+    }
+    Ok(Some(BulkConfig {
+        operations: args.operations,
+        read_percent: match args.op {
+            Op::Read => 100,
+            Op::Mix => args.read_percent.unwrap_or(READ_PERCENT_DEFAULT),
+            _ => 0,
+        },
+        seed: args.seed.unwrap_or(1),
+        placement: args.placement,
+    }))
+}
+
 fn payload_size(op: Op, size: Option<u64>) -> Result<u64, Failure> {
+    let default = if op.is_bulk() {
+        BULK_SIZE_BYTES_DEFAULT
+    } else {
+        ECHO_SIZE_BYTES_DEFAULT
+    };
     match (op, size) {
         (Op::Null, None | Some(0)) => Ok(0),
         (Op::Null, Some(_)) => Err(Failure::usage(
             "the null procedure has no payload, so --size means nothing with it",
         )
         .advice("add --op echo, or leave --size out")),
-        (Op::Echo, size) => match size.unwrap_or(ECHO_SIZE_BYTES_DEFAULT) {
+        (Op::Read | Op::Write | Op::Mix, Some(0)) => Err(Failure::usage(format!(
+            "a {} of nothing moves nothing",
+            op.name()
+        ))
+        .advice("give --size at least one byte, or --op null")),
+        (Op::Echo | Op::Read | Op::Write | Op::Mix, size) => match size.unwrap_or(default) {
             size if size <= SIZE_BYTES_MAX => Ok(size),
             size => Err(Failure::usage(format!(
                 "a payload of {} is more than one call carries",
@@ -157,10 +233,10 @@ fn payload_size(op: Op, size: Option<u64>) -> Result<u64, Failure> {
     }
 }
 
-type Placement = (Vec<usize>, Server, Vec<String>);
+type Places = (Vec<usize>, Server, Vec<String>);
 
 /// Which cores are the client's and which the server's.
-fn place(args: &RunArgs, machine: &Machine) -> Result<Placement, Failure> {
+fn place(args: &RunArgs, machine: &Machine) -> Result<Places, Failure> {
     let chosen = args.cores.as_ref().map(|list| list.0.clone());
     if let Some(address) = &args.connect {
         // The core that `serve` would choose by itself is the last one: the client takes the first.
@@ -280,6 +356,11 @@ mod tests {
         for (line, words) in [
             ("--size 64", "--op echo"),
             ("--op echo --size 1GiB", "64MiB"),
+            ("--op write --size 0", "at least one byte"),
+            ("--placement rdma", "--op read"),
+            ("--op echo --operations 2", "--op mix"),
+            ("--op write --seed 3", "--op mix"),
+            ("--op read --read-percent 30", "--op mix"),
             ("--cores 0,7", "numbers from 0,1"),
         ] {
             let failure = config_on(&[0, 1], line).unwrap_err();
@@ -300,6 +381,32 @@ mod tests {
                 .size_bytes,
             4096
         );
+    }
+
+    #[test]
+    fn reads_and_writes_say_what_their_calls_do() {
+        let config = config_on(&[0, 1], "--op write").unwrap();
+        assert_eq!((config.size_bytes, config.call_bytes()), (4096, 4096));
+        let bulk = BulkConfig {
+            operations: 1,
+            read_percent: 0,
+            seed: 1,
+            placement: Placement::Auto,
+        };
+        assert_eq!(config.bulk, Some(bulk));
+        let line = "--op mix --size 64KiB --operations 4 --placement rdma --delay 50us";
+        let config = config_on(&[0, 1], line).unwrap();
+        assert_eq!(config.call_bytes(), 256 << 10);
+        let bulk = BulkConfig {
+            operations: 4,
+            read_percent: 50,
+            placement: Placement::Rdma,
+            ..bulk
+        };
+        assert_eq!(config.bulk, Some(bulk));
+        assert_eq!(config.delay, Duration::from_micros(50));
+        let config = config_on(&[0, 1], "--op read --size 1").unwrap();
+        assert_eq!(config.bulk.unwrap().read_percent, 100);
     }
 
     #[test]

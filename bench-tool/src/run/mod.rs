@@ -154,6 +154,26 @@ fn start_server(
     )
 }
 
+/// Registered memory that a core of the run's own server has for payloads, unless they are few: what
+/// finds none waits.
+const SERVER_BULK_BYTES: u64 = 256 << 20;
+
+/// Payloads that it always has memory for.
+const SERVER_BULK_CALLS_LEAST: u64 = 32;
+
+/// Calls with bulk data that one core of the run's own server has memory for.
+fn server_bulk_calls(config: &RunConfig, cores: &[usize]) -> u64 {
+    if config.bulk.is_none() {
+        return 0;
+    }
+    let cores = u64::try_from(cores.len()).unwrap_or(1).max(1);
+    let calls = u64::from(config.connections).div_ceil(cores) * u64::from(config.depth);
+    // A call may come while the payload of the one before is on its way still.
+    let wanted = calls.saturating_mul(2);
+    let fitting = SERVER_BULK_BYTES / config.call_bytes().max(1);
+    wanted.min(fitting.max(SERVER_BULK_CALLS_LEAST)).min(65_535)
+}
+
 /// The command line of the run's own server.
 fn server_arguments(
     config: &RunConfig,
@@ -173,8 +193,16 @@ fn server_arguments(
         config.depth.to_string(),
         "--max-payload".to_owned(),
         config.size_bytes.max(1).to_string(),
+        "--bulk-calls".to_owned(),
+        server_bulk_calls(config, cores).to_string(),
+        "--max-operations".to_owned(),
+        config.bulk.map_or(1, |bulk| bulk.operations).to_string(),
         "--exit-with-stdin".to_owned(),
     ];
+    if !config.delay.is_zero() {
+        let delay = format!("{}ns", config.delay.as_nanos());
+        arguments.extend(["--delay".to_owned(), delay]);
+    }
     for (name, value) in [("--profile", &config.profile), ("--device", &config.device)] {
         if let Some(value) = value {
             arguments.extend([name.to_owned(), value.clone()]);
@@ -371,5 +399,36 @@ mod tests {
         assert_eq!(serve.cores.unwrap().0, [2, 3]);
         assert_eq!(serve.profile.as_deref(), Some("shm"));
         assert!(serve.exit_with_stdin);
+        assert_eq!((serve.bulk_calls, serve.delay), (Some(0), Duration::ZERO));
+    }
+
+    #[test]
+    fn the_own_server_gets_memory_for_payloads_and_the_delay() {
+        let mut config = config();
+        (config.depth, config.connections, config.size_bytes) = (8, 4, 1 << 20);
+        config.delay = Duration::from_micros(50);
+        config.bulk = Some(crate::run::config::BulkConfig {
+            operations: 2,
+            read_percent: 50,
+            seed: 1,
+            placement: crate::cli::Placement::Auto,
+        });
+        let arguments = server_arguments(&config, &"shm:x".parse().unwrap(), &[2, 3]).unwrap();
+        let cli = Cli::parse_from(["bench-tool".to_owned()].into_iter().chain(arguments));
+        let Command::Serve(serve) = cli.command else {
+            panic!("not a serve")
+        };
+        assert_eq!(
+            serve.bulk_calls,
+            Some(32),
+            "two connections a core, twice eight calls"
+        );
+        assert_eq!(
+            (serve.max_payload, serve.max_operations),
+            (Some(1 << 20), 2)
+        );
+        assert_eq!(serve.delay, Duration::from_micros(50));
+        config.size_bytes = 64 << 20;
+        assert_eq!(server_bulk_calls(&config, &[2]), 32, "not all at once");
     }
 }

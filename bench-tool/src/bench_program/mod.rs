@@ -1,13 +1,16 @@
-//! The bench program: the RPC program that `run` calls and `serve` answers.
-//!
-//! | procedure | number | arguments | results |
-//! |---|---|---|---|
-//! | NULL | 0 | none | none |
-//! | ECHO | 1 | `opaque payload<>` | the same |
+//! The bench program: the RPC program that `run` calls and `serve` answers. `docs/bench-program.md`
+//! is its description, and its binding to RPC-over-RDMA.
 
-use rpcrdma_engine::{Application, Call, Outcome, ReplyWriter, Request};
+mod operations;
+pub mod pattern;
+mod service;
 
-use crate::cli::Op;
+use rpcrdma_engine::Call;
+
+pub use self::operations::{
+    Arguments, Kind, Operation, Place, procedure, results_bytes, results_match,
+};
+pub use self::service::{BenchService, Common, ReadCounters};
 
 /// RPC program number, of the range that RFC 5531 section 13.1 leaves to users: "BEN" in ASCII.
 pub const PROGRAM: u32 = 0x2042_454e;
@@ -15,24 +18,34 @@ pub const PROGRAM: u32 = 0x2042_454e;
 /// The one version of the program.
 pub const VERSION: u32 = 1;
 
-/// Procedure NULL.
+/// Procedure NULL: no arguments, no results.
 pub const NULL: u32 = 0;
 
-/// Procedure ECHO.
+/// Procedure ECHO: the payload comes back.
 pub const ECHO: u32 = 1;
 
-impl Op {
-    /// The call that this operation makes.
-    #[must_use]
-    pub const fn call(self) -> Call {
-        Call {
-            program: PROGRAM,
-            version: VERSION,
-            procedure: match self {
-                Self::Null => NULL,
-                Self::Echo => ECHO,
-            },
-        }
+/// Procedure READ: a payload comes.
+pub const READ: u32 = 2;
+
+/// Procedure WRITE: a payload goes.
+pub const WRITE: u32 = 3;
+
+/// Procedure COMPOUND: several of the two.
+pub const COMPOUND: u32 = 4;
+
+/// Procedure COUNTERS: what the server's cores counted.
+pub const COUNTERS: u32 = 5;
+
+/// Operations of one COMPOUND at most.
+pub const OPERATIONS_MAX: usize = rpcrdma_engine::BULK_ITEMS_MAX;
+
+/// The call of a procedure.
+#[must_use]
+pub const fn call(procedure: u32) -> Call {
+    Call {
+        program: PROGRAM,
+        version: VERSION,
+        procedure,
     }
 }
 
@@ -52,45 +65,6 @@ pub fn opaque_payload(stream: &[u8]) -> Option<&[u8]> {
         return None;
     }
     rest.get(..length)
-}
-
-/// Answers the bench program.
-#[derive(Debug, Default)]
-pub struct BenchService;
-
-impl Application for BenchService {
-    const CLOCK_INTERVAL_POLLS: u32 = 16;
-
-    #[inline]
-    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
-        answer(request, reply)
-    }
-}
-
-/// Answers one call of the bench program.
-#[inline]
-pub fn answer(request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
-    if request.program != PROGRAM {
-        return Outcome::ProgramUnavailable;
-    }
-    if request.version != VERSION {
-        return Outcome::ProgramMismatch {
-            low: VERSION,
-            high: VERSION,
-        };
-    }
-    match request.procedure {
-        NULL if request.args.is_empty() => Outcome::Success,
-        ECHO if opaque_payload(request.args).is_some() => {
-            if reply.write(request.args).is_ok() {
-                Outcome::Success
-            } else {
-                Outcome::SystemError
-            }
-        }
-        NULL | ECHO => Outcome::GarbageArgs,
-        _ => Outcome::ProcedureUnavailable,
-    }
 }
 
 #[cfg(test)]

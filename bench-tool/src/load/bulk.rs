@@ -1,0 +1,247 @@
+//! What calls with bulk data do: reads, writes, or a mix of the two, one or several in a call.
+
+use rpcrdma_engine::{
+    BulkCall, BulkItem, BulkReply, CallRefused, CallTag, ConnectionKey, Context, ExpectedResult,
+    Placement,
+};
+use rpcrdma_fabric::interface::Port;
+
+use crate::bench_program::{
+    Arguments, Kind, OPERATIONS_MAX, Operation, pattern, procedure, results_bytes, results_match,
+};
+
+/// What the calls of a load do. Fixed before it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BulkPlan {
+    /// Of 100 operations, how many read.
+    pub(crate) read_percent: u32,
+    /// Bytes of the payload of each.
+    pub(crate) payload_bytes: u32,
+    /// Operations in one call, from 1 to [`OPERATIONS_MAX`].
+    pub(crate) operations: usize,
+    /// How the payloads are to travel.
+    pub(crate) placement: Placement,
+    /// Which operations read: the same seed draws the same ones.
+    pub(crate) seed: u64,
+}
+
+/// What one call does: a bit for each of its operations, set where it reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reads(u8);
+
+const _: () = assert!(OPERATIONS_MAX <= 8, "a bit for each operation");
+
+/// Makes calls with bulk data.
+#[derive(Debug)]
+pub(crate) struct BulkLoad {
+    plan: BulkPlan,
+    draw: Draw,
+    prepared: Prepared,
+}
+
+/// The next call. One that is refused and can be made later is kept: its payloads were written,
+/// and are not written again.
+#[derive(Debug, Default)]
+struct Prepared {
+    is_kept: bool,
+    number: u64,
+    reads: Reads,
+    items: Vec<BulkItem>,
+}
+
+impl BulkLoad {
+    pub(crate) fn new(plan: BulkPlan) -> Self {
+        Self {
+            plan,
+            draw: Draw(plan.seed),
+            prepared: Prepared {
+                items: Vec::with_capacity(OPERATIONS_MAX),
+                ..Prepared::default()
+            },
+        }
+    }
+
+    /// The operations of call number `number`, and how many of them there are.
+    fn operations(&self, number: u64, reads: Reads) -> ([Operation; OPERATIONS_MAX], usize) {
+        let count = self.plan.operations.min(OPERATIONS_MAX);
+        // Each payload has a number of its own.
+        let first = number.wrapping_mul(OPERATIONS_MAX as u64);
+        let operation = |index: usize| Operation {
+            kind: if reads.0 >> index & 1 == 1 {
+                Kind::Read
+            } else {
+                Kind::Write
+            },
+            number: first.wrapping_add(index as u64),
+            bytes: self.plan.payload_bytes,
+        };
+        (std::array::from_fn(operation), count)
+    }
+
+    /// Makes the next call, which has number `number` if none was refused before. Which number it
+    /// has, and what it does.
+    ///
+    /// # Errors
+    /// Those of the core; what was prepared is used in the next call.
+    pub(crate) fn call<P: Port>(
+        &mut self,
+        core: &mut Context<'_, P>,
+        connection: ConnectionKey,
+        tag: CallTag,
+        number: u64,
+    ) -> Result<(u64, Reads), CallRefused> {
+        let mut prepared = std::mem::take(&mut self.prepared);
+        if !prepared.is_kept {
+            (prepared.number, prepared.reads) = (number, self.draw.reads(&self.plan));
+        }
+        let outcome = self.try_call(core, connection, tag, &mut prepared);
+        prepared.is_kept = outcome.is_err();
+        let done = (prepared.number, prepared.reads);
+        self.prepared = prepared;
+        outcome.map(|()| done)
+    }
+
+    fn try_call<P: Port>(
+        &self,
+        core: &mut Context<'_, P>,
+        connection: ConnectionKey,
+        tag: CallTag,
+        prepared: &mut Prepared,
+    ) -> Result<(), CallRefused> {
+        let (operations, count) = self.operations(prepared.number, prepared.reads);
+        let operations = operations.get(..count).unwrap_or(&[]);
+        let writes = || operations.iter().filter(|it| it.kind == Kind::Write);
+        for operation in writes().skip(prepared.items.len()) {
+            let item = written_item(core, operation).ok_or(CallRefused::NoSlot)?;
+            prepared.items.push(item);
+        }
+        let arguments = Arguments::new(operations);
+        let mut call = BulkCall::new(procedure(operations), arguments.stream());
+        call.placement = self.plan.placement;
+        call.results_bytes_max = results_bytes(operations);
+        let mut items = prepared.items.iter_mut();
+        for (operation, place) in operations.iter().zip(arguments.places()) {
+            let added = match operation.kind {
+                Kind::Read => call
+                    .expect(ExpectedResult {
+                        request_range: place.range.clone(),
+                        bytes_min: 0,
+                        bytes_max: operation.bytes,
+                    })
+                    .is_ok(),
+                Kind::Write => items
+                    .next()
+                    .is_none_or(|item| call.add(place.args_offset, item).is_ok()),
+            };
+            if !added {
+                return Err(CallRefused::TooLong);
+            }
+        }
+        let outcome = core.call_bulk(connection, &mut call, tag);
+        prepared.items.clear();
+        if outcome.is_err() {
+            prepared.items.extend(std::iter::from_fn(|| call.pop()));
+            prepared.items.reverse();
+        }
+        outcome
+    }
+
+    /// Whether a reply is the one to call `number`, which did `reads`.
+    pub(crate) fn matches(&self, reply: &BulkReply<'_>, number: u64, reads: Reads) -> bool {
+        let (operations, count) = self.operations(number, reads);
+        let operations = operations.get(..count).unwrap_or(&[]);
+        results_match(operations, reply.reply.results, reply.items)
+    }
+}
+
+/// The payload of a WRITE, in bulk buffers; `None` while there are too few.
+fn written_item<P: Port>(core: &mut Context<'_, P>, operation: &Operation) -> Option<BulkItem> {
+    let bytes = operation.bytes as usize;
+    let mut item = BulkItem::new();
+    let mut offset = 0;
+    while offset < bytes {
+        let mut piece = core.take_bulk()?;
+        piece.set_len(bytes - offset);
+        pattern::fill(&mut piece, offset, operation.number);
+        offset += piece.len();
+        item.push(piece).ok()?;
+    }
+    Some(item)
+}
+
+/// A sequence of numbers that look drawn: SplitMix64, which is its own description in three lines.
+#[derive(Clone, Debug)]
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// What the operations of the next call do.
+    fn reads(&mut self, plan: &BulkPlan) -> Reads {
+        match plan.read_percent {
+            0 => Reads(0),
+            100.. => Reads(u8::MAX),
+            percent => Reads((0..OPERATIONS_MAX).fold(0, |reads, index| {
+                let is_read = self.next() % 100 < u64::from(percent);
+                reads | u8::from(is_read) << index
+            })),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(read_percent: u32) -> BulkPlan {
+        BulkPlan {
+            read_percent,
+            payload_bytes: 100,
+            operations: 3,
+            placement: Placement::Auto,
+            seed: 7,
+        }
+    }
+
+    fn drawn(plan: &BulkPlan, calls: usize) -> Vec<Reads> {
+        let mut draw = Draw(plan.seed);
+        (0..calls).map(|_| draw.reads(plan)).collect()
+    }
+
+    #[test]
+    fn a_mix_is_repeatable_and_has_its_share_of_reads() {
+        let seven = drawn(&plan(70), 10_000);
+        assert_eq!(seven, drawn(&plan(70), 10_000));
+        let other = BulkPlan {
+            seed: 8,
+            ..plan(70)
+        };
+        assert_ne!(seven, drawn(&other, 10_000));
+        let reads: u32 = seven.iter().map(|reads| reads.0.count_ones()).sum();
+        assert!((54_000..58_000).contains(&reads), "{reads} of 80,000");
+        assert!(drawn(&plan(0), 100).iter().all(|reads| *reads == Reads(0)));
+        assert!(
+            drawn(&plan(100), 100)
+                .iter()
+                .all(|reads| *reads == Reads(0xff))
+        );
+    }
+
+    #[test]
+    fn every_payload_has_a_number_of_its_own() {
+        let load = BulkLoad::new(plan(50));
+        let mut numbers = std::collections::HashSet::new();
+        for number in 0..100 {
+            let (operations, count) = load.operations(number, Reads(0b101));
+            assert_eq!(count, 3);
+            let kinds = operations.map(|operation| operation.kind);
+            assert_eq!(kinds[..3], [Kind::Read, Kind::Write, Kind::Read]);
+            assert!(operations[..3].iter().all(|it| numbers.insert(it.number)));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What a call took, from what both ends counted.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::cli::Op;
+
+/// What a call took at either end: means over all calls of the run, those of the warm-up included.
+///
+/// Counters are read while nothing is outstanding, so that the figures are of whole calls. Credit
+/// grants and keep-alives are Sends too.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PerCall {
+    /// Calls that were counted.
+    pub calls: u64,
+    /// Round trips that a caller waits for: one for the call and its reply, one for each time that
+    /// the responder fetched payloads before it could serve the call, and one for each call that
+    /// was made again. `None` where the server does not tell its counters.
+    pub round_trips: Option<f64>,
+    /// At the client.
+    pub client: EndPerCall,
+    /// At the server: `None` where it does not tell its counters.
+    pub server: Option<EndPerCall>,
+}
+
+/// What a call took at one end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct EndPerCall {
+    /// Sends posted.
+    pub sends: f64,
+    /// Receives consumed.
+    pub receives: f64,
+    /// RDMA Reads posted.
+    pub rdma_reads: f64,
+    /// RDMA Writes posted.
+    pub rdma_writes: f64,
+    /// Pieces of memory exposed to the peer: windows bound, each of which is invalidated too.
+    pub registrations: f64,
+    /// Bytes that the processor copied from one buffer to another: payloads into messages, and
+    /// messages that leave or come in parts, with their headers.
+    pub copied_bytes: f64,
+    /// The same, as a multiple of the payload.
+    pub copies: f64,
+}
+
+impl PerCall {
+    /// From what the ends counted while the calls were made, each of `call_bytes` of payload.
+    #[must_use]
+    pub fn new(
+        client: &BTreeMap<String, u64>,
+        server: Option<&BTreeMap<String, u64>>,
+        call_bytes: u64,
+    ) -> Self {
+        let calls = value(client, "replies_received");
+        if calls == 0 {
+            return Self::default();
+        }
+        let round_trips = server.map(|server| {
+            let more = value(server, "rdma_read_rounds") + value(client, "bulk_calls_retried");
+            mean(calls + more, calls)
+        });
+        Self {
+            calls,
+            round_trips,
+            client: EndPerCall::new(client, calls, call_bytes),
+            server: server.map(|server| EndPerCall::new(server, calls, call_bytes)),
+        }
+    }
+
+    /// How payloads travelled: `inline`, `send`, `rdma` or `mixed`.
+    #[must_use]
+    pub fn placement(&self, op: Op) -> &'static str {
+        if op.is_bulk() && self.client.registrations > 0.0 {
+            "rdma"
+        } else {
+            "inline"
+        }
+    }
+}
+
+impl EndPerCall {
+    fn new(counters: &BTreeMap<String, u64>, calls: u64, call_bytes: u64) -> Self {
+        let per_call = |names: &[&str]| {
+            let total = names.iter().map(|name| value(counters, name)).sum();
+            mean(total, calls)
+        };
+        // Payloads that were put into messages, and messages that were cut up and put together.
+        let copied =
+            value(counters, "bulk_bytes_copied") + value(counters, "fragment_bytes_copied");
+        Self {
+            sends: per_call(&["sends_copied", "sends_registered"]),
+            receives: per_call(&["receives_posted"]),
+            rdma_reads: per_call(&["rdma_reads"]),
+            rdma_writes: per_call(&["rdma_writes"]),
+            registrations: per_call(&["windows_bound"]),
+            copied_bytes: mean(copied, calls),
+            copies: mean(copied, calls.saturating_mul(call_bytes)),
+        }
+    }
+}
+
+fn value(counters: &BTreeMap<String, u64>, name: &str) -> u64 {
+    counters.get(name).copied().unwrap_or(0)
+}
+
+/// `total` over `count` to three decimals; 0 of nothing.
+#[allow(clippy::cast_precision_loss, reason = "a mean to three decimals")]
+fn mean(total: u64, count: u64) -> f64 {
+    if count == 0 {
+        return 0.0;
+    }
+    (total as f64 / count as f64 * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    fn counters(pairs: &[(&str, u64)]) -> BTreeMap<String, u64> {
+        let named = |&(name, value): &(&str, u64)| (name.to_owned(), value);
+        pairs.iter().map(named).collect()
+    }
+
+    pub(crate) fn of_writes_by_rdma() -> PerCall {
+        let client = counters(&[
+            ("replies_received", 1000),
+            ("sends_copied", 1010),
+            ("receives_posted", 1000),
+            ("windows_bound", 1000),
+        ]);
+        let server = counters(&[
+            ("sends_copied", 1000),
+            ("receives_posted", 1010),
+            ("rdma_reads", 2000),
+            ("rdma_read_rounds", 1000),
+        ]);
+        PerCall::new(&client, Some(&server), 4096)
+    }
+
+    #[test]
+    fn reads_in_flight_together_are_one_round_trip() {
+        let per_call = of_writes_by_rdma();
+        assert_eq!((per_call.calls, per_call.round_trips), (1000, Some(2.0)));
+        assert_eq!(per_call.client.sends, 1.01);
+        assert_eq!(per_call.client.registrations, 1.0);
+        let server = per_call.server.as_ref().unwrap();
+        assert_eq!((server.rdma_reads, server.copies), (2.0, 0.0));
+        assert_eq!(per_call.placement(Op::Write), "rdma");
+        assert_eq!(per_call.placement(Op::Echo), "inline");
+    }
+
+    #[test]
+    fn copies_are_multiples_of_the_payload() {
+        let client = counters(&[("replies_received", 10), ("bulk_bytes_copied", 81_920)]);
+        let per_call = PerCall::new(&client, None, 4096);
+        assert_eq!(
+            (per_call.client.copied_bytes, per_call.client.copies),
+            (8192.0, 2.0)
+        );
+        assert_eq!(
+            (per_call.round_trips, per_call.server.clone()),
+            (None, None)
+        );
+        assert_eq!(per_call.placement(Op::Write), "inline");
+    }
+
+    #[test]
+    fn no_call_took_nothing() {
+        assert_eq!(PerCall::new(&counters(&[]), None, 4096), PerCall::default());
+    }
+}
