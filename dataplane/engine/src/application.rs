@@ -125,7 +125,8 @@ pub trait Application: Send + 'static {
     }
 
     /// The connection is ready: properties were exchanged, and calls may be made on it. `peer` is the identity that
-    /// the peer proved, if host authentication took place (-00 section 5.2.6).
+    /// the peer proved, if host authentication took place (-00 section 5.2.6). A peer that need not prove any may call
+    /// before this.
     fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
         let _ = (connection, peer);
     }

@@ -6,6 +6,7 @@ use rpcrdma_protocol::v2::connection::{
     Connection, Direction, Event, Phase, Refusal, Role, rpc_start_matches,
 };
 
+use super::groups;
 use super::wire::bytes_of;
 use super::world::config;
 
@@ -45,6 +46,13 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
                 bytes_of(&words)
             }
         ),
+        4 => (1_u32..3, 1_u32..=4, 0_u32..3, prop::collection::vec(message_word(), 3..24)).prop_map(
+            |(xid, number, flags, rest)| {
+                let mut words = vec![xid, 2, 0x0064_0001, 0x5254_5200 + number, flags];
+                words.extend(rest);
+                bytes_of(&words)
+            }
+        ),
         2 => prop::collection::vec(message_word(), 0..20).prop_map(|words| bytes_of(&words)),
         1 => prop::collection::vec(any::<u8>(), 0..120),
     ]
@@ -72,11 +80,17 @@ proptest! {
     #[test]
     fn any_bytes_in_any_state(
         is_client in any::<bool>(),
+        has_rtr in any::<bool>(),
         reserve in 2_u16..20,
         steps in prop::collection::vec(step(), 1..60),
     ) {
         let role = if is_client { Role::Client } else { Role::Server };
-        let mut connection = Connection::new(&config(role, reserve));
+        let mut config = config(role, reserve);
+        if has_rtr {
+            config.properties = groups::properties();
+        }
+        let mut connection = Connection::new(&config);
+        let mut report = None;
         let mut taken = 0_u32;
         let mut refusal = Refusal::new(1, TransportError::System);
         let mut space = [0; 256];
@@ -89,8 +103,20 @@ proptest! {
                         continue;
                     }
                     let event = connection.handle_message(&message);
-                    if let Event::Refused(wrong) = event {
-                        refusal = wrong;
+                    match event {
+                        Event::Refused(wrong) => refusal = wrong,
+                        Event::TransmissionRefused(wrong) => {
+                            prop_assert!(has_rtr);
+                            prop_assert!(!wrong.group_given_up || before.is_group_open());
+                            report = Some(wrong.report);
+                        }
+                        Event::Transmission(part) => {
+                            prop_assert!(has_rtr);
+                            prop_assert_eq!(connection.is_group_open(), !part.is_last());
+                            let end = part.stream_offset as usize + part.payload.len();
+                            prop_assert!(end <= 20_000);
+                        }
+                        _ => {}
                     }
                     let over = matches!(before.phase(), Phase::Closed | Phase::Mismatched);
                     prop_assert_eq!(
@@ -122,6 +148,9 @@ proptest! {
                 }
                 Step::Refuse => {
                     let _ = connection.encode_error(&mut space, &refusal);
+                    if let Some(report) = report.take() {
+                        let _ = connection.encode_report_error(&mut space, &report);
+                    }
                 }
                 Step::Tick => {
                     let _ = connection.handle_tick(3);
