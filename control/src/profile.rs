@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use rpcrdma_engine::{CoreConfig, IdlePolicy};
+use rpcrdma_engine::{CoreConfig, IdlePolicy, PlacementConfig};
 use rpcrdma_fabric::memory::HugePages;
 use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport};
-use rpcrdma_tuning::{Hugepages, Idle, Profile};
+use rpcrdma_tuning::{Hugepages, Idle, Profile, ReceiveQueues};
 
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 use rpcrdma_fabric::verbs::ManagerOptions;
@@ -19,9 +19,9 @@ impl NodeConfig {
     /// A node with one core for each entry of `cores`, sized by `profile`.
     #[must_use]
     pub fn from_profile(profile: &Profile, cores: Vec<Option<usize>>) -> Self {
+        let core = core_config(profile);
         Self {
             cores,
-            core: core_config(profile),
             huge_pages: match profile.hugepages {
                 Hugepages::Prefer => HugePages::Prefer,
                 Hugepages::Require => HugePages::Require,
@@ -29,12 +29,17 @@ impl NodeConfig {
             },
             properties: Properties {
                 send_bytes_max: profile.send_buffer_bytes,
-                receive_buffer_bytes: profile.receive_buffer_bytes,
+                receive_buffer_bytes: core.receive_bytes(),
+                // The profile's check keeps it sound.
+                receive_buffer_structure: core
+                    .placement
+                    .and_then(|_| core.receive_buffer_structure().ok()),
                 segment_count_max: profile.rdma_segments_max,
                 // Calls in the reverse direction come with a later version of this project.
                 reverse_requests: ReverseRequestSupport::None,
                 ..Properties::default()
             },
+            core,
             peer_connections_max: profile.peers_connections_max,
             target_attempts_per_second_max: profile.reconnects_per_second_max,
         }
@@ -52,6 +57,7 @@ impl ShmProvider {
             hot_channels_max: profile.hot_channels_max,
             cold_sweep_polls: profile.cold_sweep_polls,
             handshake_timeout: handshake_timeout(profile, Self::default().handshake_timeout),
+            own_receive_queues: profile.receive_queues == ReceiveQueues::Own,
             delay: Duration::ZERO,
         }
     }
@@ -84,7 +90,7 @@ impl VerbsProvider {
             device_inline_bytes_max: profile.device_inline_bytes_max,
             send_segments_max: profile.send_gather_entries_max,
             receive_segments_max: profile.receive_scatter_entries_max,
-            own_receive_queues: false,
+            own_receive_queues: profile.receive_queues == ReceiveQueues::Own,
         }
     }
 }
@@ -102,7 +108,12 @@ fn core_config(profile: &Profile) -> CoreConfig {
         // The profile's check keeps it within the 16 bits of the credit field.
         credits_per_connection: u16::try_from(profile.credits_per_connection).unwrap_or(u16::MAX),
         receive_buffer_bytes: profile.receive_buffer_bytes,
-        placement: None,
+        placement: (profile.placement_segments != 0).then_some(PlacementConfig {
+            inline_segment_bytes: profile.inline_segment_bytes,
+            segments: profile.placement_segments,
+            segment_bytes: profile.placement_segment_bytes,
+            spares: profile.placement_spares,
+        }),
         send_buffers: profile.send_buffers,
         send_buffer_bytes: profile.send_buffer_bytes,
         message_bytes_max: profile.message_bytes_max,
@@ -211,6 +222,28 @@ mod tests {
         assert_eq!(provider.channel_ring_bytes, 8192);
         let usual = ShmProvider::default().handshake_timeout;
         assert_eq!(provider.handshake_timeout, usual);
+        assert!(!provider.own_receive_queues);
+        let placing = Profile {
+            placement_segments: 2,
+            placement_segment_bytes: 8192,
+            placement_spares: 5,
+            receive_queues: ReceiveQueues::Own,
+            ..Profile::default()
+        };
+        assert!(ShmProvider::from_profile(&placing).own_receive_queues);
+        let config = NodeConfig::from_profile(&placing, vec![None]);
+        let placement = PlacementConfig {
+            inline_segment_bytes: 1024,
+            segments: 2,
+            segment_bytes: 8192,
+            spares: 5,
+        };
+        assert_eq!(config.core.placement, Some(placement));
+        let structure = config.properties.receive_buffer_structure;
+        let told = structure.expect("it is told").length_bytes();
+        assert_eq!(told, 1024 + 2 * 8192);
+        assert_eq!(config.properties.receive_buffer_bytes, told);
+        assert_eq!(u64::from(told), placing.receive_bytes());
         let patient = Profile {
             connect_timeout_ms: 60_000,
             ..Profile::default()

@@ -27,10 +27,31 @@ impl Profile {
         u64::from(self.connections_max) * self.receives_per_connection()
     }
 
+    /// Bytes of one whole receive buffer: what peers are told as its size.
+    #[must_use]
+    pub fn receive_bytes(&self) -> u64 {
+        if self.placement_segments == 0 {
+            return self.receive_buffer_bytes.into();
+        }
+        // What every message begins in ...
+        u64::from(self.inline_segment_bytes)
+            // ... and what bulk data is placed in.
+            + u64::from(self.placement_segments) * u64::from(self.placement_segment_bytes)
+    }
+
+    /// Bytes of a core's placement segments that are in no receive.
+    #[must_use]
+    pub fn placement_spare_bytes(&self) -> u64 {
+        if self.placement_segments == 0 {
+            return 0;
+        }
+        u64::from(self.placement_spares) * u64::from(self.placement_segment_bytes)
+    }
+
     /// Bytes of registered memory that one more connection takes.
     #[must_use]
     pub fn connection_bytes(&self) -> u64 {
-        self.receives_per_connection() * u64::from(self.receive_buffer_bytes)
+        self.receives_per_connection() * self.receive_bytes()
     }
 
     /// Bytes of a core's receive buffers.
@@ -56,6 +77,8 @@ impl Profile {
     pub fn registered_bytes(&self) -> u64 {
         // What peers send into.
         self.receive_pool_bytes()
+            // What takes the place of segments that services keep.
+            + self.placement_spare_bytes()
             // What Sends are made from.
             + self.send_pool_bytes()
             // What bulk data lies in.

@@ -28,3 +28,13 @@ pub enum Idle {
     /// descriptor. The first message after a sleep pays for a wake-up by the kernel.
     Park,
 }
+
+/// Where the receives of a core are posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReceiveQueues {
+    /// In one queue that all connections of the core share, where the device has such.
+    Shared,
+    /// In a queue for each connection.
+    Own,
+}

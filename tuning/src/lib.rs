@@ -31,6 +31,6 @@ mod validate;
 
 pub use error::{Error, Knob};
 pub use families::{FamilySummary, list};
-pub use knobs::{Hugepages, Idle};
+pub use knobs::{Hugepages, Idle, ReceiveQueues};
 pub use layers::{Layers, Loaded, Origin};
 pub use profile::{Profile, Settings};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::knobs::{Hugepages, Idle};
+use crate::knobs::{Hugepages, Idle, ReceiveQueues};
 use crate::layers::Origin;
 
 /// Declares the knobs once, as [`Profile`] (all of them set) and as [`Settings`] (any of them set),
@@ -81,6 +81,20 @@ knobs! {
     /// header included (the receive buffer size property, -00 section 5.2.2). A multiple of 64, from
     /// 1024, the size of the largest first message, to 1 MiB.
     receive_buffer_bytes: u32 = 4096,
+    /// Placement segments of one receive buffer, into which peers place bulk data by the Send that
+    /// carries it. With 0 a receive buffer is one segment of `receive_buffer_bytes`; otherwise a
+    /// segment of `inline_segment_bytes` and these, and the sum is what the peer is told. From 0 to
+    /// 16.
+    placement_segments: u32 = 0,
+    /// Bytes of one placement segment. A multiple of 4096, so that segments are whole pages, from
+    /// 4096 to 1 MiB.
+    placement_segment_bytes: u32 = 65_536,
+    /// Bytes of the first segment of a receive buffer with placement segments: it holds headers and
+    /// short messages. A multiple of 64, from 256 to 64 KiB.
+    inline_segment_bytes: u32 = 1024,
+    /// Placement segments of one core beyond those of its receives: as many can be in the hands of
+    /// services before messages wait. From 1 to 65 536, and at least `placement_segments`.
+    placement_spares: u32 = 64,
     /// Bytes of one send buffer: the largest Send that is built here, transport header included
     /// (the maximum send size property, -00 section 5.2.1). The peer's receive buffer size lowers it
     /// for each connection. A multiple of 64, from 1024 to 1 MiB.
@@ -150,6 +164,10 @@ knobs! {
     send_gather_entries_max: u32 = 4,
     /// Entries of a posted receive's scatter list. From 1 to 64.
     receive_scatter_entries_max: u32 = 2,
+
+    /// Where the receives of a core are posted: `shared` among its connections where the device can,
+    /// or in a queue for each (`own`), as it is on devices without shared receive queues.
+    receive_queues: ReceiveQueues = ReceiveQueues::Shared,
 
     /// How long a NIC waits for an acknowledgement before it sends again, as the exponent of two of
     /// 4.096 µs (InfiniBand specification, section 9.7.6.1.3): 14 is 67 ms, 16 is 268 ms, 18 is 1.07 s.

@@ -49,6 +49,7 @@ impl Profile {
         self.validate_ranges(describe)?;
         self.validate_forms(describe)?;
         self.validate_messages(describe)?;
+        self.validate_placement(describe)?;
         self.validate_channels(describe)?;
         self.validate_memory(describe)
     }
@@ -63,6 +64,20 @@ impl Profile {
                 FIRST_MESSAGE_BYTES_MAX,
                 MIB,
             ),
+            ("placement_segments", self.placement_segments, 0, 16),
+            (
+                "placement_segment_bytes",
+                self.placement_segment_bytes,
+                PAGE_BYTES,
+                MIB,
+            ),
+            (
+                "inline_segment_bytes",
+                self.inline_segment_bytes,
+                256,
+                65_536,
+            ),
+            ("placement_spares", self.placement_spares, 1, 65_536),
             (
                 "send_buffer_bytes",
                 self.send_buffer_bytes,
@@ -174,6 +189,16 @@ impl Profile {
                 whole_lines,
             ),
             (
+                "placement_segment_bytes",
+                self.placement_segment_bytes.is_multiple_of(PAGE_BYTES),
+                "placement segments are whole pages, so set it to a multiple of 4096",
+            ),
+            (
+                "inline_segment_bytes",
+                self.inline_segment_bytes.is_multiple_of(CACHE_LINE_BYTES),
+                whole_lines,
+            ),
+            (
                 "send_buffer_bytes",
                 self.send_buffer_bytes.is_multiple_of(CACHE_LINE_BYTES),
                 whole_lines,
@@ -231,6 +256,32 @@ impl Profile {
                     "set calls_outstanding_max to {} or more, or credits_per_connection to {} or \
                      less",
                     self.credits_per_connection, self.calls_outstanding_max
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    fn validate_placement(&self, describe: Describe<'_>) -> Result<(), Error> {
+        if self.placement_segments > self.placement_spares {
+            return Err(Error::Relation {
+                left: Box::new(describe("placement_spares")),
+                right: Box::new(describe("placement_segments")),
+                rule: "a message whose segments are all kept needs as many spares at once",
+                remedy: format!(
+                    "set placement_spares to {} or more",
+                    self.placement_segments
+                ),
+            });
+        }
+        if self.placement_segments >= self.receive_scatter_entries_max {
+            return Err(Error::Relation {
+                left: Box::new(describe("placement_segments")),
+                right: Box::new(describe("receive_scatter_entries_max")),
+                rule: "a receive has the inline segment beside its placement segments",
+                remedy: format!(
+                    "set receive_scatter_entries_max to {} or more",
+                    self.placement_segments + 1
                 ),
             });
         }

@@ -261,6 +261,15 @@ fn ranges_hold_at_their_ends_and_not_beyond() {
         ("connections_max", 1, 65_536, &[]),
         ("peers_connections_max", 1, 1_048_576, &[]),
         ("receive_buffer_bytes", 1024, 1_048_576, &[]),
+        (
+            "placement_segments",
+            0,
+            16,
+            &["receive_scatter_entries_max=17"],
+        ),
+        ("placement_segment_bytes", 4096, 1_048_576, &[]),
+        ("inline_segment_bytes", 256, 65_536, &[]),
+        ("placement_spares", 1, 65_536, &[]),
         ("send_buffer_bytes", 1024, 1_048_576, &[]),
         ("message_bytes_max", 4096, 1 << 30, &[]),
         (
@@ -316,7 +325,7 @@ fn ranges_hold_at_their_ends_and_not_beyond() {
         ("keep_alive_silent_ticks_max", 3, 255, &[]),
         ("drain_timeout_ms", 1, 3_600_000, &[]),
     ];
-    let choices = ["hugepages", "hugepage_bytes", "idle"];
+    let choices = ["hugepages", "hugepage_bytes", "idle", "receive_queues"];
     assert_eq!(
         together.len() + choices.len(),
         Profile::KNOBS.len(),

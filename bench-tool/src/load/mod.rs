@@ -101,6 +101,8 @@ impl Job for Measure<'_> {
         let client_counted = client.counters().since(&client_before);
         let server_after = client.ask_server(&connections);
         let pages = client.node.pages().to_vec();
+        let shared = client.node.attributes().iter();
+        let own_queues = shared.map(|it| it.shared_receive_queue).any(|it| !it);
         let lost: u32 = client
             .shared
             .iter()
@@ -115,7 +117,7 @@ impl Job for Measure<'_> {
         let free = free_core(config);
         let probe = idle.map(|idle| idle.probe(free)).transpose()?;
         let refused = measured.iter().find_map(|core| core.first_refusal);
-        let mut result = result(measured, &pages, loaded, fabric);
+        let mut result = result(measured, &pages, own_queues, loaded, fabric);
         result.server_counters = server_before
             .zip(server_after)
             .map(|(before, after)| probe::since(&after, &before));
@@ -389,6 +391,7 @@ fn connect_many(
 fn result(
     measured: Vec<Measured>,
     pages: &[PageReport],
+    own_queues: bool,
     loaded: &Loaded,
     fabric: &Fabric,
 ) -> RunResult {
@@ -440,15 +443,18 @@ fn result(
         counters,
         server_counters: None,
         per_call: PerCall::default(),
-        memory: memory(pages, loaded),
+        memory: memory(pages, own_queues, loaded),
         warnings,
     }
 }
 
-fn memory(pages: &[PageReport], loaded: &Loaded) -> Memory {
+fn memory(pages: &[PageReport], own_queues: bool, loaded: &Loaded) -> Memory {
     let core = NodeConfig::from_profile(&loaded.profile, Vec::new()).core;
-    let receives = u64::from(core.receives() / core.connections_max.max(1));
-
+    let receives = u64::from(core.receives_per_connection());
+    let segments = u64::from(core.receive_segments() - 1);
+    let placed = core
+        .placement_pool()
+        .map_or(0, |pool| segments * u64::from(pool.stride_bytes));
     let kind = pages.first().map_or("ordinary", |pages| match pages.kind {
         PageKind::Huge => "hugetlb",
         PageKind::Transparent => "transparent",
@@ -458,7 +464,8 @@ fn memory(pages: &[PageReport], loaded: &Loaded) -> Memory {
         page_bytes: pages.first().map_or(0, |pages| pages.page_bytes),
         kind: kind.to_owned(),
         registered_bytes: pages.iter().map(|pages| pages.arena_bytes).sum(),
-        connection_bytes: receives * u64::from(core.receive_pool().stride_bytes),
+        connection_bytes: receives * (u64::from(core.receive_pool().stride_bytes) + placed),
+        receive_queues: if own_queues { "own" } else { "shared" },
     }
 }
 

@@ -69,6 +69,8 @@ pub struct Memory {
     pub registered_bytes: u64,
     /// How much of it each connection reserves: its receives.
     pub connection_bytes: u64,
+    /// Whether the receives are `shared` by the connections of a core, or each has its `own` queue.
+    pub receive_queues: &'static str,
 }
 
 /// The report of a run; its serialization is the stable JSON.
@@ -385,6 +387,7 @@ pub(crate) mod tests {
                 kind: "ordinary".to_owned(),
                 registered_bytes: 64 << 20,
                 connection_bytes: 33 * 4160,
+                receive_queues: "shared",
             },
             warnings: vec!["ordinary pages: there are no huge pages".to_owned()],
         }
@@ -468,7 +471,13 @@ pub(crate) mod tests {
         ];
         expected.sort_unstable();
         assert_eq!(latency, expected);
-        for key in ["page_bytes", "kind", "registered_bytes", "connection_bytes"] {
+        for key in [
+            "page_bytes",
+            "kind",
+            "registered_bytes",
+            "connection_bytes",
+            "receive_queues",
+        ] {
             assert!(keys("memory").iter().any(|k| k == key), "{key}");
         }
         assert_eq!(value["floor"]["round_trip_ns"], 220);

@@ -193,11 +193,16 @@ fn write_totals(text: &mut String, report: &Report) -> fmt::Result {
     }
     writeln!(
         text,
-        "memory    {} registered, in {} pages of {}; {} for each connection",
+        "memory    {} registered, in {} pages of {}; {} for each connection{}",
         size(report.memory.registered_bytes),
         report.memory.kind,
         size(report.memory.page_bytes),
-        size(report.memory.connection_bytes)
+        size(report.memory.connection_bytes),
+        if report.memory.receive_queues == "own" {
+            ", which has a receive queue of its own"
+        } else {
+            ""
+        }
     )?;
     write_polls(text, report)?;
     let shown = |name: &str| COUNTERS_SHOWN.iter().any(|prefix| name.starts_with(prefix));

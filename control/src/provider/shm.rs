@@ -28,6 +28,8 @@ pub struct ShmProvider {
     pub cold_sweep_polls: u32,
     /// How long a peer may take for its part of a connect.
     pub handshake_timeout: Duration,
+    /// Give each connection a receive queue of its own, as devices without shared ones do.
+    pub own_receive_queues: bool,
     /// One-way delay of every delivery, to try distance on one machine.
     pub delay: Duration,
 }
@@ -41,6 +43,7 @@ impl Default for ShmProvider {
             hot_channels_max: 8,
             cold_sweep_polls: 16,
             handshake_timeout: shm::ManagerOptions::default().handshake_timeout,
+            own_receive_queues: false,
             delay: Duration::ZERO,
         }
     }
@@ -78,6 +81,7 @@ impl Provider for ShmProvider {
             cold_sweep_polls: self.cold_sweep_polls,
             queue_pairs_max: need.queue_pairs_max,
             windows_max: need.windows_max,
+            own_receive_queues: self.own_receive_queues,
             delay: self.delay,
             ..shm::PortConfig::new(number, arena, clock.clone())
         };
