@@ -12,6 +12,48 @@ use super::{Buffer, Memory};
 /// It is the only access to its bytes, so that its holder may write them as well. It keeps its
 /// arena alive and may be dropped on any thread; dropping it returns the buffer to its pool by a
 /// ring that holds every buffer of that pool, so that returning cannot fail.
+///
+/// It cannot be doubled, so that nobody reads what another holder writes:
+///
+/// ```compile_fail,E0599
+/// # use rpcrdma_fabric::memory::Lease;
+/// fn double(lease: &Lease) -> Lease {
+///     lease.clone()
+/// }
+/// ```
+///
+/// A slice of it cannot outlive it, for its buffer is used again then:
+///
+/// ```compile_fail,E0505
+/// # use rpcrdma_fabric::memory::Lease;
+/// fn keep(lease: Lease) -> u8 {
+///     let slice = &lease[..];
+///     drop(lease);
+///     slice[0]
+/// }
+/// ```
+///
+/// A buffer that was leased is no longer its core's to post:
+///
+/// ```compile_fail,E0382
+/// # use rpcrdma_fabric::interface::Gather;
+/// # use rpcrdma_fabric::memory::{Buffer, Pool};
+/// fn both(pool: &mut Pool, buffer: Buffer, list: &mut Gather) {
+///     let lease = pool.lease(buffer, 0, 64);
+///     let _ = list.push(buffer, 0, 64);
+/// }
+/// ```
+///
+/// A Receive that was posted cannot be read, nor a segment taken out of it:
+///
+/// ```compile_fail,E0382
+/// # use rpcrdma_fabric::interface::{Port, Receive};
+/// # use rpcrdma_fabric::memory::Buffer;
+/// fn late(port: &mut impl Port, mut receive: Receive, fresh: Buffer) {
+///     port.post_receive(receive);
+///     let _ = port.replace_segment(&mut receive, 1, fresh);
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Lease {
     buffer: Option<Buffer>,
