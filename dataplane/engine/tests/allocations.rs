@@ -6,11 +6,13 @@ use std::collections::VecDeque;
 
 use rpcrdma_engine::ring_client::{CallMessage, CallStatus, RingApplication, RingClient};
 use rpcrdma_engine::{
-    Activity, Application, CallError, ConnectionKey, Context, CoreConfig, DeferToken, Outcome,
+    Activity, Application, BulkArguments, BulkCall, BulkItem, BulkReply, CallError, CallTag,
+    ConnectionKey, Context, CoreConfig, DeferToken, ExpectedResult, Outcome, Placement,
     ReplyRefused, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::Lease;
 use rpcrdma_fabric::testing::CountingAllocator;
 
 use support::{ECHO, LATER, NULL, Pair, call};
@@ -129,6 +131,110 @@ fn the_steady_path_allocates_nothing() {
         counters.calls_refused_no_credit > 0,
         "scarcity is part of it"
     );
+}
+
+/// Makes calls with bulk data, each with an item and a result, and answers them.
+#[derive(Default)]
+struct Bulk {
+    connection: Option<ConnectionKey>,
+    wanted: u32,
+    ended: u32,
+}
+
+const ITEM_BYTES: u32 = 100_000;
+
+fn item(mut take: impl FnMut() -> Option<Lease>) -> Option<BulkItem> {
+    let mut item = BulkItem::new();
+    let mut rest = ITEM_BYTES as usize;
+    while rest != 0 {
+        let mut part = take()?;
+        part.set_len(rest);
+        part.fill(9);
+        rest -= part.len();
+        item.push(part).ok()?;
+    }
+    Some(item)
+}
+
+impl Application for Bulk {
+    fn call_bulk(
+        &mut self,
+        _request: &Request<'_>,
+        items: &mut BulkArguments<'_>,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Outcome {
+        drop(items.take(0));
+        match item(|| reply.take_bulk()) {
+            Some(mut item) => match reply.attach(0, &mut item) {
+                Ok(()) => Outcome::Success,
+                Err(_) => Outcome::SystemError,
+            },
+            None => Outcome::SystemError,
+        }
+    }
+
+    fn completed_bulk(
+        &mut self,
+        _tag: CallTag,
+        _connection: ConnectionKey,
+        result: Result<BulkReply<'_>, CallError>,
+        _now: Ticks,
+    ) {
+        let reply = result.expect("it succeeds");
+        assert_eq!(reply.items[0].item.len(), ITEM_BYTES as usize);
+        self.ended += 1;
+    }
+
+    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
+        let Some(connection) = self.connection.filter(|_| self.wanted != 0) else {
+            return Activity::Idle;
+        };
+        let Some(mut item) = item(|| core.take_bulk()) else {
+            return Activity::Idle;
+        };
+        let mut bulk = BulkCall::new(call(ECHO), &[0; 8]);
+        bulk.placement = Placement::Rdma;
+        bulk.add(8, &mut item).expect("one item");
+        bulk.expect(ExpectedResult {
+            bytes_max: ITEM_BYTES,
+            ..ExpectedResult::default()
+        })
+        .expect("one result");
+        match core.call_bulk(connection, &mut bulk, 1) {
+            Ok(()) => {
+                self.wanted -= 1;
+                Activity::Busy
+            }
+            Err(refused) if refused.is_transient() => Activity::Idle,
+            Err(refused) => panic!("{refused}"),
+        }
+    }
+}
+
+#[test]
+fn bulk_data_allocates_nothing() {
+    let config = CoreConfig {
+        connections_max: 2,
+        credits_per_connection: 4,
+        message_buffers: 6,
+        bulk_buffers: 48,
+        bulk_calls: 6,
+        ..CoreConfig::default()
+    };
+    let mut pair = Pair::with(&config, &config, Bulk::default(), Bulk::default());
+    let (connection, _) = pair.connect();
+    pair.client.core.application_mut().connection = Some(connection);
+    for round in 0..5 {
+        let before = CountingAllocator::calls();
+        pair.client.core.application_mut().wanted = 20;
+        pair.until("all replies", |pair| {
+            pair.client.core.application().ended == 20 * (round + 1)
+        });
+        let calls = CountingAllocator::calls() - before;
+        assert_eq!(calls, 0, "calls to the allocator in round {round}");
+    }
+    let counters = pair.server.handle.counters();
+    assert!(counters.rdma_reads >= 200 && counters.rdma_writes >= 100);
 }
 
 #[test]

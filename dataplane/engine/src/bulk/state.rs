@@ -91,6 +91,9 @@ pub(crate) struct Bulk {
     free_calls: Vec<u32>,
     pub(crate) serves: Box<[ServeSlot]>,
     free_serves: Vec<u32>,
+    /// The call of a peer that has waited longest for buffers: others take none before it, so that
+    /// many small ones do not hold up a large one for ever.
+    pub(crate) starving: Option<u32>,
     /// What can perhaps go on; each at most once.
     pub(crate) work: VecDeque<Work>,
     /// Calls of ours whose time is up, and whether it is so for the second time.
@@ -131,6 +134,7 @@ impl Bulk {
                 .map(|_| ServeSlot::new(config.send_buffer_bytes))
                 .collect(),
             free_serves: (0..calls).rev().collect(),
+            starving: None,
             work: VecDeque::with_capacity(2 * slots),
             timeouts: Vec::with_capacity(slots),
             results: Vec::with_capacity(BULK_ITEMS_MAX),
@@ -208,6 +212,9 @@ impl Bulk {
 
     /// Frees the slot of a call of a peer.
     pub(crate) fn free_serve(&mut self, index: u32) {
+        if self.starving == Some(index) {
+            self.starving = None;
+        }
         if let Some(slot) = self.serves.get_mut(index as usize) {
             slot.reset();
             self.free_serves.push(index);

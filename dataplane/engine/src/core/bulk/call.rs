@@ -268,14 +268,23 @@ impl<P: Port> State<P> {
                 }
                 Err((error, buffer)) => {
                     part.buffer = Some(buffer);
-                    if !matches!(error, PostError::QueueFull | PostError::NoWindow) {
-                        // The queue pair is in error: its Disconnected is on its way.
-                        return Step::Waits;
-                    }
-                    if !std::mem::replace(&mut slot.counted, true) {
-                        counters.awaiting_window.increment();
-                    }
-                    return Step::Again;
+                    return match error {
+                        PostError::QueueFull | PostError::NoWindow => {
+                            if !std::mem::replace(&mut slot.counted, true) {
+                                counters.awaiting_window.increment();
+                            }
+                            Step::Again
+                        }
+                        // Its Disconnected is on its way.
+                        PostError::NotConnected | PostError::UnknownQueuePair => Step::Waits,
+                        // The device does not do it.
+                        _ => {
+                            let system = CallError::Transport(TransportError::System);
+                            slot.answer = Answer::Error(system);
+                            slot.stage = CallStage::AwaitingInvalidation;
+                            Step::GoesOn
+                        }
+                    };
                 }
             }
         }

@@ -4,6 +4,7 @@ use rpcrdma_fabric::interface::{
     Gather, Port, PostError, QueuePairId, RemoteAddress, RemoteKey, Status, WorkId,
 };
 use rpcrdma_protocol::chunks::Segment;
+use rpcrdma_protocol::v2::TransportError;
 
 use super::Step;
 use crate::bulk::serves::{ServeSlot, ServeStage};
@@ -56,13 +57,18 @@ impl<P: Port> State<P> {
                 Err((error, gather)) => {
                     take_back(slot, &mut self.bulk.gathers, gather);
                     slot.reads = before;
-                    if error == PostError::QueueFull {
-                        if !std::mem::replace(&mut slot.counted, true) {
-                            counters.awaiting_send_slot.increment();
+                    match error {
+                        PostError::QueueFull => {
+                            if !std::mem::replace(&mut slot.counted, true) {
+                                counters.awaiting_send_slot.increment();
+                            }
+                            return Step::Again;
                         }
-                        return Step::Again;
+                        // Its Disconnected is on its way.
+                        PostError::NotConnected | PostError::UnknownQueuePair => {}
+                        // The device does not do it.
+                        _ => self.refuse_serve(index, TransportError::System),
                     }
-                    // The queue pair is in error: its Disconnected is on its way.
                     return Step::Waits;
                 }
             }

@@ -120,14 +120,19 @@ impl<P: Port> State<P> {
                 Err(error) => {
                     take_back(slot, &mut bulk.reply.pool, &mut bulk.writing);
                     slot.writes = before;
-                    if error != PostError::QueueFull {
-                        // The queue pair is in error: its Disconnected is on its way.
-                        return Step::Waits;
+                    match error {
+                        PostError::QueueFull => {
+                            if !std::mem::replace(&mut slot.counted, true) {
+                                counters.awaiting_send_slot.increment();
+                            }
+                            return Step::Again;
+                        }
+                        // Its Disconnected is on its way.
+                        PostError::NotConnected | PostError::UnknownQueuePair => {}
+                        // The device does not do it.
+                        _ => self.refuse_serve(index, TransportError::System),
                     }
-                    if !std::mem::replace(&mut slot.counted, true) {
-                        counters.awaiting_send_slot.increment();
-                    }
-                    return Step::Again;
+                    return Step::Waits;
                 }
             }
         }

@@ -252,11 +252,16 @@ impl<P: Port> State<P> {
         };
         let buffers = slot.chunks.iter();
         let buffers = buffers.map(|chunk| pool.buffers_for(chunk.bytes)).sum();
-        if !pool.has(buffers) {
+        let is_next = self.bulk.starving.is_none_or(|first| first == index);
+        if buffers != 0 && (!is_next || !pool.has(buffers)) {
+            self.bulk.starving.get_or_insert(index);
             if !std::mem::replace(&mut slot.counted, true) {
                 self.shared.counters.awaiting_bulk_buffer.increment();
             }
             return Step::Again;
+        }
+        if self.bulk.starving == Some(index) {
+            self.bulk.starving = None;
         }
         slot.counted = false;
         for chunk in &slot.chunks {
