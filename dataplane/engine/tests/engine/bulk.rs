@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::bulk::{
     BulkPair, GIVE, GIVE_LATER, GIVE_LONG, HOLD, TAKE, Wanted, asking, bulk_config, bulk_pair,
-    given,
+    given, limited_bulk_pair,
 };
 use crate::support::pattern;
 use rpcrdma_engine::{CallError, CallRefused, CloseReason, CoreConfig, Placement};
@@ -246,15 +246,8 @@ fn what_was_kept_lies_in_registered_memory_and_comes_back_when_dropped() {
     all_home(&mut pair);
 }
 
-#[test]
-fn many_calls_at_once_with_few_buffers_and_slots() {
-    let few = CoreConfig {
-        bulk_buffers: 96,
-        bulk_calls: 3,
-        read_depth_max: 2,
-        ..bulk_config()
-    };
-    let mut pair = bulk_pair(&few, &few);
+/// Calls of many sizes, both ways at once: all of them succeed, and every buffer comes back.
+fn many_calls(pair: &mut BulkPair) {
     let (client, server) = pair.connect();
     let count = 60_u64;
     for tag in 0..count {
@@ -295,12 +288,46 @@ fn many_calls_at_once_with_few_buffers_and_slots() {
             assert!(*items == expected, "call {tag}");
         }
     }
-    all_home(&mut pair);
+    all_home(pair);
+}
+
+#[test]
+fn many_calls_at_once_with_few_buffers_and_slots() {
+    let few = CoreConfig {
+        bulk_calls: 3,
+        read_depth_max: 2,
+        ..bulk_config()
+    };
+    let mut pair = bulk_pair(&few, &few);
+    many_calls(&mut pair);
     let counters = pair.server.handle.counters();
     assert!(
         counters.awaiting_read_depth > 0,
         "the test is about scarcity"
     );
+}
+
+#[test]
+fn many_calls_at_once_with_few_windows_and_a_short_send_queue() {
+    let few = CoreConfig {
+        bulk_calls: 4,
+        ..bulk_config()
+    };
+    let mut pair = limited_bulk_pair(&few, &few, |port| {
+        port.windows_max = 16;
+        port.send_queue_depth_max = 2;
+        port.work_requests_max = 3;
+        port.channel_ring_bytes = 8192;
+    });
+    many_calls(&mut pair);
+    for side in [&pair.client, &pair.server] {
+        let counters = side.handle.counters();
+        assert!(
+            counters.calls_refused_no_slot > 0,
+            "for want of windows and slots"
+        );
+        assert!(counters.awaiting_send_slot > 0, "for want of room to post");
+    }
 }
 
 #[test]

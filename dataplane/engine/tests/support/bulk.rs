@@ -9,6 +9,7 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::shm;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 
 use super::{Pair, call, pattern};
@@ -338,7 +339,17 @@ pub type BulkPair = Pair<BulkApp, BulkApp>;
 
 /// Two cores that take bulk data both ways.
 pub fn bulk_pair(client: &CoreConfig, server: &CoreConfig) -> BulkPair {
-    let mut pair = Pair::with(client, server, BulkApp::default(), BulkApp::default());
+    limited_bulk_pair(client, server, |_| {})
+}
+
+/// The same, on ports whose limits `limit` changes.
+pub fn limited_bulk_pair(
+    client: &CoreConfig,
+    server: &CoreConfig,
+    limit: impl Fn(&mut shm::PortConfig),
+) -> BulkPair {
+    let (a, b) = (BulkApp::default(), BulkApp::default());
+    let mut pair = Pair::limited(client, server, a, b, limit);
     for properties in [&mut pair.client.properties, &mut pair.server.properties] {
         properties.segment_count_max = 64;
         properties.reverse_requests = ReverseRequestSupport::General;

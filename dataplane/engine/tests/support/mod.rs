@@ -247,15 +247,26 @@ pub fn in_form(config: &CoreConfig) -> CoreConfig {
 const ARENA_SPARE_BYTES: u64 = 1 << 20;
 
 pub fn port(number: u32, bytes: u64, clock: &Clock) -> (shm::Port, shm::PortHandle) {
+    port_with(number, bytes, clock, |_| {})
+}
+
+/// A port whose limits `limit` changes.
+pub fn port_with(
+    number: u32,
+    bytes: u64,
+    clock: &Clock,
+    limit: impl Fn(&mut shm::PortConfig),
+) -> (shm::Port, shm::PortHandle) {
     let arena = Arena::shared(&ArenaOptions {
         bytes: bytes + ARENA_SPARE_BYTES,
         huge_pages: HugePages::Never,
     })
     .expect("memory for a test");
-    let config = shm::PortConfig {
+    let mut config = shm::PortConfig {
         own_receive_queues: crate::FORM == Form::OwnQueues,
         ..shm::PortConfig::new(number, arena, clock.clone())
     };
+    limit(&mut config);
     shm::Port::new(config).expect("a port")
 }
 
@@ -374,10 +385,21 @@ pub fn side<A: Application>(
 
 impl<A: Application, B: Application> Pair<A, B> {
     pub fn with(client: &CoreConfig, server: &CoreConfig, a: A, b: B) -> Self {
+        Self::limited(client, server, a, b, |_| {})
+    }
+
+    /// As [`Pair::with`], on ports whose limits `limit` changes.
+    pub fn limited(
+        client: &CoreConfig,
+        server: &CoreConfig,
+        a: A,
+        b: B,
+        limit: impl Fn(&mut shm::PortConfig),
+    ) -> Self {
         let clock = Clock::new();
         let (client, server) = (&in_form(client), &in_form(server));
-        let client_port = port(0, client.arena_bytes(), &clock);
-        let server_port = port(1, server.arena_bytes(), &clock);
+        let client_port = port_with(0, client.arena_bytes(), &clock, &limit);
+        let server_port = port_with(1, server.arena_bytes(), &clock, &limit);
         let joint = shm::Joint::new(
             &client_port.0,
             &client_port.1,
