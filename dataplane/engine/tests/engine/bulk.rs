@@ -8,7 +8,7 @@ use crate::support::bulk::{
 };
 use crate::support::pattern;
 use rpcrdma_engine::{CallError, CallRefused, CloseReason, CoreConfig, Placement};
-use rpcrdma_protocol::v2::TransportError;
+use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
 
 /// Waits for a call of the client, and gives how it ended.
 fn run(pair: &mut BulkPair, wanted: Wanted) -> (Vec<u8>, Vec<Vec<u8>>) {
@@ -568,4 +568,37 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
         );
         all_home(&mut pair);
     }
+}
+
+/// A server may expose memory to a client only as far as the client said that it takes such calls.
+#[test]
+fn calls_in_the_reverse_direction_have_chunks_only_where_the_client_takes_them() {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    pair.client.properties.reverse_requests = ReverseRequestSupport::Inline;
+    let (_, server) = pair.connect();
+    for (tag, placement) in [(1, Placement::Rdma), (2, Placement::Auto)] {
+        let wanted = Wanted {
+            connection: server,
+            procedure: GIVE,
+            args: asking(&[70_000]),
+            expected: vec![70_000],
+            placement,
+            tag,
+            ..Wanted::default()
+        };
+        pair.server.core.application_mut().wanted.push_back(wanted);
+    }
+    pair.until("both calls end", |pair| {
+        let app = pair.server.core.application();
+        app.refused.len() == 1 && app.result(2).is_some()
+    });
+    let app = pair.server.core.application();
+    assert_eq!(app.refused, [(1, CallRefused::NoPlacement)]);
+    let (results, items) = app
+        .result(2)
+        .and_then(|it| it.as_ref().ok())
+        .expect("served");
+    assert!(items.is_empty() && results.len() > 70_000, "in the stream");
+    assert_eq!(pair.server.handle.counters().windows_bound, 0);
+    all_home(&mut pair);
 }
