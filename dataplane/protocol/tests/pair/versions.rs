@@ -402,6 +402,33 @@ fn least_sizes() {
     }
 }
 
+/// Of a version that nobody knows nothing can be trusted below 28 octets, not even the XID: no answer, and no end of the
+/// connection (RFC 8166 section 4.5).
+#[test]
+fn least_sizes_of_unknown_versions() {
+    for header_type in [0, 4] {
+        let message = bytes_of(&[1, 7, 0x0064_0000, header_type, 0, 0, 0]);
+        for length in 0..28 {
+            for mut server in [
+                Connection::new(&config(Role::Server, 10)),
+                established(Role::Server, 10),
+            ] {
+                let phase = server.phase();
+                let event = server.handle_message(&message[..length]);
+                assert_eq!(
+                    event,
+                    Event::Discarded(DiscardReason::Short),
+                    "{length} octets"
+                );
+                assert_eq!(server.phase(), phase);
+            }
+        }
+        let mut server = established(Role::Server, 10);
+        let event = server.handle_message(&message);
+        assert_eq!(event, Event::Close(CloseReason::VersionChanged));
+    }
+}
+
 /// The first message of supported version and full size fixes the version, be it wrong: it is answered in version 2.
 #[test]
 fn a_wrong_first_message_is_answered_in_version_2() {
