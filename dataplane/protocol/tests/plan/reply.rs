@@ -11,8 +11,9 @@ use rpcrdma_protocol::v2::plan::{
     ResultWay, SenderMeans, plan_reply,
 };
 use rpcrdma_protocol::v2::rtr::{
-    Answer, Location, MessageItem, PlacementType, ResponseItemRepr, ResponseLocation,
-    ResponseSetRepr, ResponseSets, RtrSupport, StreamRange, TransmitResponse, write_response_sets,
+    Answer, BufferSegment, Location, MessageItem, PlacementType, ReceiveBufferStructure,
+    ResponseItemRepr, ResponseLocation, ResponseSetRepr, ResponseSets, RtrSupport, SegmentGroup,
+    StreamRange, TransmitResponse, write_response_sets,
 };
 use rpcrdma_protocol::v2::{self, Prefix, Properties, TransportError};
 use rpcrdma_protocol::xdr::{Reader, Writer};
@@ -642,6 +643,47 @@ fn a_group_beyond_the_reserve_is_written_or_refused() {
     assert_eq!(refused(with((0, Choice, &[LENGTH - 1]), 3)), whole);
     let long_stream = with((0, Placed, &[]), 4).but(|case| case.stream_bytes = 300 * KIB);
     assert_eq!(refused(long_stream), reply_resource(500 * KIB));
+}
+
+/// A response answers each direction with an item, and a message has 256 items at the most: a request with more
+/// directions, over several sets, is to be sent again as a plain one.
+#[test]
+fn more_directions_than_a_response_can_answer() {
+    const PLACED: Way = (64, PlacementType::Placed, &[]);
+    let placed: &[Way] = &[PLACED; 128];
+    let with = |last: &[Way]| {
+        Case::new(&[5000], directions(&[placed, placed, last], 4))
+            .but(|case| case.peer = with_long_headers())
+    };
+    let plan = with(&[]).plan().expect("256 items are taken");
+    assert_eq!(plan.form, group(1));
+    let refused = with(&placed[..1]).plan();
+    assert_eq!(refused, Err(reply_resource(100 + 5000)));
+}
+
+/// Receive buffers whose first segment holds the header of a response with 256 items.
+fn with_long_headers() -> Properties {
+    let segment = |length_bytes, is_targetable| BufferSegment {
+        length_bytes,
+        align_bytes: 0,
+        is_targetable,
+    };
+    let structure = ReceiveBufferStructure::new(&[
+        SegmentGroup {
+            count: 1,
+            segment: segment(8 * KIB, false),
+        },
+        SegmentGroup {
+            count: 1,
+            segment: segment(64 * KIB, true),
+        },
+    ]);
+    let structure = structure.expect("sound");
+    Properties {
+        receive_buffer_bytes: structure.length_bytes(),
+        receive_buffer_structure: Some(structure),
+        ..with_placement()
+    }
 }
 
 // ---- Every plan brings the whole reply ----

@@ -5,7 +5,9 @@ use super::{
     rounded_up, stream_with,
 };
 use crate::chunks::{ReturnedLists, Segments, WriteList};
-use crate::constants::{PLAN_ITEMS_MAX, RTR_TRANSMIT_RESPONSE_BYTES_LEAST, SEGMENT_BYTES};
+use crate::constants::{
+    PLAN_ITEMS_MAX, RTR_ITEMS_MAX, RTR_TRANSMIT_RESPONSE_BYTES_LEAST, SEGMENT_BYTES,
+};
 use crate::v2::error::TransportError;
 use crate::v2::plan::layout::{BulkItems, LayoutRequest};
 use crate::v2::properties::Properties;
@@ -438,12 +440,16 @@ fn choose(
     })
 }
 
-/// A Transmit Response's header, with empty lists of segment numbers: an item for each direction.
+/// A Transmit Response's header, with empty lists of segment numbers: an item for each direction. `None` where they
+/// are more items than a message may have.
 fn group_header_bytes(
     sets: ResponseSets<'_>,
     results: &[ResultWay; PLAN_ITEMS_MAX],
 ) -> Option<u32> {
     let directions = sets.flat_map(|set| set.items);
+    if directions.clone().count() > RTR_ITEMS_MAX {
+        return None;
+    }
     let answer = |direction: usize, item: &ResponseItemView<'_>| {
         let is_written = results.contains(&ResultWay::Written { chunk: direction });
         let is_placed = results.contains(&ResultWay::Placed { direction });
