@@ -3,4 +3,5 @@
 
 pub mod fabric_conformance;
 pub mod fuzz_targets;
+pub mod hostile;
 pub mod shm_peer;

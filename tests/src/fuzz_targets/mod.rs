@@ -42,6 +42,12 @@ pub fn run(name: &str, data: &[u8]) {
     target(data);
 }
 
+/// Whether the reference takes these octets for a property set.
+#[must_use]
+pub fn is_property_set(data: &[u8]) -> bool {
+    properties::reference_set(data).is_some()
+}
+
 /// What `encode` writes, after a check that it writes no more than it reports, and that it fails without a panic
 /// when a part of the space is missing.
 fn encoded<E: std::fmt::Debug>(

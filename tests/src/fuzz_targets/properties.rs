@@ -83,7 +83,7 @@ fn assert_summary(set: &PropertySet<'_>, entries: &[Entry]) {
 }
 
 /// Number and value, where `None` is the default: for HOSTAUTH the inner opaque, else the octets.
-type Entry = (u32, Option<Vec<u8>>);
+pub(super) type Entry = (u32, Option<Vec<u8>>);
 
 const RTRSUPP: u32 = 0x5254_5203;
 const RBSTRUCT: u32 = 0x5254_5204;
@@ -113,7 +113,7 @@ fn plain(property: &Property<'_>) -> Entry {
     (property.id(), value)
 }
 
-fn reference_set(data: &[u8]) -> Option<Vec<Entry>> {
+pub(super) fn reference_set(data: &[u8]) -> Option<Vec<Entry>> {
     let mut at = 0;
     let mut entries: Vec<Entry> = Vec::new();
     for _ in 0..reference::take(data, &mut at)? {
