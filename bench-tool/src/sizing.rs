@@ -26,6 +26,9 @@ const BUFFERS_KEPT_BACK_MAX: u32 = 32;
 /// Bulk buffers that a core can have; with fewer than it wants, calls wait for each other.
 const BUFFERS_MAX: u32 = 65_536;
 
+/// Bytes that a bulk buffer is given as long as payloads need not be in too many of them.
+const BUFFER_BYTES_MAX: u64 = 1 << 20;
+
 /// Bulk buffers are made of pages.
 const PAGE_BYTES: u64 = 4096;
 
@@ -110,7 +113,7 @@ impl Need {
         layers.overrides(&settings).build().map_err(usage)
     }
 
-    /// Buffers for the payloads of all calls under way. Those of small payloads are as small.
+    /// Buffers for the payloads of all calls under way.
     fn bulk_buffers(&self, base: &Profile, settings: &mut Settings) {
         let BulkNeed { calls, payloads } = self.bulk;
         let payloads = payloads.max(1);
@@ -118,12 +121,14 @@ impl Need {
             u64::from(base.message_bytes_max).saturating_sub(MESSAGE_OVERHEAD_BYTES)
         });
         let pieces_max = PAYLOAD_PIECES_MAX.min(CALL_PIECES_MAX / payloads).max(1);
-        let base_bytes = u64::from(base.bulk_buffer_bytes);
-        let bytes = if payload_bytes <= base_bytes {
-            payload_bytes.max(1)
+        // A profile that has bulk buffers knows how large they are to be. Else one takes a payload:
+        // one of 1 MiB moves a tenth faster so than in pieces of 64 KiB.
+        let wanted = if base.bulk_buffers == 0 {
+            payload_bytes.clamp(1, BUFFER_BYTES_MAX)
         } else {
-            payload_bytes.div_ceil(pieces_max.into()).max(base_bytes)
+            base.bulk_buffer_bytes.into()
         };
+        let bytes = payload_bytes.div_ceil(pieces_max.into()).max(wanted);
         let bytes = bytes.next_multiple_of(PAGE_BYTES);
         let pieces = u32::try_from(payload_bytes.div_ceil(bytes)).unwrap_or(u32::MAX);
         // The calls under way, and the one that is being made ...
@@ -210,8 +215,9 @@ mod tests {
             (4096, 1, 1, 4096),
             (5000, 8, 2, 8192),
             (64 << 10, 8, 1, 64 << 10),
-            (1 << 20, 8, 1, 64 << 10),
-            (1 << 20, 8, 8, 128 << 10),
+            (1 << 20, 8, 8, 1 << 20),
+            (8 << 20, 8, 8, 1 << 20),
+            (16 << 20, 8, 8, 2 << 20),
             (64 << 20, 2, 1, 4 << 20),
         ] {
             let profile = profile(need(payload_bytes, calls, payloads));

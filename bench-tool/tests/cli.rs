@@ -284,7 +284,7 @@ fn the_report_says_what_a_call_took() {
         ),
         (
             "--op read --placement rdma --operations 3 --size 100KiB",
-            [1.0, 0.0, 6.0, 6.0],
+            [1.0, 0.0, 3.0, 3.0],
         ),
     ] {
         let report = run_of(words);
@@ -328,9 +328,8 @@ fn a_mix_does_both_and_every_payload_is_checked() {
         run_of("--op mix --read-percent 50 --operations 2 --size 70KiB --depth 4 --connections 3");
     let server = &report["per_call"]["server"];
     let [reads, writes] = ["rdma_reads", "rdma_writes"].map(|key| server[key].as_f64().unwrap());
-    // Each payload is in two pieces of 64 KiB at most.
     assert!(
-        reads > 1.0 && writes > 1.0 && reads + writes == 4.0,
+        reads > 0.5 && writes > 0.5 && (reads + writes - 2.0).abs() < 0.01,
         "{reads} {writes}"
     );
     assert_eq!(
