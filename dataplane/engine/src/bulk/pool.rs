@@ -124,11 +124,13 @@ impl BulkPool {
         }
     }
 
-    /// Gives a buffer back that is here, and has the port bring the buffer `index` that is not.
-    pub(crate) fn take_home(&mut self, buffer: Option<Buffer>, index: u32) {
-        match buffer {
-            Some(buffer) => self.give(buffer),
-            None => self.set_home(index, Home::Pool),
+    /// Gives a buffer back that is here, and has the port bring the buffer `index` that is not, if
+    /// it is still to come to `home`: it may have come, and be at work for another by now.
+    pub(crate) fn take_home(&mut self, buffer: Option<Buffer>, index: u32, home: Home) {
+        if let Some(buffer) = buffer {
+            self.give(buffer);
+        } else if self.homes.get(index as usize) == Some(&home) {
+            self.set_home(index, Home::Pool);
         }
     }
 

@@ -406,10 +406,14 @@ impl<P: Port> State<P> {
         let Some(slot) = bulk.calls.get_mut(index as usize) else {
             return;
         };
-        for part in &mut slot.parts {
+        for (part, number) in slot.parts.iter_mut().zip(0..) {
+            let home = Home::Call {
+                slot: index,
+                part: number,
+            };
             match part.buffer.take() {
                 Some(buffer) if part.index == NO_INDEX => self.placement.give(buffer),
-                buffer => bulk.reply.pool.take_home(buffer, part.index),
+                buffer => bulk.reply.pool.take_home(buffer, part.index, home),
             }
         }
         bulk.windows_open = bulk.windows_open.saturating_sub(slot.windows);

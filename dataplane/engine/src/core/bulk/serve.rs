@@ -9,7 +9,9 @@ use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
 use super::{Step, lists_of, refusal_of};
 use crate::application::{Application, ConnectionKey, Outcome};
 use crate::bulk::serves::{Chunk, ReadPart, RpcReply, ServeStage, Stream};
-use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkArguments, Work, give_lease};
+use crate::bulk::{
+    ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkArguments, Home, Work, give_lease,
+};
 use crate::core::held::HeldWork;
 use crate::core::{Received, State};
 use crate::message::{MessageBuffer, Use};
@@ -208,8 +210,12 @@ impl<P: Port> State<P> {
                 pool.give(buffer);
             }
         }
-        for part in &mut slot.write_parts {
-            pool.take_home(part.buffer.take(), part.index);
+        for (part, number) in slot.write_parts.iter_mut().zip(0..) {
+            let home = Home::Reply {
+                slot: index,
+                part: number,
+            };
+            pool.take_home(part.buffer.take(), part.index, home);
         }
         self.bulk.free_serve(index);
         if let RpcReply::Long(buffer) = reply {
