@@ -160,12 +160,13 @@ impl Connection {
     }
 
     /// Whether the reply to one more call may be kept. A peer that does not take its replies holds
-    /// up its own calls, and takes no more buffers from others: one message is on its way, one is
-    /// next.
+    /// up its own calls, and takes no more buffers from others: one reply is on its way, one is
+    /// next. Calls of ours that wait do not count: they may wait for the credits that come with the
+    /// reply to just that call.
     #[inline]
     pub(crate) fn may_queue(&self) -> bool {
-        const QUEUED_MAX: u32 = 2;
-        self.outbound.len() < QUEUED_MAX
+        const REPLIES_MAX: u32 = 2;
+        self.outbound.replies() < REPLIES_MAX
     }
 
     /// Whether a reply of one message could be encoded now, as far as the connection goes.

@@ -16,6 +16,8 @@ pub(crate) struct Outbound {
     head: OutboundId,
     tail: OutboundId,
     len: u32,
+    /// Those that are replies.
+    replies: u32,
 }
 
 impl Outbound {
@@ -23,12 +25,13 @@ impl Outbound {
         head: NONE,
         tail: NONE,
         len: 0,
+        replies: 0,
     };
 
-    /// Messages in it.
+    /// Replies in it.
     #[inline]
-    pub(crate) fn len(&self) -> u32 {
-        self.len
+    pub(crate) fn replies(&self) -> u32 {
+        self.replies
     }
 
     #[inline]
@@ -97,6 +100,7 @@ impl Outgoing {
         let Some(id) = self.free.pop() else {
             return Err(message);
         };
+        list.replies += u32::from(message.direction == Direction::Reply);
         if let Some(entry) = self.entries.get_mut(id.0 as usize) {
             entry.message = Some(message);
             entry.next = NONE;
@@ -141,6 +145,8 @@ impl Outgoing {
         }
         list.len -= 1;
         let message = entry.message.take();
+        let is_reply = |message: &OutgoingMessage| message.direction == Direction::Reply;
+        list.replies -= u32::from(message.as_ref().is_some_and(is_reply));
         self.free.push(id);
         message
     }
@@ -179,7 +185,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(lists[list].is_empty(), oracle[list].is_empty());
-                prop_assert_eq!(lists[list].len() as usize, oracle[list].len());
+                prop_assert_eq!(lists[list].len as usize, oracle[list].len());
                 prop_assert_eq!(outgoing.is_empty(), oracle.iter().all(VecDeque::is_empty));
             }
         }

@@ -261,7 +261,8 @@ impl<P: Port> State<P> {
         self.port.post_receive(receive);
     }
 
-    /// Posts a Receive again that a message of the connection at `index` took.
+    /// Posts a Receive again that a message of the connection at `index` took. A grant may be due
+    /// then, and, where it was the spare Receive, what waits may be sent.
     #[inline]
     pub(super) fn repost(&mut self, index: u32, receive: Receive) {
         self.shared.counters.receives_posted.increment();
@@ -269,6 +270,7 @@ impl<P: Port> State<P> {
         if let Some(connection) = self.connections.at(index) {
             connection.protocol.handle_receives_posted(1);
         }
+        self.note_if_pending(index);
     }
 
     #[cold]

@@ -170,13 +170,16 @@ impl<P: Port> State<P> {
         if rpc_bytes > self.config.message_bytes_max as usize {
             return Err(CallRefused::TooLong);
         }
+        let Some(connection) = self.connections.get_mut(key) else {
+            return Err(CallRefused::UnknownConnection);
+        };
+        if !connection.can_call() {
+            self.shared.counters.calls_refused_no_credit.increment();
+            return Err(CallRefused::NoCredit);
+        }
         let Some(mut message) = self.messages.take(Use::CallOut) else {
             self.shared.counters.calls_refused_no_slot.increment();
             return Err(CallRefused::NoSlot);
-        };
-        let Some(connection) = self.connections.get_mut(key) else {
-            self.messages.give(message);
-            return Err(CallRefused::UnknownConnection);
         };
         let header_bytes = header.encode(message.space()).unwrap_or(0);
         message.set_len(header_bytes);

@@ -25,6 +25,8 @@ impl<P: Port> State<P> {
         index: u32,
         received: Received,
     ) {
+        // It may have brought the credits that others wait for.
+        self.note_if_pending(key.index);
         let counters = &self.shared.counters;
         let message = self
             .gathered

@@ -31,6 +31,8 @@ impl<P: Port> State<P> {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.serves = true;
         }
+        // It may have brought the credits that others wait for.
+        self.note_if_pending(key.index);
         if !self.takes_chunks(key) {
             let counters = &self.shared.counters;
             let message =
