@@ -293,6 +293,9 @@ pub enum CallRefused {
     UnknownConnection,
     /// Properties were not exchanged yet, or the connection is closing.
     NotReady,
+    /// The call would go in the reverse direction, from the server to the client, and one of the ends
+    /// is not ready for that: its properties say so (-00 section 5.2.5).
+    NotTaken,
     /// The core is draining.
     Draining,
     /// The peer has no Receive posted for it; one is when a reply, or a grant, has come. Also
@@ -325,6 +328,9 @@ impl fmt::Display for CallRefused {
         f.write_str(match self {
             Self::UnknownConnection => "no such connection",
             Self::NotReady => "the connection is not ready",
+            Self::NotTaken => {
+                "an end of the connection takes no calls from the server to the client"
+            }
             Self::Draining => "the core is draining",
             Self::NoCredit => "the peer has granted no credit",
             Self::NoSlot => "too many calls are outstanding",

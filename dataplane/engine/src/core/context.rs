@@ -4,6 +4,7 @@ use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Lease;
 use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
+use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Direction;
 
 use super::{Drain, State};
@@ -224,6 +225,9 @@ impl<P: Port> State<P> {
         };
         if connection.stage != Stage::Ready {
             return Err(CallRefused::NotReady);
+        }
+        if connection.protocol.own_calls() == ReverseRequestSupport::None {
+            return Err(CallRefused::NotTaken);
         }
         let counters = &self.shared.counters;
         if !connection.can_call() {

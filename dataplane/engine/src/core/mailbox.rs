@@ -216,6 +216,7 @@ impl<P: Port> State<P> {
         };
         if let Some(peer) = peer {
             connection.protocol.handle_peer_properties(&peer);
+            connection.peer = peer;
         }
         if connection.property_bytes.is_none() {
             connection.property_bytes = Some(PropertyBytes::boxed());

@@ -5,6 +5,7 @@ use crate::support::bulk::{BulkApp, GIVE, Wanted, asking, bulk_config};
 use crate::support::{App, NULL, PROGRAM, VERSION};
 use rpcrdma_engine::{CoreConfig, Placement};
 use rpcrdma_fabric::interface::{Gather, Port, RemoteAddress, RemoteKey};
+use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Role;
 
 fn config() -> CoreConfig {
@@ -143,11 +144,14 @@ fn reads_that_the_requester_does_not_allow_cost_its_connection_alone() {
 /// The peer answers, and then writes to what the call had exposed.
 #[test]
 fn a_key_is_dead_when_its_call_has_ended() {
-    let mut attack = Attack::against(Role::Server, false, &config(), BulkApp::default());
+    // Both ends take chunks in the reverse direction.
+    let level = ReverseRequestSupport::General;
+    let app = BulkApp::default();
+    let mut attack = Attack::announcing(level, Role::Server, false, &config(), app);
     attack.raw.send(&super::hostile::null_call(1));
     attack.turns(10);
     attack.take();
-    // Properties, so that the victim may call; it takes chunks in the reverse direction.
+    // Properties, so that the victim may call.
     let properties = [1, 5, 4, 2];
     attack.send(&[words(&header(2, 5, 0)[..5]), words(&properties)].concat());
     // Credits, so that one is left for it beside the one that is kept for replies.

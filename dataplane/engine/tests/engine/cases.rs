@@ -8,4 +8,5 @@ mod hostile;
 mod keep_alive;
 mod lifecycle;
 mod receives;
+mod reverse;
 mod threads;

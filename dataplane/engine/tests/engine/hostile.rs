@@ -13,6 +13,7 @@ use rpcrdma_fabric::interface::{
 };
 use rpcrdma_fabric::memory::{Pool, PoolShape};
 use rpcrdma_fabric::shm;
+use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::{CloseReason as ProtocolReason, Role};
 
 pub(crate) const CREDITS: u16 = 4;
@@ -147,6 +148,18 @@ impl Attack {
 impl<A: Application> Attack<A> {
     /// Against a core with that configuration and application.
     pub(crate) fn against(role: Role, guarded: bool, config: &CoreConfig, application: A) -> Self {
+        let level = ReverseRequestSupport::default();
+        Self::announcing(level, role, guarded, config, application)
+    }
+
+    /// As [`Attack::against`], against one that announces how far it takes the reverse direction.
+    pub(crate) fn announcing(
+        level: ReverseRequestSupport,
+        role: Role,
+        guarded: bool,
+        config: &CoreConfig,
+        application: A,
+    ) -> Self {
         let clock = Clock::new();
         let config = in_form(config);
         let victim_port = port(0, config.arena_bytes(), &clock);
@@ -161,6 +174,7 @@ impl<A: Application> Attack<A> {
             now: clock.now(),
             clock,
         };
+        attack.victim.properties.reverse_requests = level;
         attack.connect(guarded);
         attack
     }
@@ -258,7 +272,7 @@ pub(crate) fn null_reply(xid: u32) -> Vec<u8> {
     words(&[xid, 2, 0, 0, 1, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0])
 }
 
-fn error(xid: u32, body: &[u32]) -> Vec<u8> {
+pub(crate) fn error(xid: u32, body: &[u32]) -> Vec<u8> {
     [words(&[xid, 2, 0, 4, 1]), words(body)].concat()
 }
 

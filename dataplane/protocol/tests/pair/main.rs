@@ -8,6 +8,7 @@ mod credits;
 mod groups;
 mod groups_simulation;
 mod groups_wrong;
+mod reverse;
 mod robustness;
 mod sequences;
 mod simulation;

@@ -6,7 +6,6 @@ use rpcrdma_protocol::constants::{
 };
 use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
-use rpcrdma_protocol::v2::connection::Role as End;
 
 use crate::application::{CallRefused, ConnectionKey};
 use crate::bulk::calls::CALL_PARTS_MAX;
@@ -43,6 +42,9 @@ impl<P: Port> State<P> {
         if connection.stage != Stage::Ready {
             return Err(CallRefused::NotReady);
         }
+        if connection.protocol.own_calls() == ReverseRequestSupport::None {
+            return Err(CallRefused::NotTaken);
+        }
         if !self.bulk.is_on() {
             return Err(CallRefused::NoBulk);
         }
@@ -56,9 +58,7 @@ impl<P: Port> State<P> {
         {
             return Err(CallRefused::ForeignMemory);
         }
-        let general = ReverseRequestSupport::General;
-        let takes_chunks = connection.protocol.role() == End::Client
-            || connection.peer.reverse_requests == general;
+        let takes_chunks = connection.protocol.own_calls() == ReverseRequestSupport::General;
         let may_expose = self.bulk.windows_max != 0 && takes_chunks;
         let threshold = connection.protocol.send_threshold_bytes() as usize;
         let threshold = threshold.min(self.config.send_buffer_bytes as usize);

@@ -3,7 +3,7 @@
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::chunks::{ChunkFault, ChunkLimits, PayloadPlace, check_call};
-use rpcrdma_protocol::v2::connection::{Direction, Refusal, Role, rpc_start_matches};
+use rpcrdma_protocol::v2::connection::{Direction, Refusal, rpc_start_matches};
 use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
 
 use super::{Step, lists_of, refusal_of};
@@ -59,10 +59,7 @@ impl<P: Port> State<P> {
         let Some(connection) = self.connections.get(key) else {
             return false;
         };
-        let general = ReverseRequestSupport::General;
-        let properties = connection.protocol.properties();
-        let is_reverse = connection.protocol.role() == Role::Client;
-        self.bulk.is_on() && (!is_reverse || properties.reverse_requests == general)
+        self.bulk.is_on() && connection.protocol.peer_calls() == ReverseRequestSupport::General
     }
 
     /// Whether a call that is held may be begun.

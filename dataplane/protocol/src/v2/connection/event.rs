@@ -344,6 +344,8 @@ pub enum SendRefused {
     TooManyTransmissions,
     /// An asynchronous grant is on its way for which the peer may have used its only spare Receive.
     GrantInFlight,
+    /// One of the ends is not ready for calls in the reverse direction, or not for chunks in them (-00 section 5.2.5).
+    NotTaken,
     /// No new calls: the connection drains.
     Draining,
     /// The message is longer than the inline threshold.
@@ -368,6 +370,7 @@ impl fmt::Display for SendRefused {
             Self::NotAnnounced => "one of the ends has not announced this message",
             Self::TooManyTransmissions => "the group has more transmissions than may be sent",
             Self::GrantInFlight => "an asynchronous grant is already on its way",
+            Self::NotTaken => "one of the ends does not take such calls in the reverse direction",
             Self::Draining => "the connection drains and takes no new calls",
             Self::TooLong => "the message exceeds the inline threshold",
             Self::TooShort => "the message is below the least size of its type",

@@ -22,7 +22,7 @@
 //! 6. On each keep-alive tick, [`handle_tick`](Connection::handle_tick).
 //!
 //! The accounting of credits, with its invariant, is in the `credits` module next to this one; the tables of states
-//! and events are in `phase`, `sequence` and `group`.
+//! and events are in `phase`, `sequence` and `group`; which calls the server may make is in `reverse`.
 //!
 //! # What a receiver does about wrong messages
 //!
@@ -43,6 +43,7 @@ mod group;
 mod phase;
 mod receive;
 mod receive_rtr;
+mod reverse;
 mod send;
 mod send_rtr;
 mod sequence;
@@ -55,6 +56,7 @@ use crate::v2::properties::Properties;
 use crate::v2::rtr::RtrSupport;
 use crate::v2::rtr::placement::Expectations;
 use credits::Credits;
+use reverse::Calls;
 use sequence::{Inbound, Outbound};
 
 pub use crate::v2::header::Direction;
@@ -84,6 +86,7 @@ pub struct Connection {
     credits: Credits,
     phase: Phase,
     role: Role,
+    calls: Calls,
     draining: bool,
     keep_alive_due: bool,
     /// An asynchronous grant, or a message that used no credit, came since the last tick.
@@ -147,6 +150,7 @@ impl Connection {
                 Role::Server => Phase::ServerStart,
             },
             role: config.role,
+            calls: Calls::new(config.role, config.properties.reverse_requests),
             draining: false,
             keep_alive_due: false,
             heard_uncounted: false,
@@ -183,9 +187,11 @@ impl Connection {
 
     /// The control plane took over the peer's properties (-00 section 5.2). The send threshold follows: the smaller of
     /// the peer's receive buffer size and our send size. A buffer size below 1024 octets, with which no connection
-    /// can begin, is taken for 1024. What may be sent of the extension RTR follows as well.
+    /// can begin, is taken for 1024. What may be sent of the extension RTR follows as well, and which calls a server may
+    /// make.
     pub fn handle_peer_properties(&mut self, peer: &Properties) {
         self.peer_receive_bytes = peer.receive_buffer_bytes.max(SEND_BYTES_LEAST);
+        self.settle_calls(peer.reverse_requests);
         self.peer_rtr_support = peer.rtr_support;
         self.peer_request_transmissions_max = peer.request_transmissions_max;
         self.set_threshold();

@@ -127,8 +127,10 @@ impl Connection {
             | wire(8)
             | (wire(9) ^ wire(0))
             | (wire(10) ^ flags);
+        let direction = Direction::of(flags != 0);
         let is_between = self.inbound.is_idle() && self.group.is_idle();
-        if deviation != 0 || self.phase != Phase::Established || !is_between {
+        let is_taken = is_between && self.takes(direction);
+        if deviation != 0 || self.phase != Phase::Established || !is_taken {
             return None;
         }
         if !self.credits.receive(CreditWord::from_word(word(words, 2))) {
@@ -136,7 +138,7 @@ impl Connection {
         }
         let (_, payload) = message.split_at(V2_HEADER_BYTES_WITHOUT_CHUNKS);
         Some(WholeMessage {
-            direction: Direction::of(flags != 0),
+            direction,
             xid: word(words, 0),
             payload,
             invalidate_handle: word(words, 5),
@@ -317,6 +319,9 @@ impl Connection {
             self.inbound.accept(kind, raw.xid, 0, raw.is_more);
             return Ok(Event::Discarded(DiscardReason::SequenceRest));
         }
+        if !self.takes(direction) {
+            return self.refuse(raw, TransportError::System);
+        }
         if raw.is_more && !chunks.lists.are_empty() {
             return self.refuse(raw, TransportError::InvalFlag);
         }
@@ -358,6 +363,9 @@ impl Connection {
         let direction = Direction::of(raw.is_response);
         if raw.is_more || !self.inbound.is_idle() {
             return self.refuse(raw, TransportError::InvalFlag);
+        }
+        if !self.takes(direction) {
+            return self.refuse(raw, TransportError::System);
         }
         let has_message = match direction {
             Direction::Call => chunks.lists.reads.has_position_zero(),

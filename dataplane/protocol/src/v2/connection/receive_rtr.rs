@@ -88,6 +88,9 @@ impl Connection {
         if raw.is_more || in_sequence || first.id.direction != direction {
             return self.refuse_group(raw, rest, TransportError::InvalFlag);
         }
+        if !self.takes(direction) {
+            return self.refuse_group(raw, rest, TransportError::System);
+        }
         if let Err(problem) = self.check_first(first) {
             self.group.refuse(first.id, rest);
             return Ok(report(first.id, None, problem, false));

@@ -40,8 +40,8 @@ impl Connection {
     /// octets of the header, 36.
     ///
     /// # Errors
-    /// `NoCredit`, `VersionUnknown`, `SequenceOpen`, `Draining`, `TooLong` and `TooShort` (below 4 octets of payload),
-    /// `NoSpace`, `Over`.
+    /// `NoCredit`, `VersionUnknown`, `SequenceOpen`, `NotTaken`, `Draining`, `TooLong` and `TooShort` (below 4 octets of
+    /// payload), `NoSpace`, `Over`.
     #[inline]
     pub fn encode_message(
         &mut self,
@@ -57,7 +57,8 @@ impl Connection {
         }
         let is_plain = !more && self.phase == Phase::Established && !self.outbound.is_open();
         let fits = u32::try_from(message_bytes).is_ok_and(|it| it <= self.send_threshold_bytes);
-        if is_plain && fits && !self.draining && self.credits.available() != 0 {
+        let is_open = !self.draining && self.may_send(direction);
+        if is_plain && fits && is_open && self.credits.available() != 0 {
             let prefix = Prefix {
                 xid,
                 credit: self.credits.word(),
@@ -91,8 +92,8 @@ impl Connection {
     /// of its handles (-00 section 6.3.3.2). Returns the octets of the header.
     ///
     /// # Errors
-    /// As [`encode_message`](Self::encode_message); `TooLong` also when the lists are longer than a decoder of ours
-    /// accepts.
+    /// As [`encode_message`](Self::encode_message), `NotTaken` also where calls go without chunks; `TooLong` also when
+    /// the lists are longer than a decoder of ours accepts.
     pub fn encode_message_with_chunks(
         &mut self,
         out: &mut [u8],
@@ -105,6 +106,7 @@ impl Connection {
         if payload_bytes < 4 {
             return Err(SendRefused::TooShort);
         }
+        self.check_chunks(direction)?;
         let kind = Kind::Message(direction);
         let prefix = self.admit(kind, xid, false, payload_bytes)?;
         let header_bytes = encode::encode_msg_header(out, prefix, invalidate_handle, chunks)?;
@@ -129,6 +131,7 @@ impl Connection {
         if self.outbound.is_open() {
             return Err(SendRefused::SequenceOpen);
         }
+        self.check_chunks(direction)?;
         let kind = Kind::Message(direction);
         let prefix = self.admit(kind, xid, false, 0)?;
         let message_bytes = encode::encode_nomsg(out, prefix, invalidate_handle, chunks)?;
@@ -310,6 +313,9 @@ impl Connection {
         );
         if self.draining && is_call && !self.outbound.is_open() {
             return Err(SendRefused::Draining);
+        }
+        if is_call && !self.may_send(Direction::Call) {
+            return Err(SendRefused::NotTaken);
         }
         let flags = match kind {
             Kind::Message(direction) | Kind::Group(direction) => flags(direction, more),
