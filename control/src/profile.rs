@@ -35,7 +35,7 @@ impl NodeConfig {
                     .placement
                     .and_then(|_| core.receive_buffer_structure().ok()),
                 segment_count_max: profile.rdma_segments_max,
-                // Calls in the reverse direction come with a later version of this project.
+                // Until the application says that it is ready for them (RFC 8167 section 6).
                 reverse_requests: ReverseRequestSupport::None,
                 ..Properties::default()
             },
@@ -43,6 +43,17 @@ impl NodeConfig {
             peer_connections_max: profile.peers_connections_max,
             target_attempts_per_second_max: profile.reconnects_per_second_max,
         }
+    }
+
+    /// Enables calls in the reverse direction, from servers to their clients, as far as `level` says. A client then takes
+    /// such calls: its application answers them. A server then may make them, on connections whose client enabled them as
+    /// well; of the two levels the lower one counts. `General` permits chunks, for which the core needs bulk buffers.
+    ///
+    /// Without this, none are made and none are taken (RFC 8167 section 6, -00 section 5.2.5).
+    #[must_use]
+    pub fn with_reverse_calls(mut self, level: ReverseRequestSupport) -> Self {
+        self.properties.reverse_requests = level;
+        self
     }
 }
 

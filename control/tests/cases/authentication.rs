@@ -31,11 +31,11 @@ fn host(identity: &str, key: &str, digits: &str) -> Arc<dyn HostAuthentication> 
     Arc::new(PresharedKey::new(identity, keys))
 }
 
-fn server_host() -> Arc<dyn HostAuthentication> {
+pub(super) fn server_host() -> Arc<dyn HostAuthentication> {
     host("the-server", "key", "5a")
 }
 
-fn client_host() -> Arc<dyn HostAuthentication> {
+pub(super) fn client_host() -> Arc<dyn HostAuthentication> {
     host("the-client", "key", "5a")
 }
 
@@ -53,7 +53,7 @@ fn server<F: Fabric>(authentication: Authentication, timeout: Duration) -> (Test
     (server, address)
 }
 
-fn connecting(authentication: Authentication) -> ConnectOptions {
+pub(super) fn connecting(authentication: Authentication) -> ConnectOptions {
     ConnectOptions {
         timeout: PATIENCE,
         authentication,

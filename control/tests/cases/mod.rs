@@ -18,8 +18,10 @@ use rpcrdma_tuning::Profile;
 use crate::support::{ECHO, Fabric, HELD, PATIENCE, TestNode, foreign, profile, start};
 
 mod authentication;
+mod reverse;
 
 pub(crate) use self::authentication::*;
+pub(crate) use self::reverse::*;
 
 /// Makes a test of every case, on one fabric.
 macro_rules! cases {
@@ -73,6 +75,8 @@ macro_rules! cases {
             fn a_peer_that_calls_although_it_was_refused_is_cut_off();
             #[test]
             fn a_peer_that_was_refused_and_stays_is_closed();
+            #[test]
+            fn a_server_calls_its_client_as_far_as_both_enabled_it();
             #[test]
             fn a_target_is_connected_again_when_its_server_comes_back();
             #[test]

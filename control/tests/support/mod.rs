@@ -40,12 +40,13 @@ pub(crate) struct TestApplication {
 }
 
 /// Peers of all cores of a node.
-type Peers = Arc<Mutex<Vec<Option<String>>>>;
+type Peers = Arc<Mutex<Vec<(ConnectionKey, Option<String>)>>>;
 
 impl Application for TestApplication {
-    fn connected(&mut self, _connection: ConnectionKey, peer: Option<&HostIdentity>) {
+    fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
         let peer = peer.map(ToString::to_string);
-        self.peers.lock().expect("no test fails with it").push(peer);
+        let mut peers = self.peers.lock().expect("no test fails with it");
+        peers.push((connection, peer));
     }
 
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
@@ -133,10 +134,15 @@ pub(crate) fn profile() -> Profile {
 /// Starts a node of `cores` cores.
 pub(crate) fn start<F: Fabric>(profile: &Profile, cores: usize) -> TestNode<F> {
     let config = NodeConfig::from_profile(profile, vec![None; cores]);
+    start_with(profile, &config)
+}
+
+/// As [`start`], of any configuration.
+pub(crate) fn start_with<F: Fabric>(profile: &Profile, config: &NodeConfig) -> TestNode<F> {
     let mut clients = Vec::new();
     let released = Arc::new(AtomicBool::new(false));
     let peers = Peers::default();
-    let node = Node::start(F::provider(profile), &config, |_| {
+    let node = Node::start(F::provider(profile), config, |_| {
         let (rings, mut client) = RingApplication::new(1, 16);
         clients.append(&mut client);
         TestApplication {
@@ -210,7 +216,20 @@ impl<F: Fabric> TestNode<F> {
 
     /// What the peers that came to be ready proved to be.
     pub(crate) fn peers(&self) -> Vec<Option<String>> {
-        self.peers.lock().expect("no test fails with it").clone()
+        let peers = self.peers.lock().expect("no test fails with it");
+        peers.iter().map(|(_, peer)| peer.clone()).collect()
+    }
+
+    /// The connection of the only core that became ready last, as that core knows it.
+    pub(crate) fn last_connection(&self) -> Connection {
+        let peers = self.peers.lock().expect("no test fails with it");
+        let (key, _) = peers.last().expect("one is ready");
+        Connection {
+            core: 0,
+            key: *key,
+            peer: String::new(),
+            identity: None,
+        }
     }
 
     /// The value of a counter of the control thread.
