@@ -9,7 +9,7 @@ use rpcrdma_protocol::v2::{TransportError, header};
 
 use super::arguments::ArgumentItem;
 use super::calls::CallSlot;
-use super::serves::ServeSlot;
+use super::serves::{ServeSlot, ServeStage};
 use super::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkItem, BulkPool, BulkResult};
 use crate::application::ConnectionKey;
 use crate::config::CoreConfig;
@@ -208,6 +208,19 @@ impl Bulk {
     /// Whether a slot for a call of a peer is free.
     pub(crate) fn has_serve(&self) -> bool {
         !self.free_serves.is_empty()
+    }
+
+    /// Whether more than half of the slots for calls of peers are free.
+    pub(crate) fn serves_are_plenty(&self) -> bool {
+        self.free_serves.len() > self.serves.len() / 2
+    }
+
+    /// The slots that calls of a connection have.
+    pub(crate) fn serves_of(&self, connection: ConnectionKey) -> usize {
+        let slots = self.serves.iter();
+        slots
+            .filter(|slot| slot.stage != ServeStage::Free && slot.connection == connection)
+            .count()
     }
 
     /// Frees the slot of a call of a peer.

@@ -178,7 +178,7 @@ impl<P: Port> State<P> {
             HeldWork::Call(_) | HeldWork::Assembled(_) if !self.may_serve(key) => {
                 return Some(held);
             }
-            HeldWork::Chunked(_) if !self.may_begin_serve() => return Some(held),
+            HeldWork::Chunked(_) if !self.may_begin_serve(key) => return Some(held),
             HeldWork::Chunked(received) => self.begin_serve(key, xid, received),
             HeldWork::Assembled(message) => self.serve_assembled(application, key, xid, message),
             HeldWork::Call(received) => self.serve_received(application, key, xid, received),

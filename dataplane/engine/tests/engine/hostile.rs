@@ -180,7 +180,7 @@ impl<A: Application> Attack<A> {
     }
 
     /// Plants a connection at both ends.
-    fn connect(&mut self, guarded: bool) {
+    pub(crate) fn connect(&mut self, guarded: bool) {
         let (seed, raw_seed) = self
             .joint
             .seeds(&self.victim.port, &self.raw_files)

@@ -12,6 +12,7 @@ use crate::bulk::serves::{Chunk, ReadPart, RpcReply, ServeStage, Stream};
 use crate::bulk::{
     ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkArguments, Home, Work, give_lease,
 };
+use crate::connection::Connection;
 use crate::core::held::HeldWork;
 use crate::core::{Received, State};
 use crate::message::{MessageBuffer, Use};
@@ -47,7 +48,7 @@ impl<P: Port> State<P> {
             self.repost(key.index, received.receive);
             return self.refuse(key, Refusal::new(xid, error));
         }
-        if !self.bulk.has_serve() {
+        if !self.may_begin_serve(key) {
             return self.hold(key, xid, HeldWork::Chunked(received));
         }
         self.begin_serve(key, xid, received);
@@ -62,9 +63,17 @@ impl<P: Port> State<P> {
         self.bulk.is_on() && connection.protocol.peer_calls() == ReverseRequestSupport::General
     }
 
-    /// Whether a call that is held may be begun.
-    pub(in crate::core) fn may_begin_serve(&self) -> bool {
+    /// Whether one more call of a connection may be begun. A peer that grants nothing to be answered
+    /// with holds up its own calls, and takes no more slots from others when half of them are in use.
+    pub(in crate::core) fn may_begin_serve(&self, key: ConnectionKey) -> bool {
+        const UNANSWERABLE_MAX: usize = 2;
+        let Some(connection) = self.connections.get(key) else {
+            return self.bulk.has_serve();
+        };
+        let answerable = connection.protocol.credits_available() as usize;
         self.bulk.has_serve()
+            && (self.bulk.serves_are_plenty()
+                || self.bulk.serves_of(key) < UNANSWERABLE_MAX.saturating_add(answerable))
     }
 
     /// Puts a call into a slot.
@@ -293,7 +302,9 @@ impl<P: Port> State<P> {
             return Step::Waits;
         };
         let (key, xid) = (slot.connection, slot.xid);
-        if !self.messages.has_room(Use::Answer) {
+        let connection = self.connections.get(key);
+        let may_queue = connection.is_none_or(Connection::may_queue);
+        if !may_queue || !self.messages.has_room(Use::Answer) {
             if !std::mem::replace(&mut slot.counted, true) {
                 self.shared.counters.awaiting_message_buffer.increment();
             }
