@@ -37,6 +37,8 @@ pub struct EndPerCall {
     pub rdma_writes: f64,
     /// Pieces of memory exposed to the peer: windows bound, each of which is invalidated too.
     pub registrations: f64,
+    /// Bytes of payload that Sends of the peer placed here.
+    pub placed_bytes: f64,
     /// Bytes that the processor copied from one buffer to another: payloads into messages, and
     /// messages that leave or come in parts, with their headers.
     pub copied_bytes: f64,
@@ -71,10 +73,14 @@ impl PerCall {
     /// How payloads travelled: `inline`, `send`, `rdma` or `mixed`.
     #[must_use]
     pub fn placement(&self, op: Op) -> &'static str {
-        if op.is_bulk() && self.client.registrations > 0.0 {
-            "rdma"
-        } else {
-            "inline"
+        let server = self.server.as_ref();
+        let is_placed =
+            self.client.placed_bytes > 0.0 || server.is_some_and(|it| it.placed_bytes > 0.0);
+        match (op.is_bulk(), is_placed, self.client.registrations > 0.0) {
+            (true, true, true) => "mixed",
+            (true, true, false) => "send",
+            (true, false, true) => "rdma",
+            _ => "inline",
         }
     }
 }
@@ -94,6 +100,7 @@ impl EndPerCall {
             rdma_reads: per_call(&["rdma_reads"]),
             rdma_writes: per_call(&["rdma_writes"]),
             registrations: per_call(&["windows_bound"]),
+            placed_bytes: per_call(&["bulk_bytes_placed"]),
             copied_bytes: mean(copied, calls),
             copies: mean(copied, calls.saturating_mul(call_bytes)),
         }
@@ -163,6 +170,17 @@ pub(crate) mod tests {
             (None, None)
         );
         assert_eq!(per_call.placement(Op::Write), "inline");
+    }
+
+    #[test]
+    fn what_sends_placed_is_told_from_what_was_exposed() {
+        let client = |windows| counters(&[("replies_received", 10), ("windows_bound", windows)]);
+        let server = counters(&[("bulk_bytes_placed", 40_960)]);
+        for (windows, placement) in [(0, "send"), (3, "mixed")] {
+            let per_call = PerCall::new(&client(windows), Some(&server), 4096);
+            assert_eq!(per_call.server.as_ref().unwrap().placed_bytes, 4096.0);
+            assert_eq!(per_call.placement(Op::Write), placement);
+        }
     }
 
     #[test]
