@@ -267,7 +267,15 @@ impl Connection {
     /// fit, else what fills the message and leaves enough for another one.
     #[must_use]
     pub fn fragment_bytes(&self, remaining: usize) -> usize {
+        self.fragment_bytes_within(remaining, usize::MAX)
+    }
+
+    /// As [`fragment_bytes`](Self::fragment_bytes), where messages with payload are put together in `space_bytes`
+    /// octets, at least 1024.
+    #[must_use]
+    pub fn fragment_bytes_within(&self, remaining: usize, space_bytes: usize) -> usize {
         let threshold = usize::try_from(self.send_threshold_bytes).unwrap_or(usize::MAX);
+        let threshold = threshold.min(space_bytes.max(V2_FIRST_MESSAGE_BYTES_MAX));
         let room = threshold - V2_HEADER_BYTES_WITHOUT_CHUNKS;
         if remaining <= room {
             return remaining;

@@ -75,6 +75,13 @@ impl Raw {
     }
 }
 
+/// The sizes of a message: its header, and all of it.
+#[derive(Clone, Copy)]
+pub(super) struct Sent {
+    pub(super) header_bytes: usize,
+    pub(super) message_bytes: usize,
+}
+
 /// Octets up to and with the message type of an RPC message that follows an RDMA2_MSG header without chunks.
 const WHOLE_MESSAGE_BYTES_LEAST: usize = V2_HEADER_BYTES_WITHOUT_CHUNKS + 8;
 
@@ -86,7 +93,7 @@ impl Connection {
     #[inline]
     pub fn handle_message<'m>(&mut self, message: &'m [u8]) -> Event<'m> {
         let Some(whole) = self.handle_whole_message(message) else {
-            return self.handle_any(message);
+            return self.handle_any(message, message.len());
         };
         let WholeMessage {
             xid,
@@ -109,6 +116,13 @@ impl Connection {
                 invalidate_handle,
             },
         }
+    }
+
+    /// As [`handle_message`](Self::handle_message), for a transmission of the extension RTR of `message_bytes` octets of
+    /// which the first are in `head`: at least header and payload stream
+    /// ([`transmission_head_bytes`](crate::v2::rtr::transmission_head_bytes)). Items need not be in one piece with them.
+    pub fn handle_transmission<'m>(&mut self, head: &'m [u8], message_bytes: usize) -> Event<'m> {
+        self.handle_any(head, message_bytes)
     }
 
     /// The hot path of [`handle_message`](Self::handle_message): a whole RPC message without chunks, right in every
@@ -146,14 +160,15 @@ impl Connection {
     }
 
     #[inline(never)]
-    fn handle_any<'m>(&mut self, message: &'m [u8]) -> Event<'m> {
-        self.handle_checked(message).unwrap_or_else(|reason| {
-            self.phase = self.phase.next(PhaseEvent::Fatal).unwrap_or(Phase::Closed);
-            Event::Close(reason)
-        })
+    fn handle_any<'m>(&mut self, message: &'m [u8], message_bytes: usize) -> Event<'m> {
+        self.handle_checked(message, message_bytes)
+            .unwrap_or_else(|reason| {
+                self.phase = self.phase.next(PhaseEvent::Fatal).unwrap_or(Phase::Closed);
+                Event::Close(reason)
+            })
     }
 
-    fn handle_checked<'m>(&mut self, message: &'m [u8]) -> Handled<'m> {
+    fn handle_checked<'m>(&mut self, message: &'m [u8], message_bytes: usize) -> Handled<'m> {
         if self.phase.is_over() {
             return Ok(Event::Discarded(DiscardReason::Over));
         }
@@ -193,11 +208,17 @@ impl Connection {
         self.advance(PhaseEvent::PeerSpoke)?;
         match decoded {
             Err(wrong) => self.refuse(raw, answer(wrong)),
-            Ok(header) => self.handle_body(raw, header, message),
+            Ok(header) => self.handle_body(raw, header, message, message_bytes),
         }
     }
 
-    fn handle_body<'m>(&mut self, raw: Raw, header: Header<'m>, message: &'m [u8]) -> Handled<'m> {
+    fn handle_body<'m>(
+        &mut self,
+        raw: Raw,
+        header: Header<'m>,
+        message: &'m [u8],
+        message_bytes: usize,
+    ) -> Handled<'m> {
         if !self.group.is_idle() && !raw.stands_apart() {
             match header.body {
                 Body::TransmitContinue(_) => {}
@@ -212,6 +233,10 @@ impl Connection {
             }
         }
         let header_bytes = header.header_bytes;
+        let sent = Sent {
+            header_bytes,
+            message_bytes,
+        };
         match header.body {
             Body::Nomsg(_) if raw.is_grant => {
                 if raw.is_more {
@@ -226,15 +251,9 @@ impl Connection {
             }
             Body::Connprop(body) => self.handle_properties(raw, body),
             Body::Error(_) => self.handle_error(Ok(header)),
-            Body::TransmitRequest(body) => {
-                self.handle_transmit_request(raw, body, header_bytes, message)
-            }
-            Body::TransmitResponse(body) => {
-                self.handle_transmit_response(raw, body, header_bytes, message)
-            }
-            Body::TransmitContinue(body) => {
-                self.handle_transmit_continue(raw, body, header_bytes, message)
-            }
+            Body::TransmitRequest(body) => self.handle_transmit_request(raw, body, sent, message),
+            Body::TransmitResponse(body) => self.handle_transmit_response(raw, body, sent, message),
+            Body::TransmitContinue(body) => self.handle_transmit_continue(raw, body, sent, message),
             Body::ReportError(report) => {
                 if raw.is_more || !self.inbound.is_idle() {
                     return self.refuse(raw, TransportError::InvalFlag);

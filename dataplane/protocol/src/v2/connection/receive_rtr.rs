@@ -4,7 +4,7 @@ use super::Connection;
 use super::event::{
     DiscardReason, Event, Transmission, TransmissionPart, TransmissionRefusal, rpc_start_matches,
 };
-use super::receive::{Handled, Raw};
+use super::receive::{Handled, Raw, Sent};
 use crate::constants::{RTR_TRANSMISSIONS_MAX, RTR_TRANSMIT_CONTINUE};
 use crate::v2::error::TransportError;
 use crate::v2::header::Direction;
@@ -32,7 +32,7 @@ impl Connection {
         &mut self,
         raw: Raw,
         body: TransmitRequestView<'m>,
-        header_bytes: usize,
+        sent: Sent,
         message: &'m [u8],
     ) -> Handled<'m> {
         let first = First {
@@ -44,7 +44,7 @@ impl Connection {
             },
             transmissions: body.transmissions,
             transmissions_max: self.transmissions_max(self.properties.request_transmissions_max),
-            arrival: arrival(header_bytes, body.stream_bytes, message),
+            arrival: arrival(sent, body.stream_bytes),
         };
         self.handle_first(raw, &first, Direction::Call, message)
     }
@@ -53,7 +53,7 @@ impl Connection {
         &mut self,
         raw: Raw,
         body: TransmitResponseView<'m>,
-        header_bytes: usize,
+        sent: Sent,
         message: &'m [u8],
     ) -> Handled<'m> {
         let first = First {
@@ -62,7 +62,7 @@ impl Connection {
             transmissions: body.transmissions,
             // What the call allowed, the caller knows.
             transmissions_max: self.transmissions_max(u32::MAX),
-            arrival: arrival(header_bytes, body.stream_bytes, message),
+            arrival: arrival(sent, body.stream_bytes),
         };
         self.handle_first(raw, &first, Direction::Reply, message)
     }
@@ -145,7 +145,7 @@ impl Connection {
         &mut self,
         raw: Raw,
         body: TransmitContinue,
-        header_bytes: usize,
+        sent: Sent,
         message: &'m [u8],
     ) -> Handled<'m> {
         let id = raw.transmission(body.sequence);
@@ -178,7 +178,7 @@ impl Connection {
             let given_up = self.group.give_up(id.sequence);
             return Ok(report(id, lead, Problem::Sequence(mismatch), given_up));
         }
-        let arrival = arrival(header_bytes, body.stream_bytes, message);
+        let arrival = arrival(sent, body.stream_bytes);
         let stream_offset = self.group.stream_bytes();
         let stream_bytes = stream_offset.saturating_add(arrival.stream_bytes);
         if let Err((problem, lead)) = self.check_continuation(id, arrival, stream_bytes) {
@@ -336,12 +336,12 @@ impl Raw {
     }
 }
 
-fn arrival(header_bytes: usize, stream_bytes: u32, message: &[u8]) -> Arrival {
+fn arrival(sent: Sent, stream_bytes: u32) -> Arrival {
     let octets = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
     Arrival {
-        header_bytes: octets(header_bytes),
+        header_bytes: octets(sent.header_bytes),
         stream_bytes,
-        message_bytes: octets(message.len()),
+        message_bytes: octets(sent.message_bytes),
     }
 }
 

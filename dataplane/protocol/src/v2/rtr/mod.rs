@@ -39,6 +39,7 @@ pub use items::{
 };
 pub use messages::{
     TransmitContinue, TransmitRequest, TransmitRequestView, TransmitResponse, TransmitResponseView,
+    transmission_head_bytes,
 };
 pub use placement::{Arrival, PlacedPiece, placed_pieces};
 pub use report::{Mismatch, OutOfRange, Problem, ReportError, TransmissionId};
