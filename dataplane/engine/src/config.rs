@@ -5,9 +5,12 @@ use std::time::Duration;
 use rpcrdma_fabric::interface::{Attributes, SetupError};
 use rpcrdma_fabric::memory::PoolShape;
 use rpcrdma_protocol::constants::{
-    V2_FIRST_MESSAGE_BYTES_MAX, V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_MSG_BYTES_LEAST,
+    RTR_TRANSMISSIONS_MAX, V2_FIRST_MESSAGE_BYTES_MAX, V2_HEADER_BYTES_WITHOUT_CHUNKS,
+    V2_MSG_BYTES_LEAST,
 };
-use rpcrdma_protocol::v2::rtr::{ReceiveBufferStructure, StructureError};
+use rpcrdma_protocol::v2::Properties;
+use rpcrdma_protocol::v2::plan::Thresholds;
+use rpcrdma_protocol::v2::rtr::{ReceiveBufferStructure, RtrSupport, StructureError};
 
 use crate::message::BUFFERS_MIN;
 use crate::placement::PlacementConfig;
@@ -43,6 +46,9 @@ pub struct CoreConfig {
     /// Receive buffers of several segments, so that peers can place bulk data in them; `None` for
     /// buffers of one segment.
     pub placement: Option<PlacementConfig>,
+    /// Where the lines are drawn between bulk data in the stream, placed by Sends, and moved by
+    /// explicit RDMA.
+    pub thresholds: Thresholds,
     /// Registered Sends in flight, over all connections.
     pub send_buffers: u32,
     /// Bytes of a send buffer: the SBSIZ property (-00 section 5.2.1), at least 1024.
@@ -89,6 +95,11 @@ impl Default for CoreConfig {
             credits_per_connection: 32,
             receive_buffer_bytes: 4096,
             placement: None,
+            thresholds: Thresholds {
+                inline_item_bytes_max: 512,
+                send_placement_bytes_max: 1 << 20,
+                continued_bytes_max: 16_384,
+            },
             send_buffers: 256,
             send_buffer_bytes: 4096,
             message_bytes_max: (1 << 20) + 4096,
@@ -116,6 +127,12 @@ const STRIDE_EXTRA_BYTES: u32 = 64;
 
 /// Pools start on a page.
 const POOL_ALIGN_BYTES: u32 = 4096;
+
+/// Bytes of a padding buffer. A longer padding takes several.
+pub(crate) const PADDING_BYTES: u32 = 4096;
+
+/// Entries of one gather list at most.
+const PADDING_ENTRIES_MAX: u32 = 32;
 
 /// Two ends that both live hear each other at every second tick at least.
 const KEEP_ALIVE_SILENT_TICKS_LEAST: u64 = 3;
@@ -189,6 +206,61 @@ impl CoreConfig {
             })
     }
 
+    /// Whether bulk data is placed by Sends, in both directions.
+    #[must_use]
+    pub fn places_by_send(&self) -> bool {
+        self.placement.is_some() && self.bulk_buffers != 0
+    }
+
+    /// Bytes of the longest Send: the SBSIZ property (-00 section 5.2.1). One that places bulk data
+    /// is gathered from several buffers.
+    #[must_use]
+    pub fn send_bytes_max(&self) -> u32 {
+        if self.places_by_send() {
+            self.send_buffer_bytes.max(self.receive_bytes())
+        } else {
+            self.send_buffer_bytes
+        }
+    }
+
+    /// What peers are told of this core, on top of `properties` (-00 section 5.2, RTR section 8).
+    /// The extension is announced where [`CoreConfig::places_by_send`].
+    #[must_use]
+    pub fn announced(&self, properties: Properties) -> Properties {
+        let structure = self.placement.map(|placement| placement.structure());
+        let plain = Properties {
+            send_bytes_max: self.send_bytes_max(),
+            receive_buffer_bytes: self.receive_bytes(),
+            receive_buffer_structure: structure.and_then(Result::ok),
+            ..properties
+        };
+        match plain.receive_buffer_structure {
+            Some(_) if self.places_by_send() => Properties {
+                rtr_support: RtrSupport::ALL,
+                request_transmissions_max: self.request_transmissions_max(),
+                response_transmissions_max: u32::try_from(RTR_TRANSMISSIONS_MAX).unwrap_or(1),
+                ..plain
+            },
+            _ => plain,
+        }
+    }
+
+    /// The most transmissions of a call that are received: its items are handed out only when there
+    /// is a spare for each segment that they lie in, and its sender never waits for a grant that
+    /// half a window does not bring.
+    fn request_transmissions_max(&self) -> u32 {
+        let most = u32::try_from(RTR_TRANSMISSIONS_MAX).unwrap_or(1);
+        let by_spares = self.messages_leased_at_once();
+        let by_credits = u32::from(self.credits_per_connection) / 2;
+        most.min(by_spares).min(by_credits).max(1)
+    }
+
+    /// Messages whose placement segments can all be leased at once.
+    pub(crate) fn messages_leased_at_once(&self) -> u32 {
+        self.placement
+            .map_or(0, |placement| placement.spares / placement.segments.max(1))
+    }
+
     /// Send buffers that the core makes.
     #[must_use]
     pub fn send_buffers_total(&self) -> u32 {
@@ -218,6 +290,26 @@ impl CoreConfig {
     #[must_use]
     pub fn send_pool(&self) -> PoolShape {
         pool(self.send_buffers_total(), self.send_buffer_bytes)
+    }
+
+    /// The pool of zeroed buffers that padding is sent from; they are never written.
+    #[must_use]
+    pub fn padding_pool(&self) -> PoolShape {
+        let buffers = if self.places_by_send() {
+            // One for each registered Send in flight, which bulk data of one item takes ...
+            let in_flight = self.send_buffers;
+            // ... and as many as one Send can have, so that any one can go on.
+            let longest = PADDING_ENTRIES_MAX;
+            in_flight.saturating_add(longest)
+        } else {
+            0
+        };
+        PoolShape {
+            buffers,
+            buffer_bytes: PADDING_BYTES,
+            stride_bytes: PADDING_BYTES,
+            align_bytes: POOL_ALIGN_BYTES,
+        }
     }
 
     /// The pool of bulk buffers. They start on pages, so that what lies in them can be handed to
@@ -258,6 +350,8 @@ impl CoreConfig {
             self.placement_pool(),
             // ... what they are sent from, ...
             Some(self.send_pool()),
+            // ... with zeroes between, ...
+            self.places_by_send().then(|| self.padding_pool()),
             // ... and bulk data beside them.
             Some(self.bulk_pool()),
         ]

@@ -137,6 +137,18 @@ counters! {
     fragments_received,
     /// Bytes of messages that were copied because they left or came in parts, each way once.
     fragment_bytes_copied,
+    /// Transmissions of transmission groups sent: Sends that bring bulk data to where it is to be.
+    transmissions_sent,
+    /// Transmissions of transmission groups received.
+    transmissions_received,
+    /// Report Errors sent: something was wrong with a transmission group of a peer.
+    group_errors_sent,
+    /// Report Errors received.
+    group_errors_received,
+    /// Placement segments handed to applications.
+    segments_leased,
+    /// Bytes of bulk data that Sends of peers have placed here.
+    bulk_bytes_placed,
     /// Continued messages refused because they were too long or no message buffer was free.
     reassemblies_refused,
     /// Messages sent that granted credits, if any, and nothing else: keep-alives are among them.

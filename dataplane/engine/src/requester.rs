@@ -175,6 +175,19 @@ impl Requester {
         }
     }
 
+    /// The slot of the bulk data of the call with this XID, if it is one of that connection.
+    pub(crate) fn bulk_of(&self, xid: u32, connection: ConnectionKey) -> Option<u32> {
+        let slot = self.slots.get((xid & SLOT_MASK) as usize)?;
+        match slot.state {
+            State::Bulk(bulk) | State::BulkTimedOut(bulk)
+                if slot.xid == xid && slot.connection == connection =>
+            {
+                Some(bulk.into())
+            }
+            _ => None,
+        }
+    }
+
     /// Nothing of a call with bulk data is exposed any more: frees its slot.
     pub(crate) fn end_bulk(&mut self, xid: u32, connection: ConnectionKey) {
         let index = xid & SLOT_MASK;

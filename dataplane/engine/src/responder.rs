@@ -115,9 +115,9 @@ impl ReplyWriter<'_> {
         item: &mut BulkItem,
     ) -> Result<(), ReplyTooLong> {
         // Version 2 by itself has no way to tell which operation a Write chunk is for: they are
-        // used in order (-00 section 4.4.6).
-        let _ = request_position;
-        if self.items.place(item) {
+        // used in order (-00 section 4.4.6). The extension goes by the position.
+        let stream_offset = RESULTS_OFFSET + self.written;
+        if self.items.place(request_position, stream_offset, item) {
             return Ok(());
         }
         let bytes = item.len();
@@ -217,6 +217,7 @@ impl Desk<'_> {
             args: message.get(header_bytes..).unwrap_or(&[]),
             deferral: self.deferrals.next(),
         };
+        self.items.arguments_at = u32::try_from(header_bytes).unwrap_or(u32::MAX);
         let one_message = self.threshold_bytes.saturating_sub(RPC_OFFSET);
         let limit = rpc.len().min(one_message);
         let mut writer = ReplyWriter {
@@ -314,7 +315,8 @@ pub(crate) fn write_reply_with_items(
             .append(results.get(at..*offset).unwrap_or(&[]))
             .is_ok();
         at = *offset;
-        if attached.place(item) {
+        let stream_offset = buffer.filled().len();
+        if attached.place(0, stream_offset, item) {
             continue;
         }
         for part in item.parts() {

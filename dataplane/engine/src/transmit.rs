@@ -1,10 +1,12 @@
 //! Putting encoded messages on the wire.
 
-use rpcrdma_fabric::interface::{Gather, Port, PostError, SendOptions};
+use rpcrdma_fabric::interface::{Gather, Port, PostError, SEGMENTS_MAX, SendOptions};
 use rpcrdma_fabric::memory::{Buffer, Memory, Pool};
 use rpcrdma_protocol::v2::connection::Direction;
+use rpcrdma_protocol::v2::plan::Piece;
 
-use crate::connection::{Connection, Stuck};
+use crate::bulk::Group;
+use crate::connection::Connection;
 use crate::counters::Counters;
 
 /// The send buffers of a core. Every message is written into the *scratch* buffer first; a short
@@ -14,7 +16,11 @@ pub(crate) struct Transmit {
     memory: Memory,
     scratch: Buffer,
     pool: Pool,
+    /// Zeroes to be sent between what is placed; nobody writes them.
+    padding: Pool,
     gather: Gather,
+    /// What the transmission is gathered from that is being sent.
+    pieces: Vec<Piece>,
     inline_bytes_max: u32,
 }
 
@@ -23,13 +29,25 @@ const KEPT_BACK: usize = 1;
 
 impl Transmit {
     /// `None` when the pool is empty.
-    pub(crate) fn new(memory: Memory, mut pool: Pool, inline_bytes_max: u32) -> Option<Self> {
+    pub(crate) fn new(
+        memory: Memory,
+        mut pool: Pool,
+        mut padding: Pool,
+        inline_bytes_max: u32,
+    ) -> Option<Self> {
         let scratch = pool.take()?;
+        let zeroes: Vec<_> = std::iter::from_fn(|| padding.take()).collect();
+        for mut buffer in zeroes {
+            memory.bytes_mut(&mut buffer).fill(0);
+            padding.give(buffer);
+        }
         Some(Self {
             memory,
             scratch,
             pool,
+            padding,
             gather: Gather::new(),
+            pieces: Vec::with_capacity(2 * SEGMENTS_MAX),
             inline_bytes_max,
         })
     }
@@ -53,16 +71,17 @@ impl Transmit {
         self.memory.bytes_mut(&mut self.scratch)
     }
 
-    /// Whether a buffer is one of these.
+    /// Takes back a buffer whose Send is done, unless it is of another pool.
     #[inline]
-    pub(crate) fn owns(&self, buffer: &Buffer) -> bool {
-        self.pool.owns(buffer)
-    }
-
-    /// Takes back a buffer whose Send is done.
-    #[inline]
-    pub(crate) fn give(&mut self, buffer: Buffer) {
-        self.pool.give(buffer);
+    pub(crate) fn take_back(&mut self, buffer: Buffer) -> Option<Buffer> {
+        if self.pool.owns(&buffer) {
+            self.pool.give(buffer);
+        } else if self.padding.owns(&buffer) {
+            self.padding.give(buffer);
+        } else {
+            return Some(buffer);
+        }
+        None
     }
 
     /// Sends the RPC reply of `rpc_bytes` bytes that stands in the scratch buffer behind the place
@@ -117,7 +136,7 @@ impl Transmit {
         counters: &Counters,
     ) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        debug_assert!(connection.stuck.is_none(), "messages leave in order");
+        debug_assert!(!connection.stuck.is_some(), "messages leave in order");
         if bytes <= self.inline_bytes_max {
             match port.post_send_copied(connection.queue_pair, &self.scratch, bytes, options) {
                 Ok(()) => counters.sends_copied.increment(),
@@ -125,17 +144,122 @@ impl Transmit {
             }
             return;
         }
+        if self.push_scratch(bytes) {
+            self.post_gather(port, connection, options, counters);
+        }
+    }
+
+    /// Sets the pieces of the transmission that is to be sent next, and says whether there are
+    /// buffers for them.
+    pub(crate) fn set_pieces(&mut self, pieces: impl Iterator<Item = Piece>) -> bool {
+        self.pieces.clear();
+        // A transmission that can be sent has fewer.
+        self.pieces.extend(pieces.take(2 * SEGMENTS_MAX));
+        let (mut head_bytes, mut paddings) = (0, 0);
+        for piece in &self.pieces {
+            match piece {
+                Piece::Header { length_bytes } | Piece::Stream { length_bytes, .. } => {
+                    head_bytes += length_bytes;
+                }
+                Piece::Padding { .. } => paddings += 1,
+                Piece::Item { .. } => {}
+            }
+        }
+        let heads = head_bytes.div_ceil(self.scratch.capacity().max(1)) as usize;
+        self.pool.available() >= KEPT_BACK + heads.max(1) && self.padding.available() >= paddings
+    }
+
+    /// The pieces that were set.
+    pub(crate) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// Posts the transmission of the pieces that were set. Its header stands in the scratch buffer
+    /// and was encoded for `connection`, so it must go out: when the send queue is full, the
+    /// connection keeps it.
+    pub(crate) fn post_transmission<P: Port>(
+        &mut self,
+        port: &mut P,
+        connection: &mut Connection,
+        group: &mut Group,
+        stream: &[u8],
+        counters: &Counters,
+    ) {
+        let mut is_whole = true;
+        let pieces = std::mem::take(&mut self.pieces);
+        let mut filled = 0;
+        for (number, piece) in pieces.iter().enumerate() {
+            match *piece {
+                Piece::Header { length_bytes } => {
+                    filled = length_bytes;
+                    let stream_follows =
+                        matches!(pieces.get(number + 1), Some(Piece::Stream { .. }));
+                    if !stream_follows {
+                        is_whole &= self.push_scratch(filled);
+                    }
+                }
+                Piece::Stream {
+                    from_bytes,
+                    length_bytes,
+                } => {
+                    let from = from_bytes as usize;
+                    let mut rest = stream
+                        .get(from..from + length_bytes as usize)
+                        .unwrap_or(&[]);
+                    is_whole &= rest.len() == length_bytes as usize;
+                    loop {
+                        let space = self.scratch().get_mut(filled as usize..).unwrap_or(&mut []);
+                        let count = rest.len().min(space.len());
+                        let (part, behind) = rest.split_at(count);
+                        if let Some(space) = space.get_mut(..count) {
+                            space.copy_from_slice(part);
+                        }
+                        rest = behind;
+                        is_whole &= self.push_scratch(filled + u32::try_from(count).unwrap_or(0));
+                        filled = 0;
+                        if rest.is_empty() || !is_whole {
+                            break;
+                        }
+                    }
+                }
+                Piece::Padding { length_bytes } => {
+                    let pushed = self
+                        .padding
+                        .take()
+                        .map(|zeroes| self.gather.push(zeroes, 0, length_bytes));
+                    if let Some(Err(zeroes)) = pushed {
+                        self.padding.give(zeroes);
+                        is_whole = false;
+                    }
+                }
+                Piece::Item {
+                    item,
+                    from_bytes,
+                    length_bytes,
+                } => {
+                    is_whole &= group.gather(&mut self.gather, item, from_bytes, length_bytes);
+                }
+            }
+        }
+        self.pieces = pieces;
+        debug_assert!(is_whole, "all of it was looked at before");
+        self.post_gather(port, connection, SendOptions::default(), counters);
+    }
+
+    /// Puts the first `bytes` bytes of the scratch buffer into the list, and another in its place.
+    fn push_scratch(&mut self, bytes: u32) -> bool {
         let Some(fresh) = self.pool.take() else {
             debug_assert!(false, "encoded without a buffer to spare");
-            return;
+            return false;
         };
         let buffer = std::mem::replace(&mut self.scratch, fresh);
-        let message = Stuck {
-            buffer,
-            bytes,
-            options,
-        };
-        self.post_buffer(port, connection, message, counters);
+        match self.gather.push(buffer, 0, bytes) {
+            Ok(()) => true,
+            Err(buffer) => {
+                self.pool.give(buffer);
+                false
+            }
+        }
     }
 
     /// Posts a message that found the send queue full, once more. Returns whether it is gone.
@@ -145,44 +269,32 @@ impl Transmit {
         connection: &mut Connection,
         counters: &Counters,
     ) -> bool {
-        if let Some(stuck) = connection.stuck.take() {
-            self.post_buffer(port, connection, stuck, counters);
-        }
-        connection.stuck.is_none()
+        std::mem::swap(&mut self.gather, &mut connection.stuck.list);
+        let options = connection.stuck.options;
+        self.post_gather(port, connection, options, counters);
+        !connection.stuck.is_some()
     }
 
-    fn post_buffer<P: Port>(
+    /// Posts what is in the list.
+    fn post_gather<P: Port>(
         &mut self,
         port: &mut P,
         connection: &mut Connection,
-        Stuck {
-            buffer,
-            bytes,
-            options,
-        }: Stuck,
+        options: SendOptions,
         counters: &Counters,
     ) {
-        if let Err(buffer) = self.gather.push(buffer, 0, bytes) {
-            debug_assert!(false, "one segment, within its buffer");
-            self.pool.give(buffer);
+        if self.gather.is_empty() {
             return;
         }
         match port.post_send(connection.queue_pair, &mut self.gather, options) {
             Ok(()) => counters.sends_registered.increment(),
+            // It is kept. When the queue pair is in error, until its Disconnected, which is on its way.
             Err(error) => {
-                let Some((buffer, _, bytes)) = self.gather.pop() else {
-                    return;
-                };
                 if error == PostError::QueueFull {
-                    connection.stuck = Some(Stuck {
-                        buffer,
-                        bytes,
-                        options,
-                    });
-                } else {
-                    // The queue pair is in error: its Disconnected is on its way.
-                    self.pool.give(buffer);
+                    counters.awaiting_send_slot.increment();
                 }
+                std::mem::swap(&mut self.gather, &mut connection.stuck.list);
+                connection.stuck.options = options;
             }
         }
     }
@@ -196,7 +308,7 @@ impl Transmit {
         counters: &Counters,
     ) {
         if error != PostError::QueueFull {
-            // As above.
+            // The queue pair is in error: its Disconnected is on its way.
             return;
         }
         let Some(fresh) = self.pool.take() else {
@@ -205,10 +317,12 @@ impl Transmit {
         };
         counters.awaiting_send_slot.increment();
         let buffer = std::mem::replace(&mut self.scratch, fresh);
-        connection.stuck = Some(Stuck {
-            buffer,
-            bytes,
-            options,
-        });
+        match connection.stuck.list.push(buffer, 0, bytes) {
+            Ok(()) => connection.stuck.options = options,
+            Err(buffer) => {
+                debug_assert!(false, "one segment, within its buffer");
+                self.pool.give(buffer);
+            }
+        }
     }
 }

@@ -27,7 +27,8 @@ pub enum Placement {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExpectedResult {
     /// The part of the argument stream that asks for the result, in bytes of the stream with all
-    /// items: with the round-trip-reduction extension a responder chooses by it among several.
+    /// items: with the round-trip-reduction extension a responder chooses by it among several. An
+    /// empty range stands for the whole call.
     pub request_range: Range<u32>,
     /// A result shorter than this is better left in the stream.
     pub bytes_min: u32,
@@ -172,6 +173,15 @@ impl<'a> BulkCall<'a> {
     /// The pieces of all items, in order.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &Lease> {
         self.parts.iter().flatten()
+    }
+
+    /// The pieces of item `index`, in order.
+    pub(crate) fn parts_of(&self, index: usize) -> impl Iterator<Item = &Lease> {
+        let before = self.items().iter().take(index).map(|item| item.parts);
+        let first = before.sum::<usize>();
+        let count = self.items().get(index).map_or(0, |item| item.parts);
+        let parts = self.parts.get(first..first + count).unwrap_or(&[]);
+        parts.iter().flatten()
     }
 
     /// Takes the items out.

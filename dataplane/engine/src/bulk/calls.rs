@@ -1,8 +1,13 @@
 //! Calls of ours with bulk data.
 
 use rpcrdma_fabric::interface::Window;
-use rpcrdma_fabric::memory::Buffer;
+use rpcrdma_fabric::memory::{Buffer, Lease};
+use rpcrdma_protocol::v2::TransportError;
+use rpcrdma_protocol::v2::plan::Direction;
+use rpcrdma_protocol::v2::rtr::StreamRange;
 
+use super::Group;
+use super::arrival::{GroupArrival, LANDINGS_MAX};
 use super::lists::{OfferedSegment, Role};
 use super::{BULK_ITEMS_MAX, BULK_PARTS_MAX};
 use crate::application::{CallError, CallTag, ConnectionKey};
@@ -21,6 +26,9 @@ pub(crate) enum CallStage {
     Sending,
     /// It waits for its reply.
     Waiting,
+    /// Its reply is there, and waits for spare placement segments to take the places of those that
+    /// its results lie in.
+    Placing,
     /// Its reply is there; its windows have to go before anybody looks at what they exposed.
     AwaitingInvalidation,
 }
@@ -55,6 +63,9 @@ pub(crate) enum Answer {
     Long,
     /// No reply.
     Error(CallError),
+    /// The peer takes no transmission group for it: it is made again as plain version 2, or ends
+    /// with this.
+    Refused(TransportError),
 }
 
 /// A call of ours.
@@ -86,8 +97,30 @@ pub(crate) struct CallSlot {
     /// Windows that are open.
     pub(crate) windows: u32,
     pub(crate) answer: Answer,
+    /// What is sent as a transmission group; nothing in a call of plain version 2.
+    pub(crate) group: Group,
+    /// What the group asks of the results.
+    pub(crate) directions: Vec<CallDirection>,
+    /// A shorter result stays in the stream of the reply.
+    pub(crate) minimum_bytes: u32,
+    /// Transmissions that the reply may take.
+    pub(crate) reply_transmissions_max: u32,
+    /// The reply, when it comes as a transmission group.
+    pub(crate) arrival: GroupArrival,
+    /// What the Sends of the reply have placed: each for its result.
+    pub(crate) placed: Vec<(usize, Lease)>,
     /// What it waits for was counted.
     pub(crate) counted: bool,
+}
+
+/// What a call asks of a result.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallDirection {
+    pub(crate) range: StreamRange,
+    pub(crate) way: Direction,
+    pub(crate) bytes_max: u32,
+    /// Where its result belongs in the stream of the reply with all items, once that is known.
+    pub(crate) displacement: Option<u32>,
 }
 
 impl CallSlot {
@@ -111,8 +144,19 @@ impl CallSlot {
             rpc_reply_bytes_max: 0,
             windows: 0,
             answer: Answer::None,
+            group: Group::new(),
+            directions: Vec::with_capacity(BULK_ITEMS_MAX),
+            minimum_bytes: 0,
+            reply_transmissions_max: 0,
+            arrival: GroupArrival::new(),
+            placed: Vec::with_capacity(LANDINGS_MAX),
             counted: false,
         }
+    }
+
+    /// Whether it is, or will be, a transmission group.
+    pub(crate) fn is_group(&self) -> bool {
+        self.group.transmissions != 0
     }
 
     /// Makes the slot free. Its buffers must have been taken out.
@@ -123,6 +167,11 @@ impl CallSlot {
         self.parts.clear();
         self.segments.clear();
         self.answer = Answer::None;
+        self.group.reset();
+        self.directions.clear();
+        self.arrival.header.clear();
+        self.placed.clear();
+        (self.minimum_bytes, self.reply_transmissions_max) = (0, 0);
         (self.told, self.again, self.counted) = (false, false, false);
         (self.chunks, self.windows, self.stream_bytes) = (0, 0, 0);
     }

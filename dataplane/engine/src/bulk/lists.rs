@@ -73,7 +73,7 @@ impl EncodeChunkLists for OfferedLists<'_> {
 }
 
 /// The targets of segments.
-struct Targets<'a>(std::slice::Iter<'a, OfferedSegment>);
+pub(crate) struct Targets<'a>(pub(crate) std::slice::Iter<'a, OfferedSegment>);
 
 impl Iterator for Targets<'_> {
     type Item = Segment;

@@ -19,8 +19,11 @@
 //! queue pair.
 
 mod arguments;
+pub(crate) mod arrival;
 mod call;
 pub(crate) mod calls;
+pub(crate) mod directed;
+pub(crate) mod group;
 mod item;
 pub(crate) mod lists;
 mod pool;
@@ -32,6 +35,7 @@ pub use call::{BulkCall, BulkReply, BulkResult, ExpectedResult, NoRoom, Placemen
 pub use item::{BulkItem, ITEM_PARTS_MAX};
 
 pub(crate) use arguments::ArgumentItem;
+pub(crate) use group::Group;
 pub(crate) use pool::{BulkPool, Home};
 pub(crate) use state::{Bulk, ReplyItems, Work, give_lease, slot_of, work_id};
 

@@ -12,6 +12,10 @@ pub(crate) enum Home {
     Call { slot: u32, part: u16 },
     /// To a part of a reply that is to be written to more than one segment.
     Reply { slot: u32, part: u16 },
+    /// To a piece of an item in the transmission group of a call of ours.
+    CallGroup { slot: u32, part: u16 },
+    /// To a piece of an item in the transmission group of a reply.
+    ReplyGroup { slot: u32, part: u16 },
 }
 
 /// Dropped leases taken back before a buffer is taken.

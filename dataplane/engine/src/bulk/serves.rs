@@ -1,11 +1,15 @@
 //! Calls of peers with chunks.
 
-use rpcrdma_fabric::memory::Buffer;
+use rpcrdma_fabric::memory::{Buffer, Lease};
 use rpcrdma_protocol::chunks::{ChunkLists, ReturnedLists, Segment};
+use rpcrdma_protocol::constants::{PLAN_ITEMS_MAX, RTR_TRANSMISSIONS_MAX, SEGMENT_BYTES};
+use rpcrdma_protocol::v2::rtr::{ResponseItemView, TransmitRequestView};
 use rpcrdma_protocol::v2::{Header, header};
 
+use super::arrival::{GroupArrival, LANDINGS_MAX};
+use super::directed::ReplyResult;
 use super::state::HEADER_BYTES_MAX;
-use super::{BULK_ITEMS_MAX, BULK_PARTS_MAX};
+use super::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, Group};
 use crate::application::{ConnectionKey, DeferId};
 use crate::core::Received;
 use crate::message::MessageBuffer;
@@ -16,6 +20,8 @@ pub(crate) enum ServeStage {
     /// Nobody uses the slot.
     #[default]
     Free,
+    /// Its items were placed by Sends, and wait for spare placement segments to take their places.
+    Placing,
     /// Its chunks wait for buffers to be read into.
     AwaitingBuffers,
     /// Its chunks are read.
@@ -134,6 +140,15 @@ pub(crate) struct ServeSlot {
     pub(crate) written: Vec<u32>,
     pub(crate) reply: RpcReply,
     pub(crate) reply_space: Box<[u8]>,
+    /// The call, when it came as a transmission group.
+    pub(crate) arrival: GroupArrival,
+    /// Its items, and the pieces of those that Sends have placed.
+    pub(crate) items: Vec<ArgumentItem>,
+    pub(crate) leases: Vec<Option<Lease>>,
+    /// What the service made of each direction.
+    pub(crate) results: Vec<ReplyResult>,
+    /// The reply, when it is sent as a transmission group.
+    pub(crate) group: Group,
     /// What it waits for was counted.
     pub(crate) counted: bool,
 }
@@ -157,6 +172,11 @@ impl ServeSlot {
             written: Vec::with_capacity(BULK_ITEMS_MAX),
             reply: RpcReply::None,
             reply_space: vec![0; reply_bytes as usize].into_boxed_slice(),
+            arrival: GroupArrival::new(),
+            items: Vec::with_capacity(BULK_ITEMS_MAX),
+            leases: Vec::with_capacity(LANDINGS_MAX),
+            results: Vec::with_capacity(PLAN_ITEMS_MAX),
+            group: Group::new(),
             counted: false,
         }
     }
@@ -177,7 +197,17 @@ impl ServeSlot {
         self.writes = WriteCursor::default();
         self.written.clear();
         self.reply = RpcReply::None;
+        self.arrival.header.clear();
+        self.items.clear();
+        self.leases.clear();
+        self.results.clear();
+        self.group.reset();
         self.counted = false;
+    }
+
+    /// Whether it came as a transmission group, and is answered as one.
+    pub(crate) fn is_group(&self) -> bool {
+        self.arrival.is_some()
     }
 
     /// The transport header, which was decoded before it was put here.
@@ -224,6 +254,9 @@ impl ServeSlot {
 
     /// The bytes that these lists take in the header beside the marks of empty ones.
     pub(crate) fn returned_bytes(&self) -> usize {
+        if let Some(request) = self.arrival.request() {
+            return response_header_bytes(&request);
+        }
         self.returned(0).encoded_bytes() - EMPTY_LISTS_BYTES
     }
 
@@ -241,6 +274,18 @@ impl ServeSlot {
             .chain(lists.reply.into_iter().flatten().map(|it| it.handle));
         (key != 0 && handles.any(|handle| handle == key)).then_some(key)
     }
+}
+
+/// The bytes that the header of a Transmit Response can take beyond one without chunks.
+fn response_header_bytes(request: &TransmitRequestView<'_>) -> usize {
+    let numbers = 4 * RTR_TRANSMISSIONS_MAX;
+    let of_direction = |item: ResponseItemView<'_>| {
+        let segments = item.location.segments().map_or(0, |list| list.len());
+        20 + SEGMENT_BYTES * segments
+    };
+    let items = request.directions.flat_map(|set| set.items);
+    let items: usize = items.map(of_direction).sum();
+    if items == 0 { 0 } else { items + numbers }
 }
 
 /// The marks of three empty lists.

@@ -4,11 +4,14 @@ use std::collections::VecDeque;
 
 use rpcrdma_fabric::interface::{Attributes, Gather, SEGMENTS_MAX, WorkId};
 use rpcrdma_fabric::memory::{Buffer, Lease, Pool};
-use rpcrdma_protocol::constants::READ_ENTRY_BYTES;
+use rpcrdma_protocol::constants::{PLAN_ITEMS_MAX, READ_ENTRY_BYTES};
+use rpcrdma_protocol::v2::rtr::ResponseSets;
 use rpcrdma_protocol::v2::{TransportError, header};
 
 use super::arguments::ArgumentItem;
+use super::arrival::{LANDINGS_MAX, Landing};
 use super::calls::CallSlot;
+use super::directed::{OpenDirection, ReplyResult, open_directions, use_direction};
 use super::serves::{ServeSlot, ServeStage};
 use super::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkItem, BulkPool, BulkResult};
 use crate::application::ConnectionKey;
@@ -17,6 +20,9 @@ use crate::config::CoreConfig;
 /// The longest transport header of a call with chunks. With lists of a hundred segments it is
 /// shorter.
 pub(crate) const HEADER_BYTES_MAX: usize = 4096;
+
+/// Directions of a call that are looked at.
+const DIRECTIONS_MAX: usize = 256;
 
 /// Something that waits for its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,21 +40,37 @@ pub(crate) struct ReplyItems {
     /// For each Write chunk of the call whether it has segments: one without asks for its result
     /// in the stream (RFC 8166 section 4.3.2.3).
     pub(crate) offered: Vec<bool>,
-    /// What goes to the Write chunks, in order.
+    /// What goes beside the stream, in order.
     pub(crate) attached: Vec<BulkItem>,
+    /// The call is a Transmit Request: these are its directions.
+    is_directed: bool,
+    directions: Vec<OpenDirection>,
+    /// What became of the results of such a call, in order.
+    pub(crate) results: Vec<ReplyResult>,
+    /// Bytes of the call before its arguments.
+    pub(crate) arguments_at: u32,
 }
 
 impl ReplyItems {
-    /// Takes an item for the next Write chunk. False, and it is as it was, when there is none, when
-    /// the chunk asks for its result in the stream, or when the item is not of this core's bulk
-    /// buffers.
-    pub(crate) fn place(&mut self, item: &mut BulkItem) -> bool {
+    /// Takes an item that goes beside the stream, of which `stream_offset` bytes stand before it.
+    /// `request_position` is where in the arguments that is which asks for it. False, and the item
+    /// is as it was, when the caller has no place for it or wants it in the stream, or when the item
+    /// is not of this core's bulk buffers.
+    pub(crate) fn place(
+        &mut self,
+        request_position: u32,
+        stream_offset: usize,
+        item: &mut BulkItem,
+    ) -> bool {
+        let is_ours = item.parts().all(|part| self.pool.owns_lease(part));
+        if self.is_directed {
+            return self.place_directed(request_position, stream_offset, item, is_ours);
+        }
         let next = self.attached.len();
         let has_segments = match self.offered.get(next) {
             None => return false,
             Some(has_segments) => *has_segments,
         };
-        let is_ours = item.parts().all(|part| self.pool.owns_lease(part));
         if has_segments && is_ours {
             self.attached.push(std::mem::take(item));
             return true;
@@ -57,9 +79,47 @@ impl ReplyItems {
         false
     }
 
+    fn place_directed(
+        &mut self,
+        request_position: u32,
+        stream_offset: usize,
+        item: &mut BulkItem,
+        is_ours: bool,
+    ) -> bool {
+        if self.results.len() >= PLAN_ITEMS_MAX {
+            return false;
+        }
+        let bytes = u32::try_from(item.len()).unwrap_or(u32::MAX);
+        let position = self.arguments_at.saturating_add(request_position);
+        let leaves = use_direction(&mut self.directions, position, bytes);
+        let is_attached = leaves && is_ours && self.attached.len() < BULK_ITEMS_MAX;
+        self.results.push(ReplyResult {
+            request_position: position,
+            stream_offset: u32::try_from(stream_offset).unwrap_or(u32::MAX),
+            bytes,
+            is_attached,
+        });
+        if is_attached {
+            self.attached.push(std::mem::take(item));
+        }
+        is_attached
+    }
+
+    /// Takes note of the directions of a call.
+    pub(crate) fn direct(&mut self, sets: ResponseSets<'_>) {
+        self.is_directed = true;
+        let room = self.directions.capacity();
+        // Further ones cannot be used: there are no more results.
+        self.directions.extend(open_directions(sets).take(room));
+    }
+
     /// Forgets the items, and what was offered.
     pub(crate) fn clear(&mut self) {
         self.offered.clear();
+        self.is_directed = false;
+        self.directions.clear();
+        self.results.clear();
+        self.arguments_at = 0;
         for item in &mut self.attached {
             for part in item.drain() {
                 give_lease(&mut self.pool, part);
@@ -101,6 +161,8 @@ pub(crate) struct Bulk {
     pub(crate) results: Vec<BulkResult>,
     pub(crate) argument_items: Vec<ArgumentItem>,
     pub(crate) argument_leases: Vec<Option<Lease>>,
+    /// Where the items lie of the group that is being looked at.
+    pub(crate) landings: Vec<Landing>,
     /// The header of the last part of a message that was put together, when it has chunks.
     pub(crate) assembled_header: Vec<u8>,
     /// Windows that are bound, or whose invalidation is under way.
@@ -123,6 +185,10 @@ impl Bulk {
                 pool: BulkPool::new(pool),
                 offered: Vec::with_capacity(BULK_ITEMS_MAX),
                 attached: Vec::with_capacity(BULK_ITEMS_MAX),
+                is_directed: false,
+                directions: Vec::with_capacity(DIRECTIONS_MAX),
+                results: Vec::with_capacity(PLAN_ITEMS_MAX),
+                arguments_at: 0,
             },
             gathers: (0..=buffers).map(|_| Gather::new()).collect(),
             writing: Gather::new(),
@@ -139,7 +205,8 @@ impl Bulk {
             timeouts: Vec::with_capacity(slots),
             results: Vec::with_capacity(BULK_ITEMS_MAX),
             argument_items: Vec::with_capacity(BULK_ITEMS_MAX),
-            argument_leases: Vec::with_capacity(BULK_PARTS_MAX),
+            argument_leases: Vec::with_capacity(LANDINGS_MAX.max(BULK_PARTS_MAX)),
+            landings: Vec::with_capacity(LANDINGS_MAX),
             assembled_header: Vec::with_capacity(HEADER_BYTES_MAX),
             windows_open: 0,
             windows_max: attributes.windows_max,
@@ -201,6 +268,28 @@ impl Bulk {
         if let Some(slot) = self.serves.get_mut(index as usize) {
             slot.header.extend_from_slice(header);
             (slot.connection, slot.xid) = (connection, xid);
+        }
+        Ok(index)
+    }
+
+    /// As [`Bulk::begin_serve`], for a call that comes as a transmission group with this header.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn begin_group(
+        &mut self,
+        connection: ConnectionKey,
+        xid: u32,
+        header: &[u8],
+    ) -> Result<u32, TransportError> {
+        if header.len() > HEADER_BYTES_MAX {
+            return Err(TransportError::System);
+        }
+        let index = self.free_serves.pop().ok_or(TransportError::System)?;
+        if let Some(slot) = self.serves.get_mut(index as usize) {
+            slot.arrival.header.extend_from_slice(header);
+            (slot.connection, slot.xid) = (connection, xid);
+            slot.stage = ServeStage::Placing;
         }
         Ok(index)
     }

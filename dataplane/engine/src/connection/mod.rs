@@ -8,10 +8,10 @@ pub(crate) use outbound::{Outbound, Outgoing, OutgoingMessage};
 pub(crate) use reassembly::{Assembled, PartCounts, Reassembly, Taken};
 pub(crate) use table::ConnectionTable;
 
-use rpcrdma_fabric::interface::{QueuePairId, SendOptions};
-use rpcrdma_fabric::memory::Buffer;
+use rpcrdma_fabric::interface::{Gather, QueuePairId, SendOptions};
 use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection as v2;
+use rpcrdma_protocol::v2::rtr::ReportError;
 
 use crate::application::{CloseReason, ConnectionKey};
 use crate::authentication::AuthenticationMessage;
@@ -32,15 +32,41 @@ pub(crate) enum Stage {
     Closing,
 }
 
-/// Refusals of one peer that wait for a credit to be sent with.
+/// What a peer is told about a message of its that was wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Complaint {
+    /// A transport error.
+    Error(v2::Refusal),
+    /// A Report Error, about a transmission group.
+    Report(ReportError),
+}
+
+/// Complaints about one peer that wait for a credit to be sent with.
 const REFUSALS_WAITING_MAX: usize = 4;
 
-/// An encoded message that found the send queue full.
-#[derive(Debug)]
+/// An encoded message that found the send queue full, if there is one.
+#[derive(Debug, Default)]
 pub(crate) struct Stuck {
-    pub(crate) buffer: Buffer,
-    pub(crate) bytes: u32,
+    /// What it is sent from; empty when there is none.
+    pub(crate) list: Gather,
     pub(crate) options: SendOptions,
+}
+
+impl Stuck {
+    /// Whether there is a message.
+    #[inline]
+    pub(crate) fn is_some(&self) -> bool {
+        !self.list.is_empty()
+    }
+}
+
+/// The transmission group of a peer that is being received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GroupIn {
+    /// A call, in this slot.
+    Serve(u32),
+    /// The reply to a call of ours, in this slot.
+    Call(u32),
 }
 
 /// One connection: the protocol's state, and what waits to be sent.
@@ -74,7 +100,13 @@ pub(crate) struct Connection {
     pub(crate) calls_outstanding: u32,
     /// Messages that wait for credits or a place in the send queue.
     pub(crate) outbound: Outbound,
-    pub(crate) stuck: Option<Stuck>,
+    pub(crate) stuck: Stuck,
+    /// The transmission group that is being received.
+    pub(crate) group_in: Option<GroupIn>,
+    /// A call of ours that waits for the credits of its group: no other begins before it.
+    pub(crate) group_first: Option<u32>,
+    /// Transmissions that replies to calls of ours may take, beyond one for each call.
+    pub(crate) reply_transmissions_extra: u32,
     pub(crate) reassembly: Reassembly,
     /// Parts of continued messages that wait in their Receives for a message buffer.
     pub(crate) parts: PartCounts,
@@ -83,7 +115,7 @@ pub(crate) struct Connection {
     pub(crate) property_bytes: Option<Box<PropertyBytes>>,
     /// A message of host authentication that is to be sent.
     pub(crate) authentication_out: Option<Box<AuthenticationMessage>>,
-    refusals: [Option<v2::Refusal>; REFUSALS_WAITING_MAX],
+    refusals: [Option<Complaint>; REFUSALS_WAITING_MAX],
     refusal_count: usize,
 }
 
@@ -120,7 +152,13 @@ impl Connection {
             reads_in_flight: 0,
             calls_outstanding: 0,
             outbound: Outbound::EMPTY,
-            stuck: None,
+            stuck: Stuck {
+                list: Gather::new(),
+                options: SendOptions::default(),
+            },
+            group_in: None,
+            group_first: None,
+            reply_transmissions_extra: 0,
             reassembly: Reassembly::Idle,
             parts: PartCounts::default(),
             close_reason: CloseReason::Local,
@@ -189,12 +227,35 @@ impl Connection {
     /// Whether a call of one message could be encoded now, as far as the connection goes.
     #[inline]
     pub(crate) fn can_call(&self) -> bool {
-        !self.has_backlog() && self.credits_for_calls() != 0
+        !self.has_backlog() && self.credits_for_calls() != 0 && self.group_first.is_none()
     }
 
-    /// Keeps a refusal until it can be sent. False when too many wait.
+    /// Whether both ends speak the extension.
+    #[inline]
+    pub(crate) fn places_by_send(&self) -> bool {
+        let own = self.protocol.properties().rtr_support;
+        own.has_request() && self.peer.rtr_support.has_request()
+    }
+
+    /// Transmissions of one group at most: an end whose window is half used is granted more, even
+    /// if nothing else is to be sent.
+    pub(crate) fn group_transmissions_max(&self) -> u32 {
+        u32::from(self.peer_window / 2).max(1)
+    }
+
+    /// Credits granted to the peer that no call of ours counts on for its reply.
+    pub(crate) fn reply_credits(&self) -> u32 {
+        let window = self.protocol.credits().window;
+        let reserved = self
+            .calls_outstanding
+            .saturating_add(self.reply_transmissions_extra);
+        // As above.
+        (window / 2).max(1).min(window.saturating_sub(reserved))
+    }
+
+    /// Keeps a complaint until it can be sent. False when too many wait.
     #[must_use]
-    pub(crate) fn push_refusal(&mut self, refusal: v2::Refusal) -> bool {
+    pub(crate) fn push_refusal(&mut self, refusal: Complaint) -> bool {
         match self.refusals.get_mut(self.refusal_count) {
             Some(slot) => {
                 *slot = Some(refusal);
@@ -205,12 +266,12 @@ impl Connection {
         }
     }
 
-    /// The refusal that has waited longest.
-    pub(crate) fn first_refusal(&self) -> Option<v2::Refusal> {
+    /// The complaint that has waited longest.
+    pub(crate) fn first_refusal(&self) -> Option<Complaint> {
         self.refusals.first().copied().flatten()
     }
 
-    /// Forgets the refusal that has waited longest.
+    /// Forgets the complaint that has waited longest.
     pub(crate) fn pop_refusal(&mut self) {
         if self.refusal_count != 0 {
             self.refusals.rotate_left(1);
@@ -221,7 +282,7 @@ impl Connection {
         }
     }
 
-    /// Forgets all refusals.
+    /// Forgets all complaints.
     pub(crate) fn clear_refusals(&mut self) {
         self.refusals = [None; REFUSALS_WAITING_MAX];
         self.refusal_count = 0;

@@ -26,8 +26,10 @@ impl<P: Port> State<P> {
         connection.keep_alive_due = false;
         connection.authentication_out = None;
         connection.clear_refusals();
-        if let Some(stuck) = connection.stuck.take() {
-            self.transmit.give(stuck.buffer);
+        while let Some((buffer, _, _)) = connection.stuck.list.pop() {
+            if let Some(buffer) = self.transmit.take_back(buffer) {
+                self.bulk.give(buffer);
+            }
         }
         while let Some(message) = self.outgoing.pop(&mut connection.outbound) {
             self.messages.give(message.buffer);

@@ -5,11 +5,12 @@ use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::{Direction, Event, Refusal, WholeMessage};
 
 use super::State;
+use super::group::TransmissionNote;
 use super::held::{HeldWork, Received};
 use super::rare::{GivenUp, Upshot, handle_rare};
 use crate::application::{Application, CallError, CloseReason, ConnectionKey, Reply};
 use crate::authentication::AuthenticationFailure;
-use crate::connection::{Assembled, Stage};
+use crate::connection::{Assembled, Complaint, Stage};
 use crate::handle::Notification;
 use crate::message::{MessageBuffer, Use};
 use crate::requester::{Ended, read_reply};
@@ -64,10 +65,15 @@ impl<P: Port> State<P> {
         let key = connection.key(index);
         let bytes = bytes as usize;
         let counters = &self.shared.counters;
-        let message = self.gathered.message(&self.port, &receive, bytes, counters);
+        let message = self.gathered.head(&self.port, &receive, bytes, counters);
+        let was_group_open = connection.protocol.is_group_open();
         let whole = match connection.protocol.handle_whole_message(message) {
             Some(whole) => whole,
-            None => match connection.protocol.handle_message(message) {
+            None => match connection.protocol.handle_transmission(message, bytes) {
+                Event::Transmission(transmission) => {
+                    let note = TransmissionNote::new(&transmission);
+                    return self.receive_transmission(application, key, note, receive);
+                }
                 Event::Reply {
                     xid,
                     payload,
@@ -107,6 +113,7 @@ impl<P: Port> State<P> {
                     return self.receive_chunked_reply(application, key, xid, received);
                 }
                 event => {
+                    let is_group_broken = was_group_open && !connection.protocol.is_group_open();
                     let payload_bytes = payload_bytes(&event);
                     let kept = &mut self.bulk.assembled_header;
                     let messages = &mut self.messages;
@@ -120,6 +127,9 @@ impl<P: Port> State<P> {
                         return self.hold_part(key, part, received);
                     }
                     self.repost(index, receive);
+                    if is_group_broken {
+                        self.drop_group_in(key);
+                    }
                     return match upshot {
                         Upshot::Done => self.note_if_pending(index),
                         upshot => self.act(application, key, upshot),
@@ -311,6 +321,8 @@ impl<P: Port> State<P> {
                 self.handle_peer_error(application, key, xid, error);
             }
             Upshot::Refuse(refusal) => self.refuse(key, refusal),
+            Upshot::Report(report) => self.complain(key, Complaint::Report(report)),
+            Upshot::PeerReport(report) => self.handle_peer_report(key, &report),
             Upshot::GiveUp(why) => self.give_up(application, key, why),
             Upshot::VersionMismatch { low, high } => {
                 self.shared.notify(Notification::VersionMismatch {
@@ -418,6 +430,11 @@ impl<P: Port> State<P> {
             .get(key)
             .is_some_and(|connection| connection.stage == Stage::Ready);
         if is_ready {
+            if matches!(error, TransportError::ReplyResource { .. })
+                && self.make_call_plain(key, xid, error)
+            {
+                return;
+            }
             self.end_call(application, key, xid, Err(CallError::Transport(error)));
         } else {
             // No call of ours was sent yet: our properties were refused.
@@ -427,10 +444,15 @@ impl<P: Port> State<P> {
 
     /// Answers a message with a transport error, once there is a credit for it.
     pub(super) fn refuse(&mut self, key: ConnectionKey, refusal: Refusal) {
+        self.complain(key, Complaint::Error(refusal));
+    }
+
+    /// Tells a peer what was wrong, once there is a credit for it.
+    pub(super) fn complain(&mut self, key: ConnectionKey, complaint: Complaint) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        if !connection.push_refusal(refusal) {
+        if !connection.push_refusal(complaint) {
             self.shared.counters.protocol_violations.increment();
             return self.begin_close(key.index, CloseReason::ErrorsUnread);
         }

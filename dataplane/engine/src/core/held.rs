@@ -5,6 +5,7 @@
 use rpcrdma_fabric::interface::{Port, Receive};
 
 use super::State;
+use super::group::TransmissionNote;
 use super::rare::{Part, keep_header, take_part};
 use crate::application::{Application, ConnectionKey};
 use crate::connection::Assembled;
@@ -37,6 +38,13 @@ pub(super) enum HeldWork {
     Part {
         received: Received,
         part: Part,
+        /// Its place among the parts of its connection.
+        number: u32,
+    },
+    /// A transmission of a peer's call.
+    Transmission {
+        received: Received,
+        note: TransmissionNote,
         /// Its place among the parts of its connection.
         number: u32,
     },
@@ -175,6 +183,19 @@ impl<P: Port> State<P> {
                     self.take_held_part(application, key, part, received);
                 }
             }
+            HeldWork::Transmission {
+                ref note, number, ..
+            } => {
+                if !self.may_take_request(key, note, number) {
+                    return Some(held);
+                }
+                if let HeldWork::Transmission { received, note, .. } = held.work {
+                    if let Some(connection) = self.connections.get_mut(key) {
+                        connection.parts.first = connection.parts.first.wrapping_add(1);
+                    }
+                    self.take_request(key, note, received);
+                }
+            }
             HeldWork::Call(_) | HeldWork::Assembled(_) if !self.may_serve(key) => {
                 return Some(held);
             }
@@ -293,6 +314,33 @@ impl<P: Port> State<P> {
         given_up
     }
 
+    /// Gives up the transmissions that wait of the group that came last.
+    pub(super) fn drop_held_group(&mut self, key: ConnectionKey) {
+        let is_of = |held: &Held| {
+            held.connection == key && matches!(held.work, HeldWork::Transmission { .. })
+        };
+        let Some(last) = self.held.iter().rfind(|held| is_of(held)) else {
+            return;
+        };
+        let xid = last.xid;
+        for _ in 0..self.held.len() {
+            let Some(held) = self.held.pop_front() else {
+                return;
+            };
+            if !is_of(&held) || held.xid != xid {
+                self.held.push_back(held);
+                continue;
+            }
+            if let HeldWork::Transmission { received, .. } = held.work {
+                self.repost(key.index, received.receive);
+                // They are the last ones that came.
+                if let Some(connection) = self.connections.get_mut(key) {
+                    connection.parts.next = connection.parts.next.wrapping_sub(1);
+                }
+            }
+        }
+    }
+
     /// Lets go of all that a closing connection holds: its Receives were reserved for it, and are
     /// posted again before another connection can have its place.
     pub(super) fn drop_held(&mut self, key: ConnectionKey) {
@@ -307,7 +355,8 @@ impl<P: Port> State<P> {
             match held.work {
                 HeldWork::Call(received)
                 | HeldWork::Chunked(received)
-                | HeldWork::Part { received, .. } => {
+                | HeldWork::Part { received, .. }
+                | HeldWork::Transmission { received, .. } => {
                     self.post_receive(received.receive);
                 }
                 HeldWork::Assembled(message) => self.messages.give(message),

@@ -177,9 +177,7 @@ impl<P: Port> State<P> {
             let Some(buffer) = self.port.next_returned() else {
                 break;
             };
-            if self.transmit.owns(&buffer) {
-                self.transmit.give(buffer);
-            } else {
+            if let Some(buffer) = self.transmit.take_back(buffer) {
                 self.bulk_returned(application, buffer);
             }
         }

@@ -100,11 +100,11 @@ impl<P: Port> State<P> {
                 config.receive_bytes(),
             ));
         }
-        if properties.send_bytes_max > config.send_buffer_bytes {
+        if properties.send_bytes_max > config.send_bytes_max() {
             return Err(limit(
                 "send bytes announced",
                 properties.send_bytes_max,
-                config.send_buffer_bytes,
+                config.send_bytes_max(),
             ));
         }
         let place = self.connections.next_place();

@@ -4,6 +4,7 @@ mod bulk;
 mod close;
 mod context;
 mod dispatch;
+mod group;
 mod held;
 mod iterate;
 mod keep_alive;
@@ -142,7 +143,9 @@ impl<P: Port, A: Application> Core<P, A> {
         let pool = port.carve(config.send_pool())?;
         let bulk_pool = port.carve(config.bulk_pool())?;
         let bulk = Bulk::new(bulk_pool, config, port.attributes());
-        let Some(transmit) = Transmit::new(port.memory().clone(), pool, inline_bytes_max) else {
+        let padding = port.carve(config.padding_pool())?;
+        let memory = port.memory().clone();
+        let Some(transmit) = Transmit::new(memory, pool, padding, inline_bytes_max) else {
             return Err(SetupError::Limit {
                 what: "send buffers",
                 asked: 1,
@@ -206,6 +209,12 @@ impl<P: Port, A: Application> Core<P, A> {
     /// Bulk buffers that are free, with those of leases that were dropped.
     pub fn bulk_buffers_free(&mut self) -> usize {
         self.state.bulk.reply.pool.available()
+    }
+
+    /// Placement segments that applications keep.
+    pub fn placement_segments_leased(&mut self) -> usize {
+        self.state.placement.reclaim();
+        self.state.placement.leased()
     }
 
     /// The application.

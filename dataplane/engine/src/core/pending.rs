@@ -5,7 +5,7 @@ use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
 
 use super::State;
-use crate::connection::{OutgoingMessage, Waiting};
+use crate::connection::{Complaint, OutgoingMessage, Waiting};
 use crate::counters::Counters;
 use crate::message::{MessageBuffer, Use};
 use crate::responder::{RPC_OFFSET, Served};
@@ -241,13 +241,23 @@ impl<P: Port> State<P> {
         }
         while let Some(refusal) = connection.first_refusal() {
             let scratch = self.transmit.scratch();
-            match connection.protocol.encode_error(scratch, &refusal) {
+            let protocol = &mut connection.protocol;
+            let encoded = match &refusal {
+                Complaint::Error(refusal) => protocol.encode_error(scratch, refusal),
+                Complaint::Report(report) => protocol.encode_report_error(scratch, report),
+            };
+            match encoded {
                 Ok(bytes) => {
                     connection.pop_refusal();
-                    count_error(counters, refusal.error);
+                    match refusal {
+                        Complaint::Error(refusal) => count_error(counters, refusal.error),
+                        Complaint::Report(_) => counters.group_errors_sent.increment(),
+                    }
                     return Ok(bytes);
                 }
                 Err(SendRefused::NoCredit) => break,
+                // A continued message is finished first.
+                Err(SendRefused::SequenceOpen) if matches!(refusal, Complaint::Report(_)) => break,
                 // A version error that a version 2 message overtook, or an error before there is
                 // a version: nothing is to be said any more.
                 Err(_) => connection.pop_refusal(),
@@ -289,14 +299,16 @@ impl<P: Port> State<P> {
             return None;
         }
         let rest = message.buffer.filled().get(message.sent_bytes..)?;
-        let mut part_bytes = connection.protocol.fragment_bytes(rest.len());
+        let space = self.transmit.scratch().len();
+        let protocol = &connection.protocol;
+        let mut part_bytes = protocol.fragment_bytes_within(rest.len(), space);
         if let Some(chunks) = message.chunks
             && part_bytes == rest.len()
         {
             // The last part shares its message with the lists.
             let list_bytes = self.bulk.returned_list_bytes(chunks);
             let threshold = connection.protocol.send_threshold_bytes() as usize;
-            let room = threshold.saturating_sub(RPC_OFFSET + list_bytes);
+            let room = threshold.min(space).saturating_sub(RPC_OFFSET + list_bytes);
             if part_bytes > room {
                 part_bytes = (room & !3).min((part_bytes - 1) & !3);
             }

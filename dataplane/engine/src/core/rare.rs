@@ -2,7 +2,8 @@
 //! all that is wrong.
 
 use rpcrdma_protocol::constants::V2_PREFIX_BYTES;
-use rpcrdma_protocol::v2::connection::{Direction, DiscardReason, Event, Refusal, Transmission};
+use rpcrdma_protocol::v2::connection::{Direction, DiscardReason, Event, Refusal};
+use rpcrdma_protocol::v2::rtr::ReportError;
 use rpcrdma_protocol::v2::{PropertySet, TransportError};
 
 use crate::application::{CallError, CloseReason};
@@ -31,6 +32,10 @@ pub(super) enum Upshot {
     PeerError { xid: u32, error: TransportError },
     /// The message is answered with a transport error.
     Refuse(Refusal),
+    /// A transmission of the peer is answered with a Report Error.
+    Report(ReportError),
+    /// The peer reported an error about a transmission of ours.
+    PeerReport(ReportError),
     /// The message whose parts come now is given up; then the other upshot.
     GiveUp(GivenUp),
     /// The server does not speak version 2.
@@ -78,7 +83,7 @@ pub(super) fn handle_rare(
 ) -> Upshot {
     match event {
         // Handled before.
-        Event::Call { .. } | Event::Reply { .. } => Upshot::Done,
+        Event::Call { .. } | Event::Reply { .. } | Event::Transmission(_) => Upshot::Done,
         Event::Fragment {
             direction,
             xid,
@@ -127,13 +132,10 @@ pub(super) fn handle_rare(
         }
         Event::TransportError { xid, error } => Upshot::PeerError { xid, error },
         Event::VersionMismatch { low, high } => Upshot::VersionMismatch { low, high },
-        // Transmissions are refused by their header type: no property of ours announces them.
-        Event::Transmission(Transmission { id, .. }) => {
-            Upshot::Refuse(Refusal::new(id.xid, TransportError::InvalHtype))
-        }
-        Event::TransmissionRefused(_) | Event::ErrorReported(_) => {
-            counters.messages_discarded.increment();
-            Upshot::Done
+        Event::TransmissionRefused(refusal) => Upshot::Report(refusal.report),
+        Event::ErrorReported(report) => {
+            counters.group_errors_received.increment();
+            Upshot::PeerReport(report)
         }
         Event::Discarded(reason) => discard(counters, reason),
         Event::Refused(refusal) if refusal.sequence_given_up => {

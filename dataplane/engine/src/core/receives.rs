@@ -5,6 +5,8 @@ use rpcrdma_fabric::interface::{
     Port, Receive, ReceiveQueueAttributes, ReceiveQueueId, SetupError,
 };
 
+use rpcrdma_protocol::v2::rtr::transmission_head_bytes;
+
 use crate::config::CoreConfig;
 use crate::counters::Counters;
 use crate::placement::PlacementSegments;
@@ -109,6 +111,37 @@ impl Gathered {
         match port.received(receive).get(..bytes) {
             Some(message) => message,
             None => self.copy(port, receive, bytes, counters),
+        }
+    }
+
+    /// As [`Gathered::message`], of a message as a connection is to see it: of a transmission whose
+    /// header and payload stream lie in the first segment, that segment alone.
+    #[inline]
+    pub(super) fn head<'a, P: Port>(
+        &'a mut self,
+        port: &'a P,
+        receive: &Receive,
+        bytes: usize,
+        counters: &Counters,
+    ) -> &'a [u8] {
+        match port.received(receive).get(..bytes) {
+            Some(message) => message,
+            None => self.long_head(port, receive, bytes, counters),
+        }
+    }
+
+    #[inline(never)]
+    fn long_head<'a, P: Port>(
+        &'a mut self,
+        port: &'a P,
+        receive: &Receive,
+        bytes: usize,
+        counters: &Counters,
+    ) -> &'a [u8] {
+        let first = port.received(receive);
+        match transmission_head_bytes(first) {
+            Some(head_bytes) if head_bytes <= first.len() => first,
+            _ => self.copy(port, receive, bytes, counters),
         }
     }
 

@@ -31,6 +31,10 @@ impl<P: Port> State<P> {
         }
         let plan = self.plan_call(key, call)?;
         let xid = self.requester.next_xid();
+        if let (Some(xid), Some(group)) = (xid, &plan.group) {
+            let header = call_header(xid, call);
+            return self.start_group_call(key, &header, call, tag, group);
+        }
         let has_room = self.bulk.has_call()
             && self.bulk.reply.pool.may_give(plan.buffers)
             && self.bulk.windows_open as usize + plan.windows <= self.bulk.windows_max as usize;
@@ -38,14 +42,7 @@ impl<P: Port> State<P> {
             self.shared.counters.calls_refused_no_slot.increment();
             return Err(CallRefused::NoSlot);
         };
-        let header = CallHeader {
-            xid,
-            program: call.call.program,
-            version: call.call.version,
-            procedure: call.call.procedure,
-            credential: call.credential,
-            verifier: OpaqueAuth::NONE,
-        };
+        let header = call_header(xid, call);
         if !plan.by_rdma {
             return self.start_inline_bulk_call(key, &header, call, tag);
         }
@@ -63,7 +60,7 @@ impl<P: Port> State<P> {
     }
 
     /// Takes a slot of the requester for a call in a slot of ours.
-    fn begin_call(&mut self, key: ConnectionKey, tag: CallTag, index: u32) {
+    pub(in crate::core) fn begin_call(&mut self, key: ConnectionKey, tag: CallTag, index: u32) {
         self.requester.begin_bulk(key, tag, self.now, index);
         if let Some(connection) = self.connections.get_mut(key) {
             connection.calls_outstanding += 1;
@@ -151,6 +148,15 @@ impl<P: Port> State<P> {
         slot.reply_bytes = plan.reply_bytes;
         let rpc_reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
         slot.rpc_reply_bytes_max = u32::try_from(rpc_reply_bytes).unwrap_or(u32::MAX);
+        self.set_homes(index);
+    }
+
+    /// Has what a call exposes brought back to it.
+    pub(in crate::core) fn set_homes(&mut self, index: u32) {
+        let bulk = &mut self.bulk;
+        let Some(slot) = bulk.calls.get(index as usize) else {
+            return;
+        };
         for (part, number) in slot.parts.iter().zip(0_u16..) {
             let slot = index;
             let home = Home::Call { slot, part: number };
@@ -234,10 +240,17 @@ impl<P: Port> State<P> {
         let stage = self.bulk.calls.get(index as usize).map(|slot| slot.stage);
         match stage {
             Some(CallStage::Binding) => self.bind_windows(index),
+            Some(CallStage::Sending) if self.is_group_call(index) => self.send_group_call(index),
             Some(CallStage::Sending) => self.send_bulk_call(index),
+            Some(CallStage::Placing) => self.place_reply(index),
             Some(CallStage::AwaitingInvalidation) => self.take_windows_away(application, index),
             Some(CallStage::Free | CallStage::Waiting) | None => Step::Waits,
         }
+    }
+
+    fn is_group_call(&self, index: u32) -> bool {
+        let slot = self.bulk.calls.get(index as usize);
+        slot.is_some_and(CallSlot::is_group)
     }
 
     /// Exposes the memory of a call.
@@ -370,7 +383,23 @@ impl<P: Port> State<P> {
     }
 }
 
-pub(super) fn push_part(parts: &mut Vec<CallPart>, role: Role, buffer: Buffer, bytes: u32) {
+fn call_header<'a>(xid: u32, call: &BulkCall<'a>) -> CallHeader<'a> {
+    CallHeader {
+        xid,
+        program: call.call.program,
+        version: call.call.version,
+        procedure: call.call.procedure,
+        credential: call.credential,
+        verifier: OpaqueAuth::NONE,
+    }
+}
+
+pub(in crate::core) fn push_part(
+    parts: &mut Vec<CallPart>,
+    role: Role,
+    buffer: Buffer,
+    bytes: u32,
+) {
     parts.push(CallPart {
         role,
         bytes,
@@ -382,7 +411,12 @@ pub(super) fn push_part(parts: &mut Vec<CallPart>, role: Role, buffer: Buffer, b
     });
 }
 
-pub(super) fn push_fresh(slot: &mut CallSlot, pool: &mut BulkPool, role: Role, bytes: u32) {
+pub(in crate::core) fn push_fresh(
+    slot: &mut CallSlot,
+    pool: &mut BulkPool,
+    role: Role,
+    bytes: u32,
+) {
     let mut rest = bytes;
     while rest != 0
         && let Some(buffer) = pool.take()

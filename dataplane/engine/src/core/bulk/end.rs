@@ -9,6 +9,7 @@ use rpcrdma_protocol::v2::header;
 use super::{Step, lists_of};
 use crate::application::{Application, CallError, CloseReason, ConnectionKey};
 use crate::bulk::calls::{Answer, CallPart, CallSlot, CallStage, NO_INDEX};
+use crate::bulk::group::GroupPart;
 use crate::bulk::lists::{Role, segments_of};
 use crate::bulk::{Bulk, BulkReply, BulkResult, Home, Work, give_lease, slot_of, work_id};
 use crate::core::{Received, State};
@@ -114,6 +115,7 @@ impl<P: Port> State<P> {
             Home::Pool => self.bulk.give(buffer),
             Home::Call { slot, part } => self.buffer_home(application, slot, part, buffer),
             Home::Reply { slot, part } => self.written_part(slot, part, buffer),
+            home => self.group_buffer_home(home, buffer),
         }
     }
 
@@ -242,6 +244,21 @@ impl<P: Port> State<P> {
             return;
         }
         let (key, tag, xid, told) = (slot.connection, slot.tag, slot.xid, slot.told);
+        if let Answer::Refused(error) = slot.answer {
+            if slot.awaits_items() || slot.group.parts.iter().any(GroupPart::is_away) {
+                return;
+            }
+            if !told && !slot.again && self.rebuild_plain(index) {
+                return;
+            }
+            if let Some(slot) = self.bulk.calls.get_mut(index as usize) {
+                slot.answer = Answer::Error(CallError::Transport(error));
+                slot.again = true;
+            }
+        }
+        let Some(slot) = self.bulk.calls.get_mut(index as usize) else {
+            return;
+        };
         if let Answer::Error(CallError::Transport(error)) = slot.answer
             && !told
             && !slot.again
@@ -261,8 +278,11 @@ impl<P: Port> State<P> {
         // them; but nothing finishes it twice.
         slot.stage = CallStage::Waiting;
         self.requester.end_bulk(xid, key);
+        let extra = self.bulk.calls.get(index as usize);
+        let extra = extra.map_or(0, |slot| slot.reply_transmissions_max.saturating_sub(1));
         if let Some(connection) = self.connections.get_mut(key) {
             connection.calls_outstanding -= 1;
+            connection.reply_transmissions_extra -= extra;
         }
         if told {
             self.shared.counters.late_replies.increment();
@@ -301,7 +321,7 @@ impl<P: Port> State<P> {
             Answer::Error(error) if !told => {
                 application.completed_bulk(tag, key, Err(error), self.now);
             }
-            Answer::Error(_) | Answer::None => {}
+            Answer::Error(_) | Answer::Refused(_) | Answer::None => {}
         }
         self.release_call(index);
         self.note_if_pending(key.index);
@@ -394,10 +414,21 @@ impl<P: Port> State<P> {
                 let _ = result.item.push(lease);
             }
         }
+        for (direction, lease) in slot.placed.drain(..) {
+            if let Some(result) = bulk.results.get_mut(direction) {
+                // It was asked for with no more than fit.
+                let _ = result.item.push(lease);
+            }
+        }
+        for (result, direction) in bulk.results.iter_mut().zip(&slot.directions) {
+            result.displacement = direction.displacement;
+        }
     }
 
     /// Gives back what a call still holds, and frees its slot.
     fn release_call(&mut self, index: u32) {
+        self.forget_group_turn(index);
+        self.forget_arrival(index);
         let bulk = &mut self.bulk;
         for result in &mut bulk.results {
             for part in result.item.drain() {
@@ -410,6 +441,16 @@ impl<P: Port> State<P> {
         };
         for (part, number) in slot.parts.iter_mut().zip(0..) {
             let home = Home::Call {
+                slot: index,
+                part: number,
+            };
+            match part.buffer.take() {
+                Some(buffer) if part.index == NO_INDEX => self.placement.give(buffer),
+                buffer => bulk.reply.pool.take_home(buffer, part.index, home),
+            }
+        }
+        for (part, number) in slot.group.parts.iter_mut().zip(0..) {
+            let home = Home::CallGroup {
                 slot: index,
                 part: number,
             };
@@ -438,7 +479,8 @@ impl<P: Port> State<P> {
             }
             self.shared.counters.timeouts.increment();
             slot.told = true;
-            if matches!(slot.stage, CallStage::Binding | CallStage::Sending) {
+            let is_unsent = slot.group.sent == 0;
+            if is_unsent && matches!(slot.stage, CallStage::Binding | CallStage::Sending) {
                 // Nobody knows of it.
                 slot.stage = CallStage::AwaitingInvalidation;
                 self.bulk.queue(Work::Call(index));
@@ -460,7 +502,7 @@ impl<P: Port> State<P> {
             match answer {
                 Answer::Received(received) => self.repost(key.index, received.receive),
                 Answer::Message(message) => self.messages.give(message),
-                Answer::None | Answer::Long | Answer::Error(_) => {}
+                Answer::None | Answer::Long | Answer::Error(_) | Answer::Refused(_) => {}
             }
             self.release_call(index);
         }

@@ -9,6 +9,9 @@ mod reply;
 mod retry;
 mod serve;
 
+pub(in crate::core) use call::{push_fresh, push_part};
+pub(in crate::core) use retry::Offer;
+
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::chunks::ChunkLists;
 use rpcrdma_protocol::v2::{TransportError, header};
@@ -24,7 +27,7 @@ const STEPS_MAX: usize = 8;
 
 /// What a call can do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(in crate::core) enum Step {
     /// Nothing, until something comes that it waits for.
     Waits,
     /// Nothing in this iteration.

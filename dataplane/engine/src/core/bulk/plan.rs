@@ -6,6 +6,7 @@ use rpcrdma_protocol::constants::{
 };
 use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
+use rpcrdma_protocol::v2::plan::CallPlan;
 
 use crate::application::{CallRefused, ConnectionKey};
 use crate::bulk::calls::CALL_PARTS_MAX;
@@ -27,6 +28,8 @@ pub(super) struct Plan {
     pub(super) buffers: usize,
     /// Windows that it takes.
     pub(super) windows: usize,
+    /// The call as a transmission group, which then it is.
+    pub(super) group: Option<CallPlan>,
 }
 
 impl<P: Port> State<P> {
@@ -48,9 +51,6 @@ impl<P: Port> State<P> {
         if !self.bulk.is_on() {
             return Err(CallRefused::NoBulk);
         }
-        if call.placement == Placement::Send {
-            return Err(CallRefused::NoPlacement);
-        }
         let memory = self.port.memory();
         if call
             .parts()
@@ -60,10 +60,17 @@ impl<P: Port> State<P> {
         }
         let takes_chunks = connection.protocol.own_calls() == ReverseRequestSupport::General;
         let may_expose = self.bulk.windows_max != 0 && takes_chunks;
+        let rpc_bytes = 24 + call.credential.encoded_bytes() + OpaqueAuth::NONE.encoded_bytes();
+        let group = self.plan_group(key, call, rpc_bytes, may_expose)?;
+        if group.is_some() {
+            return Ok(Plan {
+                group,
+                ..Plan::default()
+            });
+        }
         let threshold = connection.protocol.send_threshold_bytes() as usize;
         let threshold = threshold.min(self.config.send_buffer_bytes as usize);
         let reply_threshold = connection.protocol.properties().receive_buffer_bytes as usize;
-        let rpc_bytes = 24 + call.credential.encoded_bytes() + OpaqueAuth::NONE.encoded_bytes();
         let whole_reply = V2_HEADER_BYTES_WITHOUT_CHUNKS
             + REPLY_HEADER_BYTES_WITHOUT_AUTH
             + call.results_bytes_max

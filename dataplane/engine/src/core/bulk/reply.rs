@@ -23,6 +23,9 @@ impl<P: Port> State<P> {
         let Some(slot) = bulk.serves.get_mut(index as usize) else {
             return;
         };
+        if slot.is_group() {
+            return self.take_directed(index);
+        }
         for (chunk, item) in bulk.reply.attached.iter_mut().enumerate() {
             let bytes = u32::try_from(item.len()).unwrap_or(u32::MAX);
             slot.written.push(bytes);
@@ -48,6 +51,10 @@ impl<P: Port> State<P> {
 
     /// The next step of a call that is being answered.
     pub(super) fn answer_chunked(&mut self, index: u32) -> Step {
+        let slot = self.bulk.serves.get(index as usize);
+        if slot.is_some_and(ServeSlot::is_group) {
+            return self.answer_group(index);
+        }
         if let Some(error) = self.find_short_chunk(index) {
             self.refuse_serve(index, error);
             return Step::Waits;
@@ -267,7 +274,7 @@ impl<P: Port> State<P> {
         let rpc_bytes = u32::try_from(message.filled().len()).unwrap_or(u32::MAX);
         let part_bytes = connection
             .protocol
-            .fragment_bytes(message.filled().len())
+            .fragment_bytes_within(message.filled().len(), slot.reply_space.len())
             .max(1);
         let extra = slot.returned_bytes();
         let messages = (message.filled().len() + extra).div_ceil(part_bytes);
@@ -382,8 +389,13 @@ impl<P: Port> State<P> {
         let Some(mut buffer) = self.messages.take(Use::Answer) else {
             return Err(ReplyRefused::Busy);
         };
-        let offered = slot.lists().writes.map(|chunk| chunk.len() != 0);
-        self.bulk.reply.offered.extend(offered);
+        match slot.arrival.request() {
+            Some(request) => self.bulk.reply.direct(request.directions),
+            None => {
+                let offered = slot.lists().writes.map(|chunk| chunk.len() != 0);
+                self.bulk.reply.offered.extend(offered);
+            }
+        }
         let written = write_reply_with_items(
             &mut buffer,
             xid,
@@ -394,7 +406,7 @@ impl<P: Port> State<P> {
         );
         if !written {
             self.messages.give(buffer);
-            self.bulk.reply.offered.clear();
+            self.bulk.reply.clear();
             return Err(ReplyRefused::TooLong);
         }
         let Some(slot) = self.bulk.serves.get_mut(index as usize) else {

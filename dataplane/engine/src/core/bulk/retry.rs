@@ -6,7 +6,7 @@ use rpcrdma_fabric::memory::Memory;
 use rpcrdma_protocol::constants::V2_HEADER_BYTES_WITHOUT_CHUNKS;
 use rpcrdma_protocol::v2::TransportError;
 
-use super::call::{push_fresh, push_part};
+use super::{push_fresh, push_part};
 use crate::bulk::calls::{CALL_PARTS_MAX, CallSlot, CallStage};
 use crate::bulk::lists::{Role, list_bytes};
 use crate::bulk::{BULK_ITEMS_MAX, Bulk, BulkPool, Home, Work};
@@ -14,14 +14,14 @@ use crate::core::State;
 
 /// What a call is to offer when it is made again.
 #[derive(Clone, Copy, Debug)]
-struct Offer {
+pub(in crate::core) struct Offer {
     /// Bytes of each Write chunk, as many as there are.
-    chunk_bytes: [u32; BULK_ITEMS_MAX],
-    chunks: u8,
+    pub(in crate::core) chunk_bytes: [u32; BULK_ITEMS_MAX],
+    pub(in crate::core) chunks: u8,
     /// Bytes of the Reply chunk; 0 for none.
-    reply_bytes: u32,
+    pub(in crate::core) reply_bytes: u32,
     /// Whether the items go to a Position-Zero Read chunk with the rest of the call.
-    long_call: bool,
+    pub(in crate::core) long_call: bool,
 }
 
 impl<P: Port> State<P> {
@@ -113,7 +113,7 @@ fn offer_after(slot: &CallSlot, error: TransportError) -> Option<Offer> {
 impl Bulk {
     /// Gives a call the memory that `offer` says. The bytes of its transport header, and its
     /// segments; `None` when there are not enough buffers.
-    fn rebuild(
+    pub(in crate::core) fn rebuild(
         &mut self,
         index: u32,
         offer: &Offer,

@@ -225,6 +225,20 @@ impl<P: Port> State<P> {
             };
             pool.take_home(part.buffer.take(), part.index, home);
         }
+        for (part, number) in slot.group.parts.iter_mut().zip(0..) {
+            let home = Home::ReplyGroup {
+                slot: index,
+                part: number,
+            };
+            pool.take_home(part.buffer.take(), part.index, home);
+        }
+        let mut receives = std::mem::take(&mut slot.arrival.receives);
+        for received in receives.drain(..) {
+            self.repost_of(key, received.receive);
+        }
+        if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
+            slot.arrival.receives = receives;
+        }
         self.bulk.free_serve(index);
         if let RpcReply::Long(buffer) = reply {
             self.messages.give(buffer);
@@ -251,6 +265,7 @@ impl<P: Port> State<P> {
         };
         match slot.stage {
             ServeStage::Free | ServeStage::Deferred | ServeStage::InParts => Step::Waits,
+            ServeStage::Placing => self.place_items(index),
             ServeStage::AwaitingBuffers => self.take_read_buffers(index),
             ServeStage::Reading => self.post_reads(index),
             ServeStage::Ready => self.serve_chunked(application, index),
@@ -322,9 +337,13 @@ impl<P: Port> State<P> {
             return Step::Waits;
         };
         slot.counted = false;
-        let lists = slot.lists();
-        let offered = lists.writes.map(|chunk| chunk.len() != 0);
-        self.bulk.reply.offered.extend(offered);
+        match slot.arrival.request() {
+            Some(request) => self.bulk.reply.direct(request.directions),
+            None => {
+                let offered = slot.lists().writes.map(|chunk| chunk.len() != 0);
+                self.bulk.reply.offered.extend(offered);
+            }
+        }
         // The lists that the reply returns stand before it.
         let shift = slot.returned_bytes();
         slot.deferral = self.deferrals.next();
@@ -411,6 +430,8 @@ impl<P: Port> State<P> {
         let Some(slot) = bulk.serves.get_mut(index as usize) else {
             return;
         };
+        bulk.argument_items.append(&mut slot.items);
+        bulk.argument_leases.append(&mut slot.leases);
         let mut parts = slot.read_parts.iter_mut();
         for chunk in &slot.chunks {
             let count = bulk.reply.pool.buffers_for(chunk.bytes);

@@ -1,0 +1,186 @@
+//! Replies to calls that came as transmission groups.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::v2::TransportError;
+use rpcrdma_protocol::v2::plan::{
+    ReplyFacts, ReplyForm, RequesterOffer, ResultWay, SenderMeans, plan_reply,
+};
+use rpcrdma_protocol::v2::rtr::rounded_up;
+
+use super::Step;
+use super::send::Sending;
+use crate::bulk::Work;
+use crate::bulk::directed::Results;
+use crate::bulk::group::{GroupItem, GroupPart, Way};
+use crate::bulk::serves::{RpcReply, ServeSlot};
+use crate::config::PADDING_BYTES;
+use crate::core::State;
+
+impl<P: Port> State<P> {
+    /// Takes over the items that a service attached to the reply to such a call.
+    pub(in crate::core) fn take_directed(&mut self, index: u32) {
+        let bulk = &mut self.bulk;
+        let Some(slot) = bulk.serves.get_mut(index as usize) else {
+            return;
+        };
+        slot.results.extend_from_slice(&bulk.reply.results);
+        for item in &mut bulk.reply.attached {
+            for lease in item.drain() {
+                let Some((buffer, offset, bytes)) = lease.into_buffer() else {
+                    continue;
+                };
+                if bytes == 0 {
+                    bulk.reply.pool.give(buffer);
+                } else {
+                    slot.group.parts.push(GroupPart {
+                        index: buffer.index(),
+                        buffer: Some(buffer),
+                        offset,
+                        bytes,
+                    });
+                }
+            }
+        }
+    }
+
+    /// The next step of such a call that is being answered.
+    pub(in crate::core) fn answer_group(&mut self, index: u32) -> Step {
+        let work = Work::Serve(index);
+        let is_planned = self
+            .bulk
+            .serves
+            .get(index as usize)
+            .is_some_and(|slot| slot.group.transmissions != 0);
+        if !is_planned {
+            let error = match self.plan_group_reply(index) {
+                Ok(()) if self.is_group_sendable(work) => None,
+                Ok(()) => Some(TransportError::System),
+                Err(error) => Some(error),
+            };
+            if let Some(error) = error {
+                self.refuse_serve(index, error);
+                return Step::Waits;
+            }
+        }
+        match self.send_group(work) {
+            Sending::Waits(step) => step,
+            Sending::Done => {
+                self.shared.counters.replies_sent.increment();
+                self.end_serve(index);
+                Step::Waits
+            }
+            Sending::Impossible => {
+                self.refuse_serve(index, TransportError::System);
+                Step::Waits
+            }
+        }
+    }
+
+    /// Chooses how the reply and each of its results go.
+    fn plan_group_reply(&mut self, index: u32) -> Result<(), TransportError> {
+        let gather_entries_max = self.gather_entries_max();
+        let Some(slot) = self.bulk.serves.get_mut(index as usize) else {
+            return Err(TransportError::System);
+        };
+        let Some(connection) = self.connections.get(slot.connection) else {
+            return Err(TransportError::System);
+        };
+        let stream_bytes = match &slot.reply {
+            RpcReply::Short(bytes) => *bytes,
+            RpcReply::Long(message) => message.filled().len(),
+            RpcReply::None | RpcReply::InChunk(_) => 0,
+        };
+        let Some(request) = slot.arrival.request() else {
+            return Err(TransportError::System);
+        };
+        let own = connection.protocol.properties();
+        let results = Results(&slot.results);
+        let facts = ReplyFacts {
+            thresholds: self.config.thresholds,
+            stream_bytes: u32::try_from(stream_bytes).unwrap_or(u32::MAX),
+            results: &results,
+            offer: RequesterOffer::Directions {
+                sets: request.directions,
+                transmissions_max: request.response_transmissions_max,
+            },
+            means: SenderMeans {
+                send_bytes_max: own.send_bytes_max,
+                gather_entries_max,
+                padding_region_bytes: PADDING_BYTES,
+                message_bytes_max: self.config.message_bytes_max,
+                credits: connection.protocol.credits_available(),
+            },
+            own,
+            peer: &connection.peer,
+        };
+        let plan = plan_reply(&facts)?;
+        let ReplyForm::Group { transmissions } = plan.form else {
+            return Err(TransportError::System);
+        };
+        let count = request.directions.map(|set| set.items.len()).sum();
+        let ServeSlot { results, group, .. } = slot;
+        for direction in 0..count {
+            let (result, way) = match plan.answer(direction) {
+                Some((result, ResultWay::Placed { .. })) => (result, Way::Placed),
+                Some((result, ResultWay::Written { .. })) => (result, Way::Explicit),
+                Some((result, _)) => (result, Way::TooShort),
+                None => (usize::MAX, Way::NoItem),
+            };
+            let given = results.get(result);
+            // Items that left the stream before it: their bytes count.
+            let before = results.iter().take(result).filter(|it| it.is_attached);
+            let beside: u64 = before.clone().map(|it| rounded_up(it.bytes)).sum();
+            let first_part = 0;
+            group.items.push(GroupItem {
+                displacement: given.map_or(0, |it| {
+                    let beside = u32::try_from(beside).unwrap_or(u32::MAX);
+                    it.stream_offset.saturating_add(beside)
+                }),
+                bytes: given.map_or(0, |it| it.bytes),
+                way,
+                first_part,
+                parts: 0,
+            });
+            let attached = before.count();
+            let is_attached = given.is_some_and(|it| it.is_attached);
+            let parts = is_attached.then(|| part_range(results, &group.parts, attached));
+            if let (Some((first_part, parts)), Some(item)) =
+                (parts.flatten(), group.items.last_mut())
+            {
+                (item.first_part, item.parts) = (first_part, parts);
+            }
+        }
+        group.header_bytes = plan.header_bytes;
+        group.stream_bytes = plan.stream_bytes;
+        group.transmissions = transmissions;
+        let is_explicit = group.items.iter().any(|item| item.way == Way::Explicit);
+        if is_explicit {
+            group.transmissions = 0;
+            return Err(TransportError::System);
+        }
+        Ok(())
+    }
+}
+
+/// The pieces of the attached result `number`: the first, and how many.
+fn part_range(
+    results: &[crate::bulk::directed::ReplyResult],
+    parts: &[GroupPart],
+    number: usize,
+) -> Option<(usize, usize)> {
+    let mut attached = results.iter().filter(|it| it.is_attached);
+    let (mut first, mut at) = (0, 0);
+    loop {
+        let result = attached.next()?;
+        let mut bytes = 0;
+        let start = first;
+        while bytes < result.bytes {
+            bytes += parts.get(first)?.bytes;
+            first += 1;
+        }
+        if at == number {
+            return Some((start, first - start));
+        }
+        at += 1;
+    }
+}

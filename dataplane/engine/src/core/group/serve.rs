@@ -1,0 +1,206 @@
+//! Calls of peers that came as transmission groups: their items are leased, and they are served.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::Lease;
+use rpcrdma_protocol::v2::TransportError;
+use rpcrdma_protocol::v2::rtr::Location;
+
+use super::Step;
+use crate::bulk::arrival::Landing;
+use crate::bulk::serves::{ServeStage, Stream};
+use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX};
+use crate::core::{Received, State};
+use crate::message::Use;
+
+impl<P: Port> State<P> {
+    /// Takes the items of a call out of its Receives, all or none of them.
+    pub(in crate::core) fn place_items(&mut self, index: u32) -> Step {
+        let Some(slot) = self.bulk.serves.get(index as usize) else {
+            return Step::Waits;
+        };
+        let (Some(connection), Some(config)) = (
+            self.connections.get(slot.connection),
+            &self.config.placement,
+        ) else {
+            return Step::Waits;
+        };
+        let structure = connection.protocol.receive_structure();
+        let counted = slot.counted;
+        let items = slot.arrival.items();
+        let is_explicit = |location: &Location<_, _>| matches!(location, Location::Explicit(_));
+        let fits = items.len() <= BULK_ITEMS_MAX
+            && !items.clone().any(|item| is_explicit(&item.location))
+            && slot
+                .arrival
+                .land(&structure, config, &mut self.bulk.landings);
+        let carriers = slot.arrival.receives.iter();
+        let carriers = carriers.filter(|it| it.end > it.start).count();
+        if !fits {
+            self.refuse_serve(index, TransportError::System);
+            return Step::Waits;
+        }
+        if !self.can_join(carriers, Use::CallIn) {
+            if !counted {
+                self.shared.counters.awaiting_message_buffer.increment();
+            }
+            return self.serve_again(index);
+        }
+        if !self.can_lease(counted) {
+            return self.serve_again(index);
+        }
+        self.lease_items(index);
+        let stream = self.join_call(index);
+        if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
+            slot.counted = false;
+            slot.stream = stream;
+            slot.stage = ServeStage::Ready;
+        }
+        Step::GoesOn
+    }
+
+    fn serve_again(&mut self, index: u32) -> Step {
+        if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
+            slot.counted = true;
+        }
+        Step::Again
+    }
+
+    fn lease_items(&mut self, index: u32) {
+        let landings = std::mem::take(&mut self.bulk.landings);
+        let mut pieces = landings.iter().peekable();
+        let Some(slot) = self.bulk.serves.get_mut(index as usize) else {
+            self.bulk.landings = landings;
+            return;
+        };
+        let mut receives = std::mem::take(&mut slot.arrival.receives);
+        let count = slot.arrival.items().len();
+        for number in 0..count {
+            let Some(slot) = self.bulk.serves.get_mut(index as usize) else {
+                break;
+            };
+            let Some(item) = slot.arrival.items().nth(number) else {
+                break;
+            };
+            let (position, bytes) = (item.displacement, item.length_bytes);
+            let first_part = slot.leases.len();
+            while let Some(landing) = pieces.next_if(|landing| landing.item == number) {
+                self.lease_landing(landing, &mut receives, |state, lease| {
+                    if let Some(slot) = state.bulk.serves.get_mut(index as usize) {
+                        slot.leases.push(Some(lease));
+                    }
+                });
+            }
+            if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
+                slot.items.push(ArgumentItem {
+                    position,
+                    args_offset: 0,
+                    bytes,
+                    first_part,
+                    parts: slot.leases.len() - first_part,
+                });
+            }
+        }
+        if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
+            slot.arrival.receives = receives;
+        }
+        self.bulk.landings = landings;
+    }
+
+    /// Leases what lies there, or copies it where another item is leased with the segment.
+    pub(super) fn lease_landing(
+        &mut self,
+        landing: &Landing,
+        receives: &mut [Received],
+        mut take: impl FnMut(&mut Self, Lease),
+    ) {
+        let Some(received) = receives.get_mut(landing.transmission) else {
+            return;
+        };
+        let counters = &self.shared.counters;
+        counters.bulk_bytes_placed.add(landing.bytes.into());
+        if !landing.is_shared {
+            let port = &mut self.port;
+            let (segment, offset, bytes) = (landing.segment, landing.offset, landing.bytes);
+            let lease = self
+                .placement
+                .lease(port, &mut received.receive, segment, offset, bytes);
+            debug_assert!(lease.is_ok(), "looked at before: {lease:?}");
+            if let Ok(lease) = lease {
+                counters.segments_leased.increment();
+                take(self, lease);
+            }
+            return;
+        }
+        counters.bulk_bytes_copied.add(landing.bytes.into());
+        let (mut at, end) = (landing.offset, landing.offset + landing.bytes);
+        while at < end
+            && let Some(mut buffer) = self.bulk.reply.pool.take()
+        {
+            let count = (end - at).min(buffer.capacity());
+            let port = &self.port;
+            let from = port.received_segment(&received.receive, landing.segment + 1);
+            let from = from.and_then(|it| it.get(at as usize..(at + count) as usize));
+            let to = port.memory().bytes_mut(&mut buffer);
+            if let (Some(from), Some(to)) = (from, to.get_mut(..count as usize)) {
+                to.copy_from_slice(from);
+            }
+            at += count;
+            if let Some(lease) = self.bulk.reply.pool.lease(buffer, count) {
+                take(self, lease);
+            }
+        }
+    }
+
+    /// The payload stream of a call: where it is, if one Receive has all of it, and else put
+    /// together. The other Receives are posted again.
+    fn join_call(&mut self, index: u32) -> Stream {
+        let Some(slot) = self.bulk.serves.get_mut(index as usize) else {
+            return Stream::Chunk;
+        };
+        let key = slot.connection;
+        let mut receives = std::mem::take(&mut slot.arrival.receives);
+        let joined = self.join(key, &mut receives, Use::CallIn);
+        if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
+            slot.arrival.receives = receives;
+        }
+        joined
+    }
+
+    /// As [`State::join_call`], of the Receives of any group, all of which are taken.
+    pub(super) fn join(
+        &mut self,
+        key: crate::application::ConnectionKey,
+        receives: &mut Vec<Received>,
+        purpose: Use,
+    ) -> Stream {
+        let has_stream = |received: &Received| received.end > received.start;
+        let carriers = receives.iter().filter(|it| has_stream(it)).count();
+        if carriers <= 1 {
+            let mut stream = Stream::Chunk;
+            for received in receives.drain(..) {
+                if has_stream(&received) {
+                    stream = Stream::Received(received);
+                } else {
+                    self.repost_of(key, received.receive);
+                }
+            }
+            return stream;
+        }
+        let mut message = self.messages.take(purpose);
+        for received in receives.drain(..) {
+            let counters = &self.shared.counters;
+            let bytes =
+                self.gathered
+                    .message(&self.port, &received.receive, received.end, counters);
+            if let (Some(message), Some(bytes)) = (&mut message, bytes.get(received.start..)) {
+                // The protocol has held it to what a message buffer has.
+                let _ = message.append(bytes);
+                counters
+                    .fragment_bytes_copied
+                    .add(u64::try_from(bytes.len()).unwrap_or(0));
+            }
+            self.repost_of(key, received.receive);
+        }
+        message.map_or(Stream::Chunk, Stream::Message)
+    }
+}

@@ -1,0 +1,340 @@
+//! Calls and replies with placed items, of all sizes and in both directions.
+
+use crate::support::bulk::{
+    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, TAKE, Wanted, asking, bulk_config, bulk_pair, given,
+};
+use crate::support::pattern;
+use rpcrdma_engine::{CoreConfig, Placement, PlacementConfig};
+
+/// Cores whose receive buffers have placement segments.
+pub(crate) fn placing_config(segments: u32, segment_bytes: u32, spares: u32) -> CoreConfig {
+    CoreConfig {
+        credits_per_connection: 32,
+        placement: Some(PlacementConfig {
+            inline_segment_bytes: 1024,
+            segments,
+            segment_bytes,
+            spares,
+        }),
+        ..bulk_config()
+    }
+}
+
+/// Two such cores, which tell each other so.
+pub(crate) fn placing_pair(client: &CoreConfig, server: &CoreConfig) -> BulkPair {
+    let mut pair = bulk_pair(client, server);
+    pair.client.properties = client.announced(pair.client.properties);
+    pair.server.properties = server.announced(pair.server.properties);
+    pair
+}
+
+/// Waits for a call of the client, and gives how it ended.
+pub(crate) fn run(pair: &mut BulkPair, wanted: Wanted) -> (Vec<u8>, Vec<Vec<u8>>) {
+    let tag = wanted.tag;
+    pair.client.core.application_mut().wanted.push_back(wanted);
+    pair.until("the reply", |pair| {
+        let app = pair.client.core.application();
+        assert_eq!(app.refused, []);
+        app.result(tag).is_some()
+    });
+    let ended = pair.client.core.application().result(tag).expect("ended");
+    ended.clone().expect("it succeeds")
+}
+
+/// All buffers are back, at both ends.
+pub(crate) fn all_home(pair: &mut BulkPair) {
+    pair.turns(50);
+    for side in [&mut pair.client, &mut pair.server] {
+        assert_eq!(side.core.bulk_buffers_free(), 96);
+        assert_eq!(side.core.message_buffers_free(), 8);
+        assert_eq!(side.core.placement_segments_leased(), 0);
+    }
+}
+
+fn sizes() -> [usize; 14] {
+    [
+        1, 2, 3, 4, 5, 900, 4095, 4096, 4097, 65_535, 65_536, 65_537, 300_001, 1_000_003,
+    ]
+}
+
+#[test]
+fn items_are_placed_whatever_their_size() {
+    let config = placing_config(1, 65_536, 64);
+    let mut pair = placing_pair(&config, &config);
+    let (connection, _) = pair.connect();
+    for (size, tag) in sizes().into_iter().zip(1..) {
+        let item = pattern(size, tag);
+        let wanted = Wanted {
+            connection,
+            procedure: TAKE,
+            args: pattern(12, 5),
+            items: vec![(8, item.clone())],
+            placement: Placement::Send,
+            tag,
+            ..Wanted::default()
+        };
+        run(&mut pair, wanted);
+        let mut expected = pattern(12, 5)[..8].to_vec();
+        expected.extend_from_slice(&item);
+        expected.resize(expected.len().next_multiple_of(4), 0);
+        expected.extend_from_slice(&pattern(12, 5)[8..]);
+        let taken = pair.server.core.application_mut().taken.pop();
+        assert!(taken == Some(expected), "{size} bytes");
+        all_home(&mut pair);
+    }
+    let server = pair.server.handle.counters();
+    assert_eq!((server.rdma_reads, server.bulk_bytes_copied), (0, 0));
+    assert_eq!(
+        server.bulk_bytes_placed,
+        sizes().iter().sum::<usize>() as u64
+    );
+    assert_eq!(pair.client.handle.counters().windows_bound, 0);
+}
+
+#[test]
+fn results_are_placed_whatever_their_size() {
+    let config = placing_config(1, 65_536, 64);
+    let mut pair = placing_pair(&config, &config);
+    let (connection, _) = pair.connect();
+    let mut tag = 0;
+    for size in sizes() {
+        for procedure in [GIVE, GIVE_LATER] {
+            tag += 1;
+            let bytes = u32::try_from(size).expect("small");
+            let wanted = Wanted {
+                connection,
+                procedure,
+                args: asking(&[bytes]),
+                expected: vec![bytes + 100],
+                results_bytes_max: 100,
+                placement: Placement::Send,
+                tag,
+                ..Wanted::default()
+            };
+            let (results, items) = run(&mut pair, wanted);
+            assert!(items == [given(0, bytes)], "{size} bytes");
+            assert_eq!(results[..4], bytes.to_be_bytes());
+            assert_eq!(results.len(), 8, "the item is not in the stream");
+            all_home(&mut pair);
+        }
+    }
+    let server = pair.server.handle.counters();
+    assert_eq!((server.rdma_writes, server.bulk_bytes_copied), (0, 0));
+    assert_eq!(pair.client.handle.counters().windows_bound, 0);
+}
+
+/// Several items and several results at once, in segments of all sizes; what is short stays in the
+/// stream.
+#[test]
+fn several_items_and_results_with_continuation() {
+    for (segments, segment_bytes) in [(1, 65_536), (4, 4096), (2, 16_384)] {
+        let config = placing_config(segments, segment_bytes, 128);
+        let mut pair = placing_pair(&config, &config);
+        let (connection, _) = pair.connect();
+        let mut tag = 0;
+        for placement in [Placement::Send, Placement::Auto] {
+            for lengths in [
+                vec![4096, 3, 5000],
+                vec![100, 9000, 70_000],
+                vec![0, 1, 4096, 4096],
+            ] {
+                tag += 1;
+                let args = asking(&lengths);
+                let ends = args.len();
+                let wanted = Wanted {
+                    connection,
+                    procedure: GIVE,
+                    args: args.clone(),
+                    items: vec![
+                        (ends - 4, pattern(5001, 1)),
+                        (ends, pattern(30, 2)),
+                        (ends, pattern(12_288, 3)),
+                    ],
+                    expected: lengths.iter().map(|bytes| bytes.max(&1) + 10).collect(),
+                    results_bytes_max: 100,
+                    placement,
+                    tag,
+                };
+                let (results, items) = run(&mut pair, wanted);
+                let whole = [args[..ends - 4].to_vec(), padded(pattern(5001, 1))].concat();
+                let rest = [padded(pattern(30, 2)), pattern(12_288, 3)].concat();
+                let expected = [whole, args[ends - 4..].to_vec(), rest].concat();
+                let taken = pair.server.core.application_mut().taken.pop();
+                assert!(taken == Some(expected), "call {tag}");
+                let mut stream = Vec::new();
+                for (index, &bytes) in lengths.iter().enumerate() {
+                    stream.extend_from_slice(&bytes.to_be_bytes());
+                    if items[index].is_empty() {
+                        stream.extend_from_slice(&padded(given(index, bytes)));
+                    } else {
+                        assert!(items[index] == given(index, bytes), "call {tag}");
+                    }
+                }
+                stream.extend_from_slice(&0xfeed_u32.to_be_bytes());
+                assert!(results == stream, "call {tag}");
+                all_home(&mut pair);
+            }
+        }
+        let server = pair.server.handle.counters();
+        assert_eq!((server.rdma_reads, server.rdma_writes), (0, 0));
+        assert!(server.transmissions_received >= 6);
+    }
+}
+
+fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// What a service and a caller keep starves those that come after, and loses none of them.
+#[test]
+fn calls_and_replies_wait_for_placement_segments() {
+    let config = placing_config(1, 4096, 2);
+    let mut pair = placing_pair(&config, &config);
+    let (connection, _) = pair.connect();
+    pair.server.core.application_mut().keep = true;
+    pair.client.core.application_mut().keep = true;
+    for tag in 0..12 {
+        let wanted = Wanted {
+            connection,
+            procedure: if tag % 2 == 0 { TAKE } else { GIVE },
+            args: asking(&[4096]),
+            items: if tag % 2 == 0 {
+                vec![(8, pattern(4096, tag))]
+            } else {
+                Vec::new()
+            },
+            expected: if tag % 2 == 0 { Vec::new() } else { vec![4096] },
+            results_bytes_max: 100,
+            placement: Placement::Send,
+            tag,
+        };
+        pair.client.core.application_mut().wanted.push_back(wanted);
+    }
+    for _ in 0..40 {
+        pair.turns(100);
+        for side in [&mut pair.client, &mut pair.server] {
+            // Dropped elsewhere, and not in their order.
+            let kept = &mut side.core.application_mut().kept;
+            if !kept.is_empty() {
+                let item = kept.remove(0);
+                std::thread::spawn(move || drop(item))
+                    .join()
+                    .expect("a drop does not panic");
+            }
+        }
+    }
+    for tag in 0..12 {
+        let ended = pair.client.core.application().result(tag);
+        assert!(ended.is_some_and(|it| it.is_ok()), "call {tag}: {ended:?}");
+    }
+    all_home(&mut pair);
+    let waited = |counters: rpcrdma_engine::CounterSnapshot| counters.awaiting_placement_segment;
+    assert!(waited(pair.server.handle.counters()) > 0);
+    assert!(waited(pair.client.handle.counters()) > 0);
+}
+
+/// A peer that speaks plain version 2 is called so; to ask for placement is refused.
+#[test]
+fn a_peer_without_the_extension_is_called_in_plain_version_2() {
+    let config = placing_config(1, 65_536, 64);
+    let mut pair = bulk_pair(&config, &bulk_config());
+    pair.client.properties = config.announced(pair.client.properties);
+    let (connection, _) = pair.connect();
+    let wanted = |placement, tag| Wanted {
+        connection,
+        procedure: TAKE,
+        args: pattern(12, 5),
+        items: vec![(8, pattern(100_000, 3))],
+        placement,
+        tag,
+        ..Wanted::default()
+    };
+    run(&mut pair, wanted(Placement::Auto, 1));
+    assert_eq!(pair.server.handle.counters().bulk_bytes_in, 100_000);
+    let application = pair.client.core.application_mut();
+    application.wanted.push_back(wanted(Placement::Send, 2));
+    pair.turns(10);
+    let refused = &pair.client.core.application().refused;
+    assert_eq!(*refused, [(2, rpcrdma_engine::CallRefused::NoPlacement)]);
+    assert_eq!(pair.client.handle.counters().transmissions_sent, 0);
+}
+
+/// A placed write of 4 KiB costs its responder one Receive: nothing is read, registered or copied,
+/// and the service gets the page that the Send arrived in.
+#[test]
+fn a_placed_write_costs_its_responder_one_receive() {
+    let config = placing_config(1, 4096, 8);
+    let mut pair = placing_pair(&config, &config);
+    let (connection, _) = pair.connect();
+    pair.turns(100);
+    pair.server.core.application_mut().keep = true;
+    let before = (pair.client.handle.counters(), pair.server.handle.counters());
+    let wanted = Wanted {
+        connection,
+        procedure: TAKE,
+        args: pattern(12, 5),
+        items: vec![(8, pattern(4096, 3))],
+        placement: Placement::Auto,
+        tag: 1,
+        ..Wanted::default()
+    };
+    run(&mut pair, wanted);
+    let kept = pair.server.core.application_mut().kept.pop();
+    let item = kept.expect("it was kept");
+    let page = item.parts().next().expect("one piece");
+    assert!(page[..] == pattern(4096, 3)[..]);
+    assert_eq!(page.as_ptr() as usize % 4096, 0);
+    let server = pair.server.handle.counters().since(&before.1);
+    assert_eq!(
+        (
+            server.calls_received,
+            server.replies_sent,
+            server.receives_posted
+        ),
+        (1, 1, 1)
+    );
+    assert_eq!(
+        (server.segments_leased, server.bulk_bytes_placed),
+        (1, 4096)
+    );
+    let moved = server.rdma_reads + server.rdma_writes + server.windows_bound;
+    let copied = server.bulk_bytes_copied + server.messages_gathered + server.fragments_received;
+    assert_eq!((moved, copied), (0, 0));
+    let client = pair.client.handle.counters().since(&before.0);
+    assert_eq!(
+        (client.transmissions_sent, client.bulk_bytes_copied),
+        (1, 0)
+    );
+    assert_eq!(client.windows_bound, 0);
+    drop(item);
+    all_home(&mut pair);
+}
+
+/// A reply that is longer than its call has allowed is asked for again, in plain version 2.
+#[test]
+fn a_reply_beyond_what_was_reserved_is_asked_for_again() {
+    let config = placing_config(1, 4096, 64);
+    let mut pair = placing_pair(&config, &config);
+    let (connection, _) = pair.connect();
+    let words = 5000;
+    let wanted = Wanted {
+        connection,
+        procedure: GIVE_LONG,
+        args: asking(&[words, 4096]),
+        items: vec![(12, pattern(4000, 9))],
+        expected: vec![4096],
+        results_bytes_max: 100,
+        placement: Placement::Send,
+        tag: 1,
+    };
+    let (results, items) = run(&mut pair, wanted);
+    let bytes: usize = results.len() + items.iter().map(Vec::len).sum::<usize>();
+    assert!(bytes >= 4 * words as usize + 4 + 4096 + 4);
+    assert!(items.iter().flatten().eq(given(0, 4096).iter()));
+    let client = pair.client.handle.counters();
+    assert_eq!((client.bulk_calls_retried, client.errors_received), (1, 1));
+    let server = pair.server.handle.counters();
+    assert_eq!(server.errors_sent_reply_resource, 1);
+    all_home(&mut pair);
+}
