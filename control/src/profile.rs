@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rpcrdma_engine::{CoreConfig, IdlePolicy, PlacementConfig};
 use rpcrdma_fabric::memory::HugePages;
+use rpcrdma_protocol::v2::plan::Thresholds;
 use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport};
 use rpcrdma_tuning::{Hugepages, Idle, Profile, ReceiveQueues};
 
@@ -27,18 +28,12 @@ impl NodeConfig {
                 Hugepages::Require => HugePages::Require,
                 Hugepages::Never => HugePages::Never,
             },
-            properties: Properties {
-                send_bytes_max: profile.send_buffer_bytes,
-                receive_buffer_bytes: core.receive_bytes(),
-                // The profile's check keeps it sound.
-                receive_buffer_structure: core
-                    .placement
-                    .and_then(|_| core.receive_buffer_structure().ok()),
+            properties: core.announced(Properties {
                 segment_count_max: profile.rdma_segments_max,
                 // Until the application says that it is ready for them (RFC 8167 section 6).
                 reverse_requests: ReverseRequestSupport::None,
                 ..Properties::default()
-            },
+            }),
             core,
             peer_connections_max: profile.peers_connections_max,
             target_attempts_per_second_max: profile.reconnects_per_second_max,
@@ -125,6 +120,11 @@ fn core_config(profile: &Profile) -> CoreConfig {
             segment_bytes: profile.placement_segment_bytes,
             spares: profile.placement_spares,
         }),
+        thresholds: Thresholds {
+            inline_item_bytes_max: profile.inline_item_bytes_max,
+            send_placement_bytes_max: profile.send_placement_bytes_max,
+            continued_bytes_max: profile.continued_bytes_max,
+        },
         send_buffers: profile.send_buffers,
         send_buffer_bytes: profile.send_buffer_bytes,
         message_bytes_max: profile.message_bytes_max,
@@ -254,6 +254,16 @@ mod tests {
         let told = structure.expect("it is told").length_bytes();
         assert_eq!(told, 1024 + 2 * 8192);
         assert_eq!(config.properties.receive_buffer_bytes, told);
+        assert!(!config.properties.rtr_support.is_any(), "no bulk data");
+        let placing = Profile {
+            bulk_buffers: 8,
+            inline_item_bytes_max: 100,
+            ..placing
+        };
+        let config = NodeConfig::from_profile(&placing, vec![None]);
+        assert!(config.properties.rtr_support.has_request());
+        assert_eq!(config.properties.request_transmissions_max, 2);
+        assert_eq!(config.core.thresholds.inline_item_bytes_max, 100);
         assert_eq!(u64::from(told), placing.receive_bytes());
         let patient = Profile {
             connect_timeout_ms: 60_000,

@@ -66,6 +66,16 @@ impl Profile {
         u64::from(self.send_buffers) * u64::from(self.send_buffer_bytes)
     }
 
+    /// Bytes of a core's zeroed padding buffers: a page for each Send in flight, and for each entry
+    /// of the longest gather list.
+    #[must_use]
+    pub fn padding_pool_bytes(&self) -> u64 {
+        if self.placement_segments == 0 || self.bulk_buffers == 0 {
+            return 0;
+        }
+        (u64::from(self.send_buffers) + 32) * 4096
+    }
+
     /// Bytes of a core's bulk buffers.
     #[must_use]
     pub fn bulk_pool_bytes(&self) -> u64 {
@@ -81,6 +91,8 @@ impl Profile {
             + self.placement_spare_bytes()
             // What Sends are made from.
             + self.send_pool_bytes()
+            // What is sent between the pieces of bulk data.
+            + self.padding_pool_bytes()
             // What bulk data lies in.
             + self.bulk_pool_bytes()
     }

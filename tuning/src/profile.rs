@@ -95,7 +95,16 @@ knobs! {
     /// Placement segments of one core beyond those of its receives: as many can be in the hands of
     /// services before messages wait. From 1 to 65 536, and at least `placement_segments`.
     placement_spares: u32 = 64,
-    /// Bytes of one send buffer: the largest Send that is built here, transport header included
+    /// Bytes up to which an item of bulk data stays in the stream of its message, where both ends
+    /// place bulk data by Sends. From 0 to 1 MiB.
+    inline_item_bytes_max: u32 = 512,
+    /// Bytes up to which an item of bulk data is placed by Sends, where both ends can; a longer one
+    /// goes by explicit RDMA where that can be. From 0 to 16 MiB.
+    send_placement_bytes_max: u32 = 65_536,
+    /// Bytes up to which the stream of a message is continued over several Sends; a longer one goes
+    /// by explicit RDMA where that can be. From 0 to 16 MiB.
+    continued_bytes_max: u32 = 16_384,
+    /// Bytes of one send buffer: the largest Send that is built in one piece, transport header included
     /// (the maximum send size property, -00 section 5.2.1). The peer's receive buffer size lowers it
     /// for each connection. A multiple of 64, from 1024 to 1 MiB.
     send_buffer_bytes: u32 = 4096,

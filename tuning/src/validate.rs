@@ -78,6 +78,14 @@ impl Profile {
                 65_536,
             ),
             ("placement_spares", self.placement_spares, 1, 65_536),
+            ("inline_item_bytes_max", self.inline_item_bytes_max, 0, MIB),
+            (
+                "send_placement_bytes_max",
+                self.send_placement_bytes_max,
+                0,
+                16 * MIB,
+            ),
+            ("continued_bytes_max", self.continued_bytes_max, 0, 16 * MIB),
             (
                 "send_buffer_bytes",
                 self.send_buffer_bytes,

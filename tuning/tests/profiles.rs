@@ -270,6 +270,9 @@ fn ranges_hold_at_their_ends_and_not_beyond() {
         ("placement_segment_bytes", 4096, 1_048_576, &[]),
         ("inline_segment_bytes", 256, 65_536, &[]),
         ("placement_spares", 1, 65_536, &[]),
+        ("inline_item_bytes_max", 0, 1 << 20, &[]),
+        ("send_placement_bytes_max", 0, 16 << 20, &[]),
+        ("continued_bytes_max", 0, 16 << 20, &[]),
         ("send_buffer_bytes", 1024, 1_048_576, &[]),
         ("message_bytes_max", 4096, 1 << 30, &[]),
         (

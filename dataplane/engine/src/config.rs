@@ -97,7 +97,7 @@ impl Default for CoreConfig {
             placement: None,
             thresholds: Thresholds {
                 inline_item_bytes_max: 512,
-                send_placement_bytes_max: 1 << 20,
+                send_placement_bytes_max: 65_536,
                 continued_bytes_max: 16_384,
             },
             send_buffers: 256,

@@ -4,6 +4,8 @@ use crate::support::bulk::{
     BulkPair, GIVE, GIVE_LATER, GIVE_LONG, TAKE, Wanted, asking, bulk_config, bulk_pair, given,
 };
 use crate::support::pattern;
+use rpcrdma_protocol::v2::plan::Thresholds;
+
 use rpcrdma_engine::{CoreConfig, Placement, PlacementConfig};
 
 /// Cores whose receive buffers have placement segments.
@@ -16,6 +18,10 @@ pub(crate) fn placing_config(segments: u32, segment_bytes: u32, spares: u32) -> 
             segment_bytes,
             spares,
         }),
+        thresholds: Thresholds {
+            send_placement_bytes_max: 1 << 20,
+            ..bulk_config().thresholds
+        },
         ..bulk_config()
     }
 }
