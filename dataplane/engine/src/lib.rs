@@ -34,6 +34,8 @@ extern crate self as rpcrdma_engine;
 mod support;
 #[cfg(test)]
 const FORM: support::Form = support::Form::SharedQueue;
+#[cfg(test)]
+type TestFabric = support::fabric::Shm;
 
 mod application;
 mod authentication;

@@ -19,6 +19,7 @@ use support::{ECHO, LATER, NULL, Pair, call};
 
 /// Messages of any length lie in several segments.
 const FORM: support::Form = support::Form::Segments;
+type TestFabric = support::fabric::Shm;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

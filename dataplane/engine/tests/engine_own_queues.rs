@@ -5,3 +5,4 @@ mod cases;
 mod support;
 
 const FORM: support::Form = support::Form::OwnQueues;
+type TestFabric = support::fabric::Shm;

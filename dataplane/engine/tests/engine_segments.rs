@@ -5,3 +5,4 @@ mod cases;
 mod support;
 
 const FORM: support::Form = support::Form::Segments;
+type TestFabric = support::fabric::Shm;

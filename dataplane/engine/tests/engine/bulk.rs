@@ -6,6 +6,7 @@ use crate::support::bulk::{
     BulkPair, GIVE, GIVE_LATER, GIVE_LONG, HOLD, TAKE, Wanted, asking, bulk_config, bulk_pair,
     given, limited_bulk_pair,
 };
+use crate::support::fabric::Limits;
 use crate::support::pattern;
 use rpcrdma_engine::{CallError, CallRefused, CloseReason, CoreConfig, Placement};
 use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
@@ -313,12 +314,11 @@ fn many_calls_at_once_with_few_windows_and_a_short_send_queue() {
         bulk_calls: 4,
         ..bulk_config()
     };
-    let mut pair = limited_bulk_pair(&few, &few, |port| {
-        port.windows_max = 16;
-        port.send_queue_depth_max = 2;
-        port.work_requests_max = 3;
-        port.channel_ring_bytes = 8192;
-    });
+    let limits = Limits {
+        windows: 16,
+        send_queue_depth: 2,
+    };
+    let mut pair = limited_bulk_pair(&few, &few, Some(limits));
     many_calls(&mut pair);
     for side in [&pair.client, &pair.server] {
         let counters = side.handle.counters();
@@ -544,7 +544,7 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
                 tag,
             });
         }
-        pair.turns(turns);
+        pair.turns_exactly(turns);
         let side = if turns % 2 == 0 {
             (&pair.client.handle, connection)
         } else {

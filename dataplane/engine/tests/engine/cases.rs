@@ -11,3 +11,18 @@ mod lifecycle;
 mod receives;
 mod reverse;
 mod threads;
+
+/// What is skipped is told, and the list of it is of tests that there are.
+#[test]
+fn what_is_skipped_is_there() {
+    use crate::support::fabric::{Fabric, skips};
+    let program = std::env::current_exe().expect("a test program");
+    let listed = std::process::Command::new(program).arg("--list").output();
+    let listed = listed.expect("it names its tests").stdout;
+    let listed = String::from_utf8(listed).expect("names");
+    for (test, _) in crate::TestFabric::SKIPPED {
+        let name = format!("::{test}: test");
+        assert!(listed.lines().any(|line| line.ends_with(&name)), "{test}");
+        assert!(skips(test), "it is told");
+    }
+}

@@ -4,7 +4,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::support::{App, ECHO, Form, NEVER, NULL, PROGRAM, Side, VERSION, in_form, port, side};
+use crate::TestFabric;
+use crate::support::fabric::{Fabric, Sizes};
+use crate::support::{
+    App, ECHO, Form, NEVER, NULL, PROGRAM, Side, TestJoint, TestPort, TestPortHandle, VERSION,
+    in_form, port, side, turns_until_idle,
+};
 use rpcrdma_engine::{Application, CallError, CloseReason, Command, ConnectionKey, CoreConfig};
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{
@@ -12,7 +17,6 @@ use rpcrdma_fabric::interface::{
     ReceiveQueueId, SendOptions, Status,
 };
 use rpcrdma_fabric::memory::{Pool, PoolShape};
-use rpcrdma_fabric::shm;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::{CloseReason as ProtocolReason, Role};
 
@@ -35,7 +39,7 @@ fn config() -> CoreConfig {
 
 /// A port without a core: it sends bytes, and keeps what it gets.
 pub(crate) struct Raw {
-    pub(crate) port: shm::Port,
+    pub(crate) port: TestPort,
     queue: ReceiveQueueId,
     pub(crate) pool: Pool,
     pub(crate) queue_pair: Option<QueuePairId>,
@@ -44,7 +48,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    fn new(mut port: shm::Port) -> Self {
+    fn new(mut port: TestPort) -> Self {
         let shape = |buffers| PoolShape {
             buffers,
             buffer_bytes: BUFFER_BYTES,
@@ -93,9 +97,10 @@ impl Raw {
         }
     }
 
-    fn poll(&mut self, now: Ticks) {
+    /// Whether there was anything to do.
+    fn poll(&mut self, now: Ticks) -> bool {
         let mut batch = CompletionBatch::new();
-        self.port.poll(now, &mut batch);
+        let moved = self.port.poll(now, &mut batch);
         for completion in batch.drain() {
             match completion.kind {
                 CompletionKind::Receive { receive, bytes, .. } => {
@@ -114,6 +119,7 @@ impl Raw {
         }
         self.port.flush_receives();
         self.port.flush_sends();
+        moved
     }
 }
 
@@ -121,8 +127,8 @@ impl Raw {
 pub(crate) struct Attack<A: Application = App> {
     pub(crate) victim: Side<A>,
     pub(crate) raw: Raw,
-    raw_files: shm::PortHandle,
-    joint: shm::Joint,
+    raw_handle: TestPortHandle,
+    joint: TestJoint,
     now: Ticks,
     clock: Clock,
 }
@@ -162,14 +168,19 @@ impl<A: Application> Attack<A> {
     ) -> Self {
         let clock = Clock::new();
         let config = in_form(config);
-        let victim_port = port(0, config.arena_bytes(), &clock);
-        let (raw, raw_files) = port(1, 2 << 20, &clock);
-        let joint =
-            shm::Joint::new(&victim_port.0, &victim_port.1, &raw, &raw_files).expect("a channel");
+        let victim_port = port(0, &config, &clock);
+        let sizes = Sizes {
+            arena_bytes: 2 << 20,
+            connections: 2,
+            receives_per_connection: RECEIVES,
+            limits: None,
+        };
+        let (raw, raw_handle) = TestFabric::port(1, &sizes, &clock);
+        let joint = TestFabric::join((&victim_port.0, &victim_port.1), (&raw, &raw_handle));
         let mut attack = Self {
             victim: side(0, role, &config, &clock, application, victim_port),
             raw: Raw::new(raw),
-            raw_files,
+            raw_handle,
             joint,
             now: clock.now(),
             clock,
@@ -181,10 +192,8 @@ impl<A: Application> Attack<A> {
 
     /// Plants a connection at both ends.
     pub(crate) fn connect(&mut self, guarded: bool) {
-        let (seed, raw_seed) = self
-            .joint
-            .seeds(&self.victim.port, &self.raw_files)
-            .expect("a queue pair");
+        let [seed, raw_seed] =
+            TestFabric::seeds(&mut self.joint, &self.victim.port, &self.raw_handle);
         let queue = self.raw.queue;
         self.raw.queue_pair = Some(self.raw.port.plant(raw_seed, queue).expect("planted"));
         self.victim.command(Command::Plant {
@@ -210,11 +219,23 @@ impl<A: Application> Attack<A> {
 
     pub(crate) fn turns(&mut self, count: usize) {
         for _ in 0..count {
-            self.now += self.clock.ticks(Duration::from_micros(1));
-            self.raw.poll(self.now);
-            let _ = self.victim.core.iterate_at(self.now);
-            self.victim.control();
+            self.turn();
         }
+        turns_until_idle(|| self.turn());
+    }
+
+    fn turn(&mut self) -> bool {
+        self.now += self.clock.ticks(TestFabric::TURN);
+        let raw = self.raw.poll(self.now);
+        let victim = self.victim.iterate(self.now);
+        let [to_victim, to_raw] =
+            TestFabric::notices(&mut self.joint, &self.victim.port, &self.raw_handle);
+        self.victim.tell(to_victim);
+        if let Some(notice) = to_raw {
+            self.raw.port.notice(notice);
+        }
+        TestFabric::work();
+        raw || victim
     }
 
     pub(crate) fn send(&mut self, message: &[u8]) {
@@ -706,7 +727,7 @@ fn message_of_sorts() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(64 / TestFabric::ONE_CASE_IN))]
 
     /// Whatever one peer sends, the core does not panic, loses no Receive and no message buffer,
     /// and serves the next connection.

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use crate::support::{ECHO, NEVER, Pair};
+use crate::TestFabric;
+use crate::support::fabric::Fabric;
+use crate::support::{ECHO, NEVER, Pair, turns_until_idle};
 use rpcrdma_engine::{CallError, CloseReason, CoreConfig, CounterSnapshot};
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -30,9 +32,13 @@ fn interval(pair: &mut Pair) {
 fn interval_of_the_client(pair: &mut Pair) {
     pair.pass(INTERVAL);
     for _ in 0..20 {
-        let _ = pair.client.core.iterate_at(pair.now);
-        pair.client.control();
+        pair.client.iterate(pair.now);
     }
+    turns_until_idle(|| {
+        pair.pass(TestFabric::TURN);
+        TestFabric::work();
+        pair.client.iterate(pair.now)
+    });
 }
 
 fn counters(pair: &Pair) -> [CounterSnapshot; 2] {

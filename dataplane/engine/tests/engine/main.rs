@@ -6,3 +6,4 @@ mod cases;
 mod support;
 
 const FORM: support::Form = support::Form::SharedQueue;
+type TestFabric = support::fabric::Shm;

@@ -51,7 +51,7 @@ fn a_place_is_given_again_with_all_its_receives() {
                 application.want(server, procedure, &args, tag);
             }
         }
-        pair.turns(round);
+        pair.turns_exactly(round);
         for (count, (client, server)) in connections.into_iter().enumerate() {
             if count % 2 == 0 {
                 pair.client.core.application_mut().to_close.push(client);

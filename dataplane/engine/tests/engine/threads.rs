@@ -106,7 +106,7 @@ fn a_ring_tells_of_calls_that_fail_or_do_not_fit() {
     };
     let mut status = |pair: &mut Pair<RingApplication, App>, message| {
         ring.submit(message).expect("room");
-        for _ in 0..100 {
+        for _ in 0..10_000 {
             pair.turn();
             if let Some(message) = ring.complete() {
                 return message.status;

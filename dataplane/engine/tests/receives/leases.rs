@@ -2,8 +2,8 @@
 
 use std::sync::mpsc;
 
-use rpcrdma_engine::PlacementConfig;
 use rpcrdma_engine::placement::{NotLeased, PlacementSegments};
+use rpcrdma_engine::{CoreConfig, PlacementConfig};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{
     CompletionBatch, CompletionKind, Gather, Port, QueuePairId, Receive, ReceiveQueueAttributes,
@@ -39,7 +39,7 @@ fn shape(buffers: u32, bytes: u32) -> PoolShape {
 
 impl End {
     fn new(number: u32, clock: &Clock) -> Self {
-        let (mut port, handle) = port(number, 0, clock);
+        let (mut port, handle) = port(number, &CoreConfig::default(), clock);
         let spares = u32::try_from(SPARES + SEGMENTS * RECEIVES as usize).expect("small");
         let mut inline = port.carve(shape(RECEIVES, INLINE_BYTES)).expect("room");
         let pool = port.carve(shape(spares, SEGMENT_BYTES)).expect("room");
@@ -182,7 +182,7 @@ fn ranges_that_are_not_there_are_refused_and_cost_nothing() {
 #[test]
 fn segments_are_taken_back_a_few_at_a_time() {
     let clock = Clock::new();
-    let (mut port, _) = port(0, 0, &clock);
+    let (mut port, _) = port(0, &CoreConfig::default(), &clock);
     let pool = port.carve(shape(100, 64)).expect("room");
     let queue = port
         .create_receive_queue(ReceiveQueueAttributes {
@@ -213,9 +213,8 @@ fn segments_are_taken_back_a_few_at_a_time() {
 /// Too few spares, or segments that no buffer can have, are refused when the core is made.
 #[test]
 fn a_configuration_that_cannot_work_is_refused() {
-    use rpcrdma_engine::CoreConfig;
     let clock = Clock::new();
-    let (port, _) = port(0, 0, &clock);
+    let (port, _) = port(0, &CoreConfig::default(), &clock);
     let good = PlacementConfig {
         inline_segment_bytes: 512,
         segments: 2,

@@ -7,3 +7,4 @@ mod support;
 
 /// The tests say themselves how segments are made.
 const FORM: support::Form = support::Form::SharedQueue;
+type TestFabric = support::fabric::Shm;

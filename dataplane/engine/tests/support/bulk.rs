@@ -9,9 +9,9 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_fabric::shm;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 
+use super::fabric::Limits;
 use super::{Pair, call, pattern};
 
 /// Takes the whole argument stream, items and all, and remembers it; answers with its length.
@@ -339,17 +339,17 @@ pub type BulkPair = Pair<BulkApp, BulkApp>;
 
 /// Two cores that take bulk data both ways.
 pub fn bulk_pair(client: &CoreConfig, server: &CoreConfig) -> BulkPair {
-    limited_bulk_pair(client, server, |_| {})
+    limited_bulk_pair(client, server, None)
 }
 
-/// The same, on ports whose limits `limit` changes.
+/// The same, on ports with these limits.
 pub fn limited_bulk_pair(
     client: &CoreConfig,
     server: &CoreConfig,
-    limit: impl Fn(&mut shm::PortConfig),
+    limits: Option<Limits>,
 ) -> BulkPair {
     let (a, b) = (BulkApp::default(), BulkApp::default());
-    let mut pair = Pair::limited(client, server, a, b, limit);
+    let mut pair = Pair::limited(client, server, a, b, limits);
     for properties in [&mut pair.client.properties, &mut pair.server.properties] {
         properties.segment_count_max = 64;
         properties.reverse_requests = ReverseRequestSupport::General;

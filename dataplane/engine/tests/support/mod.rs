@@ -6,6 +6,9 @@
 )]
 
 pub mod bulk;
+pub mod fabric;
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+pub mod verbs;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,10 +20,11 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
-use rpcrdma_fabric::shm;
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::{Properties, PropertySet};
+
+use crate::TestFabric;
+use fabric::{Fabric, Limits, Seed, Sizes, Told};
 
 pub const PROGRAM: u32 = 0x2000_0001;
 pub const VERSION: u32 = 1;
@@ -199,11 +203,16 @@ impl Application for App {
     }
 }
 
+/// The port of a core, in this test program.
+pub type TestPort = <TestFabric as Fabric>::Port;
+pub type TestPortHandle = <TestFabric as Fabric>::Handle;
+pub type TestJoint = <TestFabric as Fabric>::Joint;
+
 /// A core, its handle, and what its control plane would remember.
 pub struct Side<A: Application = App> {
-    pub core: Core<shm::Port, A>,
-    pub handle: CoreHandle<shm::Port>,
-    pub port: shm::PortHandle,
+    pub core: Core<TestPort, A>,
+    pub handle: CoreHandle<TestPort>,
+    pub port: TestPortHandle,
     pub role: Role,
     pub properties: Properties,
     pub ready: Vec<ConnectionKey>,
@@ -246,28 +255,23 @@ pub fn in_form(config: &CoreConfig) -> CoreConfig {
 /// A core is given a little more than it needs, for the pools that a test carves itself.
 const ARENA_SPARE_BYTES: u64 = 1 << 20;
 
-pub fn port(number: u32, bytes: u64, clock: &Clock) -> (shm::Port, shm::PortHandle) {
-    port_with(number, bytes, clock, |_| {})
+pub fn port(number: u32, config: &CoreConfig, clock: &Clock) -> (TestPort, TestPortHandle) {
+    limited_port(number, config, clock, None)
 }
 
-/// A port whose limits `limit` changes.
-pub fn port_with(
+fn limited_port(
     number: u32,
-    bytes: u64,
+    config: &CoreConfig,
     clock: &Clock,
-    limit: impl Fn(&mut shm::PortConfig),
-) -> (shm::Port, shm::PortHandle) {
-    let arena = Arena::shared(&ArenaOptions {
-        bytes: bytes + ARENA_SPARE_BYTES,
-        huge_pages: HugePages::Never,
-    })
-    .expect("memory for a test");
-    let mut config = shm::PortConfig {
-        own_receive_queues: crate::FORM == Form::OwnQueues,
-        ..shm::PortConfig::new(number, arena, clock.clone())
+    limits: Option<Limits>,
+) -> (TestPort, TestPortHandle) {
+    let sizes = Sizes {
+        arena_bytes: config.arena_bytes() + ARENA_SPARE_BYTES,
+        connections: config.connections_max,
+        receives_per_connection: config.receives_per_connection(),
+        limits,
     };
-    limit(&mut config);
-    shm::Port::new(config).expect("a port")
+    TestFabric::port(number, &sizes, clock)
 }
 
 pub fn properties(config: &CoreConfig) -> Properties {
@@ -279,8 +283,22 @@ pub fn properties(config: &CoreConfig) -> Properties {
 }
 
 impl<A: Application> Side<A> {
-    pub fn command(&self, command: Command<shm::Port>) {
+    pub fn command(&self, command: Command<TestPort>) {
         self.handle.send(command).expect("the mailbox has room");
+    }
+
+    /// One iteration of the core, and of its control plane. Whether there was anything to do.
+    pub fn iterate(&mut self, now: Ticks) -> bool {
+        let activity = self.core.iterate_at(now);
+        self.control();
+        activity == Activity::Busy
+    }
+
+    /// What a connection manager tells the port.
+    pub fn tell(&self, told: Option<Told<TestFabric>>) {
+        if let Some(notice) = told {
+            self.command(Command::Notice(notice));
+        }
     }
 
     /// Message buffers and credits, for a test that failed.
@@ -345,7 +363,7 @@ impl<A: Application> Side<A> {
 pub struct Pair<A: Application = App, B: Application = App> {
     pub client: Side<A>,
     pub server: Side<B>,
-    pub joint: shm::Joint,
+    pub joint: TestJoint,
     pub now: Ticks,
     pub clock: Clock,
     token: u64,
@@ -363,7 +381,7 @@ pub fn side<A: Application>(
     config: &CoreConfig,
     clock: &Clock,
     application: A,
-    port: (shm::Port, shm::PortHandle),
+    port: (TestPort, TestPortHandle),
 ) -> Side<A> {
     let _ = number;
     let (port, port_handle) = port;
@@ -385,28 +403,25 @@ pub fn side<A: Application>(
 
 impl<A: Application, B: Application> Pair<A, B> {
     pub fn with(client: &CoreConfig, server: &CoreConfig, a: A, b: B) -> Self {
-        Self::limited(client, server, a, b, |_| {})
+        Self::limited(client, server, a, b, None)
     }
 
-    /// As [`Pair::with`], on ports whose limits `limit` changes.
+    /// As [`Pair::with`], on ports with these limits.
     pub fn limited(
         client: &CoreConfig,
         server: &CoreConfig,
         a: A,
         b: B,
-        limit: impl Fn(&mut shm::PortConfig),
+        limits: Option<Limits>,
     ) -> Self {
         let clock = Clock::new();
         let (client, server) = (&in_form(client), &in_form(server));
-        let client_port = port_with(0, client.arena_bytes(), &clock, &limit);
-        let server_port = port_with(1, server.arena_bytes(), &clock, &limit);
-        let joint = shm::Joint::new(
-            &client_port.0,
-            &client_port.1,
-            &server_port.0,
-            &server_port.1,
-        )
-        .expect("a channel");
+        let client_port = limited_port(0, client, &clock, limits);
+        let server_port = limited_port(1, server, &clock, limits);
+        let joint = TestFabric::join(
+            (&client_port.0, &client_port.1),
+            (&server_port.0, &server_port.1),
+        );
         let client = side(0, Role::Client, client, &clock, a, client_port);
         let server = side(1, Role::Server, server, &clock, b, server_port);
         Self {
@@ -420,12 +435,14 @@ impl<A: Application, B: Application> Pair<A, B> {
         }
     }
 
+    /// The two ends of one more connection.
+    pub fn seeds(&mut self) -> [Seed<TestFabric>; 2] {
+        TestFabric::seeds(&mut self.joint, &self.client.port, &self.server.port)
+    }
+
     /// Plants a connection at both ends.
     pub fn plant(&mut self) {
-        let (client_seed, server_seed) = self
-            .joint
-            .seeds(&self.client.port, &self.server.port)
-            .expect("a queue pair");
+        let [client_seed, server_seed] = self.seeds();
         self.token += 1;
         let token = self.token;
         self.server.command(Command::Plant {
@@ -456,16 +473,27 @@ impl<A: Application, B: Application> Pair<A, B> {
         (self.client.ready[client], self.server.ready[server])
     }
 
-    /// One iteration of each core, and of its control plane. A microsecond passes.
-    pub fn turn(&mut self) {
-        self.now += self.clock.ticks(Duration::from_micros(1));
-        let _ = self.client.core.iterate_at(self.now);
-        self.client.control();
-        let _ = self.server.core.iterate_at(self.now);
-        self.server.control();
+    /// One iteration of each core, and of its control plane. Whether there was anything to do.
+    pub fn turn(&mut self) -> bool {
+        self.now += self.clock.ticks(TestFabric::TURN);
+        let client = self.client.iterate(self.now);
+        let server = self.server.iterate(self.now);
+        let [to_client, to_server] =
+            TestFabric::notices(&mut self.joint, &self.client.port, &self.server.port);
+        self.client.tell(to_client);
+        self.server.tell(to_server);
+        TestFabric::work();
+        client || server
     }
 
+    /// So many turns, and as many more as a device takes for what is under way.
     pub fn turns(&mut self, count: usize) {
+        self.turns_exactly(count);
+        turns_until_idle(|| self.turn());
+    }
+
+    /// So many turns, whatever is under way then.
+    pub fn turns_exactly(&mut self, count: usize) {
         for _ in 0..count {
             self.turn();
         }
@@ -491,6 +519,20 @@ impl<A: Application, B: Application> Pair<A, B> {
             self.server.handle.counters(),
             self.server.describe()
         );
+    }
+}
+
+/// Turns until nothing has happened for as long as a device may take.
+pub fn turns_until_idle(mut turn: impl FnMut() -> bool) {
+    let Some(enough) = TestFabric::IDLE_TURNS else {
+        return;
+    };
+    let mut idle = 0;
+    for _ in 0..50 * enough {
+        idle = if turn() { 0 } else { idle + 1 };
+        if idle >= enough {
+            break;
+        }
     }
 }
 

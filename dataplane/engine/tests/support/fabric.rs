@@ -1,0 +1,140 @@
+//! What the cores of a test talk through.
+
+use std::time::Duration;
+
+use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
+use rpcrdma_fabric::shm;
+
+use super::Form;
+
+/// How large a port is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    pub arena_bytes: u64,
+    pub connections: u32,
+    pub receives_per_connection: u32,
+    /// Less than usual of what is short otherwise at many connections alone.
+    pub limits: Option<Limits>,
+}
+
+/// What a port is short of.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub windows: u32,
+    /// Works outstanding on a connection.
+    pub send_queue_depth: u32,
+}
+
+/// Each test program names one, as `TestFabric`.
+pub trait Fabric {
+    type Port: Port;
+    /// What seeds are made of.
+    type Handle;
+    /// What joins two ports.
+    type Joint;
+
+    /// How much time passes in a turn, for the cores.
+    const TURN: Duration;
+    /// Turns in which nothing happens, after which nothing is under way any more; `None` where each
+    /// turn brings what was sent in the one before.
+    const IDLE_TURNS: Option<usize>;
+    /// Of the number of cases that a property is tried on, one in so many.
+    const ONE_CASE_IN: u32;
+    /// The tests that cannot run, and why.
+    const SKIPPED: &'static [(&'static str, &'static str)];
+
+    fn port(number: u32, sizes: &Sizes, clock: &Clock) -> (Self::Port, Self::Handle);
+
+    fn join(a: (&Self::Port, &Self::Handle), b: (&Self::Port, &Self::Handle)) -> Self::Joint;
+
+    /// The two ends of one more connection.
+    fn seeds(joint: &mut Self::Joint, a: &Self::Handle, b: &Self::Handle) -> [Seed<Self>; 2];
+
+    /// What a connection manager would tell the ports now.
+    fn notices(
+        joint: &mut Self::Joint,
+        a: &Self::Handle,
+        b: &Self::Handle,
+    ) -> [Option<Told<Self>>; 2];
+
+    /// Lets a device work for the time of a turn.
+    fn work();
+
+    /// A fault by which the first connection of a port breaks.
+    fn broken_link() -> Told<Self>;
+}
+
+/// An end of a connection.
+pub type Seed<F> = <<F as Fabric>::Port as Port>::Seed;
+/// What a connection manager tells a port.
+pub type Told<F> = <<F as Fabric>::Port as Port>::Notice;
+
+/// Whether the test cannot run on the fabric of this program; then it says so.
+pub fn skips(test: &str) -> bool {
+    let skipped = crate::TestFabric::SKIPPED.iter();
+    let why = skipped
+        .filter(|(name, _)| *name == test)
+        .map(|(_, why)| why);
+    why.inspect(|why| println!("skipped {test}: {why}")).count() > 0
+}
+
+/// Shared memory. Whatever is sent is there when the peer polls, and time is what the test says.
+#[derive(Debug)]
+pub struct Shm;
+
+impl Fabric for Shm {
+    type Port = shm::Port;
+    type Handle = shm::PortHandle;
+    type Joint = shm::Joint;
+
+    const TURN: Duration = Duration::from_micros(1);
+    const IDLE_TURNS: Option<usize> = None;
+    const ONE_CASE_IN: u32 = 1;
+    const SKIPPED: &'static [(&'static str, &'static str)] = &[];
+
+    fn port(number: u32, sizes: &Sizes, clock: &Clock) -> (shm::Port, shm::PortHandle) {
+        let arena = Arena::shared(&ArenaOptions {
+            bytes: sizes.arena_bytes,
+            huge_pages: HugePages::Never,
+        })
+        .expect("memory for a test");
+        let mut config = shm::PortConfig {
+            own_receive_queues: crate::FORM == Form::OwnQueues,
+            ..shm::PortConfig::new(number, arena, clock.clone())
+        };
+        if let Some(limits) = sizes.limits {
+            config.windows_max = limits.windows;
+            config.send_queue_depth_max = limits.send_queue_depth;
+            config.work_requests_max = limits.send_queue_depth + 1;
+            config.channel_ring_bytes = 8192;
+        }
+        shm::Port::new(config).expect("a port")
+    }
+
+    fn join(a: (&shm::Port, &shm::PortHandle), b: (&shm::Port, &shm::PortHandle)) -> shm::Joint {
+        shm::Joint::new(a.0, a.1, b.0, b.1).expect("a channel")
+    }
+
+    fn seeds(joint: &mut shm::Joint, a: &shm::PortHandle, b: &shm::PortHandle) -> [shm::Seed; 2] {
+        let (a, b) = joint.seeds(a, b).expect("a queue pair");
+        [a, b]
+    }
+
+    fn notices(
+        _: &mut shm::Joint,
+        _: &shm::PortHandle,
+        _: &shm::PortHandle,
+    ) -> [Option<shm::Notice>; 2] {
+        [None, None]
+    }
+
+    fn work() {}
+
+    fn broken_link() -> shm::Notice {
+        // The first queue pair of the port: index 0, generation 1.
+        let local = shm::QueuePairNumber(1 << 16);
+        shm::Notice::Inject(shm::Fault::DropConnection { local })
+    }
+}
