@@ -37,6 +37,34 @@ fn config() -> CoreConfig {
     }
 }
 
+fn shape(buffers: u32) -> PoolShape {
+    PoolShape {
+        buffers,
+        buffer_bytes: BUFFER_BYTES,
+        stride_bytes: BUFFER_BYTES,
+        align_bytes: 64,
+    }
+}
+
+/// A queue of posted Receives.
+fn receive_queue(port: &mut TestPort) -> ReceiveQueueId {
+    let queue = port
+        .create_receive_queue(ReceiveQueueAttributes {
+            depth: RECEIVES,
+            segments_max: 1,
+        })
+        .expect("a receive queue");
+    let mut pool = port.carve(shape(RECEIVES)).expect("receive buffers");
+    for _ in 0..RECEIVES {
+        let receive = port
+            .create_receive(queue, &mut pool.take().into_iter())
+            .expect("a Receive");
+        port.post_receive(receive);
+    }
+    port.flush_receives();
+    queue
+}
+
 /// A port without a core: it sends bytes, and keeps what it gets.
 pub(crate) struct Raw {
     pub(crate) port: TestPort,
@@ -49,26 +77,7 @@ pub(crate) struct Raw {
 
 impl Raw {
     fn new(mut port: TestPort) -> Self {
-        let shape = |buffers| PoolShape {
-            buffers,
-            buffer_bytes: BUFFER_BYTES,
-            stride_bytes: BUFFER_BYTES,
-            align_bytes: 64,
-        };
-        let queue = port
-            .create_receive_queue(ReceiveQueueAttributes {
-                depth: RECEIVES,
-                segments_max: 1,
-            })
-            .expect("a receive queue");
-        let mut pool = port.carve(shape(RECEIVES)).expect("receive buffers");
-        for _ in 0..RECEIVES {
-            let receive = port
-                .create_receive(queue, &mut pool.take().into_iter())
-                .expect("a Receive");
-            port.post_receive(receive);
-        }
-        port.flush_receives();
+        let queue = receive_queue(&mut port);
         let pool = port.carve(shape(16)).expect("send buffers");
         Self {
             port,
@@ -194,6 +203,9 @@ impl<A: Application> Attack<A> {
     pub(crate) fn connect(&mut self, guarded: bool) {
         let [seed, raw_seed] =
             TestFabric::seeds(&mut self.joint, &self.victim.port, &self.raw_handle);
+        if crate::FORM == Form::OwnQueues && self.raw.queue_pair.is_some() {
+            self.raw.queue = receive_queue(&mut self.raw.port);
+        }
         let queue = self.raw.queue;
         self.raw.queue_pair = Some(self.raw.port.plant(raw_seed, queue).expect("planted"));
         self.victim.command(Command::Plant {
