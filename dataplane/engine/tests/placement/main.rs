@@ -5,5 +5,6 @@ mod support;
 
 /// The forms of the Receives are this test's own.
 const FORM: support::Form = support::Form::SharedQueue;
+type TestFabric = support::fabric::Shm;
 
 mod calls;
