@@ -33,7 +33,12 @@ check() { # check NAME COMMAND...: something that must hold: the command succeed
 
 # Whatever has become of the scenario, what it started ends, and its result is told.
 finish() {
-    local word=ok pid
+    local status=$? word=ok pid
+    # A script that ended in the middle, by an unset variable say, has not tried all.
+    if [ $status -ne 0 ] && [ $failed -eq 0 ]; then
+        failed=1
+        printf 'test %s: it ends early ... FAILED (exit status %d)\n' "$scenario" "$status"
+    fi
     for pid in $(jobs -p); do kill -KILL "$pid" 2>/dev/null; done
     [ -z "${responder:-}" ] || kill_responder
     if [ $failed -gt 0 ] || [ $passed -eq 0 ]; then word=FAILED; fi
