@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Connects, calls and disconnects in a loop, for SOAK_SECONDS (120). What the responder holds after
-# the first rounds it holds after the last: memory, descriptors, and what the device counts.
+# Connects, calls and disconnects in a loop, for SOAK_SECONDS (120), and then for a third as long with
+# bulk data by RDMA, where some of the clients are killed in the middle. What the responders hold after
+# the first rounds they hold after the last: memory, descriptors, and what the device counts. Every
+# memory window that was bound is invalidated.
 . "$(dirname "$0")/common.sh"
 
 seconds=${SOAK_SECONDS:-120}
 address=rdma:$LAB_IP:$port
+bulk_address=rdma:$LAB_IP:$((port + 1))
 
 "$ledger" serve "$address" --book "$work/book" </dev/null >"$work/responder" 2>&1 &
 process=$!
@@ -15,23 +18,75 @@ descriptors() { find "/proc/$process/fd" -mindepth 1 | wc -l; }
 threads() { find "/proc/$process/task" -mindepth 1 -maxdepth 1 | wc -l; }
 # What `rdma resource` counts: "pd 3 cq 2 qp 1 ..." of the device.
 resources() { rdma resource show "$LAB_DEV" | sed 's/^[^:]*: *[^:]*: *//; s/ *$//'; }
+resources_are() { [ "$(resources)" = "$1" ]; }
+
+holds() {
+    held=$(resources) memory=$(memory_kib) files=$(descriptors) tasks=$(threads)
+    echo "    warm: $memory KiB, $files descriptors, $tasks threads, $held"
+}
+
+holds_still() {
+    check "the device holds what it held: $held" within 30 resources_are "$held"
+    echo "    then: $(memory_kib) KiB, $(descriptors) descriptors, $(threads) threads, $(resources)"
+    check "as many descriptors" test "$(descriptors)" -eq "$files"
+    check "as many threads" test "$(threads)" -eq "$tasks"
+    # What an allocator keeps for later varies by less than this.
+    check "no more than a MiB more memory" test "$(memory_kib)" -le $((memory + 1024))
+}
 
 rounds() { # rounds SECONDS LOG
     "$ledger" call "$address" --log "$2" --seconds "$1" --rounds 1000000 --connections 8 --count 64
 }
 
-resources_are() { [ "$(resources)" = "$1" ]; }
-
 check "rounds to grow warm" rounds 15 "$work/warm"
 sleep 2
-held=$(resources) memory=$(memory_kib) files=$(descriptors) tasks=$(threads)
-echo "    warm: $memory KiB, $files descriptors, $tasks threads, $held"
+holds
 check "rounds for $seconds s" rounds "$seconds" "$work/log"
-check "the device holds what it held: $held" within 30 resources_are "$held"
-echo "    then: $(memory_kib) KiB, $(descriptors) descriptors, $(threads) threads, $(resources)"
-check "as many descriptors" test "$(descriptors)" -eq "$files"
-check "as many threads" test "$(threads)" -eq "$tasks"
-# What an allocator keeps for later varies by less than this.
-check "no more than a MiB more memory" test "$(memory_kib)" -le $((memory + 1024))
+holds_still
 check "no call was executed twice, answered twice or lost" \
     "$ledger" check --book "$work/book" --log "$work/warm" --log "$work/log"
+
+# --- Bulk data -----------------------------------------------------------------------------------
+
+# A command line that makes calls of so many operations, with a window for each.
+mix=("$bench" run --connect "$bulk_address" --op mix --placement rdma --size 48KiB --depth 4
+    --connections 4 --warmup 0 --operations)
+
+# Totals of a run: "BOUND INVALIDATED".
+windows() { # windows REPORT
+    awk '{ gsub(/[",:]/, "") }
+        $1 == "per_call" { inside = 1 }
+        inside && $1 == "calls" { calls = $2; inside = 0 }
+        $1 == "registrations" && each == "" { each = $2 }
+        $1 ~ /^windows_invalidated_/ && !server { invalidated += $2 }
+        $1 == "server_counters" { server = 1 }
+        END { print calls * each, invalidated }' "$1"
+}
+
+bulk_rounds() { # bulk_rounds SECONDS
+    local end=$((SECONDS + $1)) operations=1 bound invalidated bound_total=0 invalidated_total=0 killed=0
+    while [ $SECONDS -lt $end ]; do
+        # With one window in a call the peer invalidates it, with more the client itself.
+        operations=$((5 - operations))
+        if ! "${mix[@]}" "$operations" --count 200 --json "$work/report" >"$work/table" 2>&1; then
+            cat "$work/table"
+            return 1
+        fi
+        read -r bound invalidated <<<"$(windows "$work/report")"
+        bound_total=$((bound_total + bound)) invalidated_total=$((invalidated_total + invalidated))
+        # The shell is not to tell of it.
+        { timeout --signal=KILL 1.5 "${mix[@]}" 4 --duration 1h; } >/dev/null 2>&1
+        killed=$((killed + 1))
+    done
+    echo "    $bound_total windows bound, $invalidated_total invalidated; $killed clients killed"
+    [ "$bound_total" -gt 0 ] && [ "$bound_total" -eq "$invalidated_total" ]
+}
+
+"$bench" serve --listen "$bulk_address" </dev/null >"$work/server" 2>&1 &
+process=$!
+check "a server of bulk data listens" within 60 contains "$work/server" '^listening on '
+check "rounds of bulk data to grow warm" bulk_rounds 15
+sleep 3
+holds
+check "rounds of bulk data for $((seconds / 3)) s: every window ends" bulk_rounds $((seconds / 3))
+holds_still
