@@ -29,6 +29,9 @@ const BUFFERS_MAX: u32 = 65_536;
 /// Bytes that a bulk buffer is given as long as payloads need not be in too many of them.
 const BUFFER_BYTES_MAX: u64 = 1 << 20;
 
+/// Memory of a core for placement segments when nobody says otherwise.
+const PLACEMENT_BYTES_MAX: u64 = 128 << 20;
+
 /// Bulk buffers are made of pages.
 const PAGE_BYTES: u64 = 4096;
 
@@ -141,6 +144,29 @@ impl Need {
         settings.bulk_buffers = Some(buffers.max(base.bulk_buffers));
         settings.bulk_buffer_bytes = Some(u32::try_from(bytes).unwrap_or(u32::MAX));
         settings.bulk_calls_max = Some(calls.max(base.bulk_calls_max));
+        if base.placement_segments == 0 {
+            placement(payload_bytes, base, settings);
+        }
+    }
+}
+
+/// A placement segment in each receive buffer, so that Sends can place payloads: as long as a
+/// payload, but shorter where that would take too much memory, down to a page; with more
+/// receives than that, none.
+fn placement(payload_bytes: u64, base: &Profile, settings: &mut Settings) {
+    let connections = settings.connections_max.unwrap_or(base.connections_max);
+    let credits = settings
+        .credits_per_connection
+        .unwrap_or(base.credits_per_connection);
+    let receives = u64::from(connections) * (u64::from(credits) + 1);
+    let affordable = (PLACEMENT_BYTES_MAX / receives.max(1)) / PAGE_BYTES * PAGE_BYTES;
+    let wanted = payload_bytes.next_multiple_of(PAGE_BYTES);
+    let bytes = wanted
+        .min(affordable)
+        .min(base.placement_segment_bytes.into());
+    if bytes >= PAGE_BYTES {
+        settings.placement_segments = Some(1);
+        settings.placement_segment_bytes = u32::try_from(bytes).ok();
     }
 }
 
@@ -150,6 +176,30 @@ mod tests {
 
     fn profile(need: Need) -> Profile {
         need.profile(None, &Fabric::SHM).unwrap().profile
+    }
+
+    #[test]
+    fn payloads_beside_their_messages_have_placement_segments_as_far_as_memory_goes() {
+        let need = |payload_bytes, connections| Need {
+            payload_bytes: Some(payload_bytes),
+            connections_per_core: Some(connections),
+            bulk: BulkNeed {
+                calls: 8,
+                payloads: 1,
+            },
+            ..Need::default()
+        };
+        let segments = |need| {
+            let profile = profile(need);
+            (profile.placement_segments, profile.placement_segment_bytes)
+        };
+        assert_eq!(segments(need(5000, 1)), (1, 8192));
+        assert_eq!(segments(need(1 << 20, 1)), (1, 65_536));
+        let (count, bytes) = segments(need(65_536, 1000));
+        assert_eq!(count, 1);
+        assert!((4096..65_536).contains(&bytes) && bytes.is_multiple_of(4096));
+        assert_eq!(profile(need(65_536, 60_000)).placement_segments, 0);
+        assert_eq!(profile(Need::default()).placement_segments, 0);
     }
 
     #[test]
