@@ -1,4 +1,4 @@
-//! Targets: addresses that the node stays connected to. [`Targets`](crate::reconnect::Targets)
+//! Targets: addresses that the node stays connected to. [`Targets`]
 //! decides when; here it is done, and told to the application.
 
 use std::collections::HashMap;
