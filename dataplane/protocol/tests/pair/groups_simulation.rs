@@ -554,12 +554,20 @@ impl World {
         }
     }
 
-    /// The pattern of turns, another one in each round, so that nothing waits for its turn for ever.
+    /// The pattern of turns; behind its end scattered by a hash of the count of turns. A pattern that only repeats,
+    /// however shifted, can fall into step with the loop that asks for it, and one end then never has a turn.
     fn choice(&mut self) -> u8 {
-        self.turn += 1;
         let round = self.turn / self.turns.len();
-        let shift = u8::try_from(round % 251).expect("below 251");
-        self.turns[self.turn % self.turns.len()].wrapping_add(shift)
+        let turn = self.turns[self.turn % self.turns.len()];
+        self.turn += 1;
+        if round == 0 {
+            return turn;
+        }
+        let mut mixed = u64::try_from(self.turn).expect("few turns");
+        for multiplier in [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb] {
+            mixed = (mixed ^ (mixed >> 29)).wrapping_mul(multiplier);
+        }
+        turn ^ mixed.to_be_bytes()[0]
     }
 
     /// Runs until every call of both ends is answered.
