@@ -7,6 +7,7 @@
 //! | [`load`] | the connections and the load of a run |
 //! | [`serve`] | `serve`: the server |
 //! | [`bench_program`], [`sizing`] | the RPC program that both speak, and the sizes that they need |
+//! | [`nfs`] | NFS version 3 on the wire |
 //! | [`floor`] | `floor`: what no transport on this machine can beat |
 //! | [`decode`] | `decode`: transport headers from hex |
 //! | [`doctor`] | `doctor`: what stands in the way on this machine |
@@ -31,6 +32,7 @@ pub mod floor;
 pub mod histogram;
 pub mod load;
 pub mod machine;
+pub mod nfs;
 pub mod progress;
 pub mod report;
 pub mod run;

@@ -1,0 +1,47 @@
+//! NFS version 3 (RFC 1813) and MOUNT version 3 as both ends see them: numbers, types, and their XDR.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`xdr`] | encoding and decoding of whole structures, on the reader and writer of `rpcrdma-protocol` |
+//! | [`types`] | file handles, times, attributes, weak cache consistency data |
+//! | [`procedure`], [`arguments`], [`results`] | the 22 procedures |
+//! | [`status`] | every error by its name |
+//! | [`mount`] | the MOUNT program |
+//! | [`auth_sys`] | who calls (RFC 5531 appendix A) |
+//! | [`record`] | messages on TCP (RFC 5531 section 11) |
+//!
+//! Names and paths are borrowed from the message, and nothing here allocates. The payloads of READ,
+//! READLINK, WRITE and SYMLINK are no part of the structures: they are what may travel beside the
+//! stream (RFC 8267 section 2).
+
+pub mod arguments;
+pub mod auth_sys;
+pub mod mount;
+pub mod procedure;
+pub mod record;
+pub mod results;
+pub mod status;
+pub mod types;
+pub mod xdr;
+
+#[cfg(test)]
+mod oracle_tests;
+
+pub use self::procedure::Procedure;
+pub use self::status::Status;
+pub use self::types::FileHandle;
+
+/// The NFS program (RFC 1813 section 3.1).
+pub const PROGRAM: u32 = 100_003;
+
+/// The version of it that is spoken here.
+pub const VERSION: u32 = 3;
+
+/// The program of POSIX access control lists, which Linux asks for on the same connection.
+pub const ACL_PROGRAM: u32 = 100_227;
+
+/// The port of NFS over RDMA (RFC 8267 section 6).
+pub const RDMA_PORT: u16 = 20_049;
+
+/// The longest file handle (RFC 1813 section 2.4), in octets.
+pub const FILE_HANDLE_BYTES_MAX: usize = 64;
