@@ -143,6 +143,10 @@ pub trait Application: Send + 'static {
 pub struct Request<'a> {
     /// The connection that it came by.
     pub connection: ConnectionKey,
+    /// Whether it came in the reverse direction: from the server of the connection to its client
+    /// (RFC 8167 section 2). Such calls are of a callback program, say, which a client offers to its
+    /// server alone.
+    pub is_reverse: bool,
     /// Its XID, which means something on this connection alone.
     pub xid: u32,
     /// RPC program (RFC 5531 section 9).

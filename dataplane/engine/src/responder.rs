@@ -165,6 +165,8 @@ pub(crate) enum Served {
 /// What a service needs of its core.
 pub(crate) struct Desk<'a> {
     pub(crate) connection: ConnectionKey,
+    /// The call came in the reverse direction.
+    pub(crate) is_reverse: bool,
     /// A send buffer.
     pub(crate) scratch: &'a mut [u8],
     /// The longest message that the peer takes.
@@ -208,6 +210,7 @@ impl Desk<'_> {
         };
         let request = Request {
             connection: self.connection,
+            is_reverse: self.is_reverse,
             xid,
             program: header.program,
             version: header.version,

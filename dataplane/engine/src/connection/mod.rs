@@ -230,6 +230,12 @@ impl Connection {
         !self.has_backlog() && self.credits_for_calls() != 0 && self.group_first.is_none()
     }
 
+    /// Whether the calls that it serves come in the reverse direction (RFC 8167 section 2).
+    #[inline]
+    pub(crate) fn serves_reverse(&self) -> bool {
+        self.protocol.role() == v2::Role::Client
+    }
+
     /// Whether both ends speak the extension.
     #[inline]
     pub(crate) fn places_by_send(&self) -> bool {

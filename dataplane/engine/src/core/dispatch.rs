@@ -179,6 +179,7 @@ impl<P: Port> State<P> {
                 }
                 let desk = Desk {
                     connection: key,
+                    is_reverse: connection.serves_reverse(),
                     scratch: self.transmit.scratch(),
                     threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
                     messages: &mut self.messages,

@@ -89,10 +89,16 @@ fn both_ends_call_inline_in_parts_and_with_chunks_at_once() {
             pair.client.core.application().ended.len() == all
                 && pair.server.core.application().ended.len() == all
         });
-        for side in [&mut pair.client, &mut pair.server] {
+        for (side, is_reverse) in [(&mut pair.client, true), (&mut pair.server, false)] {
+            let app = side.core.application();
             for tag in 0..calls {
-                assert_given(side.core.application(), tag);
+                assert_given(app, tag);
             }
+            assert_eq!(
+                app.reverse,
+                vec![is_reverse; all],
+                "services are told, whatever the form of the call"
+            );
             let counters = side.handle.counters();
             assert!(counters.rdma_reads > 0 && counters.rdma_writes > 0);
             assert!(counters.fragments_sent > 0);

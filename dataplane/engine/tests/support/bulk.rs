@@ -53,6 +53,8 @@ pub struct BulkApp {
     pub ended: Vec<(CallTag, Ending)>,
     /// The argument streams that came, with their items.
     pub taken: Vec<Vec<u8>>,
+    /// For each of them, whether it came in the reverse direction.
+    pub reverse: Vec<bool>,
     /// Keep the items of calls, and of replies.
     pub keep: bool,
     pub kept: Vec<BulkItem>,
@@ -247,6 +249,7 @@ impl BulkApp {
 impl Application for BulkApp {
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
         self.taken.push(request.args.to_vec());
+        self.reverse.push(request.is_reverse);
         self.serve(request, reply)
     }
 
@@ -257,6 +260,7 @@ impl Application for BulkApp {
         reply: &mut ReplyWriter<'_>,
     ) -> Outcome {
         self.taken.push(stream(items, request.args));
+        self.reverse.push(request.is_reverse);
         if self.keep {
             for index in 0..items.len() {
                 self.kept.extend(items.take(index));

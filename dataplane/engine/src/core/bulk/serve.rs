@@ -361,9 +361,11 @@ impl<P: Port> State<P> {
             Stream::Message(message) => message.filled(),
             Stream::Chunk => &[],
         };
-        let threshold = self.connections.get(key).map_or(0, |connection| {
+        let connection = self.connections.get(key);
+        let threshold = connection.map_or(0, |connection| {
             connection.protocol.send_threshold_bytes() as usize
         });
+        let is_reverse = connection.is_some_and(Connection::serves_reverse);
         if !rpc_start_matches(xid, Direction::Call, 0, message) {
             // A long call, whose start nobody has looked at so far.
             self.clear_items();
@@ -373,6 +375,7 @@ impl<P: Port> State<P> {
         }
         let desk = Desk {
             connection: key,
+            is_reverse,
             scratch: self.transmit.scratch().get_mut(shift..).unwrap_or(&mut []),
             threshold_bytes: threshold.saturating_sub(shift),
             messages: &mut self.messages,
