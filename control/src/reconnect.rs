@@ -261,6 +261,7 @@ impl Targets {
             CloseReason::Unauthenticated(failure) => is_refusal(failure),
             CloseReason::Peer
             | CloseReason::PeerSilent { .. }
+            | CloseReason::PeerStalled { .. }
             | CloseReason::Protocol(_)
             | CloseReason::ErrorsUnread
             | CloseReason::CallUnanswered

@@ -727,6 +727,7 @@ fn ended(attempt: &Attempt, stage: Stage, reason: CloseReason) -> ConnectError {
         }
         CloseReason::Unauthenticated(failure) => ConnectError::Unauthenticated { address, failure },
         CloseReason::PeerSilent { .. }
+        | CloseReason::PeerStalled { .. }
         | CloseReason::Protocol(_)
         | CloseReason::ErrorsUnread
         | CloseReason::CallUnanswered

@@ -223,6 +223,10 @@ knobs! {
     /// From 3, because an end speaks at every second tick, to 255. The default is longer than a
     /// device goes on trying to send (`ack_timeout_exponent`, `retry_count`).
     keep_alive_silent_ticks_max: u32 = 10,
+    /// Milliseconds that a peer may leave a message in several Sends unfinished, or replies without
+    /// the credits to send them, before its connection is closed; it may be a quarter longer. 0 is no
+    /// limit; otherwise from 100 to 3 600 000. The default is longer than calls wait for replies.
+    stall_timeout_ms: u32 = 60_000,
     /// Milliseconds that outstanding calls are given to end when a connection is closed in good
     /// order. From 1 to 3 600 000.
     drain_timeout_ms: u32 = 5_000,

@@ -22,6 +22,8 @@ const RECEIVES_POSTED_MAX: u64 = 1 << 24;
 
 /// A keep-alive relies on the one before to have arrived, and its receive to be posted again.
 const KEEP_ALIVE_INTERVAL_MS_LEAST: u32 = 10;
+/// Below, a peer that is merely busy would lose its connection.
+const STALL_TIMEOUT_MS_LEAST: u32 = 100;
 
 const MIB: u32 = 1024 * 1024;
 const GIB: u32 = 1024 * MIB;
@@ -174,6 +176,7 @@ impl Profile {
                 3,
                 255,
             ),
+            ("stall_timeout_ms", self.stall_timeout_ms, 0, HOUR_MS),
             ("drain_timeout_ms", self.drain_timeout_ms, 1, HOUR_MS),
         ];
         for &(name, value, least, most) in ranges {
@@ -232,6 +235,12 @@ impl Profile {
                     || self.keep_alive_interval_ms >= KEEP_ALIVE_INTERVAL_MS_LEAST,
                 "a tick must last much longer than a message takes, so set it to 10 or more, or to \
                  0 for no keep-alive",
+            ),
+            (
+                "stall_timeout_ms",
+                self.stall_timeout_ms == 0 || self.stall_timeout_ms >= STALL_TIMEOUT_MS_LEAST,
+                "a busy peer may take some time to go on, so set it to 100 or more, or to 0 for no \
+                 limit",
             ),
         ];
         match forms.iter().find(|&&(_, holds, _)| !holds) {

@@ -326,6 +326,7 @@ fn ranges_hold_at_their_ends_and_not_beyond() {
         ("call_timeout_ms", 1, 3_600_000, &[]),
         ("keep_alive_interval_ms", 0, 3_600_000, &[]),
         ("keep_alive_silent_ticks_max", 3, 255, &[]),
+        ("stall_timeout_ms", 0, 3_600_000, &[]),
         ("drain_timeout_ms", 1, 3_600_000, &[]),
     ];
     let choices = ["hugepages", "hugepage_bytes", "idle", "receive_queues"];
@@ -370,6 +371,7 @@ fn forms_are_checked() {
         "channel_ring_bytes=40000",
         "hugepage_bytes=4096",
         "keep_alive_interval_ms=9",
+        "stall_timeout_ms=99",
     ];
     for case in cases {
         let error = build(&[case]).unwrap_err();
@@ -381,6 +383,7 @@ fn forms_are_checked() {
     }
     build(&["hugepage_bytes=1073741824"]).unwrap();
     build(&["keep_alive_interval_ms=10"]).unwrap();
+    build(&["stall_timeout_ms=100"]).unwrap();
 }
 
 /// For every relation: the last pair of values that holds, the first that does not, and that the

@@ -375,6 +375,12 @@ pub enum CloseReason {
         /// How long nothing came, in milliseconds.
         silent_ms: u32,
     },
+    /// The peer did not go on with a message that it had begun, or granted no credit for the replies
+    /// to its calls.
+    PeerStalled {
+        /// How long, in milliseconds.
+        stalled_ms: u32,
+    },
     /// The peer supports only versions from `low` to `high`.
     VersionMismatch {
         /// The lowest version that it supports.
@@ -405,6 +411,10 @@ impl fmt::Display for CloseReason {
             Self::PeerSilent { silent_ms } => {
                 write!(f, "the peer was silent for {silent_ms} ms")
             }
+            Self::PeerStalled { stalled_ms } => write!(
+                f,
+                "the peer left a message, or the replies to its calls, unfinished for {stalled_ms} ms"
+            ),
             Self::VersionMismatch { low, high } => {
                 write!(f, "the peer supports versions {low} to {high} alone")
             }

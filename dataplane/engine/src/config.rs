@@ -68,7 +68,8 @@ pub struct CoreConfig {
     pub bulk_buffers: u32,
     /// Bytes of a bulk buffer.
     pub bulk_buffer_bytes: u32,
-    /// Calls with bulk data under way at a time, ours and as many of peers; at most 65 535.
+    /// Calls with bulk data under way at a time, ours and as many of peers; at most 65 535. One more
+    /// of each connection is taken, so that no peer is kept waiting by others alone.
     pub bulk_calls: u32,
     /// RDMA Reads in flight on one connection; the device may allow fewer.
     pub read_depth_max: u32,
@@ -83,6 +84,11 @@ pub struct CoreConfig {
     /// A peer from which nothing came for so many intervals is taken for dead, and its connection
     /// closed; at least 3, because an end speaks at every second tick.
     pub keep_alive_silent_ticks_max: u8,
+    /// How long a peer may leave something unfinished that keeps buffers of this core: a message in
+    /// several Sends, from its first to its last, or replies for which it grants no credit. Its
+    /// connection is closed then, at most a quarter later. Longer than peers wait for replies, so
+    /// that nobody loses a call by it. Zero is no limit.
+    pub stall_timeout: Duration,
     /// Commands that the mailbox holds.
     pub mailbox_depth: u32,
 }
@@ -116,6 +122,7 @@ impl Default for CoreConfig {
             // Longer than devices go on trying to send: a link that comes back in that time costs
             // no connection.
             keep_alive_silent_ticks_max: 10,
+            stall_timeout: Duration::from_secs(60),
             mailbox_depth: 256,
         }
     }
@@ -331,7 +338,17 @@ impl CoreConfig {
         self.bulk_buffers
     }
 
-    /// Slots for calls with bulk data, each way.
+    /// Slots for calls of peers with bulk data.
+    pub(crate) fn bulk_serves(&self) -> u32 {
+        let shared = self.bulk_calls_in_use();
+        if shared == 0 {
+            return 0;
+        }
+        // Each connection has one of its own, beside those that all of them share.
+        self.connections_max.saturating_add(shared)
+    }
+
+    /// Slots for calls of ours with bulk data, and those for calls of peers that connections share.
     pub(crate) fn bulk_calls_in_use(&self) -> u32 {
         if self.bulk_buffers == 0 {
             0

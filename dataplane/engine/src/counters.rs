@@ -185,6 +185,8 @@ counters! {
     errors_received,
     /// Connections closed because the peer was silent.
     peers_silent,
+    /// Connections closed because the peer left a message, or replies to its calls, unfinished.
+    peers_stalled,
     /// Connections closed because the peer broke the protocol.
     protocol_violations,
     /// Times that a message had to wait for a credit.

@@ -28,6 +28,7 @@ mod item;
 pub(crate) mod lists;
 mod pool;
 pub(crate) mod serves;
+mod shares;
 mod state;
 
 pub use arguments::{BulkArguments, StreamPiece};

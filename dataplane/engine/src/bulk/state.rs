@@ -13,6 +13,7 @@ use super::arrival::{LANDINGS_MAX, Landing};
 use super::calls::CallSlot;
 use super::directed::{OpenDirection, ReplyResult, open_directions, use_direction};
 use super::serves::{ServeSlot, ServeStage};
+use super::shares::Shares;
 use super::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkItem, BulkPool, BulkResult};
 use crate::application::ConnectionKey;
 use crate::config::CoreConfig;
@@ -151,6 +152,7 @@ pub(crate) struct Bulk {
     free_calls: Vec<u32>,
     pub(crate) serves: Box<[ServeSlot]>,
     free_serves: Vec<u32>,
+    pub(crate) shares: Shares,
     /// The call of a peer that has waited longest for buffers: others take none before it, so that
     /// many small ones do not hold up a large one for ever.
     pub(crate) starving: Option<u32>,
@@ -180,6 +182,7 @@ impl Bulk {
         let calls = config.bulk_calls_in_use();
         let buffers = pool.shape().buffers as usize;
         let slots = calls as usize;
+        let serves = config.bulk_serves();
         Self {
             reply: ReplyItems {
                 pool: BulkPool::new(pool),
@@ -196,12 +199,13 @@ impl Bulk {
                 .map(|_| CallSlot::new(config.send_buffer_bytes))
                 .collect(),
             free_calls: (0..calls).rev().collect(),
-            serves: (0..slots)
+            serves: (0..serves)
                 .map(|_| ServeSlot::new(config.send_buffer_bytes))
                 .collect(),
-            free_serves: (0..calls).rev().collect(),
+            free_serves: (0..serves).rev().collect(),
+            shares: Shares::new(config.connections_max, calls),
             starving: None,
-            work: VecDeque::with_capacity(2 * slots),
+            work: VecDeque::with_capacity(slots + serves as usize),
             timeouts: Vec::with_capacity(slots),
             results: Vec::with_capacity(BULK_ITEMS_MAX),
             argument_items: Vec::with_capacity(BULK_ITEMS_MAX),
@@ -269,6 +273,7 @@ impl Bulk {
             slot.header.extend_from_slice(header);
             (slot.connection, slot.xid) = (connection, xid);
         }
+        self.shares.take(connection.index);
         Ok(index)
     }
 
@@ -291,25 +296,16 @@ impl Bulk {
             (slot.connection, slot.xid) = (connection, xid);
             slot.stage = ServeStage::Placing;
         }
+        self.shares.take(connection.index);
         Ok(index)
     }
 
-    /// Whether a slot for a call of a peer is free.
-    pub(crate) fn has_serve(&self) -> bool {
-        !self.free_serves.is_empty()
-    }
-
-    /// Whether more than half of the slots for calls of peers are free.
-    pub(crate) fn serves_are_plenty(&self) -> bool {
-        self.free_serves.len() > self.serves.len() / 2
-    }
-
-    /// The slots that calls of a connection have.
-    pub(crate) fn serves_of(&self, connection: ConnectionKey) -> usize {
-        let slots = self.serves.iter();
-        slots
-            .filter(|slot| slot.stage != ServeStage::Free && slot.connection == connection)
-            .count()
+    /// Whether a call of the connection at `place` was served, and its reply is still to be sent.
+    pub(crate) fn is_answering(&self, place: u32) -> bool {
+        let answering = |slot: &ServeSlot| {
+            slot.stage == ServeStage::Answering && slot.connection.index == place
+        };
+        self.shares.in_use_at(place) != 0 && self.serves.iter().any(answering)
     }
 
     /// Frees the slot of a call of a peer.
@@ -318,6 +314,7 @@ impl Bulk {
             self.starving = None;
         }
         if let Some(slot) = self.serves.get_mut(index as usize) {
+            self.shares.give(slot.connection.index);
             slot.reset();
             self.free_serves.push(index);
         }

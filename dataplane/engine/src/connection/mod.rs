@@ -15,6 +15,7 @@ use rpcrdma_protocol::v2::rtr::ReportError;
 
 use crate::application::{CloseReason, ConnectionKey};
 use crate::authentication::AuthenticationMessage;
+use crate::core::Stall;
 use crate::handle::PropertyBytes;
 
 /// How far a connection has come.
@@ -110,6 +111,8 @@ pub(crate) struct Connection {
     pub(crate) reassembly: Reassembly,
     /// Parts of continued messages that wait in their Receives for a message buffer.
     pub(crate) parts: PartCounts,
+    /// What the peer has left unfinished.
+    pub(crate) stall: Stall,
     pub(crate) close_reason: CloseReason,
     /// Space for the peer's properties; with the control plane while it decides.
     pub(crate) property_bytes: Option<Box<PropertyBytes>>,
@@ -161,6 +164,7 @@ impl Connection {
             reply_transmissions_extra: 0,
             reassembly: Reassembly::Idle,
             parts: PartCounts::default(),
+            stall: Stall::default(),
             close_reason: CloseReason::Local,
             property_bytes: None,
             authentication_out: None,

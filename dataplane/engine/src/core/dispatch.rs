@@ -5,6 +5,7 @@ use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::{Direction, Event, Refusal, WholeMessage};
 
 use super::State;
+use super::bulk::may_take_slot;
 use super::group::TransmissionNote;
 use super::held::{HeldWork, Received};
 use super::rare::{GivenUp, Upshot, handle_rare};
@@ -115,9 +116,12 @@ impl<P: Port> State<P> {
                 event => {
                     let is_group_broken = was_group_open && !connection.protocol.is_group_open();
                     let payload_bytes = payload_bytes(&event);
+                    let has_slot = may_take_slot(&self.bulk, connection, index);
                     let kept = &mut self.bulk.assembled_header;
                     let messages = &mut self.messages;
-                    let upshot = handle_rare(connection, messages, counters, kept, event, message);
+                    let upshot = handle_rare(
+                        connection, messages, counters, kept, has_slot, event, message,
+                    );
                     if let Upshot::HoldPart(part) = upshot {
                         let received = Received {
                             start: bytes - payload_bytes,
@@ -239,7 +243,11 @@ impl<P: Port> State<P> {
                 let start = bytes - payload_bytes(&event);
                 let messages = &mut self.messages;
                 let kept = &mut self.bulk.assembled_header;
-                match handle_rare(connection, messages, counters, kept, event, message) {
+                // No RPC message is among these.
+                let has_slot = false;
+                match handle_rare(
+                    connection, messages, counters, kept, has_slot, event, message,
+                ) {
                     Upshot::HoldPart(part) => {
                         let end = bytes;
                         return self.hold_part(

@@ -1,5 +1,5 @@
 //! What waits for a message buffer: calls whose replies could not be kept, and parts of continued
-//! messages; and what waits for spare placement segments. They wait in their Receives, which are not posted, and so not granted, before: a peer
+//! messages; what waits for a slot among the calls with bulk data; and what waits for spare placement segments. They wait in their Receives, which are not posted, and so not granted, before: a peer
 //! that sends faster than it is served is held up by its own credits.
 
 use rpcrdma_fabric::interface::{Port, Receive};
@@ -253,13 +253,15 @@ impl<P: Port> State<P> {
         self.answer(key.index, xid, served);
     }
 
-    /// Whether a part is the next of its connection, and has a buffer to go to.
+    /// Whether a part is the next of its connection, and has a buffer to go to; the last of a call
+    /// with chunks a slot as well.
     fn may_take_part(&self, key: ConnectionKey, part: &Part, number: u32) -> bool {
         let Some(connection) = self.connections.get(key) else {
             return true;
         };
         let has_buffer = part.offset != 0 || self.messages.has_room(part.what.purpose());
-        number == connection.parts.first && has_buffer
+        let has_slot = !part.takes_slot() || self.may_begin_serve(key);
+        number == connection.parts.first && has_buffer && has_slot
     }
 
     fn take_held_part<A: Application>(

@@ -56,6 +56,7 @@ impl<P: Port, A: Application> Core<P, A> {
         busy |= state.reclaim_segments();
         busy |= state.retry_held(application);
         busy |= state.keep_alive();
+        busy |= state.watch_stalls();
         busy |= application
             .poll(&mut Context { state: &mut *state }, now)
             .is_busy();

@@ -12,12 +12,15 @@ mod mailbox;
 mod pending;
 mod rare;
 mod receives;
+mod stall;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
 pub use context::Context;
 pub(crate) use held::Received;
 pub use iterate::pin_current_thread;
+pub(crate) use stall::Stall;
 
 use std::collections::VecDeque;
 
@@ -30,6 +33,7 @@ use rpcrdma_protocol::v2::connection::CreditView;
 use self::held::Held;
 use self::keep_alive::KeepAlive;
 use self::receives::{Gathered, ReceiveQueues};
+use self::stall::StallWatch;
 use crate::application::{Application, ConnectionKey};
 use crate::bulk::Bulk;
 use crate::config::CoreConfig;
@@ -109,6 +113,7 @@ pub(crate) struct State<P: Port> {
     held: VecDeque<Held>,
     closing: VecDeque<Closing>,
     keep_alive: KeepAlive,
+    stalls: StallWatch,
     commands_taken: u64,
     now: Ticks,
     /// Iterations since `now` was read.
@@ -171,6 +176,7 @@ impl<P: Port, A: Application> Core<P, A> {
             held: VecDeque::with_capacity(held_max(config)),
             closing: VecDeque::with_capacity(connections),
             keep_alive: KeepAlive::new(config, &clock, now),
+            stalls: StallWatch::new(config, &clock, now),
             commands_taken: 0,
             now,
             clock_age_polls: 0,

@@ -16,7 +16,7 @@ use crate::message::{MessageBuffer, MessagePool};
 pub(super) enum Upshot {
     /// Nothing.
     Done,
-    /// A part of a message has to wait, in its Receive, for a message buffer.
+    /// A part of a message has to wait, in its Receive, for a message buffer or a slot.
     HoldPart(Part),
     /// An RPC message was put together.
     Assembled {
@@ -69,8 +69,16 @@ pub(super) struct Part {
     pub(super) has_chunks: bool,
 }
 
+impl Part {
+    /// Whether a call is complete with it that takes a slot among those with chunks.
+    pub(super) fn takes_slot(&self) -> bool {
+        self.has_chunks && self.what == Assembled::Message(Direction::Call)
+    }
+}
+
 /// What any message means but a whole RPC message. `kept_header` keeps the header of the last part
-/// of a message, if that has chunk lists, while the message is acted upon.
+/// of a message, if that has chunk lists, while the message is acted upon; the last part of a call
+/// with such lists waits unless `has_slot`.
 #[cold]
 #[inline(never)]
 pub(super) fn handle_rare(
@@ -78,6 +86,7 @@ pub(super) fn handle_rare(
     messages: &mut MessagePool,
     counters: &Counters,
     kept_header: &mut Vec<u8>,
+    has_slot: bool,
     event: Event<'_>,
     message: &[u8],
 ) -> Upshot {
@@ -101,6 +110,9 @@ pub(super) fn handle_rare(
                 last,
                 message: connection.parts.number_message(offset),
             };
+            if part.takes_slot() && !has_slot {
+                return Upshot::HoldPart(part);
+            }
             keep_header(kept_header, part, message, payload.len());
             handle_part(connection, messages, counters, part, payload)
         }

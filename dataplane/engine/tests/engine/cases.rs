@@ -4,6 +4,7 @@ mod bulk;
 mod bulk_hostile;
 mod bulk_two_peers;
 mod calls;
+mod fairness;
 mod guarded;
 mod hostile;
 mod keep_alive;

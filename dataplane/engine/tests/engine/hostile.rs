@@ -175,28 +175,46 @@ impl<A: Application> Attack<A> {
         config: &CoreConfig,
         application: A,
     ) -> Self {
+        let mut attack = Self::unconnected(role, config, application);
+        attack.victim.properties.reverse_requests = level;
+        attack.connect(guarded);
+        attack
+    }
+
+    /// As [`Attack::against`], against a server that announces all that it is configured for.
+    pub(crate) fn placing(config: &CoreConfig, application: A) -> Self {
+        let mut attack = Self::unconnected(Role::Server, config, application);
+        attack.victim.properties = config.announced(attack.victim.properties);
+        attack.connect(false);
+        attack
+    }
+
+    fn unconnected(role: Role, config: &CoreConfig, application: A) -> Self {
         let clock = Clock::new();
         let config = in_form(config);
         let victim_port = port(0, &config, &clock);
         let sizes = Sizes {
-            arena_bytes: 2 << 20,
-            connections: 2,
+            arena_bytes: (2 + u64::from(config.connections_max)) << 20,
+            connections: config.connections_max,
             receives_per_connection: RECEIVES,
             limits: None,
         };
         let (raw, raw_handle) = TestFabric::port(1, &sizes, &clock);
         let joint = TestFabric::join((&victim_port.0, &victim_port.1), (&raw, &raw_handle));
-        let mut attack = Self {
+        Self {
             victim: side(0, role, &config, &clock, application, victim_port),
             raw: Raw::new(raw),
             raw_handle,
             joint,
             now: clock.now(),
             clock,
-        };
-        attack.victim.properties.reverse_requests = level;
-        attack.connect(guarded);
-        attack
+        }
+    }
+
+    /// Time passes, in which nothing comes and nothing is done; then all that there is to do.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        self.now += self.clock.ticks(time);
+        self.turns(20);
     }
 
     /// Plants a connection at both ends.

@@ -10,7 +10,7 @@ use super::{Step, lists_of, refusal_of};
 use crate::application::{Application, ConnectionKey, Outcome};
 use crate::bulk::serves::{Chunk, ReadPart, RpcReply, ServeStage, Stream};
 use crate::bulk::{
-    ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkArguments, Home, Work, give_lease,
+    ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, Bulk, BulkArguments, Home, Work, give_lease,
 };
 use crate::connection::Connection;
 use crate::core::held::HeldWork;
@@ -63,17 +63,11 @@ impl<P: Port> State<P> {
         self.bulk.is_on() && connection.protocol.peer_calls() == ReverseRequestSupport::General
     }
 
-    /// Whether one more call of a connection may be begun. A peer that grants nothing to be answered
-    /// with holds up its own calls, and takes no more slots from others when half of them are in use.
+    /// Whether one more call of a connection may be begun: there is a slot that it may take.
     pub(in crate::core) fn may_begin_serve(&self, key: ConnectionKey) -> bool {
-        const UNANSWERABLE_MAX: usize = 2;
-        let Some(connection) = self.connections.get(key) else {
-            return self.bulk.has_serve();
-        };
-        let answerable = connection.protocol.credits_available() as usize;
-        self.bulk.has_serve()
-            && (self.bulk.serves_are_plenty()
-                || self.bulk.serves_of(key) < UNANSWERABLE_MAX.saturating_add(answerable))
+        self.connections
+            .get(key)
+            .is_none_or(|connection| may_take_slot(&self.bulk, connection, key.index))
     }
 
     /// Puts a call into a slot.
@@ -523,6 +517,12 @@ impl<P: Port> State<P> {
             }
         }
     }
+}
+
+/// Whether a connection may take a slot for one more call of its peer.
+pub(in crate::core) fn may_take_slot(bulk: &Bulk, connection: &Connection, index: u32) -> bool {
+    let answerable = connection.protocol.credits_available();
+    bulk.shares.may_take(index, answerable)
 }
 
 /// Room for an RPC error beside the lists that come back with it.

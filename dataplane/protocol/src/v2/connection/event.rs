@@ -382,6 +382,24 @@ impl fmt::Display for SendRefused {
 
 impl core::error::Error for SendRefused {}
 
+/// A message of the peer that has begun and not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Its XID.
+    pub xid: u32,
+    /// How much of it has come: octets of a continued message, transmissions of a group.
+    pub taken: u32,
+}
+
+impl Unfinished {
+    /// Whether it is the message that was found before, as far as can be told: an XID that is used again at once, for a
+    /// message that has come further, cannot be told from it.
+    #[must_use]
+    pub const fn continues(&self, before: Self) -> bool {
+        self.xid == before.xid && self.taken >= before.taken
+    }
+}
+
 /// What a keep-alive tick asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tick {

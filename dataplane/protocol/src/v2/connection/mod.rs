@@ -63,7 +63,7 @@ pub use crate::v2::header::Direction;
 pub use credits::CreditView;
 pub use event::{
     CloseReason, Config, DiscardReason, Event, Refusal, Role, SendRefused, Tick, Transmission,
-    TransmissionPart, TransmissionRefusal, WholeMessage, rpc_start_matches,
+    TransmissionPart, TransmissionRefusal, Unfinished, WholeMessage, rpc_start_matches,
 };
 pub use phase::{IllegalEvent, Phase, PhaseEvent};
 
@@ -321,6 +321,25 @@ impl Connection {
     #[must_use]
     pub const fn sequence_open(&self) -> bool {
         self.outbound.is_open()
+    }
+
+    /// What the peer has begun and not ended: a continued message, or a transmission group.
+    #[must_use]
+    pub const fn unfinished(&self) -> Option<Unfinished> {
+        if self.group.is_open() {
+            let next = self.group.expected();
+            return Some(Unfinished {
+                xid: next.xid,
+                taken: next.sequence,
+            });
+        }
+        match self.inbound.in_progress() {
+            Some((xid, _)) => Some(Unfinished {
+                xid,
+                taken: self.inbound.received_bytes(),
+            }),
+            None => None,
+        }
     }
 
     /// The credit counters.
