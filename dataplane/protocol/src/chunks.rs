@@ -16,6 +16,7 @@ use crate::constants::{READ_ENTRY_BYTES, SEGMENT_BYTES, SEGMENTS_MAX, WRITE_CHUN
 use crate::error::{DecodeError, EncodeError, Reason};
 use crate::xdr::{Reader, Writer};
 
+pub(crate) use call::check_memory;
 pub use call::{
     CallStream, ChunkFault, ChunkLimits, PayloadPlace, ReadChunk, ReadChunks, StreamPiece,
     StreamPieces, check_call,

@@ -228,7 +228,7 @@ fn check_segments(lists: &ChunkLists<'_>, limits: &ChunkLimits) -> Result<(), Ch
     check_memory(lists.writes.flatten().chain(reply), limits)
 }
 
-fn check_memory(
+pub(crate) fn check_memory(
     segments: impl Iterator<Item = Segment> + Clone,
     limits: &ChunkLimits,
 ) -> Result<(), ChunkFault> {

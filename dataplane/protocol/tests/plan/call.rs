@@ -144,6 +144,7 @@ impl Case {
 const IN: Direction = Direction::Inline;
 const SEND: Direction = Direction::Placed;
 const RDMA: Direction = Direction::Explicit;
+const CHOICE: Direction = Direction::Choice;
 const BY_SIZE: Direction = Direction::BySize {
     explicit_from_bytes: 256 * KIB + 1,
 };
@@ -305,12 +306,22 @@ fn calls_fall_back_where_means_are_missing() {
         (
             "a responder of few transmissions",
             case(&[4096], &[MIB]).but(|case| case.peer.response_transmissions_max = 3),
-            (group(1), &[SEND], &[RDMA], 1, 0, 1),
+            (group(1), &[SEND], &[CHOICE], 1, 0, 1),
+        ),
+        (
+            "a result that one transmission may bring, if it is short",
+            case(&[], &[200 * KIB, 10]).but(|case| case.peer.response_transmissions_max = 1),
+            (group(1), &[], &[CHOICE, IN], 1, 0, 1),
+        ),
+        (
+            "and no memory to offer",
+            bare(case(&[4096], &[200 * KIB])).but(|case| case.reply_credits = 1),
+            (one(), &[IN], &[IN], 0, 0, 1),
         ),
         (
             "few credits are left for replies",
             case(&[], &[MIB]).but(|case| case.reply_credits = 3),
-            (one(), &[], &[RDMA], 1, 0, 1),
+            (group(1), &[], &[CHOICE], 1, 0, 1),
         ),
         (
             "a short gather list",
@@ -469,7 +480,16 @@ fn demands_are_met_or_refused() {
 struct Exposed(Vec<Vec<u8>>);
 
 impl Exposed {
+    /// Buffers of 1 MiB, a window each, cut to what the peer takes.
     fn segments(&mut self, octets: &[u8], segment_bytes_max: u32) -> Vec<Segment> {
+        octets
+            .chunks(usize::try_from(MIB).unwrap())
+            .flat_map(|buffer| self.one_part(buffer, segment_bytes_max))
+            .collect()
+    }
+
+    /// An item of one part, cut so.
+    fn one_part(&mut self, octets: &[u8], segment_bytes_max: u32) -> Vec<Segment> {
         octets
             .chunks(usize::try_from(segment_bytes_max).unwrap())
             .map(|octets| {
@@ -543,13 +563,14 @@ impl Content {
     }
 }
 
-fn memory(results: &[ExpectedResult], plan: &CallPlan, exposed: &mut Exposed) -> Vec<Vec<Segment>> {
-    results
+fn memory(case: &Case, plan: &CallPlan, exposed: &mut Exposed) -> Vec<Vec<Segment>> {
+    case.expected()
         .iter()
         .zip(plan.reply.directions)
         .map(|(result, direction)| match direction {
-            Direction::Explicit | Direction::BySize { .. } => {
-                exposed.segments(&vec![0; usize::try_from(result.bytes_max).unwrap()], MIB)
+            Direction::Explicit | Direction::Choice | Direction::BySize { .. } => {
+                let octets = vec![0; usize::try_from(result.bytes_max).unwrap()];
+                exposed.segments(&octets, case.peer.segment_bytes_max)
             }
             Direction::Inline | Direction::Placed => Vec::new(),
         })
@@ -564,7 +585,7 @@ fn carry_plain(case: &Case, plan: &CallPlan, content: &Content) -> Vec<u8> {
     assert_eq!(stream.len(), usize::try_from(plan.stream_bytes).unwrap());
     for (item, position) in content.positions.iter().enumerate() {
         if plan.items[item] == Direction::Explicit {
-            let segments = exposed.segments(&content.items[item], MIB);
+            let segments = exposed.one_part(&content.items[item], case.peer.segment_bytes_max);
             reads.extend(segments.into_iter().map(|target| ReadSegment {
                 position: *position,
                 target,
@@ -572,21 +593,20 @@ fn carry_plain(case: &Case, plan: &CallPlan, content: &Content) -> Vec<u8> {
         }
     }
     if plan.form == CallForm::Long {
-        let segments = exposed.segments(&stream, MIB);
+        let segments = exposed.segments(&stream, case.peer.segment_bytes_max);
         reads.extend(segments.into_iter().map(|target| ReadSegment {
             position: 0,
             target,
         }));
     }
-    let expected = case.expected();
-    let writes = memory(&expected, plan, &mut exposed);
+    let writes = memory(case, plan, &mut exposed);
     let used = writes
         .iter()
         .rposition(|chunk| !chunk.is_empty())
         .map_or(0, |last| last + 1);
     let writes: Vec<&[Segment]> = writes[..used].iter().map(Vec::as_slice).collect();
     let reply_octets = vec![0; usize::try_from(plan.reply.reply_chunk_bytes).unwrap()];
-    let reply = exposed.segments(&reply_octets, MIB);
+    let reply = exposed.segments(&reply_octets, case.peer.segment_bytes_max);
     let lists = ChunkListsRepr {
         reads: &reads,
         writes: &writes,
@@ -671,7 +691,9 @@ fn carry_group(case: &Case, plan: &CallPlan, content: &Content) -> Vec<u8> {
         .collect();
     let locations: Vec<Vec<Segment>> = (0..placed.count())
         .map(|item| match plan.items[item] {
-            Direction::Explicit => exposed.segments(&content.items[item], MIB),
+            Direction::Explicit => {
+                exposed.one_part(&content.items[item], case.peer.segment_bytes_max)
+            }
             _ => Vec::new(),
         })
         .collect();
@@ -693,7 +715,7 @@ fn carry_group(case: &Case, plan: &CallPlan, content: &Content) -> Vec<u8> {
         })
         .collect();
     let expected = case.expected();
-    let memory = memory(&expected, plan, &mut exposed);
+    let memory = memory(case, plan, &mut exposed);
     let directions: Vec<ResponseItemRepr<'_>> = memory
         .iter()
         .zip(plan.reply.directions)
@@ -704,6 +726,7 @@ fn carry_group(case: &Case, plan: &CallPlan, content: &Content) -> Vec<u8> {
             },
             location: match direction {
                 Direction::Explicit => ResponseLocation::Explicit(segments.as_slice()),
+                Direction::Choice => ResponseLocation::Choice(segments.as_slice()),
                 Direction::BySize {
                     explicit_from_bytes,
                 } => ResponseLocation::BySize {
@@ -802,6 +825,7 @@ proptest! {
         credits in 0..20_u32,
         windows in prop_oneof![Just(0), 0..20_u32],
         reply_credits in 1..20_u32,
+        segment_bytes_max in prop_oneof![Just(MIB), Just(700 * KIB)],
         has_rtr: bool,
         peer_is_plain: bool,
         gather_entries_max in 3..8_u32,
@@ -815,6 +839,7 @@ proptest! {
             case.means.message_bytes_max = 16 * MIB;
             case.windows = windows;
             case.reply_credits = reply_credits;
+            case.peer.segment_bytes_max = segment_bytes_max;
             case.peer_read_chunks_max = chunks_max;
             case.peer_write_chunks_max = chunks_max;
             if !has_rtr {

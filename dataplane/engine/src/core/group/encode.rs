@@ -65,6 +65,7 @@ impl CallDirections<'_> {
             Direction::Inline => (u32::MAX, ResponseLocation::Placed),
             Direction::Placed => (self.minimum_bytes, ResponseLocation::Placed),
             Direction::Explicit => (self.minimum_bytes, ResponseLocation::Explicit(targets())),
+            Direction::Choice => (self.minimum_bytes, ResponseLocation::Choice(targets())),
             Direction::BySize {
                 explicit_from_bytes,
             } => (

@@ -3,7 +3,7 @@
 use super::sums::{AllResults, Cost};
 use super::{
     CallFacts, CallForm, CallPlan, Direction, Directions, ExpectedResult, Planner, ReplyOffer,
-    bytes_max, direction, directions,
+    bytes_max, direction, directions, has_memory,
 };
 use crate::constants::{
     RTR_TRANSMIT_REQUEST_BYTES_LEAST, RTR_TRANSMIT_RESPONSE_BYTES_LEAST, SEGMENT_BYTES,
@@ -45,15 +45,21 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
                 },
             }
         });
-        // What the transmissions of the reply cannot bring is offered memory alone.
-        let explicit = results.map(|way| match way {
-            Direction::Inline => Direction::Inline,
-            _ => Direction::Explicit,
+        // What the transmissions of the reply may not bring is offered memory too: of the results at their longest
+        // no more is known than that.
+        let choice = results.map(|way| match way {
+            Direction::Placed | Direction::BySize { .. } => Direction::Choice,
+            other => other,
         });
         let has_placed = |results: &&Directions| items.iter().chain(*results).any(is_placed);
-        [results, explicit]
+        let is_demanded = |results: &&Directions| {
+            let by_rdma = items.iter().chain(*results).any(|way| has_memory(*way));
+            !(by_rdma && facts.demand == Demand::Send)
+        };
+        [results, choice]
             .iter()
             .filter(has_placed)
+            .filter(is_demanded)
             .find_map(|results| self.group_with(&items, results, least_bytes, credits))
     }
 
@@ -122,7 +128,7 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
             .map(|result| match direction(results, result) {
                 Direction::Inline => 12,
                 Direction::Placed => 20,
-                Direction::Explicit | Direction::BySize { .. } => {
+                Direction::Explicit | Direction::Choice | Direction::BySize { .. } => {
                     let segments = self.segments(bytes_max(facts.results, result));
                     20_usize.saturating_add(segments.saturating_mul(SEGMENT_BYTES))
                 }
@@ -158,7 +164,10 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
 }
 
 fn is_placed(direction: &Direction) -> bool {
-    matches!(direction, Direction::Placed | Direction::BySize { .. })
+    matches!(
+        direction,
+        Direction::Placed | Direction::Choice | Direction::BySize { .. }
+    )
 }
 
 /// A Transmit Request's header, with empty lists of segment numbers (RTR sections 7.3, 7.4 and 9.2).
@@ -178,7 +187,7 @@ fn request_header_bytes<I: BulkItems + ?Sized>(
     let (mut of_results, mut sets, mut range) = (0, 0, None);
     for (result, expected) in facts.results.iter().enumerate() {
         of_results += match direction(results, result) {
-            Direction::Explicit => 12,
+            Direction::Explicit | Direction::Choice => 12,
             Direction::BySize { .. } => 16,
             // What is to stay in the stream is directed to be placed from a length on that it does not have.
             Direction::Placed | Direction::Inline => 8,
@@ -214,7 +223,7 @@ impl BulkItems for LongestResults<'_> {
             Direction::BySize {
                 explicit_from_bytes,
             } => bytes_max.min(explicit_from_bytes.saturating_sub(1)),
-            Direction::Inline | Direction::Explicit => 0,
+            Direction::Inline | Direction::Explicit | Direction::Choice => 0,
         }
     }
 }

@@ -71,6 +71,9 @@ pub enum Direction {
     Placed,
     /// By explicit RDMA: a Read chunk of the call, a Write chunk for the reply.
     Explicit,
+    /// Of an expected result alone: by Send if the transmissions that the reply may take bring it, else by explicit
+    /// RDMA. The responder, which knows the length, chooses.
+    Choice,
     /// Of an expected result alone: by Send below this length, by explicit RDMA from it on.
     BySize {
         /// Octets.
@@ -282,7 +285,10 @@ struct Planner<'a, I: ?Sized> {
 }
 
 fn has_memory(direction: Direction) -> bool {
-    matches!(direction, Direction::Explicit | Direction::BySize { .. })
+    matches!(
+        direction,
+        Direction::Explicit | Direction::Choice | Direction::BySize { .. }
+    )
 }
 
 fn direction(directions: &Directions, item: usize) -> Direction {

@@ -23,9 +23,14 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
         stream_with(self.facts.stream_bytes, self.facts.items, stays)
     }
 
-    /// Segments for memory of our own of so many octets.
+    /// Segments for memory of our own of so many octets: that of each window is cut to what the peer takes.
     pub(super) fn segments(&self, length_bytes: u32) -> usize {
-        usize::try_from(length_bytes.div_ceil(segment_bytes_max(self.facts))).unwrap_or(usize::MAX)
+        let window_bytes = self.facts.window_bytes_max.max(1);
+        let segment_bytes = segment_bytes_max(self.facts);
+        let (full, rest) = (length_bytes / window_bytes, length_bytes % window_bytes);
+        let segments = u64::from(full) * u64::from(window_bytes.div_ceil(segment_bytes))
+            + u64::from(rest.div_ceil(segment_bytes));
+        usize::try_from(segments).unwrap_or(usize::MAX)
     }
 
     /// Whether a call may expose so much: one window for each segment.

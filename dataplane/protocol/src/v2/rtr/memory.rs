@@ -1,0 +1,80 @@
+//! What a responder checks of the memory that a Transmit Request names for explicit RDMA (RTR sections 7.3 and 7.4),
+//! before it moves anything. That it holds the items, and that displacements are right, was checked when they came.
+
+use super::directions::ResponseSets;
+use super::items::{Location, MessageItems};
+use super::stream::rounded_up;
+use crate::chunks::{ChunkFault, ChunkLimits, check_memory};
+
+/// Checks the memory of a Transmit Request: that of its items, which is read, and that of its directions, which is
+/// written. It is held to the same limits as chunk lists; a direction is no Write chunk, for most of them are offered
+/// and not met, and so there may be as many as there are segments.
+///
+/// ```
+/// use rpcrdma_protocol::chunks::{ChunkFault, ChunkLimits, Segment};
+/// use rpcrdma_protocol::v2::rtr::{
+///     Location, MessageItem, MessageItems, MessageKind, ResponseSets, check_explicit_memory, write_items,
+/// };
+/// # use rpcrdma_protocol::xdr::{Reader, Writer};
+///
+/// // An item of 5000 octets, in memory of 6000 that is to be read.
+/// let segment = Segment { handle: 7, length_bytes: 6000, offset: 0x1000 };
+/// let items = [MessageItem {
+///     displacement: 40,
+///     length_bytes: 5000,
+///     location: Location::<_, [u32; 0]>::Explicit([segment]),
+/// }];
+/// # let mut space = [0; 64];
+/// # let mut writer = Writer::new(&mut space);
+/// # write_items(&mut writer, items.iter().cloned())?;
+/// # let items = MessageItems::decode(&mut Reader::new(&space), MessageKind::Request).unwrap();
+/// let mut limits = ChunkLimits {
+///     read_chunks_max: 1,
+///     reads_position_zero: false,
+///     write_chunks_max: 1,
+///     segments_max: 16,
+///     segment_bytes_max: 1 << 20,
+///     call_bytes_max: 5000,
+/// };
+/// let directions = ResponseSets::default();
+/// assert_eq!(check_explicit_memory(items, directions, &limits), Ok(()));
+/// limits.call_bytes_max = 4999;
+/// let too_long = Err(ChunkFault::CallTooLong);
+/// assert_eq!(check_explicit_memory(items, directions, &limits), too_long);
+/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
+/// ```
+///
+/// # Errors
+/// The first [`ChunkFault`] found.
+pub fn check_explicit_memory(
+    items: MessageItems<'_>,
+    directions: ResponseSets<'_>,
+    limits: &ChunkLimits,
+) -> Result<(), ChunkFault> {
+    let read = items.filter_map(|item| match item.location {
+        Location::Explicit(segments) => Some((item.length_bytes, segments)),
+        _ => None,
+    });
+    let written = directions.flat_map(|set| set.items);
+    let written = written.filter_map(|item| item.location.segments().copied());
+    let exceeds = |count: usize, most: u32| u32::try_from(count).map_or(true, |count| count > most);
+    let read_segments: usize = read.clone().map(|(_, segments)| segments.len()).sum();
+    let written_segments: usize = written.clone().map(|segments| segments.len()).sum();
+    if exceeds(read_segments + written_segments, limits.segments_max) {
+        return Err(ChunkFault::TooManySegments {
+            segments_max: limits.segments_max,
+        });
+    }
+    if exceeds(read.clone().count(), limits.read_chunks_max) {
+        return Err(ChunkFault::TooManyReadChunks {
+            chunks_max: limits.read_chunks_max,
+        });
+    }
+    check_memory(read.clone().flat_map(|(_, segments)| segments), limits)?;
+    check_memory(written.flatten(), limits)?;
+    let read_bytes: u64 = read.map(|(bytes, _)| rounded_up(bytes)).sum();
+    if read_bytes > u64::from(limits.call_bytes_max) {
+        return Err(ChunkFault::CallTooLong);
+    }
+    Ok(())
+}
