@@ -87,7 +87,9 @@ pub(crate) struct CallSlot {
     pub(crate) stream_bytes: usize,
     pub(crate) parts: Vec<CallPart>,
     pub(crate) segments: Vec<OfferedSegment>,
-    /// Write chunks, and the bytes of each.
+    /// Results that were expected.
+    pub(crate) results: u8,
+    /// Write chunks for the first of them, and the bytes of each result.
     pub(crate) chunks: u8,
     pub(crate) chunk_bytes: [u32; BULK_ITEMS_MAX],
     /// Bytes of the Reply chunk; 0 for none.
@@ -138,6 +140,7 @@ impl CallSlot {
             stream_bytes: 0,
             parts: Vec::with_capacity(CALL_PARTS_MAX),
             segments: Vec::with_capacity(CALL_SEGMENTS_MAX),
+            results: 0,
             chunks: 0,
             chunk_bytes: [0; BULK_ITEMS_MAX],
             reply_bytes: 0,
@@ -173,7 +176,7 @@ impl CallSlot {
         self.placed.clear();
         (self.minimum_bytes, self.reply_transmissions_max) = (0, 0);
         (self.told, self.again, self.counted) = (false, false, false);
-        (self.chunks, self.windows, self.stream_bytes) = (0, 0, 0);
+        (self.results, self.chunks, self.windows, self.stream_bytes) = (0, 0, 0, 0);
     }
 
     /// Whether everything that the call exposed is here again: its windows are gone, and with
@@ -193,6 +196,11 @@ impl CallSlot {
     pub(crate) fn awaits_items(&self) -> bool {
         let is_away = |part: &CallPart| part.buffer.is_none() && part.index != NO_INDEX;
         self.parts.iter().any(is_away)
+    }
+
+    /// Whether the call itself is in a Position-Zero Read chunk.
+    pub(crate) fn is_long(&self) -> bool {
+        self.parts.iter().any(|part| part.role == Role::Stream)
     }
 
     /// Whether all of its items are here.

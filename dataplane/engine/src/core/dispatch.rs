@@ -439,9 +439,7 @@ impl<P: Port> State<P> {
             .get(key)
             .is_some_and(|connection| connection.stage == Stage::Ready);
         if is_ready {
-            if matches!(error, TransportError::ReplyResource { .. })
-                && self.make_call_plain(key, xid, error)
-            {
+            if is_mended_by_another_form(error) && self.make_call_plain(key, xid, error) {
                 return;
             }
             self.end_call(application, key, xid, Err(CallError::Transport(error)));
@@ -467,6 +465,19 @@ impl<P: Port> State<P> {
         }
         self.note_pending(key.index);
     }
+}
+
+/// Whether a call that was refused so may be made in another form (-00 section 6.4.3): with more
+/// memory, or with fewer chunks and segments.
+fn is_mended_by_another_form(error: TransportError) -> bool {
+    matches!(
+        error,
+        TransportError::ReplyResource { .. }
+            | TransportError::WriteResource { .. }
+            | TransportError::ReadChunks { .. }
+            | TransportError::WriteChunks { .. }
+            | TransportError::Segments { .. }
+    )
 }
 
 /// The bytes at the end of a message that are a part of a continued one.

@@ -2,6 +2,7 @@
 
 mod bulk;
 mod bulk_hostile;
+mod bulk_refused;
 mod bulk_two_peers;
 mod calls;
 mod fairness;

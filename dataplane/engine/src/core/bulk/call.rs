@@ -144,6 +144,7 @@ impl<P: Port> State<P> {
             slot.chunks += 1;
             push_fresh(slot, &mut bulk.reply.pool, role, result.bytes_max);
         }
+        slot.results = slot.chunks;
         push_fresh(slot, &mut bulk.reply.pool, Role::Reply, plan.reply_bytes);
         slot.reply_bytes = plan.reply_bytes;
         let rpc_reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
@@ -304,8 +305,9 @@ impl<P: Port> State<P> {
                 }
             }
         }
-        let segment_bytes = connection.peer.segment_bytes_max.max(1);
-        offer_segments(slot, segment_bytes);
+        let buffer_bytes = bulk.reply.pool.buffer_bytes();
+        let segment_bytes = connection.peer.segment_bytes_max.min(buffer_bytes);
+        offer_segments(slot, segment_bytes.max(1));
         slot.counted = false;
         slot.stage = CallStage::Sending;
         Step::GoesOn
@@ -427,7 +429,8 @@ pub(in crate::core) fn push_fresh(
     }
 }
 
-/// Names the windows of a call by segments, none of which is longer than the peer takes.
+/// Names the windows of a call by segments, none of which is longer than the peer takes and than a
+/// bulk buffer, as the plan has it.
 fn offer_segments(slot: &mut CallSlot, segment_bytes_max: u32) {
     for (part, number) in slot.parts.iter().zip(0_u16..) {
         let Some(window) = &part.window else {

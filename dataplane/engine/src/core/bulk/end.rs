@@ -248,7 +248,7 @@ impl<P: Port> State<P> {
             if slot.awaits_items() || slot.group.parts.iter().any(GroupPart::is_away) {
                 return;
             }
-            if !told && !slot.again && self.rebuild_plain(index) {
+            if !told && !slot.again && self.rebuild_plain(index, error) {
                 return;
             }
             if let Some(slot) = self.bulk.calls.get_mut(index as usize) {
@@ -385,7 +385,8 @@ impl<P: Port> State<P> {
             return;
         };
         bulk.results.clear();
-        for _ in 0..slot.chunks {
+        let results = if slot.chunks == 0 { 0 } else { slot.results };
+        for _ in 0..results {
             bulk.results.push(BulkResult::default());
         }
         if slot.told {

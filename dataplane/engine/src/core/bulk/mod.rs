@@ -10,7 +10,7 @@ mod retry;
 mod serve;
 
 pub(in crate::core) use call::{push_fresh, push_part};
-pub(in crate::core) use retry::Offer;
+pub(in crate::core) use retry::{Offer, OfferedItems};
 pub(in crate::core) use serve::may_take_slot;
 
 use rpcrdma_fabric::interface::Port;

@@ -7,21 +7,35 @@ use rpcrdma_protocol::constants::V2_HEADER_BYTES_WITHOUT_CHUNKS;
 use rpcrdma_protocol::v2::TransportError;
 
 use super::{push_fresh, push_part};
-use crate::bulk::calls::{CALL_PARTS_MAX, CallSlot, CallStage};
+use crate::bulk::calls::{Answer, CALL_PARTS_MAX, CallSlot, CallStage, NO_INDEX};
 use crate::bulk::lists::{Role, list_bytes};
 use crate::bulk::{BULK_ITEMS_MAX, Bulk, BulkPool, Home, Work};
 use crate::core::State;
+use crate::placement::PlacementSegments;
 
 /// What a call is to offer when it is made again.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::core) struct Offer {
-    /// Bytes of each Write chunk, as many as there are.
+    /// Bytes of each result, of which the first `chunks` have Write chunks.
     pub(in crate::core) chunk_bytes: [u32; BULK_ITEMS_MAX],
     pub(in crate::core) chunks: u8,
     /// Bytes of the Reply chunk; 0 for none.
     pub(in crate::core) reply_bytes: u32,
-    /// Whether the items go to a Position-Zero Read chunk with the rest of the call.
-    pub(in crate::core) long_call: bool,
+    /// How the items go.
+    pub(in crate::core) items: OfferedItems,
+    /// Segments that the peer serves in one call.
+    pub(in crate::core) segments_max: u32,
+}
+
+/// How the items of a call go that is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::core) enum OfferedItems {
+    /// In Read chunks.
+    Chunks,
+    /// To a Position-Zero Read chunk, with the rest of the call.
+    LongCall,
+    /// In the stream, which is continued.
+    Inline,
 }
 
 impl<P: Port> State<P> {
@@ -31,83 +45,176 @@ impl<P: Port> State<P> {
         let Some(slot) = self.bulk.calls.get(index as usize) else {
             return false;
         };
-        let Some(offer) = offer_after(slot, error) else {
+        let Some(connection) = self.connections.get(slot.connection) else {
             return false;
         };
-        let Some(connection) = self.connections.get(slot.connection) else {
+        let mut offer = Offer {
+            chunk_bytes: slot.chunk_bytes,
+            chunks: slot.chunks,
+            reply_bytes: slot.reply_bytes,
+            items: OfferedItems::Chunks,
+            segments_max: connection.peer.segment_count_max,
+        };
+        let receive_bytes = connection.protocol.properties().receive_buffer_bytes;
+        offer.mend(slot, error, receive_bytes) && self.offer_again(index, &offer)
+    }
+
+    /// Makes a call again with this offer, or, where that has too many segments or is too long for a
+    /// message, with less of it: without memory for the reply, which is continued then, and at last
+    /// in the stream, or as a long call. False when nothing of that can be.
+    pub(in crate::core) fn offer_again(&mut self, index: u32, offer: &Offer) -> bool {
+        let slot = self.bulk.calls.get(index as usize);
+        let Some((slot, connection)) =
+            slot.and_then(|slot| Some((slot, self.connections.get(slot.connection)?)))
+        else {
             return false;
         };
         let threshold = connection.protocol.send_threshold_bytes() as usize;
         let threshold = threshold.min(self.config.send_buffer_bytes as usize);
-        let segments_max = connection.peer.segment_count_max as usize;
-        let segment_bytes = connection.peer.segment_bytes_max.max(1);
-        let rebuilt = self
-            .bulk
-            .rebuild(index, &offer, self.port.memory(), segment_bytes);
-        let Some((header_bytes, segments)) = rebuilt else {
-            return false;
+        let segment_bytes = connection.peer.segment_bytes_max;
+        let segment_bytes = segment_bytes
+            .min(self.bulk.reply.pool.buffer_bytes())
+            .max(1);
+        let is_long = slot.is_long();
+        let whole_reply = offer.reply_with_results(slot, 0);
+        let may_be_continued = whole_reply <= self.config.message_bytes_max;
+        let without_memory = Offer {
+            chunks: 0,
+            reply_bytes: 0,
+            ..*offer
         };
-        let Some(slot) = self.bulk.calls.get_mut(index as usize) else {
-            return false;
-        };
-        if header_bytes + slot.stream_bytes > threshold || segments > segments_max {
-            return false;
+        let candidates = [
+            (offer, offer.items),
+            (&without_memory, offer.items),
+            (&without_memory, OfferedItems::Inline),
+            (offer, OfferedItems::LongCall),
+        ];
+        for (number, (offer, items)) in candidates.into_iter().enumerate() {
+            let is_bare = offer.chunks == 0 && offer.reply_bytes == 0;
+            let is_done_so = is_long && items != OfferedItems::Chunks;
+            if (is_bare && number != 0 && !may_be_continued) || is_done_so {
+                continue;
+            }
+            if items == OfferedItems::Inline {
+                if self.make_inline(index) {
+                    return true;
+                }
+                continue;
+            }
+            let offer = Offer { items, ..*offer };
+            let memory = self.port.memory();
+            let placement = &mut self.placement;
+            let rebuilt = self
+                .bulk
+                .rebuild(index, &offer, memory, placement, segment_bytes);
+            let Some(rebuilt) = rebuilt else {
+                continue;
+            };
+            let Some(slot) = self.bulk.calls.get_mut(index as usize) else {
+                return false;
+            };
+            let (header_bytes, segments) = rebuilt;
+            let is_served = u32::try_from(segments).is_ok_and(|count| count <= offer.segments_max);
+            if is_served && header_bytes + slot.stream_bytes <= threshold {
+                slot.again = true;
+                slot.stage = CallStage::Binding;
+                slot.answer = Answer::None;
+                self.shared.counters.bulk_calls_retried.increment();
+                self.bulk.queue(Work::Call(index));
+                return true;
+            }
         }
-        slot.again = true;
-        slot.stage = CallStage::Binding;
-        self.shared.counters.bulk_calls_retried.increment();
-        self.bulk.queue(Work::Call(index));
-        true
+        false
     }
 }
 
-/// What a refused call is to offer; `None` when the error leaves nothing to be tried.
-fn offer_after(slot: &CallSlot, error: TransportError) -> Option<Offer> {
-    let has_items = slot
-        .parts
-        .iter()
-        .any(|part| matches!(part.role, Role::Argument { .. }));
-    let is_long = slot.parts.iter().any(|part| part.role == Role::Stream);
-    let mut offer = Offer {
-        chunk_bytes: slot.chunk_bytes,
-        chunks: slot.chunks,
-        reply_bytes: slot.reply_bytes,
-        long_call: false,
-    };
-    match error {
-        // A call that is in a Position-Zero Read chunk already ends.
-        TransportError::ReadChunks { max_chunks: 0 } if has_items && !is_long => {
-            offer.long_call = true;
-        }
-        TransportError::WriteResource {
-            chunk_index,
-            length_needed_bytes,
-        } => {
-            let chunk = usize::try_from(chunk_index).ok()?.checked_sub(1)?;
-            let bytes = offer.chunk_bytes.get_mut(chunk)?;
-            if chunk >= usize::from(offer.chunks) || length_needed_bytes <= *bytes {
-                return None;
+impl Offer {
+    /// Changes what `error` names. False when it leaves nothing to be tried. `receive_bytes` is the
+    /// longest message that we receive.
+    pub(in crate::core) fn mend(
+        &mut self,
+        slot: &CallSlot,
+        error: TransportError,
+        receive_bytes: u32,
+    ) -> bool {
+        let has_items = slot
+            .parts
+            .iter()
+            .any(|part| matches!(part.role, Role::Argument { .. }));
+        let is_long = slot.is_long();
+        let count = |count: u32| u8::try_from(count).unwrap_or(u8::MAX);
+        match error {
+            // A call that is in a Position-Zero Read chunk already ends.
+            TransportError::ReadChunks { .. } if has_items && !is_long => {
+                self.items = OfferedItems::LongCall;
+                true
             }
-            *bytes = length_needed_bytes;
+            // Further results come with the rest of the reply.
+            TransportError::WriteChunks { max_chunks } if count(max_chunks) < self.chunks => {
+                self.chunks = count(max_chunks);
+                self.reply_bytes = self.reply_chunk_bytes(slot, receive_bytes);
+                true
+            }
+            TransportError::Segments { max_segments }
+                if usize::try_from(max_segments).is_ok_and(|most| most < slot.segments.len()) =>
+            {
+                self.segments_max = self.segments_max.min(max_segments);
+                true
+            }
+            TransportError::WriteResource {
+                chunk_index,
+                length_needed_bytes,
+            } => {
+                let chunk = usize::try_from(chunk_index).ok();
+                let chunk = chunk.and_then(|it| it.checked_sub(1));
+                let chunk = chunk.filter(|chunk| *chunk < usize::from(self.chunks));
+                match chunk.and_then(|chunk| self.chunk_bytes.get_mut(chunk)) {
+                    Some(bytes) if length_needed_bytes > *bytes => {
+                        *bytes = length_needed_bytes;
+                        true
+                    }
+                    _ => false,
+                }
+            }
+            // No Write chunk is taken at all: the results come with the rest of the reply.
+            TransportError::ReplyResource {
+                length_needed_bytes: 0,
+            } if self.chunks != 0 => {
+                self.chunks = 0;
+                self.reply_bytes = self.reply_with_results(slot, 0);
+                true
+            }
+            TransportError::ReplyResource {
+                length_needed_bytes,
+            } if length_needed_bytes > self.reply_bytes => {
+                self.reply_bytes = length_needed_bytes;
+                true
+            }
+            _ => false,
         }
-        // No Write chunk is taken at all: the results come with the rest of the reply.
-        TransportError::ReplyResource {
-            length_needed_bytes: 0,
-        } if offer.chunks != 0 => {
-            let results = offer.chunk_bytes.iter().take(usize::from(offer.chunks));
-            offer.reply_bytes = results.fold(slot.rpc_reply_bytes_max, |sum, bytes| {
-                sum.saturating_add(bytes.checked_next_multiple_of(4).unwrap_or(u32::MAX))
-            });
-            offer.chunks = 0;
-        }
-        TransportError::ReplyResource {
-            length_needed_bytes,
-        } if length_needed_bytes > offer.reply_bytes => {
-            offer.reply_bytes = length_needed_bytes;
-        }
-        _ => return None,
     }
-    Some(offer)
+
+    /// Bytes of the RPC reply at most, with the results from number `first` on.
+    fn reply_with_results(&self, slot: &CallSlot, first: u8) -> u32 {
+        let results = self.chunk_bytes.iter().take(usize::from(slot.results));
+        let results = results.skip(usize::from(first));
+        results.fold(slot.rpc_reply_bytes_max, |sum, bytes| {
+            sum.saturating_add(bytes.checked_next_multiple_of(4).unwrap_or(u32::MAX))
+        })
+    }
+
+    /// Bytes of the Reply chunk for all that has no Write chunk; 0 where a message holds it.
+    pub(in crate::core) fn reply_chunk_bytes(&self, slot: &CallSlot, receive_bytes: u32) -> u32 {
+        let rpc_bytes = self.reply_with_results(slot, self.chunks);
+        // The lists come back with one segment or more for each chunk.
+        let lists = list_bytes(0, usize::from(self.chunks), slot.parts.len(), 0);
+        let header_bytes = V2_HEADER_BYTES_WITHOUT_CHUNKS + lists;
+        let header_bytes = u32::try_from(header_bytes).unwrap_or(u32::MAX);
+        match rpc_bytes.saturating_add(header_bytes) > receive_bytes {
+            true => rpc_bytes,
+            false => 0,
+        }
+    }
 }
 
 impl Bulk {
@@ -118,6 +225,7 @@ impl Bulk {
         index: u32,
         offer: &Offer,
         memory: &Memory,
+        placement: &mut PlacementSegments,
         segment_bytes: u32,
     ) -> Option<(usize, usize)> {
         let pool = &mut self.reply.pool;
@@ -138,13 +246,14 @@ impl Bulk {
         let item_bytes = |part: &crate::bulk::calls::CallPart| part.bytes.next_multiple_of(4);
         let call_bytes = slot.parts.iter().map(item_bytes).sum::<u32>()
             + u32::try_from(slot.stream_bytes).ok()?;
-        let long = if offer.long_call { call_bytes } else { 0 };
+        let is_long = offer.items == OfferedItems::LongCall;
+        let long = if is_long { call_bytes } else { 0 };
         let buffers = results + pool.buffers_for(offer.reply_bytes) + pool.buffers_for(long);
         if !pool.may_give(buffers) || slot.parts.len() + buffers > CALL_PARTS_MAX {
             return None;
         }
-        if offer.long_call {
-            put_into_stream(slot, pool, memory);
+        if is_long {
+            put_into_stream(slot, pool, placement, memory);
         }
         for (&bytes, chunk) in chunks.zip(0_u8..) {
             push_fresh(slot, pool, Role::Result { chunk }, bytes);
@@ -175,7 +284,12 @@ impl Bulk {
 
 /// Puts the items of a call back into its stream, and the stream into fresh buffers. There are
 /// enough of them.
-fn put_into_stream(slot: &mut CallSlot, pool: &mut BulkPool, memory: &Memory) {
+fn put_into_stream(
+    slot: &mut CallSlot,
+    pool: &mut BulkPool,
+    placement: &mut PlacementSegments,
+    memory: &Memory,
+) {
     let items = slot.parts.len();
     let (mut taken, mut place) = (0, 0);
     let mut number = 0;
@@ -192,7 +306,7 @@ fn put_into_stream(slot: &mut CallSlot, pool: &mut BulkPool, memory: &Memory) {
             && part.role == (Role::Argument { position })
             && number < items
         {
-            let bytes = part.bytes;
+            let (bytes, part_index) = (part.bytes, part.index);
             let buffer = part.buffer.take();
             if let Some(buffer) = buffer {
                 let content = memory.bytes(&buffer);
@@ -202,7 +316,10 @@ fn put_into_stream(slot: &mut CallSlot, pool: &mut BulkPool, memory: &Memory) {
                     memory,
                     content.get(..bytes as usize).unwrap_or(&[]),
                 );
-                pool.give(buffer);
+                match part_index {
+                    NO_INDEX => placement.give(buffer),
+                    _ => pool.give(buffer),
+                }
             }
             place += bytes as usize;
             number += 1;

@@ -295,6 +295,7 @@ impl<P: Port> State<P> {
                 displacement: None,
             });
         }
+        slot.results = slot.chunks;
         slot.minimum_bytes = plan.reply.minimum_bytes;
         slot.reply_transmissions_max = plan.reply.transmissions_max.max(1);
         slot.group.header_bytes = plan.header_bytes;

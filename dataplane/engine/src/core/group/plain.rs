@@ -2,19 +2,18 @@
 //! version 2, with the same XID, when all memory that they exposed is home.
 
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_protocol::constants::V2_HEADER_BYTES_WITHOUT_CHUNKS;
 use rpcrdma_protocol::v2::connection::{Direction, Refusal};
 use rpcrdma_protocol::v2::rtr::{ReportError, TransmissionId};
 use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
 
 use crate::application::ConnectionKey;
+use crate::bulk::Bulk;
 use crate::bulk::calls::{Answer, CALL_PARTS_MAX, CallPart, CallSlot, CallStage};
 use crate::bulk::group::{Group, Way};
-use crate::bulk::lists::{Role, list_bytes};
-use crate::bulk::{Bulk, Work};
+use crate::bulk::lists::Role;
 use crate::connection::OutgoingMessage;
 use crate::core::State;
-use crate::core::bulk::{Offer, push_part};
+use crate::core::bulk::{Offer, OfferedItems, push_part};
 use crate::message::Use;
 
 impl<P: Port> State<P> {
@@ -62,8 +61,9 @@ impl<P: Port> State<P> {
     }
 
     /// Gives a call that was a transmission group the form of plain version 2. False when there is
-    /// none for it; nothing of it is exposed any more, and all of its items are here.
-    pub(in crate::core) fn rebuild_plain(&mut self, index: u32) -> bool {
+    /// none for it; nothing of it is exposed any more, and all of its items are here. `error` is what
+    /// the peer said.
+    pub(in crate::core) fn rebuild_plain(&mut self, index: u32, error: TransportError) -> bool {
         self.forget_arrival(index);
         let Some(slot) = self.bulk.calls.get_mut(index as usize) else {
             return false;
@@ -79,57 +79,29 @@ impl<P: Port> State<P> {
         connection.reply_transmissions_extra -= extra;
         slot.take_group_apart();
         let takes_chunks = connection.protocol.own_calls() == ReverseRequestSupport::General;
-        let threshold = connection.protocol.send_threshold_bytes() as usize;
-        let threshold = threshold.min(self.config.send_buffer_bytes as usize);
-        let segments_max = connection.peer.segment_count_max as usize;
-        let segment_bytes = connection.peer.segment_bytes_max.max(1);
-        let reply_threshold = connection.protocol.properties().receive_buffer_bytes;
+        let receive_bytes = connection.protocol.properties().receive_buffer_bytes;
+        let segments_max = connection.peer.segment_count_max;
         if self.bulk.windows_max == 0 || !takes_chunks {
             return self.make_inline(index);
         }
         let Some(slot) = self.bulk.calls.get(index as usize) else {
             return false;
         };
-        let lists = list_bytes(0, usize::from(slot.chunks), slot.parts.len(), 0);
-        let lists = V2_HEADER_BYTES_WITHOUT_CHUNKS + lists;
-        let short_reply = slot
-            .rpc_reply_bytes_max
-            .saturating_add(u32::try_from(lists).unwrap_or(u32::MAX));
         let mut offer = Offer {
             chunk_bytes: slot.chunk_bytes,
             chunks: slot.chunks,
-            reply_bytes: if short_reply > reply_threshold {
-                slot.rpc_reply_bytes_max
-            } else {
-                0
-            },
-            long_call: false,
+            reply_bytes: 0,
+            items: OfferedItems::Chunks,
+            segments_max,
         };
-        for long_call in [false, true] {
-            offer.long_call = long_call;
-            let memory = self.port.memory();
-            let rebuilt = self.bulk.rebuild(index, &offer, memory, segment_bytes);
-            let Some((header_bytes, segments)) = rebuilt else {
-                return self.make_inline(index);
-            };
-            let Some(slot) = self.bulk.calls.get_mut(index as usize) else {
-                return false;
-            };
-            let fits = header_bytes + slot.stream_bytes <= threshold;
-            if fits && segments <= segments_max {
-                slot.again = true;
-                slot.stage = CallStage::Binding;
-                slot.answer = Answer::None;
-                self.shared.counters.bulk_calls_retried.increment();
-                self.bulk.queue(Work::Call(index));
-                return true;
-            }
-        }
-        false
+        offer.reply_bytes = offer.reply_chunk_bytes(slot, receive_bytes);
+        // Plain version 2 may be all that it takes.
+        offer.mend(slot, error, receive_bytes);
+        self.offer_again(index, &offer)
     }
 
     /// Sends a call with its items in the stream.
-    fn make_inline(&mut self, index: u32) -> bool {
+    pub(in crate::core) fn make_inline(&mut self, index: u32) -> bool {
         let Some(slot) = self.bulk.calls.get_mut(index as usize) else {
             return false;
         };
