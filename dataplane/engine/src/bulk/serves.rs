@@ -1,9 +1,9 @@
 //! Calls of peers with chunks.
 
 use rpcrdma_fabric::memory::{Buffer, Lease};
-use rpcrdma_protocol::chunks::{ChunkLists, ReturnedLists, Segment};
+use rpcrdma_protocol::chunks::{ChunkLists, Fill, ReturnedLists, Segment};
 use rpcrdma_protocol::constants::{PLAN_ITEMS_MAX, RTR_TRANSMISSIONS_MAX, SEGMENT_BYTES};
-use rpcrdma_protocol::v2::rtr::{ResponseItemView, TransmitRequestView};
+use rpcrdma_protocol::v2::rtr::{Location, MessageItemView, ResponseItemView, TransmitRequestView};
 use rpcrdma_protocol::v2::{Header, header};
 
 use super::arrival::{GroupArrival, LANDINGS_MAX};
@@ -78,7 +78,7 @@ pub(crate) struct ReadCursor {
 /// Where a piece of a reply is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// To this Write chunk.
+    /// To this Write chunk, or what this direction of a Transmit Request offers.
     Chunk(usize),
     /// To the Reply chunk.
     Reply,
@@ -129,7 +129,7 @@ pub(crate) struct ServeSlot {
     /// The transport header, and the first word behind it.
     pub(crate) header: Vec<u8>,
     pub(crate) stream: Stream,
-    /// The chunks to be read, by position.
+    /// The chunks to be read, or the items of a transmission group that are, by position.
     pub(crate) chunks: Vec<Chunk>,
     pub(crate) read_parts: Vec<ReadPart>,
     pub(crate) reads: ReadCursor,
@@ -228,17 +228,48 @@ impl ServeSlot {
     /// The segment that is to be read next, from where the cursor stands.
     pub(crate) fn next_read(&mut self) -> Option<Segment> {
         loop {
-            let position = self.chunks.get(self.reads.chunk)?.position;
-            let mut reads = self.lists().reads.filter(|it| it.position == position);
-            match reads.nth(self.reads.segment) {
-                Some(segment) if self.reads.segment_done < segment.target.length_bytes => {
-                    return Some(segment.target);
+            let chunk = *self.chunks.get(self.reads.chunk)?;
+            match self.read_segment(chunk, self.reads.segment) {
+                Some(segment) if self.reads.segment_done < segment.length_bytes => {
+                    return Some(segment);
                 }
                 Some(_) => self.reads.segment += 1,
                 None => (self.reads.chunk, self.reads.segment) = (self.reads.chunk + 1, 0),
             }
             self.reads.segment_done = 0;
         }
+    }
+
+    /// Segment `number` of a chunk that is to be read.
+    fn read_segment(&self, chunk: Chunk, number: usize) -> Option<Segment> {
+        if !self.is_group() {
+            let lists = self.lists();
+            let mut reads = lists.reads.filter(|it| it.position == chunk.position);
+            return reads.nth(number).map(|segment| segment.target);
+        }
+        let is_it = |item: &MessageItemView<'_>| {
+            let is_explicit = matches!(item.location, Location::Explicit(_));
+            is_explicit && (item.displacement, item.length_bytes) == (chunk.position, chunk.bytes)
+        };
+        let Location::Explicit(segments) = self.arrival.items().find(is_it)?.location else {
+            return None;
+        };
+        // The memory may be longer than the item in it.
+        let filled = Fill::new(segments, chunk.bytes).nth(number);
+        filled.map(|filled| filled.target)
+    }
+
+    /// Segment `number` of what this part of the reply is written to.
+    pub(crate) fn written_segment(&self, target: Target, number: usize) -> Option<Segment> {
+        let mut segments = match (target, self.arrival.request()) {
+            (Target::Reply, _) => self.lists().reply?,
+            (Target::Chunk(chunk), None) => self.lists().writes.nth(chunk)?,
+            (Target::Chunk(direction), Some(request)) => {
+                let mut directions = request.directions.flat_map(|set| set.items);
+                *directions.nth(direction)?.location.segments()?
+            }
+        };
+        segments.nth(number)
     }
 
     /// The lists as the reply returns them, with so many bytes of it in the Reply chunk.

@@ -209,7 +209,7 @@ impl Bulk {
             timeouts: Vec::with_capacity(slots),
             results: Vec::with_capacity(BULK_ITEMS_MAX),
             argument_items: Vec::with_capacity(BULK_ITEMS_MAX),
-            argument_leases: Vec::with_capacity(LANDINGS_MAX.max(BULK_PARTS_MAX)),
+            argument_leases: Vec::with_capacity(LANDINGS_MAX + BULK_PARTS_MAX),
             landings: Vec::with_capacity(LANDINGS_MAX),
             assembled_header: Vec::with_capacity(HEADER_BYTES_MAX),
             windows_open: 0,

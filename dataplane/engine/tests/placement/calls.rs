@@ -187,7 +187,7 @@ fn several_items_and_results_with_continuation() {
     }
 }
 
-fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(crate) fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     bytes
 }

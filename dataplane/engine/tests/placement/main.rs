@@ -8,3 +8,4 @@ const FORM: support::Form = support::Form::SharedQueue;
 type TestFabric = support::fabric::Shm;
 
 mod calls;
+mod mixed;

@@ -11,7 +11,7 @@ mod serve;
 
 pub(in crate::core) use call::{push_fresh, push_part};
 pub(in crate::core) use retry::{Offer, OfferedItems};
-pub(in crate::core) use serve::may_take_slot;
+pub(in crate::core) use serve::{chunk_limits, may_take_slot};
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::chunks::ChunkLists;

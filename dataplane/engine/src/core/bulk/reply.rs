@@ -3,7 +3,6 @@
 
 use rpcrdma_fabric::interface::{Gather, Port, PostError, RemoteAddress, RemoteKey, SendOptions};
 use rpcrdma_fabric::memory::Buffer;
-use rpcrdma_protocol::chunks::Segment;
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
 
@@ -90,7 +89,7 @@ impl<P: Port> State<P> {
     }
 
     /// Posts the RDMA Writes of a reply.
-    fn post_writes(&mut self, index: u32) -> Step {
+    pub(in crate::core) fn post_writes(&mut self, index: u32) -> Step {
         let bulk = &mut self.bulk;
         let Some(slot) = bulk.serves.get_mut(index as usize) else {
             return Step::Waits;
@@ -480,7 +479,7 @@ fn fill(
             continue;
         }
         let target = part.target;
-        let segment = segment_at(slot, target, slot.writes.segment)?;
+        let segment = slot.written_segment(target, slot.writes.segment)?;
         let room = segment.length_bytes - slot.writes.segment_done;
         if room == 0 {
             slot.writes.segment += 1;
@@ -545,14 +544,6 @@ fn advance_part(slot: &mut ServeSlot) {
             part: slot.writes.part,
             ..WriteCursor::default()
         };
-    }
-}
-
-fn segment_at(slot: &ServeSlot, target: Target, segment: usize) -> Option<Segment> {
-    let mut lists = slot.lists();
-    match target {
-        Target::Chunk(chunk) => lists.writes.nth(chunk)?.nth(segment),
-        Target::Reply => lists.reply?.nth(segment),
     }
 }
 

@@ -144,16 +144,7 @@ impl<P: Port> State<P> {
         let Some(connection) = self.connections.get(slot.connection) else {
             return self.end_serve(index);
         };
-        let properties = connection.protocol.properties();
-        let items_max = u32::try_from(BULK_ITEMS_MAX).unwrap_or(u32::MAX);
-        let limits = ChunkLimits {
-            read_chunks_max: items_max,
-            reads_position_zero: true,
-            write_chunks_max: items_max,
-            segments_max: properties.segment_count_max,
-            segment_bytes_max: properties.segment_bytes_max,
-            call_bytes_max: self.config.message_bytes_max,
-        };
+        let limits = chunk_limits(connection, self.config.message_bytes_max);
         // The lists come back with the reply, which needs room for an RPC error beside them.
         let threshold = connection.protocol.send_threshold_bytes() as usize;
         let room = threshold.min(slot.reply_space.len());
@@ -451,6 +442,9 @@ impl<P: Port> State<P> {
                 parts: count,
             });
         }
+        // Those that Sends have placed, and those that were read.
+        let position = |item: &ArgumentItem| item.position;
+        bulk.argument_items.sort_unstable_by_key(position);
     }
 
     /// Takes back what a service left of the items of a call, and of its reply.
@@ -523,6 +517,20 @@ impl<P: Port> State<P> {
 pub(in crate::core) fn may_take_slot(bulk: &Bulk, connection: &Connection, index: u32) -> bool {
     let answerable = connection.protocol.credits_available();
     bulk.shares.may_take(index, answerable)
+}
+
+/// What is served in one call of a peer.
+pub(in crate::core) fn chunk_limits(connection: &Connection, call_bytes_max: u32) -> ChunkLimits {
+    let properties = connection.protocol.properties();
+    let items_max = u32::try_from(BULK_ITEMS_MAX).unwrap_or(u32::MAX);
+    ChunkLimits {
+        read_chunks_max: items_max,
+        reads_position_zero: true,
+        write_chunks_max: items_max,
+        segments_max: properties.segment_count_max,
+        segment_bytes_max: properties.segment_bytes_max,
+        call_bytes_max,
+    }
 }
 
 /// Room for an RPC error beside the lists that come back with it.

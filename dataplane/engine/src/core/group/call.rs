@@ -13,7 +13,7 @@ use rpcrdma_protocol::v2::rtr::StreamRange;
 use super::Step;
 use super::send::Sending;
 use crate::application::{CallRefused, CallTag, ConnectionKey};
-use crate::bulk::calls::{Answer, CallDirection, CallStage, NO_INDEX};
+use crate::bulk::calls::{Answer, CALL_PARTS_MAX, CallDirection, CallStage, NO_INDEX};
 use crate::bulk::group::{GroupItem, GroupPart, Way};
 use crate::bulk::lists::Role;
 use crate::bulk::{BULK_ITEMS_MAX, BulkCall, ITEM_PARTS_MAX, Placement, Work, give_lease};
@@ -94,6 +94,7 @@ impl<P: Port> State<P> {
         }
         let results = results.get(..call.expected().len()).unwrap_or(&[]);
         let group_max = connection.group_transmissions_max();
+        let parts_max = u32::try_from(CALL_PARTS_MAX).unwrap_or(u32::MAX);
         let windows_left = self.bulk.windows_max.saturating_sub(self.bulk.windows_open);
         let mut thresholds = self.config.thresholds;
         // A result is handed over in no more pieces.
@@ -123,7 +124,11 @@ impl<P: Port> State<P> {
             peer: &connection.peer,
             peer_read_chunks_max: u32::MAX,
             peer_write_chunks_max: u32::MAX,
-            windows: if may_expose { windows_left } else { 0 },
+            windows: if may_expose {
+                windows_left.min(parts_max)
+            } else {
+                0
+            },
             window_bytes_max: self.bulk.reply.pool.buffer_bytes(),
             reply_bytes_max: self.config.message_bytes_max,
             reply_credits,
@@ -139,11 +144,6 @@ impl<P: Port> State<P> {
         if !matches!(plan.form, CallForm::Group { .. }) {
             // Nothing to be placed, or not to advantage.
             return Ok(None);
-        }
-        let by_rdma = |way: &Direction| has_memory(*way);
-        if plan.items.iter().chain(&plan.reply.directions).any(by_rdma) {
-            // Not both in one call: all of it by explicit RDMA, if that may be.
-            return none;
         }
         let stream_max = self.bulk.calls.first().map_or(0, |slot| slot.stream.len());
         if plan.stream_bytes as usize > stream_max {
@@ -375,5 +375,8 @@ fn range_of(expected: &crate::bulk::ExpectedResult, rpc_header_bytes: usize) -> 
 }
 
 fn has_memory(way: Direction) -> bool {
-    matches!(way, Direction::Explicit | Direction::BySize { .. })
+    matches!(
+        way,
+        Direction::Explicit | Direction::Choice | Direction::BySize { .. }
+    )
 }

@@ -106,6 +106,10 @@ impl Bulk {
             ..
         } = slot;
         let items = arrival.items();
+        // The reply may have been looked at before, and waited.
+        for part in parts.iter_mut() {
+            part.written_bytes = 0;
+        }
         // A reply without any item may leave the list out.
         if !items.is_empty() && items.len() != directions.len() {
             return false;
@@ -114,8 +118,14 @@ impl Bulk {
             let fits = item.length_bytes <= direction.bytes_max;
             let follows = match (&item.location, direction.way) {
                 (Location::TooShort | Location::NoItem, _) => continue,
-                (Location::Placed { .. }, Direction::Placed | Direction::BySize { .. }) => fits,
-                (Location::Explicit(returned), Direction::Explicit | Direction::BySize { .. }) => {
+                (
+                    Location::Placed { .. },
+                    Direction::Placed | Direction::Choice | Direction::BySize { .. },
+                ) => fits,
+                (
+                    Location::Explicit(returned),
+                    Direction::Explicit | Direction::Choice | Direction::BySize { .. },
+                ) => {
                     let offered = segments_of(segments, Role::Result { chunk });
                     let targets = offered.iter().map(|segment| segment.target);
                     let written = check_returned(targets.clone(), *returned);

@@ -10,9 +10,10 @@ use rpcrdma_protocol::v2::rtr::rounded_up;
 use super::Step;
 use super::send::Sending;
 use crate::bulk::Work;
+use crate::bulk::calls::NO_INDEX;
 use crate::bulk::directed::Results;
 use crate::bulk::group::{GroupItem, GroupPart, Way};
-use crate::bulk::serves::{RpcReply, ServeSlot};
+use crate::bulk::serves::{RpcReply, ServeSlot, Target, WritePart};
 use crate::config::PADDING_BYTES;
 use crate::core::State;
 
@@ -61,6 +62,10 @@ impl<P: Port> State<P> {
                 self.refuse_serve(index, error);
                 return Step::Waits;
             }
+        }
+        match self.post_writes(index) {
+            Step::GoesOn => {}
+            other => return other,
         }
         match self.send_group(work) {
             Sending::Waits(step) => step,
@@ -118,7 +123,12 @@ impl<P: Port> State<P> {
             return Err(TransportError::System);
         };
         let count = request.directions.map(|set| set.items.len()).sum();
-        let ServeSlot { results, group, .. } = slot;
+        let ServeSlot {
+            results,
+            group,
+            write_parts,
+            ..
+        } = slot;
         for direction in 0..count {
             let (result, way) = match plan.answer(direction) {
                 Some((result, ResultWay::Placed { .. })) => (result, Way::Placed),
@@ -144,21 +154,35 @@ impl<P: Port> State<P> {
             let attached = before.count();
             let is_attached = given.is_some_and(|it| it.is_attached);
             let parts = is_attached.then(|| part_range(results, &group.parts, attached));
-            if let (Some((first_part, parts)), Some(item)) =
-                (parts.flatten(), group.items.last_mut())
-            {
+            let Some((first_part, parts)) = parts.flatten() else {
+                continue;
+            };
+            if let Some(item) = group.items.last_mut() {
                 (item.first_part, item.parts) = (first_part, parts);
+            }
+            if way == Way::Explicit {
+                let own = group.parts.get_mut(first_part..first_part + parts);
+                let target = Target::Chunk(direction);
+                let written = own.into_iter().flatten();
+                write_parts.extend(written.map(|part| to_be_written(part, target)));
             }
         }
         group.header_bytes = plan.header_bytes;
         group.stream_bytes = plan.stream_bytes;
         group.transmissions = transmissions;
-        let is_explicit = group.items.iter().any(|item| item.way == Way::Explicit);
-        if is_explicit {
-            group.transmissions = 0;
-            return Err(TransportError::System);
-        }
         Ok(())
+    }
+}
+
+/// Takes a piece of a result out of the group, to be written.
+fn to_be_written(part: &mut GroupPart, target: Target) -> WritePart {
+    WritePart {
+        buffer: part.buffer.take(),
+        index: std::mem::replace(&mut part.index, NO_INDEX),
+        offset: part.offset,
+        bytes: part.bytes,
+        done: 0,
+        target,
     }
 }
 

@@ -2,13 +2,15 @@
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Lease;
+use rpcrdma_protocol::chunks::ChunkFault;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::rtr::Location;
+use rpcrdma_protocol::v2::rtr::{Location, check_explicit_memory};
 
 use super::Step;
 use crate::bulk::arrival::Landing;
-use crate::bulk::serves::{ServeStage, Stream};
-use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX};
+use crate::bulk::serves::{Chunk, ServeStage, Stream};
+use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX};
+use crate::core::bulk::chunk_limits;
 use crate::core::{Received, State};
 use crate::message::Use;
 
@@ -27,16 +29,22 @@ impl<P: Port> State<P> {
         let structure = connection.protocol.receive_structure();
         let counted = slot.counted;
         let items = slot.arrival.items();
-        let is_explicit = |location: &Location<_, _>| matches!(location, Location::Explicit(_));
         let fits = items.len() <= BULK_ITEMS_MAX
-            && !items.clone().any(|item| is_explicit(&item.location))
             && slot
                 .arrival
                 .land(&structure, config, &mut self.bulk.landings);
+        let error = match self.check_explicit(index) {
+            Ok(()) if fits => None,
+            Ok(()) => Some(TransportError::System),
+            Err(error) => Some(error),
+        };
+        let Some(slot) = self.bulk.serves.get(index as usize) else {
+            return Step::Waits;
+        };
         let carriers = slot.arrival.receives.iter();
         let carriers = carriers.filter(|it| it.end > it.start).count();
-        if !fits {
-            self.refuse_serve(index, TransportError::System);
+        if let Some(error) = error {
+            self.refuse_serve(index, error);
             return Step::Waits;
         }
         if !self.can_join(carriers, Use::CallIn) {
@@ -53,9 +61,37 @@ impl<P: Port> State<P> {
         if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
             slot.counted = false;
             slot.stream = stream;
-            slot.stage = ServeStage::Ready;
+            slot.stage = match slot.chunks.is_empty() {
+                true => ServeStage::Ready,
+                false => ServeStage::AwaitingBuffers,
+            };
         }
         Step::GoesOn
+    }
+
+    /// Checks what the call names for explicit RDMA, before anything is posted for it.
+    fn check_explicit(&self, index: u32) -> Result<(), TransportError> {
+        let Some(slot) = self.bulk.serves.get(index as usize) else {
+            return Err(TransportError::System);
+        };
+        let (Some(connection), Some(request)) = (
+            self.connections.get(slot.connection),
+            slot.arrival.request(),
+        ) else {
+            return Err(TransportError::System);
+        };
+        let limits = chunk_limits(connection, self.config.message_bytes_max);
+        check_explicit_memory(request.items, request.directions, &limits)
+            .map_err(ChunkFault::transport_error)?;
+        let pool = &self.bulk.reply.pool;
+        let buffers = request.items.map(|item| match item.location {
+            Location::Explicit(_) => pool.buffers_for(item.length_bytes),
+            _ => 0,
+        });
+        match buffers.sum::<usize>() <= pool.total().min(BULK_PARTS_MAX) {
+            true => Ok(()),
+            false => Err(TransportError::System),
+        }
     }
 
     fn serve_again(&mut self, index: u32) -> Step {
@@ -82,6 +118,12 @@ impl<P: Port> State<P> {
                 break;
             };
             let (position, bytes) = (item.displacement, item.length_bytes);
+            if matches!(item.location, Location::Explicit(_)) {
+                if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
+                    slot.chunks.push(Chunk { position, bytes });
+                }
+                continue;
+            }
             let first_part = slot.leases.len();
             while let Some(landing) = pieces.next_if(|landing| landing.item == number) {
                 self.lease_landing(landing, &mut receives, |state, lease| {
