@@ -164,6 +164,18 @@ pub enum NodeError {
         /// The address.
         address: String,
     },
+    /// Calls in both directions, with a window that could stop them.
+    #[error(
+        "calls in the reverse direction need credits_per_connection of {least} or more, and it is {credits}: with so \
+         few, two ends that call each other can use up all credits for calls and have none left for replies; raise \
+         it, or leave out `NodeConfig::with_reverse_calls`"
+    )]
+    WindowTooSmall {
+        /// The credits that peers would have.
+        credits: u16,
+        /// The least number of them.
+        least: u16,
+    },
     /// A thread could not be started.
     #[error("a thread could not be started")]
     Thread(#[source] std::io::Error),

@@ -166,12 +166,13 @@ impl<V: Provider, A: Application> Node<V, A> {
     ///
     /// # Errors
     /// When a core cannot be pinned or set up (memory, limits), or a thread cannot be started;
-    /// whatever was started is stopped again.
+    /// whatever was started is stopped again. [`NodeError::WindowTooSmall`] before anything is.
     pub fn start(
         provider: V,
         config: &NodeConfig,
         mut application: impl FnMut(usize) -> A,
     ) -> Result<Self, NodeError> {
+        config.check_window()?;
         let provider = Arc::new(provider);
         let clock = Clock::new();
         let manager = provider.manager()?;

@@ -11,10 +11,14 @@ use rpcrdma_tuning::{Hugepages, Idle, Profile, ReceiveQueues};
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 use rpcrdma_fabric::verbs::ManagerOptions;
 
+use crate::error::NodeError;
 use crate::node::NodeConfig;
 use crate::provider::ShmProvider;
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 use crate::provider::VerbsProvider;
+
+/// The least window with which calls may go in both directions.
+const REVERSE_CREDITS_LEAST: u16 = 3;
 
 impl NodeConfig {
     /// A node with one core for each entry of `cores`, sized by `profile`.
@@ -44,11 +48,27 @@ impl NodeConfig {
     /// such calls: its application answers them. A server then may make them, on connections whose client enabled them as
     /// well; of the two levels the lower one counts. `General` permits chunks, for which the core needs bulk buffers.
     ///
-    /// Without this, none are made and none are taken (RFC 8167 section 6, -00 section 5.2.5).
+    /// Without this, none are made and none are taken (RFC 8167 section 6, -00 section 5.2.5). It takes
+    /// `credits_per_connection` of three or more: the node does not start with fewer.
     #[must_use]
     pub fn with_reverse_calls(mut self, level: ReverseRequestSupport) -> Self {
         self.properties.reverse_requests = level;
         self
+    }
+
+    /// Whether the credits that peers get are enough for the directions that calls may take. With three or more a peer
+    /// keeps one for replies, so that whatever both ends call, one of them can always answer; it need not be so at the
+    /// other end.
+    pub(crate) fn check_window(&self) -> Result<(), NodeError> {
+        let credits = self.core.credits_per_connection;
+        let both_ways = self.properties.reverse_requests != ReverseRequestSupport::None;
+        if both_ways && credits < REVERSE_CREDITS_LEAST {
+            return Err(NodeError::WindowTooSmall {
+                credits,
+                least: REVERSE_CREDITS_LEAST,
+            });
+        }
+        Ok(())
     }
 }
 
@@ -174,6 +194,31 @@ mod tests {
             config.properties.reverse_requests,
             ReverseRequestSupport::None
         );
+    }
+
+    #[test]
+    fn calls_both_ways_need_a_window_of_three() {
+        let with = |credits_per_connection, level| {
+            let profile = Profile {
+                credits_per_connection,
+                ..Profile::default()
+            };
+            let config = NodeConfig::from_profile(&profile, vec![None]);
+            config.with_reverse_calls(level).check_window()
+        };
+        for level in [
+            ReverseRequestSupport::Inline,
+            ReverseRequestSupport::General,
+        ] {
+            assert!(with(3, level).is_ok());
+            for credits in [1, 2] {
+                let refused = with(credits, level).expect_err("too small");
+                let text = refused.to_string();
+                let told = format!("credits_per_connection of 3 or more, and it is {credits}");
+                assert!(text.contains(&told), "{text}");
+            }
+        }
+        assert!(with(1, ReverseRequestSupport::None).is_ok(), "one way");
     }
 
     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]

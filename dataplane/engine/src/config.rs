@@ -39,7 +39,8 @@ pub struct CoreConfig {
     /// Connections that receive memory is reserved for; more cannot be planted.
     pub connections_max: u32,
     /// The most credits that a peer ever holds on one connection, at least 1. Where both ends call
-    /// each other it should be 3 or more: then one is kept for replies.
+    /// each other it is to be 3 or more at one of them: then the other keeps one for replies. With fewer at
+    /// both, all Receives of both ends can come to be held by calls whose replies wait for credits.
     pub credits_per_connection: u16,
     /// Bytes of a receive buffer of one segment, at least 1024. Not used with `placement`.
     pub receive_buffer_bytes: u32,

@@ -330,6 +330,48 @@ fn many_calls_at_once_with_few_windows_and_a_short_send_queue() {
     }
 }
 
+/// The smallest windows carry calls and replies of all forms, as long as one end calls.
+#[test]
+fn windows_of_a_single_credit_carry_bulk_data_both_ways() {
+    let sizes = [4, 40, 5000, 150_001];
+    for (client, server) in [(1, 1), (1, 2), (2, 1), (2, 2), (8, 1), (1, 8)] {
+        let [client, server] = [client, server].map(|credits_per_connection| CoreConfig {
+            credits_per_connection,
+            ..bulk_config()
+        });
+        let mut pair = bulk_pair(&client, &server);
+        let (connection, _) = pair.connect();
+        let mut tag = 0;
+        for placement in [Placement::Inline, Placement::Auto, Placement::Rdma] {
+            for procedure in [GIVE, GIVE_LATER] {
+                for size in sizes {
+                    tag += 1;
+                    let bytes = u32::try_from(size).expect("small");
+                    let args = asking(&[bytes]);
+                    let wanted = Wanted {
+                        connection,
+                        procedure,
+                        items: vec![(args.len(), pattern(size, tag))],
+                        args,
+                        expected: vec![bytes],
+                        results_bytes_max: 100,
+                        placement,
+                        tag,
+                    };
+                    pair.client.core.application_mut().wanted.push_back(wanted);
+                }
+            }
+        }
+        let all = usize::try_from(tag).expect("small");
+        pair.until("all replies", |pair| {
+            pair.client.core.application().ended.len() == all
+        });
+        let app = pair.client.core.application();
+        assert!(app.ended.iter().all(|(_, ending)| ending.is_ok()));
+        all_home(&mut pair);
+    }
+}
+
 #[test]
 fn a_core_without_bulk_buffers_refuses_to_call_so_and_refuses_chunks() {
     let none = CoreConfig {
