@@ -140,6 +140,8 @@ pub(crate) struct ServeSlot {
     pub(crate) written: Vec<u32>,
     pub(crate) reply: RpcReply,
     pub(crate) reply_space: Box<[u8]>,
+    /// Transmissions that its reply may take, when it came as a transmission group.
+    pub(crate) reply_reserved: u32,
     /// The call, when it came as a transmission group.
     pub(crate) arrival: GroupArrival,
     /// Its items, and the pieces of those that Sends have placed.
@@ -172,6 +174,7 @@ impl ServeSlot {
             written: Vec::with_capacity(BULK_ITEMS_MAX),
             reply: RpcReply::None,
             reply_space: vec![0; reply_bytes as usize].into_boxed_slice(),
+            reply_reserved: 0,
             arrival: GroupArrival::new(),
             items: Vec::with_capacity(BULK_ITEMS_MAX),
             leases: Vec::with_capacity(LANDINGS_MAX),
@@ -197,6 +200,7 @@ impl ServeSlot {
         self.writes = WriteCursor::default();
         self.written.clear();
         self.reply = RpcReply::None;
+        self.reply_reserved = 0;
         self.arrival.header.clear();
         self.items.clear();
         self.leases.clear();

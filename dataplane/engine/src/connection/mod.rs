@@ -9,9 +9,9 @@ pub(crate) use reassembly::{Assembled, PartCounts, Reassembly, Taken};
 pub(crate) use table::ConnectionTable;
 
 use rpcrdma_fabric::interface::{Gather, QueuePairId, SendOptions};
-use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection as v2;
 use rpcrdma_protocol::v2::rtr::ReportError;
+use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport};
 
 use crate::application::{CloseReason, ConnectionKey};
 use crate::authentication::AuthenticationMessage;
@@ -108,6 +108,8 @@ pub(crate) struct Connection {
     pub(crate) group_first: Option<u32>,
     /// Transmissions that replies to calls of ours may take, beyond one for each call.
     pub(crate) reply_transmissions_extra: u32,
+    /// Transmissions that the replies to the peer's calls may take which came as groups.
+    pub(crate) replies_reserved: u32,
     pub(crate) reassembly: Reassembly,
     /// Parts of continued messages that wait in their Receives for a message buffer.
     pub(crate) parts: PartCounts,
@@ -162,6 +164,7 @@ impl Connection {
             group_in: None,
             group_first: None,
             reply_transmissions_extra: 0,
+            replies_reserved: 0,
             reassembly: Reassembly::Idle,
             parts: PartCounts::default(),
             stall: Stall::default(),
@@ -221,10 +224,10 @@ impl Connection {
     /// else two ends that call each other with all their credits, and have no room to keep replies,
     /// wait for each other until their calls time out. A window of two is too small for that: with
     /// one of them kept, the peer never sees its latest asynchronous grant used, and may not send
-    /// another.
+    /// another. What calls of the peer have reserved for their replies is kept as well.
     #[inline]
     pub(crate) fn credits_for_calls(&self) -> u32 {
-        let kept = u32::from(self.serves && self.peer_window > 2);
+        let kept = u32::from(self.serves && self.peer_window > 2).max(self.replies_reserved);
         self.protocol.credits_available().saturating_sub(kept)
     }
 
@@ -253,12 +256,15 @@ impl Connection {
         u32::from(self.peer_window / 2).max(1)
     }
 
-    /// Credits granted to the peer that no call of ours counts on for its reply.
+    /// Credits granted to the peer that no call of ours counts on for its reply. Where the peer calls
+    /// as well, one is left for that: it may have to, before it can answer.
     pub(crate) fn reply_credits(&self) -> u32 {
         let window = self.protocol.credits().window;
+        let takes_calls = self.protocol.peer_calls() != ReverseRequestSupport::None;
         let reserved = self
             .calls_outstanding
-            .saturating_add(self.reply_transmissions_extra);
+            .saturating_add(self.reply_transmissions_extra)
+            .saturating_add(u32::from(takes_calls && window > 2));
         // As above.
         (window / 2).max(1).min(window.saturating_sub(reserved))
     }

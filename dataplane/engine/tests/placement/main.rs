@@ -8,4 +8,5 @@ const FORM: support::Form = support::Form::SharedQueue;
 type TestFabric = support::fabric::Shm;
 
 mod calls;
+mod credits;
 mod mixed;

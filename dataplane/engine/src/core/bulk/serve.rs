@@ -197,6 +197,11 @@ impl<P: Port> State<P> {
         let key = slot.connection;
         let stream = std::mem::take(&mut slot.stream);
         let reply = std::mem::take(&mut slot.reply);
+        if slot.reply_reserved != 0
+            && let Some(connection) = self.connections.get_mut(key)
+        {
+            connection.replies_reserved -= slot.reply_reserved;
+        }
         let pool = &mut self.bulk.reply.pool;
         for part in &mut slot.read_parts {
             if let Some(buffer) = part.buffer.take() {

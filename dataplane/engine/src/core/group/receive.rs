@@ -2,7 +2,8 @@
 //! granted before, so that keeping them holds up nothing that the group needs.
 
 use rpcrdma_fabric::interface::{Port, Receive};
-use rpcrdma_protocol::v2::connection::{Direction, Refusal, Transmission};
+use rpcrdma_protocol::constants::RTR_TRANSMISSIONS_MAX;
+use rpcrdma_protocol::v2::connection::{Direction, Refusal, Transmission, TransmissionPart};
 use rpcrdma_protocol::v2::rtr::{Arrival, Problem, TransmissionId};
 
 use crate::application::{Application, CallError, ConnectionKey};
@@ -20,14 +21,26 @@ pub(in crate::core) struct TransmissionNote {
     pub(in crate::core) id: TransmissionId,
     transmissions: u32,
     arrival: Arrival,
+    /// Transmissions that the reply may take, as the first one of a call says.
+    reply_transmissions_max: u32,
 }
 
 impl TransmissionNote {
     pub(in crate::core) fn new(transmission: &Transmission<'_>) -> Self {
+        // More than that no reply takes.
+        let most = u32::try_from(RTR_TRANSMISSIONS_MAX).unwrap_or(u32::MAX);
+        let reply_transmissions_max = match transmission.part {
+            TransmissionPart::Request {
+                response_transmissions_max,
+                ..
+            } => response_transmissions_max,
+            TransmissionPart::Response { .. } | TransmissionPart::Continue => 0,
+        };
         Self {
             id: transmission.id,
             transmissions: transmission.transmissions,
             arrival: transmission.arrival,
+            reply_transmissions_max: reply_transmissions_max.clamp(1, most),
         }
     }
 
@@ -113,7 +126,10 @@ impl<P: Port> State<P> {
             let (receive, end) = (&received.receive, received.start);
             let header = self.gathered.message(&self.port, receive, end, counters);
             match self.bulk.begin_group(key, note.id.xid, header) {
-                Ok(index) => index,
+                Ok(index) => {
+                    self.reserve_reply(key, index, note.reply_transmissions_max);
+                    index
+                }
                 Err(error) => {
                     if let Some(connection) = self.connections.get_mut(key) {
                         connection
@@ -139,6 +155,16 @@ impl<P: Port> State<P> {
             if note.is_last() {
                 self.bulk.queue(Work::Serve(index));
             }
+        }
+    }
+
+    /// Keeps credits for a reply of so many transmissions: its caller counts on them, and calls of
+    /// ours use what is left beside them (RTR section 4.3).
+    fn reserve_reply(&mut self, key: ConnectionKey, index: u32, transmissions: u32) {
+        let slot = self.bulk.serves.get_mut(index as usize);
+        if let (Some(slot), Some(connection)) = (slot, self.connections.get_mut(key)) {
+            slot.reply_reserved = transmissions;
+            connection.replies_reserved += transmissions;
         }
     }
 
