@@ -7,6 +7,7 @@ use crate::support::bulk::{BulkApp, TAKE, bulk_config};
 use crate::support::{App, NULL, PROGRAM, VERSION};
 use rpcrdma_engine::{Application, CloseReason, ConnectionKey, CoreConfig, PlacementConfig};
 use rpcrdma_fabric::interface::QueuePairId;
+use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::{Config, Connection, Role};
 
 /// Connections of peers that misbehave.
@@ -239,7 +240,8 @@ fn groups_that_are_never_finished_leave_a_slot_to_every_other_and_end_in_time() 
         bulk_calls: 1,
         ..config()
     };
-    let mut attack = Attack::placing(&config, BulkApp::default());
+    let level = ReverseRequestSupport::default();
+    let mut attack = Attack::placing(level, Role::Server, &config, BulkApp::default());
     let mut hostile = vec![attack.connection()];
     for number in 0..HOSTILE {
         if number != 0 {

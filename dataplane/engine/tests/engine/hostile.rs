@@ -181,10 +181,16 @@ impl<A: Application> Attack<A> {
         attack
     }
 
-    /// As [`Attack::against`], against a server that announces all that it is configured for.
-    pub(crate) fn placing(config: &CoreConfig, application: A) -> Self {
-        let mut attack = Self::unconnected(Role::Server, config, application);
+    /// As [`Attack::announcing`], against one that announces all that it is configured for.
+    pub(crate) fn placing(
+        level: ReverseRequestSupport,
+        role: Role,
+        config: &CoreConfig,
+        application: A,
+    ) -> Self {
+        let mut attack = Self::unconnected(role, config, application);
         attack.victim.properties = config.announced(attack.victim.properties);
+        attack.victim.properties.reverse_requests = level;
         attack.connect(false);
         attack
     }

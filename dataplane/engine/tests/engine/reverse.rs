@@ -4,7 +4,8 @@ use crate::support::bulk::{
     BulkApp, BulkPair, GIVE, TAKE, Wanted, asking, bulk_config, bulk_pair, given,
 };
 use crate::support::{App, ECHO, NEVER, NULL, PROGRAM, Pair, VERSION, pattern};
-use rpcrdma_engine::{CallRefused, CoreConfig, Placement};
+use rpcrdma_engine::{CallRefused, CoreConfig, Placement, PlacementConfig};
+use rpcrdma_protocol::constants::{RTR_TYPE_EXPLICIT, RTR_TYPE_PLACED};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Role;
 
@@ -233,12 +234,61 @@ fn client(level: ReverseRequestSupport) -> Attack {
         ..bulk_config()
     };
     let mut attack = Attack::announcing(level, Role::Client, false, &config, App::default());
+    agree_as_server(&mut attack);
+    attack
+}
+
+/// Answers the properties of a client with none.
+fn agree_as_server(attack: &mut Attack) {
     attack.raw.got.clear();
     let grant = 60 << 16 | 20;
     attack.send(&words(&[0, 2, grant, 5, 0, 0]));
     attack.turns(10);
     attack.take();
-    attack
+}
+
+/// Memory in a transmission group is refused as chunks are, by its first transmission; without any, such a call is taken.
+#[test]
+fn a_client_that_takes_no_chunks_takes_no_memory_in_groups() {
+    let config = CoreConfig {
+        connections_max: 2,
+        bulk_buffers: 16,
+        placement: Some(PlacementConfig {
+            inline_segment_bytes: 1024,
+            segments: 1,
+            segment_bytes: 4096,
+            spares: 8,
+        }),
+        ..bulk_config()
+    };
+    let level = ReverseRequestSupport::Inline;
+    let mut attack = Attack::placing(level, Role::Client, &config, App::default());
+    agree_as_server(&mut attack);
+    let segments = [1, 7, 8, 0, 9];
+    let item = [&[1, 40, 8, RTR_TYPE_EXPLICIT][..], &segments].concat();
+    let direction = |kind: &[u32]| [&[1, 0, 40, 1, 0][..], kind].concat();
+    let offered = direction(&[&[RTR_TYPE_EXPLICIT][..], &segments].concat());
+    let request = |items: &[u32], directions: &[u32], transmissions| {
+        let rpc = [2, 0, 2, PROGRAM, VERSION, NULL, 0, 0, 0, 0];
+        let prefix = [2, 2, CREDIT, 0x5254_5201, 0];
+        let end = [transmissions, 1, 40];
+        [&prefix, items, directions, &end, &rpc].map(words).concat()
+    };
+    for transmissions in [1, 2] {
+        attack.send(&request(&item, &[0], transmissions));
+        attack.turns(10);
+        assert_eq!(attack.take(), [error(2, &[5, 0])]);
+        attack.send(&request(&[0], &offered, transmissions));
+        attack.turns(10);
+        assert_eq!(attack.take(), [error(2, &[9, 0])]);
+    }
+    assert_eq!(attack.victim.core.application().calls, 0);
+    attack.send(&request(&[0], &direction(&[RTR_TYPE_PLACED]), 1));
+    attack.turns(10);
+    assert_eq!(attack.victim.core.application().calls, 1);
+    attack.take();
+    assert_calls(&mut attack, 5, |_, _| {});
+    assert_eq!(attack.victim.core.bulk_buffers_free(), 16);
 }
 
 /// The client calls, and is answered; `meanwhile` comes between.

@@ -56,7 +56,7 @@ impl<P: Port> State<P> {
 
     /// Whether calls of this peer may have chunks: not without bulk buffers, and in the reverse
     /// direction only as far as we said (-00 section 5.2.5).
-    fn takes_chunks(&self, key: ConnectionKey) -> bool {
+    pub(in crate::core) fn takes_chunks(&self, key: ConnectionKey) -> bool {
         let Some(connection) = self.connections.get(key) else {
             return false;
         };

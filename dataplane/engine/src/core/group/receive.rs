@@ -4,7 +4,10 @@
 use rpcrdma_fabric::interface::{Port, Receive};
 use rpcrdma_protocol::constants::RTR_TRANSMISSIONS_MAX;
 use rpcrdma_protocol::v2::connection::{Direction, Refusal, Transmission, TransmissionPart};
-use rpcrdma_protocol::v2::rtr::{Arrival, Problem, TransmissionId};
+use rpcrdma_protocol::v2::rtr::{
+    Arrival, Location, MessageItemView, Problem, ResponseItemView, RtrSupport, TransmissionId,
+};
+use rpcrdma_protocol::v2::{Body, TransportError, decode_with_rtr};
 
 use crate::application::{Application, CallError, ConnectionKey};
 use crate::bulk::calls::CallStage;
@@ -122,10 +125,16 @@ impl<P: Port> State<P> {
         received: Received,
     ) {
         let index = if note.is_first() {
+            let takes_chunks = self.takes_chunks(key);
             let counters = &self.shared.counters;
             let (receive, end) = (&received.receive, received.start);
             let header = self.gathered.message(&self.port, receive, end, counters);
-            match self.bulk.begin_group(key, note.id.xid, header) {
+            let refusal = (!takes_chunks).then(|| refusal_of_memory(header));
+            let begun = match refusal.flatten() {
+                Some(error) => Err(error),
+                None => self.bulk.begin_group(key, note.id.xid, header),
+            };
+            match begun {
                 Ok(index) => {
                     self.reserve_reply(key, index, note.reply_transmissions_max);
                     index
@@ -330,4 +339,25 @@ impl<P: Port> State<P> {
             _ => self.bulk.give(buffer),
         }
     }
+}
+
+/// What a call is told that names memory of its caller, where calls have no chunks (-00 section
+/// 5.2.5): what chunks in its place would be told. `None` when it names none.
+#[cold]
+fn refusal_of_memory(header: &[u8]) -> Option<TransportError> {
+    let Body::TransmitRequest(request) = decode_with_rtr(header, RtrSupport::ALL).ok()?.body else {
+        return None;
+    };
+    let is_explicit = |item: MessageItemView<'_>| matches!(item.location, Location::Explicit(_));
+    if { request.items }.any(is_explicit) {
+        return Some(TransportError::ReadChunks { max_chunks: 0 });
+    }
+    let has_memory = |item: ResponseItemView<'_>| {
+        let segments = item.location.segments();
+        segments.is_some_and(|segments| segments.len() != 0)
+    };
+    let offers_memory = request.directions.flat_map(|set| set.items).any(has_memory);
+    offers_memory.then_some(TransportError::ReplyResource {
+        length_needed_bytes: 0,
+    })
 }
