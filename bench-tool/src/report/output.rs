@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
 
-use crate::exit::Failure;
+use super::table;
+use crate::exit::{Failure, written};
 
 /// Space claimed for a moment when a path is checked: more than any report takes.
 const CHECK_BYTES: u64 = 256 * 1024;
@@ -58,7 +59,7 @@ impl Output {
         match &self.target {
             Target::StandardOutput => {
                 let mut out = io::stdout().lock();
-                crate::exit::written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+                written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
             }
             Target::File(path) => replace(path, text.as_bytes())
                 .map_err(|error| cannot_write(self.option, path, error)),
@@ -154,6 +155,77 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         // After a rename there is nothing to remove: that error is expected.
         let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Where the parts of a report go.
+#[derive(Debug)]
+pub struct Outputs {
+    json: Option<Output>,
+    hgrm: Option<Output>,
+}
+
+impl Outputs {
+    /// Checks what `--json` and `--hgrm` named, as [`Output::check`] does.
+    ///
+    /// # Errors
+    /// Those of [`Output::check`], and a usage failure when both are standard output.
+    pub fn check(json: Option<&Path>, hgrm: Option<&Path>) -> Result<Self, Failure> {
+        let check =
+            |option, path: Option<&Path>| path.map(|path| Output::check(option, path)).transpose();
+        let outputs = Self {
+            json: check("--json", json)?,
+            hgrm: check("--hgrm", hgrm)?,
+        };
+        let to_stdout =
+            |output: &Option<Output>| output.as_ref().is_some_and(Output::is_standard_output);
+        if to_stdout(&outputs.json) && to_stdout(&outputs.hgrm) {
+            return Err(
+                Failure::usage("--json and --hgrm cannot both go to standard output")
+                    .advice("give one of them a file"),
+            );
+        }
+        Ok(outputs)
+    }
+
+    fn takes_standard_output(&self) -> bool {
+        [&self.json, &self.hgrm]
+            .into_iter()
+            .flatten()
+            .any(Output::is_standard_output)
+    }
+
+    /// The table first: should a file fail, what was measured has been seen. When `quiet` is set only the warnings
+    /// of it are shown.
+    ///
+    /// # Errors
+    /// Those of [`Output::write`].
+    pub fn write(
+        &self,
+        json: &str,
+        table: &str,
+        warnings: &[String],
+        hgrm: &str,
+        quiet: bool,
+    ) -> Result<(), Failure> {
+        if quiet {
+            let mut text = String::new();
+            let _ = table::write_warnings(&mut text, warnings);
+            eprint!("{}", text.trim_start());
+        } else if self.takes_standard_output() {
+            eprint!("{table}");
+        } else {
+            written(io::stdout().lock().write_all(table.as_bytes()))?;
+        }
+        let write = |output: &Option<Output>, text| {
+            let output = output.as_ref();
+            output.map_or(Ok(()), |output| output.write(text))
+        };
+        let both = write(&self.json, json).and(write(&self.hgrm, hgrm));
+        if both.is_err() && quiet {
+            eprint!("{table}");
+        }
+        both
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 use super::per_call::{EndPerCall, PerCall};
 use super::units::{bandwidth, count, duration, nanoseconds, rate, size};
 use super::{FloorSummary, Report};
+use crate::histogram::LatencySummary;
 use crate::machine::format_cores;
 
 /// Counters that are worth a line even in a table when they are not zero: each means that something waited, was
@@ -36,7 +37,7 @@ pub fn text(report: &Report) -> String {
 
 fn write(text: &mut String, report: &Report) -> fmt::Result {
     write_heading(text, report)?;
-    write_latency(text, report)?;
+    write_latency(text, &report.latency_ns, report.load_loop == "open")?;
     write_totals(text, report)?;
     write_warnings(text, &report.warnings)?;
     writeln!(text)?;
@@ -127,11 +128,19 @@ fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
     )
 }
 
-fn write_latency(text: &mut String, report: &Report) -> fmt::Result {
-    let latency = &report.latency_ns;
-    let meaning = match report.load_loop {
-        "open" => "response time, from the moment at which the call was due",
-        _ => "service time, from posting the call to its reply",
+/// Round-trip times, of an open loop or a closed one.
+///
+/// # Errors
+/// None from a string.
+pub fn write_latency(
+    text: &mut impl fmt::Write,
+    latency: &LatencySummary,
+    is_open: bool,
+) -> fmt::Result {
+    let meaning = if is_open {
+        "response time, from the moment at which the call was due"
+    } else {
+        "service time, from posting the call to its reply"
     };
     writeln!(text, "\nround-trip time ({meaning})")?;
     #[allow(

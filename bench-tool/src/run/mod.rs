@@ -3,19 +3,18 @@
 pub mod config;
 pub mod own_server;
 
-use std::io::Write as _;
 use std::time::Duration;
 
 use self::config::{RunConfig, Server};
 use self::own_server::{OwnServer, START_TIMEOUT};
 use crate::address::Address;
 use crate::cli::{OwnFabric, RunArgs};
-use crate::exit::{Failure, written};
+use crate::exit::Failure;
 use crate::fabric::own_rdma_address;
 use crate::floor::{RoundTrip, round_trip};
 use crate::machine::{Machine, format_cores};
 use crate::progress::{Progress, ProgressLine};
-use crate::report::output::Output;
+use crate::report::output::Outputs;
 use crate::report::{Report, RunResult, hgrm, table};
 use crate::signals::Stop;
 
@@ -58,13 +57,20 @@ pub trait Load {
 pub fn execute(args: &RunArgs, command: String, load: &mut impl Load) -> Result<(), Failure> {
     let machine = Machine::detect();
     let config = RunConfig::new(args, &machine, command)?;
-    let outputs = Outputs::check(args)?;
+    let outputs = Outputs::check(args.json.as_deref(), args.hgrm.as_deref())?;
     let stop = Stop::on_signals()?;
     let (result, floor) = measure(&config, args.quiet, stop, load)?;
     let (calls, errors) = (result.latency.count(), result.errors);
-    let hgrm = outputs.hgrm.as_ref().map(|_| hgrm::text(&result.latency));
+    let hgrm = hgrm::text(&result.latency);
     let report = Report::new(&config, &machine, result, floor.as_ref());
-    outputs.write(&report, hgrm.as_deref(), args.quiet)?;
+    let table = table::text(&report);
+    outputs.write(
+        &report.to_json(),
+        &table,
+        &report.warnings,
+        &hgrm,
+        args.quiet,
+    )?;
     if errors > 0 {
         return Err(Failure::failed(format!(
             "{errors} calls ended in an error, {calls} completed"
@@ -212,69 +218,6 @@ fn server_arguments(
         arguments.extend(host.server_arguments()?);
     }
     Ok(arguments)
-}
-
-/// Where the report goes.
-struct Outputs {
-    json: Option<Output>,
-    hgrm: Option<Output>,
-}
-
-impl Outputs {
-    fn check(args: &RunArgs) -> Result<Self, Failure> {
-        let check = |option, path: &Option<std::path::PathBuf>| {
-            path.as_deref()
-                .map(|path| Output::check(option, path))
-                .transpose()
-        };
-        let outputs = Self {
-            json: check("--json", &args.json)?,
-            hgrm: check("--hgrm", &args.hgrm)?,
-        };
-        let to_stdout =
-            |output: &Option<Output>| output.as_ref().is_some_and(Output::is_standard_output);
-        if to_stdout(&outputs.json) && to_stdout(&outputs.hgrm) {
-            return Err(
-                Failure::usage("--json and --hgrm cannot both go to standard output")
-                    .advice("give one of them a file"),
-            );
-        }
-        Ok(outputs)
-    }
-
-    fn takes_standard_output(&self) -> bool {
-        [&self.json, &self.hgrm]
-            .into_iter()
-            .flatten()
-            .any(Output::is_standard_output)
-    }
-
-    /// The table first: should a file fail, what was measured has been seen.
-    fn write(&self, report: &Report, hgrm: Option<&str>, quiet: bool) -> Result<(), Failure> {
-        let table = table::text(report);
-        if quiet {
-            let mut warnings = String::new();
-            let _ = table::write_warnings(&mut warnings, &report.warnings);
-            eprint!("{}", warnings.trim_start());
-        } else if self.takes_standard_output() {
-            eprint!("{table}");
-        } else {
-            written(std::io::stdout().lock().write_all(table.as_bytes()))?;
-        }
-        let json = self
-            .json
-            .as_ref()
-            .map_or(Ok(()), |output| output.write(&report.to_json()));
-        let hgrm = match (&self.hgrm, hgrm) {
-            (Some(output), Some(text)) => output.write(text),
-            _ => Ok(()),
-        };
-        let both = json.and(hgrm);
-        if both.is_err() && quiet {
-            eprint!("{table}");
-        }
-        both
-    }
 }
 
 #[cfg(test)]
