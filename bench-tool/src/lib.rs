@@ -8,6 +8,7 @@
 //! | [`serve`] | `serve`: the server |
 //! | [`bench_program`], [`sizing`] | the RPC program that both speak, and the sizes that they need |
 //! | [`nfs`] | NFS version 3 on the wire |
+//! | [`nfs_client`] | `nfs`: drives NFS servers |
 //! | [`floor`] | `floor`: what no transport on this machine can beat |
 //! | [`decode`] | `decode`: transport headers from hex |
 //! | [`doctor`] | `doctor`: what stands in the way on this machine |
@@ -33,6 +34,7 @@ pub mod histogram;
 pub mod load;
 pub mod machine;
 pub mod nfs;
+pub mod nfs_client;
 pub mod progress;
 pub mod report;
 pub mod run;
@@ -82,6 +84,9 @@ fn execute(command: &cli::Command) -> Result<Status, Failure> {
         cli::Command::Doctor(args) => doctor::execute(args, command_line()),
         cli::Command::Run(args) => {
             run::execute(args, command_line(), &mut load::NodeLoad).map(|()| Status::Success)
+        }
+        cli::Command::Nfs(args) => {
+            nfs_client::execute(args, command_line()).map(|()| Status::Success)
         }
         cli::Command::Serve(args) => serve::execute(args).map(|()| Status::Success),
         cli::Command::Idle(args) => load::idle::execute(args).map(|()| Status::Success),

@@ -1,6 +1,7 @@
 //! The command line, as clap reads it. What a flag means is written once, here; `--help` and the checks come from it.
 
 mod doctor;
+pub mod nfs;
 pub mod values;
 
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 pub use self::doctor::DoctorArgs;
+pub use self::nfs::NfsArgs;
 use self::values::CoreList;
 use crate::address::Address;
 use crate::authentication::AuthenticationArgs;
@@ -37,6 +39,8 @@ pub enum Command {
     Run(RunArgs),
     /// Answer the calls of `bench-tool run`
     Serve(ServeArgs),
+    /// Drive calls at any NFS server and report their round-trip times
+    Nfs(NfsArgs),
     /// Measure the machine's own limits: what no transport here can beat
     Floor(FloorArgs),
     /// Explain transport headers, given as hex on standard input

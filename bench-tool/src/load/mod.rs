@@ -3,7 +3,7 @@
 mod bulk;
 mod generator;
 pub mod idle;
-mod pace;
+pub(crate) mod pace;
 mod payload;
 mod probe;
 

@@ -1,0 +1,70 @@
+//! Calls that are made one at a time: what prepares a load, and what cleans up after it.
+
+use std::io;
+
+use rpcrdma_protocol::rpc::{AcceptStatus, RejectStatus};
+use rpcrdma_protocol::{DecodeError, EncodeError};
+
+use super::request::Request;
+use crate::nfs::record::RecordError;
+
+/// Makes NFS calls, one at a time, on whatever transport.
+pub(crate) trait NfsCaller {
+    /// Makes a call, with the payload that a WRITE has, and waits for its results.
+    fn call(&mut self, request: &Request<'_>, payload: &[u8]) -> Result<Vec<u8>, CallFailed>;
+}
+
+/// Why a call gave no results.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallFailed {
+    /// The connection failed.
+    #[error("the connection failed")]
+    Connection(#[from] io::Error),
+    /// The peer closed it.
+    #[error("the server closed the connection")]
+    Closed,
+    /// The peer sends what is no record.
+    #[error("the server's answer cannot be read")]
+    Record(#[from] RecordError),
+    /// The answer is no RPC reply.
+    #[error("the server's answer is no RPC reply: {0}")]
+    Reply(DecodeError),
+    /// The call was accepted, and not executed.
+    #[error("{}", accept_words(*.0))]
+    Refused(AcceptStatus),
+    /// The call was not accepted.
+    #[error("{}", reject_words(*.0))]
+    Denied(RejectStatus),
+    /// The arguments are longer than they may be.
+    #[error("the arguments cannot be encoded: {0}")]
+    Arguments(#[from] EncodeError),
+}
+
+pub(crate) fn accept_words(status: AcceptStatus) -> String {
+    match status {
+        AcceptStatus::Success => "done".to_owned(),
+        AcceptStatus::ProgUnavail => "the program is not there (PROG_UNAVAIL)".to_owned(),
+        AcceptStatus::ProgMismatch { low, high } => {
+            format!("the server has versions {low} to {high} of the program (PROG_MISMATCH)")
+        }
+        AcceptStatus::ProcUnavail => "the procedure is not there (PROC_UNAVAIL)".to_owned(),
+        AcceptStatus::GarbageArgs => {
+            "the server cannot decode the arguments (GARBAGE_ARGS)".to_owned()
+        }
+        AcceptStatus::SystemErr => "the server failed (SYSTEM_ERR)".to_owned(),
+    }
+}
+
+pub(crate) fn reject_words(status: RejectStatus) -> String {
+    match status {
+        RejectStatus::RpcMismatch { low, high } => {
+            format!("the server has versions {low} to {high} of RPC")
+        }
+        RejectStatus::AuthError(status) => {
+            format!(
+                "the server does not take the credential (auth_stat {})",
+                status.0
+            )
+        }
+    }
+}

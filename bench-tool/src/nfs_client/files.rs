@@ -1,0 +1,263 @@
+//! The files of a load: in a folder of its own in the export, made before it and removed after it.
+
+use super::caller::NfsCaller;
+use super::reply::{self, ReadData, ReplyError};
+use super::request::{self, Request};
+use super::work::{Targets, Work};
+use crate::exit::Failure;
+use crate::nfs::results::Fsinfo;
+use crate::nfs::types::{Place, Stability};
+use crate::nfs::{FileHandle, Status};
+use crate::signals::Stop;
+
+/// The most bytes of one READ or WRITE that prepares or checks.
+const PIECE_BYTES_MAX: u32 = 1 << 20;
+
+/// What is to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct FilesPlan {
+    /// Name of the folder.
+    pub(crate) folder: String,
+    /// Number of files.
+    pub(crate) files: u32,
+    /// Bytes of each.
+    pub(crate) file_bytes: u64,
+    /// Whether they hold their content from the start: what is written only needs the size.
+    pub(crate) is_filled: bool,
+    pub(crate) seed: u64,
+}
+
+/// The folder with its files. It must be removed by [`Files::remove`].
+#[derive(Debug)]
+pub(crate) struct Files {
+    root: FileHandle,
+    plan: FilesPlan,
+    folder: Option<FileHandle>,
+    made: u32,
+    pub(crate) targets: Targets,
+}
+
+/// What the server says of the file system of `root`.
+pub(crate) fn file_system(caller: &mut dyn NfsCaller, root: FileHandle) -> Result<Fsinfo, Failure> {
+    let info = call(caller, "FSINFO of the export", &Request::Fsinfo(root), &[])?;
+    reply::fsinfo(&info).map_err(|error| told("FSINFO of the export", error))
+}
+
+impl Files {
+    /// Nothing so far.
+    pub(crate) fn new(root: FileHandle, plan: FilesPlan) -> Self {
+        let targets = Targets::new(root, plan.seed);
+        Self {
+            root,
+            plan,
+            folder: None,
+            made: 0,
+            targets,
+        }
+    }
+
+    /// Makes the folder and the files. What was made when it fails, or when `stop` was asked for, is there still.
+    pub(crate) fn make(
+        &mut self,
+        caller: &mut dyn NfsCaller,
+        info: &Fsinfo,
+        stop: &Stop,
+    ) -> Result<(), Failure> {
+        let name = self.plan.folder.clone();
+        let place = Place {
+            directory: self.root,
+            name: name.as_bytes(),
+        };
+        let folder = make(
+            caller,
+            &format!("making the folder {name}"),
+            &Request::Mkdir(place),
+            place,
+        )?;
+        self.folder = Some(folder);
+        let piece_bytes = info.write_bytes_max.clamp(1, PIECE_BYTES_MAX);
+        let mut piece = vec![0; piece_bytes as usize];
+        for number in 0..self.plan.files {
+            if stop.is_asked() {
+                break;
+            }
+            let name = file_name(number);
+            let what = format!("making {}/{name}", self.plan.folder);
+            let place = Place {
+                directory: folder,
+                name: name.as_bytes(),
+            };
+            let file = make(caller, &what, &Request::Create(place), place)?;
+            self.made = number + 1;
+            self.targets.add(file);
+            if self.plan.is_filled {
+                self.fill(caller, number, &mut piece, stop)?;
+            } else {
+                let resize = Request::Resize(file, self.plan.file_bytes);
+                let results = call(caller, &what, &resize, &[])?;
+                reply::changed(&results).map_err(|error| told(&what, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(
+        &self,
+        caller: &mut dyn NfsCaller,
+        number: u32,
+        piece: &mut [u8],
+        stop: &Stop,
+    ) -> Result<(), Failure> {
+        let what = format!("filling {}/{}", self.plan.folder, file_name(number));
+        let Some(file) = self.targets.file(number) else {
+            return Ok(());
+        };
+        let mut offset = 0;
+        while offset < self.plan.file_bytes && !stop.is_asked() {
+            let bytes = (self.plan.file_bytes - offset).min(piece.len() as u64);
+            let bytes = u32::try_from(bytes).unwrap_or(PIECE_BYTES_MAX);
+            let payload = piece.get_mut(..bytes as usize).unwrap_or(&mut []);
+            self.targets.fill(number, offset, payload);
+            let request = request::write(file, offset, bytes, Stability::Unstable);
+            let results = call(caller, &what, &request, payload)?;
+            let written = reply::write(&results, bytes).map_err(|error| told(&what, error))?;
+            if written.count_bytes == 0 {
+                return Err(Failure::failed(format!("{what}: the server wrote nothing"))
+                    .advice("look at the server's messages"));
+            }
+            offset += u64::from(written.count_bytes);
+        }
+        self.commit(caller, number).map(|_| ())
+    }
+
+    /// Makes a file's content last; the write verifier.
+    pub(crate) fn commit(
+        &self,
+        caller: &mut dyn NfsCaller,
+        number: u32,
+    ) -> Result<Option<[u8; 8]>, Failure> {
+        let what = format!("COMMIT of {}/{}", self.plan.folder, file_name(number));
+        let Some(file) = self.targets.file(number) else {
+            return Ok(None);
+        };
+        let results = call(caller, &what, &Request::Commit(file), &[])?;
+        let commit = reply::commit(&results).map_err(|error| told(&what, error))?;
+        Ok(Some(commit.verifier))
+    }
+
+    /// Reads a block back; whether it holds what it should.
+    pub(crate) fn check(
+        &self,
+        caller: &mut dyn NfsCaller,
+        work: &Work,
+        (number, block): (u32, u64),
+    ) -> Result<bool, Failure> {
+        let what = format!("reading {}/{} back", self.plan.folder, file_name(number));
+        let Some(file) = self.targets.file(number) else {
+            return Ok(true);
+        };
+        let block_bytes = u64::from(work.plan.bytes);
+        let mut offset = block * block_bytes;
+        let end = offset + block_bytes;
+        while offset < end {
+            let bytes = u32::try_from((end - offset).min(PIECE_BYTES_MAX.into())).unwrap_or(1);
+            let results = call(caller, &what, &request::read(file, offset, bytes), &[])?;
+            let read = reply::read(&results, bytes, 0).map_err(|error| told(&what, error))?;
+            let ReadData::Here(data) = read.data else {
+                return Ok(false);
+            };
+            if data.is_empty() || !self.targets.matches(number, offset, data, true) {
+                return Ok(false);
+            }
+            offset += data.len() as u64;
+        }
+        Ok(true)
+    }
+
+    /// Removes the files and the folder, all of them even where one fails.
+    pub(crate) fn remove(&mut self, caller: &mut dyn NfsCaller) -> Result<(), Failure> {
+        let Some(folder) = self.folder.take() else {
+            return Ok(());
+        };
+        let mut outcome = Ok(());
+        for number in 0..self.made {
+            let name = file_name(number);
+            let place = Place {
+                directory: folder,
+                name: name.as_bytes(),
+            };
+            let what = format!("removing {}/{name}", self.plan.folder);
+            outcome = outcome.and(remove(caller, &what, &Request::Remove(place)));
+        }
+        let place = Place {
+            directory: self.root,
+            name: self.plan.folder.as_bytes(),
+        };
+        let what = format!("removing the folder {}", self.plan.folder);
+        outcome.and(remove(caller, &what, &Request::Rmdir(place)))
+    }
+}
+
+fn file_name(number: u32) -> String {
+    format!("file-{number:04}")
+}
+
+fn call(
+    caller: &mut dyn NfsCaller,
+    what: &str,
+    request: &Request<'_>,
+    payload: &[u8],
+) -> Result<Vec<u8>, Failure> {
+    caller.call(request, payload).map_err(|error| {
+        Failure::failed(format!("{what} failed"))
+            .because(error)
+            .advice("look at the server: it must be up, and serve NFS version 3 at this address")
+    })
+}
+
+/// Makes a file or a folder; its handle, which a server may want to be asked for.
+fn make(
+    caller: &mut dyn NfsCaller,
+    what: &str,
+    request: &Request<'_>,
+    place: Place<'_>,
+) -> Result<FileHandle, Failure> {
+    let results = call(caller, what, request, &[])?;
+    let made = reply::created(&results).map_err(|error| told(what, error))?;
+    if let Some(handle) = made {
+        return Ok(handle);
+    }
+    let results = call(caller, what, &Request::Lookup(place), &[])?;
+    reply::lookup(&results).map_err(|error| told(what, error))
+}
+
+fn remove(caller: &mut dyn NfsCaller, what: &str, request: &Request<'_>) -> Result<(), Failure> {
+    let results = call(caller, what, request, &[])?;
+    match reply::changed(&results) {
+        // Of a call that was made twice, because its reply was lost.
+        Ok(()) | Err(ReplyError::Status(Status::NoEntry)) => Ok(()),
+        Err(error) => Err(told(what, error)),
+    }
+}
+
+/// The server refused, or answered wrongly.
+fn told(what: &str, error: ReplyError) -> Failure {
+    let advice = match error {
+        ReplyError::Status(Status::Access | Status::NotOwner) => {
+            "the export must be writable for --uid and --gid; servers make the superuser nobody, unless the \
+             export says `no_root_squash`"
+        }
+        ReplyError::Status(Status::ReadOnly) => "export it read-write (`rw`)",
+        ReplyError::Status(Status::NoSpace | Status::Quota) => {
+            "free some space on the server, or lower --files or --file-size"
+        }
+        ReplyError::Status(Status::TooBig) => "lower --file-size",
+        ReplyError::Status(Status::Exists) => {
+            "a run that was killed may have left it there: remove the folder on the server"
+        }
+        _ => "look at the server's messages",
+    };
+    Failure::failed(format!("{what} failed"))
+        .because(error)
+        .advice(advice)
+}

@@ -1,0 +1,146 @@
+//! The load: its course from warm-up to end, and what was measured on the way.
+
+pub(crate) mod course;
+pub(crate) mod tcp;
+
+use std::time::Duration;
+
+use super::steps::StepKind;
+use super::work::{Errors, Written};
+use crate::histogram::LatencyHistogram;
+use crate::run::config::Limit;
+
+/// How much of a load is made, and how fast. Fixed before it starts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Amount {
+    /// Calls outstanding on a connection.
+    pub(crate) depth: u32,
+    pub(crate) warmup: Duration,
+    pub(crate) limit: Limit,
+    /// Calls per second; `None` for a closed loop.
+    pub(crate) rate_per_s: Option<u64>,
+}
+
+impl Amount {
+    /// The share of one of `parts` parts.
+    pub(crate) fn share(&self, part: u32, parts: u32) -> Self {
+        let (part, parts) = (u64::from(part), u64::from(parts.max(1)));
+        let share = |all: u64| all / parts + u64::from(part < all % parts);
+        Self {
+            limit: match self.limit {
+                Limit::Duration(duration) => Limit::Duration(duration),
+                Limit::Count(count) => Limit::Count(share(count)),
+            },
+            rate_per_s: self.rate_per_s.map(share),
+            ..*self
+        }
+    }
+}
+
+/// What was measured of the calls of one procedure.
+#[derive(Clone, Debug)]
+pub(crate) struct Procedure {
+    pub(crate) latency: LatencyHistogram,
+    /// Payload that was moved.
+    pub(crate) bytes: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Measured {
+    /// By [`StepKind::index`]; what is never called has none.
+    pub(crate) procedures: [Option<Procedure>; StepKind::ALL.len()],
+    pub(crate) errors: Errors,
+    /// Calls that moved less than they were asked to, which servers may do.
+    pub(crate) short: u64,
+    /// How often the write verifier changed: the server lost what was not committed.
+    pub(crate) verifier_changes: u64,
+    /// The verifier that was told last.
+    pub(crate) verifier: Option<[u8; 8]>,
+    pub(crate) written: Written,
+    pub(crate) elapsed: Duration,
+    pub(crate) interrupted: bool,
+    /// Open loop: calls that were due and never made.
+    pub(crate) backlog: u64,
+    pub(crate) reconnects: u64,
+}
+
+impl Measured {
+    /// With a place for what `kinds` are going to tell.
+    pub(crate) fn new(kinds: &[StepKind]) -> Self {
+        let mut measured = Self::default();
+        for kind in kinds {
+            if let Some(place) = measured.procedures.get_mut(kind.index()) {
+                *place = Some(Procedure {
+                    latency: LatencyHistogram::new(),
+                    bytes: 0,
+                });
+            }
+        }
+        measured
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, kind: StepKind, latency_ns: u64, bytes: u32) {
+        if let Some(Some(procedure)) = self.procedures.get_mut(kind.index()) {
+            procedure.latency.record(latency_ns);
+            procedure.bytes += u64::from(bytes);
+        }
+    }
+
+    /// A WRITE told its verifier.
+    #[inline]
+    pub(crate) fn note_verifier(&mut self, verifier: [u8; 8]) {
+        let before = self.verifier.replace(verifier);
+        self.verifier_changes += u64::from(before.is_some_and(|before| before != verifier));
+    }
+
+    /// Adds what another part of the load measured meanwhile.
+    pub(crate) fn merge(&mut self, other: Self) {
+        for (own, other) in self.procedures.iter_mut().zip(other.procedures) {
+            match (own, other) {
+                (Some(own), Some(other)) => {
+                    own.latency.merge(&other.latency);
+                    own.bytes += other.bytes;
+                }
+                (own, Some(other)) => *own = Some(other),
+                (_, None) => {}
+            }
+        }
+        self.errors.merge(other.errors);
+        self.short += other.short;
+        // Of several connections each sees the restart of a server.
+        self.verifier_changes = self.verifier_changes.max(other.verifier_changes);
+        if let (Some(own), Some(other)) = (self.verifier, other.verifier)
+            && own != other
+        {
+            self.verifier_changes = self.verifier_changes.max(1);
+        }
+        self.verifier = other.verifier.or(self.verifier);
+        self.written.merge(&other.written);
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.interrupted |= other.interrupted;
+        self.backlog += other.backlog;
+        self.reconnects += other.reconnects;
+    }
+
+    /// All procedures together.
+    pub(crate) fn latency(&self) -> LatencyHistogram {
+        let mut all = LatencyHistogram::new();
+        for procedure in self.procedures.iter().flatten() {
+            all.merge(&procedure.latency);
+        }
+        all
+    }
+
+    /// Calls that were recorded.
+    pub(crate) fn calls(&self) -> u64 {
+        let procedures = self.procedures.iter().flatten();
+        procedures.map(|it| it.latency.count()).sum()
+    }
+
+    /// Payload that was moved by all of them.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.procedures.iter().flatten().map(|it| it.bytes).sum()
+    }
+}

@@ -1,0 +1,491 @@
+//! A load over the kernel's TCP: a thread for each connection, with its calls pipelined.
+//!
+//! What is measured is the kernel's TCP at both ends with the server behind it, and a thread that sleeps when it
+//! waits: nothing of the project's data plane has a part in it.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, OpaqueAuth, ReplyBody, ReplyHeader};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::course::Course;
+use super::{Amount, Measured};
+use crate::exit::Failure;
+use crate::nfs::record::{self, Records};
+use crate::nfs::{self};
+use crate::nfs_client::caller::{accept_words, reject_words};
+use crate::nfs_client::credential::Credential;
+use crate::nfs_client::request::ARGUMENTS_BYTES_MAX;
+use crate::nfs_client::steps::{Step, StepKind, Steps};
+use crate::nfs_client::tcp::connect;
+use crate::nfs_client::work::{Work, Written};
+use crate::run::Watch;
+
+/// How soon the wish to stop is noticed.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
+
+/// How long outstanding calls may take after the measurement, and a connection may be silent while calls wait.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long one attempt to connect again may take, and the pause behind one that failed.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Bytes that wait to be sent before no further call is added to them.
+const UNSENT_BYTES_MAX: usize = 64 * 1024;
+
+/// Room in a reply beside its payload: header and results.
+const REPLY_OVERHEAD_BYTES: usize = 2048;
+
+/// An index of a call in the low half of its XID.
+const SLOT_BITS: u32 = 16;
+
+/// Where the calls go, and who makes them.
+#[derive(Clone, Debug)]
+pub(crate) struct TcpServer {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) credential: Credential,
+    /// How long to try again when a connection is lost; 0 does not.
+    pub(crate) retry: Duration,
+}
+
+impl TcpServer {
+    fn connect(&self, timeout: Duration) -> Result<TcpStream, Failure> {
+        connect(&self.host, self.port, "NFS", timeout)
+    }
+}
+
+/// Makes the load on as many connections as `connections` says, and returns what was measured.
+pub(crate) fn measure(
+    server: &TcpServer,
+    work: Arc<Work>,
+    amount: &Amount,
+    connections: u32,
+    cores: &[usize],
+    watch: &Watch,
+) -> Result<Measured, Failure> {
+    let streams = (0..connections)
+        .map(|_| server.connect(ANSWER_TIMEOUT))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut threads = Vec::new();
+    for (stream, number) in streams.into_iter().zip(0_u32..) {
+        let part = Part {
+            number,
+            parts: connections,
+            core: cores.get(number as usize % cores.len().max(1)).copied(),
+        };
+        let driver = Driver::new(
+            server.clone(),
+            stream,
+            Arc::clone(&work),
+            &amount.share(number, connections),
+            &part,
+            watch.clone(),
+        )?;
+        let thread = std::thread::Builder::new()
+            .name(format!("nfs-{number}"))
+            .spawn(move || driver.run(&part));
+        threads.push(thread.map_err(|error| {
+            Failure::failed("cannot start the thread of a connection").because(error)
+        })?);
+    }
+    let mut measured = Measured::new(&[]);
+    let mut outcome = Ok(());
+    for thread in threads {
+        match thread.join() {
+            Ok(Ok(part)) => measured.merge(part),
+            Ok(Err(failure)) => outcome = outcome.and(Err(failure)),
+            Err(_) => {
+                outcome = outcome.and(Err(Failure::failed("the thread of a connection ended")));
+            }
+        }
+    }
+    outcome.map(|()| measured)
+}
+
+/// Which part of the load a connection is.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    number: u32,
+    parts: u32,
+    core: Option<usize>,
+}
+
+/// A place for one outstanding call.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    /// The call's XID; tells whether a reply is to the call that is here now.
+    xid: u32,
+    step: Step,
+    start: Ticks,
+    is_waiting: bool,
+}
+
+/// One connection.
+struct Driver {
+    server: TcpServer,
+    stream: TcpStream,
+    records: Records,
+    /// Calls on their way out, and how much of them has left.
+    unsent: Vec<u8>,
+    sent: usize,
+    /// A call's header with its record mark, of which XID and procedure are put in.
+    header: Vec<u8>,
+    work: Arc<Work>,
+    steps: Steps,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    clock: Clock,
+    course: Course,
+    measured: Measured,
+    watch: Watch,
+    /// Calls that ended, those of the warm-up included: for the live line.
+    completed: u64,
+    /// When something came last.
+    heard: Instant,
+}
+
+impl Driver {
+    fn new(
+        server: TcpServer,
+        stream: TcpStream,
+        work: Arc<Work>,
+        amount: &Amount,
+        part: &Part,
+        watch: Watch,
+    ) -> Result<Self, Failure> {
+        let clock = Clock::new();
+        let now = clock.now();
+        let kinds: Vec<StepKind> = StepKind::ALL
+            .into_iter()
+            .filter(|kind| work.plan.op.makes(*kind))
+            .collect();
+        let mut measured = Measured::new(&kinds);
+        measured.written = Written::new(&work.plan, work.verify);
+        let header = header(&server.credential)?;
+        let payload_bytes = work.plan.bytes as usize;
+        let seed = std::process::id().wrapping_mul(0x9e37_79b9) ^ part.number;
+        let slots = (0..amount.depth).map(|_| Slot {
+            xid: seed << SLOT_BITS,
+            ..Slot::default()
+        });
+        Ok(Self {
+            records: Records::new(payload_bytes + REPLY_OVERHEAD_BYTES),
+            unsent: Vec::with_capacity(
+                UNSENT_BYTES_MAX + header.len() + ARGUMENTS_BYTES_MAX + payload_bytes + 4,
+            ),
+            sent: 0,
+            header,
+            steps: Steps::new(work.plan, part.number, part.parts),
+            slots: slots.collect(),
+            free: (0..amount.depth).rev().collect(),
+            course: Course::new(Clock::new(), amount, now),
+            clock,
+            measured,
+            watch,
+            completed: 0,
+            heard: Instant::now(),
+            server,
+            stream,
+            work,
+        })
+    }
+
+    fn run(mut self, part: &Part) -> Result<Measured, Failure> {
+        if let Some(core) = part.core {
+            // A thread that may not be there runs elsewhere.
+            core_affinity::set_for_current(core_affinity::CoreId { id: core });
+        }
+        self.stream.set_nonblocking(true).map_err(|error| {
+            Failure::failed("cannot make a connection non-blocking").because(error)
+        })?;
+        while !(self.course.is_ending() && self.outstanding() == 0) {
+            if let Err(error) = self.turn(part) {
+                self.connect_again(error)?;
+            }
+        }
+        self.measured.elapsed = self.course.elapsed();
+        self.measured.backlog = self.course.backlog();
+        Ok(self.measured)
+    }
+
+    fn outstanding(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Makes calls that are due, sends and receives what there is, and waits where there is nothing.
+    fn turn(&mut self, part: &Part) -> Result<(), Lost> {
+        let now = self.clock.now();
+        if self.watch.stop.is_asked() && !self.course.is_ending() {
+            self.measured.interrupted = true;
+            self.course.end(now);
+        }
+        self.course.advance(now);
+        self.make_calls(now);
+        let moved = self.send()? | self.receive()?;
+        if let Some(progress) = self.watch.progress.core(part.number as usize) {
+            progress.publish(self.completed, self.measured.errors.total());
+        }
+        if moved {
+            return Ok(());
+        }
+        if self.outstanding() > 0 && self.heard.elapsed() > ANSWER_TIMEOUT {
+            return Err(Lost::Silent);
+        }
+        self.wait()
+    }
+
+    fn make_calls(&mut self, now: Ticks) {
+        while self.unsent.len() - self.sent < UNSENT_BYTES_MAX {
+            let Some(start) = self.course.due(now) else {
+                return;
+            };
+            let Some(index) = self.free.pop() else {
+                return;
+            };
+            if self.outstanding() == 1 {
+                self.heard = Instant::now();
+            }
+            let step = self.steps.step();
+            self.course.made(start);
+            if let Some(slot) = self.slots.get_mut(index as usize) {
+                let generation = (slot.xid >> SLOT_BITS).wrapping_add(1);
+                *slot = Slot {
+                    xid: generation << SLOT_BITS | index,
+                    step,
+                    start,
+                    is_waiting: true,
+                };
+                let xid = slot.xid;
+                self.encode(xid, step);
+            }
+        }
+    }
+
+    /// Puts a call behind what is to be sent.
+    fn encode(&mut self, xid: u32, step: Step) {
+        let request = self.work.request(step);
+        let begin = self.unsent.len();
+        self.unsent.extend_from_slice(&self.header);
+        let mut args = [0; ARGUMENTS_BYTES_MAX];
+        let written = request.encode(&mut args);
+        debug_assert!(written.is_ok(), "there is room for any arguments");
+        let args = args.get(..written.unwrap_or(0)).unwrap_or(&[]);
+        self.unsent.extend_from_slice(args);
+        let payload = self.unsent.len();
+        let payload_bytes = self.work.payload_bytes(step);
+        self.unsent
+            .resize(payload + payload_bytes.next_multiple_of(4), 0);
+        if let Some(payload) = self.unsent.get_mut(payload..payload + payload_bytes) {
+            self.work.fill(step, 0, payload);
+        }
+        let message_bytes = self.unsent.len() - begin - record::HEADER_BYTES;
+        let mark = record::header(message_bytes);
+        debug_assert!(mark.is_some(), "no payload is so long");
+        let procedure = request.procedure().number();
+        for (at, word) in [
+            (0, mark.unwrap_or_default()),
+            (XID_AT, xid.to_be_bytes()),
+            (PROCEDURE_AT, procedure.to_be_bytes()),
+        ] {
+            if let Some(place) = self.unsent.get_mut(begin + at..begin + at + 4) {
+                place.copy_from_slice(&word);
+            }
+        }
+    }
+
+    /// Whether anything left.
+    fn send(&mut self) -> Result<bool, Lost> {
+        let mut moved = false;
+        while let Some(rest) = self.unsent.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(bytes) => {
+                    self.sent += bytes;
+                    moved = true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if self.sent == self.unsent.len() {
+            self.unsent.clear();
+            self.sent = 0;
+        } else if self.sent > UNSENT_BYTES_MAX {
+            self.unsent.drain(..self.sent);
+            self.sent = 0;
+        }
+        Ok(moved)
+    }
+
+    /// Whether anything came.
+    fn receive(&mut self) -> Result<bool, Lost> {
+        match self.stream.read(self.records.space()) {
+            Ok(0) => return Err(Lost::Closed),
+            Ok(bytes) => self.records.filled(bytes),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.heard = Instant::now();
+        let now = self.clock.now();
+        while let Some(message) = self.records.next_message()? {
+            let (header, bytes) = ReplyHeader::decode(message).map_err(Lost::Reply)?;
+            let index = header.xid & ((1 << SLOT_BITS) - 1);
+            let slot = self.slots.get_mut(index as usize);
+            // What is nobody's is the answer to a call that was made twice.
+            let Some(slot) = slot.filter(|slot| slot.is_waiting && slot.xid == header.xid) else {
+                continue;
+            };
+            slot.is_waiting = false;
+            self.free.push(index);
+            let (step, start) = (slot.step, slot.start);
+            let errors = &mut self.measured.errors;
+            let results = match header.body {
+                ReplyBody::Accepted {
+                    status: AcceptStatus::Success,
+                    ..
+                } => message.get(bytes..).unwrap_or(&[]),
+                ReplyBody::Accepted { status, .. } => {
+                    errors.note("rpc_refused".to_owned(), || accept_words(status));
+                    self.course.failed(start);
+                    continue;
+                }
+                ReplyBody::Denied(status) => {
+                    errors.note("rpc_denied".to_owned(), || reject_words(status));
+                    self.course.failed(start);
+                    continue;
+                }
+            };
+            match self.work.check(step, results, std::iter::empty()) {
+                Ok(done) => {
+                    self.completed += 1;
+                    if let Some(verifier) = done.verifier {
+                        self.measured.note_verifier(verifier);
+                    }
+                    let is_whole = !step.kind.is_bulk() || done.bytes == self.work.plan.bytes;
+                    if is_whole && step.kind == StepKind::Write {
+                        self.measured.written.note(step);
+                    }
+                    if let Some(latency_ns) = self.course.ended(start, now) {
+                        self.measured.short += u64::from(!is_whole);
+                        self.measured.record(step.kind, latency_ns, done.bytes);
+                    }
+                }
+                Err(error) => {
+                    errors.note(error.name(), || error.to_string());
+                    self.course.failed(start);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sleeps until something can be sent or received, or a call is due.
+    fn wait(&self) -> Result<(), Lost> {
+        let timeout = self.course.idle_for(self.clock.now(), LOOK_PERIOD);
+        let mut events = PollFlags::IN;
+        if self.sent < self.unsent.len() {
+            events |= PollFlags::OUT;
+        }
+        let timeout = Timespec::try_from(timeout).unwrap_or(Timespec {
+            tv_sec: 0,
+            tv_nsec: 1_000_000,
+        });
+        match poll(&mut [PollFd::new(&self.stream, events)], Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(io::Error::from(error).into()),
+        }
+    }
+
+    /// Connects again, for as long as it was said to be tried, and makes the calls again that were in flight, under
+    /// their old XIDs: a server that remembers them does not do them twice.
+    #[cold]
+    fn connect_again(&mut self, lost: Lost) -> Result<(), Failure> {
+        let server = format!("tcp:{}:{}", self.server.host, self.server.port);
+        if self.server.retry.is_zero() {
+            return Err(
+                Failure::failed(format!("the connection to {server} was lost"))
+                    .because(lost)
+                    .advice("look at the server's messages; --retry TIME goes on when it is back"),
+            );
+        }
+        let deadline = Instant::now() + self.server.retry;
+        self.stream = loop {
+            match self.server.connect(ATTEMPT_TIMEOUT) {
+                Ok(stream) => break stream,
+                Err(failure) if Instant::now() > deadline || self.watch.stop.is_asked() => {
+                    return Err(failure);
+                }
+                Err(_) => std::thread::sleep(ATTEMPT_PAUSE),
+            }
+        };
+        self.stream
+            .set_nonblocking(true)
+            .map_err(|error| Failure::failed("cannot connect again").because(error))?;
+        self.measured.reconnects += 1;
+        self.records = Records::new(self.work.plan.bytes as usize + REPLY_OVERHEAD_BYTES);
+        self.unsent.clear();
+        self.sent = 0;
+        self.heard = Instant::now();
+        for index in 0..self.slots.len() {
+            if let Some(slot) = self
+                .slots
+                .get(index)
+                .copied()
+                .filter(|slot| slot.is_waiting)
+            {
+                self.encode(slot.xid, slot.step);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a connection is of no use any more.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("the server closed it")]
+    Closed,
+    #[error(transparent)]
+    Failed(#[from] io::Error),
+    #[error("nothing came for {} s while calls waited", ANSWER_TIMEOUT.as_secs())]
+    Silent,
+    #[error(transparent)]
+    Record(#[from] record::RecordError),
+    #[error("a message is no RPC reply: {0}")]
+    Reply(rpcrdma_protocol::DecodeError),
+}
+
+/// Where the XID stands behind the record mark, and the procedure: the sixth word of the call.
+const XID_AT: usize = record::HEADER_BYTES;
+const PROCEDURE_AT: usize = XID_AT + 20;
+
+/// Record mark and header of a call.
+fn header(credential: &Credential) -> Result<Vec<u8>, Failure> {
+    let header = CallHeader {
+        xid: 0,
+        program: nfs::PROGRAM,
+        version: nfs::VERSION,
+        procedure: 0,
+        credential: credential.auth(),
+        verifier: OpaqueAuth::NONE,
+    };
+    let mut bytes = vec![0; record::HEADER_BYTES + header.encoded_bytes()];
+    let space = bytes.get_mut(record::HEADER_BYTES..).unwrap_or(&mut []);
+    header.encode(space).map_err(|error| {
+        Failure::failed("the header of a call cannot be written").because(error)
+    })?;
+    Ok(bytes)
+}

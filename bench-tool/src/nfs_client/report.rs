@@ -1,0 +1,403 @@
+//! What a run reports: the keys of `run` where they mean the same, and those of NFS.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+use serde::Serialize;
+
+use super::config::NfsConfig;
+use super::load::Measured;
+use super::steps::StepKind;
+use crate::cli::nfs::NfsOp;
+use crate::histogram::LatencySummary;
+use crate::machine::{Machine, format_cores};
+use crate::nfs::results::Fsinfo;
+use crate::report::table::{write_latency, write_warnings};
+use crate::report::units::{self, bandwidth, count, duration, rate, size};
+
+/// Name and number of the layout of the JSON. The number changes only when a key changes meaning or goes away.
+const SCHEMA: &str = "rpcrdma.bench-tool.nfs/1";
+
+/// A rate below this share of what was offered means that the open loop was not kept up with.
+const OFFERED_SHARE_MIN: f64 = 0.95;
+
+/// What became of a run.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) measured: Measured,
+    pub(crate) info: Fsinfo,
+    /// Blocks that were read back at the end, and those of them that did not hold what was written.
+    pub(crate) blocks_checked: u64,
+    pub(crate) blocks_wrong: u64,
+    /// The server was restarted while writes were not committed: it may have lost them, and nothing was read back.
+    pub(crate) is_lost_by_right: bool,
+}
+
+impl Outcome {
+    pub(crate) fn new(measured: Measured, info: Fsinfo) -> Self {
+        Self {
+            measured,
+            info,
+            blocks_checked: 0,
+            blocks_wrong: 0,
+            is_lost_by_right: false,
+        }
+    }
+
+    /// Calls that ended in an error, and blocks that were written and are not there.
+    pub(crate) fn errors(&self) -> u64 {
+        self.measured.errors.total() + self.blocks_wrong
+    }
+}
+
+/// One procedure in a report.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ProcedureReport {
+    calls: u64,
+    payload_bytes: u64,
+    latency_ns: LatencySummary,
+}
+
+/// What the server said of itself (FSINFO).
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ServerReport {
+    read_bytes_max: u32,
+    read_bytes_preferred: u32,
+    write_bytes_max: u32,
+    write_bytes_preferred: u32,
+    file_bytes_max: u64,
+}
+
+/// The report; its serialization is the stable JSON.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    schema: &'static str,
+    version: &'static str,
+    revision: &'static str,
+    command: String,
+    machine: Machine,
+    clock: String,
+    connect: String,
+    export: String,
+    /// `kernel_tcp`.
+    transport: &'static str,
+    nfs_version: u32,
+    op: &'static str,
+    size_bytes: u32,
+    file_bytes: u64,
+    files: u32,
+    access: Option<&'static str>,
+    read_percent: Option<u32>,
+    stable: Option<&'static str>,
+    seed: u64,
+    verify: bool,
+    depth: u32,
+    connections: u32,
+    cores: Vec<usize>,
+    #[serde(rename = "loop")]
+    load_loop: &'static str,
+    offered_rate_per_s: Option<u64>,
+    warmup_s: f64,
+    duration_s: f64,
+    interrupted: bool,
+    calls: u64,
+    errors: u64,
+    errors_by_name: BTreeMap<String, u64>,
+    rate_per_s: f64,
+    bandwidth_bytes_per_s: f64,
+    latency_ns: LatencySummary,
+    procedures: BTreeMap<&'static str, ProcedureReport>,
+    /// Calls that moved less than they were asked to.
+    short_transfers: u64,
+    reconnects: u64,
+    verifier_changes: u64,
+    blocks_checked: u64,
+    blocks_wrong: u64,
+    server: ServerReport,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Report {
+    /// Joins what was asked for and what was measured.
+    pub(crate) fn new(config: &NfsConfig, machine: &Machine, outcome: &Outcome) -> Self {
+        let measured = &outcome.measured;
+        let latency_ns = measured.latency().summary();
+        let duration_s = measured.elapsed.as_secs_f64();
+        #[allow(clippy::cast_precision_loss, reason = "a rate")]
+        let per_s = |total: u64| {
+            if duration_s > 0.0 {
+                total as f64 / duration_s
+            } else {
+                0.0
+            }
+        };
+        let rate_per_s = per_s(latency_ns.count);
+        let is_bulk = config.op.is_bulk();
+        let procedures = StepKind::ALL.iter().zip(&measured.procedures);
+        let procedures = procedures.filter_map(|(kind, procedure)| {
+            let procedure = procedure.as_ref()?;
+            let latency_ns = procedure.latency.summary();
+            let report = ProcedureReport {
+                calls: latency_ns.count,
+                payload_bytes: procedure.bytes,
+                latency_ns,
+            };
+            Some((kind.name(), report))
+        });
+        Self {
+            schema: SCHEMA,
+            version: crate::VERSION,
+            revision: crate::REVISION,
+            command: config.command.clone(),
+            machine: machine.clone(),
+            clock: crate::clock::source(),
+            connect: config.server.to_string(),
+            export: config.export.clone(),
+            transport: "kernel_tcp",
+            nfs_version: crate::nfs::VERSION,
+            op: config.op.name(),
+            size_bytes: config.size_bytes,
+            file_bytes: config.file_bytes,
+            files: config.files,
+            access: is_bulk.then(|| config.access.name()),
+            read_percent: is_bulk.then_some(config.read_percent),
+            stable: config.is_written().then(|| config.stable.name()),
+            seed: config.seed,
+            verify: config.verify,
+            depth: config.depth,
+            connections: config.connections,
+            cores: config.cores.clone(),
+            load_loop: if config.rate_per_s.is_some() {
+                "open"
+            } else {
+                "closed"
+            },
+            offered_rate_per_s: config.rate_per_s,
+            warmup_s: config.warmup.as_secs_f64(),
+            duration_s,
+            interrupted: measured.interrupted,
+            calls: latency_ns.count,
+            errors: outcome.errors(),
+            errors_by_name: measured.errors.by_name.clone(),
+            rate_per_s,
+            bandwidth_bytes_per_s: per_s(measured.bytes()),
+            latency_ns,
+            procedures: procedures.collect(),
+            short_transfers: measured.short,
+            reconnects: measured.reconnects,
+            verifier_changes: measured.verifier_changes,
+            blocks_checked: outcome.blocks_checked,
+            blocks_wrong: outcome.blocks_wrong,
+            server: ServerReport {
+                read_bytes_max: outcome.info.read_bytes_max,
+                read_bytes_preferred: outcome.info.read_bytes_preferred,
+                write_bytes_max: outcome.info.write_bytes_max,
+                write_bytes_preferred: outcome.info.write_bytes_preferred,
+                file_bytes_max: outcome.info.file_bytes_max,
+            },
+            warnings: warnings(config, machine, outcome, rate_per_s),
+        }
+    }
+
+    /// The JSON, indented, with a newline at its end.
+    ///
+    /// # Panics
+    /// Never: the report holds only strings, numbers and lists; a test serializes it.
+    pub(crate) fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("a report is plain data");
+        text.push('\n');
+        text
+    }
+
+    /// The table, for people.
+    pub(crate) fn table(&self) -> String {
+        let mut text = String::new();
+        let result = self.write(&mut text);
+        debug_assert!(result.is_ok(), "a string takes all that is written to it");
+        text
+    }
+
+    fn write(&self, text: &mut String) -> fmt::Result {
+        self.write_heading(text)?;
+        write_latency(text, &self.latency_ns, self.load_loop == "open")?;
+        if self.procedures.len() > 1 {
+            for (name, procedure) in &self.procedures {
+                let latency = &procedure.latency_ns;
+                writeln!(
+                    text,
+                    "  {name}: {} calls, p50 {}, p99 {}, max {}",
+                    count(procedure.calls),
+                    units::nanoseconds(latency.p50),
+                    units::nanoseconds(latency.p99),
+                    units::nanoseconds(latency.max),
+                )?;
+            }
+        }
+        self.write_totals(text)?;
+        write_warnings(text, &self.warnings)
+    }
+
+    fn write_heading(&self, text: &mut String) -> fmt::Result {
+        let work = match (self.access, self.read_percent) {
+            (Some(access), Some(percent)) => {
+                let share = match self.op {
+                    "mix" => format!(", {percent} % of them reads"),
+                    _ => String::new(),
+                };
+                let stable = self.stable.map_or_else(String::new, |it| format!(", {it}"));
+                format!(
+                    "{} of {}{share}{stable}, {access} in {} files of {}",
+                    self.op,
+                    size(self.size_bytes.into()),
+                    self.files,
+                    size(self.file_bytes)
+                )
+            }
+            _ => self.op.to_owned(),
+        };
+        let looped = match self.offered_rate_per_s {
+            #[allow(clippy::cast_precision_loss, reason = "a rate")]
+            Some(offered) => format!("open loop at {}", rate(offered as f64)),
+            None => "closed loop".to_owned(),
+        };
+        writeln!(
+            text,
+            "{work}, NFS version 3 over the kernel's TCP, {looped}"
+        )?;
+        let cores = match self.cores[..] {
+            [] => String::new(),
+            _ => format!(" on core {}", format_cores(&self.cores)),
+        };
+        writeln!(
+            text,
+            "depth {}, {} connection{}{cores}, server at {}, export {}",
+            self.depth,
+            count(self.connections.into()),
+            if self.connections == 1 { "" } else { "s" },
+            self.connect,
+            self.export,
+        )?;
+        let seconds = |seconds: f64| duration(std::time::Duration::from_secs_f64(seconds.max(0.0)));
+        writeln!(
+            text,
+            "measured for {} after {} of warm-up",
+            seconds(self.duration_s),
+            seconds(self.warmup_s)
+        )
+    }
+
+    fn write_totals(&self, text: &mut String) -> fmt::Result {
+        let errors = match self.errors {
+            0 => "no errors".to_owned(),
+            1 => "1 error".to_owned(),
+            errors => format!("{} errors", count(errors)),
+        };
+        writeln!(
+            text,
+            "\ncalls     {} completed, {errors}",
+            count(self.calls)
+        )?;
+        writeln!(text, "rate      {}", rate(self.rate_per_s))?;
+        if self.size_bytes > 0 {
+            let moved = bandwidth(self.bandwidth_bytes_per_s);
+            writeln!(text, "bandwidth {moved} of payload")?;
+        }
+        if self.blocks_checked > 0 {
+            writeln!(
+                text,
+                "read back {} blocks that were written, {} of them wrong",
+                count(self.blocks_checked),
+                count(self.blocks_wrong)
+            )?;
+        }
+        for (name, errors) in &self.errors_by_name {
+            writeln!(text, "errors    {name} {}", count(*errors))?;
+        }
+        writeln!(
+            text,
+            "server    READ up to {}, WRITE up to {}",
+            size(self.server.read_bytes_max.into()),
+            size(self.server.write_bytes_max.into())
+        )
+    }
+}
+
+fn warnings(
+    config: &NfsConfig,
+    machine: &Machine,
+    outcome: &Outcome,
+    rate_per_s: f64,
+) -> Vec<String> {
+    let measured = &outcome.measured;
+    let mut warnings = machine.warnings(&config.cores);
+    if let Some(first) = &measured.errors.first {
+        warnings.push(format!("the first call that failed: {first}"));
+    }
+    if outcome.blocks_wrong > 0 {
+        warnings.push(format!(
+            "{} of {} blocks that the server said were written do not hold what was written",
+            count(outcome.blocks_wrong),
+            count(outcome.blocks_checked)
+        ));
+    }
+    if measured.short > 0 {
+        warnings.push(format!(
+            "{} calls moved less than they were asked to: the rate counts them whole, the bandwidth what they moved",
+            count(measured.short)
+        ));
+    }
+    if measured.reconnects > 0 {
+        warnings.push(format!(
+            "{} connections were lost and made again: the calls that were in flight are among the slowest",
+            count(measured.reconnects)
+        ));
+    }
+    if measured.verifier_changes > 0 {
+        warnings.push(if outcome.is_lost_by_right {
+            "the write verifier changed: the server was restarted, and may have lost what was not committed; nothing \
+             was read back (--stable file makes it promise more)"
+                .to_owned()
+        } else {
+            "the write verifier changed: the server was restarted meanwhile".to_owned()
+        });
+    }
+    if measured.backlog > 0 {
+        warnings.push(format!(
+            "the server could not keep up: {} calls were due and could not be made before the end; raise --depth or \
+             lower --rate",
+            count(measured.backlog)
+        ));
+    }
+    if measured.interrupted {
+        warnings
+            .push("stopped by a signal: the report covers what was measured until then".to_owned());
+    }
+    match measured.calls() {
+        0 => warnings
+            .push("no call completed in the measured time: the latencies are empty".to_owned()),
+        calls @ 1..10_000 => warnings.push(format!(
+            "only {} calls: p99.99 needs 10,000 at least, and is the maximum here",
+            count(calls)
+        )),
+        _ => {}
+    }
+    #[allow(clippy::cast_precision_loss, reason = "a rate")]
+    if let Some(offered) = config.rate_per_s
+        && rate_per_s < offered as f64 * OFFERED_SHARE_MIN
+    {
+        warnings.push(format!(
+            "only {} of the offered {} completed",
+            rate(rate_per_s),
+            rate(offered as f64)
+        ));
+    }
+    if config.op == NfsOp::Read && config.file_bytes * u64::from(config.files) <= 1 << 30 {
+        warnings.push(
+            "the files fit a server's memory: reads show its cache and not its disks".to_owned(),
+        );
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+use std::time::Duration;
+
+use super::super::config::tests::config;
+use super::*;
+use crate::nfs::types::Time;
+
+fn info() -> Fsinfo {
+    Fsinfo {
+        attributes: None,
+        read_bytes_max: 1 << 20,
+        read_bytes_preferred: 1 << 20,
+        read_bytes_multiple: 4096,
+        write_bytes_max: 1 << 20,
+        write_bytes_preferred: 1 << 20,
+        write_bytes_multiple: 4096,
+        readdir_bytes_preferred: 4096,
+        file_bytes_max: 1 << 40,
+        time_delta: Time::default(),
+        properties: 0,
+    }
+}
+
+fn outcome() -> Outcome {
+    let mut measured = Measured::new(&[StepKind::Read, StepKind::Write]);
+    for _ in 0..8_000 {
+        measured.record(StepKind::Read, 50_000, 4096);
+        measured.record(StepKind::Write, 100_000, 4096);
+    }
+    measured.elapsed = Duration::from_secs(2);
+    Outcome::new(measured, info())
+}
+
+fn machine() -> Machine {
+    Machine {
+        kernel_clock_source: None,
+        frequency_governor: None,
+        ..Machine::detect()
+    }
+}
+
+#[test]
+fn the_table_tells_what_was_done_and_each_procedure() {
+    let config = config("--op mix --read-percent 70 --depth 8 --connections 2").unwrap();
+    let mut outcome = outcome();
+    (outcome.blocks_checked, outcome.blocks_wrong) = (10, 1);
+    let text = Report::new(&config, &machine(), &outcome).table();
+    for part in [
+        "mix of 4 KiB, 70 % of them reads, unstable, sequential in 4 files of 16 MiB, NFS version 3 over the \
+         kernel's TCP, closed loop\n",
+        "depth 8, 2 connections, server at tcp:server:2049, export /srv\n",
+        "  read: 8,000 calls, p50 50.00 us, p99 50.00 us, max 50.00 us\n",
+        "  write: 8,000 calls, p50 100.0 us",
+        "calls     16,000 completed, 1 error\n",
+        "rate      8.000 k/s\n",
+        "bandwidth 32.77 MB/s of payload\n",
+        "read back 10 blocks that were written, 1 of them wrong\n",
+        "warning: 1 of 10 blocks that the server said",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn the_json_has_the_keys_of_a_run() {
+    let config = config("--op read --rate 100k").unwrap();
+    let mut outcome = outcome();
+    outcome
+        .measured
+        .errors
+        .note("wrong_content".to_owned(), || "first".to_owned());
+    let report = Report::new(&config, &machine(), &outcome);
+    let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    assert_eq!(json["schema"], "rpcrdma.bench-tool.nfs/1");
+    assert_eq!(json["loop"], "open");
+    assert_eq!(json["calls"], 16_000);
+    assert_eq!(json["errors_by_name"]["wrong_content"], 1);
+    assert_eq!(json["latency_ns"]["count"], 16_000);
+    assert_eq!(json["procedures"]["write"]["latency_ns"]["max"], 100_000);
+    assert_eq!(json["procedures"]["read"]["payload_bytes"], 8_000 * 4096);
+    assert!(json["procedures"].get("null").is_none());
+    let warnings = json["warnings"].to_string();
+    for part in [
+        "the first call that failed: first",
+        "of the offered",
+        "cache",
+    ] {
+        assert!(warnings.contains(part), "{part}: {warnings}");
+    }
+}
+
+#[test]
+fn the_restart_of_a_server_is_told() {
+    let config = config("--op write").unwrap();
+    let mut outcome = outcome();
+    outcome.measured.note_verifier([1; 8]);
+    outcome.measured.note_verifier([2; 8]);
+    outcome.measured.reconnects = 3;
+    let warnings = Report::new(&config, &machine(), &outcome)
+        .warnings
+        .join("\n");
+    assert!(warnings.contains("restarted meanwhile"), "{warnings}");
+    assert!(warnings.contains("3 connections were lost"), "{warnings}");
+    outcome.is_lost_by_right = true;
+    let warnings = Report::new(&config, &machine(), &outcome)
+        .warnings
+        .join("\n");
+    assert!(warnings.contains("--stable file"), "{warnings}");
+}
+
+#[test]
+fn parts_of_a_load_make_one() {
+    let mut all = Measured::new(&[]);
+    for verifier in [[1; 8], [1; 8], [2; 8]] {
+        let mut part = Measured::new(&[StepKind::Read]);
+        part.record(StepKind::Read, 1000, 5);
+        part.note_verifier(verifier);
+        part.elapsed = Duration::from_secs(verifier[0].into());
+        part.backlog = 2;
+        all.merge(part);
+    }
+    assert_eq!((all.calls(), all.bytes(), all.backlog), (3, 15, 6));
+    assert_eq!(all.elapsed, Duration::from_secs(2));
+    assert_eq!(all.verifier_changes, 1);
+}

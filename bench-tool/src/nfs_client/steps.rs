@@ -1,0 +1,218 @@
+//! Which call comes next: the procedure, the file, and where in it.
+
+use super::content::mixed;
+use crate::cli::nfs::{Access, NfsOp};
+
+/// What the calls of a load do. Fixed before it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StepPlan {
+    pub(crate) op: NfsOp,
+    /// Of 100 calls of a mix, how many read.
+    pub(crate) read_percent: u32,
+    pub(crate) access: Access,
+    /// Bytes of one READ or WRITE.
+    pub(crate) bytes: u32,
+    /// READs or WRITEs that a file is divided into; at least one.
+    pub(crate) blocks_per_file: u64,
+    /// At least one.
+    pub(crate) files: u32,
+    /// The same seed draws the same calls.
+    pub(crate) seed: u64,
+}
+
+/// What one call does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum StepKind {
+    #[default]
+    Null,
+    Getattr,
+    Read,
+    Write,
+}
+
+impl StepKind {
+    /// All of them, in the order of [`StepKind::index`].
+    pub(crate) const ALL: [Self; 4] = [Self::Null, Self::Getattr, Self::Read, Self::Write];
+
+    /// Its name in reports.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Getattr => "getattr",
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+
+    /// Whether its calls carry payload.
+    pub(crate) const fn is_bulk(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+
+    /// A place for each.
+    pub(crate) const fn index(self) -> usize {
+        match self {
+            Self::Null => 0,
+            Self::Getattr => 1,
+            Self::Read => 2,
+            Self::Write => 3,
+        }
+    }
+}
+
+/// One call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Step {
+    pub(crate) kind: StepKind,
+    pub(crate) file: u32,
+    /// Which of the blocks of the file.
+    pub(crate) block: u64,
+}
+
+impl StepPlan {
+    /// Where a block begins.
+    pub(crate) fn offset(&self, step: Step) -> u64 {
+        step.block.wrapping_mul(self.bytes.into())
+    }
+
+    /// Blocks of all files.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks_per_file * u64::from(self.files)
+    }
+
+    /// The block with this number, counted through all files.
+    fn place(&self, number: u64) -> (u32, u64) {
+        let number = number % self.blocks().max(1);
+        let file = number / self.blocks_per_file.max(1);
+        let block = number % self.blocks_per_file.max(1);
+        (u32::try_from(file).unwrap_or(0), block)
+    }
+}
+
+/// A sequence of steps.
+#[derive(Clone, Debug)]
+pub(crate) struct Steps {
+    plan: StepPlan,
+    state: u64,
+    next: u64,
+}
+
+impl Steps {
+    /// The sequence of stream number `stream` of `streams`: sequential ones begin apart from each other.
+    pub(crate) fn new(plan: StepPlan, stream: u32, streams: u32) -> Self {
+        let first = plan.blocks() / u64::from(streams.max(1)) * u64::from(stream);
+        Self {
+            plan,
+            state: mixed(plan.seed ^ mixed(stream.into())),
+            next: first,
+        }
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(1);
+        mixed(self.state)
+    }
+
+    /// The next call.
+    #[inline]
+    pub(crate) fn step(&mut self) -> Step {
+        let kind = match self.plan.op {
+            NfsOp::Null => StepKind::Null,
+            NfsOp::Getattr => StepKind::Getattr,
+            NfsOp::Read => StepKind::Read,
+            NfsOp::Write => StepKind::Write,
+            NfsOp::Mix => {
+                if self.draw() % 100 < u64::from(self.plan.read_percent) {
+                    StepKind::Read
+                } else {
+                    StepKind::Write
+                }
+            }
+        };
+        let number = match self.plan.access {
+            Access::Sequential => {
+                let number = self.next;
+                self.next = number.wrapping_add(1);
+                number
+            }
+            Access::Random => self.draw(),
+        };
+        let (file, block) = self.plan.place(number);
+        Step { kind, file, block }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn plan(op: NfsOp, access: Access) -> StepPlan {
+        StepPlan {
+            op,
+            read_percent: 70,
+            access,
+            bytes: 4097,
+            blocks_per_file: 10,
+            files: 3,
+            seed: 5,
+        }
+    }
+
+    fn steps(plan: StepPlan, stream: u32, count: usize) -> Vec<Step> {
+        let mut steps = Steps::new(plan, stream, 2);
+        (0..count).map(|_| steps.step()).collect()
+    }
+
+    #[test]
+    fn a_sequence_goes_through_all_files_and_begins_again() {
+        let plan = plan(NfsOp::Read, Access::Sequential);
+        let taken = steps(plan, 0, 60);
+        assert_eq!(taken[..30], taken[30..]);
+        let places: HashSet<Step> = taken.iter().copied().collect();
+        assert_eq!(places.len(), 30);
+        let at = |index: usize| (taken[index].file, taken[index].block);
+        assert_eq!(
+            (at(0), at(9), at(10), at(29)),
+            ((0, 0), (0, 9), (1, 0), (2, 9))
+        );
+        assert_eq!(plan.offset(taken[9]), 9 * 4097);
+        let second = steps(plan, 1, 1)[0];
+        assert_eq!(
+            (second.file, second.block),
+            (1, 5),
+            "half of all blocks apart"
+        );
+    }
+
+    #[test]
+    fn a_draw_is_repeatable_stays_inside_and_reaches_everything() {
+        let plan = plan(NfsOp::Mix, Access::Random);
+        let taken = steps(plan, 0, 10_000);
+        assert_eq!(taken, steps(plan, 0, 10_000));
+        assert_ne!(taken, steps(plan, 1, 10_000), "streams differ");
+        assert!(taken.iter().all(|step| step.file < 3 && step.block < 10));
+        let places: HashSet<_> = taken.iter().map(|step| (step.file, step.block)).collect();
+        assert_eq!(places.len(), 30);
+        let reads = taken
+            .iter()
+            .filter(|step| step.kind == StepKind::Read)
+            .count();
+        assert!((6_700..7_300).contains(&reads), "{reads}");
+    }
+
+    #[test]
+    fn the_other_ops_do_one_thing() {
+        for (op, kind) in [
+            (NfsOp::Null, StepKind::Null),
+            (NfsOp::Getattr, StepKind::Getattr),
+            (NfsOp::Write, StepKind::Write),
+        ] {
+            let taken = steps(plan(op, Access::Random), 0, 100);
+            assert!(taken.iter().all(|step| step.kind == kind), "{op:?}");
+        }
+        for (index, kind) in StepKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind.index(), index);
+        }
+    }
+}
