@@ -1,0 +1,27 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # work is set by common.sh
+# Sourced by the scenarios that need the Linux NFS server, behind common.sh: knfsd on this guest, with a
+# file system in memory for export.
+
+export_path=/srv/lab
+mount_port=20048
+
+start_knfsd() {
+    mkdir -p $export_path /run/rpcbind
+    mount -t tmpfs -o size=600m,mode=755 export $export_path &&
+        { grep -qw nfsd /proc/filesystems || modprobe nfsd; } &&
+        mount -t nfsd nfsd /proc/fs/nfsd &&
+        # The default shrinks with the memory of the machine.
+        echo $((1 << 20)) >/proc/fs/nfsd/max_block_size &&
+        printf '%s *(rw,no_root_squash,insecure,fsid=1,no_subtree_check)\n' $export_path >/etc/exports &&
+        rpcbind -w &&
+        exportfs -r &&
+        rpc.mountd --port $mount_port &&
+        start_nfsd
+}
+
+# Version 3 alone: no state that a restart would have to wait for.
+start_nfsd() { rpc.nfsd --no-nfs-version 4 8; }
+stop_nfsd() { rpc.nfsd 0; }
+
+is_empty() { [ -z "$(ls -A "$1")" ]; }

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# `bench-tool nfs` against the Linux NFS server, over TCP: every procedure, odd sizes, every byte checked, a
+# restart of the server in the middle, and nothing left behind.
+. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/knfsd.sh"
+
+nfs() { # nfs ARGUMENT...
+    "$bench" nfs --connect "tcp:$LAB_IP:2049" --export "${path:-$export_path}" --warmup 0 "$@" </dev/null
+}
+
+refused() { # refused WORDS ARGUMENT...
+    local words=$1
+    shift
+    ! nfs "$@" >"$work/refused" 2>&1 && contains "$work/refused" "$words"
+}
+
+check "the Linux NFS server starts" start_knfsd
+check "null calls, mountd found by the port mapper" nfs --op null --count 500 --depth 4
+check "null calls, mountd at a given port" nfs --op null --count 10 --mount-port $mount_port
+check "attributes of files" nfs --op getattr --count 500 --depth 4
+check "attributes of the export" nfs --op getattr --files 0 --count 100
+for size in 1 7 511 4096 4097 65535 1000003 1MiB; do
+    check "reads of $size" nfs --op read --size $size --file-size 3MiB --files 2 --count 60 --depth 4 --verify
+    check "writes of $size" nfs --op write --size $size --file-size 3MiB --files 2 --count 60 --depth 4 --verify
+done
+check "stable writes" nfs --op write --stable file --size 8KiB --count 100 --verify
+check "a mix on four connections" nfs --op mix --size 12345 --file-size 1MiB --access random --count 2000 \
+    --connections 4 --depth 8 --verify --json "$work/mix.json"
+check "its report has both procedures" contains "$work/mix.json" '"read": \{'
+check "an open loop" nfs --op read --rate 200 --duration 2s --depth 16
+check "what is larger than the server takes is refused" refused 'give --size' --op read --size 8MiB
+path=/nowhere check "what is not exported is refused" refused MNT3ERR --op null
+check "another user may not write" refused NFS3ERR_ACCES --op write --uid 4711 --gid 4711
+
+nfs --op write --stable file --size 4KiB --duration 12s --verify --retry 60s --json "$work/restart.json" \
+    >"$work/restart" 2>&1 &
+writer=$!
+sleep 4
+check "the server is stopped" stop_nfsd
+sleep 2
+check "and started again" start_nfsd
+check "writes go on, and none that was acknowledged is lost" wait $writer
+cat "$work/restart"
+check "the report tells of the restart" contains "$work/restart.json" '"reconnects": [1-9]'
+"$bench" nfs --connect "tcp:$LAB_IP:2049" --export $export_path --op write --duration 10m </dev/null >"$work/signal" 2>&1 &
+writer=$!
+check "a run makes its files" within 60 test -e $export_path/bench-tool-*/file-0003
+sleep 1
+check "it is told to end" kill -INT $writer
+check "it ends in good order" wait $writer
+check "nothing is left on the server" is_empty $export_path
