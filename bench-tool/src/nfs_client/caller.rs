@@ -10,8 +10,11 @@ use crate::nfs::record::RecordError;
 
 /// Makes NFS calls, one at a time, on whatever transport.
 pub(crate) trait NfsCaller {
-    /// Makes a call, with the payload that a WRITE has, and waits for its results.
-    fn call(&mut self, request: &Request<'_>, payload: &[u8]) -> Result<Vec<u8>, CallFailed>;
+    /// Makes a call that has no payload, and waits for its results.
+    fn call(&mut self, request: &Request<'_>) -> Result<Vec<u8>, CallFailed>;
+
+    /// The most bytes of a READ, whose results are to hold them.
+    fn read_bytes_max(&self) -> u32;
 }
 
 /// Why a call gave no results.

@@ -107,13 +107,12 @@ impl NfsConfig {
 
     /// Which calls are made.
     pub(crate) fn steps(&self) -> StepPlan {
-        let block = u64::from(self.size_bytes.max(1));
         StepPlan {
             op: self.op,
             read_percent: self.read_percent,
             access: self.access,
             bytes: self.size_bytes,
-            blocks_per_file: (self.file_bytes / block).max(1),
+            file_bytes: self.file_bytes,
             files: self.files.max(1),
             seed: self.seed,
         }
@@ -284,9 +283,9 @@ pub(crate) mod tests {
             (read.size_bytes, read.files, read.file_bytes),
             (4096, 4, 16 << 20)
         );
-        assert_eq!(read.steps().blocks_per_file, 4096);
+        assert_eq!(read.steps().blocks_per_file(), 4096);
         let odd = config("--op write --size 4097 --file-size 1MiB").unwrap();
-        assert_eq!(odd.steps().blocks_per_file, 255);
+        assert_eq!(odd.steps().blocks_per_file(), 255);
         assert_eq!(odd.file_bytes, 255 * 4097);
         let large = config("--op read --size 32MiB --count 3").unwrap();
         assert_eq!((large.file_bytes, large.expected()), (32 << 20, None));

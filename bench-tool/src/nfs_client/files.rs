@@ -3,15 +3,13 @@
 use super::caller::NfsCaller;
 use super::reply::{self, ReadData, ReplyError};
 use super::request::{self, Request};
-use super::work::{Targets, Work};
+use super::steps::StepPlan;
+use super::workload::Targets;
 use crate::exit::Failure;
 use crate::nfs::results::Fsinfo;
-use crate::nfs::types::{Place, Stability};
+use crate::nfs::types::Place;
 use crate::nfs::{FileHandle, Status};
 use crate::signals::Stop;
-
-/// The most bytes of one READ or WRITE that prepares or checks.
-const PIECE_BYTES_MAX: u32 = 1 << 20;
 
 /// What is to be made.
 #[derive(Clone, Debug)]
@@ -22,8 +20,6 @@ pub(crate) struct FilesPlan {
     pub(crate) files: u32,
     /// Bytes of each.
     pub(crate) file_bytes: u64,
-    /// Whether they hold their content from the start: what is written only needs the size.
-    pub(crate) is_filled: bool,
     pub(crate) seed: u64,
 }
 
@@ -39,7 +35,7 @@ pub(crate) struct Files {
 
 /// What the server says of the file system of `root`.
 pub(crate) fn file_system(caller: &mut dyn NfsCaller, root: FileHandle) -> Result<Fsinfo, Failure> {
-    let info = call(caller, "FSINFO of the export", &Request::Fsinfo(root), &[])?;
+    let info = call(caller, "FSINFO of the export", &Request::Fsinfo(root))?;
     reply::fsinfo(&info).map_err(|error| told("FSINFO of the export", error))
 }
 
@@ -56,13 +52,19 @@ impl Files {
         }
     }
 
-    /// Makes the folder and the files. What was made when it fails, or when `stop` was asked for, is there still.
-    pub(crate) fn make(
-        &mut self,
-        caller: &mut dyn NfsCaller,
-        info: &Fsinfo,
-        stop: &Stop,
-    ) -> Result<(), Failure> {
+    /// The root of the export.
+    pub(crate) fn root(&self) -> FileHandle {
+        self.root
+    }
+
+    /// Whether anything was made that is not removed.
+    pub(crate) fn is_there(&self) -> bool {
+        self.folder.is_some()
+    }
+
+    /// Makes the folder and the files, all of them one hole. What was made when it fails, or when `stop` was asked for, is
+    /// there still.
+    pub(crate) fn make(&mut self, caller: &mut dyn NfsCaller, stop: &Stop) -> Result<(), Failure> {
         let name = self.plan.folder.clone();
         let place = Place {
             directory: self.root,
@@ -75,8 +77,6 @@ impl Files {
             place,
         )?;
         self.folder = Some(folder);
-        let piece_bytes = info.write_bytes_max.clamp(1, PIECE_BYTES_MAX);
-        let mut piece = vec![0; piece_bytes as usize];
         for number in 0..self.plan.files {
             if stop.is_asked() {
                 break;
@@ -90,44 +90,11 @@ impl Files {
             let file = make(caller, &what, &Request::Create(place), place)?;
             self.made = number + 1;
             self.targets.add(file);
-            if self.plan.is_filled {
-                self.fill(caller, number, &mut piece, stop)?;
-            } else {
-                let resize = Request::Resize(file, self.plan.file_bytes);
-                let results = call(caller, &what, &resize, &[])?;
-                reply::changed(&results).map_err(|error| told(&what, error))?;
-            }
+            let resize = Request::Resize(file, self.plan.file_bytes);
+            let results = call(caller, &what, &resize)?;
+            reply::changed(&results).map_err(|error| told(&what, error))?;
         }
         Ok(())
-    }
-
-    fn fill(
-        &self,
-        caller: &mut dyn NfsCaller,
-        number: u32,
-        piece: &mut [u8],
-        stop: &Stop,
-    ) -> Result<(), Failure> {
-        let what = format!("filling {}/{}", self.plan.folder, file_name(number));
-        let Some(file) = self.targets.file(number) else {
-            return Ok(());
-        };
-        let mut offset = 0;
-        while offset < self.plan.file_bytes && !stop.is_asked() {
-            let bytes = (self.plan.file_bytes - offset).min(piece.len() as u64);
-            let bytes = u32::try_from(bytes).unwrap_or(PIECE_BYTES_MAX);
-            let payload = piece.get_mut(..bytes as usize).unwrap_or(&mut []);
-            self.targets.fill(number, offset, payload);
-            let request = request::write(file, offset, bytes, Stability::Unstable);
-            let results = call(caller, &what, &request, payload)?;
-            let written = reply::write(&results, bytes).map_err(|error| told(&what, error))?;
-            if written.count_bytes == 0 {
-                return Err(Failure::failed(format!("{what}: the server wrote nothing"))
-                    .advice("look at the server's messages"));
-            }
-            offset += u64::from(written.count_bytes);
-        }
-        self.commit(caller, number).map(|_| ())
     }
 
     /// Makes a file's content last; the write verifier.
@@ -140,7 +107,7 @@ impl Files {
         let Some(file) = self.targets.file(number) else {
             return Ok(None);
         };
-        let results = call(caller, &what, &Request::Commit(file), &[])?;
+        let results = call(caller, &what, &Request::Commit(file))?;
         let commit = reply::commit(&results).map_err(|error| told(&what, error))?;
         Ok(Some(commit.verifier))
     }
@@ -149,19 +116,19 @@ impl Files {
     pub(crate) fn check(
         &self,
         caller: &mut dyn NfsCaller,
-        work: &Work,
+        plan: &StepPlan,
         (number, block): (u32, u64),
     ) -> Result<bool, Failure> {
         let what = format!("reading {}/{} back", self.plan.folder, file_name(number));
         let Some(file) = self.targets.file(number) else {
             return Ok(true);
         };
-        let block_bytes = u64::from(work.plan.bytes);
-        let mut offset = block * block_bytes;
-        let end = offset + block_bytes;
+        let mut offset = block * u64::from(plan.bytes);
+        let end = plan.file_bytes.min(offset + u64::from(plan.bytes));
         while offset < end {
-            let bytes = u32::try_from((end - offset).min(PIECE_BYTES_MAX.into())).unwrap_or(1);
-            let results = call(caller, &what, &request::read(file, offset, bytes), &[])?;
+            let piece_bytes = caller.read_bytes_max();
+            let bytes = u32::try_from(end - offset).map_or(piece_bytes, |it| it.min(piece_bytes));
+            let results = call(caller, &what, &request::read(file, offset, bytes))?;
             let read = reply::read(&results, bytes, 0).map_err(|error| told(&what, error))?;
             let ReadData::Here(data) = read.data else {
                 return Ok(false);
@@ -202,13 +169,8 @@ fn file_name(number: u32) -> String {
     format!("file-{number:04}")
 }
 
-fn call(
-    caller: &mut dyn NfsCaller,
-    what: &str,
-    request: &Request<'_>,
-    payload: &[u8],
-) -> Result<Vec<u8>, Failure> {
-    caller.call(request, payload).map_err(|error| {
+fn call(caller: &mut dyn NfsCaller, what: &str, request: &Request<'_>) -> Result<Vec<u8>, Failure> {
+    caller.call(request).map_err(|error| {
         Failure::failed(format!("{what} failed"))
             .because(error)
             .advice("look at the server: it must be up, and serve NFS version 3 at this address")
@@ -222,17 +184,17 @@ fn make(
     request: &Request<'_>,
     place: Place<'_>,
 ) -> Result<FileHandle, Failure> {
-    let results = call(caller, what, request, &[])?;
+    let results = call(caller, what, request)?;
     let made = reply::created(&results).map_err(|error| told(what, error))?;
     if let Some(handle) = made {
         return Ok(handle);
     }
-    let results = call(caller, what, &Request::Lookup(place), &[])?;
+    let results = call(caller, what, &Request::Lookup(place))?;
     reply::lookup(&results).map_err(|error| told(what, error))
 }
 
 fn remove(caller: &mut dyn NfsCaller, what: &str, request: &Request<'_>) -> Result<(), Failure> {
-    let results = call(caller, what, request, &[])?;
+    let results = call(caller, what, request)?;
     match reply::changed(&results) {
         // Of a call that was made twice, because its reply was lost.
         Ok(()) | Err(ReplyError::Status(Status::NoEntry)) => Ok(()),

@@ -7,8 +7,8 @@
 //! | `request`, `reply` | the calls that are made, and what is believed of the answers |
 //! | `caller`, `tcp` | calls one at a time, for what is not measured |
 //! | `files`, `content` | the files that are called for, and what they hold |
-//! | `steps`, `work` | which call comes next, and whether its answer is right |
-//! | `load` | the calls that are measured |
+//! | `steps`, `workload` | which call comes next, and whether its answer is right |
+//! | `session`, `load` | connections to a server, and the calls that are measured |
 //! | `report` | what is told of them |
 
 pub mod address;
@@ -23,15 +23,15 @@ mod portmap;
 mod reply;
 mod report;
 mod request;
+mod session;
 pub(crate) mod steps;
 mod tcp;
-mod work;
+mod workload;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::address::NfsAddress;
-use self::caller::{CallFailed, NfsCaller};
 use self::config::NfsConfig;
 use self::credential::Credential;
 use self::files::{Files, FilesPlan, file_system};
@@ -39,26 +39,26 @@ use self::load::tcp::TcpServer;
 use self::load::{Amount, Measured};
 use self::mount::MountService;
 use self::report::{Outcome, Report};
-use self::request::{ARGUMENTS_BYTES_MAX, Request};
-use self::tcp::{TcpCaller, TcpCallerConfig};
-use self::work::Work;
+use self::session::{CALL_TIMEOUT, Session, TcpSession};
+use self::steps::StepPlan;
+use self::workload::Work;
 use crate::cli::NfsArgs;
-use crate::cli::nfs::Stable;
+use crate::cli::nfs::{Access, NfsOp, Stable};
 use crate::exit::Failure;
 use crate::machine::Machine;
 use crate::nfs::results::Fsinfo;
 use crate::nfs::types::Stability;
-use crate::nfs::{self};
 use crate::progress::{Progress, ProgressLine};
 use crate::report::output::Outputs;
 use crate::run::Watch;
+use crate::run::config::Limit;
 use crate::signals::Stop;
 
-/// How long a connect may take, and the answer to a call that is not measured: a COMMIT of much may take a while.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Calls outstanding on each connection while files are filled.
+const FILL_DEPTH: u32 = 8;
 
-/// The longest reply to such a call: a READ of 1 MiB.
-const REPLY_BYTES_MAX: usize = (1 << 20) + 4096;
+/// The most bytes of a WRITE that fills.
+const FILL_BYTES_MAX: u32 = 64 << 10;
 
 /// Runs the command.
 ///
@@ -101,150 +101,170 @@ fn drive(config: &NfsConfig, quiet: bool, stop: &Stop) -> Result<Outcome, Failur
     let credential = Credential::new(config.uid, config.gid, &machine_name);
     let NfsAddress::Tcp { host, port } = &config.server;
     let mut mountd = MountService::connect(host, config.mount_port, &credential, CALL_TIMEOUT)?;
-    let mounted = mountd.mount(&config.export)?;
-    let server = TcpServer {
-        host: host.clone(),
-        port: *port,
-        credential,
-        retry: config.retry,
+    let root = mountd.mount(&config.export)?.root;
+    let mut session = TcpSession {
+        server: TcpServer {
+            host: host.clone(),
+            port: *port,
+            credential,
+            retry: config.retry,
+        },
+        connections: config.connections,
+        cores: config.cores.clone(),
     };
-    let mut caller = TcpNfs::connect(&server)?;
-    let info = file_system(&mut caller, mounted.root)?;
-    config.check_against(&info)?;
     let plan = FilesPlan {
         folder: format!("bench-tool-{machine_name}-{}", std::process::id()),
         files: config.files,
         file_bytes: config.file_bytes,
-        is_filled: config.is_read(),
         seed: config.seed,
     };
-    let mut files = Files::new(mounted.root, plan);
-    let outcome = prepare_and_measure(config, &server, &mut caller, &info, &mut files, quiet, stop);
-    // Over a connection of its own: the one before may be the reason why the calls failed.
-    let removed = files.remove(&mut caller).or_else(|failure| {
-        let mut caller = TcpNfs::connect(&server).map_err(|_| failure)?;
-        files.remove(&mut caller)
-    });
+    let mut run = Run {
+        config,
+        session: &mut session,
+        files: Files::new(root, plan),
+        quiet,
+        stop,
+    };
+    let outcome = run.prepare_and_measure();
+    let removed = run.remove();
     mountd.unmount(&config.export);
     let outcome = outcome?;
     removed.map(|()| outcome)
 }
 
-fn prepare_and_measure(
-    config: &NfsConfig,
-    server: &TcpServer,
-    caller: &mut TcpNfs,
-    info: &Fsinfo,
-    files: &mut Files,
+/// A run whose export is mounted.
+struct Run<'a> {
+    config: &'a NfsConfig,
+    session: &'a mut dyn Session,
+    files: Files,
     quiet: bool,
-    stop: &Stop,
-) -> Result<Outcome, Failure> {
-    if config.files > 0 {
-        files.make(caller, info, stop)?;
+    stop: &'a Stop,
+}
+
+impl Run<'_> {
+    fn prepare_and_measure(&mut self) -> Result<Outcome, Failure> {
+        let config = self.config;
+        let mut caller = self.session.caller()?;
+        let info = file_system(&mut *caller, self.files.root())?;
+        config.check_against(&info)?;
+        if config.files > 0 {
+            self.files.make(&mut *caller, self.stop)?;
+        }
+        drop(caller);
+        if config.is_read() && !self.stop.is_asked() {
+            self.fill(&info)?;
+        }
+        let mut outcome = Outcome::new(self.measure()?, info);
+        if config.is_written() {
+            self.settle(&mut outcome)?;
+        }
+        Ok(outcome)
     }
-    let work = Arc::new(Work {
-        plan: config.steps(),
-        targets: files.targets.clone(),
-        stability: match config.stable {
+
+    fn work(&self, plan: StepPlan, stability: Stability) -> Arc<Work> {
+        Arc::new(Work {
+            plan,
+            targets: self.files.targets.clone(),
+            stability,
+            verify: self.config.verify,
+        })
+    }
+
+    fn watch(&self) -> Watch {
+        Watch {
+            stop: self.stop.clone(),
+            progress: Progress::new(self.config.connections as usize),
+        }
+    }
+
+    /// Writes the content of all files: a load too, which nobody is told of.
+    fn fill(&mut self, info: &Fsinfo) -> Result<(), Failure> {
+        let plan = StepPlan {
+            op: NfsOp::Write,
+            access: Access::Sequential,
+            bytes: info.write_bytes_max.clamp(1, FILL_BYTES_MAX),
+            ..self.config.steps()
+        };
+        let amount = Amount {
+            depth: FILL_DEPTH,
+            warmup: Duration::ZERO,
+            limit: Limit::Count(plan.blocks()),
+            rate_per_s: None,
+        };
+        let work = self.work(plan, Stability::Unstable);
+        let filled = self.session.measure(work, &amount, &self.watch())?;
+        if let Some(first) = filled.errors.first {
+            return Err(Failure::failed("the files could not be filled")
+                .because(first)
+                .advice(
+                    "the export must have room for them (--files times --file-size): look at the server's messages",
+                ));
+        }
+        if filled.short > 0 {
+            return Err(Failure::failed(
+                "the files could not be filled: WRITEs of the server are short",
+            )
+            .advice("look at the server's messages; --op write goes without filling"));
+        }
+        let mut caller = self.session.caller()?;
+        (0..self.config.files)
+            .try_for_each(|number| self.files.commit(&mut *caller, number).map(|_| ()))
+    }
+
+    fn measure(&mut self) -> Result<Measured, Failure> {
+        let config = self.config;
+        let stability = match config.stable {
             Stable::Unstable => Stability::Unstable,
             Stable::Data => Stability::DataSync,
             Stable::File => Stability::FileSync,
-        },
-        verify: config.verify,
-    });
-    let amount = Amount {
-        depth: config.depth,
-        warmup: config.warmup,
-        limit: config.limit,
-        rate_per_s: config.rate_per_s,
-    };
-    let watch = Watch {
-        stop: stop.clone(),
-        progress: Progress::new(config.connections as usize),
-    };
-    let measured = if stop.is_asked() {
-        let mut measured = Measured::new(&[]);
-        measured.interrupted = true;
-        measured
-    } else {
-        let line = ProgressLine::start(&watch.progress, config.expected(), quiet);
-        let connections = config.connections;
-        let measured = load::tcp::measure(
-            server,
-            Arc::clone(&work),
-            &amount,
-            connections,
-            &config.cores,
-            &watch,
-        );
+        };
+        let amount = Amount {
+            depth: config.depth,
+            warmup: config.warmup,
+            limit: config.limit,
+            rate_per_s: config.rate_per_s,
+        };
+        if self.stop.is_asked() {
+            return Ok(Measured {
+                interrupted: true,
+                ..Measured::new(&[])
+            });
+        }
+        let (work, watch) = (self.work(config.steps(), stability), self.watch());
+        let line = ProgressLine::start(&watch.progress, config.expected(), self.quiet);
+        let measured = self.session.measure(work, &amount, &watch);
         drop(line);
-        measured?
-    };
-    let mut outcome = Outcome::new(measured, *info);
-    if config.is_written() {
-        // The connection may have been idle for longer than a server keeps one.
-        *caller = TcpNfs::connect(server)?;
-        settle(config, caller, files, &work, &mut outcome)?;
+        measured
     }
-    Ok(outcome)
-}
 
-/// Makes what was written last, and reads it back where that was asked for.
-fn settle(
-    config: &NfsConfig,
-    caller: &mut TcpNfs,
-    files: &Files,
-    work: &Work,
-    outcome: &mut Outcome,
-) -> Result<(), Failure> {
-    if config.stable == Stable::Unstable {
-        for number in 0..config.files {
-            if let Some(verifier) = files.commit(caller, number)? {
-                outcome.measured.note_verifier(verifier);
+    /// Makes what was written last, and reads it back where that was asked for.
+    fn settle(&mut self, outcome: &mut Outcome) -> Result<(), Failure> {
+        let is_unstable = self.config.stable == Stable::Unstable;
+        let mut caller = self.session.caller()?;
+        if is_unstable {
+            for number in 0..self.config.files {
+                if let Some(verifier) = self.files.commit(&mut *caller, number)? {
+                    outcome.measured.note_verifier(verifier);
+                }
             }
         }
-    }
-    // What a server that was restarted had not committed is lost by right: a client writes it again.
-    outcome.is_lost_by_right =
-        config.stable == Stable::Unstable && outcome.measured.verifier_changes > 0;
-    if config.verify && !outcome.is_lost_by_right {
-        for place in outcome.measured.written.blocks() {
-            outcome.blocks_checked += 1;
-            outcome.blocks_wrong += u64::from(!files.check(caller, work, place)?);
+        // What a server that was restarted had not committed is lost by right: a client writes it again.
+        outcome.is_lost_by_right = is_unstable && outcome.measured.verifier_changes > 0;
+        if self.config.verify && !outcome.is_lost_by_right {
+            let plan = self.config.steps();
+            for place in outcome.measured.written.blocks() {
+                outcome.blocks_checked += 1;
+                let is_right = self.files.check(&mut *caller, &plan, place)?;
+                outcome.blocks_wrong += u64::from(!is_right);
+            }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-/// NFS calls over TCP, one at a time.
-struct TcpNfs {
-    caller: TcpCaller,
-    credential: Credential,
-}
-
-impl TcpNfs {
-    fn connect(server: &TcpServer) -> Result<Self, Failure> {
-        let caller = TcpCaller::connect(&TcpCallerConfig {
-            host: &server.host,
-            port: server.port,
-            what: "NFS",
-            timeout: CALL_TIMEOUT,
-            reply_bytes_max: REPLY_BYTES_MAX,
-        })?;
-        Ok(Self {
-            caller,
-            credential: server.credential.clone(),
-        })
-    }
-}
-
-impl NfsCaller for TcpNfs {
-    fn call(&mut self, request: &Request<'_>, payload: &[u8]) -> Result<Vec<u8>, CallFailed> {
-        let mut args = [0; ARGUMENTS_BYTES_MAX];
-        let bytes = request.encode(&mut args)?;
-        let program = (nfs::PROGRAM, nfs::VERSION, request.procedure().number());
-        let args = args.get(..bytes).unwrap_or(&[]);
-        self.caller
-            .call(program, self.credential.auth(), &[args, payload])
+    fn remove(&mut self) -> Result<(), Failure> {
+        if !self.files.is_there() {
+            return Ok(());
+        }
+        self.files.remove(&mut *self.session.caller()?)
     }
 }

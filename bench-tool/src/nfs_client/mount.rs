@@ -56,7 +56,7 @@ impl MountService {
             .call(
                 (mount::PROGRAM, mount::VERSION, MountProcedure::Mnt.number()),
                 self.credential.auth(),
-                &[&args],
+                &args,
             )
             .map_err(|error| {
                 failed().because(error).advice(
@@ -87,7 +87,7 @@ impl MountService {
         let procedure = MountProcedure::Umnt.number();
         let unmount = |caller: &mut TcpCaller| {
             let program = (mount::PROGRAM, mount::VERSION, procedure);
-            caller.call(program, self.credential.auth(), &[&args])
+            caller.call(program, self.credential.auth(), &args)
         };
         // A server may have closed the idle connection of a long run.
         if unmount(&mut self.caller).is_err()
@@ -143,7 +143,7 @@ fn port_of_mountd(host: &str, timeout: Duration) -> Result<u16, Failure> {
     debug_assert!(written.is_ok(), "four words");
     let program = (portmap::PROGRAM, portmap::VERSION, portmap::GETPORT);
     let results = caller
-        .call(program, OpaqueAuth::NONE, &[&args])
+        .call(program, OpaqueAuth::NONE, &args)
         .map_err(|error| failed().because(error))?;
     let port = portmap::port(&results).map_err(|error| failed().because(error))?;
     port.ok_or_else(|| {

@@ -10,10 +10,9 @@ pub(crate) struct StepPlan {
     /// Of 100 calls of a mix, how many read.
     pub(crate) read_percent: u32,
     pub(crate) access: Access,
-    /// Bytes of one READ or WRITE.
+    /// Bytes of one READ or WRITE; of the last block of a file there may be fewer.
     pub(crate) bytes: u32,
-    /// READs or WRITEs that a file is divided into; at least one.
-    pub(crate) blocks_per_file: u64,
+    pub(crate) file_bytes: u64,
     /// At least one.
     pub(crate) files: u32,
     /// The same seed draws the same calls.
@@ -75,16 +74,28 @@ impl StepPlan {
         step.block.wrapping_mul(self.bytes.into())
     }
 
+    /// READs or WRITEs that a file is divided into; at least one.
+    pub(crate) fn blocks_per_file(&self) -> u64 {
+        self.file_bytes.div_ceil(self.bytes.max(1).into()).max(1)
+    }
+
     /// Blocks of all files.
     pub(crate) fn blocks(&self) -> u64 {
-        self.blocks_per_file * u64::from(self.files)
+        self.blocks_per_file() * u64::from(self.files.max(1))
+    }
+
+    /// Bytes of the block of a step.
+    #[inline]
+    pub(crate) fn bytes_of(&self, step: Step) -> u32 {
+        let rest = self.file_bytes.saturating_sub(self.offset(step));
+        u32::try_from(rest).map_or(self.bytes, |rest| rest.min(self.bytes))
     }
 
     /// The block with this number, counted through all files.
     fn place(&self, number: u64) -> (u32, u64) {
-        let number = number % self.blocks().max(1);
-        let file = number / self.blocks_per_file.max(1);
-        let block = number % self.blocks_per_file.max(1);
+        let number = number % self.blocks();
+        let file = number / self.blocks_per_file();
+        let block = number % self.blocks_per_file();
         (u32::try_from(file).unwrap_or(0), block)
     }
 }
@@ -100,7 +111,10 @@ pub(crate) struct Steps {
 impl Steps {
     /// The sequence of stream number `stream` of `streams`: sequential ones begin apart from each other.
     pub(crate) fn new(plan: StepPlan, stream: u32, streams: u32) -> Self {
-        let first = plan.blocks() / u64::from(streams.max(1)) * u64::from(stream);
+        // The first of them have one block more, where the blocks cannot be shared out evenly.
+        let (number, streams) = (u64::from(stream), u64::from(streams.max(1)));
+        let (share, rest) = (plan.blocks() / streams, plan.blocks() % streams);
+        let first = share * number + rest.min(number);
         Self {
             plan,
             state: mixed(plan.seed ^ mixed(stream.into())),
@@ -153,7 +167,7 @@ mod tests {
             read_percent: 70,
             access,
             bytes: 4097,
-            blocks_per_file: 10,
+            file_bytes: 40_000,
             files: 3,
             seed: 5,
         }
@@ -177,12 +191,32 @@ mod tests {
             ((0, 0), (0, 9), (1, 0), (2, 9))
         );
         assert_eq!(plan.offset(taken[9]), 9 * 4097);
+        assert_eq!(plan.bytes_of(taken[8]), 4097);
+        assert_eq!(
+            plan.bytes_of(taken[9]),
+            40_000 - 9 * 4097,
+            "the rest of the file"
+        );
         let second = steps(plan, 1, 1)[0];
         assert_eq!(
             (second.file, second.block),
             (1, 5),
             "half of all blocks apart"
         );
+    }
+
+    #[test]
+    fn streams_share_the_blocks_out_and_leave_none() {
+        let plan = plan(NfsOp::Write, Access::Sequential);
+        for streams in 1..=31 {
+            let mut places = HashSet::new();
+            for stream in 0..streams {
+                let share = 30 / streams + u32::from(stream < 30 % streams);
+                let mut steps = Steps::new(plan, stream, streams);
+                places.extend((0..share).map(|_| steps.step()));
+            }
+            assert_eq!(places.len(), 30, "{streams}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ pub(crate) mod tcp;
 use std::time::Duration;
 
 use super::steps::StepKind;
-use super::work::{Errors, Written};
+use super::workload::{Errors, Written};
 use crate::histogram::LatencyHistogram;
 use crate::run::config::Limit;
 

@@ -22,7 +22,7 @@ use crate::nfs_client::credential::Credential;
 use crate::nfs_client::request::ARGUMENTS_BYTES_MAX;
 use crate::nfs_client::steps::{Step, StepKind, Steps};
 use crate::nfs_client::tcp::connect;
-use crate::nfs_client::work::{Work, Written};
+use crate::nfs_client::workload::{Work, Written};
 use crate::run::Watch;
 
 /// How soon the wish to stop is noticed.
@@ -374,7 +374,8 @@ impl Driver {
                     if let Some(verifier) = done.verifier {
                         self.measured.note_verifier(verifier);
                     }
-                    let is_whole = !step.kind.is_bulk() || done.bytes == self.work.plan.bytes;
+                    let is_whole =
+                        !step.kind.is_bulk() || done.bytes == self.work.plan.bytes_of(step);
                     if is_whole && step.kind == StepKind::Write {
                         self.measured.written.note(step);
                     }

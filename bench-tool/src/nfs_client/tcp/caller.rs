@@ -60,7 +60,7 @@ impl TcpCaller {
         &mut self,
         (program, version, procedure): (u32, u32, u32),
         credential: OpaqueAuth<'_>,
-        args: &[&[u8]],
+        args: &[u8],
     ) -> Result<Vec<u8>, CallFailed> {
         self.xid = self.xid.wrapping_add(1);
         let header = CallHeader {
@@ -80,11 +80,7 @@ impl TcpCaller {
                 .unwrap_or(&mut []),
         )?;
         self.message.truncate(record::HEADER_BYTES + header_bytes);
-        for piece in args {
-            self.message.extend_from_slice(piece);
-            self.message
-                .resize(self.message.len().next_multiple_of(4), 0);
-        }
+        self.message.extend_from_slice(args);
         let mark = record::header(self.message.len() - record::HEADER_BYTES)
             .ok_or(EncodeError::TooLong)?;
         if let Some(place) = self.message.first_chunk_mut() {

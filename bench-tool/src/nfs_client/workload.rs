@@ -128,9 +128,10 @@ impl Work {
         match step.kind {
             StepKind::Null => Request::Null,
             StepKind::Getattr => Request::Getattr(self.object(step)),
-            StepKind::Read => request::read(self.object(step), offset, self.plan.bytes),
+            StepKind::Read => request::read(self.object(step), offset, self.plan.bytes_of(step)),
             StepKind::Write => {
-                request::write(self.object(step), offset, self.plan.bytes, self.stability)
+                let bytes = self.plan.bytes_of(step);
+                request::write(self.object(step), offset, bytes, self.stability)
             }
         }
     }
@@ -138,7 +139,7 @@ impl Work {
     /// Bytes of the payload that a step sends.
     pub(crate) fn payload_bytes(&self, step: Step) -> usize {
         match step.kind {
-            StepKind::Write => self.plan.bytes as usize,
+            StepKind::Write => self.plan.bytes_of(step) as usize,
             _ => 0,
         }
     }
@@ -183,7 +184,7 @@ impl Work {
             }
             StepKind::Read => self.check_read(step, results, beside),
             StepKind::Write => {
-                let written = reply::write(results, self.plan.bytes)?;
+                let written = reply::write(results, self.plan.bytes_of(step))?;
                 if written.count_bytes == 0 {
                     return Err(StepError::NothingWritten);
                 }
@@ -206,9 +207,10 @@ impl Work {
         beside: impl Iterator<Item = &'a [u8]> + Clone,
     ) -> Result<Done, StepError> {
         let beside_bytes = beside.clone().map(<[u8]>::len).sum();
-        let read = reply::read(results, self.plan.bytes, beside_bytes)?;
+        let asked = self.plan.bytes_of(step);
+        let read = reply::read(results, asked, beside_bytes)?;
         // A block lies inside its file: what comes may be less, but not for the reason that the file ends.
-        let is_whole = read.count_bytes == self.plan.bytes;
+        let is_whole = read.count_bytes == asked;
         if read.count_bytes == 0 || (read.is_end && !is_whole) {
             return Err(StepError::Short);
         }
@@ -253,7 +255,7 @@ impl Written {
         };
         Self {
             bits: vec![0; usize::try_from(words).unwrap_or(0)],
-            blocks_per_file: plan.blocks_per_file.max(1),
+            blocks_per_file: plan.blocks_per_file(),
         }
     }
 

@@ -11,7 +11,7 @@ pub(crate) fn work(bytes: u32) -> Work {
             read_percent: 50,
             access: Access::Sequential,
             bytes,
-            blocks_per_file: 100,
+            file_bytes: u64::from(bytes) * 100,
             files: 2,
             seed: 1,
         },

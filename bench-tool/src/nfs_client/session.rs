@@ -1,0 +1,100 @@
+//! A server that calls are made to, by whatever transport.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::caller::{CallFailed, NfsCaller};
+use super::load::tcp::TcpServer;
+use super::load::{self, Amount, Measured};
+use super::request::{ARGUMENTS_BYTES_MAX, Request};
+use super::tcp::{TcpCaller, TcpCallerConfig};
+use super::workload::Work;
+use crate::exit::Failure;
+use crate::nfs;
+use crate::run::Watch;
+
+/// How long a connect may take, and the answer to a call that is not measured: a COMMIT of much may take a while.
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The most bytes of a READ that checks.
+const READ_BYTES_MAX: u32 = 256 << 10;
+
+/// Room in its reply beside the data.
+const REPLY_OVERHEAD_BYTES: usize = 4096;
+
+/// Connections to a server.
+pub(crate) trait Session {
+    /// Makes a load, and returns what was measured.
+    fn measure(
+        &mut self,
+        work: Arc<Work>,
+        amount: &Amount,
+        watch: &Watch,
+    ) -> Result<Measured, Failure>;
+
+    /// A connection for single calls: one of its own for each part of a run, because servers close those that are idle,
+    /// and the one before may be the reason why something failed.
+    fn caller(&mut self) -> Result<Box<dyn NfsCaller + '_>, Failure>;
+}
+
+/// A server over TCP.
+pub(crate) struct TcpSession {
+    pub(crate) server: TcpServer,
+    pub(crate) connections: u32,
+    pub(crate) cores: Vec<usize>,
+}
+
+impl Session for TcpSession {
+    fn measure(
+        &mut self,
+        work: Arc<Work>,
+        amount: &Amount,
+        watch: &Watch,
+    ) -> Result<Measured, Failure> {
+        load::tcp::measure(
+            &self.server,
+            work,
+            amount,
+            self.connections,
+            &self.cores,
+            watch,
+        )
+    }
+
+    fn caller(&mut self) -> Result<Box<dyn NfsCaller + '_>, Failure> {
+        let caller = TcpCaller::connect(&TcpCallerConfig {
+            host: &self.server.host,
+            port: self.server.port,
+            what: "NFS",
+            timeout: CALL_TIMEOUT,
+            reply_bytes_max: READ_BYTES_MAX as usize + REPLY_OVERHEAD_BYTES,
+        })?;
+        Ok(Box::new(OverTcp {
+            caller,
+            server: &self.server,
+        }))
+    }
+}
+
+/// NFS calls over TCP, one at a time.
+struct OverTcp<'a> {
+    caller: TcpCaller,
+    server: &'a TcpServer,
+}
+
+impl NfsCaller for OverTcp<'_> {
+    fn call(&mut self, request: &Request<'_>) -> Result<Vec<u8>, CallFailed> {
+        let mut args = [0; ARGUMENTS_BYTES_MAX];
+        let bytes = request.encode(&mut args)?;
+        let procedure = request.procedure().number();
+        self.caller.call(
+            (nfs::PROGRAM, nfs::VERSION, procedure),
+            self.server.credential.auth(),
+            args.get(..bytes).unwrap_or(&[]),
+        )
+    }
+
+    fn read_bytes_max(&self) -> u32 {
+        READ_BYTES_MAX
+    }
+}
