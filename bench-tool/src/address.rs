@@ -36,12 +36,10 @@ pub enum AddressError {
     )]
     Name(String),
     /// The host is missing.
-    #[error(
-        "`{0}` names no host: write rdma:HOST:PORT, as in rdma:192.0.2.7:20049 or rdma:[2001:db8::7]:20049"
-    )]
+    #[error("`{0}` names no host: write HOST:PORT, as in 192.0.2.7:20049 or [2001:db8::7]:20049")]
     Host(String),
     /// The port is missing, or not a number below 65536.
-    #[error("`{0}` has no port below 65536: write rdma:HOST:PORT, as in rdma:server:20049")]
+    #[error("`{0}` has no port below 65536: write HOST:PORT, as in server:20049")]
     Port(String),
     /// Nobody can be called at port 0.
     #[error("`{0}` has port 0, where nobody is called: give the port that the server told")]
@@ -60,7 +58,7 @@ impl FromStr for Address {
             return Ok(Self::Shm(name.to_owned()));
         }
         if let Some(rest) = text.strip_prefix("rdma:") {
-            return parse_host_port(rest);
+            return parse_host_port(rest).map(|(host, port)| Self::Rdma { host, port });
         }
         Err(AddressError::Scheme(text.to_owned()))
     }
@@ -79,7 +77,43 @@ impl Address {
     }
 }
 
-fn parse_host_port(text: &str) -> Result<Address, AddressError> {
+/// Where a service listens: what [`Address`] names, or `tcp:HOST:PORT` for those that the kernel's TCP
+/// carries.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ListenAddress {
+    /// By RPC-over-RDMA.
+    Fabric(Address),
+    /// By TCP.
+    Tcp {
+        /// As of [`Address::Rdma`].
+        host: String,
+        /// A listener on port 0 gets any that is free.
+        port: u16,
+    },
+}
+
+impl FromStr for ListenAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        match text.strip_prefix("tcp:") {
+            Some(rest) => parse_host_port(rest).map(|(host, port)| Self::Tcp { host, port }),
+            None => text.parse().map(Self::Fabric),
+        }
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fabric(address) => address.fmt(f),
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "tcp:[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "tcp:{host}:{port}"),
+        }
+    }
+}
+
+fn parse_host_port(text: &str) -> Result<(String, u16), AddressError> {
     let bad_port = || AddressError::Port(text.to_owned());
     let bad_host = || AddressError::Host(text.to_owned());
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
@@ -99,10 +133,7 @@ fn parse_host_port(text: &str) -> Result<Address, AddressError> {
         return Err(bad_host());
     }
     match port.parse::<u16>() {
-        Ok(port) => Ok(Address::Rdma {
-            host: host.to_owned(),
-            port,
-        }),
+        Ok(port) => Ok((host.to_owned(), port)),
         Err(_) => Err(bad_port()),
     }
 }
@@ -145,6 +176,19 @@ mod tests {
                 port: 20049
             }
         );
+    }
+
+    #[test]
+    fn services_listen_on_tcp_too() {
+        for text in ["tcp:0.0.0.0:2049", "tcp:[::]:0", "shm:bench", "rdma:host:1"] {
+            let address: ListenAddress = text.parse().unwrap();
+            assert_eq!(address.to_string(), text);
+        }
+        let tcp = "tcp:[::1]:2049".parse();
+        let (host, port) = ("::1".to_owned(), 2049);
+        assert_eq!(tcp, Ok(ListenAddress::Tcp { host, port }));
+        let missing = "tcp:host".parse::<ListenAddress>();
+        assert!(matches!(missing, Err(AddressError::Port(_))), "{missing:?}");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | [`bench_program`], [`sizing`] | the RPC program that both speak, and the sizes that they need |
 //! | [`nfs`] | NFS version 3 on the wire |
 //! | [`nfs_client`] | `nfs`: drives NFS servers |
+//! | [`nfs3_service`] | `serve --service nfs3`: an NFS server |
 //! | [`floor`] | `floor`: what no transport on this machine can beat |
 //! | [`decode`] | `decode`: transport headers from hex |
 //! | [`doctor`] | `doctor`: what stands in the way on this machine |
@@ -34,6 +35,7 @@ pub mod histogram;
 pub mod load;
 pub mod machine;
 pub mod nfs;
+pub mod nfs3_service;
 pub mod nfs_client;
 pub mod progress;
 pub mod report;

@@ -1,4 +1,4 @@
-//! `bench-tool serve`: answers the bench program until it is told to end.
+//! `bench-tool serve`: answers the bench program, or NFS, until it is told to end.
 
 use std::io::{Read, Write as _};
 use std::sync::Arc;
@@ -8,12 +8,14 @@ use rpcrdma_control::{ListenOptions, Node, NodeConfig, Provider};
 use rpcrdma_engine::CoreHandle;
 use rpcrdma_tuning::{Loaded, Profile};
 
+use crate::address::{Address, ListenAddress};
 use crate::authentication::{Host, of_clients};
 use crate::bench_program::{BenchService, Common};
-use crate::cli::ServeArgs;
+use crate::cli::{ServeArgs, ServiceName};
 use crate::exit::{Failure, written};
 use crate::fabric::{Fabric, Job};
 use crate::machine::Machine;
+use crate::nfs3_service;
 use crate::run::own_server::READY_PREFIX;
 use crate::signals::Stop;
 use crate::sizing::{BulkNeed, Need};
@@ -30,9 +32,20 @@ const LOOK_PERIOD: Duration = Duration::from_millis(50);
 /// A usage failure for cores or a profile that cannot be used, and a failure when the server
 /// cannot be set up or the address cannot be listened on.
 pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
+    if args.service == ServiceName::Nfs3 {
+        check_nfs3(args)?;
+        return nfs3_service::command::execute(&args.nfs3, &args.listen, args.max_connections);
+    }
+    let ListenAddress::Fabric(listen) = &args.listen else {
+        return Err(Failure::usage(format!(
+            "the bench service cannot be served at {}: it measures RPC-over-RDMA",
+            args.listen
+        ))
+        .advice("listen on shm:NAME or rdma:HOST:PORT, or serve --service nfs3"));
+    };
     let machine = Machine::detect();
     let cores = server_cores(args, &machine)?;
-    let fabric = Fabric::to_listen(&args.listen, args.device.as_deref())?.delayed(args.delay)?;
+    let fabric = Fabric::to_listen(listen, args.device.as_deref())?.delayed(args.delay)?;
     let core_count = u32::try_from(cores.len()).unwrap_or(u32::MAX);
     let need = Need {
         connections_per_core: args.max_connections.map(|all| all.div_ceil(core_count)),
@@ -49,6 +62,7 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
     let loaded = need.profile(args.profile.as_deref(), &fabric)?;
     let serve = Serve {
         args,
+        listen,
         host: Host::new(&args.authentication)?,
         cores,
         loaded: &loaded,
@@ -57,9 +71,29 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
     fabric.run(&loaded.profile, serve)
 }
 
+/// Refuses what says nothing of NFS on TCP, rather than to let it have no effect.
+fn check_nfs3(args: &ServeArgs) -> Result<(), Failure> {
+    let given = [
+        ("--device", args.device.is_some()),
+        ("--cores", args.cores.is_some()),
+        ("--profile", args.profile.is_some()),
+        ("--credits", args.credits.is_some()),
+        ("--max-payload", args.max_payload.is_some()),
+        ("--bulk-calls", args.bulk_calls.is_some()),
+        ("--psk-file", args.authentication.psk_file.is_some()),
+    ];
+    match given.iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => Err(Failure::usage(format!(
+            "{option} is of RPC-over-RDMA, by which nfs3 is not served"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Serving, on whatever fabric.
 struct Serve<'a> {
     args: &'a ServeArgs,
+    listen: &'a Address,
     host: Option<Host>,
     cores: Vec<usize>,
     loaded: &'a Loaded,
@@ -95,8 +129,8 @@ impl Job for Serve<'_> {
         {
             eprintln!("bench-tool: warning: {warning}");
         }
-        let address = self.args.listen.to_string();
-        let (authentication, for_whom) = of_clients(self.host.as_ref(), &self.args.listen);
+        let address = self.listen.to_string();
+        let (authentication, for_whom) = of_clients(self.host.as_ref(), self.listen);
         let options = ListenOptions {
             authentication,
             ..ListenOptions::default()

@@ -2,6 +2,7 @@
 
 mod doctor;
 pub mod nfs;
+mod nfs3;
 pub mod values;
 
 use std::path::PathBuf;
@@ -11,8 +12,9 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 pub use self::doctor::DoctorArgs;
 pub use self::nfs::NfsArgs;
+pub use self::nfs3::Nfs3Args;
 use self::values::CoreList;
-use crate::address::Address;
+use crate::address::{Address, ListenAddress};
 use crate::authentication::AuthenticationArgs;
 
 /// The whole command line.
@@ -37,7 +39,7 @@ pub struct Cli {
 pub enum Command {
     /// Drive calls at a server and report their round-trip times
     Run(RunArgs),
-    /// Answer the calls of `bench-tool run`
+    /// Answer the calls of `bench-tool run`, or be an NFS server
     Serve(ServeArgs),
     /// Drive calls at any NFS server and report their round-trip times
     Nfs(NfsArgs),
@@ -122,6 +124,16 @@ pub enum OwnFabric {
     Shm,
     /// An RDMA device of this machine, which sends to itself
     Rdma,
+}
+
+/// What `serve` serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ServiceName {
+    /// The calls of `bench-tool run`
+    #[default]
+    Bench,
+    /// NFS version 3: /export, over files in memory
+    Nfs3,
 }
 
 /// Operations of one call, as clap counts.
@@ -267,11 +279,21 @@ Examples:
   bench-tool serve --listen rdma:0.0.0.0:20049
   bench-tool serve --listen rdma:[2001:db8::7]:0        the system chooses the port, and the line tells it
   bench-tool serve --listen rdma:0.0.0.0:20049 --psk-file keys --identity server
-      for clients that have a key of the file; without one, for anybody who reaches the device")]
+      for clients that have a key of the file; without one, for anybody who reaches the device
+  bench-tool serve --service nfs3 --listen tcp:0.0.0.0:2049 --space 8GiB
+      mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock server:/export /mnt")]
 pub struct ServeArgs {
-    /// Address to listen on: shm:NAME or rdma:HOST:PORT; `0.0.0.0` and `[::]` are all addresses, port 0 is any that is free
+    /// Address to listen on: shm:NAME or rdma:HOST:PORT, for nfs3 tcp:HOST:PORT; `0.0.0.0` and `[::]` are all addresses, port 0 is any that is free
     #[arg(long, value_name = "ADDR")]
-    pub listen: Address,
+    pub listen: ListenAddress,
+
+    /// What to serve
+    #[arg(long, value_enum, default_value_t = ServiceName::Bench)]
+    pub service: ServiceName,
+
+    /// What an NFS server holds
+    #[command(flatten)]
+    pub nfs3: Nfs3Args,
 
     /// RDMA device, as `rdma link` names it [default: the one that has the address, or the first that is active]
     #[arg(long, value_name = "NAME")]

@@ -28,6 +28,14 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The user that may do everything.
+    pub const ROOT: Self = Self {
+        uid: 0,
+        gid: 0,
+        groups: [0; GROUPS_MAX],
+        group_count: 0,
+    };
+
     /// A user with its groups; those beyond [`GROUPS_MAX`] do not count.
     #[must_use]
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Self {
@@ -44,7 +52,7 @@ impl Identity {
         identity
     }
 
-    /// The user that may do everything.
+    /// Whether it may do everything.
     #[must_use]
     pub const fn is_root(&self) -> bool {
         self.uid == 0

@@ -1,0 +1,537 @@
+//! NFS and MOUNT on TCP: one thread that waits for all connections at once.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use rpcrdma_engine::Outcome;
+use rpcrdma_protocol::Reason;
+use rpcrdma_protocol::constants::RPC_VERSION;
+use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, RejectStatus, ReplyBody, ReplyHeader};
+use rpcrdma_protocol::xdr::padding_bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::call::{Call, NoItems, Reply};
+use super::mount::Mounts;
+use super::store::Pages;
+use super::{DATA_BYTES_MAX, Service};
+use crate::nfs::mount;
+use crate::nfs::record::{self, Records};
+
+/// The longest message: a WRITE, and what stands around its data.
+const MESSAGE_BYTES_MAX: usize = DATA_BYTES_MAX as usize + 64 * 1024;
+
+/// Replies that may wait to be sent on a connection, in octets; beyond that its calls wait.
+const OUTPUT_BYTES_MAX: usize = 4 << 20;
+
+/// Room that a connection keeps when it has nothing to send.
+const OUTPUT_BYTES_KEPT: usize = 256 * 1024;
+
+/// How soon the wish to end is noticed.
+const LOOK_PERIOD: Duration = Duration::from_millis(50);
+
+/// The headers of an RPC reply are no longer than this.
+const REPLY_HEADER_BYTES_MAX: usize = 64;
+
+/// The server: a service, and the connections by which it is called.
+#[derive(Debug)]
+pub struct TcpServer<P> {
+    listener: TcpListener,
+    connections_max: usize,
+    connections: Vec<Connection>,
+    desk: Desk<P>,
+}
+
+/// What answers calls, whichever connection they come by.
+#[derive(Debug)]
+struct Desk<P> {
+    service: Service<P>,
+    mounts: Mounts,
+    reply: Reply,
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: TcpStream,
+    peer: IpAddr,
+    records: Records,
+    output: Vec<u8>,
+    /// Octets of the output that were sent.
+    sent: usize,
+}
+
+impl<P: Pages> TcpServer<P> {
+    /// Serves whoever connects to `listener`, up to `connections_max` at a time.
+    ///
+    /// # Errors
+    /// When the listener cannot be made not to block.
+    pub fn new(
+        listener: TcpListener,
+        connections_max: usize,
+        service: Service<P>,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            listener,
+            connections_max,
+            connections: Vec::new(),
+            desk: Desk {
+                service,
+                mounts: Mounts::default(),
+                reply: Reply::new(),
+            },
+        })
+    }
+
+    /// Serves until `is_asked` says that it is to end; that is looked at some twenty times a second.
+    ///
+    /// # Errors
+    /// When the system cannot wait for connections. What happens on one of them ends that one.
+    pub fn run(&mut self, is_asked: impl Fn() -> bool) -> io::Result<()> {
+        while !is_asked() {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for something to do, and does what there is, on every connection once.
+    fn turn(&mut self) -> io::Result<()> {
+        let timeout = Timespec::try_from(LOOK_PERIOD).unwrap_or_default();
+        let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        for connection in &self.connections {
+            waited.push(PollFd::new(&connection.stream, connection.interest()));
+        }
+        match poll(&mut waited, Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut ready = waited.iter().map(|one| !one.revents().is_empty());
+        let has_arrivals = ready.next().unwrap_or(false);
+        let ready: Vec<bool> = ready.collect();
+        let mut ready = ready.into_iter();
+        let desk = &mut self.desk;
+        self.connections.retain_mut(|connection| {
+            !ready.next().unwrap_or(false) || connection.serve(desk).is_ok()
+        });
+        if has_arrivals {
+            self.accept();
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        while let Ok((stream, address)) = self.listener.accept() {
+            // One too many is closed at once.
+            if self.connections.len() < self.connections_max
+                && let Ok(connection) = Connection::new(stream, address)
+            {
+                self.connections.push(connection);
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn new(stream: TcpStream, address: SocketAddr) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream,
+            peer: address.ip().to_canonical(),
+            records: Records::new(MESSAGE_BYTES_MAX),
+            output: Vec::new(),
+            sent: 0,
+        })
+    }
+
+    fn interest(&self) -> PollFlags {
+        let mut interest = PollFlags::empty();
+        if self.output.len() < OUTPUT_BYTES_MAX {
+            interest |= PollFlags::IN;
+        }
+        if self.sent < self.output.len() {
+            interest |= PollFlags::OUT;
+        }
+        interest
+    }
+
+    /// Sends what waits, answers calls that have come, receives once, and again.
+    ///
+    /// # Errors
+    /// The connection is at its end.
+    fn serve<P: Pages>(&mut self, desk: &mut Desk<P>) -> io::Result<()> {
+        self.send()?;
+        if self.answer_all(desk)? {
+            match self.stream.read(self.records.space()) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.records.filled(count),
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+            self.answer_all(desk)?;
+        }
+        Ok(())
+    }
+
+    /// Answers calls that are there, and sends the replies; whether all were answered. Those that
+    /// were not wait until replies can be sent again.
+    fn answer_all<P: Pages>(&mut self, desk: &mut Desk<P>) -> io::Result<bool> {
+        loop {
+            let all_answered = self.answer(desk)?;
+            self.send()?;
+            if all_answered || !self.output.is_empty() {
+                return Ok(all_answered);
+            }
+        }
+    }
+
+    /// Answers calls that are there, as long as there is room for replies; whether there was for all.
+    fn answer<P: Pages>(&mut self, desk: &mut Desk<P>) -> io::Result<bool> {
+        while self.output.len() < OUTPUT_BYTES_MAX {
+            let message = self.records.next_message().map_err(io::Error::other)?;
+            let Some(message) = message else {
+                return Ok(true);
+            };
+            desk.answer(self.peer, message, &mut self.output)?;
+        }
+        Ok(false)
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        while let Some(rest) = self.output.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(count) => self.sent += count,
+                Err(error) if is_passing(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.output.clear();
+        self.output.shrink_to(OUTPUT_BYTES_KEPT);
+        self.sent = 0;
+        Ok(())
+    }
+}
+
+/// Whether trying again later is all that it takes.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+impl<P: Pages> Desk<P> {
+    /// Appends the reply to the RPC call `message`.
+    ///
+    /// # Errors
+    /// It is no call: nothing that follows can be trusted.
+    fn answer(&mut self, peer: IpAddr, message: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
+        let (header, header_bytes) = match CallHeader::decode(message) {
+            Ok(decoded) => decoded,
+            Err(error) if error.reason == Reason::UnsupportedRpcVersion => {
+                let denied = RejectStatus::RpcMismatch {
+                    low: RPC_VERSION,
+                    high: RPC_VERSION,
+                };
+                let reply = ReplyHeader {
+                    xid: message
+                        .first_chunk()
+                        .map_or(0, |xid| u32::from_be_bytes(*xid)),
+                    body: ReplyBody::Denied(denied),
+                };
+                return self.append(&reply, output);
+            }
+            Err(_) => return Err(io::ErrorKind::InvalidData.into()),
+        };
+        let call = Call {
+            peer,
+            xid: header.xid,
+            program: header.program,
+            version: header.version,
+            procedure: header.procedure,
+            credential: header.credential,
+            args: message.get(header_bytes..).unwrap_or(&[]),
+        };
+        let outcome = if call.program == mount::PROGRAM {
+            self.mounts.call(&call, &self.service, &mut self.reply)
+        } else {
+            self.service.call(&call, &NoItems, &mut self.reply)
+        };
+        self.append(&reply_header(header.xid, outcome), output)
+    }
+
+    /// Appends a reply, with its results if it is one of success.
+    fn append(&self, header: &ReplyHeader<'_>, output: &mut Vec<u8>) -> io::Result<()> {
+        let start = output.len();
+        let mut space = [0; record::HEADER_BYTES + REPLY_HEADER_BYTES_MAX];
+        let (_, header_space) = space.split_at_mut(record::HEADER_BYTES);
+        let header_bytes = header.encode(header_space).map_err(io::Error::other)?;
+        let all = record::HEADER_BYTES + header_bytes;
+        output.extend_from_slice(space.get(..all).unwrap_or(&[]));
+        let is_success = matches!(
+            header.body,
+            ReplyBody::Accepted {
+                status: AcceptStatus::Success,
+                ..
+            }
+        );
+        if is_success {
+            self.append_results(output);
+        }
+        let message_bytes = output.len() - start - record::HEADER_BYTES;
+        let mark = record::header(message_bytes).ok_or(io::ErrorKind::InvalidData)?;
+        if let Some(space) = output.get_mut(start..).and_then(<[u8]>::first_chunk_mut) {
+            *space = mark;
+        }
+        Ok(())
+    }
+
+    fn append_results(&self, output: &mut Vec<u8>) {
+        let stream = self.reply.stream();
+        let Some(payload) = self.reply.payload() else {
+            output.extend_from_slice(stream);
+            return;
+        };
+        let (before, after) = stream
+            .split_at_checked(payload.stream_offset)
+            .unwrap_or((stream, &[]));
+        output.extend_from_slice(before);
+        for piece in self.service.payload(payload) {
+            output.extend_from_slice(piece);
+        }
+        let padding = padding_bytes(payload.bytes as usize);
+        output.extend_from_slice([0; 3].get(..padding).unwrap_or(&[]));
+        output.extend_from_slice(after);
+    }
+}
+
+fn reply_header(xid: u32, outcome: Outcome) -> ReplyHeader<'static> {
+    let status = match outcome {
+        Outcome::Success => AcceptStatus::Success,
+        Outcome::ProgramUnavailable => AcceptStatus::ProgUnavail,
+        Outcome::ProgramMismatch { low, high } => AcceptStatus::ProgMismatch { low, high },
+        Outcome::ProcedureUnavailable => AcceptStatus::ProcUnavail,
+        Outcome::GarbageArgs => AcceptStatus::GarbageArgs,
+        // Calls run to completion here: none is deferred.
+        Outcome::SystemError | Outcome::Deferred => AcceptStatus::SystemErr,
+        Outcome::AuthError(status) => {
+            return ReplyHeader {
+                xid,
+                body: ReplyBody::Denied(RejectStatus::AuthError(status)),
+            };
+        }
+    };
+    ReplyHeader::accepted(xid, status)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread::JoinHandle;
+
+    use rpcrdma_protocol::rpc::OpaqueAuth;
+
+    use super::super::store::{HeapPages, Limits, Store};
+    use super::*;
+    use crate::nfs::types::{Place, Stability};
+    use crate::nfs::xdr::Encode;
+    use crate::nfs::{ACL_PROGRAM, FileHandle, PROGRAM, Procedure, VERSION, arguments};
+
+    /// A server on a thread, which ends with it.
+    struct Running {
+        address: SocketAddr,
+        root: FileHandle,
+        ends: Arc<AtomicBool>,
+        thread: Option<JoinHandle<()>>,
+    }
+
+    impl Running {
+        fn start(connections_max: usize) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let pages = HeapPages::new(64 << 20, 4096);
+            let service = Service::new(pages, Limits { files_max: 100 });
+            let root = service.store().handle(Store::<HeapPages>::ROOT).unwrap();
+            let mut server = TcpServer::new(listener, connections_max, service).unwrap();
+            let ends = Arc::new(AtomicBool::new(false));
+            let is_asked = Arc::clone(&ends);
+            // Relaxed: nothing else is told by it.
+            let run = move || server.run(|| is_asked.load(Ordering::Relaxed)).unwrap();
+            Self {
+                address,
+                root,
+                ends,
+                thread: Some(std::thread::spawn(run)),
+            }
+        }
+
+        fn connect(&self) -> TcpStream {
+            let stream = TcpStream::connect(self.address).unwrap();
+            stream
+                .set_read_timeout(Some(Duration::from_secs(60)))
+                .unwrap();
+            stream
+        }
+    }
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            self.ends.store(true, Ordering::Relaxed);
+            if let Some(thread) = self.thread.take() {
+                thread.join().unwrap();
+            }
+        }
+    }
+
+    fn call(xid: u32, program: u32, version: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
+        let header = CallHeader {
+            xid,
+            program,
+            version,
+            procedure,
+            credential: OpaqueAuth::NONE,
+            verifier: OpaqueAuth::NONE,
+        };
+        let mut space = [0; 64];
+        let bytes = header.encode(&mut space).unwrap();
+        let mark = record::header(bytes + args.len()).unwrap();
+        [&mark[..], &space[..bytes], args].concat()
+    }
+
+    fn reply(stream: &mut TcpStream) -> Vec<u8> {
+        let mut mark = [0; 4];
+        stream.read_exact(&mut mark).unwrap();
+        let bytes = u32::from_be_bytes(mark) & !record::LAST_FRAGMENT;
+        let mut reply = vec![0; bytes as usize];
+        stream.read_exact(&mut reply).unwrap();
+        reply
+    }
+
+    fn bytes_of(values: &[&dyn Fn(&mut rpcrdma_protocol::xdr::Writer<'_>)]) -> Vec<u8> {
+        let mut space = vec![0; 2 << 20];
+        let mut writer = rpcrdma_protocol::xdr::Writer::new(&mut space);
+        values.iter().for_each(|write| write(&mut writer));
+        let bytes = writer.position();
+        space.truncate(bytes);
+        space
+    }
+
+    /// Results of a successful reply.
+    fn results(reply: &[u8]) -> &[u8] {
+        let (header, bytes) = ReplyHeader::decode(reply).unwrap();
+        let success = AcceptStatus::Success;
+        assert_eq!(header, ReplyHeader::accepted(header.xid, success));
+        &reply[bytes..]
+    }
+
+    #[test]
+    fn each_program_is_answered_as_what_it_is() {
+        let server = Running::start(4);
+        let mut stream = server.connect();
+        let mismatch = AcceptStatus::ProgMismatch { low: 3, high: 3 };
+        for (program, version, expected) in [
+            (PROGRAM, VERSION, AcceptStatus::Success),
+            (PROGRAM, 4, mismatch),
+            (mount::PROGRAM, mount::VERSION, AcceptStatus::Success),
+            (mount::PROGRAM, 1, mismatch),
+            (ACL_PROGRAM, 3, AcceptStatus::ProgUnavail),
+        ] {
+            let call = call(7, program, version, 0, &[]);
+            stream.write_all(&call).unwrap();
+            let reply = reply(&mut stream);
+            let (header, _) = ReplyHeader::decode(&reply).unwrap();
+            let expected = ReplyHeader::accepted(7, expected);
+            assert_eq!(header, expected, "{program} {version}");
+        }
+        let mut old = call(7, PROGRAM, VERSION, 0, &[]);
+        old[12..16].copy_from_slice(&1_u32.to_be_bytes());
+        stream.write_all(&old).unwrap();
+        let reply = reply(&mut stream);
+        let denied = RejectStatus::RpcMismatch { low: 2, high: 2 };
+        let (header, _) = ReplyHeader::decode(&reply).unwrap();
+        assert_eq!(header.body, ReplyBody::Denied(denied));
+    }
+
+    #[test]
+    fn replies_to_a_client_that_does_not_read_wait_and_none_is_lost() {
+        let server = Running::start(4);
+        let mut stream = server.connect();
+        let place = Place {
+            directory: server.root,
+            name: b"file",
+        };
+        let how = arguments::CreateHow::Guarded(crate::nfs::types::SetAttributes::default());
+        let create = arguments::Create { place, how };
+        let args = bytes_of(&[&|writer| create.encode(writer).unwrap()]);
+        stream
+            .write_all(&call(
+                1,
+                PROGRAM,
+                VERSION,
+                Procedure::Create.number(),
+                &args,
+            ))
+            .unwrap();
+        let made = reply(&mut stream);
+        let file = FileHandle::new(&results(&made)[12..28]).unwrap();
+        let data = vec![0x5a; DATA_BYTES_MAX as usize];
+        let write = arguments::Write {
+            file,
+            offset_bytes: 0,
+            count_bytes: DATA_BYTES_MAX,
+            stability: Stability::FileSync,
+        };
+        let args = bytes_of(&[&|writer| write.encode(writer).unwrap(), &|writer| {
+            (&data[..]).encode(writer).unwrap();
+        }]);
+        stream
+            .write_all(&call(2, PROGRAM, VERSION, Procedure::Write.number(), &args))
+            .unwrap();
+        assert_eq!(results(&reply(&mut stream))[..4], [0; 4]);
+        let read = arguments::Read {
+            file,
+            offset_bytes: 0,
+            count_bytes: DATA_BYTES_MAX,
+        };
+        let args = bytes_of(&[&|writer| read.encode(writer).unwrap()]);
+        // Far more than the server keeps, and the sockets hold.
+        let count = 40;
+        for xid in 10..10 + count {
+            let read = call(xid, PROGRAM, VERSION, Procedure::Read.number(), &args);
+            stream.write_all(&read).unwrap();
+        }
+        // Others are served meanwhile.
+        let mut other = server.connect();
+        other.write_all(&call(3, PROGRAM, VERSION, 0, &[])).unwrap();
+        assert!(results(&reply(&mut other)).is_empty());
+        for xid in 10..10 + count {
+            let reply = reply(&mut stream);
+            assert_eq!(reply[..4], xid.to_be_bytes());
+            assert!(reply.ends_with(&data));
+        }
+    }
+
+    #[test]
+    fn who_does_not_speak_rpc_and_who_is_one_too_many_is_left() {
+        let server = Running::start(1);
+        let mut stream = server.connect();
+        stream
+            .write_all(&call(1, PROGRAM, VERSION, 0, &[]))
+            .unwrap();
+        reply(&mut stream);
+        let mut other = server.connect();
+        assert_eq!(other.read(&mut [0; 4]).unwrap(), 0, "one too many");
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        assert!(matches!(stream.read(&mut [0; 4]), Ok(0) | Err(_)));
+        // The place is free again.
+        let answered = (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            let mut third = server.connect();
+            third.write_all(&call(2, PROGRAM, VERSION, 0, &[])).is_ok()
+                && third.read(&mut [0; 4]).is_ok_and(|bytes| bytes > 0)
+        });
+        assert!(answered);
+    }
+}
