@@ -230,6 +230,9 @@ counters! {
     bulk_bytes_copied,
     /// Calls with bulk data that were made again with other means.
     bulk_calls_retried,
+    /// Replies with bulk data that their requester found wrong, and that were sent again as plain
+    /// version 2.
+    bulk_replies_resent,
     /// Times that properties had to wait for the control plane.
     awaiting_control,
     /// Commands taken from the mailbox.

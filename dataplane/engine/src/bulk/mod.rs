@@ -25,6 +25,7 @@ pub(crate) mod calls;
 pub(crate) mod directed;
 pub(crate) mod group;
 mod item;
+pub(crate) mod kept;
 pub(crate) mod lists;
 mod pool;
 pub(crate) mod serves;

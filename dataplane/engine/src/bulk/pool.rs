@@ -1,5 +1,7 @@
 //! The bulk buffers of a core, and where each of them comes home to.
 
+use std::collections::VecDeque;
+
 use rpcrdma_fabric::memory::{Buffer, Lease, Pool};
 
 /// Where a buffer that the port gives back belongs.
@@ -16,7 +18,13 @@ pub(crate) enum Home {
     CallGroup { slot: u32, part: u16 },
     /// To a piece of an item in the transmission group of a reply.
     ReplyGroup { slot: u32, part: u16 },
+    /// To the pool, which keeps it for the reply of this number as long as nobody needs it.
+    Kept { reply: u32 },
 }
+
+/// The buffer is not kept any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GivenUp;
 
 /// Dropped leases taken back before a buffer is taken.
 const RECLAIMED_MAX: usize = 16;
@@ -29,6 +37,10 @@ pub(crate) struct BulkPool {
     /// Buffers that calls of ours and the application leave to the calls of peers: else two cores
     /// that call each other with all they have wait for each other until their calls time out.
     kept_back: usize,
+    /// Buffers kept for replies that were sent, by their index, and these in the order in which they
+    /// are given up.
+    kept: Box<[Option<Buffer>]>,
+    kept_order: VecDeque<u32>,
 }
 
 impl BulkPool {
@@ -38,6 +50,8 @@ impl BulkPool {
             pool,
             homes: vec![Home::Pool; buffers].into_boxed_slice(),
             kept_back: (buffers / 4).min(super::ITEM_PARTS_MAX),
+            kept: (0..buffers).map(|_| None).collect(),
+            kept_order: VecDeque::with_capacity(buffers),
         }
     }
 
@@ -57,16 +71,17 @@ impl BulkPool {
         self.homes.len()
     }
 
-    /// Buffers that are free, with those of leases that were dropped.
+    /// Buffers that are free, with those of leases that were dropped, and those that are given up
+    /// for others.
     pub(crate) fn available(&mut self) -> usize {
         self.pool.reclaim(self.homes.len());
-        self.pool.available()
+        self.pool.available() + self.kept_order.len()
     }
 
     /// Whether a call of a peer can have `count` buffers.
     pub(crate) fn has(&mut self, count: usize) -> bool {
         self.pool.reclaim(RECLAIMED_MAX);
-        self.pool.available() >= count || self.available() >= count
+        self.pool.available() + self.kept_order.len() >= count || self.available() >= count
     }
 
     /// Whether a call of ours, or the application, can have `count` buffers.
@@ -80,7 +95,53 @@ impl BulkPool {
         if buffer.is_none() && self.pool.reclaim(RECLAIMED_MAX) != 0 {
             return self.pool.take();
         }
-        buffer
+        buffer.or_else(|| self.give_up_kept())
+    }
+
+    /// Keeps a buffer for a reply, whose number its home says.
+    pub(crate) fn keep(&mut self, buffer: Buffer) {
+        let index = buffer.index();
+        if let Some(place) = self.kept.get_mut(index as usize) {
+            debug_assert!(place.is_none(), "a buffer is in one place");
+            *place = Some(buffer);
+            self.kept_order.push_back(index);
+        }
+    }
+
+    /// Whether the buffer `index` is kept for this reply: its bytes, or `None` while it is on its way
+    /// home. An error when it was given up.
+    pub(crate) fn kept_for(&self, index: u32, reply: u32) -> Result<Option<&Buffer>, GivenUp> {
+        let is_kept = self.homes.get(index as usize) == Some(&Home::Kept { reply });
+        let buffer = self.kept.get(index as usize);
+        match buffer.filter(|_| is_kept) {
+            Some(buffer) => Ok(buffer.as_ref()),
+            None => Err(GivenUp),
+        }
+    }
+
+    /// Has the buffer `index` kept no longer for this reply.
+    pub(crate) fn release(&mut self, index: u32, reply: u32) {
+        if self.homes.get(index as usize) != Some(&Home::Kept { reply }) {
+            return;
+        }
+        self.set_home(index, Home::Pool);
+        let buffer = self.kept.get_mut(index as usize).and_then(Option::take);
+        let Some(buffer) = buffer else {
+            return;
+        };
+        if self.kept_order.front() == Some(&index) {
+            self.kept_order.pop_front();
+        } else if let Some(place) = self.kept_order.iter().position(|it| *it == index) {
+            self.kept_order.remove(place);
+        }
+        self.pool.give(buffer);
+    }
+
+    #[cold]
+    fn give_up_kept(&mut self) -> Option<Buffer> {
+        let index = self.kept_order.pop_front()?;
+        self.set_home(index, Home::Pool);
+        self.kept.get_mut(index as usize)?.take()
     }
 
     /// Takes a buffer for the application, as long as it is.

@@ -12,6 +12,7 @@ use super::arguments::ArgumentItem;
 use super::arrival::{LANDINGS_MAX, Landing};
 use super::calls::CallSlot;
 use super::directed::{OpenDirection, ReplyResult, open_directions, use_direction};
+use super::kept::KeptReplies;
 use super::serves::{ServeSlot, ServeStage};
 use super::shares::Shares;
 use super::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkItem, BulkPool, BulkResult};
@@ -153,6 +154,8 @@ pub(crate) struct Bulk {
     pub(crate) serves: Box<[ServeSlot]>,
     free_serves: Vec<u32>,
     pub(crate) shares: Shares,
+    /// Replies that were sent, and may be asked for once more.
+    pub(crate) kept: KeptReplies,
     /// The call of a peer that has waited longest for buffers: others take none before it, so that
     /// many small ones do not hold up a large one for ever.
     pub(crate) starving: Option<u32>,
@@ -204,6 +207,7 @@ impl Bulk {
                 .collect(),
             free_serves: (0..serves).rev().collect(),
             shares: Shares::new(config.connections_max, calls),
+            kept: KeptReplies::new(calls, config.send_buffer_bytes),
             starving: None,
             work: VecDeque::with_capacity(slots + serves as usize),
             timeouts: Vec::with_capacity(slots),

@@ -222,6 +222,8 @@ pub struct Side<A: Application = App> {
     pub drained: usize,
     /// Leave the peer's properties unanswered.
     pub ignore_properties: bool,
+    /// Take the peer's properties for others.
+    pub mishears: Option<fn(Properties) -> Properties>,
 }
 
 /// How the Receives of both cores are made. Each test program says in which form it runs.
@@ -335,9 +337,10 @@ impl<A: Application> Side<A> {
                     return;
                 }
                 let set = PropertySet::decode(&bytes).expect("checked by the core");
+                let peer = set.properties();
                 self.command(Command::AnswerProperties {
                     connection,
-                    peer: set.properties(),
+                    peer: self.mishears.map_or(peer, |hear| hear(peer)),
                     answer: self.role == Role::Server,
                 });
             }
@@ -398,6 +401,7 @@ pub fn side<A: Application>(
         mismatched: Vec::new(),
         drained: 0,
         ignore_properties: false,
+        mishears: None,
     }
 }
 

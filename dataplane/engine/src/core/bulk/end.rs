@@ -115,6 +115,7 @@ impl<P: Port> State<P> {
             Home::Pool => self.bulk.give(buffer),
             Home::Call { slot, part } => self.buffer_home(application, slot, part, buffer),
             Home::Reply { slot, part } => self.written_part(slot, part, buffer),
+            Home::Kept { .. } => self.bulk.reply.pool.keep(buffer),
             home => self.group_buffer_home(home, buffer),
         }
     }

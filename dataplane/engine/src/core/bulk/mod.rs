@@ -41,7 +41,7 @@ impl<P: Port> State<P> {
     /// Goes on with calls that may be able to.
     #[inline]
     pub(in crate::core) fn bulk_work<A: Application>(&mut self, application: &mut A) -> bool {
-        if self.bulk.work.is_empty() {
+        if self.bulk.work.is_empty() && !self.bulk.kept.any_asked_for() {
             return false;
         }
         self.do_bulk_work(application)
@@ -49,7 +49,7 @@ impl<P: Port> State<P> {
 
     #[cold]
     fn do_bulk_work<A: Application>(&mut self, application: &mut A) -> bool {
-        let mut busy = false;
+        let mut busy = self.send_kept_replies();
         for _ in 0..WORK_MAX.min(self.bulk.work.len()) {
             let Some(work) = self.bulk.next_work() else {
                 break;

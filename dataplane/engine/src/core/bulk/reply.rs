@@ -504,6 +504,8 @@ fn fill_segment(
     segments_max: usize,
 ) -> bool {
     let mut room = room;
+    // A reply that may be sent again has what was written come back.
+    let is_group = slot.is_group();
     while room != 0 && gather.len() < segments_max {
         let number = slot.writes.part;
         let Some(part) = slot.write_parts.get_mut(number) else {
@@ -523,10 +525,13 @@ fn fill_segment(
         part.done += bytes;
         slot.writes.segment_done += bytes;
         room -= bytes;
-        if part.done < part.bytes {
+        let is_whole = part.done == part.bytes;
+        if !is_whole || is_group {
             let part = u16::try_from(number).unwrap_or(u16::MAX);
             let home = Home::Reply { slot: index, part };
             pool.set_home_of(slot.write_parts.get(number).map(|it| it.index), home);
+        }
+        if !is_whole {
             break;
         }
         advance_part(slot);

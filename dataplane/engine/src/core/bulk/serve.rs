@@ -505,6 +505,8 @@ impl<P: Port> State<P> {
 
     /// Lets go of all calls of a closing connection.
     pub(in crate::core) fn close_serves(&mut self, key: ConnectionKey) {
+        let pool = &mut self.bulk.reply.pool;
+        self.bulk.kept.forget_connection(key, pool);
         for index in 0..u32::try_from(self.bulk.serves.len()).unwrap_or(0) {
             let is_of = self
                 .bulk

@@ -8,6 +8,7 @@ mod end;
 mod plain;
 mod receive;
 mod reply;
+mod resend;
 mod send;
 mod serve;
 

@@ -25,7 +25,8 @@ impl<P: Port> State<P> {
                 Direction::Call => {
                     self.make_call_plain(key, xid, TransportError::BadXdr);
                 }
-                // What it was made of is gone with its Sends.
+                Direction::Reply if self.bulk.kept.ask_for(key, xid) => {}
+                // It is not kept any more: its call ends.
                 Direction::Reply => self.refuse(key, Refusal::new(xid, TransportError::System)),
             }
         }

@@ -126,6 +126,7 @@ impl<P: Port> State<P> {
     ) {
         let index = if note.is_first() {
             let takes_chunks = self.takes_chunks(key);
+            self.forget_taken_replies();
             let counters = &self.shared.counters;
             let (receive, end) = (&received.receive, received.start);
             let header = self.gathered.message(&self.port, receive, end, counters);
@@ -328,7 +329,9 @@ impl<P: Port> State<P> {
                 let group = self.bulk.serves.get_mut(slot as usize);
                 (group.map(|it| &mut it.group), part, Work::Serve(slot))
             }
-            Home::Pool | Home::Call { .. } | Home::Reply { .. } => return self.bulk.give(buffer),
+            Home::Pool | Home::Call { .. } | Home::Reply { .. } | Home::Kept { .. } => {
+                return self.bulk.give(buffer);
+            }
         };
         let place = group.and_then(|group| group.parts.get_mut(usize::from(part)));
         match place {

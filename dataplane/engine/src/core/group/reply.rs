@@ -71,6 +71,7 @@ impl<P: Port> State<P> {
             Sending::Waits(step) => step,
             Sending::Done => {
                 self.shared.counters.replies_sent.increment();
+                self.keep_reply(index);
                 self.end_serve(index);
                 Step::Waits
             }
