@@ -3,9 +3,13 @@
 use std::collections::HashMap;
 
 use rpcrdma_protocol::chunks::ChunkLists;
+use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::common::CommonPrefix;
 use rpcrdma_protocol::rpc::{self, CallHeader, MessageType, ReplyHeader};
+use rpcrdma_protocol::v1::connection::{Config, Connection};
 use rpcrdma_protocol::v1::{self, Body, Header};
+use rpcrdma_protocol::v2::ReverseRequestSupport;
+use rpcrdma_protocol::v2::connection::{Direction, Event, Role};
 
 /// NFSv3 over version 1, between a client and a server of Linux 6.1.
 const CORPUS: &str = include_str!("../corpus/linux-6.1-nfsv3.jsonl");
@@ -17,6 +21,8 @@ struct Captured {
     /// Program, version and procedure of the call, or of the call that is answered.
     call: [u64; 3],
     octets: Vec<u8>,
+    /// The handle that came with it as invalidated, if one did.
+    invalidated: Option<u32>,
 }
 
 fn captured() -> Vec<Captured> {
@@ -42,6 +48,9 @@ fn parse(line: usize, text: &str) -> Captured {
         is_from_client: from == "client",
         call,
         octets,
+        invalidated: json["invalidated"]
+            .as_u64()
+            .map(|handle| u32::try_from(handle).expect("a word")),
     }
 }
 
@@ -162,4 +171,67 @@ fn no_cut_of_any_message_panics_or_reads_on() {
             }
         }
     }
+}
+
+/// An end as Linux is: 4096 octets each way, and Receives for so many calls.
+fn end(role: Role, calls: u16) -> Connection {
+    let sizes = PrivateData {
+        remote_invalidation: true,
+        send_bytes: 4096,
+        receive_bytes: 4096,
+    };
+    Connection::new(&Config {
+        role,
+        receive_reserve: calls + 1,
+        receives_taken: 0,
+        own: sizes,
+        peer: sizes,
+        reverse_requests: ReverseRequestSupport::None,
+    })
+}
+
+/// What passed between a client and a server passes the state of either end as calls and replies, within the credits
+/// that each granted; and what the server of Linux invalidates is what we would.
+#[test]
+fn the_state_of_a_connection_takes_every_message_for_what_it_is() {
+    let messages = captured();
+    let (mut server, mut client) = (end(Role::Server, 64), end(Role::Client, 128));
+    let mut space = [0; 64];
+    let mut only_handles = HashMap::new();
+    let mut invalidated = 0;
+    for message in &messages {
+        let (line, octets) = (message.line, message.octets.as_slice());
+        let xid = CommonPrefix::peek(octets).expect("four words").xid;
+        if message.is_from_client {
+            let encoded = client.encode_message(&mut space, xid, Direction::Call, 40);
+            assert_eq!(encoded, Ok(28), "line {line}: the client had a credit");
+            let event = server.handle_message(octets);
+            server.handle_receives_posted(1);
+            let Event::Call {
+                xid: found,
+                invalidate_handle,
+                ..
+            } = event
+            else {
+                panic!("line {line}: {event:?}");
+            };
+            assert_eq!(found, xid, "line {line}");
+            only_handles.insert(xid, invalidate_handle);
+        } else {
+            let encoded = server.encode_message(&mut space, xid, Direction::Reply, 24);
+            assert_eq!(encoded, Ok(28), "line {line}: a call waits");
+            let event = client.handle_message(octets);
+            client.handle_receives_posted(1);
+            assert!(
+                matches!(event, Event::Reply { xid: found, .. } if found == xid),
+                "line {line}: {event:?}"
+            );
+            if let Some(handle) = message.invalidated {
+                assert_eq!(only_handles.get(&xid), Some(&handle), "line {line}");
+                invalidated += 1;
+            }
+        }
+    }
+    assert!(invalidated > 2, "{invalidated} replies with invalidation");
+    assert_eq!(client.calls_available(), 64, "all calls were answered");
 }

@@ -14,7 +14,8 @@
 //! | [`v1`] | the version 1 header | RFC 8166 |
 //! | [`v2`] | the version 2 header and properties | draft-ietf-nfsv4-rpcrdma-version-two-00 ("-00") |
 //!
-//! [`v2::connection`] is the state of a version 2 connection, built on them.
+//! [`v1::connection`] and [`v2::connection`] are the states of a connection of either version, built on them, and
+//! [`connection`] is one whose version is found out.
 //!
 //! Decoding gives views of the message that it was given. It never allocates, never panics and never looks beyond its
 //! input; every list was walked and bounded before a view of it exists. Every number of the wire is in [`constants`].
@@ -23,6 +24,7 @@
 pub mod chunks;
 pub mod cm_private_data;
 pub mod common;
+pub mod connection;
 pub mod constants;
 pub mod error;
 pub mod rpc;

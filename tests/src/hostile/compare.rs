@@ -56,6 +56,7 @@ fn discarded(reason: DiscardReason) -> Discarded {
         DiscardReason::ReplyTooLong { xid } => Discarded::TooLong(xid),
         DiscardReason::UnexpectedError => Discarded::UnexpectedError,
         DiscardReason::Over => Discarded::Over,
+        DiscardReason::Unanswerable => panic!("version 1 alone discards for that reason"),
     }
 }
 
@@ -157,7 +158,10 @@ fn other(event: &Event<'_>, message: &[u8], connection: &Connection) -> Verdict 
             Verdict::Refused(words, refusal.sequence_given_up)
         }
         Event::Close(reason) => Verdict::Closed(closed(reason)),
-        Event::VersionMismatch { .. } | Event::Call { .. } | Event::Reply { .. } => {
+        Event::FellBack
+        | Event::VersionMismatch { .. }
+        | Event::Call { .. }
+        | Event::Reply { .. } => {
             panic!("{event:?} is not expected here")
         }
     }

@@ -1,5 +1,9 @@
 //! RPC-over-RDMA version 1 (RFC 8166 section 4).
+//!
+//! [`decode`] reads a transport header, the `encode_…` functions write one. [`connection`] is the state of one
+//! connection.
 
+pub mod connection;
 mod encode;
 mod header;
 

@@ -251,7 +251,7 @@ impl End {
             Event::Transmission(_) | Event::TransmissionRefused(_) | Event::ErrorReported(_) => {
                 panic!("nobody has announced the extension: {event:?}")
             }
-            Event::VersionMismatch { .. } => panic!("both ends speak version 2"),
+            Event::VersionMismatch { .. } | Event::FellBack => panic!("both ends speak version 2"),
             Event::Close(reason) => panic!("unexpected close: {reason}"),
         }
     }

@@ -124,7 +124,10 @@ pub enum Event<'m> {
         /// Why.
         error: TransportError,
     },
-    /// The server does not speak version 2, but these versions. This connection state is of no more use.
+    /// The server does not speak version 2, and the connection goes on with version 1, as a client was told to: what
+    /// was sent so far counts for nothing. Told by [`crate::connection`] alone.
+    FellBack,
+    /// The server does not speak our version, but these versions. This connection state is of no more use.
     VersionMismatch {
         /// The lowest version that it supports.
         low: u32,
@@ -238,6 +241,9 @@ pub enum DiscardReason {
     },
     /// It is a transport error, and we have sent nothing that could be wrong.
     UnexpectedError,
+    /// Version 1: it is RDMA_DONE, or a requester got another version, and nobody answers that (RFC 8166 sections
+    /// 4.5.1 and 4.6.2).
+    Unanswerable,
     /// The connection is over: it mismatched, or is to be closed.
     Over,
 }

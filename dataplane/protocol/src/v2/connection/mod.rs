@@ -71,7 +71,7 @@ pub use phase::{IllegalEvent, Phase, PhaseEvent};
 /// (-00 section 4.3.3).
 const SEND_BYTES_LEAST: u32 = V1_INLINE_THRESHOLD_DEFAULT_BYTES;
 
-/// The versions that a server of ours supports, as ERR_VERS tells them.
+/// The versions that a server supports which speaks version 2 alone, as ERR_VERS tells them.
 const VERSIONS_SUPPORTED: crate::v2::ErrVers = crate::v2::ErrVers {
     low: crate::constants::RPCRDMA_VERSION_2,
     high: crate::constants::RPCRDMA_VERSION_2,
@@ -238,6 +238,13 @@ impl Connection {
         } else {
             Tick::Quiet
         }
+    }
+
+    /// The connection is one of another version, which was chosen before anything was sent or received here: from now on
+    /// nothing is. False, and nothing changed, when it is too late for that.
+    #[must_use]
+    pub fn handle_other_version_chosen(&mut self) -> bool {
+        self.advance(PhaseEvent::OtherVersionChosen).is_ok()
     }
 
     // ---- What may be sent ----

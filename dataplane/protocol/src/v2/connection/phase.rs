@@ -11,7 +11,8 @@ pub enum Phase {
     ServerStart,
     /// Both ends speak version 2, and will until the connection ends.
     Established,
-    /// The server refused version 2. Another protocol may take over the connection; this state is of no more use.
+    /// The connection is not one of version 2: the server refused that, or another was chosen, and may take over. This
+    /// state is of no more use.
     Mismatched,
     /// The connection is to be closed, or is.
     Closed,
@@ -28,6 +29,8 @@ pub enum PhaseEvent {
     PeerError,
     /// ERR_VERS came.
     VersionRefused,
+    /// The connection is one of another version from its first message on.
+    OtherVersionChosen,
     /// A message of full size came, in a version that we do not support.
     OtherVersion,
     /// The peer broke a rule that costs it the connection.
@@ -57,7 +60,8 @@ impl Phase {
             (Self::ServerStart, E::PeerError | E::OtherVersion) => Self::ServerStart,
             (Self::ClientWaiting | Self::ServerStart, E::PeerSpoke)
             | (Self::Established, E::Sent | E::PeerSpoke | E::PeerError) => Self::Established,
-            (Self::ClientWaiting, E::VersionRefused) => Self::Mismatched,
+            (Self::ClientWaiting, E::VersionRefused)
+            | (Self::ClientStart | Self::ServerStart, E::OtherVersionChosen) => Self::Mismatched,
             (_, E::Fatal) => Self::Closed,
             (phase, event) => return Err(IllegalEvent { phase, event }),
         })
@@ -88,11 +92,12 @@ mod tests {
         Phase::Mismatched,
         Phase::Closed,
     ];
-    const EVENTS: [PhaseEvent; 6] = [
+    const EVENTS: [PhaseEvent; 7] = [
         PhaseEvent::Sent,
         PhaseEvent::PeerSpoke,
         PhaseEvent::PeerError,
         PhaseEvent::VersionRefused,
+        PhaseEvent::OtherVersionChosen,
         PhaseEvent::OtherVersion,
         PhaseEvent::Fatal,
     ];

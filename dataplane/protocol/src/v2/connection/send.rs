@@ -1,9 +1,9 @@
 //! Writing messages: what may be sent, with which credits.
 
+use super::Connection;
 use super::event::{Refusal, SendRefused};
 use super::phase::{Phase, PhaseEvent};
 use super::sequence::Kind;
-use super::{Connection, VERSIONS_SUPPORTED};
 use crate::chunks::EncodeChunkLists;
 use crate::constants::{
     HOST_AUTHENTICATION_BYTES_MAX, RDMA2_CONNPROP, V1_ERR_VERS_BYTES, V2_FIRST_MESSAGE_BYTES_LEAST,
@@ -11,7 +11,7 @@ use crate::constants::{
 };
 use crate::error::EncodeError;
 use crate::v2::encode;
-use crate::v2::error::TransportError;
+use crate::v2::error::{ErrVers, TransportError};
 use crate::v2::header::{Direction, Flags, Prefix};
 use crate::v2::properties::{Property, PropertyList};
 
@@ -246,8 +246,8 @@ impl Connection {
         out: &mut [u8],
         refusal: &Refusal,
     ) -> Result<usize, SendRefused> {
-        if matches!(refusal.error, TransportError::Vers(_)) {
-            return self.encode_version_error(out, refusal);
+        if let TransportError::Vers(supported) = refusal.error {
+            return self.encode_version_error(out, refusal, supported);
         }
         if self.phase != Phase::Established {
             return Err(self.refused_by_phase());
@@ -266,6 +266,7 @@ impl Connection {
         &mut self,
         out: &mut [u8],
         refusal: &Refusal,
+        supported: ErrVers,
     ) -> Result<usize, SendRefused> {
         match self.phase {
             Phase::ServerStart => {}
@@ -282,11 +283,7 @@ impl Connection {
         let grant = 1;
         let (xid, version) = (refusal.xid, refusal.version);
         Ok(encode::encode_err_vers_in_version_1_layout(
-            space,
-            xid,
-            version,
-            grant,
-            VERSIONS_SUPPORTED,
+            space, xid, version, grant, supported,
         )?)
     }
 

@@ -1,0 +1,475 @@
+//! The state of a connection of either version, and how the version is found out (RFC 8166 section 7; -00 section 4.3.3).
+//!
+//! [`Connection`] has the state of version 2 and, once that is what the connection speaks, the state of version 1. It
+//! tells the events of [`v2::connection`](crate::v2::connection), and is called in the same order.
+//!
+//! | told | client | server |
+//! |---|---|---|
+//! | [`Versions::One`] | begins with version 1 | speaks version 1 alone: ERR_VERS for others |
+//! | [`Versions::Two`] | begins with version 2 | speaks version 2 alone: ERR_VERS for others |
+//! | [`Versions::Both`] | begins with version 2; goes on with version 1, on the same connection, when the server says that it has it ([`Event::FellBack`]) | speaks the version of the first message that is one of the two |
+//!
+//! What version 2 does for every message is done first, and costs what it costs without version 1: where that state has
+//! nothing to say because the connection is not one of version 2, the other is asked.
+
+mod version_2;
+
+use crate::chunks::EncodeChunkLists;
+use crate::cm_private_data::PrivateData;
+use crate::common::CommonPrefix;
+use crate::constants::{
+    RPCRDMA_VERSION_1, RPCRDMA_VERSION_2, V1_HEADER_BYTES_WITHOUT_CHUNKS,
+    V2_HEADER_BYTES_WITHOUT_CHUNKS,
+};
+use crate::v1;
+use crate::v2::connection::{
+    self as v2, CreditView, Direction, Event, Phase, Refusal, Role, SendRefused, Tick, WholeMessage,
+};
+use crate::v2::{ErrVers, Properties, ReverseRequestSupport, TransportError, header};
+
+/// The versions that an end may speak on a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Versions {
+    /// Version 1 alone.
+    One,
+    /// Version 2 alone.
+    #[default]
+    Two,
+    /// Either: a client asks for version 2 first, a server takes what the client begins with.
+    Both,
+}
+
+/// What the two ends said when the connection was made, and what follows for version 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// The versions that may be spoken.
+    pub versions: Versions,
+    /// What we said of ourselves.
+    pub own: PrivateData,
+    /// What the peer said of itself; the default where it said nothing.
+    pub peer: PrivateData,
+}
+
+/// A connection of either version. See the module.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub struct Connection {
+    two: v2::Connection,
+    one: Option<v1::connection::Connection>,
+    receive_reserve: u16,
+    terms: Terms,
+}
+
+impl Connection {
+    /// The connection as it begins: `config.receive_reserve` Receives are posted, no message has passed.
+    ///
+    /// # Panics
+    /// As [`v2::Connection::new`].
+    #[must_use]
+    pub fn new(config: &v2::Config, terms: &Terms) -> Self {
+        let mut connection = Self {
+            two: v2::Connection::new(config),
+            one: None,
+            receive_reserve: config.receive_reserve,
+            terms: *terms,
+        };
+        if terms.versions == Versions::One {
+            connection.begin_version_1();
+        }
+        connection
+    }
+
+    // ---- Versions ----
+
+    /// The version that the connection speaks: `None` until it is agreed, except that an end which speaks version 1
+    /// alone says so from the start.
+    #[must_use]
+    pub const fn version(&self) -> Option<u32> {
+        match (self.two.phase(), &self.one) {
+            (_, Some(_)) => Some(RPCRDMA_VERSION_1),
+            (Phase::Established, None) => Some(RPCRDMA_VERSION_2),
+            _ => None,
+        }
+    }
+
+    /// Whether it speaks version 1.
+    #[inline]
+    #[must_use]
+    pub const fn is_version_1(&self) -> bool {
+        matches!(self.two.phase(), Phase::Mismatched) && self.one.is_some()
+    }
+
+    /// Whether `message`, which is the first of this version, makes or finds it a connection of version 1.
+    #[must_use]
+    pub fn begins_version_1(&self, message: &[u8]) -> bool {
+        let version = CommonPrefix::peek(message).map(|prefix| prefix.version);
+        let is_open = self.two.phase() == Phase::ServerStart;
+        let may_be = is_open && self.terms.versions == Versions::Both;
+        version == Some(RPCRDMA_VERSION_1) && (may_be || self.one.is_some())
+    }
+
+    /// Makes it a connection of version 1, unless it is one of version 2 already: nothing of version 2 is sent or
+    /// received from now on. [`handle_message`](Self::handle_message) does so by itself.
+    pub fn begin_version_1(&mut self) {
+        if self.one.is_some() {
+            return;
+        }
+        if self.two.phase() != Phase::Mismatched && !self.two.handle_other_version_chosen() {
+            return;
+        }
+        let posted = self.two.credits().receives_posted;
+        let taken = u32::from(self.receive_reserve).saturating_sub(posted);
+        self.one = Some(v1::connection::Connection::new(&v1::connection::Config {
+            role: self.two.role(),
+            receive_reserve: self.receive_reserve,
+            receives_taken: u16::try_from(taken).unwrap_or(self.receive_reserve),
+            own: self.terms.own,
+            peer: self.terms.peer,
+            reverse_requests: self.two.properties().reverse_requests,
+        }));
+    }
+
+    // ---- What happened ----
+
+    /// As [`v2::Connection::handle_whole_message`], which version 1 has not.
+    #[inline]
+    pub fn handle_whole_message<'m>(&mut self, message: &'m [u8]) -> Option<WholeMessage<'m>> {
+        self.two.handle_whole_message(message)
+    }
+
+    /// One received Send, whole and in order.
+    pub fn handle_message<'m>(&mut self, message: &'m [u8]) -> Event<'m> {
+        self.handle_transmission(message, message.len())
+    }
+
+    /// As [`v2::Connection::handle_transmission`].
+    pub fn handle_transmission<'m>(&mut self, head: &'m [u8], message_bytes: usize) -> Event<'m> {
+        if self.begins_version_1(head) {
+            self.begin_version_1();
+        }
+        if let Some(one) = &mut self.one {
+            return one.handle_message(head);
+        }
+        let event = self.two.handle_transmission(head, message_bytes);
+        if self.terms.versions != Versions::Both {
+            return event;
+        }
+        match event {
+            Event::VersionMismatch { low, high } if (low..=high).contains(&RPCRDMA_VERSION_1) => {
+                self.begin_version_1();
+                Event::FellBack
+            }
+            Event::Refused(
+                refusal @ Refusal {
+                    error: TransportError::Vers(_),
+                    ..
+                },
+            ) => Event::Refused(Refusal {
+                error: TransportError::Vers(ErrVers {
+                    low: RPCRDMA_VERSION_1,
+                    high: RPCRDMA_VERSION_2,
+                }),
+                ..refusal
+            }),
+            event => event,
+        }
+    }
+
+    /// As [`v2::Connection::handle_receives_posted`].
+    #[inline]
+    pub fn handle_receives_posted(&mut self, count: u16) {
+        if self.is_version_1() {
+            return self.receives_posted_1(count);
+        }
+        self.two.handle_receives_posted(count);
+    }
+
+    #[cold]
+    fn receives_posted_1(&mut self, count: u16) {
+        if let Some(one) = &mut self.one {
+            one.handle_receives_posted(count);
+        }
+    }
+
+    /// As [`v2::Connection::handle_peer_properties`].
+    pub fn handle_peer_properties(&mut self, peer: &Properties) {
+        self.two.handle_peer_properties(peer);
+    }
+
+    /// As [`v2::Connection::handle_tick`]; version 1 has no message that could keep a connection alive.
+    pub fn handle_tick(&mut self, silent_ticks_max: u8) -> Tick {
+        self.two.handle_tick(silent_ticks_max)
+    }
+
+    // ---- What may be sent ----
+
+    /// Messages that may be sent now, grants apart; in version 1, where replies need no credit of their own
+    /// ([`credits_for_replies`](Self::credits_for_replies)), calls.
+    #[inline]
+    #[must_use]
+    pub fn credits_available(&self) -> u32 {
+        if self.is_version_1() {
+            return self.calls_1();
+        }
+        self.two.credits_available()
+    }
+
+    #[cold]
+    fn calls_1(&self) -> u32 {
+        let one = self.one.as_ref();
+        one.map_or(0, v1::connection::Connection::calls_available)
+    }
+
+    /// Replies of one message that may be sent now. In version 1 each call has brought the credit for its own, so that
+    /// it is all or none of them.
+    #[inline]
+    #[must_use]
+    pub fn credits_for_replies(&self) -> u32 {
+        if self.is_version_1() {
+            return self.replies_1();
+        }
+        self.two.credits_available()
+    }
+
+    #[cold]
+    fn replies_1(&self) -> u32 {
+        match &self.one {
+            Some(one) if one.may_reply() => one.granted(),
+            _ => 0,
+        }
+    }
+
+    /// The longest message that may be sent, in octets, header included.
+    #[inline]
+    #[must_use]
+    pub const fn send_threshold_bytes(&self) -> u32 {
+        match &self.one {
+            Some(one) if self.is_version_1() => one.send_threshold_bytes(),
+            _ => self.two.send_threshold_bytes(),
+        }
+    }
+
+    /// The longest message that the peer may send, likewise.
+    #[must_use]
+    pub const fn receive_threshold_bytes(&self) -> u32 {
+        match &self.one {
+            Some(one) => one.receive_threshold_bytes(),
+            None => self.two.properties().receive_buffer_bytes,
+        }
+    }
+
+    /// Octets of payload of the next message when `remaining` octets of an RPC message are left, and messages are put
+    /// together in `space_bytes` octets ([`v2::Connection::fragment_bytes_within`]). Version 1 continues no message: all
+    /// of them; whether they fit is for [`fits_in_one_message`](Self::fits_in_one_message).
+    #[must_use]
+    pub fn fragment_bytes_within(&self, remaining: usize, space_bytes: usize) -> usize {
+        if self.is_version_1() {
+            return remaining;
+        }
+        self.two.fragment_bytes_within(remaining, space_bytes)
+    }
+
+    /// Whether an RPC message of so many octets can be sent without chunks at all: in version 2 any can, in as many
+    /// messages as it takes.
+    #[must_use]
+    pub fn can_send_without_chunks(&self, rpc_bytes: usize) -> bool {
+        self.fits_in_one_message(rpc_bytes, 0) || !self.is_version_1()
+    }
+
+    /// Whether an RPC message of so many octets fits one message, with chunk lists of `list_bytes` octets beside the
+    /// marks of empty ones.
+    #[must_use]
+    pub fn fits_in_one_message(&self, rpc_bytes: usize, list_bytes: usize) -> bool {
+        let header_bytes = if self.is_version_1() {
+            V1_HEADER_BYTES_WITHOUT_CHUNKS
+        } else {
+            V2_HEADER_BYTES_WITHOUT_CHUNKS
+        };
+        let message_bytes = header_bytes.saturating_add(rpc_bytes);
+        let message_bytes = message_bytes.saturating_add(list_bytes);
+        u32::try_from(message_bytes).is_ok_and(|bytes| bytes <= self.send_threshold_bytes())
+    }
+
+    /// As [`v2::Connection::grant_due`]; in version 1 replies alone grant.
+    #[inline]
+    #[must_use]
+    pub fn grant_due(&self) -> bool {
+        self.two.grant_due()
+    }
+
+    /// As [`v2::Connection::encode_message`]. Returns the octets of the header.
+    ///
+    /// # Errors
+    /// As there; `TooLong` for a message that continues in version 1.
+    #[inline]
+    pub fn encode_message(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        direction: Direction,
+        more: bool,
+        payload_bytes: usize,
+    ) -> Result<usize, SendRefused> {
+        if self.is_version_1() {
+            return self.encode_message_1(out, xid, direction, more, payload_bytes);
+        }
+        self.two
+            .encode_message(out, xid, direction, more, payload_bytes)
+    }
+
+    #[cold]
+    fn encode_message_1(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        direction: Direction,
+        more: bool,
+        payload_bytes: usize,
+    ) -> Result<usize, SendRefused> {
+        match &mut self.one {
+            Some(_) if more => Err(SendRefused::TooLong),
+            Some(one) => one.encode_message(out, xid, direction, payload_bytes),
+            None => Err(SendRefused::Over),
+        }
+    }
+
+    /// As [`v2::Connection::encode_message_with_chunks`]. Version 1 has no place for `invalidate_handle`: its responder
+    /// finds out by itself ([`v1::connection::only_handle`]).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_message_with_chunks(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        direction: Direction,
+        invalidate_handle: u32,
+        chunks: &impl EncodeChunkLists,
+        payload_bytes: usize,
+    ) -> Result<usize, SendRefused> {
+        match &mut self.one {
+            Some(one) => one.encode_message_with_chunks(out, xid, direction, chunks, payload_bytes),
+            None => self.two.encode_message_with_chunks(
+                out,
+                xid,
+                direction,
+                invalidate_handle,
+                chunks,
+                payload_bytes,
+            ),
+        }
+    }
+
+    /// As [`v2::Connection::encode_long_message`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_long_message(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        direction: Direction,
+        invalidate_handle: u32,
+        chunks: &impl EncodeChunkLists,
+    ) -> Result<usize, SendRefused> {
+        match &mut self.one {
+            Some(one) => one.encode_long_message(out, xid, direction, chunks),
+            None => self
+                .two
+                .encode_long_message(out, xid, direction, invalidate_handle, chunks),
+        }
+    }
+
+    /// As [`v2::Connection::encode_error`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_error(
+        &mut self,
+        out: &mut [u8],
+        refusal: &Refusal,
+    ) -> Result<usize, SendRefused> {
+        match &mut self.one {
+            Some(one) => one.encode_error(out, refusal),
+            None => self.two.encode_error(out, refusal),
+        }
+    }
+
+    // ---- What it is ----
+
+    /// Which end this is.
+    #[inline]
+    #[must_use]
+    pub const fn role(&self) -> Role {
+        self.two.role()
+    }
+
+    /// Our own transport properties.
+    #[inline]
+    #[must_use]
+    pub const fn properties(&self) -> &Properties {
+        self.two.properties()
+    }
+
+    /// Which calls of ours may be sent.
+    #[inline]
+    #[must_use]
+    pub const fn own_calls(&self) -> ReverseRequestSupport {
+        match &self.one {
+            Some(one) if self.is_version_1() => one.own_calls(),
+            _ => self.two.own_calls(),
+        }
+    }
+
+    /// Which calls of the peer we take.
+    #[must_use]
+    pub const fn peer_calls(&self) -> ReverseRequestSupport {
+        match &self.one {
+            Some(one) => one.peer_calls(),
+            None => self.two.peer_calls(),
+        }
+    }
+
+    /// Whether a reply may invalidate what [`chunks_of`] tells of its call.
+    #[must_use]
+    pub const fn may_invalidate(&self) -> bool {
+        match &self.one {
+            Some(one) => one.may_invalidate(),
+            None => true,
+        }
+    }
+
+    /// The credit counters of version 2.
+    #[must_use]
+    pub fn credits(&self) -> CreditView {
+        self.two.credits()
+    }
+
+    /// Messages received and sent, grants apart, modulo 2^32.
+    #[must_use]
+    pub fn messages_passed(&self) -> (u32, u32) {
+        let credits = self.two.credits();
+        let (received, sent) = match &self.one {
+            Some(one) => (one.received_total(), one.sent_total()),
+            None => (0, 0),
+        };
+        (
+            credits.consumed_total.wrapping_add(received),
+            credits.sent_total.wrapping_add(sent),
+        )
+    }
+}
+
+/// The chunk lists of a message of either version that was decoded before, with the handle that its reply may
+/// invalidate. `None` where it does not decode, or has none.
+#[must_use]
+pub fn chunks_of(message: &[u8]) -> Option<header::Chunks<'_>> {
+    if CommonPrefix::peek(message)?.version != RPCRDMA_VERSION_1 {
+        return header::decode(message).ok()?.chunks().copied();
+    }
+    let lists = *v1::decode(message).ok()?.chunk_lists()?;
+    Some(header::Chunks {
+        inv_handle: v1::connection::only_handle(&lists),
+        lists,
+    })
+}

@@ -1,0 +1,128 @@
+//! What version 1 has not: properties, grants, continued messages, and the extension RTR. On a connection of version 1
+//! nothing of it is under way, and writing it is refused with [`SendRefused::Over`].
+
+use super::Connection;
+use crate::v2::connection::{SendRefused, Unfinished};
+use crate::v2::rtr::{
+    EncodeItems, EncodeResponseSets, Problem, ReceiveBufferStructure, ReportError, TransmitRequest,
+    TransmitResponse,
+};
+
+impl Connection {
+    /// As [`encode_properties`](crate::v2::connection::Connection::encode_properties) of version 2.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_properties(&mut self, out: &mut [u8], xid: u32) -> Result<usize, SendRefused> {
+        self.two.encode_properties(out, xid)
+    }
+
+    /// As [`encode_host_authentication`](crate::v2::connection::Connection::encode_host_authentication) of version 2.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_host_authentication(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        message: &[u8],
+        with_properties: bool,
+    ) -> Result<usize, SendRefused> {
+        self.two
+            .encode_host_authentication(out, xid, message, with_properties)
+    }
+
+    /// As [`encode_grant`](crate::v2::connection::Connection::encode_grant) of version 2.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_grant(&mut self, out: &mut [u8]) -> Result<usize, SendRefused> {
+        self.two.encode_grant(out)
+    }
+
+    /// Whether a continued message of ours is under way.
+    #[must_use]
+    pub const fn sequence_open(&self) -> bool {
+        self.two.sequence_open()
+    }
+
+    /// What the peer has begun and not ended.
+    #[must_use]
+    pub const fn unfinished(&self) -> Option<Unfinished> {
+        self.two.unfinished()
+    }
+
+    /// Whether a transmission group of the peer is being received.
+    #[inline]
+    #[must_use]
+    pub const fn is_group_open(&self) -> bool {
+        self.two.is_group_open()
+    }
+
+    /// As [`handle_group_refused`](crate::v2::connection::Connection::handle_group_refused) of version 2.
+    pub fn handle_group_refused(&mut self, problem: Problem) -> Option<ReportError> {
+        self.two.handle_group_refused(problem)
+    }
+
+    /// The structure of our receive buffers.
+    #[must_use]
+    pub fn receive_structure(&self) -> ReceiveBufferStructure {
+        self.two.receive_structure()
+    }
+
+    /// As [`encode_transmit_request`](crate::v2::connection::Connection::encode_transmit_request) of version 2.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_transmit_request<I: EncodeItems, D: EncodeResponseSets>(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        request: &TransmitRequest<I, D>,
+        behind_bytes: usize,
+    ) -> Result<usize, SendRefused> {
+        self.two
+            .encode_transmit_request(out, xid, request, behind_bytes)
+    }
+
+    /// As [`encode_transmit_response`](crate::v2::connection::Connection::encode_transmit_response) of version 2.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_transmit_response<I: EncodeItems>(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        response: &TransmitResponse<I>,
+        behind_bytes: usize,
+    ) -> Result<usize, SendRefused> {
+        self.two
+            .encode_transmit_response(out, xid, response, behind_bytes)
+    }
+
+    /// As [`encode_transmit_continue`](crate::v2::connection::Connection::encode_transmit_continue) of version 2.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_transmit_continue(
+        &mut self,
+        out: &mut [u8],
+        stream_bytes: u32,
+        behind_bytes: usize,
+    ) -> Result<usize, SendRefused> {
+        self.two
+            .encode_transmit_continue(out, stream_bytes, behind_bytes)
+    }
+
+    /// As [`encode_report_error`](crate::v2::connection::Connection::encode_report_error) of version 2.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_report_error(
+        &mut self,
+        out: &mut [u8],
+        report: &ReportError,
+    ) -> Result<usize, SendRefused> {
+        self.two.encode_report_error(out, report)
+    }
+}

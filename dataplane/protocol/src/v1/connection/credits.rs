@@ -1,0 +1,142 @@
+//! The credits of both directions of calling (RFC 8166 section 3.3.1, RFC 8167 section 4.1).
+//!
+//! A version 1 credit is the promise of a Receive for one *call*: the requester may have as many calls outstanding as
+//! the responder has granted, and has itself a Receive posted for each reply. So the Receives of a connection are
+//! shared out when it begins, and never again:
+//!
+//! | share | Receives |
+//! |---|---|
+//! | calls of the peer | `granted`, which every reply of ours tells |
+//! | replies to calls of ours | `requested`, which every call of ours tells |
+//! | one spare | for a message that neither of them foresaw |
+//!
+//! **Invariant**: `posted` is never below the calls that the peer may send, `granted` - `unanswered`, and the replies
+//! that may come, `outstanding`. A Receive that waits to be posted again takes the place of a call that is being
+//! answered, so that a reply may leave before its own Receive is back, and no earlier one may: hence
+//! [`Credits::may_reply`]. A peer that keeps to its credits never finds us without a Receive.
+
+use crate::v2::connection::CloseReason;
+
+/// Credits and Receives of one connection. See the module for the rules.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Credits {
+    /// Receives posted that no handled message has taken.
+    posted: u32,
+    /// Calls that the peer may have outstanding.
+    granted: u32,
+    /// Calls of the peer that were not answered yet.
+    unanswered: u32,
+    /// Calls that we ask to have outstanding.
+    requested: u32,
+    /// Calls that we may have outstanding; one, until a reply tells more.
+    peer_granted: u32,
+    /// Calls of ours that were not answered yet.
+    outstanding: u32,
+    /// Messages received and sent, modulo 2^32.
+    received_total: u32,
+    sent_total: u32,
+}
+
+impl Credits {
+    /// `posted` Receives are there; the peer gets `granted` credits, and we ask for `requested`.
+    pub(super) const fn new(posted: u32, granted: u32, requested: u32) -> Self {
+        Self {
+            posted,
+            granted,
+            unanswered: 0,
+            requested,
+            peer_granted: 1,
+            outstanding: 0,
+            received_total: 0,
+            sent_total: 0,
+        }
+    }
+
+    pub(super) const fn receives_posted(&mut self, count: u16) {
+        self.posted = self.posted.saturating_add(count as u32);
+    }
+
+    /// A message took one of our Receives.
+    pub(super) fn take_receive(&mut self) -> Result<(), CloseReason> {
+        self.posted = self.posted.checked_sub(1).ok_or(CloseReason::OverSend)?;
+        self.received_total = self.received_total.wrapping_add(1);
+        Ok(())
+    }
+
+    // ---- Calls of the peer ----
+
+    /// The credit word of a reply.
+    pub(super) const fn granted(&self) -> u32 {
+        // Zero is never granted.
+        if self.granted == 0 { 1 } else { self.granted }
+    }
+
+    /// A message came that is answered, by a reply or by an error.
+    pub(super) fn take_call(&mut self) -> Result<(), CloseReason> {
+        if self.unanswered >= self.granted() {
+            return Err(CloseReason::OverSend);
+        }
+        self.unanswered += 1;
+        Ok(())
+    }
+
+    /// Whether a reply may leave: with it the peer may send one call more.
+    pub(super) const fn may_reply(&self) -> bool {
+        let calls_to_come = self.granted.saturating_sub(self.unanswered) + 1;
+        self.unanswered != 0 && self.posted >= self.outstanding.saturating_add(calls_to_come)
+    }
+
+    /// A reply was sent, or an error in its place.
+    pub(super) const fn commit_reply(&mut self) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        self.sent_total = self.sent_total.wrapping_add(1);
+    }
+
+    // ---- Calls of ours ----
+
+    /// The credit word of a call.
+    pub(super) const fn requested(&self) -> u32 {
+        self.requested
+    }
+
+    /// Calls that may be sent now.
+    pub(super) fn calls_available(&self) -> u32 {
+        let calls_to_come = self.granted.saturating_sub(self.unanswered);
+        let receives = self.posted.saturating_sub(calls_to_come);
+        let allowed = self.peer_granted.min(self.requested);
+        allowed.min(receives).saturating_sub(self.outstanding)
+    }
+
+    /// A call was sent.
+    pub(super) const fn commit_call(&mut self) {
+        self.outstanding = self.outstanding.saturating_add(1);
+        self.sent_total = self.sent_total.wrapping_add(1);
+    }
+
+    /// A call of ours was answered, in whatever way.
+    pub(super) const fn take_reply(&mut self) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+    }
+
+    /// Takes over a grant: one of zero is one of one, and one beyond what we asked for is what we asked for.
+    pub(super) const fn apply(&mut self, granted: u32) {
+        self.peer_granted = if granted == 0 { 1 } else { granted };
+    }
+
+    /// Whether a call of ours waits for its answer.
+    pub(super) const fn awaits_reply(&self) -> bool {
+        self.outstanding != 0
+    }
+
+    pub(super) const fn posted(&self) -> u32 {
+        self.posted
+    }
+
+    pub(super) const fn received_total(&self) -> u32 {
+        self.received_total
+    }
+
+    pub(super) const fn sent_total(&self) -> u32 {
+        self.sent_total
+    }
+}
