@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 use rpcrdma_engine::{CloseReason, ConnectionKey};
 use rpcrdma_fabric::interface::{ConnectionId, PeerIdentity};
 
+use rpcrdma_protocol::cm_private_data::PrivateData;
+use rpcrdma_protocol::connection::Versions;
+
 use crate::authentication::Session;
 use crate::error::{ConnectError, Stage};
 use crate::node::Connection;
@@ -93,6 +96,9 @@ pub(crate) struct Tracked {
     pub(crate) stage: Stage,
     /// Known to the server at once, to the client with the reply.
     pub(crate) peer: Option<PeerIdentity>,
+    /// The versions that it may speak, and what the peer said of itself when it was made.
+    pub(crate) versions: Versions,
+    pub(crate) peer_data: PrivateData,
     /// Its property sets, and host authentication in them.
     pub(crate) session: Session,
     /// The fabric's connection is gone, or is to go: close as soon as there is a key to close by,

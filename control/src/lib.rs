@@ -22,6 +22,7 @@ mod link;
 mod profile;
 mod target;
 mod thread;
+mod versions;
 
 pub mod authentication;
 pub mod node;
@@ -43,3 +44,4 @@ pub use provider::VerbsProvider;
 pub use provider::{PortNeed, Provider, ShmProvider};
 pub use reconnect::Reconnect;
 pub use target::{GivenUp, Target, TargetEvent};
+pub use versions::{VERSION_1_REMEMBERED, Versions};

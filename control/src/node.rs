@@ -22,6 +22,7 @@ use crate::provider::{PortNeed, Provider};
 use crate::reconnect::{Reconnect, TargetId};
 use crate::target::Target;
 use crate::thread::{ControlThread, Request, Settings, Wanted};
+use crate::versions::Versions;
 
 /// What a node is made of.
 #[derive(Clone, Debug)]
@@ -50,6 +51,8 @@ pub struct ListenOptions {
     pub authentication: Authentication,
     /// The time that a peer has to authenticate itself.
     pub authentication_timeout: Duration,
+    /// The versions that peers may speak. Those that are to authenticate themselves speak version 2.
+    pub versions: Versions,
 }
 
 impl Default for ListenOptions {
@@ -58,6 +61,7 @@ impl Default for ListenOptions {
             core: CoreChoice::default(),
             authentication: Authentication::default(),
             authentication_timeout: Duration::from_secs(5),
+            versions: Versions::Both,
         }
     }
 }
@@ -80,6 +84,10 @@ pub struct ConnectOptions {
     pub timeout: Duration,
     /// Who the server must be. This end proves itself as well, in the same exchange.
     pub authentication: Authentication,
+    /// The versions that may be spoken. With both, version 2 is asked for first, and a server that has
+    /// version 1 alone is remembered for [`VERSION_1_REMEMBERED`](crate::VERSION_1_REMEMBERED). Where
+    /// hosts authenticate themselves it is version 2 in any case.
+    pub versions: Versions,
 }
 
 impl Default for ConnectOptions {
@@ -88,6 +96,7 @@ impl Default for ConnectOptions {
             core: CoreChoice::default(),
             timeout: Duration::from_secs(5),
             authentication: Authentication::default(),
+            versions: Versions::Both,
         }
     }
 }
@@ -103,6 +112,8 @@ pub struct Connection {
     pub peer: String,
     /// What the peer proved to be, if host authentication took place.
     pub identity: Option<HostIdentity>,
+    /// The version of RPC-over-RDMA that is spoken.
+    pub version: u32,
 }
 
 /// A connect that is under way.

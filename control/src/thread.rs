@@ -2,6 +2,7 @@
 //! something for it.
 
 mod exchange;
+mod negotiate;
 mod targets;
 
 use std::collections::HashMap;
@@ -15,6 +16,8 @@ use rpcrdma_fabric::interface::{
     RejectReason, SetupError,
 };
 use rpcrdma_protocol::cm_private_data::PrivateData;
+use rpcrdma_protocol::connection::Versions;
+use rpcrdma_protocol::constants::{RPCRDMA_VERSION_1, RPCRDMA_VERSION_2};
 use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::Role;
 
@@ -30,6 +33,7 @@ use crate::node::{ConnectOptions, Connection, DrainReport, ListenOptions, Listen
 use crate::placement::{CoreChoice, Occupancy, PeerLimits};
 use crate::provider::Provider;
 use crate::reconnect::TargetId;
+use crate::versions::VersionMemory;
 
 /// What the application asks for.
 pub(crate) enum Request {
@@ -97,6 +101,7 @@ pub(crate) struct ControlThread<V: Provider> {
     occupancy: Occupancy,
     peers: PeerLimits,
     keeper: Keeper,
+    versions: VersionMemory,
     drain: Option<Drain>,
     draining: bool,
     mailboxes_full: bool,
@@ -123,6 +128,7 @@ impl<V: Provider> ControlThread<V> {
             occupancy,
             peers: PeerLimits::new(settings.peer_connections_max),
             keeper: Keeper::new(settings.target_attempts_per_second_max, settings.seed),
+            versions: VersionMemory::default(),
             drain: None,
             draining: false,
             mailboxes_full: false,
@@ -231,6 +237,13 @@ impl<V: Provider> ControlThread<V> {
         match self.start_connect(&address, options.core) {
             Ok((id, core)) => {
                 ControlCounters::add(&self.counters.connects_sent);
+                let session = Session::client(options.authentication);
+                let versions = if session.is_guarded() {
+                    Versions::Two
+                } else {
+                    let now = Instant::now();
+                    self.versions.choose(&address, options.versions, now)
+                };
                 let tracked = Tracked {
                     id,
                     end: End::Client(Attempt::new(address, options.timeout, waiter)),
@@ -238,7 +251,9 @@ impl<V: Provider> ControlThread<V> {
                     key: None,
                     stage: Stage::Requesting,
                     peer: None,
-                    session: Session::client(options.authentication),
+                    versions,
+                    peer_data: PrivateData::default(),
+                    session,
                     ending: None,
                 };
                 self.connections.insert(id, tracked);
@@ -284,17 +299,6 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// What RFC 8797 has us tell: our sizes, and that remote invalidation of version 1 is not
-    /// taken (it governs version 1 only).
-    fn private_data(&self) -> [u8; 8] {
-        PrivateData {
-            remote_invalidation: false,
-            send_bytes: self.settings.properties.send_bytes_max,
-            receive_bytes: self.settings.properties.receive_buffer_bytes,
-        }
-        .to_bytes()
-    }
-
     fn close(&mut self, core: usize, key: ConnectionKey, reason: CloseReason) {
         if self.keys.contains_key(&(core, key)) {
             self.cores[core].send(Command::Close {
@@ -312,19 +316,23 @@ impl<V: Provider> ControlThread<V> {
                 connection,
                 listener,
                 peer,
-                ..
+                private_data,
             } => {
                 ControlCounters::add(&self.counters.connects_received);
-                if let Err(reason) = self.admit(connection, listener, peer) {
+                let peer_data = PrivateData::find(&private_data).unwrap_or_default();
+                if let Err(reason) = self.admit(connection, listener, peer, peer_data) {
                     self.count_rejection(reason);
                     let private_data = self.private_data();
                     self.manager.reject(connection, reason, &private_data);
                 }
             }
             ManagerEvent::ConnectReply {
-                connection, peer, ..
+                connection,
+                peer,
+                private_data,
             } => {
-                self.plant_client(connection, peer);
+                let peer_data = PrivateData::find(&private_data).unwrap_or_default();
+                self.plant_client(connection, peer, peer_data);
             }
             ManagerEvent::Established { connection, notice } => {
                 let _ = self.tell_core(connection, notice);
@@ -364,6 +372,7 @@ impl<V: Provider> ControlThread<V> {
         id: ConnectionId,
         listener: ListenerId,
         peer: PeerIdentity,
+        peer_data: PrivateData,
     ) -> Result<(), RejectReason> {
         if self.draining {
             return Err(RejectReason::Draining);
@@ -394,6 +403,8 @@ impl<V: Provider> ControlThread<V> {
             key: None,
             stage: Stage::Planting,
             peer: Some(peer),
+            versions: options.versions,
+            peer_data,
             session: Session::server(options.authentication, options.authentication_timeout),
             ending: None,
         };
@@ -403,13 +414,17 @@ impl<V: Provider> ControlThread<V> {
     }
 
     fn plant(&mut self, id: ConnectionId, core: usize, seed: <V::Port as Port>::Seed, role: Role) {
-        let tracked = self.connections.get(&id);
+        let Some(tracked) = self.connections.get(&id) else {
+            return;
+        };
+        let terms = self.terms(tracked);
         self.cores[core].send(Command::Plant {
             token: id.0,
             seed,
             role,
             properties: self.settings.properties,
-            guarded: tracked.is_some_and(|tracked| tracked.session.is_guarded()),
+            terms,
+            guarded: tracked.session.is_guarded(),
         });
     }
 
@@ -421,7 +436,7 @@ impl<V: Provider> ControlThread<V> {
         });
     }
 
-    fn plant_client(&mut self, id: ConnectionId, peer: PeerIdentity) {
+    fn plant_client(&mut self, id: ConnectionId, peer: PeerIdentity, peer_data: PrivateData) {
         let Some(tracked) = self.connections.get_mut(&id) else {
             // The attempt timed out while the reply was on its way.
             self.manager.disconnect(id);
@@ -429,6 +444,7 @@ impl<V: Provider> ControlThread<V> {
         };
         tracked.stage = Stage::Planting;
         tracked.peer = Some(peer);
+        tracked.peer_data = peer_data;
         let core = tracked.core;
         match self.manager.prepare(id, &self.cores[core].port) {
             Ok(seed) => self.plant(id, core, seed, Role::Client),
@@ -470,7 +486,10 @@ impl<V: Provider> ControlThread<V> {
             Notification::Properties { connection, bytes } => {
                 self.decide_properties(core, connection, &bytes);
             }
-            Notification::Ready { connection } => self.ready(core, connection),
+            Notification::Ready {
+                connection,
+                version_1,
+            } => self.ready(core, connection, version_1),
             Notification::VersionMismatch {
                 connection,
                 low,
@@ -478,6 +497,10 @@ impl<V: Provider> ControlThread<V> {
             } => {
                 if let Some(id) = self.keys.get(&(core, connection)).copied() {
                     ControlCounters::add(&self.counters.connects_failed);
+                    if let Some(attempt) = self.connections.get_mut(&id).and_then(Tracked::attempt)
+                    {
+                        self.versions.forget(&attempt.address);
+                    }
                     self.fail_attempt(id, |attempt, _| ConnectError::VersionMismatch {
                         address: attempt.address.clone(),
                         low,
@@ -490,6 +513,7 @@ impl<V: Provider> ControlThread<V> {
                 connection, reason, ..
             } => {
                 if let Some(id) = self.keys.get(&(core, connection)).copied() {
+                    self.note_unanswered(id);
                     self.fail_attempt(id, |attempt, stage| ended(attempt, stage, reason));
                     let tracked = self.connections.get(&id);
                     if let Some(target) = tracked.and_then(Tracked::target) {
@@ -549,7 +573,7 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    fn ready(&mut self, core: usize, key: ConnectionKey) {
+    fn ready(&mut self, core: usize, key: ConnectionKey, version_1: bool) {
         let Some(tracked) = self
             .keys
             .get(&(core, key))
@@ -564,12 +588,21 @@ impl<V: Provider> ControlThread<V> {
             .as_ref()
             .map_or_else(String::new, |peer| peer.name.clone());
         let identity = tracked.session.identity().cloned();
+        let fell_back = version_1 && tracked.versions == Versions::Both;
         if let Some(attempt) = tracked.attempt() {
+            if fell_back {
+                self.versions.remember(&attempt.address, Instant::now());
+            }
             attempt.answer(Ok(Connection {
                 core,
                 key,
                 peer,
                 identity,
+                version: if version_1 {
+                    RPCRDMA_VERSION_1
+                } else {
+                    RPCRDMA_VERSION_2
+                },
             }));
         }
     }
@@ -638,6 +671,7 @@ impl<V: Provider> ControlThread<V> {
             .collect();
         for id in late {
             ControlCounters::add(&self.counters.connect_timeouts);
+            self.note_unanswered(id);
             self.fail_attempt(id, |attempt, stage| ConnectError::Timeout {
                 address: attempt.address.clone(),
                 after: attempt.timeout,

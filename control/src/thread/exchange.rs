@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use rpcrdma_engine::{AuthenticationFailure, CloseReason, Command, ConnectionKey};
 use rpcrdma_fabric::interface::ConnectionId;
+use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::v2::PropertySet;
 
 use super::ControlThread;
@@ -21,6 +22,11 @@ impl<V: Provider> ControlThread<V> {
             return;
         };
         let is_client = matches!(tracked.end, End::Client(_));
+        if is_client && tracked.versions == Versions::One {
+            // There is nothing to be exchanged; the core knows.
+            self.cores[core].send(Command::SendProperties { connection: key });
+            return;
+        }
         match tracked.session.begin(Instant::now()) {
             Ok(Some(message)) => self.cores[core].send(Command::Authenticate {
                 connection: key,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_control::{
     Authentication, ConnectError, ConnectOptions, Connection, CoreChoice, ListenOptions,
-    NodeConfig, NodeError, Provider, Stage,
+    NodeConfig, NodeError, Provider, Stage, Versions,
 };
 use rpcrdma_engine::ring_client::CallStatus;
 use rpcrdma_engine::{CallError, CloseReason};
@@ -19,9 +19,11 @@ use crate::support::{ECHO, Fabric, HELD, PATIENCE, TestNode, foreign, profile, s
 
 mod authentication;
 mod reverse;
+mod versions;
 
 pub(crate) use self::authentication::*;
 pub(crate) use self::reverse::*;
+pub(crate) use self::versions::*;
 
 /// Makes a test of every case, on one fabric.
 macro_rules! cases {
@@ -51,6 +53,14 @@ macro_rules! cases {
             fn a_peer_that_never_answers_is_a_timeout_that_says_how_far_it_came();
             #[test]
             fn a_server_of_another_version_is_named_with_its_versions();
+            #[test]
+            fn nodes_of_both_versions_agree_on_one();
+            #[test]
+            fn a_server_of_version_1_is_remembered();
+            #[test]
+            fn a_server_that_does_not_answer_version_2_is_asked_for_version_1();
+            #[test]
+            fn where_hosts_authenticate_themselves_there_is_no_version_1();
             #[test]
             fn a_server_whose_receive_buffers_hold_no_message_is_told_from_one_that_died();
             #[test]
@@ -463,7 +473,12 @@ pub(crate) fn a_server_of_another_version_is_named_with_its_versions<F: Fabric>(
     let address = F::address();
     let server = foreign::start::<F>(&address, foreign::version_1_alone);
     let client = start::<F>(&profile(), 1);
-    let error = refused(&client, &address);
+    let version_2 = ConnectOptions {
+        versions: Versions::Two,
+        ..options()
+    };
+    let error = client.node.connect(&address, version_2);
+    let error = error.expect_err("they have no version in common");
     assert!(
         matches!(
             error,

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use rpcrdma_control::{ConnectError, Connection, GivenUp, Reconnect, Target, TargetEvent};
+use rpcrdma_control::{
+    ConnectError, ConnectOptions, Connection, GivenUp, Reconnect, Target, TargetEvent, Versions,
+};
 use rpcrdma_engine::CloseReason;
 use rpcrdma_fabric::interface::ManagerError;
 
@@ -138,7 +140,11 @@ pub(crate) fn a_target_whose_server_speaks_another_version_is_not_asked_again<F:
     let server = foreign::start::<F>(&address, foreign::version_1_alone);
     let client = start::<F>(&profile(), 1);
     for _ in 0..3 {
-        let target = client.node.keep_connected(&address, options(), soon());
+        let version_2 = ConnectOptions {
+            versions: Versions::Two,
+            ..options()
+        };
+        let target = client.node.keep_connected(&address, version_2, soon());
         let event = next(&target);
         assert!(
             matches!(

@@ -229,6 +229,7 @@ impl<F: Fabric> TestNode<F> {
             key: *key,
             peer: String::new(),
             identity: None,
+            version: 2,
         }
     }
 

@@ -20,6 +20,7 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
 use rpcrdma_fabric::shm;
+use rpcrdma_protocol::connection::Terms;
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::{Properties, PropertySet};
 
@@ -251,6 +252,7 @@ fn ends(clock: &Clock, depth: usize, cpus: Option<(usize, usize)>) -> Ends {
             seed,
             role,
             properties: properties(config),
+            terms: Terms::default(),
             guarded: false,
         };
         handle.send(command).expect("room in the mailbox");

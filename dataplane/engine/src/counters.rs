@@ -99,6 +99,8 @@ counters! {
     connections_planted,
     /// Connections that reached Ready.
     connections_ready,
+    /// Those of them that speak version 1.
+    connections_version_1,
     /// Connections closed.
     connections_closed,
     /// Calls of peers that were handed to the application.

@@ -9,6 +9,7 @@ use rpcrdma_fabric::interface::{Port, SetupError};
 use rpcrdma_fabric::ring::CachePadded;
 use rpcrdma_fabric::sync::Arc;
 use rpcrdma_fabric::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use rpcrdma_protocol::connection::Terms;
 use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::Role;
 
@@ -28,6 +29,10 @@ pub enum Command<P: Port> {
         role: Role,
         /// Our properties: a receive buffer size of at most the core's, and a send size likewise.
         properties: Properties,
+        /// The versions that may be spoken, and what both ends said when the connection was made. A
+        /// guarded connection speaks version 2, whatever stands here: version 1 has no host
+        /// authentication.
+        terms: Terms,
         /// Refuse RPC messages of the peer, and close the connection if one comes, until
         /// [`Command::Authenticate`] tells whose it is.
         guarded: bool,
@@ -55,7 +60,8 @@ pub enum Command<P: Port> {
         /// Who the peer is, when it has proved that: the connection is ready.
         identity: Option<HostIdentity>,
     },
-    /// Send our properties (a client's first message).
+    /// Send our properties (a client's first message). On a connection of version 1, which has none,
+    /// both ends may call from now on.
     SendProperties {
         /// The connection.
         connection: ConnectionKey,
@@ -168,8 +174,10 @@ pub enum Notification {
     Ready {
         /// The connection.
         connection: ConnectionKey,
+        /// Whether it speaks version 1.
+        version_1: bool,
     },
-    /// The server refused version 2. The connection closes.
+    /// The server refused the version, and there is no other to be tried. The connection closes.
     VersionMismatch {
         /// The connection.
         connection: ConnectionKey,

@@ -8,6 +8,7 @@ use rpcrdma_protocol::v2::plan::Piece;
 use crate::bulk::Group;
 use crate::connection::Connection;
 use crate::counters::Counters;
+use crate::responder::RPC_OFFSET;
 
 /// The send buffers of a core. Every message is written into the *scratch* buffer first; a short
 /// one is copied out of it when it is posted, a long one leaves with it.
@@ -106,9 +107,28 @@ impl Transmit {
         let Ok(transport_bytes) = encoded else {
             return false;
         };
+        self.close_gap(transport_bytes, rpc_bytes);
         counters.replies_sent.increment();
         self.post_scratch(port, connection, transport_bytes + rpc_bytes, counters);
         true
+    }
+
+    /// Moves an RPC message of `rpc_bytes` bytes, which stands behind the place of a version 2 header, to its header
+    /// of `transport_bytes` bytes: that of version 1 is shorter.
+    #[inline]
+    pub(crate) fn close_gap(&mut self, transport_bytes: usize, rpc_bytes: usize) {
+        if transport_bytes != RPC_OFFSET {
+            self.close_gap_1(transport_bytes, rpc_bytes);
+        }
+    }
+
+    #[cold]
+    fn close_gap_1(&mut self, transport_bytes: usize, rpc_bytes: usize) {
+        let end = RPC_OFFSET + rpc_bytes;
+        let scratch = self.scratch();
+        if end <= scratch.len() && transport_bytes <= RPC_OFFSET {
+            scratch.copy_within(RPC_OFFSET..end, transport_bytes);
+        }
     }
 
     /// Posts the first `bytes` bytes of the scratch buffer, which were encoded for `connection`

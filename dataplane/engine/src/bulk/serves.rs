@@ -2,9 +2,10 @@
 
 use rpcrdma_fabric::memory::{Buffer, Lease};
 use rpcrdma_protocol::chunks::{ChunkLists, Fill, ReturnedLists, Segment};
+use rpcrdma_protocol::connection::chunks_of;
 use rpcrdma_protocol::constants::{PLAN_ITEMS_MAX, RTR_TRANSMISSIONS_MAX, SEGMENT_BYTES};
+use rpcrdma_protocol::v2::header::Chunks;
 use rpcrdma_protocol::v2::rtr::{Location, MessageItemView, ResponseItemView, TransmitRequestView};
-use rpcrdma_protocol::v2::{Header, header};
 
 use super::arrival::{GroupArrival, LANDINGS_MAX};
 use super::directed::ReplyResult;
@@ -214,17 +215,14 @@ impl ServeSlot {
         self.arrival.is_some()
     }
 
-    /// The transport header, which was decoded before it was put here.
-    pub(crate) fn header(&self) -> Option<Header<'_>> {
-        header::decode(&self.header).ok()
+    /// The chunks of the transport header, which was decoded before it was put here.
+    fn header_chunks(&self) -> Option<Chunks<'_>> {
+        chunks_of(&self.header)
     }
 
     /// The chunk lists.
     pub(crate) fn lists(&self) -> ChunkLists<'_> {
-        let header = self.header();
-        header
-            .as_ref()
-            .and_then(Header::chunks)
+        self.header_chunks()
             .map(|chunks| chunks.lists)
             .unwrap_or_default()
     }
@@ -295,11 +293,16 @@ impl ServeSlot {
         self.returned(0).encoded_bytes() - EMPTY_LISTS_BYTES
     }
 
+    /// Whether the reply brings anything by chunks, or the call did.
+    pub(crate) fn uses_chunks(&self) -> bool {
+        let is_long = matches!(self.reply, RpcReply::InChunk(_));
+        is_long || !self.lists().reads.is_empty() || self.written.iter().any(|&bytes| bytes != 0)
+    }
+
     /// The key that the requester asks to be invalidated with the reply, if it is one of those of
-    /// its call (-00 section 6.3.3.2).
+    /// its call (-00 section 6.3.3.2); in version 1 the only key of the call (RFC 8797).
     pub(crate) fn invalidate_key(&self) -> Option<u32> {
-        let header = self.header()?;
-        let chunks = header.chunks()?;
+        let chunks = self.header_chunks()?;
         let key = chunks.inv_handle;
         let lists = chunks.lists;
         let mut handles = lists

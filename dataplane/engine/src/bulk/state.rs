@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use rpcrdma_fabric::interface::{Attributes, Gather, SEGMENTS_MAX, WorkId};
 use rpcrdma_fabric::memory::{Buffer, Lease, Pool};
+use rpcrdma_protocol::connection::chunks_of;
 use rpcrdma_protocol::constants::{PLAN_ITEMS_MAX, READ_ENTRY_BYTES};
+use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::rtr::ResponseSets;
-use rpcrdma_protocol::v2::{TransportError, header};
 
 use super::arguments::ArgumentItem;
 use super::arrival::{LANDINGS_MAX, Landing};
@@ -266,7 +267,7 @@ impl Bulk {
         xid: u32,
         header: &[u8],
     ) -> Result<u32, TransportError> {
-        if header.len() > HEADER_BYTES_MAX || header::decode(header).is_err() {
+        if header.len() > HEADER_BYTES_MAX || chunks_of(header).is_none() {
             let max_segments = u32::try_from(HEADER_BYTES_MAX / READ_ENTRY_BYTES);
             return Err(TransportError::Segments {
                 max_segments: max_segments.unwrap_or(u32::MAX),

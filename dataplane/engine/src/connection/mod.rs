@@ -9,6 +9,7 @@ pub(crate) use reassembly::{Assembled, PartCounts, Reassembly, Taken};
 pub(crate) use table::ConnectionTable;
 
 use rpcrdma_fabric::interface::{Gather, QueuePairId, SendOptions};
+use rpcrdma_protocol::connection as protocol;
 use rpcrdma_protocol::v2::connection as v2;
 use rpcrdma_protocol::v2::rtr::ReportError;
 use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport};
@@ -73,7 +74,7 @@ pub(crate) enum GroupIn {
 /// One connection: the protocol's state, and what waits to be sent.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) protocol: v2::Connection,
+    pub(crate) protocol: protocol::Connection,
     pub(crate) queue_pair: QueuePairId,
     pub(crate) generation: u32,
     pub(crate) stage: Stage,
@@ -136,9 +137,9 @@ pub(crate) enum Waiting {
 }
 
 impl Connection {
-    fn unused(generation: u32, config: &v2::Config) -> Self {
+    fn unused(generation: u32, config: &v2::Config, terms: &protocol::Terms) -> Self {
         Self {
-            protocol: v2::Connection::new(config),
+            protocol: protocol::Connection::new(config, terms),
             queue_pair: QueuePairId {
                 index: u32::MAX,
                 generation: 0,
@@ -217,14 +218,15 @@ impl Connection {
     /// Whether a reply of one message could be encoded now, as far as the connection goes.
     #[inline]
     pub(crate) fn can_reply(&self) -> bool {
-        !self.has_backlog() && self.protocol.credits_available() != 0
+        !self.has_backlog() && self.protocol.credits_for_replies() != 0
     }
 
     /// Credits that calls may use. An end that answers calls keeps the last credit for replies:
     /// else two ends that call each other with all their credits, and have no room to keep replies,
     /// wait for each other until their calls time out. A window of two is too small for that: with
     /// one of them kept, the peer never sees its latest asynchronous grant used, and may not send
-    /// another. What calls of the peer have reserved for their replies is kept as well.
+    /// another. What calls of the peer have reserved for their replies is kept as well. In version 1
+    /// replies need no credit.
     #[inline]
     pub(crate) fn credits_for_calls(&self) -> u32 {
         let kept = u32::from(self.serves && self.peer_window > 2).max(self.replies_reserved);

@@ -1,6 +1,7 @@
 //! The table of connections: by key for the application, by queue pair for completions.
 
 use rpcrdma_fabric::interface::QueuePairId;
+use rpcrdma_protocol::connection::Terms;
 use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection as v2;
 
@@ -28,7 +29,7 @@ impl ConnectionTable {
         };
         Self {
             slots: (0..connections_max)
-                .map(|_| Connection::unused(0, &config))
+                .map(|_| Connection::unused(0, &config, &Terms::default()))
                 .collect(),
             free: (0..connections_max).rev().collect(),
             by_queue_pair: vec![NONE; queue_pairs_max as usize].into_boxed_slice(),
@@ -85,6 +86,7 @@ impl ConnectionTable {
         &mut self,
         queue_pair: QueuePairId,
         config: &v2::Config,
+        terms: &Terms,
         stage: Stage,
     ) -> Option<ConnectionKey> {
         let entry = self.by_queue_pair.get_mut(queue_pair.index as usize)?;
@@ -94,7 +96,7 @@ impl ConnectionTable {
         *slot = Connection {
             queue_pair,
             stage,
-            ..Connection::unused(slot.generation, config)
+            ..Connection::unused(slot.generation, config, terms)
         };
         Some(slot.key(index))
     }

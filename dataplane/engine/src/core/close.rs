@@ -124,13 +124,13 @@ impl<P: Port> State<P> {
             return false;
         };
         self.port.destroy_queue_pair(connection.queue_pair);
-        let credits = connection.protocol.credits();
+        let (messages_received, messages_sent) = connection.protocol.messages_passed();
         let closed = Notification::Closed {
             connection: connection.key(index),
             reason: connection.close_reason,
             counters: ConnectionCounters {
-                messages_received: credits.consumed_total,
-                messages_sent: credits.sent_total,
+                messages_received,
+                messages_sent,
             },
         };
         let pending = std::mem::take(&mut connection.pending);

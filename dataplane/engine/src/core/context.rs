@@ -261,6 +261,7 @@ impl<P: Port> State<P> {
             .protocol
             .encode_message(scratch, xid, Direction::Call, false, rpc_bytes)
             .map_err(|_| CallRefused::NoCredit)?;
+        self.transmit.close_gap(transport_bytes, rpc_bytes);
         self.requester.begin(key, tag, self.now);
         connection.calls_outstanding += 1;
         counters.calls_sent.increment();
@@ -289,6 +290,9 @@ impl<P: Port> State<P> {
         let Some(connection) = self.connections.get_mut(key) else {
             return Err(CallRefused::UnknownConnection);
         };
+        if !connection.protocol.can_send_without_chunks(rpc_bytes_max) {
+            return Err(CallRefused::TooLong);
+        }
         let Some(mut buffer) = self.messages.take(Use::CallOut) else {
             self.shared.counters.calls_refused_no_slot.increment();
             return Err(CallRefused::NoSlot);

@@ -70,6 +70,11 @@ impl<P: Port> State<P> {
         let was_group_open = connection.protocol.is_group_open();
         let whole = match connection.protocol.handle_whole_message(message) {
             Some(whole) => whole,
+            None if connection.stage == Stage::Open
+                && connection.protocol.begins_version_1(message) =>
+            {
+                return self.receive_first_of_version_1(application, queue_pair, receive, bytes);
+            }
             None => match connection.protocol.handle_transmission(message, bytes) {
                 Event::Transmission(transmission) => {
                     let note = TransmissionNote::new(&transmission);
@@ -213,6 +218,24 @@ impl<P: Port> State<P> {
         }
     }
 
+    /// A client speaks version 1: nothing is to be exchanged before calls.
+    #[cold]
+    fn receive_first_of_version_1<A: Application>(
+        &mut self,
+        application: &mut A,
+        queue_pair: QueuePairId,
+        receive: Receive,
+        bytes: usize,
+    ) {
+        if let Some((index, connection)) = self.connections.of_queue_pair(queue_pair) {
+            let key = connection.key(index);
+            connection.protocol.begin_version_1();
+            self.make_ready(application, key, None);
+        }
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.handle_receive(application, queue_pair, receive, bytes);
+    }
+
     /// A message of a connection that takes no calls: one that is over, or whose peer is still to authenticate
     /// itself. No RPC message of such a peer gets anywhere, part or whole.
     #[cold]
@@ -333,6 +356,7 @@ impl<P: Port> State<P> {
             Upshot::Report(report) => self.complain(key, Complaint::Report(report)),
             Upshot::PeerReport(report) => self.handle_peer_report(key, &report),
             Upshot::GiveUp(why) => self.give_up(application, key, why),
+            Upshot::FellBack => self.make_ready(application, key, None),
             Upshot::VersionMismatch { low, high } => {
                 self.shared.notify(Notification::VersionMismatch {
                     connection: key,

@@ -1,6 +1,7 @@
 //! Commands of the control plane.
 
 use rpcrdma_fabric::interface::{Port, SetupError};
+use rpcrdma_protocol::connection::{Terms, Versions};
 use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::{Config, Role};
 
@@ -45,10 +46,11 @@ impl<P: Port> State<P> {
                 seed,
                 role,
                 properties,
+                terms,
                 guarded,
             } => {
                 let stage = if guarded { Stage::Guarded } else { Stage::Open };
-                let result = self.plant(seed, role, properties, stage);
+                let result = self.plant(seed, role, properties, terms, stage);
                 self.shared.notify(Notification::Planted { token, result });
             }
             Command::Notice(notice) => self.port.notice(notice),
@@ -63,7 +65,9 @@ impl<P: Port> State<P> {
                 send,
                 identity,
             } => self.authenticate(application, connection, peer, send, identity),
-            Command::SendProperties { connection } => self.send_properties(connection),
+            Command::SendProperties { connection } => {
+                self.send_properties(application, connection);
+            }
             Command::Close { connection, reason } => {
                 if self.connections.get(connection).is_some() {
                     self.begin_close(connection.index, reason);
@@ -85,6 +89,7 @@ impl<P: Port> State<P> {
         seed: P::Seed,
         role: Role,
         properties: Properties,
+        mut terms: Terms,
         stage: Stage,
     ) -> Result<ConnectionKey, SetupError> {
         let limit = |what, asked: u32, limit: u32| SetupError::Limit {
@@ -125,6 +130,11 @@ impl<P: Port> State<P> {
             properties,
             message_bytes_max: config.message_bytes_max,
         };
+        terms.own.send_bytes = terms.own.send_bytes.min(config.send_buffer_bytes);
+        if stage == Stage::Guarded {
+            // Version 1 has no host authentication.
+            terms.versions = Versions::Two;
+        }
         let queue_pair = self.port.plant(seed, queue)?;
         // What earlier connections at this place took must be back.
         let posted = self.queues.posted(&self.port, place, reserve.into());
@@ -136,7 +146,10 @@ impl<P: Port> State<P> {
                 posted,
             ));
         }
-        let Some(key) = self.connections.insert(queue_pair, &protocol, stage) else {
+        let Some(key) = self
+            .connections
+            .insert(queue_pair, &protocol, &terms, stage)
+        else {
             self.port.destroy_queue_pair(queue_pair);
             return Err(limit("queue pair index", queue_pair.index, 0));
         };
@@ -167,11 +180,15 @@ impl<P: Port> State<P> {
         })
     }
 
-    fn send_properties(&mut self, key: ConnectionKey) {
+    /// A client's connection is there: it sends its properties, which version 1 has not.
+    fn send_properties<A: Application>(&mut self, application: &mut A, key: ConnectionKey) {
         let live = self.connections.get_mut(key).filter(|it| it.is_live());
         let Some(connection) = live else {
             return self.shared.counters.commands_late.increment();
         };
+        if connection.protocol.is_version_1() {
+            return self.make_ready(application, key, None);
+        }
         connection.properties_due = true;
         self.note_pending(key.index);
     }
@@ -233,7 +250,7 @@ impl<P: Port> State<P> {
     }
 
     /// Both ends may call from now on.
-    fn make_ready<A: Application>(
+    pub(super) fn make_ready<A: Application>(
         &mut self,
         application: &mut A,
         key: ConnectionKey,
@@ -242,9 +259,15 @@ impl<P: Port> State<P> {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.stage = Stage::Ready;
             connection.told_connected = true;
+            let version_1 = connection.protocol.is_version_1();
             self.shared.counters.connections_ready.increment();
+            let of_version_1 = &self.shared.counters.connections_version_1;
+            of_version_1.add(version_1.into());
             application.connected(key, peer);
-            self.shared.notify(Notification::Ready { connection: key });
+            self.shared.notify(Notification::Ready {
+                connection: key,
+                version_1,
+            });
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
+use rpcrdma_protocol::v2::connection::{Direction, Refusal, SendRefused};
 
 use super::State;
 use crate::connection::{Complaint, OutgoingMessage, Waiting};
@@ -93,15 +93,25 @@ impl<P: Port> State<P> {
     /// Queues a reply behind what its connection has to send already.
     #[cold]
     pub(super) fn queue_reply(&mut self, index: u32, xid: u32, buffer: MessageBuffer) {
+        let Some(connection) = self.connections.at(index) else {
+            return self.messages.give(buffer);
+        };
+        let rpc_bytes = buffer.filled().len();
+        if !connection.protocol.can_send_without_chunks(rpc_bytes) {
+            let key = connection.key(index);
+            self.messages.give(buffer);
+            let length_needed_bytes = u32::try_from(rpc_bytes).unwrap_or(u32::MAX);
+            let error = TransportError::ReplyResource {
+                length_needed_bytes,
+            };
+            return self.refuse(key, Refusal::new(xid, error));
+        }
         let message = OutgoingMessage {
             xid,
             direction: Direction::Reply,
             buffer,
             sent_bytes: 0,
             chunks: None,
-        };
-        let Some(connection) = self.connections.at(index) else {
-            return self.messages.give(message.buffer);
         };
         match self.outgoing.push(&mut connection.outbound, message) {
             Ok(()) => self.shared.counters.replies_sent.increment(),
@@ -266,7 +276,8 @@ impl<P: Port> State<P> {
         if connection.outbound.first().is_some() {
             if !self.transmit.has_room() {
                 blocked = Waiting::SendBuffer;
-            } else if connection.protocol.credits_available() != 0
+            } else if (connection.protocol.credits_available() != 0
+                || connection.protocol.credits_for_replies() != 0)
                 && let Some(bytes) = self.encode_part(index)
             {
                 return Ok(bytes);
@@ -304,6 +315,7 @@ impl<P: Port> State<P> {
         let mut part_bytes = protocol.fragment_bytes_within(rest.len(), space);
         if let Some(chunks) = message.chunks
             && part_bytes == rest.len()
+            && !protocol.is_version_1()
         {
             // The last part shares its message with the lists.
             let list_bytes = self.bulk.returned_list_bytes(chunks);

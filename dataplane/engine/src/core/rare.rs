@@ -38,7 +38,9 @@ pub(super) enum Upshot {
     PeerReport(ReportError),
     /// The message whose parts come now is given up; then the other upshot.
     GiveUp(GivenUp),
-    /// The server does not speak version 2.
+    /// The connection is one of version 1 from now on.
+    FellBack,
+    /// The server does not speak our version.
     VersionMismatch { low: u32, high: u32 },
     /// The connection cannot go on.
     Close(CloseReason),
@@ -143,6 +145,7 @@ pub(super) fn handle_rare(
             Upshot::Done
         }
         Event::TransportError { xid, error } => Upshot::PeerError { xid, error },
+        Event::FellBack => Upshot::FellBack,
         Event::VersionMismatch { low, high } => Upshot::VersionMismatch { low, high },
         Event::TransmissionRefused(refusal) => Upshot::Report(refusal.report),
         Event::ErrorReported(report) => {
@@ -276,7 +279,10 @@ fn discard(counters: &Counters, reason: DiscardReason) -> Upshot {
             counters.messages_discarded.increment();
             reply(xid, CallError::ReplyTooLong)
         }
-        DiscardReason::SequenceRest | DiscardReason::UnexpectedError | DiscardReason::Over => {
+        DiscardReason::SequenceRest
+        | DiscardReason::UnexpectedError
+        | DiscardReason::Unanswerable
+        | DiscardReason::Over => {
             counters.messages_discarded.increment();
             Upshot::Done
         }

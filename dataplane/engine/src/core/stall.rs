@@ -99,10 +99,11 @@ fn unfinished_message(connection: &Connection) -> Option<Unfinished> {
     connection.protocol.unfinished().filter(|_| is_its_turn)
 }
 
-/// The messages sent so far, if the next one is a reply and the peer has granted no credit for it.
+/// The messages sent so far, if the next one is a reply and the peer has granted no credit for it. In
+/// version 1 it has: with the call.
 fn waiting_reply(connection: &Connection, bulk: &Bulk, index: u32) -> Option<u32> {
     let credits = connection.protocol.credits();
-    let is_its_turn = credits.unused() == 0;
+    let is_its_turn = credits.unused() == 0 && !connection.protocol.is_version_1();
     let waits = connection.outbound.replies() != 0 || bulk.is_answering(index);
     (is_its_turn && waits).then_some(credits.sent_total)
 }

@@ -13,6 +13,7 @@ mod lifecycle;
 mod receives;
 mod reverse;
 mod threads;
+mod version_1;
 
 /// What is skipped is told, and the list of it is of tests that there are.
 #[test]

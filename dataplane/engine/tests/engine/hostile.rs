@@ -17,6 +17,7 @@ use rpcrdma_fabric::interface::{
     ReceiveQueueId, SendOptions, Status,
 };
 use rpcrdma_fabric::memory::{Pool, PoolShape};
+use rpcrdma_protocol::connection::Terms;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::{CloseReason as ProtocolReason, Role};
 
@@ -237,6 +238,7 @@ impl<A: Application> Attack<A> {
             seed,
             role: self.victim.role,
             properties: self.victim.properties,
+            terms: Terms::default(),
             guarded,
         });
         self.turns(5);

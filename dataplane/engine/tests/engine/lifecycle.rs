@@ -6,6 +6,7 @@ use crate::TestFabric;
 use crate::support::fabric::{Fabric, skips};
 use crate::support::{ECHO, LATER, NEVER, NULL, Pair, pattern};
 use rpcrdma_engine::{CallError, CallRefused, CloseReason, Command, ConnectionKey, CoreConfig};
+use rpcrdma_protocol::connection::Terms;
 use rpcrdma_protocol::v2::connection::Role;
 
 fn config() -> CoreConfig {
@@ -268,6 +269,7 @@ fn notices_that_nobody_took_yet_refuse_no_connection_within_the_reserve() {
                 seed: server_seed,
                 role: Role::Server,
                 properties: pair.server.properties,
+                terms: Terms::default(),
                 guarded: false,
             });
             let _ = pair.server.core.iterate_at(pair.now);

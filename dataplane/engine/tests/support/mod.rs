@@ -20,6 +20,8 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::cm_private_data::PrivateData;
+use rpcrdma_protocol::connection::{Terms, Versions};
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::{Properties, PropertySet};
 
@@ -215,6 +217,9 @@ pub struct Side<A: Application = App> {
     pub port: TestPortHandle,
     pub role: Role,
     pub properties: Properties,
+    pub terms: Terms,
+    /// A connection came to be one of version 1.
+    pub version_1: bool,
     pub ready: Vec<ConnectionKey>,
     pub planted: Vec<Result<ConnectionKey, String>>,
     pub closed: Vec<(ConnectionKey, CloseReason)>,
@@ -344,7 +349,13 @@ impl<A: Application> Side<A> {
                     answer: self.role == Role::Server,
                 });
             }
-            Notification::Ready { connection } => self.ready.push(connection),
+            Notification::Ready {
+                connection,
+                version_1,
+            } => {
+                self.ready.push(connection);
+                self.version_1 |= version_1;
+            }
             Notification::VersionMismatch {
                 connection,
                 low,
@@ -395,6 +406,8 @@ pub fn side<A: Application>(
         port: port_handle,
         role,
         properties: properties(config),
+        terms: Terms::default(),
+        version_1: false,
         ready: Vec::new(),
         planted: Vec::new(),
         closed: Vec::new(),
@@ -454,6 +467,7 @@ impl<A: Application, B: Application> Pair<A, B> {
             seed: server_seed,
             role: Role::Server,
             properties: self.server.properties,
+            terms: self.server.terms,
             guarded: false,
         });
         // The server first: the client speaks as soon as it is planted.
@@ -463,6 +477,7 @@ impl<A: Application, B: Application> Pair<A, B> {
             seed: client_seed,
             role: Role::Client,
             properties: self.client.properties,
+            terms: self.client.terms,
             guarded: false,
         });
     }
@@ -475,6 +490,27 @@ impl<A: Application, B: Application> Pair<A, B> {
             pair.client.ready.len() > client && pair.server.ready.len() > server
         });
         (self.client.ready[client], self.server.ready[server])
+    }
+
+    /// Connects, where each end speaks these versions: in version 1 the server is ready with the first call.
+    pub fn connect_with(&mut self, client: Versions, server: Versions) -> ConnectionKey {
+        let ready = self.client.ready.len();
+        self.plant_with(client, server);
+        self.until("the client is ready", |pair| {
+            pair.client.ready.len() > ready
+        });
+        self.client.ready[ready]
+    }
+
+    /// Plants a connection at both ends, which speak these versions.
+    pub fn plant_with(&mut self, client: Versions, server: Versions) {
+        let terms = |versions| Terms {
+            versions,
+            own: sizes(),
+            peer: sizes(),
+        };
+        (self.client.terms, self.server.terms) = (terms(client), terms(server));
+        self.plant();
     }
 
     /// One iteration of each core, and of its control plane. Whether there was anything to do.
@@ -523,6 +559,15 @@ impl<A: Application, B: Application> Pair<A, B> {
             self.server.handle.counters(),
             self.server.describe()
         );
+    }
+}
+
+/// What both ends say of themselves: messages of 4096 bytes, and that remote invalidation is supported.
+fn sizes() -> PrivateData {
+    PrivateData {
+        remote_invalidation: true,
+        send_bytes: 4096,
+        receive_bytes: 4096,
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
-use rpcrdma_control::{ConnectError, ConnectOptions, Connection, Node, NodeConfig, Provider};
+use rpcrdma_control::{
+    ConnectError, ConnectOptions, Connection, Node, NodeConfig, Provider, Versions,
+};
 use rpcrdma_engine::CloseReason;
 use rpcrdma_fabric::interface::RejectReason;
 
@@ -179,6 +181,8 @@ impl<V: Provider> Run<'_, V> {
     fn options(&self) -> ConnectOptions {
         ConnectOptions {
             timeout: self.plan.connect_timeout,
+            // Servers die in the middle of a connect here, which says nothing of their version.
+            versions: Versions::Two,
             ..ConnectOptions::default()
         }
     }

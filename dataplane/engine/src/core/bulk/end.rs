@@ -4,7 +4,7 @@
 use rpcrdma_fabric::interface::{Port, PostError, Status, Window, WorkId};
 use rpcrdma_fabric::memory::{Buffer, Memory};
 use rpcrdma_protocol::chunks::{Fill, Segments, check_returned};
-use rpcrdma_protocol::v2::header;
+use rpcrdma_protocol::connection::chunks_of;
 
 use super::{Step, lists_of};
 use crate::application::{Application, CallError, CloseReason, ConnectionKey};
@@ -530,7 +530,7 @@ impl Bulk {
         if slot.stage != CallStage::Waiting {
             return None;
         }
-        let is_whole = message.is_empty() || header::decode(message).is_ok();
+        let is_whole = message.is_empty() || chunks_of(message).is_some();
         let lists = lists_of(message);
         let CallSlot {
             segments,

@@ -15,7 +15,8 @@ pub(in crate::core) use serve::{chunk_limits, may_take_slot};
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::chunks::ChunkLists;
-use rpcrdma_protocol::v2::{TransportError, header};
+use rpcrdma_protocol::connection::chunks_of;
+use rpcrdma_protocol::v2::TransportError;
 
 use super::State;
 use crate::application::Application;
@@ -76,10 +77,7 @@ impl<P: Port> State<P> {
 
 /// The chunk lists of a message that was decoded before.
 fn lists_of(message: &[u8]) -> ChunkLists<'_> {
-    let header = header::decode(message).ok();
-    header
-        .as_ref()
-        .and_then(|header| header.chunks())
+    chunks_of(message)
         .map(|chunks| chunks.lists)
         .unwrap_or_default()
 }

@@ -70,7 +70,7 @@ impl<P: Port> State<P> {
         }
         let threshold = connection.protocol.send_threshold_bytes() as usize;
         let threshold = threshold.min(self.config.send_buffer_bytes as usize);
-        let reply_threshold = connection.protocol.properties().receive_buffer_bytes as usize;
+        let reply_threshold = connection.protocol.receive_threshold_bytes() as usize;
         let whole_reply = V2_HEADER_BYTES_WITHOUT_CHUNKS
             + REPLY_HEADER_BYTES_WITHOUT_AUTH
             + call.results_bytes_max
@@ -86,8 +86,16 @@ impl<P: Port> State<P> {
             by_rdma,
             ..Plan::default()
         };
+        // Version 1 has one message for a call, and one for a reply.
+        let inline_bytes = rpc_bytes + call.whole_args_bytes();
+        let fits_inline = connection.protocol.can_send_without_chunks(inline_bytes)
+            && (!connection.protocol.is_version_1() || whole_reply <= reply_threshold);
         if !by_rdma {
-            return Ok(plan);
+            return if fits_inline {
+                Ok(plan)
+            } else {
+                Err(CallRefused::TooLong)
+            };
         }
         let pool = &self.bulk.reply.pool;
         let segment_bytes = connection.peer.segment_bytes_max.max(1);
@@ -145,7 +153,7 @@ impl<P: Port> State<P> {
         }
         // Too many pieces for the peer, or for us.
         match call.placement {
-            Placement::Auto => Ok(Plan::default()),
+            Placement::Auto if fits_inline => Ok(Plan::default()),
             _ => Err(CallRefused::TooLong),
         }
     }

@@ -237,9 +237,14 @@ impl<P: Port> State<P> {
             return Step::Waits;
         };
         let key = slot.connection;
+        // In version 1 the key of memory that was not used may be one that others share.
+        let may_invalidate = self.connections.get(key).is_some_and(|connection| {
+            let protocol = &connection.protocol;
+            protocol.may_invalidate() && (!protocol.is_version_1() || slot.uses_chunks())
+        });
         let invalidate = slot
             .invalidate_key()
-            .filter(|_| self.bulk.sends_with_invalidate);
+            .filter(|_| self.bulk.sends_with_invalidate && may_invalidate);
         let options = SendOptions {
             signalled: None,
             invalidate: invalidate.map(RemoteKey),
@@ -258,7 +263,8 @@ impl<P: Port> State<P> {
     }
 
     /// Chooses how a reply leaves that does not fit one message: in parts if the credits cover it,
-    /// else in the Reply chunk if that holds it, else in parts, waiting for credits.
+    /// else in the Reply chunk if that holds it, else in parts, waiting for credits. Version 1 has no
+    /// parts: there it leaves in the Reply chunk, or is refused.
     fn choose_long(&mut self, index: u32) -> Step {
         let bulk = &mut self.bulk;
         let Some(slot) = bulk.serves.get_mut(index as usize) else {
@@ -277,11 +283,26 @@ impl<P: Port> State<P> {
             .max(1);
         let extra = slot.returned_bytes();
         let messages = (message.filled().len() + extra).div_ceil(part_bytes);
-        let credits = connection.protocol.credits_available() as usize;
-        let in_parts = credits >= messages && !connection.has_backlog();
+        let credits = connection.protocol.credits_for_replies() as usize;
+        let continues = !connection.protocol.is_version_1();
+        let in_one = connection
+            .protocol
+            .fits_in_one_message(message.filled().len(), extra);
+        let in_parts = if continues {
+            credits >= messages && !connection.has_backlog()
+        } else {
+            in_one
+        };
         let room = slot.lists().reply.map_or(0, |chunk| chunk.total_bytes());
         let buffers = bulk.reply.pool.buffers_for(rpc_bytes);
         let fits = u64::from(rpc_bytes) <= room && buffers <= bulk.reply.pool.total();
+        if !in_parts && !fits && !continues {
+            let error = TransportError::ReplyResource {
+                length_needed_bytes: rpc_bytes,
+            };
+            self.refuse_serve(index, error);
+            return Step::Waits;
+        }
         if in_parts || !fits {
             return self.send_in_parts(index);
         }
@@ -335,13 +356,16 @@ impl<P: Port> State<P> {
         let RpcReply::Long(buffer) = std::mem::take(&mut slot.reply) else {
             return Step::Waits;
         };
-        let has_writes = !slot.lists().writes.is_empty();
+        // Version 1 has every chunk come back (RFC 8166 section 4.3).
+        let lists = slot.lists();
+        let returns_reply_chunk = connection.protocol.is_version_1() && lists.reply.is_some();
+        let has_lists = !lists.writes.is_empty() || returns_reply_chunk;
         let message = OutgoingMessage {
             xid,
             direction: Direction::Reply,
             buffer,
             sent_bytes: 0,
-            chunks: has_writes.then_some(index),
+            chunks: has_lists.then_some(index),
         };
         slot.stage = ServeStage::InParts;
         match self.outgoing.push(&mut connection.outbound, message) {
@@ -352,7 +376,7 @@ impl<P: Port> State<P> {
             }
         }
         self.note_pending(key.index);
-        if !has_writes {
+        if !has_lists {
             self.end_serve(index);
         }
         Step::Waits

@@ -522,7 +522,7 @@ impl<P: Port> State<P> {
 
 /// Whether a connection may take a slot for one more call of its peer.
 pub(in crate::core) fn may_take_slot(bulk: &Bulk, connection: &Connection, index: u32) -> bool {
-    let answerable = connection.protocol.credits_available();
+    let answerable = connection.protocol.credits_for_replies();
     bulk.shares.may_take(index, answerable)
 }
 
@@ -530,15 +530,25 @@ pub(in crate::core) fn may_take_slot(bulk: &Bulk, connection: &Connection, index
 pub(in crate::core) fn chunk_limits(connection: &Connection, call_bytes_max: u32) -> ChunkLimits {
     let properties = connection.protocol.properties();
     let items_max = u32::try_from(BULK_ITEMS_MAX).unwrap_or(u32::MAX);
+    // Version 1 has announced no limits: what others offer is taken as far as it is bounded.
+    let (segments_max, segment_bytes_max) = if connection.protocol.is_version_1() {
+        (VERSION_1_SEGMENTS_MAX, u32::MAX)
+    } else {
+        (properties.segment_count_max, properties.segment_bytes_max)
+    };
     ChunkLimits {
         read_chunks_max: items_max,
         reads_position_zero: true,
         write_chunks_max: items_max,
-        segments_max: properties.segment_count_max,
-        segment_bytes_max: properties.segment_bytes_max,
+        segments_max,
+        segment_bytes_max,
         call_bytes_max,
     }
 }
+
+/// Segments of a version 1 call, over all its lists. Linux offers up to 17 in one list, and with the
+/// Reply chunk of a long call as many again.
+const VERSION_1_SEGMENTS_MAX: u32 = 64;
 
 /// Room for an RPC error beside the lists that come back with it.
 const RPC_ERROR_ROOM: usize = 64;

@@ -1,0 +1,112 @@
+//! Which version nodes speak with each other (RFC 8166 section 7, -00 section 4.3.3).
+
+use rpcrdma_control::{Authentication, ConnectError, ConnectOptions, ListenOptions, Versions};
+
+use super::authentication::{client_host, connecting, server_host};
+use super::{listening, options};
+use crate::support::{ECHO, Fabric, PATIENCE, TestNode, foreign, profile, start};
+
+/// A node that listens for these versions, and its address.
+fn server<F: Fabric>(options: ListenOptions) -> (TestNode<F>, String) {
+    let (server, address) = (start::<F>(&profile(), 1), F::address());
+    let listening = server.node.listen(&address, options);
+    let address = listening.expect("the name is free").address;
+    (server, address)
+}
+
+fn of(versions: Versions) -> ListenOptions {
+    ListenOptions {
+        versions,
+        ..listening()
+    }
+}
+
+fn asking(versions: Versions) -> ConnectOptions {
+    ConnectOptions {
+        versions,
+        ..options()
+    }
+}
+
+pub(crate) fn nodes_of_both_versions_agree_on_one<F: Fabric>() {
+    use Versions::{Both, One, Two};
+    for (client_versions, server_versions, version) in [
+        (One, Both, 1),
+        (One, One, 1),
+        (Both, One, 1),
+        (Both, Both, 2),
+        (Two, Both, 2),
+    ] {
+        let (server, address) = server::<F>(of(server_versions));
+        let mut client = start::<F>(&profile(), 1);
+        let connection = client.node.connect(&address, asking(client_versions));
+        let connection = connection.expect("they have one in common");
+        assert_eq!(connection.version, version);
+        for size in [0, 64, 900] {
+            let args = vec![7; size];
+            assert_eq!(client.call(&connection, ECHO, &args), Ok(args));
+        }
+        assert_eq!(server.control_counter("connections_ready"), 1);
+    }
+    let (_server, address) = server::<F>(of(Two));
+    let client = start::<F>(&profile(), 1);
+    let error = client.node.connect(&address, asking(One));
+    // A server speaks only when it is spoken to: the version is known to be wrong with the first call.
+    let connection = error.expect("nothing was sent yet");
+    assert_eq!(connection.version, 1);
+}
+
+/// After ERR_VERS the next connection begins with version 1.
+pub(crate) fn a_server_of_version_1_is_remembered<F: Fabric>() {
+    let (server, address) = server::<F>(of(Versions::One));
+    let mut client = start::<F>(&profile(), 1);
+    for _ in 0..3 {
+        let connection = client.node.connect(&address, options());
+        let connection = connection.expect("it falls back");
+        assert_eq!(connection.version, 1);
+        let args = vec![7; 100];
+        assert_eq!(client.call(&connection, ECHO, &args), Ok(args));
+    }
+    let errors = server.node.cores()[0].counters().errors_sent_vers;
+    assert_eq!(errors, 1, "it was asked for version 2 once");
+}
+
+/// A server that lets the first message be, and one that breaks the connection, may know no other version than 1.
+pub(crate) fn a_server_that_does_not_answer_version_2_is_asked_for_version_1<F: Fabric>() {
+    let address = F::address();
+    let silent = foreign::start::<F>(&address, foreign::nothing);
+    let client = start::<F>(&profile(), 1);
+    let impatient = ConnectOptions {
+        timeout: std::time::Duration::from_millis(300),
+        ..options()
+    };
+    let error = client.node.connect(&address, impatient.clone());
+    let error = error.expect_err("nobody answers version 2");
+    assert!(matches!(error, ConnectError::Timeout { .. }), "{error:?}");
+    let connection = client.node.connect(&address, impatient);
+    let connection = connection.expect("version 1 has no first message of its own");
+    assert_eq!(connection.version, 1);
+    silent.stop();
+}
+
+pub(crate) fn where_hosts_authenticate_themselves_there_is_no_version_1<F: Fabric>() {
+    let required = Authentication::Required(server_host());
+    let (server, address) = server::<F>(ListenOptions {
+        authentication: required,
+        authentication_timeout: PATIENCE,
+        versions: Versions::Both,
+        ..ListenOptions::default()
+    });
+    let mut client = start::<F>(&profile(), 1);
+    let connection = client.node.connect(&address, asking(Versions::One));
+    // The client learns it with its first call.
+    let connection = connection.expect("nothing was sent yet");
+    client.call(&connection, ECHO, &[]).expect_err("refused");
+    assert_eq!(server.node.cores()[0].counters().calls_received, 0);
+    let proving = ConnectOptions {
+        versions: Versions::One,
+        ..connecting(Authentication::Required(client_host()))
+    };
+    let connection = client.node.connect(&address, proving);
+    assert_eq!(connection.expect("both have the key").version, 2);
+}

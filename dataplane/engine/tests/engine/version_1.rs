@@ -1,0 +1,419 @@
+//! Calls of version 1 (RFC 8166): inline, with chunks, in the reverse direction, and what neither holds.
+
+use rpcrdma_engine::{CallError, CallRefused, CoreConfig, Placement};
+use rpcrdma_protocol::connection::Versions;
+use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
+
+use crate::support::bulk::{
+    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, TAKE, Wanted, asking, bulk_config, bulk_pair, given,
+};
+use crate::support::{ECHO, FILL, LATER, NULL, Pair, pattern};
+
+/// Waits for a call of the client, and gives how it ended.
+fn run(pair: &mut BulkPair, wanted: Wanted) -> Result<(Vec<u8>, Vec<Vec<u8>>), CallError> {
+    let tag = wanted.tag;
+    pair.client.core.application_mut().wanted.push_back(wanted);
+    pair.until("the reply", |pair| {
+        pair.client.core.application().result(tag).is_some()
+    });
+    let ended = pair.client.core.application().result(tag).expect("ended");
+    ended.clone()
+}
+
+/// All buffers are back, at both ends.
+fn all_home(pair: &mut BulkPair) {
+    pair.turns(50);
+    for side in [&mut pair.client, &mut pair.server] {
+        assert_eq!(side.core.bulk_buffers_free(), 96);
+        assert_eq!(side.core.message_buffers_free(), 8);
+    }
+}
+
+#[test]
+fn ends_of_both_versions_agree_on_one() {
+    use Versions::{Both, One, Two};
+    for (client, server, version_1) in [
+        (One, One, true),
+        (One, Both, true),
+        (Both, One, true),
+        (Both, Both, false),
+        (Both, Two, false),
+        (Two, Both, false),
+    ] {
+        let mut pair = Pair::new(&CoreConfig::default());
+        let key = pair.connect_with(client, server);
+        let args = pattern(40, 1);
+        let app = pair.client.core.application_mut();
+        app.want(key, ECHO, &args, 1);
+        pair.until("the reply", |pair| {
+            pair.client.core.application().result(1).is_some()
+        });
+        let app = pair.client.core.application();
+        assert_eq!(app.result(1), Some(&Ok(args)), "{client:?} {server:?}");
+        assert_eq!(app.connected, [key]);
+        assert_eq!(pair.client.version_1, version_1);
+        assert_eq!(pair.server.version_1, version_1);
+        let app = pair.server.core.application();
+        assert_eq!(app.connected.len(), 1, "it is told of the connection once");
+    }
+    // Versions that nobody has in common: the connection ends.
+    let mut pair = Pair::new(&CoreConfig::default());
+    pair.plant_with(Two, One);
+    pair.until("the end", |pair| !pair.client.closed.is_empty());
+    assert_eq!(pair.client.mismatched.len(), 1);
+}
+
+/// Every size that a message holds, to the last byte, and none beyond.
+#[test]
+fn inline_calls_go_up_to_the_threshold() {
+    let mut pair = Pair::new(&CoreConfig::default());
+    let key = pair.connect_with(Versions::One, Versions::Both);
+    // Headers of 28 and 40 bytes before the arguments, of 28 and 24 before the results.
+    let (most_args, most_results) = (4096 - 28 - 40, 4096 - 28 - 24);
+    let mut tag = 0;
+    for bytes in [
+        0,
+        4,
+        1000,
+        most_args - 12,
+        most_args - 8,
+        most_args - 4,
+        most_args,
+    ] {
+        for procedure in [NULL, ECHO, LATER] {
+            tag += 1;
+            let args = pattern(bytes, tag);
+            pair.client
+                .core
+                .application_mut()
+                .want(key, procedure, &args, tag);
+            pair.until("the reply", |pair| {
+                pair.client.core.application().result(tag).is_some()
+            });
+            let expected = if procedure == NULL { Vec::new() } else { args };
+            let app = pair.client.core.application();
+            assert_eq!(app.result(tag), Some(&Ok(expected)), "{bytes} bytes");
+        }
+    }
+    let too_long = pattern(most_args + 4, 1);
+    pair.client
+        .core
+        .application_mut()
+        .want(key, ECHO, &too_long, 900);
+    pair.turns(10);
+    let app = pair.client.core.application();
+    assert_eq!(app.refused, [(900, CallRefused::TooLong)]);
+    for (bytes, fits) in [
+        (most_results - 12, true),
+        (most_results - 4, true),
+        (most_results, true),
+        (most_results + 4, false),
+        (50_000, false),
+    ] {
+        tag += 1;
+        let asked = u32::try_from(bytes).expect("small").to_be_bytes();
+        pair.client
+            .core
+            .application_mut()
+            .want(key, FILL, &asked, tag);
+        pair.until("the reply", |pair| {
+            pair.client.core.application().result(tag).is_some()
+        });
+        let result = pair.client.core.application().result(tag).expect("ended");
+        match result {
+            Ok(results) => assert!(fits && results.len() == bytes, "{bytes}"),
+            // ERR_CHUNK: the call brought no Reply chunk.
+            Err(error) => {
+                assert!(!fits, "{bytes}");
+                assert_eq!(*error, CallError::Transport(TransportError::BadXdr));
+            }
+        }
+    }
+    // And the connection is none the worse.
+    pair.client.core.application_mut().want(key, NULL, &[], 901);
+    pair.until("the reply", |pair| {
+        pair.client.core.application().result(901).is_some()
+    });
+    assert!(pair.client.closed.is_empty() && pair.server.closed.is_empty());
+}
+
+/// Many calls at once use the credits that there are, and wait for others.
+#[test]
+fn more_calls_than_credits_are_all_answered() {
+    let config = CoreConfig {
+        credits_per_connection: 4,
+        ..CoreConfig::default()
+    };
+    let mut pair = Pair::new(&config);
+    let key = pair.connect_with(Versions::One, Versions::One);
+    for tag in 0..200 {
+        let procedure = if tag % 3 == 0 { LATER } else { ECHO };
+        let args = pattern(64, tag);
+        pair.client
+            .core
+            .application_mut()
+            .want(key, procedure, &args, tag);
+    }
+    pair.until("all replies", |pair| {
+        pair.client.core.application().ended.len() == 200
+    });
+    for tag in 0..200 {
+        let result = pair.client.core.application().result(tag);
+        assert_eq!(result, Some(&Ok(pattern(64, tag))));
+    }
+    assert_eq!(pair.server.handle.counters().protocol_violations, 0);
+    assert_eq!(pair.server.handle.counters().grants_sent, 0);
+}
+
+/// Read chunks of one and of several segments, with and without round-up bytes that nobody sends.
+#[test]
+fn items_are_read_from_read_chunks() {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    let connection = pair.connect_with(Versions::One, Versions::Both);
+    for (size, tag) in [1, 3, 4, 5, 4096, 65_537, 300_001, 1 << 20]
+        .into_iter()
+        .zip(1..)
+    {
+        let item = pattern(size, tag);
+        let wanted = Wanted {
+            connection,
+            procedure: TAKE,
+            args: pattern(12, 5),
+            items: vec![(8, item.clone())],
+            placement: Placement::Rdma,
+            tag,
+            ..Wanted::default()
+        };
+        run(&mut pair, wanted).expect("it succeeds");
+        let mut expected = pattern(12, 5)[..8].to_vec();
+        expected.extend_from_slice(&item);
+        expected.resize(expected.len().next_multiple_of(4), 0);
+        expected.extend_from_slice(&pattern(12, 5)[8..]);
+        let taken = pair.server.core.application_mut().taken.pop();
+        assert!(taken == Some(expected), "{size} bytes");
+        all_home(&mut pair);
+    }
+    let (client, server) = (pair.client.handle.counters(), pair.server.handle.counters());
+    assert!(server.rdma_reads >= 8);
+    assert!(client.windows_invalidated_remotely >= 5, "single windows");
+    assert_eq!(
+        client.windows_bound,
+        client.windows_invalidated_remotely + client.windows_invalidated_locally
+    );
+}
+
+/// Several Read chunks at different positions, and several Write chunks, in one call.
+#[test]
+fn calls_have_several_chunks_of_each_kind() {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    let connection = pair.connect_with(Versions::One, Versions::One);
+    let args = pattern(16, 5);
+    let items = [pattern(5001, 1), pattern(70_000, 2), pattern(4, 3)];
+    let wanted = Wanted {
+        connection,
+        procedure: TAKE,
+        args: args.clone(),
+        items: vec![
+            (4, items[0].clone()),
+            (8, items[1].clone()),
+            (16, items[2].clone()),
+        ],
+        placement: Placement::Rdma,
+        tag: 1,
+        ..Wanted::default()
+    };
+    run(&mut pair, wanted).expect("it succeeds");
+    let mut expected = args[..4].to_vec();
+    expected.extend_from_slice(&items[0]);
+    expected.extend([0; 3]);
+    expected.extend_from_slice(&args[4..8]);
+    expected.extend_from_slice(&items[1]);
+    expected.extend_from_slice(&args[8..16]);
+    expected.extend_from_slice(&items[2]);
+    assert!(pair.server.core.application_mut().taken.pop() == Some(expected));
+    let lengths = [70_001, 3, 8192];
+    for (procedure, tag) in [(GIVE, 2), (GIVE_LATER, 3)] {
+        let wanted = Wanted {
+            connection,
+            procedure,
+            args: asking(&lengths),
+            expected: lengths.iter().map(|bytes| bytes + 5).collect(),
+            results_bytes_max: 100,
+            placement: Placement::Rdma,
+            tag,
+            ..Wanted::default()
+        };
+        let (results, items) = run(&mut pair, wanted).expect("it succeeds");
+        assert_eq!(
+            results.len(),
+            4 + 4 * lengths.len(),
+            "the items are not in the stream"
+        );
+        for (index, &bytes) in lengths.iter().enumerate() {
+            assert!(items[index] == given(index, bytes), "result {index}");
+        }
+        all_home(&mut pair);
+    }
+}
+
+/// A Write chunk that is too small for its result: ERR_CHUNK (RFC 8166 section 4.5.3). One that is not used comes back.
+#[test]
+fn write_chunks_that_do_not_fit_end_the_call() {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    let connection = pair.connect_with(Versions::One, Versions::One);
+    let wanted = |lengths: &[u32], expected: &[u32], tag| Wanted {
+        connection,
+        procedure: GIVE,
+        args: asking(lengths),
+        expected: expected.to_vec(),
+        results_bytes_max: 100,
+        placement: Placement::Rdma,
+        tag,
+        ..Wanted::default()
+    };
+    let refused = Err(CallError::Transport(TransportError::BadXdr));
+    assert_eq!(run(&mut pair, wanted(&[5000], &[4999], 1)), refused);
+    let (_, items) = run(&mut pair, wanted(&[], &[4999], 2)).expect("it succeeds");
+    assert_eq!(items, [Vec::new()]);
+    let (_, items) = run(&mut pair, wanted(&[0, 7], &[100, 100], 3)).expect("it succeeds");
+    assert_eq!(items, [Vec::new(), given(1, 7)]);
+    all_home(&mut pair);
+    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 0);
+}
+
+/// Long calls go to a Position-Zero Read chunk, long replies to the Reply chunk, alone and with items.
+#[test]
+fn long_calls_and_replies_go_to_chunks() {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    let connection = pair.connect_with(Versions::One, Versions::Both);
+    let mut tag = 0;
+    for bytes in [4100, 40_000, 100_000] {
+        for item in [None, Some(pattern(70_001, 9))] {
+            tag += 1;
+            let args = pattern(bytes, tag);
+            let wanted = Wanted {
+                connection,
+                procedure: TAKE,
+                args: args.clone(),
+                items: item.iter().map(|item| (8, item.clone())).collect(),
+                placement: Placement::Auto,
+                tag,
+                ..Wanted::default()
+            };
+            run(&mut pair, wanted).expect("it succeeds");
+            let mut expected = args[..8].to_vec();
+            expected.extend(item.into_iter().flatten());
+            expected.resize(expected.len().next_multiple_of(4), 0);
+            expected.extend_from_slice(&args[8..]);
+            let taken = pair.server.core.application_mut().taken.pop();
+            assert!(taken == Some(expected), "{bytes} bytes");
+            all_home(&mut pair);
+        }
+        tag += 1;
+        let words = u32::try_from(bytes / 4).expect("small");
+        let wanted = Wanted {
+            connection,
+            procedure: GIVE_LONG,
+            args: asking(&[words, 5000]),
+            expected: vec![5000],
+            results_bytes_max: bytes + 100,
+            placement: Placement::Auto,
+            tag,
+            ..Wanted::default()
+        };
+        let (results, items) = run(&mut pair, wanted).expect("it succeeds");
+        assert!(results.len() > bytes, "{} of {bytes}", results.len());
+        assert!(items == [given(0, 5000)], "{bytes} bytes");
+        all_home(&mut pair);
+    }
+    assert!(pair.server.handle.counters().rdma_writes >= 3);
+    assert_eq!(pair.client.handle.counters().fragments_received, 0);
+}
+
+/// A reply that fits inline leaves the Reply chunk unused (RFC 8166 section 4.3).
+#[test]
+fn short_replies_leave_the_reply_chunk_unused() {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    let connection = pair.connect_with(Versions::One, Versions::Both);
+    let wanted = Wanted {
+        connection,
+        procedure: TAKE,
+        args: pattern(12, 5),
+        results_bytes_max: 50_000,
+        placement: Placement::Auto,
+        tag: 1,
+        ..Wanted::default()
+    };
+    let (results, _) = run(&mut pair, wanted).expect("it succeeds");
+    assert_eq!(results, 12_u32.to_be_bytes());
+    assert_ne!(pair.client.handle.counters().windows_bound, 0);
+    assert_eq!(
+        pair.client.handle.counters().windows_invalidated_remotely,
+        0
+    );
+    assert_eq!(pair.server.handle.counters().rdma_writes, 0);
+    all_home(&mut pair);
+}
+
+/// RFC 8167: calls of the server to the client, beside those of the client, with credits of their own.
+#[test]
+fn both_ends_call_each_other() {
+    let mut pair = Pair::new(&CoreConfig::default());
+    for side in [&mut pair.client.properties, &mut pair.server.properties] {
+        side.reverse_requests = ReverseRequestSupport::General;
+    }
+    let client = pair.connect_with(Versions::One, Versions::Both);
+    pair.client
+        .core
+        .application_mut()
+        .want(client, NULL, &[], 1000);
+    pair.until("the server is ready", |pair| !pair.server.ready.is_empty());
+    let server = pair.server.ready[0];
+    for tag in 0..100 {
+        let args = pattern(100, tag);
+        pair.client
+            .core
+            .application_mut()
+            .want(client, ECHO, &args, tag);
+        pair.server
+            .core
+            .application_mut()
+            .want(server, LATER, &args, tag);
+    }
+    pair.until("all replies", |pair| {
+        pair.client.core.application().ended.len() == 101
+            && pair.server.core.application().ended.len() == 100
+    });
+    for tag in 0..100 {
+        let expected = Ok(pattern(100, tag));
+        for app in [
+            pair.client.core.application(),
+            pair.server.core.application(),
+        ] {
+            assert_eq!(app.result(tag), Some(&expected));
+        }
+    }
+}
+
+/// Without the word of the upper layer a server calls nobody.
+#[test]
+fn reverse_calls_need_to_be_enabled() {
+    let mut pair = Pair::new(&CoreConfig::default());
+    for side in [&mut pair.client.properties, &mut pair.server.properties] {
+        side.reverse_requests = ReverseRequestSupport::None;
+    }
+    let client = pair.connect_with(Versions::One, Versions::One);
+    pair.client
+        .core
+        .application_mut()
+        .want(client, NULL, &[], 1);
+    pair.until("the server is ready", |pair| !pair.server.ready.is_empty());
+    let server = pair.server.ready[0];
+    pair.server
+        .core
+        .application_mut()
+        .want(server, NULL, &[], 2);
+    pair.turns(10);
+    let app = pair.server.core.application();
+    assert_eq!(app.refused, [(2, CallRefused::NotTaken)]);
+}
