@@ -116,6 +116,18 @@ impl Placement {
     }
 }
 
+/// The version of RPC-over-RDMA that calls are made with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Protocol {
+    /// Version 2, or version 1 with a server that has no other
+    #[default]
+    Auto,
+    /// Version 1 (RFC 8166)
+    V1,
+    /// Version 2, and no other
+    V2,
+}
+
 /// The fabric of a run's own server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OwnFabric {
@@ -210,6 +222,10 @@ pub struct RunArgs {
     /// How payloads of read, write and mix travel
     #[arg(long, value_enum, default_value_t = Placement::Auto)]
     pub placement: Placement,
+
+    /// Version of RPC-over-RDMA
+    #[arg(long, value_enum, default_value_t = Protocol::Auto)]
+    pub protocol: Protocol,
 
     /// One-way delay of everything that is sent, to try distance on one machine (shm; for rdma, tests/lab/lab run --delay)
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]

@@ -344,6 +344,7 @@ pub(crate) mod tests {
             op: Op::Null,
             size_bytes: 0,
             bulk: None,
+            protocol: crate::cli::Protocol::Auto,
             delay: Duration::ZERO,
             depth: 1,
             connections: 1,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::authentication::Host;
-use crate::cli::{Op, OwnFabric, Placement, RunArgs};
+use crate::cli::{Op, OwnFabric, Placement, Protocol, RunArgs};
 use crate::exit::Failure;
 use crate::machine::Machine;
 
@@ -72,6 +72,8 @@ pub struct RunConfig {
     pub size_bytes: u64,
     /// What the calls do; `None` for null and echo.
     pub bulk: Option<BulkConfig>,
+    /// The version of RPC-over-RDMA.
+    pub protocol: Protocol,
     /// One-way delay of everything that is sent, at both ends where the server is the run's own.
     pub delay: Duration,
     /// Calls outstanding on each connection.
@@ -123,6 +125,7 @@ impl RunConfig {
             op: args.op,
             size_bytes,
             bulk,
+            protocol: args.protocol,
             delay: args.delay,
             depth: args.depth,
             connections: args.connections,
