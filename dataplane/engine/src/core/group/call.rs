@@ -171,7 +171,7 @@ impl<P: Port> State<P> {
         let has_room = pool.may_give(fresh)
             && self.bulk.has_call()
             && self.bulk.windows_open as usize + windows <= self.bulk.windows_max as usize;
-        let index = self.bulk.take_call().filter(|_| has_room);
+        let index = has_room.then(|| self.bulk.take_call()).flatten();
         let Some(index) = index else {
             self.shared.counters.calls_refused_no_slot.increment();
             return Err(CallRefused::NoSlot);
