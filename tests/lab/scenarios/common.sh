@@ -12,7 +12,7 @@ work=$(mktemp -d /tmp/scenario.XXXXXX)
 # Addresses of earlier scenarios are not used again.
 port=$((20000 + RANDOM % 10000))
 
-# PROGRAMS, set by tests/lab/suites, is the folder of what was built on the host.
+# PROGRAMS, set by tests/lab/suites, is the folder of copies of what was built on the host.
 ledger=$PROGRAMS/ledger
 bench=$PROGRAMS/bench-tool
 
