@@ -16,6 +16,9 @@ pub struct BulkItem {
     count: usize,
 }
 
+// Applications move items about: that is to cost less than a copy of their bytes would.
+const _: () = assert!(size_of::<BulkItem>() < 1024);
+
 impl BulkItem {
     /// An empty item.
     #[must_use]

@@ -128,6 +128,11 @@ impl Memory {
         Self { mapping, arena }
     }
 
+    /// Whether both are the same memory.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.arena == other.arena
+    }
+
     /// Whether `buffer` belongs to this memory.
     #[inline]
     #[must_use]

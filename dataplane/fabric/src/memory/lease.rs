@@ -3,8 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use crossbeam_queue::ArrayQueue;
-
+use super::pool::Site;
 use super::{Buffer, Memory};
 
 /// Bytes in registered memory that outlive the call they came with, or are to go out with one.
@@ -54,37 +53,36 @@ use super::{Buffer, Memory};
 ///     let _ = port.replace_segment(&mut receive, 1, fresh);
 /// }
 /// ```
+///
+/// It is small, so that a list of them can be moved without being missed.
 #[derive(Debug)]
 pub struct Lease {
-    buffer: Option<Buffer>,
+    site: Arc<Site>,
+    /// The index of its buffer, or [`NO_BUFFER`].
+    index: u32,
     offset: u32,
     bytes: u32,
-    memory: Memory,
-    returns: Arc<ArrayQueue<Buffer>>,
 }
 
+/// The index of no buffer: the lease has ended.
+const NO_BUFFER: u32 = u32::MAX;
+
 impl Lease {
-    pub(super) fn new(
-        buffer: Buffer,
-        offset: u32,
-        bytes: u32,
-        memory: Memory,
-        returns: Arc<ArrayQueue<Buffer>>,
-    ) -> Self {
+    /// A lease on a range that lies within the buffer, which is of the pool of `site`.
+    pub(super) fn new(site: Arc<Site>, buffer: Buffer, offset: u32, bytes: u32) -> Self {
         Self {
-            buffer: Some(buffer),
+            site,
+            index: buffer.index,
             offset,
             bytes,
-            memory,
-            returns,
         }
     }
 
     /// Bytes from its start to the end of its buffer: what [`Lease::set_len`] takes at most.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        let buffer = self.buffer.as_ref().map_or(0, Buffer::capacity);
-        buffer.saturating_sub(self.offset) as usize
+        let buffer_bytes = self.site.shape.buffer_bytes;
+        buffer_bytes.saturating_sub(self.offset) as usize
     }
 
     /// Makes it `bytes` bytes long, at most its capacity; the bytes themselves stay as they are.
@@ -103,14 +101,19 @@ impl Lease {
     /// Whether its buffer belongs to `memory`, and so to the port of that memory.
     #[must_use]
     pub fn is_of(&self, memory: &Memory) -> bool {
-        self.buffer
-            .as_ref()
-            .is_some_and(|buffer| memory.owns(buffer))
+        memory.is(&self.site.memory)
     }
 
     /// The number of the pool that its buffer is of.
-    pub(super) fn pool(&self) -> Option<u32> {
-        self.buffer.as_ref().map(|buffer| buffer.pool)
+    pub(super) fn pool(&self) -> u32 {
+        self.site.id
+    }
+
+    /// The address of its first byte, which lies within its buffer or at its end.
+    fn start(&self) -> *mut u8 {
+        let buffer = self.site.start_of(self.index);
+        // SAFETY: the range was checked against the buffer when the lease was made.
+        unsafe { buffer.as_ptr().add(self.offset as usize) }
     }
 
     /// Ends the lease on its core: the buffer, to be posted or given back to its pool, and the
@@ -118,19 +121,17 @@ impl Lease {
     /// made.
     #[must_use]
     pub fn into_buffer(mut self) -> Option<(Buffer, u32, u32)> {
-        let buffer = self.buffer.take()?;
+        let index = std::mem::replace(&mut self.index, NO_BUFFER);
+        let buffer = (index != NO_BUFFER).then(|| self.site.buffer(index))?;
         Some((buffer, self.offset, self.bytes))
     }
 }
 
 impl DerefMut for Lease {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let range = self.offset as usize..(self.offset + self.bytes) as usize;
-        // As in `deref`.
-        match &mut self.buffer {
-            Some(buffer) => &mut self.memory.bytes_mut(buffer)[range],
-            None => &mut [],
-        }
+        // SAFETY: as in `deref`; the lease is borrowed mutably, so that no other slice of these
+        // bytes can exist in this process.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.bytes as usize) }
     }
 }
 
@@ -138,18 +139,19 @@ impl Deref for Lease {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let range = self.offset as usize..(self.offset + self.bytes) as usize;
-        // The buffer is taken only in drop, and the range was checked when the lease was made.
-        self.buffer
-            .as_ref()
-            .map_or(&[], |buffer| &self.memory.bytes(buffer)[range])
+        // SAFETY: the range lies within the buffer, by the checks of `Pool::lease` and `set_len`,
+        // and the buffer in the mapping, which `site` keeps mapped. The lease holds the only token
+        // of the buffer, the pool having given it up, and is borrowed meanwhile, so nothing in
+        // this process writes these bytes; peers map the arena read-only (its seals). The index is
+        // that of a buffer: a lease without one ends in the function that takes it.
+        unsafe { std::slice::from_raw_parts(self.start(), self.bytes as usize) }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            let returned = self.returns.push(buffer);
+        if self.index != NO_BUFFER {
+            let returned = self.site.returns.push(self.index);
             debug_assert!(
                 returned.is_ok(),
                 "the return ring holds every buffer of its pool"

@@ -23,16 +23,52 @@ pub struct PoolShape {
     pub align_bytes: u32,
 }
 
+/// Where the buffers of a pool lie: what the pool and its leases share.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) memory: Memory,
+    arena: u32,
+    pub(super) id: u32,
+    /// Bytes of the mapping before the first buffer.
+    first: usize,
+    pub(super) shape: PoolShape,
+    /// The indexes of buffers whose leases were dropped; there is room for all.
+    pub(super) returns: ArrayQueue<u32>,
+}
+
+impl Site {
+    /// The address of the buffer at `index`, one of its pool.
+    #[inline]
+    pub(super) fn start_of(&self, index: u32) -> NonNull<u8> {
+        debug_assert!(index < self.shape.buffers, "no such buffer");
+        let offset = self.first + index as usize * self.shape.stride_bytes as usize;
+        // SAFETY: indexes come from `carve` alone, which checked that all buffers lie within the
+        // mapping; so the sum stays within it, which is nowhere null.
+        unsafe {
+            let start = self.memory.mapping().start();
+            NonNull::new_unchecked(start.add(offset))
+        }
+    }
+
+    /// The token of the buffer at `index`, made by whoever holds that index: the pool's list of
+    /// free ones, or a lease.
+    #[inline]
+    pub(super) fn buffer(&self, index: u32) -> Buffer {
+        Buffer {
+            start: self.start_of(index),
+            bytes: self.shape.buffer_bytes,
+            arena: self.arena,
+            pool: self.id,
+            index,
+        }
+    }
+}
+
 /// Buffers of one size, handed out last in, first out, so that warm ones are used again.
 #[derive(Debug)]
 pub struct Pool {
-    memory: Memory,
-    arena: u32,
-    id: u32,
-    first: u64,
-    shape: PoolShape,
+    site: Arc<Site>,
     free: Vec<u32>,
-    returns: Arc<ArrayQueue<Buffer>>,
 }
 
 impl Pool {
@@ -60,43 +96,31 @@ impl Pool {
                 limit,
             });
         }
-        let returns = Arc::new(ArrayQueue::new(shape.buffers.max(1) as usize));
-        let free = (0..shape.buffers).rev().collect();
-        Ok(Self {
+        let site = Site {
             memory,
             arena,
             id: unique_number(),
-            first,
+            // It lies within the mapping.
+            first: usize::try_from(first).unwrap_or(usize::MAX),
             shape,
-            free,
-            returns,
+            returns: ArrayQueue::new(shape.buffers.max(1) as usize),
+        };
+        Ok(Self {
+            site: Arc::new(site),
+            free: (0..shape.buffers).rev().collect(),
         })
     }
 
     pub(super) fn end(&self) -> u64 {
-        self.first + u64::from(self.shape.buffers) * u64::from(self.shape.stride_bytes)
+        let Site { first, shape, .. } = &*self.site;
+        *first as u64 + u64::from(shape.buffers) * u64::from(shape.stride_bytes)
     }
 
     /// Takes a buffer, the one given back last.
     #[inline]
     pub fn take(&mut self) -> Option<Buffer> {
         let index = self.free.pop()?;
-        let offset = self.first + u64::from(index) * u64::from(self.shape.stride_bytes);
-        // SAFETY: `carve` checked that all buffers lie within the mapping, so the sum stays
-        // within it.
-        let start = unsafe {
-            self.memory
-                .mapping()
-                .start()
-                .add(usize::try_from(offset).ok()?)
-        };
-        Some(Buffer {
-            start: NonNull::new(start)?,
-            bytes: self.shape.buffer_bytes,
-            arena: self.arena,
-            pool: self.id,
-            index,
-        })
+        Some(self.site.buffer(index))
     }
 
     /// Gives a buffer back.
@@ -107,7 +131,7 @@ impl Pool {
     /// out twice.
     #[inline]
     pub fn give(&mut self, buffer: Buffer) {
-        assert_eq!(buffer.pool, self.id, "a buffer of another pool");
+        assert_eq!(buffer.pool, self.site.id, "a buffer of another pool");
         self.free.push(buffer.index);
     }
 
@@ -115,13 +139,13 @@ impl Pool {
     #[inline]
     #[must_use]
     pub fn owns(&self, buffer: &Buffer) -> bool {
-        buffer.pool == self.id
+        buffer.pool == self.site.id
     }
 
     /// Whether `lease` is on a buffer of this pool.
     #[must_use]
     pub fn owns_lease(&self, lease: &Lease) -> bool {
-        lease.pool() == Some(self.id)
+        lease.pool() == self.site.id
     }
 
     /// Buffers that can be taken now.
@@ -134,13 +158,13 @@ impl Pool {
     /// The shape that it was made with.
     #[must_use]
     pub fn shape(&self) -> PoolShape {
-        self.shape
+        self.site.shape
     }
 
     /// Turns a buffer into a lease on `bytes` of its bytes from `offset`, which may leave the
     /// core. `None` (and the buffer is given back) when the range does not lie within it.
     pub fn lease(&mut self, buffer: Buffer, offset: u32, bytes: u32) -> Option<Lease> {
-        assert_eq!(buffer.pool, self.id, "a buffer of another pool");
+        assert_eq!(buffer.pool, self.site.id, "a buffer of another pool");
         let fits = offset
             .checked_add(bytes)
             .is_some_and(|end| end <= buffer.capacity());
@@ -148,23 +172,17 @@ impl Pool {
             self.give(buffer);
             return None;
         }
-        Some(Lease::new(
-            buffer,
-            offset,
-            bytes,
-            self.memory.clone(),
-            Arc::clone(&self.returns),
-        ))
+        Some(Lease::new(Arc::clone(&self.site), buffer, offset, bytes))
     }
 
     /// Takes back at most `count` buffers of leases that were dropped; returns how many came.
     pub fn reclaim(&mut self, count: usize) -> usize {
         let mut came = 0;
         while came < count {
-            let Some(buffer) = self.returns.pop() else {
+            let Some(index) = self.site.returns.pop() else {
                 break;
             };
-            self.give(buffer);
+            self.free.push(index);
             came += 1;
         }
         came
