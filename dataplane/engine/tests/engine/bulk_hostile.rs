@@ -1,7 +1,7 @@
 //! Chunk lists that are wrong, and a peer that writes where it may no more.
 
-use super::hostile::{Attack, CREDIT, header, null_reply, words};
 use crate::support::bulk::{BulkApp, GIVE, Wanted, asking, bulk_config};
+use crate::support::raw::{Attack, CREDIT, header, null_reply, words};
 use crate::support::{App, NULL, PROGRAM, VERSION};
 use rpcrdma_engine::{CoreConfig, Placement};
 use rpcrdma_fabric::interface::{Gather, Port, RemoteAddress, RemoteKey};
@@ -148,7 +148,7 @@ fn a_key_is_dead_when_its_call_has_ended() {
     let level = ReverseRequestSupport::General;
     let app = BulkApp::default();
     let mut attack = Attack::announcing(level, Role::Server, false, &config(), app);
-    attack.raw.send(&super::hostile::null_call(1));
+    attack.raw.send(&crate::support::raw::null_call(1));
     attack.turns(10);
     attack.take();
     // Properties, so that the victim may call.

@@ -1,8 +1,8 @@
 //! Calls with bulk data that a responder takes in another form alone: the requester folds them, once.
 
-use super::hostile::{Attack, error, header, message, null_call, words};
 use crate::support::bulk::{BulkApp, GIVE, Wanted, asking, bulk_config};
 use crate::support::pattern;
+use crate::support::raw::{Attack, error, header, message, null_call, words};
 use rpcrdma_engine::{CallError, CoreConfig, Placement};
 use rpcrdma_protocol::chunks::Segment;
 use rpcrdma_protocol::v2::connection::Role;

@@ -1,8 +1,8 @@
 //! A peer with hostile chunk lists, beside another on the same core: what each of them is told, and that every buffer
 //! comes home.
 
-use super::hostile::{Attack, CREDIT, words};
 use crate::support::bulk::{BulkApp, TAKE};
+use crate::support::raw::{Attack, CREDIT, words};
 use crate::support::{PROGRAM, VERSION};
 use rpcrdma_engine::{CloseReason, Command, CoreConfig};
 use rpcrdma_fabric::interface::QueuePairId;

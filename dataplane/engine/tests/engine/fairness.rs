@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::hostile::{Attack, CREDIT, message, null_call, words};
 use crate::support::bulk::{BulkApp, TAKE, bulk_config};
+use crate::support::raw::{Attack, CREDIT, message, null_call, words};
 use crate::support::{App, NULL, PROGRAM, VERSION};
 use rpcrdma_engine::{Application, CloseReason, ConnectionKey, CoreConfig, PlacementConfig};
 use rpcrdma_fabric::interface::QueuePairId;

@@ -6,7 +6,7 @@ use rpcrdma_engine::{
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::{Properties, PropertySet};
 
-use super::hostile::{Attack, CREDIT, message, null_call, null_reply, words};
+use crate::support::raw::{Attack, CREDIT, message, null_call, null_reply, words};
 use crate::support::{NULL, PROGRAM, VERSION};
 
 /// A server core whose peer is to authenticate itself, and whose control plane leaves that to the test.

@@ -9,7 +9,7 @@ use rpcrdma_protocol::constants::{RTR_TYPE_EXPLICIT, RTR_TYPE_PLACED};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Role;
 
-use super::hostile::{Attack, CREDIT, error, message, null_call, null_reply, words};
+use crate::support::raw::{Attack, CREDIT, error, message, null_call, null_reply, words};
 
 const LEVELS: [ReverseRequestSupport; 3] = [
     ReverseRequestSupport::None,

@@ -7,6 +7,7 @@
 
 pub mod bulk;
 pub mod fabric;
+pub mod raw;
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub mod verbs;
 
