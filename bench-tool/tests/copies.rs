@@ -1,0 +1,245 @@
+//! What placement saves is a copy: every long `memcpy` of a client and a server is counted while they
+//! talk, by a library that stands before that of the C library (`copies/count_copies.c`).
+#![forbid(unsafe_code)]
+
+use std::io::{BufRead, BufReader};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Calls of a run.
+const CALLS: usize = 500;
+
+/// Bytes of a payload.
+const PAYLOAD_BYTES: u64 = 4096;
+
+/// How long anything may take before the test fails.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The copies of which the library takes note, as it says.
+const LONG_BYTES: u64 = 1024;
+const COPIES_MAX: usize = 65_536;
+
+/// A copy that a process made.
+#[derive(Clone, Copy, Debug)]
+struct Copied {
+    bytes: u64,
+    from: u64,
+    to: u64,
+}
+
+/// Compiles the library, in a folder of this test's own.
+fn library(directory: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/copies/count_copies.c");
+    let library = directory.join("count_copies.so");
+    // Whoever builds Rust programs has a C compiler, which links them.
+    let status = Command::new("cc")
+        .args(["-O2", "-fno-builtin", "-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .arg("-ldl")
+        .status()
+        .expect("a C compiler: cc");
+    assert!(status.success(), "the library compiles");
+    library
+}
+
+/// A server whose copies are counted.
+struct Server {
+    process: Child,
+    address: String,
+    library: PathBuf,
+    notes: PathBuf,
+    client_notes: PathBuf,
+}
+
+/// What the library noted in this file.
+fn noted(notes: &Path) -> Vec<Copied> {
+    let notes = std::fs::read(notes).expect("the notes of the library");
+    let mut words = notes.chunks_exact(8).map(|word| {
+        let word: [u8; 8] = word.try_into().expect("of eight bytes");
+        u64::from_ne_bytes(word)
+    });
+    let count = words.next().expect("a count");
+    let count = usize::try_from(count).expect("a count that memory holds");
+    assert!(count <= COPIES_MAX, "there was room for all notes");
+    let words: Vec<u64> = words.take(4 * count).collect();
+    let copies = words.chunks_exact(4).map(|words| Copied {
+        bytes: words[0],
+        from: words[1],
+        to: words[2],
+    });
+    copies.collect()
+}
+
+/// What a run copied.
+struct Copies {
+    /// By the server's fabric in place of a device: what it took out of the client's memory.
+    taken: Vec<Copied>,
+    /// By the server otherwise.
+    server: Vec<Copied>,
+    /// By the client.
+    client: Vec<Copied>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    fn start(directory: &Path) -> Self {
+        let address = format!("shm:copies-test-{}", std::process::id());
+        let notes = directory.join("server");
+        let library = library(directory);
+        let mut process = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
+            .args(["serve", "--listen", &address, "--exit-with-stdin"])
+            .env("LD_PRELOAD", &library)
+            .env("COPIES_LOG", &notes)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the tool starts");
+        let mut line = String::new();
+        let stdout = process.stdout.as_mut().expect("it is piped");
+        let read = BufReader::new(stdout).read_line(&mut line);
+        read.expect("it says when it listens");
+        assert!(line.starts_with("listening on "), "{line}");
+        Self {
+            process,
+            address,
+            library,
+            notes,
+            client_notes: directory.join("client"),
+        }
+    }
+
+    /// What the process has mapped: addresses, and what else is said of them.
+    fn mappings(&self) -> Vec<(Range<u64>, String)> {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.process.id()));
+        let maps = maps.expect("it runs");
+        let mappings = maps.lines().map(|line| {
+            let (range, rest) = line.split_once(' ').expect("a range");
+            let (start, end) = range.split_once('-').expect("two addresses");
+            let address = |digits| u64::from_str_radix(digits, 16).expect("an address");
+            (address(start)..address(end), rest.to_owned())
+        });
+        mappings.collect()
+    }
+
+    /// The registered memory of its one core: that of others it cannot write.
+    fn arena(&self) -> Range<u64> {
+        let mappings = self.mappings().into_iter();
+        let mut arenas =
+            mappings.filter(|(_, what)| what.starts_with("rw") && what.contains("rpcrdma-arena"));
+        let (range, _) = arenas.next().expect("a core has one");
+        assert!(arenas.next().is_none(), "one core");
+        range
+    }
+
+    /// Whether it still reads memory of a client.
+    fn has_client(&self) -> bool {
+        let mut mappings = self.mappings().into_iter();
+        mappings.any(|(_, what)| what.starts_with("r--s") && what.contains("rpcrdma-arena"))
+    }
+
+    /// Has [`CALLS`] calls made.
+    fn run(&self, op: &str, placement: &str) -> Copies {
+        let before = noted(&self.notes).len();
+        let _ = std::fs::remove_file(&self.client_notes);
+        let output = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
+            .args(["run", "--connect", &self.address, "--op", op])
+            .args(["--size", &PAYLOAD_BYTES.to_string(), "--warmup", "0"])
+            .args(["--placement", placement, "--count", &CALLS.to_string()])
+            .arg("--quiet")
+            .env("LD_PRELOAD", &self.library)
+            .env("COPIES_LOG", &self.client_notes)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the tool starts");
+        assert!(output.status.success(), "{output:?}");
+        // Then all that is mapped, and was, is the server's own.
+        let begin = Instant::now();
+        while self.has_client() {
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "the memory of a client that is gone"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let own = self.mappings();
+        let is_own = |address| own.iter().any(|(range, _)| range.contains(&address));
+        let copies = noted(&self.notes).split_off(before).into_iter();
+        let (taken, server) = copies.partition(|copy| !is_own(copy.from));
+        Copies {
+            taken,
+            server,
+            client: noted(&self.client_notes),
+        }
+    }
+}
+
+/// Removed when dropped.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new() -> Self {
+        let name = format!("rpcrdma-copies-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What making a connection copies, and telling counters: far less than one for each call.
+fn is_beside_calls(copies: &[Copied]) -> bool {
+    copies.iter().all(|copy| copy.bytes >= LONG_BYTES) && copies.len() < CALLS / 4
+}
+
+/// Whether each payload was taken to where it stays, in one piece.
+fn is_each_payload_once(taken: &[Copied]) -> bool {
+    // The client tries a call first.
+    (CALLS..=CALLS + 2).contains(&taken.len())
+        && taken.iter().all(|copy| copy.bytes == PAYLOAD_BYTES)
+}
+
+#[test]
+fn payloads_beside_their_messages_are_never_copied_by_either_end() {
+    let directory = Temporary::new();
+    let server = Server::start(&directory.0);
+    for placement in ["send", "rdma"] {
+        let copies = server.run("write", placement);
+        assert!(is_each_payload_once(&copies.taken), "{placement}");
+        let arena = server.arena();
+        assert!(copies.taken.iter().all(|copy| arena.contains(&copy.to)));
+        assert!(is_beside_calls(&copies.server), "{placement}");
+        assert!(is_beside_calls(&copies.client), "{placement}");
+        let copies = server.run("read", placement);
+        assert!(is_beside_calls(&copies.taken), "{placement}");
+        assert!(is_beside_calls(&copies.server), "{placement}");
+        // The client's fabric takes them, or puts them where they stay.
+        let of_payloads = copies.client.iter().copied();
+        let (taken, others): (Vec<_>, Vec<_>) =
+            of_payloads.partition(|copy| copy.bytes == PAYLOAD_BYTES);
+        assert!(is_each_payload_once(&taken), "{placement}");
+        assert!(is_beside_calls(&others), "{placement}");
+    }
+    // The library does see copies: in the message, a payload is copied by both operations.
+    for op in ["write", "read"] {
+        let copies = server.run(op, "inline");
+        let whole = copies.server.iter().map(|copy| copy.bytes).sum::<u64>();
+        assert!(copies.server.len() >= CALLS, "{op}");
+        assert!(
+            whole >= CALLS as u64 * (PAYLOAD_BYTES - 64),
+            "{op}: {whole} bytes"
+        );
+    }
+}
