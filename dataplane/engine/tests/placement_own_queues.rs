@@ -1,9 +1,7 @@
 //! Bulk data that is placed by Sends, once more, as on a device without shared receive queues.
 
-#[path = "placement/calls.rs"]
-mod calls;
-#[path = "placement/mixed.rs"]
-mod mixed;
+#[path = "placement/cases.rs"]
+mod cases;
 mod support;
 
 const FORM: support::Form = support::Form::OwnQueues;

@@ -1,6 +1,6 @@
 //! Credits of groups, of their replies, and of calls the other way.
 
-use crate::calls::{all_home, placing_config, placing_pair};
+use super::calls::{all_home, placing_config, placing_pair};
 use crate::support::bulk::{
     BulkApp, BulkPair, GIVE, GIVE_LATER, HOLD, TAKE, Wanted, asking, given,
 };

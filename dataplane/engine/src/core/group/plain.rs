@@ -20,7 +20,11 @@ impl<P: Port> State<P> {
     /// A peer has found something wrong with a transmission of ours.
     #[cold]
     pub(in crate::core) fn handle_peer_report(&mut self, key: ConnectionKey, report: &ReportError) {
-        for TransmissionId { xid, direction, .. } in report.lead.into_iter().chain([report.bad]) {
+        let bad = report.bad;
+        // Most often another transmission of the same group.
+        let other = |lead: &TransmissionId| (lead.xid, lead.direction) != (bad.xid, bad.direction);
+        let lead = report.lead.filter(other);
+        for TransmissionId { xid, direction, .. } in lead.into_iter().chain([bad]) {
             match direction {
                 Direction::Call => {
                     self.make_call_plain(key, xid, TransportError::BadXdr);

@@ -1,0 +1,7 @@
+//! What every fabric, and every form of receive queues, is held to.
+
+pub(crate) mod calls;
+mod credits;
+mod hostile;
+mod hostile_replies;
+mod mixed;
