@@ -1,4 +1,5 @@
-//! That links between the documents point at files and headings that exist.
+//! That links between the documents point at files and headings that exist, and that what is not tried
+//! on a device is told.
 
 use std::path::{Path, PathBuf};
 
@@ -112,4 +113,39 @@ fn links_and_headings_are_recognised() {
     assert!(broken(Path::new("README.md"), "no/such/file.md").is_some());
     assert!(broken(Path::new("README.md"), "#no-such-heading").is_some());
     assert!(broken(Path::new("docs/ARCHITECTURE.md"), "../README.md").is_none());
+}
+
+/// The names between `begin` and the next `end` of a file, without its comments.
+fn names_between(file: &str, begin: &str, end: &str) -> Vec<String> {
+    let text = files::text(file);
+    let (_, list) = text.split_once(begin).expect("the list begins");
+    let (list, _) = list.split_once(end).expect("the list ends");
+    let code = list.lines().filter_map(|line| line.split("//").next());
+    let words = code.flat_map(|line| line.split(|c: char| !(c.is_alphanumeric() || c == '_')));
+    // What stands between quotes are a name and a sentence: names have an underscore.
+    let names = words.filter(|word| word.contains('_'));
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn what_is_skipped_on_a_device_is_told() {
+    let told = files::text("docs/verbs.md");
+    let suite = names_between(
+        "tests/tests/fabric_verbs.rs",
+        "VerbsHarness, skipped [",
+        "]);",
+    );
+    let engine = "dataplane/engine/tests/support/verbs.rs";
+    let engine = names_between(engine, "str)] = &[", "];");
+    assert!(
+        suite.len() >= 5 && engine.len() >= 2,
+        "{suite:?}, {engine:?}"
+    );
+    for name in suite.iter().chain(&engine) {
+        assert!(told.contains(&format!("`{name}`")), "docs/verbs.md: {name}");
+    }
+    let cases = files::text("tests/src/fabric_conformance/list.rs");
+    let cases = cases.matches("#[test]").count();
+    let count = format!("Of the {cases} cases of the fabric's suite");
+    assert!(told.contains(&count), "docs/verbs.md: {count}");
 }
