@@ -39,6 +39,9 @@ pub struct TcpServer<P> {
     listener: TcpListener,
     connections_max: usize,
     connections: Vec<Connection>,
+    /// The system could not give the last connection that came: descriptors are used up, say. The
+    /// next is taken after a while, for trying at once would be all that is done.
+    is_accepting: bool,
     desk: Desk<P>,
 }
 
@@ -75,6 +78,7 @@ impl<P: Pages> TcpServer<P> {
             listener,
             connections_max,
             connections: Vec::new(),
+            is_accepting: true,
             desk: Desk {
                 service,
                 mounts: Mounts::default(),
@@ -97,7 +101,12 @@ impl<P: Pages> TcpServer<P> {
     /// Waits for something to do, and does what there is, on every connection once.
     fn turn(&mut self) -> io::Result<()> {
         let timeout = Timespec::try_from(LOOK_PERIOD).unwrap_or_default();
-        let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        let arrivals = if std::mem::replace(&mut self.is_accepting, true) {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
+        };
+        let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(&self.listener, arrivals)];
         for connection in &self.connections {
             waited.push(PollFd::new(&connection.stream, connection.interest()));
         }
@@ -121,7 +130,14 @@ impl<P: Pages> TcpServer<P> {
     }
 
     fn accept(&mut self) {
-        while let Ok((stream, address)) = self.listener.accept() {
+        loop {
+            let (stream, address) = match self.listener.accept() {
+                Ok(arrival) => arrival,
+                Err(error) => {
+                    self.is_accepting = is_passing(&error);
+                    return;
+                }
+            };
             // One too many is closed at once.
             if self.connections.len() < self.connections_max
                 && let Ok(connection) = Connection::new(stream, address)
