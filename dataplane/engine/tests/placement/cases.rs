@@ -4,4 +4,5 @@ pub(crate) mod calls;
 mod credits;
 mod hostile;
 mod hostile_replies;
+mod last_credit;
 mod mixed;

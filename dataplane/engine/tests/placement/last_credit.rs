@@ -1,0 +1,110 @@
+//! Both ends call each other with groups that take all credits, in every order in which the two can
+//! run: nobody waits for ever, and nothing is lost.
+//!
+//! An end may come to stand below what its group takes, behind an asynchronous grant that it does
+//! not use, so that no other may follow it. Then a keep-alive brings what it lacks.
+
+use super::calls::{all_home, placing_config, placing_pair};
+use crate::TestFabric;
+use crate::support::bulk::{BulkApp, BulkPair, GIVE, Wanted, asking, given};
+use crate::support::fabric::Fabric;
+use crate::support::pattern;
+use rpcrdma_engine::{CoreConfig, Placement};
+
+/// Iterations whose order is tried in full; then the two take turns.
+const STEPS: u32 = 11;
+
+/// Two pages, which take two transmissions of one placement segment each.
+const ITEM_BYTES: u32 = 8192;
+
+/// Turns after which the two stand still, if they do.
+const TURNS: usize = 200;
+
+/// Keep-alives that may be waited for.
+const KEEP_ALIVES_MAX: u32 = 2;
+
+/// Calls that each end wants to make at once.
+const CALLS: u64 = 2;
+
+fn wanted(connection: rpcrdma_engine::ConnectionKey, tag: u64) -> Wanted {
+    Wanted {
+        connection,
+        procedure: GIVE,
+        args: asking(&[ITEM_BYTES]),
+        items: vec![(8, pattern(ITEM_BYTES as usize, tag))],
+        expected: vec![ITEM_BYTES],
+        results_bytes_max: 100,
+        placement: Placement::Send,
+        tag,
+    }
+}
+
+/// Runs one end or the other, as the bits of `order` say.
+fn run_in_order(pair: &mut BulkPair, order: u32) {
+    for step in 0..STEPS {
+        pair.now += pair.clock.ticks(TestFabric::TURN);
+        if order >> step & 1 == 0 {
+            pair.client.iterate(pair.now);
+        } else {
+            pair.server.iterate(pair.now);
+        }
+        TestFabric::work();
+    }
+}
+
+fn the_last_credit_goes_round(credits_per_connection: u16) {
+    let config = CoreConfig {
+        credits_per_connection,
+        ..placing_config(1, 4096, 16)
+    };
+    let mut pair = placing_pair(&config, &config);
+    let (of_client, of_server) = pair.connect();
+    let page = given(0, ITEM_BYTES);
+    for order in (0..1 << STEPS).step_by(TestFabric::ONE_CASE_IN as usize) {
+        for tag in 0..CALLS {
+            let application = pair.client.core.application_mut();
+            application.wanted.push_back(wanted(of_client, tag));
+            let application = pair.server.core.application_mut();
+            application.wanted.push_back(wanted(of_server, tag));
+        }
+        run_in_order(&mut pair, order);
+        for waited in 0.. {
+            pair.turns(TURNS);
+            let ended = |app: &BulkApp| app.ended.len() as u64 == CALLS;
+            if ended(pair.client.core.application()) && ended(pair.server.core.application()) {
+                break;
+            }
+            assert!(waited < KEEP_ALIVES_MAX, "they wait, order {order:b}");
+            pair.pass(config.keep_alive_interval);
+        }
+        for side in [&mut pair.client, &mut pair.server] {
+            let application = side.core.application_mut();
+            assert_eq!(application.refused, [], "order {order:b}");
+            for (tag, ending) in application.ended.drain(..) {
+                let (_, items) = ending.expect("it succeeds");
+                assert!(items == [page.clone()], "call {tag}, order {order:b}");
+            }
+            assert_eq!(application.taken.len() as u64, CALLS, "order {order:b}");
+            application.taken.clear();
+        }
+    }
+    all_home(&mut pair);
+    for (side, key) in [(&pair.client, of_client), (&pair.server, of_server)] {
+        let credits = side.core.credits(key).expect("it is there");
+        assert_eq!(credits.receives_posted, config.receives_per_connection());
+        let counters = side.handle.counters();
+        assert!(counters.awaiting_credit > 0, "credits are short");
+        assert_eq!(counters.bulk_calls_retried, 0, "each call is a group");
+        assert_eq!(counters.rdma_reads + counters.rdma_writes, 0);
+    }
+}
+
+#[test]
+fn of_four_credits_the_last_one_goes_round() {
+    the_last_credit_goes_round(4);
+}
+
+#[test]
+fn of_five_credits_the_last_one_goes_round() {
+    the_last_credit_goes_round(5);
+}
