@@ -47,6 +47,12 @@ impl GroupArrival {
         }
     }
 
+    /// Receives that have some of its payload stream.
+    pub(crate) fn carriers(&self) -> usize {
+        let has_stream = |received: &&Received| received.end > received.start;
+        self.receives.iter().filter(has_stream).count()
+    }
+
     /// Whether there is a group.
     pub(crate) fn is_some(&self) -> bool {
         !self.header.is_empty()

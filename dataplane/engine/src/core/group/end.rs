@@ -28,8 +28,7 @@ impl<P: Port> State<P> {
         };
         let structure = connection.protocol.receive_structure();
         let counted = slot.counted;
-        let carriers = slot.arrival.receives.iter();
-        let carriers = carriers.filter(|it| it.end > it.start).count();
+        let carriers = slot.arrival.carriers();
         let lands = slot
             .arrival
             .land(&structure, config, &mut self.bulk.landings);
@@ -38,11 +37,7 @@ impl<P: Port> State<P> {
             self.end_bulk_call(index, Answer::Error(CallError::BadReply));
             return Step::Waits;
         }
-        let can_join = self.can_join(carriers, Use::ReplyIn);
-        if !can_join && !counted {
-            self.shared.counters.awaiting_message_buffer.increment();
-        }
-        if !can_join || !self.can_lease(counted) {
+        if !self.can_take(carriers, Use::ReplyIn, counted) {
             if let Some(slot) = self.bulk.calls.get_mut(index as usize) {
                 slot.counted = true;
             }

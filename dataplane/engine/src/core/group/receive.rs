@@ -285,33 +285,29 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// Whether the landings that were found can be leased now: spares are there for all of them,
-    /// and bulk buffers for what is copied. What is missing is counted once.
-    pub(super) fn can_lease(&mut self, counted: bool) -> bool {
+    /// Whether a group that lies where the landings say can be taken out of its Receives now: there
+    /// is a buffer to join its payload stream in, if that lies in several Receives, spares for all
+    /// that is leased, and bulk buffers for what is copied. What is missing is counted once.
+    pub(super) fn can_take(&mut self, carriers: usize, purpose: Use, counted: bool) -> bool {
         let landings = &self.bulk.landings;
         let leases = landings.iter().filter(|it| !it.is_shared).count();
         let pool = &mut self.bulk.reply.pool;
         let copies = landings.iter().filter(|it| it.is_shared);
         let copies = copies.map(|it| pool.buffers_for(it.bytes)).sum::<usize>();
         let counters = &self.shared.counters;
-        if leases > self.placement.spares() {
-            if !counted {
-                counters.awaiting_placement_segment.increment();
-            }
-            return false;
+        let missing = if carriers > 1 && !self.messages.has_room(purpose) {
+            &counters.awaiting_message_buffer
+        } else if leases > self.placement.spares() {
+            &counters.awaiting_placement_segment
+        } else if copies != 0 && !pool.has(copies) {
+            &counters.awaiting_bulk_buffer
+        } else {
+            return true;
+        };
+        if !counted {
+            missing.increment();
         }
-        if copies != 0 && !pool.has(copies) {
-            if !counted {
-                counters.awaiting_bulk_buffer.increment();
-            }
-            return false;
-        }
-        true
-    }
-
-    /// Whether a payload stream that lies in so many Receives can be put into one piece.
-    pub(super) fn can_join(&self, carriers: usize, purpose: Use) -> bool {
-        carriers <= 1 || self.messages.has_room(purpose)
+        false
     }
 
     /// A buffer of which a Send took bytes is back.

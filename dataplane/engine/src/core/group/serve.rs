@@ -41,20 +41,16 @@ impl<P: Port> State<P> {
         let Some(slot) = self.bulk.serves.get(index as usize) else {
             return Step::Waits;
         };
-        let carriers = slot.arrival.receives.iter();
-        let carriers = carriers.filter(|it| it.end > it.start).count();
+        let carriers = slot.arrival.carriers();
         if let Some(error) = error {
             self.refuse_serve(index, error);
             return Step::Waits;
         }
-        if !self.can_join(carriers, Use::CallIn) {
-            if !counted {
-                self.shared.counters.awaiting_message_buffer.increment();
+        if !self.can_take(carriers, Use::CallIn, counted) {
+            if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
+                slot.counted = true;
             }
-            return self.serve_again(index);
-        }
-        if !self.can_lease(counted) {
-            return self.serve_again(index);
+            return Step::Again;
         }
         self.lease_items(index);
         let stream = self.join_call(index);
@@ -92,13 +88,6 @@ impl<P: Port> State<P> {
             true => Ok(()),
             false => Err(TransportError::System),
         }
-    }
-
-    fn serve_again(&mut self, index: u32) -> Step {
-        if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
-            slot.counted = true;
-        }
-        Step::Again
     }
 
     fn lease_items(&mut self, index: u32) {

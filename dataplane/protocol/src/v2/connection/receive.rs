@@ -95,27 +95,11 @@ impl Connection {
         let Some(whole) = self.handle_whole_message(message) else {
             return self.handle_any(message, message.len());
         };
-        let WholeMessage {
-            xid,
-            payload,
-            invalidate_handle,
-            ..
-        } = whole;
-        let chunks = ChunkLists::default();
-        match whole.direction {
-            Direction::Call => Event::Call {
-                xid,
-                payload,
-                chunks,
-                invalidate_handle,
-            },
-            Direction::Reply => Event::Reply {
-                xid,
-                payload,
-                chunks,
-                invalidate_handle,
-            },
-        }
+        let none = Chunks {
+            inv_handle: whole.invalidate_handle,
+            lists: ChunkLists::default(),
+        };
+        whole_message(whole.direction, whole.xid, whole.payload, none)
     }
 
     /// As [`handle_message`](Self::handle_message), for a transmission of the extension RTR of `message_bytes` octets of
@@ -503,6 +487,7 @@ fn lists_are_legal(direction: Direction, lists: &ChunkLists<'_>) -> bool {
     }
 }
 
+#[inline]
 fn whole_message<'m>(
     direction: Direction,
     xid: u32,

@@ -2,6 +2,7 @@
 
 use core::borrow::Borrow;
 
+use super::counted::{CountedList, Entry};
 use super::tables::PlacementType;
 use crate::chunks::{Segment, Segments, read_segments, write_segments};
 use crate::constants::{RTR_RESPONSE_ITEMS_MAX, RTR_RESPONSE_SETS_MAX};
@@ -91,60 +92,10 @@ impl<S> ResponseLocation<S> {
 }
 
 /// The directions of one set of a received request, in order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ResponseItems<'a> {
-    /// The directions as they stand in the header, without the count.
-    bytes: &'a [u8],
-    count: usize,
-}
-
-impl<'a> ResponseItems<'a> {
-    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        let count_field = *reader;
-        let count = usize::try_from(reader.read_u32()?).unwrap_or(usize::MAX);
-        if count > RTR_RESPONSE_ITEMS_MAX {
-            return Err(count_field.error(Reason::TooManyItems));
-        }
-        let start = *reader;
-        for _ in 0..count {
-            read_response_item(reader)?;
-        }
-        let bytes = start
-            .rest()
-            .get(..reader.position() - start.position())
-            .unwrap_or_default();
-        Ok(Self { bytes, count })
-    }
-}
-
-impl<'a> Iterator for ResponseItems<'a> {
-    type Item = ResponseItemView<'a>;
-
-    fn next(&mut self) -> Option<ResponseItemView<'a>> {
-        // Decoding was tried once already, and cannot fail now.
-        self.count = self.count.checked_sub(1)?;
-        let mut reader = Reader::new(self.bytes);
-        let item = read_response_item(&mut reader).ok()?;
-        self.bytes = reader.rest();
-        Some(item)
-    }
-
-    #[inline]
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.count, Some(self.count))
-    }
-}
-
-impl ExactSizeIterator for ResponseItems<'_> {}
-impl core::iter::FusedIterator for ResponseItems<'_> {}
+pub type ResponseItems<'a> = CountedList<'a, ResponseItemView<'a>>;
 
 /// The sets of a received request, in order: framing, bounds and types were checked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ResponseSets<'a> {
-    /// The sets as they stand in the header, without the count.
-    bytes: &'a [u8],
-    count: usize,
-}
+pub type ResponseSets<'a> = CountedList<'a, ResponseSetView<'a>>;
 
 impl<'a> ResponseSets<'a> {
     /// Reads the directions of a request.
@@ -153,80 +104,47 @@ impl<'a> ResponseSets<'a> {
     /// `Truncated`, `TooManyItems`, `TooManySegments`, `InvalidPlacementType`. Whether the ranges are disjoint and in
     /// order is not looked at here.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        let count_field = *reader;
-        let count = usize::try_from(reader.read_u32()?).unwrap_or(usize::MAX);
-        if count > RTR_RESPONSE_SETS_MAX {
-            return Err(count_field.error(Reason::TooManyItems));
-        }
-        let start = *reader;
-        for _ in 0..count {
-            read_set(reader)?;
-        }
-        let bytes = start
-            .rest()
-            .get(..reader.position() - start.position())
-            .unwrap_or_default();
-        Ok(Self { bytes, count })
-    }
-
-    /// Whether the request gives no direction.
-    #[inline]
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        Self::decode_with(reader, |_, _| Ok(()))
     }
 }
 
-impl<'a> Iterator for ResponseSets<'a> {
-    type Item = ResponseSetView<'a>;
+impl<'a> Entry<'a> for ResponseSetView<'a> {
+    const MOST: usize = RTR_RESPONSE_SETS_MAX;
 
-    fn next(&mut self) -> Option<ResponseSetView<'a>> {
-        // Decoding was tried once already, and cannot fail now.
-        self.count = self.count.checked_sub(1)?;
-        let mut reader = Reader::new(self.bytes);
-        let set = read_set(&mut reader).ok()?;
-        self.bytes = reader.rest();
-        Some(set)
-    }
-
-    #[inline]
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.count, Some(self.count))
+    fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            range: StreamRange {
+                begin: reader.read_u32()?,
+                end: reader.read_u32()?,
+            },
+            items: ResponseItems::decode_with(reader, |_, _| Ok(()))?,
+        })
     }
 }
 
-impl ExactSizeIterator for ResponseSets<'_> {}
-impl core::iter::FusedIterator for ResponseSets<'_> {}
+impl<'a> Entry<'a> for ResponseItemView<'a> {
+    const MOST: usize = RTR_RESPONSE_ITEMS_MAX;
 
-fn read_set<'a>(reader: &mut Reader<'a>) -> Result<ResponseSetView<'a>, DecodeError> {
-    Ok(ResponseSet {
-        range: StreamRange {
-            begin: reader.read_u32()?,
-            end: reader.read_u32()?,
-        },
-        items: ResponseItems::decode(reader)?,
-    })
-}
-
-fn read_response_item<'a>(reader: &mut Reader<'a>) -> Result<ResponseItemView<'a>, DecodeError> {
-    let minimum_bytes = reader.read_u32()?;
-    let type_field = *reader;
-    let location = match PlacementType::from_word(reader.read_u32()?) {
-        Some(PlacementType::Explicit) => ResponseLocation::Explicit(read_segments(reader)?),
-        Some(PlacementType::Choice) => ResponseLocation::Choice(read_segments(reader)?),
-        Some(PlacementType::BySize) => ResponseLocation::BySize {
-            explicit_from_bytes: reader.read_u32()?,
-            segments: read_segments(reader)?,
-        },
-        Some(PlacementType::Placed) => ResponseLocation::Placed,
-        Some(PlacementType::TooShort | PlacementType::NoItem) | None => {
-            return Err(type_field.error(Reason::InvalidPlacementType));
-        }
-    };
-    Ok(ResponseItem {
-        minimum_bytes,
-        location,
-    })
+    fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let minimum_bytes = reader.read_u32()?;
+        let type_field = *reader;
+        let location = match PlacementType::from_word(reader.read_u32()?) {
+            Some(PlacementType::Explicit) => ResponseLocation::Explicit(read_segments(reader)?),
+            Some(PlacementType::Choice) => ResponseLocation::Choice(read_segments(reader)?),
+            Some(PlacementType::BySize) => ResponseLocation::BySize {
+                explicit_from_bytes: reader.read_u32()?,
+                segments: read_segments(reader)?,
+            },
+            Some(PlacementType::Placed) => ResponseLocation::Placed,
+            Some(PlacementType::TooShort | PlacementType::NoItem) | None => {
+                return Err(type_field.error(Reason::InvalidPlacementType));
+            }
+        };
+        Ok(Self {
+            minimum_bytes,
+            location,
+        })
+    }
 }
 
 /// Directions that can be written into a header.

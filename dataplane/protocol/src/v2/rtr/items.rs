@@ -2,6 +2,7 @@
 
 use core::borrow::Borrow;
 
+use super::counted::{CountedList, Entry};
 use super::tables::{Context, PlacementType};
 use crate::chunks::{Segment, Segments, read_segments, write_segments};
 use crate::constants::{RTR_ITEM_SEGMENT_NUMBERS_MAX, RTR_ITEMS_MAX};
@@ -112,12 +113,7 @@ impl ExactSizeIterator for SegmentNumbers<'_> {}
 impl core::iter::FusedIterator for SegmentNumbers<'_> {}
 
 /// The items of a received message, in order: framing, bounds and types were checked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MessageItems<'a> {
-    /// The items as they stand in the header, without the count.
-    bytes: &'a [u8],
-    count: usize,
-}
+pub type MessageItems<'a> = CountedList<'a, MessageItemView<'a>>;
 
 impl<'a> MessageItems<'a> {
     /// Reads the items of a request or a response.
@@ -126,59 +122,43 @@ impl<'a> MessageItems<'a> {
     /// `Truncated`, `TooManyItems`, `TooManySegments`, `TooManySegmentNumbers`, and `InvalidPlacementType` for what
     /// Table 1 does not allow in this kind of message. What is wrong with values is not looked at here.
     pub fn decode(reader: &mut Reader<'a>, kind: MessageKind) -> Result<Self, DecodeError> {
-        let count_field = *reader;
-        let count = usize::try_from(reader.read_u32()?).unwrap_or(usize::MAX);
-        if count > RTR_ITEMS_MAX {
-            return Err(count_field.error(Reason::TooManyItems));
-        }
-        let start = *reader;
-        for _ in 0..count {
-            let type_at = reader.position() + 8;
-            let item = read_item(reader)?;
-            if !item
-                .location
-                .placement_type()
-                .validity(kind.context())
-                .is_valid()
-            {
-                return Err(DecodeError::new(type_at, Reason::InvalidPlacementType));
+        Self::decode_with(reader, |at, item| {
+            let placement_type = item.location.placement_type();
+            if placement_type.validity(kind.context()).is_valid() {
+                return Ok(());
             }
-        }
-        let bytes = start
-            .rest()
-            .get(..reader.position() - start.position())
-            .unwrap_or_default();
-        Ok(Self { bytes, count })
-    }
-
-    /// Whether nothing was taken out, nor could have been.
-    #[inline]
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+            // Behind displacement and length.
+            Err(DecodeError::new(at + 8, Reason::InvalidPlacementType))
+        })
     }
 }
 
-impl<'a> Iterator for MessageItems<'a> {
-    type Item = MessageItemView<'a>;
+impl<'a> Entry<'a> for MessageItemView<'a> {
+    const MOST: usize = RTR_ITEMS_MAX;
 
-    fn next(&mut self) -> Option<MessageItemView<'a>> {
-        // Decoding was tried once already, and cannot fail now.
-        self.count = self.count.checked_sub(1)?;
-        let mut reader = Reader::new(self.bytes);
-        let item = read_item(&mut reader).ok()?;
-        self.bytes = reader.rest();
-        Some(item)
-    }
-
-    #[inline]
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.count, Some(self.count))
+    fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let displacement = reader.read_u32()?;
+        let length_bytes = reader.read_u32()?;
+        let type_field = *reader;
+        let location = match PlacementType::from_word(reader.read_u32()?) {
+            Some(PlacementType::Explicit) => Location::Explicit(read_segments(reader)?),
+            Some(PlacementType::Placed) => Location::Placed {
+                offset_bytes: reader.read_u32()?,
+                numbers: SegmentNumbers::decode(reader)?,
+            },
+            Some(PlacementType::TooShort) => Location::TooShort,
+            Some(PlacementType::NoItem) => Location::NoItem,
+            Some(PlacementType::Choice | PlacementType::BySize) | None => {
+                return Err(type_field.error(Reason::InvalidPlacementType));
+            }
+        };
+        Ok(Self {
+            displacement,
+            length_bytes,
+            location,
+        })
     }
 }
-
-impl ExactSizeIterator for MessageItems<'_> {}
-impl core::iter::FusedIterator for MessageItems<'_> {}
 
 /// The kind of message that items stand in: what Table 1 allows depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -196,29 +176,6 @@ impl MessageKind {
             Self::Response => Context::ResponseItem,
         }
     }
-}
-
-fn read_item<'a>(reader: &mut Reader<'a>) -> Result<MessageItemView<'a>, DecodeError> {
-    let displacement = reader.read_u32()?;
-    let length_bytes = reader.read_u32()?;
-    let type_field = *reader;
-    let location = match PlacementType::from_word(reader.read_u32()?) {
-        Some(PlacementType::Explicit) => Location::Explicit(read_segments(reader)?),
-        Some(PlacementType::Placed) => Location::Placed {
-            offset_bytes: reader.read_u32()?,
-            numbers: SegmentNumbers::decode(reader)?,
-        },
-        Some(PlacementType::TooShort) => Location::TooShort,
-        Some(PlacementType::NoItem) => Location::NoItem,
-        Some(PlacementType::Choice | PlacementType::BySize) | None => {
-            return Err(type_field.error(Reason::InvalidPlacementType));
-        }
-    };
-    Ok(MessageItem {
-        displacement,
-        length_bytes,
-        location,
-    })
 }
 
 /// Items that can be written into a header.

@@ -5,6 +5,7 @@
 //! | [`support`] | which messages of the extension an endpoint speaks | 8.2 |
 //! | [`buffer_structure`] | how an endpoint's receive buffers are made, so that its peer can lay bulk data out to land where it belongs | 7.2, 8.3 |
 //! | [`items`] | the bulk data that was taken out of a message, and where it is | 7.3 |
+//! | [`counted`] | lists of a count and entries: those of items, and of directions | 7.3, 7.4 |
 //! | [`placement`] | what a receiver checks of items, and where their pieces are | 6.2, 7.3 |
 //! | [`stream`] | the message as it would be had nothing been taken out of it | 6.2 |
 //! | [`directions`] | what a request asks of the bulk data of its response | 7.4 |
@@ -16,6 +17,7 @@
 //! The numbers, and every choice that the draft leaves open, are in `docs/extension/README.md`.
 
 pub mod buffer_structure;
+pub mod counted;
 pub mod directions;
 pub mod items;
 pub mod memory;
@@ -30,6 +32,7 @@ pub use buffer_structure::{
     BufferSegment, LocatedSegment, LocatedSegments, NumberedSegment, ReceiveBufferStructure,
     SegmentGroup, StructureError,
 };
+pub use counted::CountedList;
 pub use directions::{
     EncodeResponseSets, ResponseItem, ResponseItemRepr, ResponseItemView, ResponseItems,
     ResponseLocation, ResponseSet, ResponseSetRepr, ResponseSetView, ResponseSets, StreamRange,

@@ -1,0 +1,114 @@
+//! Lists that a header carries as a count and so many entries, which are read as they are walked.
+
+use core::marker::PhantomData;
+
+use crate::error::{DecodeError, Reason};
+use crate::xdr::Reader;
+
+/// What such a list is made of.
+pub trait Entry<'a>: Sized {
+    /// Entries of one list at most.
+    const MOST: usize;
+
+    /// Reads one entry.
+    ///
+    /// # Errors
+    /// Those of the entry's own fields.
+    fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError>;
+}
+
+/// A list of a received message, in order: framing, bounds and types were checked.
+#[derive(Debug)]
+pub struct CountedList<'a, T> {
+    /// The entries as they stand in the header, without the count.
+    bytes: &'a [u8],
+    count: usize,
+    entries: PhantomData<fn() -> T>,
+}
+
+impl<'a, T: Entry<'a>> CountedList<'a, T> {
+    /// Reads a list, and has each entry checked, which is told where it begins.
+    pub(super) fn decode_with(
+        reader: &mut Reader<'a>,
+        mut check: impl FnMut(usize, &T) -> Result<(), DecodeError>,
+    ) -> Result<Self, DecodeError> {
+        let count_field = *reader;
+        let count = usize::try_from(reader.read_u32()?).unwrap_or(usize::MAX);
+        if count > T::MOST {
+            return Err(count_field.error(Reason::TooManyItems));
+        }
+        let start = *reader;
+        for _ in 0..count {
+            let at = reader.position();
+            check(at, &T::read(reader)?)?;
+        }
+        let bytes = start
+            .rest()
+            .get(..reader.position() - start.position())
+            .unwrap_or_default();
+        Ok(Self {
+            bytes,
+            count,
+            entries: PhantomData,
+        })
+    }
+}
+
+impl<T> CountedList<'_, T> {
+    /// Whether there are no entries.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+impl<'a, T: Entry<'a>> Iterator for CountedList<'a, T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        // Decoding was tried once already, and cannot fail now.
+        self.count = self.count.checked_sub(1)?;
+        let mut reader = Reader::new(self.bytes);
+        let entry = T::read(&mut reader).ok()?;
+        self.bytes = reader.rest();
+        Some(entry)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.count, Some(self.count))
+    }
+}
+
+impl<'a, T: Entry<'a>> ExactSizeIterator for CountedList<'a, T> {}
+impl<'a, T: Entry<'a>> core::iter::FusedIterator for CountedList<'a, T> {}
+
+// Whatever the entries are, these hold: a list is bytes and a count.
+
+impl<T> Clone for CountedList<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for CountedList<'_, T> {}
+
+impl<T> Default for CountedList<'_, T> {
+    fn default() -> Self {
+        Self {
+            bytes: &[],
+            count: 0,
+            entries: PhantomData,
+        }
+    }
+}
+
+impl<T> PartialEq for CountedList<'_, T> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.bytes, self.count) == (other.bytes, other.count)
+    }
+}
+
+impl<T> Eq for CountedList<'_, T> {}
