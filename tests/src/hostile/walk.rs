@@ -463,6 +463,8 @@ fn plan_to(peer: &Properties, own: &Properties, random: &mut Random, names: &mut
         reply_stream_bytes_max: random.pick(&[24, 400, 4000]),
         results: &results,
         means: MEANS,
+        plain_send_bytes_max: random.pick(&[1024, u32::MAX]),
+        continues_with_chunks: random.pick(&[false, true]),
         credits_max: 32,
         own,
         peer,

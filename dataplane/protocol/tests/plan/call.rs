@@ -70,6 +70,8 @@ struct Case {
     results: Vec<u32>,
     reply_stream_bytes_max: u32,
     means: SenderMeans,
+    plain_send_bytes_max: u32,
+    continues_with_chunks: bool,
     own: Properties,
     peer: Properties,
     peer_read_chunks_max: u32,
@@ -87,6 +89,8 @@ impl Case {
             results: results.to_vec(),
             reply_stream_bytes_max: 100,
             means: MEANS,
+            plain_send_bytes_max: u32::MAX,
+            continues_with_chunks: true,
             own: with_placement(),
             peer: with_placement(),
             peer_read_chunks_max: u32::MAX,
@@ -128,6 +132,8 @@ impl Case {
             reply_stream_bytes_max: self.reply_stream_bytes_max,
             results: &self.expected(),
             means: self.means,
+            plain_send_bytes_max: self.plain_send_bytes_max,
+            continues_with_chunks: self.continues_with_chunks,
             credits_max: 32,
             own: &self.own,
             peer: &self.peer,
@@ -259,7 +265,7 @@ fn calls_fall_back_where_means_are_missing() {
     let continued = |messages| CallForm::Message { messages };
     let mean = |case: Case, credits| case.but(|case| case.means.credits = credits);
     let bare = |case: Case| case.but(|case| case.windows = 0);
-    let plain_peer = |case: Case| case.but(|case| case.peer.rtr_support = RtrSupport::NONE);
+    let plain_peer = |case: Case| case.but(|case| case.peer = Properties::default());
     let no_targets = |properties: &mut Properties| properties.receive_buffer_structure = None;
     let no_continue = RtrSupport::REQUEST;
     assert_plans(&[
@@ -623,10 +629,16 @@ fn carry_plain(case: &Case, plan: &CallPlan, content: &Content) -> Vec<u8> {
         usize::try_from(plan.windows_needed).unwrap(),
         "{plan:?}"
     );
-    let send_bytes_max = usize::try_from(case.peer.receive_buffer_bytes).unwrap();
+    let send_bytes_max = case
+        .peer
+        .receive_buffer_bytes
+        .min(case.plain_send_bytes_max);
+    let send_bytes_max = usize::try_from(send_bytes_max).unwrap();
     let place = match plan.form {
         CallForm::Message { messages } => {
             // All but the last are full, and the last has room beside its header.
+            let has_chunks = !exposed.0.is_empty();
+            assert!(messages == 1 || case.continues_with_chunks || !has_chunks);
             let before = usize::try_from(messages - 1).unwrap() * (send_bytes_max - 36);
             let last = stream.len().checked_sub(before.min(stream.len())).unwrap();
             assert!(header.len() + last <= send_bytes_max, "{plan:?}");
@@ -829,6 +841,8 @@ proptest! {
         has_rtr: bool,
         peer_is_plain: bool,
         gather_entries_max in 3..8_u32,
+        plain_send_bytes_max in prop_oneof![Just(u32::MAX), Just(4096)],
+        continues_with_chunks: bool,
         chunks_max in prop_oneof![Just(u32::MAX), 0..3_u32],
     ) {
         let case = Case::new(&items, &results).demanding(demand).but(|case| {
@@ -839,6 +853,8 @@ proptest! {
             case.means.message_bytes_max = 16 * MIB;
             case.windows = windows;
             case.reply_credits = reply_credits;
+            case.plain_send_bytes_max = plain_send_bytes_max;
+            case.continues_with_chunks = continues_with_chunks;
             case.peer.segment_bytes_max = segment_bytes_max;
             case.peer_read_chunks_max = chunks_max;
             case.peer_write_chunks_max = chunks_max;

@@ -119,6 +119,8 @@ impl<P: Port> State<P> {
                 message_bytes_max: self.config.message_bytes_max,
                 credits: connection.credits_for_calls().min(group_max),
             },
+            plain_send_bytes_max: own.send_bytes_max,
+            continues_with_chunks: false,
             credits_max: group_max,
             own,
             peer: &connection.peer,

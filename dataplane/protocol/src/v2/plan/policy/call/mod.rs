@@ -38,6 +38,10 @@ pub struct CallFacts<'a, I: ?Sized> {
     pub results: &'a [ExpectedResult],
     /// What we have to send with.
     pub means: SenderMeans,
+    /// Octets of one Send of plain version 2, which may be shorter than one that is gathered.
+    pub plain_send_bytes_max: u32,
+    /// Whether a call that is continued over several messages can have chunks, which stand in the last of them.
+    pub continues_with_chunks: bool,
     /// The most credits that the peer will ever have granted: the high half of its credit word.
     pub credits_max: u32,
     /// Our own properties: what the responder may do.
@@ -200,8 +204,9 @@ impl core::error::Error for CallRefused {}
 /// 1. without anything to be placed: one message, a continued one, or a long call, by the length of its stream;
 /// 2. a transmission group, when items or results are of a size to be placed by Send, and credits for all of it are
 ///    there (RTR section 4.3: otherwise explicit RDMA);
-/// 3. explicit RDMA for all that is longer than the inline threshold;
-/// 4. everything in the stream, continued.
+/// 3. everything in the stream, where that is one message, and so is the reply at its longest;
+/// 4. explicit RDMA for all items and results beyond the threshold of what stays in the stream;
+/// 5. everything in the stream, continued.
 ///
 /// ```
 /// use rpcrdma_protocol::v2::Properties;
@@ -229,6 +234,8 @@ impl core::error::Error for CallRefused {}
 ///         message_bytes_max: 1 << 20,
 ///         credits: 8,
 ///     },
+///     plain_send_bytes_max: 4096,
+///     continues_with_chunks: true,
 ///     credits_max: 32,
 ///     own: &properties,
 ///     peer: &properties,
@@ -271,6 +278,7 @@ pub fn plan_call<I: BulkItems + ?Sized>(facts: &CallFacts<'_, I>) -> Result<Call
         Demand::Auto => planner
             // One credit is waited for in any case.
             .group(facts.means.credits.max(1))
+            .or_else(|| planner.short())
             .or_else(|| planner.explicit(facts.thresholds.inline_item_bytes_max.saturating_add(1)))
             .map_or_else(|| planner.inline(), Ok),
     }

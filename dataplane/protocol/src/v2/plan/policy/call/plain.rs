@@ -42,6 +42,13 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
             .ok_or(CallRefused::TooLong)
     }
 
+    /// One message without chunks, to which the reply is one too; `None` where that cannot be.
+    pub(super) fn short(&self) -> Option<CallPlan> {
+        let plan = self.plain(&ALL_INLINE, &ALL_INLINE, false)?;
+        let is_one = plan.form == CallForm::Message { messages: 1 };
+        (is_one && self.is_short_reply(&ALL_INLINE)?).then_some(plan)
+    }
+
     /// A message of plain version 2, with these chunks.
     fn plain(
         &self,
@@ -72,8 +79,10 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
                 transmissions_max: 1,
             },
         };
+        let may_be_continued = stream_bytes <= facts.means.message_bytes_max
+            && (facts.continues_with_chunks || cost.segments == 0);
         let in_messages = messages(stream_bytes, header_bytes, self.send_bytes_max())
-            .filter(|messages| *messages == 1 || stream_bytes <= facts.means.message_bytes_max);
+            .filter(|messages| *messages == 1 || may_be_continued);
         let as_messages =
             in_messages.map(|messages| plan.with_form(CallForm::Message { messages }));
         let is_preferred = match in_messages {
@@ -110,10 +119,7 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
         let stays = |result| direction(results, result) == Direction::Inline;
         let lengths = AllResults(facts.results);
         let stream_bytes = stream_with(facts.reply_stream_bytes_max, &lengths, stays)?;
-        let returned = self.cost(&ALL_INLINE, results, 0)?;
-        let is_short = plain_header_bytes(results, &returned)?
-            .checked_add(stream_bytes)
-            .is_some_and(|message_bytes| message_bytes <= self.receive_bytes_max());
+        let is_short = self.is_short_reply(results)?;
         let none = (is_short || stream_bytes <= facts.reply_bytes_max).then_some(0);
         let is_preferred = prefers_chunks || stream_bytes > facts.thresholds.continued_bytes_max;
         let chunk = (may_expose && !is_short).then_some(stream_bytes);
@@ -121,6 +127,16 @@ impl<I: BulkItems + ?Sized> Planner<'_, I> {
             Some(_) if !is_preferred => [none, None],
             _ => [chunk, none],
         })
+    }
+
+    /// Whether the reply at its longest is one message; `None` where it has no way at all.
+    fn is_short_reply(&self, results: &Directions) -> Option<bool> {
+        let stays = |result| direction(results, result) == Direction::Inline;
+        let lengths = AllResults(self.facts.results);
+        let stream_bytes = stream_with(self.facts.reply_stream_bytes_max, &lengths, stays)?;
+        let returned = self.cost(&ALL_INLINE, results, 0)?;
+        let message_bytes = plain_header_bytes(results, &returned)?.checked_add(stream_bytes);
+        Some(message_bytes.is_some_and(|bytes| bytes <= self.receive_bytes_max()))
     }
 }
 

@@ -7,9 +7,10 @@ use crate::v2::plan::layout::BulkItems;
 use crate::v2::plan::policy::stream_with;
 
 impl<I: BulkItems + ?Sized> Planner<'_, I> {
-    /// Octets of a message to the peer.
+    /// Octets of a message of plain version 2 to the peer.
     pub(super) fn send_bytes_max(&self) -> u32 {
-        (self.facts.means.send_bytes_max).min(self.facts.peer.receive_buffer_bytes)
+        let own = (self.facts.means.send_bytes_max).min(self.facts.plain_send_bytes_max);
+        own.min(self.facts.peer.receive_buffer_bytes)
     }
 
     /// Octets of a message from the peer.
