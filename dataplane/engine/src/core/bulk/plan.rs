@@ -1,19 +1,22 @@
 //! How a call of ours with bulk data is to travel.
 
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_protocol::constants::{
-    REPLY_HEADER_BYTES_WITHOUT_AUTH, V2_HEADER_BYTES_WITHOUT_CHUNKS,
-};
+use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
 use rpcrdma_protocol::rpc::OpaqueAuth;
-use rpcrdma_protocol::v2::ReverseRequestSupport;
-use rpcrdma_protocol::v2::plan::CallPlan;
+use rpcrdma_protocol::v2::plan::{
+    CallFacts, CallForm, CallPlan, Demand, ExpectedResult as PlannedResult, SenderMeans,
+    Thresholds, plan_call,
+};
+use rpcrdma_protocol::v2::rtr::RtrSupport;
+use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport};
 
 use crate::application::{CallRefused, ConnectionKey};
 use crate::bulk::calls::CALL_PARTS_MAX;
-use crate::bulk::lists::list_bytes;
-use crate::bulk::{BulkCall, ExpectedResult, Placement};
+use crate::bulk::{BULK_ITEMS_MAX, BulkCall, Placement};
+use crate::config::PADDING_BYTES;
 use crate::connection::Stage;
 use crate::core::State;
+use crate::core::group::Items;
 
 /// How a call is to travel, and what that takes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,97 +71,95 @@ impl<P: Port> State<P> {
                 ..Plan::default()
             });
         }
-        let threshold = connection.protocol.send_threshold_bytes() as usize;
-        let threshold = threshold.min(self.config.send_buffer_bytes as usize);
-        let reply_threshold = connection.protocol.receive_threshold_bytes() as usize;
-        let whole_reply = V2_HEADER_BYTES_WITHOUT_CHUNKS
-            + REPLY_HEADER_BYTES_WITHOUT_AUTH
-            + call.results_bytes_max
-            + call.expected().iter().map(padded_result).sum::<usize>();
-        let whole = V2_HEADER_BYTES_WITHOUT_CHUNKS + rpc_bytes + call.whole_args_bytes();
-        let by_rdma = match call.placement {
-            Placement::Inline | Placement::Send => false,
+        let demand = match call.placement {
+            Placement::Inline | Placement::Send => Demand::Inline,
             Placement::Rdma if !may_expose => return Err(CallRefused::NoPlacement),
-            Placement::Rdma => true,
-            Placement::Auto => may_expose && (whole > threshold || whole_reply > reply_threshold),
+            Placement::Rdma => Demand::Rdma,
+            Placement::Auto => Demand::Auto,
         };
-        let mut plan = Plan {
-            by_rdma,
-            ..Plan::default()
+        let reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
+        let stream_bytes = rpc_bytes + call.args.len();
+        let (Ok(stream_bytes), Ok(reply_stream_bytes_max)) =
+            (u32::try_from(stream_bytes), u32::try_from(reply_bytes))
+        else {
+            return Err(CallRefused::TooLong);
         };
+        let mut results = [PlannedResult::default(); BULK_ITEMS_MAX];
+        for (place, expected) in results.iter_mut().zip(call.expected()) {
+            place.bytes_max = expected.bytes_max;
+        }
         // Version 1 has one message for a call, and one for a reply.
-        let inline_bytes = rpc_bytes + call.whole_args_bytes();
-        let fits_inline = connection.protocol.can_send_without_chunks(inline_bytes)
-            && (!connection.protocol.is_version_1() || whole_reply <= reply_threshold);
-        if !by_rdma {
-            return if fits_inline {
-                Ok(plan)
-            } else {
-                Err(CallRefused::TooLong)
-            };
-        }
-        let pool = &self.bulk.reply.pool;
-        let segment_bytes = connection.peer.segment_bytes_max.max(1);
-        let cut = |bytes: u32| bytes.div_ceil(segment_bytes) as usize;
-        let buffer_bytes = pool.buffer_bytes();
-        // What `bytes` bytes of fresh buffers are cut to: buffers, and segments.
-        let fresh = |bytes: u32| {
-            let (full, rest) = (bytes / buffer_bytes.max(1), bytes % buffer_bytes.max(1));
-            (
-                pool.buffers_for(bytes),
-                full as usize * cut(buffer_bytes) + cut(rest),
-            )
+        let message_bytes_max = match connection.protocol.is_version_1() {
+            true => 0,
+            false => self.config.message_bytes_max,
         };
-        let items = call.parts().filter(|part| !part.is_empty());
-        let items = items.map(|part| cut(u32::try_from(part.len()).unwrap_or(u32::MAX)));
-        let (mut windows, mut reads) =
-            items.fold((0, 0), |(parts, segments), cut| (parts + 1, segments + cut));
-        let (mut chunks, mut writes) = (0, 0);
-        for result in call.expected().iter().filter(|it| it.bytes_max != 0) {
-            let (buffers, segments) = fresh(result.bytes_max);
-            chunks += 1;
-            writes += segments;
-            plan.buffers += buffers;
+        let own = Properties {
+            rtr_support: RtrSupport::NONE,
+            receive_buffer_bytes: connection.protocol.receive_threshold_bytes(),
+            ..*connection.protocol.properties()
+        };
+        let peer = Properties {
+            // What limits a message either way is told by the thresholds.
+            send_bytes_max: u32::MAX,
+            receive_buffer_bytes: connection.protocol.send_threshold_bytes(),
+            ..connection.peer
+        };
+        let parts_max = u32::try_from(CALL_PARTS_MAX).unwrap_or(u32::MAX);
+        let pool = &self.bulk.reply.pool;
+        let plan = plan_call(&CallFacts {
+            demand,
+            thresholds: Thresholds {
+                // A call that has chunks has all its items in them.
+                inline_item_bytes_max: 0,
+                ..self.config.thresholds
+            },
+            stream_bytes,
+            items: &Items(call),
+            reply_stream_bytes_max,
+            results: results.get(..call.expected().len()).unwrap_or(&[]),
+            means: SenderMeans {
+                send_bytes_max: own.send_bytes_max,
+                gather_entries_max: self.gather_entries_max(),
+                padding_region_bytes: PADDING_BYTES,
+                message_bytes_max,
+                credits: connection.credits_for_calls(),
+            },
+            plain_send_bytes_max: self.config.send_buffer_bytes,
+            continues_with_chunks: false,
+            credits_max: 1,
+            own: &own,
+            peer: &peer,
+            peer_read_chunks_max: u32::MAX,
+            peer_write_chunks_max: u32::MAX,
+            windows: match may_expose {
+                true => self.bulk.windows_max.min(parts_max),
+                false => 0,
+            },
+            window_bytes_max: pool.buffer_bytes(),
+            reply_bytes_max: message_bytes_max,
+            reply_credits: 1,
+        });
+        let plan = plan.map_err(|_| CallRefused::TooLong)?;
+        let long_call = plan.form == CallForm::Long;
+        let reply_chunk_bytes = plan.reply.reply_chunk_bytes;
+        if plan.windows_needed == 0 && !long_call {
+            return Ok(Plan::default());
         }
-        let streamed_reply = V2_HEADER_BYTES_WITHOUT_CHUNKS
-            + list_bytes(0, chunks, writes, 0)
-            + REPLY_HEADER_BYTES_WITHOUT_AUTH
-            + call.results_bytes_max;
-        let mut reply = 0;
-        if streamed_reply > reply_threshold {
-            let bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
-            plan.reply_bytes = u32::try_from(bytes).map_err(|_| CallRefused::TooLong)?;
-            let (buffers, segments) = fresh(plan.reply_bytes);
-            plan.buffers += buffers;
-            reply = segments;
+        let lengths = call.expected().iter().map(|it| it.bytes_max);
+        let long_bytes = if long_call { plan.stream_bytes } else { 0 };
+        let fresh = lengths.chain([reply_chunk_bytes, long_bytes]);
+        let buffers = fresh.map(|bytes| pool.buffers_for(bytes)).sum();
+        if buffers > pool.total() {
+            return Err(CallRefused::TooLong);
         }
-        let lists = list_bytes(reads, chunks, writes, reply);
-        let rpc_bytes = rpc_bytes + call.args.len();
-        plan.long_call = V2_HEADER_BYTES_WITHOUT_CHUNKS + lists + rpc_bytes > threshold;
-        if plan.long_call {
-            let bytes = u32::try_from(rpc_bytes).map_err(|_| CallRefused::TooLong)?;
-            let (buffers, segments) = fresh(bytes);
-            plan.buffers += buffers;
-            reads += segments;
-        }
-        windows += plan.buffers;
-        plan.windows = windows;
-        let lists = list_bytes(reads, chunks, writes, reply);
-        let is_too_long = V2_HEADER_BYTES_WITHOUT_CHUNKS + lists > threshold
-            || reads + writes + reply > connection.peer.segment_count_max as usize
-            || windows > CALL_PARTS_MAX
-            || plan.buffers > pool.total();
-        if !is_too_long {
-            return Ok(plan);
-        }
-        // Too many pieces for the peer, or for us.
-        match call.placement {
-            Placement::Auto if fits_inline => Ok(Plan::default()),
-            _ => Err(CallRefused::TooLong),
-        }
+        let items = call.parts().filter(|part| !part.is_empty()).count();
+        Ok(Plan {
+            by_rdma: true,
+            long_call,
+            reply_bytes: reply_chunk_bytes,
+            buffers,
+            windows: buffers + items,
+            group: None,
+        })
     }
-}
-
-fn padded_result(result: &ExpectedResult) -> usize {
-    (result.bytes_max as usize).next_multiple_of(4)
 }

@@ -22,7 +22,7 @@ use crate::core::State;
 use crate::core::bulk::{push_fresh, push_part};
 
 /// The items of a call, as a plan counts them.
-struct Items<'a, 'c>(&'a BulkCall<'c>);
+pub(in crate::core) struct Items<'a, 'c>(pub(in crate::core) &'a BulkCall<'c>);
 
 impl BulkItems for Items<'_, '_> {
     fn count(&self) -> usize {

@@ -12,6 +12,7 @@ mod resend;
 mod send;
 mod serve;
 
+pub(in crate::core) use call::Items;
 pub(in crate::core) use receive::TransmissionNote;
 
 /// What a step of a call can do next, as in [`super::bulk`].

@@ -40,7 +40,7 @@ impl<P: Port> State<P> {
     }
 
     /// Entries of a gather list.
-    pub(super) fn gather_entries_max(&self) -> u32 {
+    pub(in crate::core) fn gather_entries_max(&self) -> u32 {
         let most = u32::try_from(SEGMENTS_MAX).unwrap_or(u32::MAX);
         self.port.attributes().send_segments_max.min(most)
     }
