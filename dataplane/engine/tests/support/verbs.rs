@@ -55,6 +55,8 @@ impl Fabric for Verbs {
             queue_pairs_max: queue_pairs,
             receives_max: queue_pairs * sizes.receives_per_connection,
             own_receive_queues: crate::FORM == Form::OwnQueues,
+            // An inline segment, and more for placement than the profiles have.
+            receive_segments_max: 8,
             // Half of the turns after which nothing is under way any more.
             last_receive_timeout: Self::TURN * 50,
             ..verbs::PortConfig::new(arena, clock.clone())
