@@ -4,6 +4,7 @@
 //! closes and opens it, renames it, writes it back and forgets what is cached, so that the next read
 //! comes from the server. The first difference ends it with exit status 1, and the last operations are
 //! told. The same seed makes the same operations.
+#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
