@@ -16,6 +16,7 @@ use crate::exit::{Failure, written};
 use crate::fabric::{Fabric, Job};
 use crate::machine::Machine;
 use crate::nfs3_service;
+use crate::nfs3_service::command::ServeOnFabric;
 use crate::run::own_server::READY_PREFIX;
 use crate::signals::Stop;
 use crate::sizing::{BulkNeed, Need};
@@ -32,16 +33,19 @@ const LOOK_PERIOD: Duration = Duration::from_millis(50);
 /// A usage failure for cores or a profile that cannot be used, and a failure when the server
 /// cannot be set up or the address cannot be listened on.
 pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
-    if args.service == ServiceName::Nfs3 {
-        check_nfs3(args)?;
-        return nfs3_service::command::execute(&args.nfs3, &args.listen, args.max_connections);
-    }
-    let ListenAddress::Fabric(listen) = &args.listen else {
-        return Err(Failure::usage(format!(
-            "the bench service cannot be served at {}: it measures RPC-over-RDMA",
-            args.listen
-        ))
-        .advice("listen on shm:NAME or rdma:HOST:PORT, or serve --service nfs3"));
+    let listen = match &args.listen {
+        ListenAddress::Fabric(listen) => listen,
+        ListenAddress::Tcp { host, port } if args.service == ServiceName::Nfs3 => {
+            check_tcp(args)?;
+            return nfs3_service::command::serve_on_tcp(args, host, *port);
+        }
+        ListenAddress::Tcp { .. } => {
+            return Err(Failure::usage(format!(
+                "the bench service cannot be served at {}: it measures RPC-over-RDMA",
+                args.listen
+            ))
+            .advice("listen on shm:NAME or rdma:HOST:PORT, or serve --service nfs3"));
+        }
     };
     let machine = Machine::detect();
     let cores = server_cores(args, &machine)?;
@@ -60,6 +64,22 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
         park: false,
     };
     let loaded = need.profile(args.profile.as_deref(), &fabric)?;
+    if args.service == ServiceName::Nfs3 {
+        let [core] = cores[..] else {
+            return Err(Failure::usage(
+                "one core owns the files of nfs3: give --cores one",
+            ));
+        };
+        let serve = ServeOnFabric {
+            args,
+            listen,
+            host: Host::new(&args.authentication)?,
+            core,
+            loaded: &loaded,
+            stop: Stop::on_signals()?,
+        };
+        return fabric.run(&loaded.profile, serve);
+    }
     let serve = Serve {
         args,
         listen,
@@ -71,8 +91,8 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
     fabric.run(&loaded.profile, serve)
 }
 
-/// Refuses what says nothing of NFS on TCP, rather than to let it have no effect.
-fn check_nfs3(args: &ServeArgs) -> Result<(), Failure> {
+/// Refuses what says nothing of TCP, rather than to let it have no effect.
+fn check_tcp(args: &ServeArgs) -> Result<(), Failure> {
     let given = [
         ("--device", args.device.is_some()),
         ("--cores", args.cores.is_some()),
@@ -84,7 +104,8 @@ fn check_nfs3(args: &ServeArgs) -> Result<(), Failure> {
     ];
     match given.iter().find(|(_, is_given)| *is_given) {
         Some((option, _)) => Err(Failure::usage(format!(
-            "{option} is of RPC-over-RDMA, by which nfs3 is not served"
+            "{option} is of RPC-over-RDMA, and says nothing of {}",
+            args.listen
         ))),
         None => Ok(()),
     }

@@ -296,7 +296,9 @@ Examples:
   bench-tool serve --listen rdma:[2001:db8::7]:0        the system chooses the port, and the line tells it
   bench-tool serve --listen rdma:0.0.0.0:20049 --psk-file keys --identity server
       for clients that have a key of the file; without one, for anybody who reaches the device
-  bench-tool serve --service nfs3 --listen tcp:0.0.0.0:2049 --space 8GiB
+  bench-tool serve --service nfs3 --listen rdma:0.0.0.0:20049 --space 8GiB
+      mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=20048,mountproto=tcp,nolock server:/export /mnt
+  bench-tool serve --service nfs3 --listen tcp:0.0.0.0:2049
       mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock server:/export /mnt")]
 pub struct ServeArgs {
     /// Address to listen on: shm:NAME or rdma:HOST:PORT, for nfs3 tcp:HOST:PORT; `0.0.0.0` and `[::]` are all addresses, port 0 is any that is free

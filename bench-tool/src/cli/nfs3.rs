@@ -3,6 +3,7 @@
 use clap::Args;
 
 use super::values;
+use crate::address::{AddressError, ListenAddress};
 
 /// What an NFS server holds.
 #[derive(Args, Clone, Debug)]
@@ -15,4 +16,15 @@ pub struct Nfs3Args {
     /// Files of all kinds, directories included
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub max_files: u32,
+
+    /// Where MOUNT is served, and NFS over TCP beside, when --listen is rdma: or shm:
+    #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:20048", value_parser = host_port)]
+    pub mount_listen: (String, u16),
+}
+
+fn host_port(text: &str) -> Result<(String, u16), AddressError> {
+    match format!("tcp:{text}").parse()? {
+        ListenAddress::Tcp { host, port } => Ok((host, port)),
+        ListenAddress::Fabric(_) => Err(AddressError::Scheme(text.to_owned())),
+    }
 }

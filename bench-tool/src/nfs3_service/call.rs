@@ -7,6 +7,8 @@ use rpcrdma_protocol::xdr::Writer;
 
 use super::LISTING_BYTES_MAX;
 use super::store::Number;
+use crate::nfs::Status;
+use crate::nfs::xdr::Encode;
 
 /// A call.
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +135,17 @@ impl Reply {
             file,
             offset_bytes,
         });
+    }
+
+    /// Puts a failure in the place of results that cannot be sent, for a procedure whose failures come
+    /// with attributes or without: READ and READLINK.
+    pub(super) fn fail(&mut self, status: Status) {
+        self.clear();
+        let written = self.write(|writer| {
+            status.encode(writer)?;
+            writer.write_bool(false)
+        });
+        debug_assert!(written.is_ok(), "two words fit");
     }
 
     /// What was answered before.

@@ -2,13 +2,22 @@
 
 use std::io::Write as _;
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
 
+use rpcrdma_control::{ListenOptions, Node, NodeConfig, Provider};
+use rpcrdma_tuning::Loaded;
+
+use super::desk::Desk;
+use super::fabric::{AtHatch, Hatch, NfsApplication};
 use super::store::{HeapPages, Limits};
-use super::tcp::TcpServer;
+use super::tcp::{Answers, TcpServer};
 use super::{EXPORT, Service};
-use crate::address::ListenAddress;
-use crate::cli::Nfs3Args;
+use crate::address::{Address, ListenAddress};
+use crate::authentication::{Host, of_clients};
+use crate::cli::{Nfs3Args, ServeArgs};
 use crate::exit::{Failure, written};
+use crate::fabric::Job;
 use crate::run::own_server::READY_PREFIX;
 use crate::signals::Stop;
 
@@ -18,47 +27,109 @@ const CONNECTIONS_DEFAULT: u32 = 256;
 /// Bytes of a page of memory; a file takes whole ones.
 const PAGE_BYTES: usize = 4096;
 
-/// Runs the command.
-///
-/// # Errors
-/// A usage failure for an address that NFS cannot be served at, and a failure when it cannot be
-/// listened on.
-pub fn execute(
-    args: &Nfs3Args,
-    listen: &ListenAddress,
-    connections_max: Option<u32>,
-) -> Result<(), Failure> {
-    let ListenAddress::Tcp { host, port } = listen else {
-        return Err(Failure::usage(format!(
-            "NFS cannot be served at {listen}: its clients speak version 1 of RPC-over-RDMA, which this build serves no \
-             NFS by"
-        ))
-        .advice("serve it over TCP: --listen tcp:0.0.0.0:2049"));
-    };
-    let stop = Stop::on_signals()?;
-    let listener = TcpListener::bind((host.as_str(), *port))
-        .map_err(|error| Failure::failed(format!("cannot listen on {listen}")).because(error))?;
-    let cannot_serve = |error| Failure::failed(format!("cannot serve at {listen}")).because(error);
-    let port = listener.local_addr().map_err(cannot_serve)?.port();
+fn desk(args: &Nfs3Args) -> Desk<HeapPages> {
     let limits = Limits {
         files_max: args.max_files,
     };
-    let service = Service::new(HeapPages::new(args.space, PAGE_BYTES), limits);
-    let connections_max = connections_max.unwrap_or(CONNECTIONS_DEFAULT) as usize;
-    let mut server = TcpServer::new(listener, connections_max, service).map_err(cannot_serve)?;
-    let address = ListenAddress::Tcp {
-        host: host.clone(),
-        port,
-    };
-    written(announce(&address))?;
-    server.run(|| stop.is_asked()).map_err(cannot_serve)
+    Desk::new(Service::new(HeapPages::new(args.space, PAGE_BYTES), limits))
 }
 
-fn announce(address: &ListenAddress) -> std::io::Result<()> {
+/// A server on TCP, and the port that it has.
+fn tcp_server<D: Answers>(
+    host: &str,
+    port: u16,
+    connections_max: u32,
+    desk: D,
+) -> Result<(TcpServer<D>, ListenAddress), Failure> {
+    let host = host.to_owned();
+    let address = ListenAddress::Tcp { host, port };
+    let cannot = |error| Failure::failed(format!("cannot listen on {address}")).because(error);
+    let ListenAddress::Tcp { host, .. } = &address else {
+        return Err(Failure::usage("an address of TCP is wanted"));
+    };
+    let listener = TcpListener::bind((host.as_str(), port)).map_err(cannot)?;
+    let port = listener.local_addr().map_err(cannot)?.port();
+    let server = TcpServer::new(listener, connections_max as usize, desk).map_err(cannot)?;
+    let host = host.clone();
+    Ok((server, ListenAddress::Tcp { host, port }))
+}
+
+/// Serves NFS and MOUNT on TCP.
+///
+/// # Errors
+/// A failure when the address cannot be listened on.
+pub fn serve_on_tcp(args: &ServeArgs, host: &str, port: u16) -> Result<(), Failure> {
+    let stop = Stop::on_signals()?;
+    let connections_max = args.max_connections.unwrap_or(CONNECTIONS_DEFAULT);
+    let (mut server, address) = tcp_server(host, port, connections_max, desk(&args.nfs3))?;
+    written(announce(&format!(
+        "{address} (NFS version 3, {EXPORT}, MOUNT at the same port)"
+    )))?;
+    server
+        .run(|| stop.is_asked())
+        .map_err(|error| Failure::failed(format!("cannot serve at {address}")).because(error))
+}
+
+/// Serving by RPC-over-RDMA, with MOUNT on TCP.
+pub struct ServeOnFabric<'a> {
+    /// The command line.
+    pub args: &'a ServeArgs,
+    /// Where to listen.
+    pub listen: &'a Address,
+    /// How clients prove themselves, if they have to.
+    pub host: Option<Host>,
+    /// The core.
+    pub core: usize,
+    /// Sizes.
+    pub loaded: &'a Loaded,
+    /// Ends it.
+    pub stop: Stop,
+}
+
+impl Job for ServeOnFabric<'_> {
+    type Output = ();
+
+    fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
+        let config = NodeConfig::from_profile(&self.loaded.profile, vec![Some(self.core)]);
+        let hatch = Arc::new(Hatch::new());
+        let node = Node::start(provider, &config, |_| {
+            NfsApplication::new(desk(&self.args.nfs3), Arc::clone(&hatch))
+        })
+        .map_err(|error| Failure::failed("the server could not be set up").because(error))?;
+        if let Some(core) = node.cores().first().cloned() {
+            hatch.set_wake(move || core.wake());
+        }
+        let (mount_host, mount_port) = &self.args.nfs3.mount_listen;
+        let at_hatch = AtHatch::new(hatch);
+        let (mut server, mount_address) =
+            tcp_server(mount_host, *mount_port, CONNECTIONS_DEFAULT, at_hatch)?;
+        let address = self.listen.to_string();
+        let (authentication, for_whom) = of_clients(self.host.as_ref(), self.listen);
+        let options = ListenOptions {
+            authentication,
+            ..ListenOptions::default()
+        };
+        let listening = node.listen(&address, options).map_err(|error| {
+            Failure::failed(format!("cannot listen on {address}")).because(error)
+        })?;
+        written(announce(&format!(
+            "{}{for_whom} (NFS version 3, {EXPORT}, MOUNT at {mount_address})",
+            listening.address
+        )))?;
+        let served = server.run(|| self.stop.is_asked());
+        let timeout = Duration::from_millis(u64::from(self.loaded.profile.drain_timeout_ms));
+        node.drain(timeout).map_err(|error| {
+            Failure::failed("the server did not end in good order").because(error)
+        })?;
+        drop(node.shutdown());
+        served.map_err(|error| {
+            Failure::failed(format!("cannot serve at {mount_address}")).because(error)
+        })
+    }
+}
+
+fn announce(what: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(
-        out,
-        "{READY_PREFIX}{address} (NFS version 3, {EXPORT}, MOUNT at the same port)"
-    )?;
+    writeln!(out, "{READY_PREFIX}{what}")?;
     out.flush()
 }

@@ -7,7 +7,8 @@
 //! | `procedures` | the 22 procedures |
 //! | [`replay`] | the duplicate request cache |
 //! | [`mount`] | the MOUNT program |
-//! | [`tcp`] | both on TCP |
+//! | [`desk`], [`tcp`] | both on TCP |
+//! | [`fabric`] | NFS by RPC-over-RDMA, and the way of TCP calls to its core |
 //! | [`command`] | `bench-tool serve --service nfs3` |
 //!
 //! A transport takes [`Service::call`]: it hands in a call, with the items that came beside its stream
@@ -18,6 +19,8 @@
 
 pub mod call;
 pub mod command;
+pub mod desk;
+pub mod fabric;
 pub mod mount;
 mod procedures;
 pub mod replay;

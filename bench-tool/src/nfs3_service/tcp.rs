@@ -4,19 +4,10 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use rpcrdma_engine::Outcome;
-use rpcrdma_protocol::Reason;
-use rpcrdma_protocol::constants::RPC_VERSION;
-use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, RejectStatus, ReplyBody, ReplyHeader};
-use rpcrdma_protocol::xdr::padding_bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::call::{Call, NoItems, Reply};
-use super::mount::Mounts;
-use super::store::Pages;
-use super::{DATA_BYTES_MAX, Service};
-use crate::nfs::mount;
-use crate::nfs::record::{self, Records};
+use super::DATA_BYTES_MAX;
+use crate::nfs::record::Records;
 
 /// The longest message: a WRITE, and what stands around its data.
 const MESSAGE_BYTES_MAX: usize = DATA_BYTES_MAX as usize + 64 * 1024;
@@ -30,27 +21,25 @@ const OUTPUT_BYTES_KEPT: usize = 256 * 1024;
 /// How soon the wish to end is noticed.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
-/// The headers of an RPC reply are no longer than this.
-const REPLY_HEADER_BYTES_MAX: usize = 64;
+/// What answers calls.
+pub trait Answers {
+    /// Appends the reply to the RPC call `message`, record marking included.
+    ///
+    /// # Errors
+    /// It is no call, or cannot be answered: the connection is of no use any more.
+    fn answer(&mut self, peer: IpAddr, message: &[u8], output: &mut Vec<u8>) -> io::Result<()>;
+}
 
-/// The server: a service, and the connections by which it is called.
+/// The server: what answers, and the connections by which it is called.
 #[derive(Debug)]
-pub struct TcpServer<P> {
+pub struct TcpServer<D> {
     listener: TcpListener,
     connections_max: usize,
     connections: Vec<Connection>,
     /// The system could not give the last connection that came: descriptors are used up, say. The
     /// next is taken after a while, for trying at once would be all that is done.
     is_accepting: bool,
-    desk: Desk<P>,
-}
-
-/// What answers calls, whichever connection they come by.
-#[derive(Debug)]
-struct Desk<P> {
-    service: Service<P>,
-    mounts: Mounts,
-    reply: Reply,
+    desk: D,
 }
 
 #[derive(Debug)]
@@ -63,27 +52,19 @@ struct Connection {
     sent: usize,
 }
 
-impl<P: Pages> TcpServer<P> {
+impl<D: Answers> TcpServer<D> {
     /// Serves whoever connects to `listener`, up to `connections_max` at a time.
     ///
     /// # Errors
     /// When the listener cannot be made not to block.
-    pub fn new(
-        listener: TcpListener,
-        connections_max: usize,
-        service: Service<P>,
-    ) -> io::Result<Self> {
+    pub fn new(listener: TcpListener, connections_max: usize, desk: D) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self {
             listener,
             connections_max,
             connections: Vec::new(),
             is_accepting: true,
-            desk: Desk {
-                service,
-                mounts: Mounts::default(),
-                reply: Reply::new(),
-            },
+            desk,
         })
     }
 
@@ -176,7 +157,7 @@ impl Connection {
     ///
     /// # Errors
     /// The connection is at its end.
-    fn serve<P: Pages>(&mut self, desk: &mut Desk<P>) -> io::Result<()> {
+    fn serve(&mut self, desk: &mut impl Answers) -> io::Result<()> {
         self.send()?;
         if self.answer_all(desk)? {
             match self.stream.read(self.records.space()) {
@@ -192,7 +173,7 @@ impl Connection {
 
     /// Answers calls that are there, and sends the replies; whether all were answered. Those that
     /// were not wait until replies can be sent again.
-    fn answer_all<P: Pages>(&mut self, desk: &mut Desk<P>) -> io::Result<bool> {
+    fn answer_all(&mut self, desk: &mut impl Answers) -> io::Result<bool> {
         loop {
             let all_answered = self.answer(desk)?;
             self.send()?;
@@ -203,7 +184,7 @@ impl Connection {
     }
 
     /// Answers calls that are there, as long as there is room for replies; whether there was for all.
-    fn answer<P: Pages>(&mut self, desk: &mut Desk<P>) -> io::Result<bool> {
+    fn answer(&mut self, desk: &mut impl Answers) -> io::Result<bool> {
         while self.output.len() < OUTPUT_BYTES_MAX {
             let message = self.records.next_message().map_err(io::Error::other)?;
             let Some(message) = message else {
@@ -237,123 +218,24 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-impl<P: Pages> Desk<P> {
-    /// Appends the reply to the RPC call `message`.
-    ///
-    /// # Errors
-    /// It is no call: nothing that follows can be trusted.
-    fn answer(&mut self, peer: IpAddr, message: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
-        let (header, header_bytes) = match CallHeader::decode(message) {
-            Ok(decoded) => decoded,
-            Err(error) if error.reason == Reason::UnsupportedRpcVersion => {
-                let denied = RejectStatus::RpcMismatch {
-                    low: RPC_VERSION,
-                    high: RPC_VERSION,
-                };
-                let reply = ReplyHeader {
-                    xid: message
-                        .first_chunk()
-                        .map_or(0, |xid| u32::from_be_bytes(*xid)),
-                    body: ReplyBody::Denied(denied),
-                };
-                return self.append(&reply, output);
-            }
-            Err(_) => return Err(io::ErrorKind::InvalidData.into()),
-        };
-        let call = Call {
-            peer,
-            xid: header.xid,
-            program: header.program,
-            version: header.version,
-            procedure: header.procedure,
-            credential: header.credential,
-            args: message.get(header_bytes..).unwrap_or(&[]),
-        };
-        let outcome = if call.program == mount::PROGRAM {
-            self.mounts.call(&call, &self.service, &mut self.reply)
-        } else {
-            self.service.call(&call, &NoItems, &mut self.reply)
-        };
-        self.append(&reply_header(header.xid, outcome), output)
-    }
-
-    /// Appends a reply, with its results if it is one of success.
-    fn append(&self, header: &ReplyHeader<'_>, output: &mut Vec<u8>) -> io::Result<()> {
-        let start = output.len();
-        let mut space = [0; record::HEADER_BYTES + REPLY_HEADER_BYTES_MAX];
-        let (_, header_space) = space.split_at_mut(record::HEADER_BYTES);
-        let header_bytes = header.encode(header_space).map_err(io::Error::other)?;
-        let all = record::HEADER_BYTES + header_bytes;
-        output.extend_from_slice(space.get(..all).unwrap_or(&[]));
-        let is_success = matches!(
-            header.body,
-            ReplyBody::Accepted {
-                status: AcceptStatus::Success,
-                ..
-            }
-        );
-        if is_success {
-            self.append_results(output);
-        }
-        let message_bytes = output.len() - start - record::HEADER_BYTES;
-        let mark = record::header(message_bytes).ok_or(io::ErrorKind::InvalidData)?;
-        if let Some(space) = output.get_mut(start..).and_then(<[u8]>::first_chunk_mut) {
-            *space = mark;
-        }
-        Ok(())
-    }
-
-    fn append_results(&self, output: &mut Vec<u8>) {
-        let stream = self.reply.stream();
-        let Some(payload) = self.reply.payload() else {
-            output.extend_from_slice(stream);
-            return;
-        };
-        let (before, after) = stream
-            .split_at_checked(payload.stream_offset)
-            .unwrap_or((stream, &[]));
-        output.extend_from_slice(before);
-        for piece in self.service.payload(payload) {
-            output.extend_from_slice(piece);
-        }
-        let padding = padding_bytes(payload.bytes as usize);
-        output.extend_from_slice([0; 3].get(..padding).unwrap_or(&[]));
-        output.extend_from_slice(after);
-    }
-}
-
-fn reply_header(xid: u32, outcome: Outcome) -> ReplyHeader<'static> {
-    let status = match outcome {
-        Outcome::Success => AcceptStatus::Success,
-        Outcome::ProgramUnavailable => AcceptStatus::ProgUnavail,
-        Outcome::ProgramMismatch { low, high } => AcceptStatus::ProgMismatch { low, high },
-        Outcome::ProcedureUnavailable => AcceptStatus::ProcUnavail,
-        Outcome::GarbageArgs => AcceptStatus::GarbageArgs,
-        // Calls run to completion here: none is deferred.
-        Outcome::SystemError | Outcome::Deferred => AcceptStatus::SystemErr,
-        Outcome::AuthError(status) => {
-            return ReplyHeader {
-                xid,
-                body: ReplyBody::Denied(RejectStatus::AuthError(status)),
-            };
-        }
-    };
-    ReplyHeader::accepted(xid, status)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread::JoinHandle;
 
-    use rpcrdma_protocol::rpc::OpaqueAuth;
+    use rpcrdma_protocol::rpc::{
+        AcceptStatus, CallHeader, OpaqueAuth, RejectStatus, ReplyBody, ReplyHeader,
+    };
 
+    use super::super::Service;
+    use super::super::desk::Desk;
     use super::super::store::{HeapPages, Limits, Store};
     use super::*;
     use crate::nfs::types::{Place, Stability};
     use crate::nfs::xdr::Encode;
     use crate::nfs::{ACL_PROGRAM, FileHandle, PROGRAM, Procedure, VERSION, arguments};
+    use crate::nfs::{mount, record};
 
     /// A server on a thread, which ends with it.
     struct Running {
@@ -370,7 +252,7 @@ mod tests {
             let pages = HeapPages::new(64 << 20, 4096);
             let service = Service::new(pages, Limits { files_max: 100 });
             let root = service.store().handle(Store::<HeapPages>::ROOT).unwrap();
-            let mut server = TcpServer::new(listener, connections_max, service).unwrap();
+            let mut server = TcpServer::new(listener, connections_max, Desk::new(service)).unwrap();
             let ends = Arc::new(AtomicBool::new(false));
             let is_asked = Arc::clone(&ends);
             // Relaxed: nothing else is told by it.

@@ -1,21 +1,38 @@
 #!/usr/bin/env bash
 # The Linux client mounts the NFS server of bench-tool, in the same guest, and works on it: what is
-# written is read, also after everything cached was forgotten. OPERATIONS is how many the checker makes.
+# written is read, also after everything cached was forgotten. OPERATIONS is how many the checker makes;
+# TRANSPORT is tcp, or rdma for the kernel's own RPC-over-RDMA.
 . "$(dirname "$0")/common.sh"
 
 fsx=$PROGRAMS/fsx
 files=/mnt/nfs3
-listen=tcp:127.0.0.1:$port
-options=vers=3,proto=tcp,port=$port,mountport=$port,mountproto=tcp,nolock,noacl
+case ${TRANSPORT:-tcp} in
+    tcp)
+        listen="tcp:127.0.0.1:$port"
+        options=proto=tcp,port=$port,mountport=$port
+        host=127.0.0.1
+        module=nfsv3
+        ;;
+    rdma)
+        listen="rdma:0.0.0.0:$port --mount-listen 127.0.0.1:20048"
+        options=proto=rdma,port=$port,mountport=20048,mountaddr=127.0.0.1
+        host=$LAB_IP
+        module=rpcrdma
+        ;;
+esac
 
 serve() {
-    "$bench" serve --service nfs3 --listen "$listen" --space 256MiB --max-files 20000 \
+    # shellcheck disable=SC2086 # options
+    "$bench" serve --service nfs3 --listen $listen --space 256MiB --max-files 20000 \
         </dev/null >"$work/server" 2>&1 &
     server=$!
     within 60 contains "$work/server" '^listening on '
 }
 
-mounted() { mkdir -p "$files" && mount -t nfs -o "$options" 127.0.0.1:/export "$files"; }
+mounted() {
+    mkdir -p "$files" &&
+        mount -t nfs -o "vers=3,$options,mountproto=tcp,nolock,noacl" "$host:/export" "$files"
+}
 
 # What is read next comes from the server: files forget their pages, directories their names.
 forget() { sync && echo 3 >/proc/sys/vm/drop_caches; }
@@ -99,7 +116,7 @@ cloned() {
 }
 empty() { rm -rf "${files:?}"/* && [ "$(df --output=used "$files" | tail -1)" -eq 0 ]; }
 
-check "the modules of the client are there" modprobe nfsv3
+check "the modules of the client are there" modprobe -a nfsv3 $module
 check "the server listens" serve
 check "the client mounts it" mounted
 check "files of odd sizes are written" copied

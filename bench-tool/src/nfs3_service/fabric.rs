@@ -1,0 +1,276 @@
+//! NFS by RPC-over-RDMA: the service on a polling core, and the hatch by which a thread that serves
+//! TCP has its calls answered there.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crossbeam_queue::ArrayQueue;
+use rpcrdma_engine::{
+    Activity, Application, BulkArguments, BulkItem, Context, Outcome, ReplyWriter, Request,
+};
+use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::interface::Port;
+
+use super::call::{Call, Items, NoItems, Payload, Reply};
+use super::desk::Desk;
+use super::store::Pages;
+use super::tcp::Answers;
+use crate::nfs::Status;
+
+/// How long a call on TCP waits for the core, at most.
+const HATCH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often it looks.
+const HATCH_LOOK_PERIOD: Duration = Duration::from_micros(200);
+
+/// Who calls by RPC-over-RDMA. An address is not known here, and the credential, which the duplicate
+/// request cache looks at too, names the machine.
+const FABRIC_PEER: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+
+/// The service on its core.
+#[derive(Debug)]
+pub struct NfsApplication<P> {
+    desk: Desk<P>,
+    hatch: Arc<Hatch>,
+}
+
+impl<P: Pages> NfsApplication<P> {
+    /// Serves `desk`, also those who come by `hatch`.
+    pub fn new(desk: Desk<P>, hatch: Arc<Hatch>) -> Self {
+        Self { desk, hatch }
+    }
+
+    fn answer<I: Items>(
+        &mut self,
+        request: &Request<'_>,
+        items: &I,
+        writer: &mut ReplyWriter<'_>,
+    ) -> Outcome {
+        let call = Call {
+            peer: FABRIC_PEER,
+            xid: request.xid,
+            program: request.program,
+            version: request.version,
+            procedure: request.procedure,
+            credential: request.credential,
+            args: request.args,
+        };
+        let Desk { service, reply, .. } = &mut self.desk;
+        let outcome = service.call(&call, items, reply);
+        if outcome != Outcome::Success {
+            return outcome;
+        }
+        let payload = reply.payload().copied();
+        let item = payload.map(|payload| {
+            let pieces = service.payload(&payload);
+            filled(pieces, &payload, || writer.take_bulk())
+        });
+        let item = match item {
+            Some(None) => {
+                // No memory is left at the moment: the client asks again.
+                reply.fail(Status::Jukebox);
+                None
+            }
+            Some(Some(item)) => Some(item),
+            None => None,
+        };
+        match written(reply, item, writer) {
+            Some(()) => Outcome::Success,
+            None => Outcome::SystemError,
+        }
+    }
+}
+
+/// The bytes of a payload in registered memory; `None` when there is too little.
+fn filled<'a>(
+    pieces: impl Iterator<Item = &'a [u8]>,
+    payload: &Payload,
+    mut take: impl FnMut() -> Option<rpcrdma_fabric::memory::Lease>,
+) -> Option<BulkItem> {
+    let mut item = BulkItem::new();
+    let mut left = payload.bytes as usize;
+    // The lease that is being filled, and how much of it is.
+    let mut lease = None;
+    let mut filled_bytes = 0;
+    for mut piece in pieces {
+        while !piece.is_empty() {
+            let space = match &mut lease {
+                Some(space) => space,
+                None => {
+                    let mut fresh = take()?;
+                    fresh.set_len(left);
+                    filled_bytes = 0;
+                    lease.insert(fresh)
+                }
+            };
+            let room = space.get_mut(filled_bytes..)?;
+            let count = room.len().min(piece.len());
+            let (now, later) = piece.split_at_checked(count)?;
+            room.get_mut(..count)?.copy_from_slice(now);
+            (filled_bytes, left, piece) = (filled_bytes + count, left - count, later);
+            if filled_bytes == space.len() {
+                item.push(lease.take()?).ok()?;
+            }
+        }
+    }
+    Some(item)
+}
+
+/// Writes the results with their payload.
+fn written(reply: &Reply, item: Option<BulkItem>, writer: &mut ReplyWriter<'_>) -> Option<()> {
+    let stream = reply.stream();
+    let Some(mut item) = item else {
+        return writer.write(stream).ok();
+    };
+    // A payload is the last of its results.
+    writer.write(stream).ok()?;
+    writer.attach(0, &mut item).ok()
+}
+
+/// Items of a call by RPC-over-RDMA.
+struct Beside<'a, 'b>(&'a BulkArguments<'b>);
+
+impl Items for Beside<'_, '_> {
+    fn at(&self, args_offset: usize) -> Option<(usize, usize)> {
+        let mut all = 0..self.0.len();
+        let index = all.find(|index| self.0.args_offset(*index) == Some(args_offset))?;
+        Some((index, self.0.bytes(index)?))
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn pieces(&self, index: usize) -> impl Iterator<Item = &[u8]> {
+        self.0.parts(index)
+    }
+}
+
+impl<P: Pages + 'static> Application for NfsApplication<P> {
+    const CLOCK_INTERVAL_POLLS: u32 = 16;
+
+    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+        self.answer(request, &NoItems, reply)
+    }
+
+    fn call_bulk(
+        &mut self,
+        request: &Request<'_>,
+        items: &mut BulkArguments<'_>,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Outcome {
+        self.answer(request, &Beside(items), reply)
+    }
+
+    fn poll<V: Port>(&mut self, _core: &mut Context<'_, V>, _now: Ticks) -> Activity {
+        let Some(mut asked) = self.hatch.asked.pop() else {
+            return Activity::Idle;
+        };
+        asked.answered = self
+            .desk
+            .answer(asked.peer, &asked.message, &mut asked.output)
+            .is_ok();
+        // There is room: one is under way at a time, unless it was given up, and then nobody waits.
+        let _ = self.hatch.answered.push(asked);
+        Activity::Busy
+    }
+}
+
+/// A call on its way from TCP to the core, and back.
+#[derive(Debug)]
+struct Asked {
+    number: u64,
+    peer: IpAddr,
+    message: Vec<u8>,
+    output: Vec<u8>,
+    answered: bool,
+}
+
+/// Between the thread that serves TCP and the core that has the service: one call at a time.
+pub struct Hatch {
+    asked: ArrayQueue<Asked>,
+    answered: ArrayQueue<Asked>,
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Hatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hatch").finish_non_exhaustive()
+    }
+}
+
+impl Default for Hatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Hatch {
+    /// A hatch that nobody stands at.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            asked: ArrayQueue::new(1),
+            answered: ArrayQueue::new(1),
+            wake: OnceLock::new(),
+        }
+    }
+
+    /// Says how the core is woken; the first time counts.
+    pub fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let _ = self.wake.set(Box::new(wake));
+    }
+}
+
+/// The thread's side of the hatch.
+#[derive(Debug)]
+pub struct AtHatch {
+    hatch: Arc<Hatch>,
+    number: u64,
+}
+
+impl AtHatch {
+    /// Stands at `hatch`.
+    #[must_use]
+    pub fn new(hatch: Arc<Hatch>) -> Self {
+        Self { hatch, number: 0 }
+    }
+}
+
+impl Answers for AtHatch {
+    fn answer(&mut self, peer: IpAddr, message: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
+        self.number += 1;
+        let asked = Asked {
+            number: self.number,
+            peer,
+            message: message.to_vec(),
+            output: Vec::new(),
+            answered: false,
+        };
+        let busy = |_| io::Error::from(io::ErrorKind::ResourceBusy);
+        self.hatch.asked.push(asked).map_err(busy)?;
+        if let Some(wake) = self.hatch.wake.get() {
+            wake();
+        }
+        let deadline = Instant::now() + HATCH_TIMEOUT;
+        loop {
+            match self.hatch.answered.pop() {
+                Some(asked) if asked.number == self.number && asked.answered => {
+                    output.extend_from_slice(&asked.output);
+                    return Ok(());
+                }
+                Some(asked) if asked.number == self.number => {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                // The answer to a call that was given up.
+                Some(_) => {}
+                None if Instant::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
+                None => std::thread::sleep(HATCH_LOOK_PERIOD),
+            }
+        }
+    }
+}
