@@ -286,8 +286,12 @@ pub const AUTH_BODY_BYTES_MAX: usize = 400;
 pub const AUTH_NONE: u32 = 0;
 /// Authentication flavor: user and group numbers of the caller.
 pub const AUTH_SYS: u32 = 1;
-/// Authentication flavor: RPCSEC_GSS.
+/// Flavor RPCSEC_GSS (RFC 5531 section 8.2; its credentials are in RFC 2203 section 5.2.2).
 pub const RPCSEC_GSS: u32 = 6;
+/// The procedure of an RPCSEC_GSS credential with which calls are made, once there is a context (RFC 2203 section 5).
+pub const RPCSEC_GSS_DATA: u32 = 0;
+/// The service of an RPCSEC_GSS credential that protects the header alone (RFC 2203 section 5.2.2).
+pub const RPCSEC_GSS_SERVICE_NONE: u32 = 1;
 /// Octets of a call header whose credential and verifier are empty.
 pub const CALL_HEADER_BYTES_WITHOUT_AUTH: usize = 40;
 /// Octets of the header of a successful reply whose verifier is empty.

@@ -2,6 +2,7 @@
 
 use rpcrdma_engine::{CallError, CallRefused, CoreConfig, Placement};
 use rpcrdma_protocol::connection::Versions;
+use rpcrdma_protocol::constants::RPCSEC_GSS;
 use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
 
 use crate::support::bulk::{
@@ -416,4 +417,77 @@ fn reverse_calls_need_to_be_enabled() {
     pair.turns(10);
     let app = pair.server.core.application();
     assert_eq!(app.refused, [(2, CallRefused::NotTaken)]);
+}
+
+/// What RPCSEC_GSS protects is one whole (RFC 8166 section 8.2.2): items go in the stream of a long call, results in that
+/// of a long reply. So they do where the caller wants them inline.
+#[test]
+fn streams_that_are_not_reduced_go_to_chunks_whole() {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    let connection = pair.connect_with(Versions::One, Versions::Both);
+    let integrity: Vec<u8> = [1_u32, 0, 7, 2, 0]
+        .iter()
+        .flat_map(|word| word.to_be_bytes())
+        .collect();
+    let credentials = [
+        (RPCSEC_GSS, integrity, Placement::Auto),
+        (0, Vec::new(), Placement::Inline),
+    ];
+    let mut tag = 0;
+    for (flavor, body, placement) in credentials {
+        pair.client.core.application_mut().credential = (flavor, body);
+        for size in [5, 3000, 5000, 70_001] {
+            let (item, args) = (pattern(size, 3), pattern(12, 5));
+            tag += 1;
+            let wanted = Wanted {
+                connection,
+                procedure: TAKE,
+                args: args.clone(),
+                items: vec![(8, item.clone())],
+                placement,
+                tag,
+                ..Wanted::default()
+            };
+            run(&mut pair, wanted).expect("it succeeds");
+            let mut expected = args[..8].to_vec();
+            expected.extend_from_slice(&item);
+            expected.resize(expected.len().next_multiple_of(4), 0);
+            expected.extend_from_slice(&args[8..]);
+            let taken = pair.server.core.application_mut().taken.pop();
+            assert!(taken == Some(expected), "{size} bytes");
+            all_home(&mut pair);
+            tag += 1;
+            let bytes = u32::try_from(size).expect("small");
+            let wanted = Wanted {
+                connection,
+                procedure: GIVE,
+                args: asking(&[bytes]),
+                expected: vec![bytes],
+                results_bytes_max: 100,
+                placement,
+                tag,
+                ..Wanted::default()
+            };
+            let (results, items) = run(&mut pair, wanted).expect("it succeeds");
+            assert_eq!(items, Vec::<Vec<u8>>::new());
+            assert!(results[4..4 + size] == given(0, bytes), "{size} bytes");
+            all_home(&mut pair);
+        }
+    }
+    // It cannot be forced.
+    let wanted = Wanted {
+        connection,
+        procedure: GIVE,
+        args: asking(&[5000]),
+        expected: vec![5000],
+        placement: Placement::Rdma,
+        tag: 999,
+        ..Wanted::default()
+    };
+    let app = pair.client.core.application_mut();
+    app.credential = (RPCSEC_GSS, vec![0; 20]);
+    app.wanted.push_back(wanted);
+    pair.turns(10);
+    let refused = &pair.client.core.application().refused;
+    assert_eq!(*refused, [(999, CallRefused::NoPlacement)]);
 }

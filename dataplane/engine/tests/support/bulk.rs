@@ -9,6 +9,7 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 
 use super::fabric::Limits;
@@ -48,6 +49,8 @@ pub type Ending = Result<(Vec<u8>, Vec<Vec<u8>>), CallError>;
 /// Serves and calls.
 #[derive(Debug, Default)]
 pub struct BulkApp {
+    /// The credential of its calls: flavor and body.
+    pub credential: (u32, Vec<u8>),
     pub wanted: VecDeque<Wanted>,
     pub refused: Vec<(CallTag, CallRefused)>,
     pub ended: Vec<(CallTag, Ending)>,
@@ -211,6 +214,10 @@ impl BulkApp {
     fn make_call<P: Port>(&mut self, core: &mut Context<'_, P>, wanted: Wanted) -> bool {
         let mut bulk = BulkCall::new(call(wanted.procedure), &wanted.args);
         bulk.placement = wanted.placement;
+        bulk.credential = OpaqueAuth {
+            flavor: self.credential.0,
+            body: &self.credential.1,
+        };
         bulk.results_bytes_max = wanted.results_bytes_max;
         for (offset, bytes) in &wanted.items {
             let Some(mut item) = item(|| core.take_bulk(), bytes) else {

@@ -243,10 +243,13 @@ impl Connection {
     #[inline]
     #[must_use]
     pub const fn send_threshold_bytes(&self) -> u32 {
-        match &self.one {
-            Some(one) if self.is_version_1() => one.send_threshold_bytes(),
-            _ => self.two.send_threshold_bytes(),
+        // In this order: the state of version 1 is not looked at where it is not asked.
+        if self.is_version_1()
+            && let Some(one) = &self.one
+        {
+            return one.send_threshold_bytes();
         }
+        self.two.send_threshold_bytes()
     }
 
     /// The longest message that the peer may send, likewise.
@@ -415,10 +418,12 @@ impl Connection {
     #[inline]
     #[must_use]
     pub const fn own_calls(&self) -> ReverseRequestSupport {
-        match &self.one {
-            Some(one) if self.is_version_1() => one.own_calls(),
-            _ => self.two.own_calls(),
+        if self.is_version_1()
+            && let Some(one) = &self.one
+        {
+            return one.own_calls();
         }
+        self.two.own_calls()
     }
 
     /// Which calls of the peer we take.

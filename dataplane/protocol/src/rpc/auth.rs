@@ -1,8 +1,10 @@
 //! Credentials and verifiers, carried opaque (RFC 5531 section 8.2).
 
-use crate::constants::{AUTH_BODY_BYTES_MAX, AUTH_NONE};
+use crate::constants::{
+    AUTH_BODY_BYTES_MAX, AUTH_NONE, RPCSEC_GSS, RPCSEC_GSS_DATA, RPCSEC_GSS_SERVICE_NONE,
+};
 use crate::error::{DecodeError, EncodeError};
-use crate::xdr::{Reader, Writer, padding_bytes};
+use crate::xdr::{Reader, Writer, padding_bytes, word};
 
 /// A credential or verifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +27,20 @@ impl<'a> OpaqueAuth<'a> {
     #[must_use]
     pub const fn encoded_bytes(&self) -> usize {
         8 + self.body.len() + padding_bytes(self.body.len())
+    }
+
+    /// Whether items of a call with this credential may be taken out of its stream, and results out of that of the
+    /// reply. Not where RPCSEC_GSS protects arguments and results, or sets up a context: what is protected is one whole
+    /// (RFC 8166 section 8.2.2).
+    #[must_use]
+    pub fn permits_reduction(&self) -> bool {
+        if self.flavor != RPCSEC_GSS {
+            return true;
+        }
+        // Version, procedure, sequence number, service.
+        self.body.first_chunk::<16>().is_some_and(|words| {
+            word(words, 1) == RPCSEC_GSS_DATA && word(words, 3) == RPCSEC_GSS_SERVICE_NONE
+        })
     }
 
     pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
@@ -72,4 +88,29 @@ impl AuthStatus {
     pub const GSS_CREDENTIAL_PROBLEM: Self = Self(13);
     /// RPCSEC_GSS: a problem with the context.
     pub const GSS_CONTEXT_PROBLEM: Self = Self(14);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OpaqueAuth;
+    use crate::constants::{AUTH_SYS, RPCSEC_GSS};
+
+    #[test]
+    fn what_gss_protects_is_not_reduced() {
+        let permits = |flavor, words: &[u32]| {
+            let body: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            OpaqueAuth {
+                flavor,
+                body: &body,
+            }
+            .permits_reduction()
+        };
+        assert!(OpaqueAuth::NONE.permits_reduction());
+        assert!(permits(AUTH_SYS, &[1, 0, 7, 2, 0]));
+        assert!(permits(RPCSEC_GSS, &[1, 0, 7, 1, 0]), "the header alone");
+        assert!(!permits(RPCSEC_GSS, &[1, 0, 7, 2, 0]), "integrity");
+        assert!(!permits(RPCSEC_GSS, &[1, 0, 7, 3, 0]), "privacy");
+        assert!(!permits(RPCSEC_GSS, &[1, 1, 0, 1, 0]), "a context begins");
+        assert!(!permits(RPCSEC_GSS, &[1, 0, 7]), "it does not decode");
+    }
 }

@@ -4,5 +4,6 @@
 mod credits;
 mod messages;
 mod pair;
+mod robustness;
 mod versions;
 mod wire;

@@ -16,7 +16,8 @@ use crate::bulk::lists::{OfferedLists, OfferedSegment, Role};
 use crate::bulk::{BulkCall, BulkPool, Home, Work, give_lease};
 use crate::connection::OutgoingMessage;
 use crate::core::{Drain, State};
-use crate::message::Use;
+use crate::counters::Counters;
+use crate::message::{MessageBuffer, Use};
 
 impl<P: Port> State<P> {
     /// Accepts a call with bulk data, or leaves it as it is.
@@ -43,6 +44,9 @@ impl<P: Port> State<P> {
             return Err(CallRefused::NoSlot);
         };
         let header = call_header(xid, call);
+        if plan.in_stream {
+            return self.start_stream_call(key, &header, call, tag, &plan);
+        }
         if !plan.by_rdma {
             return self.start_inline_bulk_call(key, &header, call, tag);
         }
@@ -188,26 +192,8 @@ impl<P: Port> State<P> {
             self.shared.counters.calls_refused_no_slot.increment();
             return Err(CallRefused::NoSlot);
         };
-        let header_bytes = header.encode(message.space()).unwrap_or(0);
-        message.set_len(header_bytes);
-        // The size was checked: everything fits.
-        let mut at = 0;
-        let mut parts = call.parts.iter().flatten();
-        for item in call.items() {
-            let _ = message.append(call.args.get(at..item.args_offset).unwrap_or(&[]));
-            at = item.args_offset;
-            for part in parts.by_ref().take(item.parts) {
-                let _ = message.append(part);
-            }
-            let bytes = item.bytes as usize;
-            let padding = bytes.next_multiple_of(4) - bytes;
-            let _ = message.append([0; 3].get(..padding).unwrap_or(&[]));
-            self.shared
-                .counters
-                .bulk_bytes_copied
-                .add(item.bytes.into());
-        }
-        let _ = message.append(call.args.get(at..).unwrap_or(&[]));
+        let counters = &self.shared.counters;
+        write_whole(&mut message, header, call, counters);
         let Some(index) = self.bulk.take_call() else {
             self.messages.give(message);
             return Err(CallRefused::NoSlot);
@@ -394,6 +380,32 @@ fn call_header<'a>(xid: u32, call: &BulkCall<'a>) -> CallHeader<'a> {
         credential: call.credential,
         verifier: OpaqueAuth::NONE,
     }
+}
+
+/// Writes a whole call, its items in their places. The caller knows that it fits.
+pub(super) fn write_whole(
+    message: &mut MessageBuffer,
+    header: &CallHeader<'_>,
+    call: &BulkCall<'_>,
+    counters: &Counters,
+) {
+    let header_bytes = header.encode(message.space()).unwrap_or(0);
+    message.set_len(header_bytes);
+    // The size was checked: everything fits.
+    let mut at = 0;
+    let mut parts = call.parts.iter().flatten();
+    for item in call.items() {
+        let _ = message.append(call.args.get(at..item.args_offset).unwrap_or(&[]));
+        at = item.args_offset;
+        for part in parts.by_ref().take(item.parts) {
+            let _ = message.append(part);
+        }
+        let bytes = item.bytes as usize;
+        let padding = bytes.next_multiple_of(4) - bytes;
+        let _ = message.append([0; 3].get(..padding).unwrap_or(&[]));
+        counters.bulk_bytes_copied.add(item.bytes.into());
+    }
+    let _ = message.append(call.args.get(at..).unwrap_or(&[]));
 }
 
 pub(in crate::core) fn push_part(

@@ -8,6 +8,7 @@ mod read;
 mod reply;
 mod retry;
 mod serve;
+mod stream;
 
 pub(in crate::core) use call::{push_fresh, push_part};
 pub(in crate::core) use retry::{Offer, OfferedItems};

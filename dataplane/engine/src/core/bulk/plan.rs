@@ -25,6 +25,9 @@ pub(super) struct Plan {
     pub(super) by_rdma: bool,
     /// The call itself goes to a Position-Zero Read chunk.
     pub(super) long_call: bool,
+    /// Items go in the call's stream, and results in the reply's, which go to chunks whole where they
+    /// do not fit a message.
+    pub(super) in_stream: bool,
     /// Bytes of the Reply chunk; 0 for none.
     pub(super) reply_bytes: u32,
     /// Bulk buffers that it takes.
@@ -64,7 +67,11 @@ impl<P: Port> State<P> {
         let takes_chunks = connection.protocol.own_calls() == ReverseRequestSupport::General;
         let may_expose = self.bulk.windows_max != 0 && takes_chunks;
         let rpc_bytes = 24 + call.credential.encoded_bytes() + OpaqueAuth::NONE.encoded_bytes();
-        let group = self.plan_group(key, call, rpc_bytes, may_expose)?;
+        let may_reduce = call.credential.permits_reduction();
+        let group = match may_reduce {
+            true => self.plan_group(key, call, rpc_bytes, may_expose)?,
+            false => None,
+        };
         if group.is_some() {
             return Ok(Plan {
                 group,
@@ -73,8 +80,9 @@ impl<P: Port> State<P> {
         }
         let demand = match call.placement {
             Placement::Inline | Placement::Send => Demand::Inline,
-            Placement::Rdma if !may_expose => return Err(CallRefused::NoPlacement),
+            Placement::Rdma if !may_expose || !may_reduce => return Err(CallRefused::NoPlacement),
             Placement::Rdma => Demand::Rdma,
+            Placement::Auto if !may_reduce => Demand::Inline,
             Placement::Auto => Demand::Auto,
         };
         let reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
@@ -139,7 +147,13 @@ impl<P: Port> State<P> {
             reply_bytes_max: message_bytes_max,
             reply_credits: 1,
         });
-        let plan = plan.map_err(|_| CallRefused::TooLong)?;
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(_) if may_expose && connection.protocol.is_version_1() => {
+                return self.plan_in_stream(key, call);
+            }
+            Err(_) => return Err(CallRefused::TooLong),
+        };
         let long_call = plan.form == CallForm::Long;
         let reply_chunk_bytes = plan.reply.reply_chunk_bytes;
         if plan.windows_needed == 0 && !long_call {
@@ -155,6 +169,7 @@ impl<P: Port> State<P> {
         let items = call.parts().filter(|part| !part.is_empty()).count();
         Ok(Plan {
             by_rdma: true,
+            in_stream: false,
             long_call,
             reply_bytes: reply_chunk_bytes,
             buffers,
