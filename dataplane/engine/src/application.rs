@@ -398,7 +398,8 @@ pub enum CloseReason {
     PropertiesUnawaited,
     /// Host authentication failed.
     Unauthenticated(AuthenticationFailure),
-    /// A call whose memory the peer may still reach was not answered in twice its time.
+    /// A call whose memory the peer may still reach was not answered in twice its time; in version 1, which
+    /// knows no keep-alives, a call was not answered in its time.
     CallUnanswered,
 }
 
@@ -426,9 +427,9 @@ impl fmt::Display for CloseReason {
                 f.write_str("the peer sent properties again before it had an answer")
             }
             Self::Unauthenticated(failure) => write!(f, "host authentication failed: {failure}"),
-            Self::CallUnanswered => f.write_str(
-                "a call whose memory the peer may reach was not answered in twice its time",
-            ),
+            Self::CallUnanswered => {
+                f.write_str("a call was not answered, and nothing else takes back what it holds")
+            }
             Self::ErrorsUnread => {
                 f.write_str("the peer draws errors faster than it lets them be sent")
             }

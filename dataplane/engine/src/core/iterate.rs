@@ -7,6 +7,7 @@ use rpcrdma_fabric::interface::{CompletionBatch, Port};
 
 use super::{Context, Core, Drain, RunError, State};
 use crate::application::{Activity, Application, CallError, CloseReason};
+use crate::connection::Connection;
 use crate::handle::Notification;
 use crate::requester::TimedOut;
 
@@ -207,18 +208,35 @@ impl<P: Port> State<P> {
     fn end_timed_out<A: Application>(&mut self, application: &mut A) -> bool {
         let counters = &self.shared.counters;
         let late = &mut self.bulk.timeouts;
+        let connections = &self.connections;
+        let mut unanswered = [None; TIMERS_MAX as usize];
+        let mut places = unanswered.iter_mut();
         let fired = self
             .requester
             .poll_timeouts(self.now, TIMERS_MAX, |what| match what {
-                TimedOut::Call(tag, connection) => {
+                TimedOut::Call(tag, key) => {
                     counters.timeouts.increment();
-                    application.completed(tag, connection, Err(CallError::TimedOut), self.now);
+                    application.completed(tag, key, Err(CallError::TimedOut), self.now);
+                    let of_version_1 =
+                        |it: &&Connection| it.is_live() && it.protocol.is_version_1();
+                    if connections.get(key).filter(of_version_1).is_some()
+                        && let Some(place) = places.next()
+                    {
+                        *place = Some(key);
+                    }
                 }
                 TimedOut::Bulk(index) => late.push((index, false)),
                 TimedOut::BulkAgain(index) => late.push((index, true)),
             });
         if !self.bulk.timeouts.is_empty() {
             self.bulk_timeouts(application);
+        }
+        // Version 1 has no message that would tell a slow peer from a dead one, and the call keeps its
+        // credit.
+        for key in unanswered.into_iter().flatten() {
+            if self.connections.get(key).is_some_and(Connection::is_live) {
+                self.begin_close(key.index, CloseReason::CallUnanswered);
+            }
         }
         fired != 0
     }

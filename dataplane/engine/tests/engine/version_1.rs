@@ -1,14 +1,18 @@
 //! Calls of version 1 (RFC 8166): inline, with chunks, in the reverse direction, and what neither holds.
 
-use rpcrdma_engine::{CallError, CallRefused, CoreConfig, Placement};
+use std::time::Duration;
+
+use rpcrdma_engine::{CallError, CallRefused, CloseReason, CoreConfig, Placement};
 use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::constants::RPCSEC_GSS;
+use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
 
 use crate::support::bulk::{
     BulkPair, GIVE, GIVE_LATER, GIVE_LONG, TAKE, Wanted, asking, bulk_config, bulk_pair, given,
 };
-use crate::support::{ECHO, FILL, LATER, NULL, Pair, pattern};
+use crate::support::raw::{Attack, words};
+use crate::support::{App, ECHO, FILL, LATER, NEVER, NULL, PROGRAM, Pair, VERSION, pattern};
 
 /// Waits for a call of the client, and gives how it ended.
 fn run(pair: &mut BulkPair, wanted: Wanted) -> Result<(Vec<u8>, Vec<Vec<u8>>), CallError> {
@@ -490,4 +494,135 @@ fn streams_that_are_not_reduced_go_to_chunks_whole() {
     pair.turns(10);
     let refused = &pair.client.core.application().refused;
     assert_eq!(*refused, [(999, CallRefused::NoPlacement)]);
+}
+
+/// A null call of version 1 with these lists, in words.
+fn null_call_with(xid: u32, header_type: u32, lists: &[u32]) -> Vec<u8> {
+    let mut all = vec![xid, 1, 32, header_type];
+    all.extend(lists);
+    all.extend([xid, 0, 2, PROGRAM, VERSION, NULL, 0, 0, 0, 0]);
+    words(&all)
+}
+
+/// A Write chunk of so many segments, with its mark; `length_bytes` each.
+fn write_chunk(segments: u32, length_bytes: u32) -> Vec<u32> {
+    let mut chunk = vec![1, segments];
+    for segment in 0..segments {
+        chunk.extend([700 + segment, length_bytes, 5, segment * 4096]);
+    }
+    chunk
+}
+
+/// Linux offers Write chunks of up to 17 segments, the last for round-up octets; others offer empty ones, which ask for
+/// the result in the stream. All come back as they were, with lengths of zero where nothing was written.
+#[test]
+fn unused_and_empty_write_chunks_come_back_as_they_were() {
+    let app = App::default();
+    let mut attack = Attack::speaking(Versions::Both, Role::Server, &bulk_config(), app);
+    let mut lists = vec![0];
+    lists.extend(write_chunk(17, 4096));
+    lists.extend(write_chunk(0, 0));
+    lists.extend([0, 0]);
+    attack.send(&null_call_with(9, 0, &lists));
+    attack.turns(20);
+    let mut expected = vec![9, 1, 0, 0, 0];
+    expected.extend(write_chunk(17, 0));
+    expected.extend(write_chunk(0, 0));
+    expected.extend([0, 0]);
+    expected.extend([9, 1, 0, 0, 0, 0]);
+    assert_eq!(attack.take(), [words(&expected)]);
+}
+
+/// What a responder does not serve is ERR_CHUNK, with the grant of the connection, and the next call is served.
+#[test]
+fn lists_that_are_not_served_are_answered_with_err_chunk() {
+    let app = App::default();
+    let mut attack = Attack::speaking(Versions::One, Role::Server, &bulk_config(), app);
+    let with_writes = |segments, length_bytes| {
+        let mut lists = vec![0];
+        lists.extend(write_chunk(segments, length_bytes));
+        lists.extend([0, 0]);
+        lists
+    };
+    let read = |position, length_bytes| vec![1, position, 7, length_bytes, 0, 64, 0, 0, 0];
+    let cases = [
+        ("more segments than are taken", 0, with_writes(65, 16)),
+        ("segments that share memory", 0, {
+            let mut lists = with_writes(2, 16);
+            (lists[7], lists[10]) = (700, 0);
+            lists
+        }),
+        (
+            "a Position-Zero Read chunk beside a payload",
+            0,
+            read(0, 64),
+        ),
+        ("a Position beyond the stream", 0, read(4000, 64)),
+        ("an unaligned Position", 0, read(41, 64)),
+        ("more than is served", 0, read(40, u32::MAX)),
+        ("no payload", 1, vec![0, 0, 0]),
+        ("RDMA_MSGP", 2, vec![0, 0, 0]),
+    ];
+    for ((what, header_type, lists), xid) in cases.iter().zip(100..) {
+        attack.send(&null_call_with(xid, *header_type, lists));
+        attack.turns(20);
+        let answer = words(&[xid, 1, 8, 4, 2]);
+        let got = std::mem::take(&mut attack.raw.got);
+        // Reverse calls have their share of the nine Receives, where they are enabled.
+        let mut expected = answer;
+        expected[11] = got[0][11];
+        assert_eq!(got, [expected], "{what}");
+        assert!(got[0][11] > 0, "{what}: never a grant of zero");
+        attack.send(&null_call_with(50, 0, &[0, 0, 0]));
+        attack.turns(20);
+        let reply = words(&[50, 1, 0, 0, 0, 0, 0, 50, 1, 0, 0, 0, 0]);
+        assert_eq!(attack.take(), [reply], "{what}");
+    }
+}
+
+#[test]
+fn arguments_that_do_not_parse_are_garbage() {
+    let mut pair = Pair::new(&CoreConfig::default());
+    let key = pair.connect_with(Versions::One, Versions::Both);
+    pair.client.core.application_mut().want(key, FILL, &[], 1);
+    pair.until("the reply", |pair| {
+        pair.client.core.application().result(1).is_some()
+    });
+    let app = pair.client.core.application();
+    assert_eq!(app.result(1), Some(&Err(CallError::GarbageArgs)));
+}
+
+/// Nothing tells a slow peer from a dead one, and no keep-alive is sent: a call whose time is up ends its connection.
+#[test]
+fn a_call_that_is_never_answered_ends_its_connection() {
+    let config = CoreConfig {
+        call_timeout: Duration::from_secs(1),
+        keep_alive_interval: Duration::from_millis(100),
+        keep_alive_silent_ticks_max: 3,
+        ..CoreConfig::default()
+    };
+    let mut pair = Pair::new(&config);
+    let key = pair.connect_with(Versions::One, Versions::Both);
+    // The first reply brings the credits for more than one call.
+    for (procedure, tag) in [(NULL, 2), (NEVER, 1), (NULL, 3)] {
+        pair.client
+            .core
+            .application_mut()
+            .want(key, procedure, &[], tag);
+        pair.turns(20);
+    }
+    let app = pair.client.core.application();
+    assert!(app.result(2).is_some() && app.result(3).is_some());
+    for _ in 0..9 {
+        pair.pass(Duration::from_millis(100));
+        pair.turns(50);
+    }
+    assert!(pair.client.closed.is_empty() && pair.server.closed.is_empty());
+    pair.pass(Duration::from_millis(200));
+    pair.until("the end", |pair| !pair.client.closed.is_empty());
+    let app = pair.client.core.application();
+    assert_eq!(app.result(1), Some(&Err(CallError::TimedOut)));
+    assert_eq!(app.disconnected, [(key, CloseReason::CallUnanswered)]);
+    assert_eq!(pair.server.handle.counters().grants_sent, 0);
+    assert_eq!(pair.server.handle.counters().peers_silent, 0);
 }

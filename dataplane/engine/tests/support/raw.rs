@@ -9,7 +9,7 @@ use rpcrdma_fabric::interface::{
     ReceiveQueueId, SendOptions, Status,
 };
 use rpcrdma_fabric::memory::{Pool, PoolShape};
-use rpcrdma_protocol::connection::Terms;
+use rpcrdma_protocol::connection::{Terms, Versions};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Role;
 
@@ -198,6 +198,17 @@ impl<A: Application> Attack<A> {
         attack
     }
 
+    /// As [`Attack::against`], against one that speaks these versions.
+    pub fn speaking(versions: Versions, role: Role, config: &CoreConfig, application: A) -> Self {
+        let mut attack = Self::unconnected(role, config, application);
+        attack.victim.terms = Terms {
+            versions,
+            ..Terms::default()
+        };
+        attack.connect(false);
+        attack
+    }
+
     fn unconnected(role: Role, config: &CoreConfig, application: A) -> Self {
         let clock = Clock::new();
         let config = in_form(config);
@@ -240,7 +251,7 @@ impl<A: Application> Attack<A> {
             seed,
             role: self.victim.role,
             properties: self.victim.properties,
-            terms: Terms::default(),
+            terms: self.victim.terms,
             guarded,
         });
         self.turns(5);
