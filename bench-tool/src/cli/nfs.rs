@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::Protocol;
 use super::values::{self, CoreList};
 use crate::nfs_client::address::NfsAddress;
 use crate::nfs_client::steps::StepKind;
@@ -107,6 +108,8 @@ Mounts the export itself (MOUNT version 3 over TCP, no kernel client), makes fil
 checks what comes back, and removes the files, also after Ctrl-C. Over tcp: the kernel's TCP carries the calls: a \
 figure to set the server's RDMA against, and not one of this project's data plane.\n\n\
 Examples:
+  bench-tool nfs --connect rdma:server:20049 --export /srv --op read --size 64KiB --depth 8
+      reads by RDMA
   bench-tool nfs --connect tcp:server:2049 --export /srv
       null calls
   bench-tool nfs --connect tcp:server:2049 --export /srv --op read --size 64KiB --depth 8
@@ -118,7 +121,7 @@ Examples:
   bench-tool nfs --connect tcp:server:2049 --export /srv --op write --verify --retry 2m
       while the server is restarted: nothing that it committed may be lost")]
 pub struct NfsArgs {
-    /// Server to call: tcp:HOST:PORT (NFS is at port 2049)
+    /// Server to call: rdma:HOST:PORT (NFS is at port 20049) or shm:NAME, on the data plane of this project; or tcp:HOST:PORT (port 2049), by the kernel's TCP
     #[arg(long, value_name = "ADDR")]
     pub connect: NfsAddress,
 
@@ -166,7 +169,7 @@ pub struct NfsArgs {
     #[arg(long)]
     pub verify: bool,
 
-    /// How long to try again when a connection is lost; calls in flight are then made again [default: 0, which ends the run]
+    /// How long to try again when a connection is lost (tcp:); calls in flight are then made again [default: 0, which ends the run]
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
     pub retry: Duration,
 
@@ -186,9 +189,21 @@ pub struct NfsArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub connections: u32,
 
-    /// Cores to run on, as in 0,1 or 2-3 [default: wherever the kernel puts a connection's thread]
+    /// Cores to poll on, as in 0,1 or 2-3 [default: the first that this process may use; over tcp: wherever the kernel puts a connection's thread]
     #[arg(long, value_name = "LIST", value_parser = values::core_list)]
     pub cores: Option<CoreList>,
+
+    /// RDMA device, as `rdma link` names it [default: the one on the way to the server]
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+
+    /// Version of RPC-over-RDMA [default: auto, which asks for version 2 first; NFS servers have version 1]
+    #[arg(long, value_enum)]
+    pub protocol: Option<Protocol>,
+
+    /// Tuning profile: a name or a TOML file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub profile: Option<String>,
 
     /// Open loop: send this many calls per second in all, whether replies come or not (k and M are understood)
     #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::address::{Address, AddressError};
 
-/// The address of an NFS server: `tcp:HOST:PORT`.
+/// The address of an NFS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NfsAddress {
     /// Over the kernel's TCP.
@@ -15,19 +15,36 @@ pub enum NfsAddress {
         /// Its port; NFS uses 2049.
         port: u16,
     },
+    /// Over a fabric of this project: `rdma:HOST:PORT`, where NFS uses port 20049, or `shm:NAME`.
+    Fabric(Address),
+}
+
+impl NfsAddress {
+    /// The host that answers MOUNT calls, over TCP in any case.
+    pub(crate) fn host(&self) -> &str {
+        match self {
+            Self::Tcp { host, .. } | Self::Fabric(Address::Rdma { host, .. }) => host,
+            Self::Fabric(Address::Shm(_)) => "localhost",
+        }
+    }
 }
 
 /// Why a text is not the address of an NFS server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NfsAddressError {
     /// No known scheme in front.
-    #[error("`{0}` has no known scheme: write tcp:HOST:PORT, as in tcp:server:2049")]
+    #[error(
+        "`{0}` has no known scheme: write rdma:HOST:PORT, as in rdma:server:20049, or tcp:HOST:PORT, as in tcp:server:2049"
+    )]
     Scheme(String),
     /// Host or port is missing or wrong.
     #[error(
         "`{0}` names no host and port: write tcp:HOST:PORT, as in tcp:192.0.2.7:2049 or tcp:[2001:db8::7]:2049"
     )]
     HostPort(String),
+    /// It is of a fabric, and wrong.
+    #[error(transparent)]
+    Fabric(AddressError),
 }
 
 impl FromStr for NfsAddress {
@@ -35,7 +52,11 @@ impl FromStr for NfsAddress {
 
     fn from_str(text: &str) -> Result<Self, NfsAddressError> {
         let Some(rest) = text.strip_prefix("tcp:") else {
-            return Err(NfsAddressError::Scheme(text.to_owned()));
+            return match Address::to_connect(text) {
+                Ok(address) => Ok(Self::Fabric(address)),
+                Err(AddressError::Scheme(text)) => Err(NfsAddressError::Scheme(text)),
+                Err(error) => Err(NfsAddressError::Fabric(error)),
+            };
         };
         // Host and port are written as those of any other address here.
         let wrong = |_: AddressError| NfsAddressError::HostPort(text.to_owned());
@@ -51,6 +72,7 @@ impl fmt::Display for NfsAddress {
         match self {
             Self::Tcp { host, port } if host.contains(':') => write!(f, "tcp:[{host}]:{port}"),
             Self::Tcp { host, port } => write!(f, "tcp:{host}:{port}"),
+            Self::Fabric(address) => write!(f, "{address}"),
         }
     }
 }
@@ -65,6 +87,8 @@ mod tests {
             "tcp:server:2049",
             "tcp:192.0.2.7:1",
             "tcp:[2001:db8::7]:2049",
+            "rdma:server:20049",
+            "shm:nfs",
         ] {
             assert_eq!(text.parse::<NfsAddress>().unwrap().to_string(), text);
         }

@@ -38,6 +38,9 @@ pub(crate) enum CallFailed {
     /// The call was not accepted.
     #[error("{}", reject_words(*.0))]
     Denied(RejectStatus),
+    /// The call failed on a fabric.
+    #[error("{0}")]
+    Fabric(String),
     /// The arguments are longer than they may be.
     #[error("the arguments cannot be encoded: {0}")]
     Arguments(#[from] EncodeError),

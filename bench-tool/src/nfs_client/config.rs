@@ -6,6 +6,7 @@ use rustix::process::{getgid, getuid};
 
 use super::address::NfsAddress;
 use super::steps::StepPlan;
+use crate::cli::Protocol;
 use crate::cli::nfs::{Access, NfsArgs, NfsOp, Stable};
 use crate::exit::Failure;
 use crate::machine::Machine;
@@ -48,7 +49,10 @@ pub(crate) struct NfsConfig {
     pub(crate) gid: u32,
     pub(crate) depth: u32,
     pub(crate) connections: u32,
-    /// Where the threads run; empty leaves it to the kernel.
+    pub(crate) device: Option<String>,
+    pub(crate) protocol: Protocol,
+    pub(crate) profile: Option<String>,
+    /// The polling cores of a fabric. Of TCP where the threads run: empty leaves it to the kernel.
     pub(crate) cores: Vec<usize>,
     pub(crate) rate_per_s: Option<u64>,
     pub(crate) limit: Limit,
@@ -60,6 +64,7 @@ impl NfsConfig {
     /// A usage failure that names the argument and what to give instead.
     pub(crate) fn new(args: &NfsArgs, machine: &Machine, command: String) -> Result<Self, Failure> {
         refuse_what_means_nothing(args)?;
+        refuse_what_another_transport_has(args)?;
         if !args.export.starts_with('/') {
             let what = format!("`{}` is no path that a server exports", args.export);
             return Err(Failure::usage(what).advice("begin --export with a slash, as in /srv"));
@@ -92,10 +97,10 @@ impl NfsConfig {
             gid: args.gid.unwrap_or_else(|| getgid().as_raw()),
             depth: args.depth,
             connections: args.connections,
-            cores: args
-                .cores
-                .as_ref()
-                .map_or_else(Vec::new, |list| list.0.clone()),
+            device: args.device.clone(),
+            protocol: args.protocol.unwrap_or_default(),
+            profile: args.profile.clone(),
+            cores: cores(args, machine)?,
             rate_per_s: args.rate,
             limit: args.count.map_or_else(
                 || Limit::Duration(args.duration.unwrap_or(DURATION_DEFAULT)),
@@ -165,6 +170,36 @@ impl NfsConfig {
             );
         }
         Ok(())
+    }
+}
+
+/// Where the client runs.
+fn cores(args: &NfsArgs, machine: &Machine) -> Result<Vec<usize>, Failure> {
+    match (&args.cores, &args.connect) {
+        (Some(list), _) => Ok(list.0.clone()),
+        (None, NfsAddress::Tcp { .. }) => Ok(Vec::new()),
+        (None, NfsAddress::Fabric(_)) => machine
+            .cores_usable
+            .first()
+            .map(|&core| vec![core])
+            .ok_or_else(|| Failure::failed("this process may use no core")),
+    }
+}
+
+/// Flags that are for other transports.
+fn refuse_what_another_transport_has(args: &NfsArgs) -> Result<(), Failure> {
+    let refuse = |flag: &str, scheme: &str| {
+        Err(
+            Failure::usage(format!("{flag} means nothing for {}", args.connect))
+                .advice(format!("it is for addresses {scheme}, or leave it out")),
+        )
+    };
+    match &args.connect {
+        NfsAddress::Tcp { .. } if args.device.is_some() => refuse("--device", "rdma:HOST:PORT"),
+        NfsAddress::Tcp { .. } if args.protocol.is_some() => refuse("--protocol", "rdma:HOST:PORT"),
+        NfsAddress::Tcp { .. } if args.profile.is_some() => refuse("--profile", "rdma:HOST:PORT"),
+        NfsAddress::Fabric(_) if !args.retry.is_zero() => refuse("--retry", "tcp:HOST:PORT"),
+        _ => Ok(()),
     }
 }
 
@@ -262,7 +297,11 @@ pub(crate) mod tests {
     use clap::Parser;
 
     pub(crate) fn config(line: &str) -> Result<NfsConfig, Failure> {
-        let line = format!("bench-tool nfs --connect tcp:server:2049 --export /srv {line}");
+        config_at("tcp:server:2049", line)
+    }
+
+    fn config_at(address: &str, line: &str) -> Result<NfsConfig, Failure> {
+        let line = format!("bench-tool nfs --connect {address} --export /srv {line}");
         let Command::Nfs(args) = Cli::parse_from(line.split_whitespace()).command else {
             panic!("not nfs")
         };
@@ -311,6 +350,30 @@ pub(crate) mod tests {
             assert_eq!(failure.status(), Status::Usage, "{line}");
             assert!(failure.to_string().contains(words), "{line}: {failure}");
         }
+    }
+
+    #[test]
+    fn each_transport_has_its_own_flags() {
+        for (address, line, words) in [
+            ("tcp:server:2049", "--device mlx5_0", "rdma:HOST:PORT"),
+            ("tcp:server:2049", "--profile shm", "rdma:HOST:PORT"),
+            ("tcp:server:2049", "--protocol v1", "rdma:HOST:PORT"),
+            ("rdma:server:20049", "--retry 1m", "tcp:HOST:PORT"),
+        ] {
+            let failure = config_at(address, line).unwrap_err();
+            assert_eq!(failure.status(), Status::Usage, "{line}");
+            assert!(failure.to_string().contains(words), "{line}: {failure}");
+        }
+        let cores = |address| config_at(address, "").unwrap().cores;
+        assert_eq!(
+            (cores("rdma:server:20049"), cores("tcp:server:2049")),
+            (vec![0], vec![])
+        );
+        assert_eq!(
+            config_at("rdma:server:20049", "").unwrap().server.host(),
+            "server"
+        );
+        assert_eq!(config_at("shm:nfs", "").unwrap().server.host(), "localhost");
     }
 
     #[test]

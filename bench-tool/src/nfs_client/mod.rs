@@ -31,6 +31,9 @@ mod workload;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rpcrdma_control::Provider;
+use rpcrdma_tuning::Loaded;
+
 use self::address::NfsAddress;
 use self::config::NfsConfig;
 use self::credential::Credential;
@@ -38,13 +41,16 @@ use self::files::{Files, FilesPlan, file_system};
 use self::load::tcp::TcpServer;
 use self::load::{Amount, Measured};
 use self::mount::MountService;
-use self::report::{Outcome, Report};
+use self::report::{Outcome, Report, Transport};
+use self::session::fabric::FabricSession;
 use self::session::{CALL_TIMEOUT, Session, TcpSession};
 use self::steps::StepPlan;
 use self::workload::Work;
+use crate::address::Address;
 use crate::cli::NfsArgs;
 use crate::cli::nfs::{Access, NfsOp, Stable};
 use crate::exit::Failure;
+use crate::fabric::{Fabric, Job};
 use crate::machine::Machine;
 use crate::nfs::results::Fsinfo;
 use crate::nfs::types::Stability;
@@ -55,10 +61,10 @@ use crate::run::config::Limit;
 use crate::signals::Stop;
 
 /// Calls outstanding on each connection while files are filled.
-const FILL_DEPTH: u32 = 8;
+pub(crate) const FILL_DEPTH: u32 = 8;
 
 /// The most bytes of a WRITE that fills.
-const FILL_BYTES_MAX: u32 = 64 << 10;
+pub(crate) const FILL_BYTES_MAX: u32 = 64 << 10;
 
 /// Runs the command.
 ///
@@ -99,37 +105,109 @@ fn drive(config: &NfsConfig, quiet: bool, stop: &Stop) -> Result<Outcome, Failur
     let machine_name = rustix::system::uname();
     let machine_name = machine_name.nodename().to_string_lossy();
     let credential = Credential::new(config.uid, config.gid, &machine_name);
-    let NfsAddress::Tcp { host, port } = &config.server;
+    let host = config.server.host();
     let mut mountd = MountService::connect(host, config.mount_port, &credential, CALL_TIMEOUT)?;
     let root = mountd.mount(&config.export)?.root;
-    let mut session = TcpSession {
-        server: TcpServer {
-            host: host.clone(),
-            port: *port,
-            credential,
-            retry: config.retry,
-        },
-        connections: config.connections,
-        cores: config.cores.clone(),
-    };
     let plan = FilesPlan {
         folder: format!("bench-tool-{machine_name}-{}", std::process::id()),
         files: config.files,
         file_bytes: config.file_bytes,
         seed: config.seed,
     };
-    let mut run = Run {
+    let files = Files::new(root, plan);
+    let manner = Manner {
         config,
-        session: &mut session,
-        files: Files::new(root, plan),
         quiet,
         stop,
     };
-    let outcome = run.prepare_and_measure();
-    let removed = run.remove();
+    let outcome = match &config.server {
+        NfsAddress::Tcp { host, port } => {
+            let server = TcpServer {
+                host: host.clone(),
+                port: *port,
+                credential,
+                retry: config.retry,
+            };
+            let mut session = TcpSession {
+                server,
+                connections: config.connections,
+                cores: config.cores.clone(),
+            };
+            manner.run(&mut session, files, Transport::KernelTcp)
+        }
+        NfsAddress::Fabric(address) => {
+            let fabric = Fabric::to_connect(address, config.device.as_deref())?;
+            let loaded = session::fabric::profile(config, &fabric)?;
+            let job = OverFabric {
+                manner,
+                files,
+                address,
+                credential: &credential,
+                fabric: &fabric,
+                loaded: &loaded,
+            };
+            fabric.run(&loaded.profile, job)
+        }
+    };
     mountd.unmount(&config.export);
-    let outcome = outcome?;
-    removed.map(|()| outcome)
+    outcome
+}
+
+/// A run over a fabric, whichever it is.
+struct OverFabric<'a> {
+    manner: Manner<'a>,
+    files: Files,
+    address: &'a Address,
+    credential: &'a Credential,
+    fabric: &'a Fabric,
+    loaded: &'a Loaded,
+}
+
+impl Job for OverFabric<'_> {
+    type Output = Outcome;
+
+    fn run<V: Provider>(self, provider: V) -> Result<Outcome, Failure> {
+        let config = self.manner.config;
+        let mut session =
+            FabricSession::connect(provider, config, self.credential, self.address, self.loaded)?;
+        let transport = Transport::Fabric {
+            fabric: self.fabric.name(),
+            device: self.fabric.device().map(str::to_owned),
+            version: session.version(),
+            profile: self.loaded.name.clone(),
+        };
+        self.manner.run(&mut session, self.files, transport)
+    }
+}
+
+/// What is to be done, and how it is shown.
+#[derive(Clone, Copy)]
+pub(crate) struct Manner<'a> {
+    config: &'a NfsConfig,
+    quiet: bool,
+    stop: &'a Stop,
+}
+
+impl Manner<'_> {
+    fn run(
+        self,
+        session: &mut dyn Session,
+        files: Files,
+        transport: Transport,
+    ) -> Result<Outcome, Failure> {
+        let mut run = Run {
+            config: self.config,
+            session,
+            files,
+            quiet: self.quiet,
+            stop: self.stop,
+            transport,
+        };
+        let outcome = run.prepare_and_measure();
+        let removed = run.remove();
+        let outcome = outcome?;
+        removed.map(|()| outcome)
+    }
 }
 
 /// A run whose export is mounted.
@@ -139,6 +217,7 @@ struct Run<'a> {
     files: Files,
     quiet: bool,
     stop: &'a Stop,
+    transport: Transport,
 }
 
 impl Run<'_> {
@@ -154,7 +233,7 @@ impl Run<'_> {
         if config.is_read() && !self.stop.is_asked() {
             self.fill(&info)?;
         }
-        let mut outcome = Outcome::new(self.measure()?, info);
+        let mut outcome = Outcome::new(self.measure()?, info, self.transport.clone());
         if config.is_written() {
             self.settle(&mut outcome)?;
         }

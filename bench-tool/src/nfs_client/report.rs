@@ -21,9 +21,25 @@ const SCHEMA: &str = "rpcrdma.bench-tool.nfs/1";
 /// A rate below this share of what was offered means that the open loop was not kept up with.
 const OFFERED_SHARE_MIN: f64 = 0.95;
 
+/// What carried the calls.
+#[derive(Clone, Debug)]
+pub(crate) enum Transport {
+    KernelTcp,
+    /// A fabric of this project.
+    Fabric {
+        /// `shm` or `verbs`.
+        fabric: &'static str,
+        device: Option<String>,
+        /// Of RPC-over-RDMA.
+        version: u32,
+        profile: String,
+    },
+}
+
 /// What became of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
+    pub(crate) transport: Transport,
     pub(crate) measured: Measured,
     pub(crate) info: Fsinfo,
     /// Blocks that were read back at the end, and those of them that did not hold what was written.
@@ -34,8 +50,9 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn new(measured: Measured, info: Fsinfo) -> Self {
+    pub(crate) fn new(measured: Measured, info: Fsinfo, transport: Transport) -> Self {
         Self {
+            transport,
             measured,
             info,
             blocks_checked: 0,
@@ -79,8 +96,12 @@ pub(crate) struct Report {
     clock: String,
     connect: String,
     export: String,
-    /// `kernel_tcp`.
+    /// `kernel_tcp`, or the fabric: `shm` or `verbs`.
     transport: &'static str,
+    device: Option<String>,
+    /// `v1` or `v2` of RPC-over-RDMA; `None` on TCP.
+    protocol: Option<String>,
+    profile: Option<String>,
     nfs_version: u32,
     op: &'static str,
     size_bytes: u32,
@@ -133,6 +154,20 @@ impl Report {
         };
         let rate_per_s = per_s(latency_ns.count);
         let is_bulk = config.op.is_bulk();
+        let (transport, device, protocol, profile) = match &outcome.transport {
+            Transport::KernelTcp => ("kernel_tcp", None, None, None),
+            Transport::Fabric {
+                fabric,
+                device,
+                version,
+                profile,
+            } => (
+                *fabric,
+                device.clone(),
+                Some(format!("v{version}")),
+                Some(profile.clone()),
+            ),
+        };
         let procedures = StepKind::ALL.iter().zip(&measured.procedures);
         let procedures = procedures.filter_map(|(kind, procedure)| {
             let procedure = procedure.as_ref()?;
@@ -153,7 +188,10 @@ impl Report {
             clock: crate::clock::source(),
             connect: config.server.to_string(),
             export: config.export.clone(),
-            transport: "kernel_tcp",
+            transport,
+            device,
+            protocol,
+            profile,
             nfs_version: crate::nfs::VERSION,
             op: config.op.name(),
             size_bytes: config.size_bytes,
@@ -260,10 +298,16 @@ impl Report {
             Some(offered) => format!("open loop at {}", rate(offered as f64)),
             None => "closed loop".to_owned(),
         };
-        writeln!(
-            text,
-            "{work}, NFS version 3 over the kernel's TCP, {looped}"
-        )?;
+        let device = self.device.as_deref();
+        let device = device.map_or_else(String::new, |device| format!(" ({device})"));
+        let transport = match self.transport {
+            "kernel_tcp" => "the kernel's TCP".to_owned(),
+            fabric => {
+                let version = self.protocol.as_deref().unwrap_or_default();
+                format!("RPC-over-RDMA {version} on {fabric}{device}")
+            }
+        };
+        writeln!(text, "{work}, NFS version 3 over {transport}, {looped}")?;
         let cores = match self.cores[..] {
             [] => String::new(),
             _ => format!(" on core {}", format_cores(&self.cores)),

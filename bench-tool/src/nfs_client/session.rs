@@ -1,5 +1,7 @@
 //! A server that calls are made to, by whatever transport.
 
+pub(crate) mod fabric;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -158,13 +158,14 @@ impl Work {
         self.targets.matches(step.file, offset, piece, self.verify)
     }
 
-    /// Whether the reply to a step is right. `beside` are the pieces that came beside its results, in order.
+    /// Whether the reply to a step is right. `beside_bytes` came beside its results, in the pieces `beside`, in order.
     #[inline]
     pub(crate) fn check<'a>(
         &self,
         step: Step,
         results: &[u8],
-        beside: impl Iterator<Item = &'a [u8]> + Clone,
+        beside_bytes: usize,
+        beside: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Done, StepError> {
         match step.kind {
             StepKind::Null => {
@@ -182,7 +183,7 @@ impl Work {
                 }
                 Ok(Done::default())
             }
-            StepKind::Read => self.check_read(step, results, beside),
+            StepKind::Read => self.check_read(step, results, beside_bytes, beside),
             StepKind::Write => {
                 let written = reply::write(results, self.plan.bytes_of(step))?;
                 if written.count_bytes == 0 {
@@ -204,9 +205,9 @@ impl Work {
         &self,
         step: Step,
         results: &[u8],
-        beside: impl Iterator<Item = &'a [u8]> + Clone,
+        beside_bytes: usize,
+        beside: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Done, StepError> {
-        let beside_bytes = beside.clone().map(<[u8]>::len).sum();
         let asked = self.plan.bytes_of(step);
         let read = reply::read(results, asked, beside_bytes)?;
         // A block lies inside its file: what comes may be less, but not for the reason that the file ends.
@@ -219,7 +220,8 @@ impl Work {
             ReadData::Beside => {
                 let mut at = 0;
                 let bytes = read.count_bytes as usize;
-                beside.into_iter().all(|piece| {
+                let mut beside = beside;
+                beside.all(|piece| {
                     // What came beside may end with padding.
                     let piece = piece.get(..piece.len().min(bytes - at)).unwrap_or(&[]);
                     let is_right = self.matches(step, at, piece);

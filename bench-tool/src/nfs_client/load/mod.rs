@@ -1,12 +1,16 @@
 //! The load: its course from warm-up to end, and what was measured on the way.
 
 pub(crate) mod course;
+pub(crate) mod fabric;
 pub(crate) mod tcp;
 
 use std::time::Duration;
 
-use super::steps::StepKind;
-use super::workload::{Errors, Written};
+use rpcrdma_fabric::clock::Ticks;
+
+use self::course::Course;
+use super::steps::{Step, StepKind};
+use super::workload::{Done, Errors, Work, Written};
 use crate::histogram::LatencyHistogram;
 use crate::run::config::Limit;
 
@@ -85,6 +89,29 @@ impl Measured {
         if let Some(Some(procedure)) = self.procedures.get_mut(kind.index()) {
             procedure.latency.record(latency_ns);
             procedure.bytes += u64::from(bytes);
+        }
+    }
+
+    /// A call ended well.
+    #[inline]
+    pub(crate) fn note(
+        &mut self,
+        course: &mut Course,
+        work: &Work,
+        (step, start): (Step, Ticks),
+        done: Done,
+        now: Ticks,
+    ) {
+        if let Some(verifier) = done.verifier {
+            self.note_verifier(verifier);
+        }
+        let is_whole = !step.kind.is_bulk() || done.bytes == work.plan.bytes_of(step);
+        if is_whole && step.kind == StepKind::Write {
+            self.written.note(step);
+        }
+        if let Some(latency_ns) = course.ended(start, now) {
+            self.short += u64::from(!is_whole);
+            self.record(step.kind, latency_ns, done.bytes);
         }
     }
 

@@ -368,21 +368,12 @@ impl Driver {
                     continue;
                 }
             };
-            match self.work.check(step, results, std::iter::empty()) {
+            match self.work.check(step, results, 0, std::iter::empty()) {
                 Ok(done) => {
                     self.completed += 1;
-                    if let Some(verifier) = done.verifier {
-                        self.measured.note_verifier(verifier);
-                    }
-                    let is_whole =
-                        !step.kind.is_bulk() || done.bytes == self.work.plan.bytes_of(step);
-                    if is_whole && step.kind == StepKind::Write {
-                        self.measured.written.note(step);
-                    }
-                    if let Some(latency_ns) = self.course.ended(start, now) {
-                        self.measured.short += u64::from(!is_whole);
-                        self.measured.record(step.kind, latency_ns, done.bytes);
-                    }
+                    let call = (step, start);
+                    let measured = &mut self.measured;
+                    measured.note(&mut self.course, &self.work, call, done, now);
                 }
                 Err(error) => {
                     errors.note(error.name(), || error.to_string());

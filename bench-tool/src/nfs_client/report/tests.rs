@@ -27,7 +27,7 @@ fn outcome() -> Outcome {
         measured.record(StepKind::Write, 100_000, 4096);
     }
     measured.elapsed = Duration::from_secs(2);
-    Outcome::new(measured, info())
+    Outcome::new(measured, info(), Transport::KernelTcp)
 }
 
 fn machine() -> Machine {
@@ -58,6 +58,29 @@ fn the_table_tells_what_was_done_and_each_procedure() {
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
+}
+
+#[test]
+fn a_fabric_is_named_with_its_device() {
+    let config = config("--op null").unwrap();
+    let mut outcome = outcome();
+    outcome.transport = Transport::Fabric {
+        fabric: "verbs",
+        device: Some("rxe0".to_owned()),
+        version: 1,
+        profile: "rxe".to_owned(),
+    };
+    let report = Report::new(&config, &machine(), &outcome);
+    let text = report.table();
+    assert!(
+        text.starts_with("null, NFS version 3 over RPC-over-RDMA v1 on verbs (rxe0), closed loop"),
+        "{text}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    assert_eq!(
+        (&json["transport"], &json["device"]),
+        (&"verbs".into(), &"rxe0".into())
+    );
 }
 
 #[test]

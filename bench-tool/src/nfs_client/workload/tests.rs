@@ -51,6 +51,15 @@ fn payload(work: &Work, step: Step) -> Vec<u8> {
 
 const NONE: [&[u8]; 0] = [];
 
+fn check(work: &Work, step: Step, results: &[u8], beside: &[&[u8]]) -> Result<Done, StepError> {
+    let bytes = beside.iter().map(|piece| piece.len()).sum();
+    work.check(step, results, bytes, beside.iter().copied())
+}
+
+fn check_alone(work: &Work, step: Step, results: &[u8]) -> Result<Done, StepError> {
+    check(work, step, results, &NONE)
+}
+
 #[test]
 fn what_is_read_is_checked_in_the_results_and_beside_them() {
     let work = work(5001);
@@ -61,7 +70,7 @@ fn what_is_read_is_checked_in_the_results_and_beside_them() {
         verifier: None,
     };
     let here = read_results(5001, false, &data);
-    assert_eq!(work.check(step, &here, NONE.into_iter()), Ok(done));
+    assert_eq!(check(&work, step, &here, &NONE), Ok(done));
 
     let beside = read_results(5001, true, &[]);
     let padded = [&data[..], &[0; 3]].concat();
@@ -70,19 +79,15 @@ fn what_is_read_is_checked_in_the_results_and_beside_them() {
         vec![&data[..4096], &data[4096..]],
         vec![&padded[..]],
     ] {
-        let pieces = pieces.into_iter();
-        assert_eq!(work.check(step, &beside, pieces), Ok(done));
+        assert_eq!(check(&work, step, &beside, &pieces), Ok(done));
     }
     let other = Step { block: 8, ..step };
-    assert_eq!(
-        work.check(other, &here, NONE.into_iter()),
-        Err(StepError::Content)
-    );
+    assert_eq!(check(&work, other, &here, &NONE), Err(StepError::Content));
     let mut wrong = data.clone();
     wrong[5000] ^= 1;
     let pieces = [&wrong[..4096], &wrong[4096..]];
     assert_eq!(
-        work.check(step, &beside, pieces.into_iter()),
+        check(&work, step, &beside, &pieces),
         Err(StepError::Content)
     );
 }
@@ -94,7 +99,7 @@ fn a_read_may_be_short_but_not_because_the_file_ends() {
     let data = payload(&work, step);
     let check = |told, is_end, data: &[u8]| {
         let results = read_results(told, is_end, data);
-        work.check(step, &results, NONE.into_iter())
+        check_alone(&work, step, &results)
     };
     assert_eq!(check(5000, false, &data[..5000]).unwrap().bytes, 5000);
     assert_eq!(check(5000, true, &data[..5000]), Err(StepError::Short));
@@ -107,7 +112,7 @@ fn a_write_keeps_the_promise_that_was_asked_for() {
     let step = step(StepKind::Write);
     let check = |bytes, committed| {
         let results = words(&[0, 0, 0, bytes, committed, 1, 2]);
-        work.check(step, &results, NONE.into_iter())
+        check_alone(&work, step, &results)
     };
     let done = Done {
         bytes: 5001,
@@ -120,7 +125,7 @@ fn a_write_keeps_the_promise_that_was_asked_for() {
     let error = check(5002, 2).unwrap_err();
     assert_eq!(error.name(), "wrong_counts");
     let results = words(&[28, 0, 0]);
-    let error = work.check(step, &results, NONE.into_iter()).unwrap_err();
+    let error = check_alone(&work, step, &results).unwrap_err();
     assert_eq!(error.name(), "nfs3err_nospc");
 }
 
@@ -133,7 +138,7 @@ fn getattr_tells_of_a_file_or_of_the_root() {
     fattr[1] = 2;
     let folder = words(&fattr);
     let step = step(StepKind::Getattr);
-    let check = |work: &Work, results: &[u8]| work.check(step, results, NONE.into_iter());
+    let check = |work: &Work, results: &[u8]| check_alone(work, step, results);
     assert_eq!(check(&work, &file), Ok(Done::default()));
     assert_eq!(check(&work, &folder), Err(StepError::Kind));
     work.targets = Targets::new(FileHandle::new(b"root").unwrap(), 1);

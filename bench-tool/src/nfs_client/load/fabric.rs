@@ -1,0 +1,545 @@
+//! A load over a fabric of this project: an application on each polling core.
+//!
+//! READ data comes into a Write chunk, or by whatever means both ends have; WRITE data goes out of registered memory by
+//! the same choice. Single calls, for what is not measured, are made by the application of the first core.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rpcrdma_engine::{
+    Activity, Application, BulkCall, BulkItem, BulkReply, Call, CallError, CallRefused, CallTag,
+    CloseReason, ConnectionKey, Context, ExpectedResult, Placement, Reply,
+};
+use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_fabric::interface::Port;
+
+use super::course::Course;
+use super::{Amount, Measured};
+use crate::nfs;
+use crate::nfs_client::credential::Credential;
+use crate::nfs_client::request::ARGUMENTS_BYTES_MAX;
+use crate::nfs_client::steps::{Step, StepKind, Steps};
+use crate::nfs_client::workload::{Done, StepError, Work, Written};
+use crate::run::Watch;
+
+/// Calls that one poll starts at most, so that replies are never kept waiting by new calls.
+const CALLS_PER_POLL: usize = 32;
+
+/// Progress and the wish to stop are looked at every so many polls.
+const HOUSEKEEPING_POLLS: u32 = 1024;
+
+/// Results of any procedure that is called here, the data of a READ aside: status, attributes and a few words.
+const RESULTS_BYTES_MAX: usize = 256;
+
+/// The tag of a single call, which no slot of a load has.
+const SINGLE: CallTag = CallTag::MAX;
+
+/// How soon an answer is noticed.
+const LOOK_PERIOD: Duration = Duration::from_millis(1);
+
+/// What the application of a core is asked to do.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Make one call.
+    Call {
+        connection: ConnectionKey,
+        procedure: u32,
+        args: Vec<u8>,
+    },
+    /// Make a load, on these connections, as part `part` of `parts`.
+    Load {
+        connections: Vec<ConnectionKey>,
+        work: Arc<Work>,
+        amount: Amount,
+        part: u32,
+        parts: u32,
+        watch: Watch,
+    },
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Results(Result<Vec<u8>, String>),
+    Measured(Box<Measured>),
+}
+
+/// Between the application of a core and the thread that has it work.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    /// Orders given so far.
+    asked: AtomicU32,
+    /// Orders answered so far.
+    answered: AtomicU32,
+    order: Mutex<Option<Order>>,
+    answer: Mutex<Option<Answer>>,
+}
+
+impl Desk {
+    /// Gives an order; the one before is answered.
+    pub(crate) fn ask(&self, order: Order) {
+        if let Ok(mut place) = self.order.lock() {
+            *place = Some(order);
+        }
+        // SYNC POINT nfs-order: pairs with the Acquire load in `Desk::take`.
+        self.asked.fetch_add(1, Ordering::Release);
+    }
+
+    /// Waits for the answer for as long as `goes_on`; `None` when that was not long enough.
+    pub(crate) fn wait(&self, mut goes_on: impl FnMut() -> bool) -> Option<Answer> {
+        // Relaxed: this thread gives the orders.
+        let asked = self.asked.load(Ordering::Relaxed);
+        // SYNC POINT nfs-answer: pairs with the Release in `Desk::answer`.
+        while self.answered.load(Ordering::Acquire) != asked {
+            if !goes_on() {
+                return None;
+            }
+            std::thread::sleep(LOOK_PERIOD);
+        }
+        self.answer.lock().ok()?.take()
+    }
+
+    /// The next order after `taken` of them, for the core.
+    #[inline]
+    fn take(&self, taken: u32) -> Option<Order> {
+        // SYNC POINT nfs-order: pairs with the Release in `Desk::ask`.
+        if self.asked.load(Ordering::Acquire) == taken {
+            return None;
+        }
+        self.order.lock().ok()?.take()
+    }
+
+    fn answer(&self, answer: Answer) {
+        if let Ok(mut place) = self.answer.lock() {
+            *place = Some(answer);
+        }
+        // SYNC POINT nfs-answer: pairs with the Acquire load in `Desk::wait`.
+        self.answered.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// A place for one outstanding call.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    connection: ConnectionKey,
+    step: Step,
+    start: Ticks,
+    is_alive: bool,
+}
+
+/// A load under way.
+#[derive(Debug)]
+struct Running {
+    work: Arc<Work>,
+    course: Course,
+    steps: Steps,
+    /// A step whose call was refused and can be made later, with its payload if it has one.
+    kept: Option<(Step, BulkItem)>,
+    slots: Vec<Slot>,
+    free: VecDeque<u32>,
+    outstanding: u32,
+    measured: Measured,
+    watch: Watch,
+    part: u32,
+    /// Calls that ended, those of the warm-up included: for the live line.
+    completed: u64,
+}
+
+/// The application of a core.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    desk: Arc<Desk>,
+    credential: Credential,
+    /// Orders taken so far.
+    taken: u32,
+    /// A single call that waits to be made.
+    single: Option<(ConnectionKey, u32, Vec<u8>)>,
+    running: Option<Running>,
+    polls: u32,
+}
+
+const fn call_of(procedure: u32) -> Call {
+    Call {
+        program: nfs::PROGRAM,
+        version: nfs::VERSION,
+        procedure,
+    }
+}
+
+impl Caller {
+    pub(crate) fn new(desk: Arc<Desk>, credential: Credential) -> Self {
+        Self {
+            desk,
+            credential,
+            taken: 0,
+            single: None,
+            running: None,
+            polls: 0,
+        }
+    }
+
+    #[cold]
+    fn begin(&mut self, order: Order, now: Ticks) {
+        self.taken = self.taken.wrapping_add(1);
+        match order {
+            Order::Call {
+                connection,
+                procedure,
+                args,
+            } => self.single = Some((connection, procedure, args)),
+            Order::Load {
+                connections,
+                work,
+                amount,
+                part,
+                parts,
+                watch,
+            } => {
+                let slot = |connection: &ConnectionKey| Slot {
+                    connection: *connection,
+                    step: Step::default(),
+                    start: 0,
+                    is_alive: true,
+                };
+                // Slot by slot over all connections, so that the first calls go to different ones.
+                let slots = (0..amount.depth).flat_map(|_| connections.iter().map(slot));
+                let slots: Vec<Slot> = slots.collect();
+                let kinds = StepKind::ALL.into_iter();
+                let kinds: Vec<_> = kinds.filter(|kind| work.plan.op.makes(*kind)).collect();
+                let mut measured = Measured::new(&kinds);
+                measured.written = Written::new(&work.plan, work.verify);
+                self.running = Some(Running {
+                    course: Course::new(Clock::new(), &amount, now),
+                    steps: Steps::new(work.plan, part, parts),
+                    kept: None,
+                    free: (0..u32::try_from(slots.len()).unwrap_or(u32::MAX)).collect(),
+                    slots,
+                    outstanding: 0,
+                    measured,
+                    watch,
+                    part,
+                    completed: 0,
+                    work,
+                });
+            }
+        }
+    }
+
+    /// Makes the single call that waits; whether it could be made.
+    #[cold]
+    fn call_single<P: Port>(&mut self, core: &mut Context<'_, P>) -> bool {
+        let Some((connection, procedure, args)) = self.single.take() else {
+            return false;
+        };
+        let outcome = core.call_authenticated(
+            connection,
+            call_of(procedure),
+            self.credential.auth(),
+            args.len(),
+            SINGLE,
+            |space| {
+                space.copy_from_slice(&args);
+                args.len()
+            },
+        );
+        match outcome {
+            Ok(()) => true,
+            Err(refused) if refused.is_transient() => {
+                self.single = Some((connection, procedure, args));
+                false
+            }
+            Err(refused) => {
+                self.desk.answer(Answer::Results(Err(refused.to_string())));
+                true
+            }
+        }
+    }
+}
+
+impl Running {
+    /// Makes the calls that may be made now.
+    fn make_calls<P: Port>(
+        &mut self,
+        core: &mut Context<'_, P>,
+        credential: &Credential,
+        now: Ticks,
+    ) -> bool {
+        let mut made = false;
+        for _ in 0..CALLS_PER_POLL {
+            let Some(start) = self.course.due(now) else {
+                break;
+            };
+            let Some(index) = self.free.pop_front() else {
+                break;
+            };
+            let Some(slot) = self.slots.get(index as usize).copied() else {
+                break;
+            };
+            if !slot.is_alive {
+                // Its connection is gone, and the slot with it.
+                continue;
+            }
+            let (step, mut item) = match self.kept.take() {
+                Some(kept) => kept,
+                None => (self.steps.step(), BulkItem::new()),
+            };
+            let tag = CallTag::from(index);
+            match call(
+                core,
+                credential,
+                &self.work,
+                slot.connection,
+                tag,
+                step,
+                &mut item,
+            ) {
+                Ok(()) => {
+                    if let Some(slot) = self.slots.get_mut(index as usize) {
+                        (slot.step, slot.start) = (step, start);
+                    }
+                    self.outstanding += 1;
+                    self.course.made(start);
+                    made = true;
+                }
+                Err(refused) => {
+                    self.kept = Some((step, item));
+                    if refused.is_transient() {
+                        self.free.push_back(index);
+                    } else {
+                        self.refused(index, refused);
+                    }
+                    break;
+                }
+            }
+        }
+        made
+    }
+
+    #[cold]
+    fn refused(&mut self, index: u32, refused: CallRefused) {
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            slot.is_alive = false;
+        }
+        let errors = &mut self.measured.errors;
+        errors.note("calls_refused".to_owned(), || refused.to_string());
+    }
+
+    /// The call in a slot has ended; its step and when it started.
+    fn take_ended(&mut self, tag: CallTag) -> Option<(Step, Ticks)> {
+        let index = u32::try_from(tag).ok()?;
+        let slot = self.slots.get(index as usize)?;
+        let ended = (slot.step, slot.start);
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.free.push_back(index);
+        Some(ended)
+    }
+
+    fn judge(
+        &mut self,
+        (step, start): (Step, Ticks),
+        outcome: Result<Done, StepError>,
+        now: Ticks,
+    ) {
+        match outcome {
+            Ok(done) => {
+                self.completed += 1;
+                self.measured
+                    .note(&mut self.course, &self.work, (step, start), done, now);
+            }
+            Err(error) => {
+                let errors = &mut self.measured.errors;
+                errors.note(error.name(), || error.to_string());
+                self.course.failed(start);
+            }
+        }
+    }
+
+    #[cold]
+    fn failed(&mut self, start: Ticks, error: CallError) {
+        let errors = &mut self.measured.errors;
+        errors.note("calls_failed".to_owned(), || error.to_string());
+        self.course.failed(start);
+    }
+
+    /// Looks at what need not be looked at in every poll.
+    #[cold]
+    fn housekeeping(&mut self, now: Ticks) {
+        if let Some(progress) = self.watch.progress.core(self.part as usize) {
+            progress.publish(self.completed, self.measured.errors.total());
+        }
+        let is_dead = self.slots.iter().all(|slot| !slot.is_alive);
+        if (self.watch.stop.is_asked() || is_dead) && !self.course.is_ending() {
+            self.measured.interrupted = true;
+            self.course.end(now);
+        }
+    }
+}
+
+/// Makes one call. `item` is what there is of its payload, and empty when the call is made.
+///
+/// # Errors
+/// Why it was refused; the payload is in `item`, for another try.
+fn call<P: Port>(
+    core: &mut Context<'_, P>,
+    credential: &Credential,
+    work: &Work,
+    connection: ConnectionKey,
+    tag: CallTag,
+    step: Step,
+    item: &mut BulkItem,
+) -> Result<(), CallRefused> {
+    let request = work.request(step);
+    let mut args = [0; ARGUMENTS_BYTES_MAX];
+    let written = request.encode(&mut args);
+    debug_assert!(written.is_ok(), "there is room for any arguments");
+    let args = args.get(..written.unwrap_or(0)).unwrap_or(&[]);
+    let procedure = call_of(request.procedure().number());
+    if !step.kind.is_bulk() {
+        let length = args.len();
+        return core.call_authenticated(
+            connection,
+            procedure,
+            credential.auth(),
+            length,
+            tag,
+            |space| {
+                space.copy_from_slice(args);
+                length
+            },
+        );
+    }
+    let mut call = BulkCall::new(procedure, args);
+    call.credential = credential.auth();
+    call.results_bytes_max = RESULTS_BYTES_MAX;
+    call.placement = Placement::Auto;
+    let bytes = work.plan.bytes_of(step);
+    let added = if step.kind == StepKind::Write {
+        while item.len() < bytes as usize {
+            let at = item.len();
+            let Some(mut piece) = core.take_bulk() else {
+                return Err(CallRefused::NoSlot);
+            };
+            piece.set_len(bytes as usize - at);
+            work.fill(step, at, &mut piece);
+            if item.push(piece).is_err() {
+                return Err(CallRefused::TooLong);
+            }
+        }
+        call.add(args.len(), item)
+    } else {
+        call.expect(ExpectedResult {
+            request_range: 0..u32::try_from(args.len()).unwrap_or(0),
+            bytes_min: 0,
+            bytes_max: bytes,
+        })
+    };
+    if added.is_err() {
+        return Err(CallRefused::TooLong);
+    }
+    let outcome = core.call_bulk(connection, &mut call, tag);
+    if outcome.is_err() {
+        *item = call.pop().unwrap_or_default();
+    }
+    outcome
+}
+
+impl Application for Caller {
+    const CLOCK_INTERVAL_POLLS: u32 = 4;
+
+    fn completed(
+        &mut self,
+        tag: CallTag,
+        _connection: ConnectionKey,
+        result: Result<Reply<'_>, CallError>,
+        now: Ticks,
+    ) {
+        if tag == SINGLE {
+            let results = result.map(|reply| reply.results.to_vec());
+            let results = results.map_err(|error| error.to_string());
+            return self.desk.answer(Answer::Results(results));
+        }
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        let Some(ended) = running.take_ended(tag) else {
+            return;
+        };
+        match result {
+            Ok(reply) => {
+                let none = std::iter::empty();
+                let outcome = running.work.check(ended.0, reply.results, 0, none);
+                running.judge(ended, outcome, now);
+            }
+            Err(error) => running.failed(ended.1, error),
+        }
+    }
+
+    fn completed_bulk(
+        &mut self,
+        tag: CallTag,
+        _connection: ConnectionKey,
+        result: Result<BulkReply<'_>, CallError>,
+        now: Ticks,
+    ) {
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        let Some(ended) = running.take_ended(tag) else {
+            return;
+        };
+        match result {
+            Ok(reply) => {
+                let item = reply.items.first().map(|result| &result.item);
+                let bytes = item.map_or(0, BulkItem::len);
+                let pieces = item.into_iter().flat_map(BulkItem::parts);
+                let pieces = pieces.map(|piece| &piece[..]);
+                let results = reply.reply.results;
+                let outcome = running.work.check(ended.0, results, bytes, pieces);
+                running.judge(ended, outcome, now);
+            }
+            Err(error) => running.failed(ended.1, error),
+        }
+    }
+
+    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
+        let Some(running) = &mut self.running else {
+            if let Some(order) = self.desk.take(self.taken) {
+                self.begin(order, now);
+            }
+            let made = self.single.is_some() && self.call_single(core);
+            return Activity::from_busy(made);
+        };
+        running.course.advance(now);
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(HOUSEKEEPING_POLLS) {
+            running.housekeeping(now);
+        }
+        let made = running.make_calls(core, &self.credential, now);
+        if running.course.is_ending()
+            && running.outstanding == 0
+            && let Some(mut ended) = self.running.take()
+        {
+            ended.measured.elapsed = ended.course.elapsed();
+            ended.measured.backlog = ended.course.backlog();
+            self.desk.answer(Answer::Measured(Box::new(ended.measured)));
+        }
+        Activity::from_busy(made)
+    }
+
+    fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
+        if let Some(running) = &mut self.running {
+            let slots = running.slots.iter_mut();
+            let mut lost = false;
+            for slot in slots.filter(|slot| slot.connection == connection) {
+                lost |= slot.is_alive;
+                slot.is_alive = false;
+            }
+            if lost {
+                let errors = &mut running.measured.errors;
+                errors.note("connections_lost".to_owned(), || reason.to_string());
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The whole of a run over shared memory, against the NFS service of this tool on a polling core.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rpcrdma_control::{ListenOptions, ShmProvider};
+use rpcrdma_engine::{Application, BulkArguments, BulkItem, Outcome, ReplyWriter, Request};
+
+use super::*;
+use crate::cli::{Cli, Command};
+use crate::machine::Machine;
+use crate::nfs::FileHandle;
+use crate::nfs_client::files::{Files, FilesPlan};
+use crate::nfs_client::report;
+use crate::nfs_client::{Manner, Transport};
+use crate::nfs3_service::call::{Call, Items, Reply};
+use crate::nfs3_service::store::{HeapPages, Limits, Store};
+use crate::nfs3_service::{DATA_BYTES_MAX, Service};
+use crate::signals::Stop;
+use clap::Parser;
+
+/// The service as the application of a core.
+struct Server {
+    service: Service<HeapPages>,
+    reply: Reply,
+}
+
+/// What came beside the arguments.
+struct Beside<'a, 'b>(&'a BulkArguments<'b>);
+
+impl Items for Beside<'_, '_> {
+    fn at(&self, args_offset: usize) -> Option<(usize, usize)> {
+        let index = (0..self.0.len()).find(|it| self.0.args_offset(*it) == Some(args_offset))?;
+        Some((index, self.0.bytes(index)?))
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn pieces(&self, index: usize) -> impl Iterator<Item = &[u8]> {
+        self.0.parts(index)
+    }
+}
+
+impl Server {
+    /// Payload goes beside the results in buffers of the core, all of it copied.
+    fn answer(&mut self, outcome: Outcome, writer: &mut ReplyWriter<'_>) -> Outcome {
+        if outcome != Outcome::Success {
+            return outcome;
+        }
+        writer.write(self.reply.stream()).unwrap();
+        let Some(payload) = self.reply.payload() else {
+            return outcome;
+        };
+        let pieces = self.service.payload(payload);
+        let data: Vec<u8> = pieces.flatten().copied().collect();
+        let mut item = BulkItem::new();
+        while item.len() < data.len() {
+            let rest = &data[item.len()..];
+            let mut piece = writer
+                .take_bulk()
+                .expect("the core has buffers for replies");
+            piece.set_len(rest.len());
+            let bytes = piece.len();
+            piece.copy_from_slice(&rest[..bytes]);
+            item.push(piece).unwrap();
+        }
+        writer.attach(0, &mut item).unwrap();
+        outcome
+    }
+
+    fn call_of<'a>(request: &Request<'a>) -> Call<'a> {
+        Call {
+            peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            xid: request.xid,
+            program: request.program,
+            version: request.version,
+            procedure: request.procedure,
+            credential: request.credential,
+            args: request.args,
+        }
+    }
+}
+
+impl Application for Server {
+    fn call(&mut self, request: &Request<'_>, writer: &mut ReplyWriter<'_>) -> Outcome {
+        let none = crate::nfs3_service::call::NoItems;
+        let outcome = self
+            .service
+            .call(&Self::call_of(request), &none, &mut self.reply);
+        self.answer(outcome, writer)
+    }
+
+    fn call_bulk(
+        &mut self,
+        request: &Request<'_>,
+        items: &mut BulkArguments<'_>,
+        writer: &mut ReplyWriter<'_>,
+    ) -> Outcome {
+        let call = Self::call_of(request);
+        let outcome = self.service.call(&call, &Beside(items), &mut self.reply);
+        self.answer(outcome, writer)
+    }
+}
+
+/// A server on shared memory, and the handle of its root.
+fn serve(name: &str) -> (Node<ShmProvider, Server>, FileHandle) {
+    let need = Need {
+        connections_per_core: Some(8),
+        credits: Some(16),
+        payload_bytes: Some(DATA_BYTES_MAX.into()),
+        bulk: BulkNeed {
+            calls: 16,
+            payloads: 1,
+        },
+        cores: 1,
+        park: true,
+        ..Need::default()
+    };
+    let profile = need.profile(None, &Fabric::SHM).unwrap().profile;
+    let config = NodeConfig::from_profile(&profile, vec![None]);
+    let service = Service::new(HeapPages::new(64 << 20, 4096), Limits { files_max: 100 });
+    let root = service.store().handle(Store::<HeapPages>::ROOT).unwrap();
+    let mut server = Some(Server {
+        service,
+        reply: Reply::new(),
+    });
+    let provider = ShmProvider::from_profile(&profile);
+    let node = Node::start(provider, &config, |_| server.take().unwrap()).unwrap();
+    let address = format!("shm:{name}");
+    node.listen(&address, ListenOptions::default()).unwrap();
+    (node, root)
+}
+
+fn run(line: &str) -> (serde_json::Value, Node<ShmProvider, Server>) {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let number = RUNS.fetch_add(1, Ordering::Relaxed);
+    let name = format!("nfs-session-{}-{number}", std::process::id());
+    let (node, root) = serve(&name);
+    let line = format!("bench-tool nfs --connect shm:{name} --export /export --warmup 0 {line}");
+    let Command::Nfs(args) = Cli::parse_from(line.split_whitespace()).command else {
+        panic!("not nfs")
+    };
+    let machine = Machine::detect();
+    let mut config = NfsConfig::new(&args, &machine, line).unwrap();
+    config.cores.truncate(1);
+    let fabric = Fabric::SHM;
+    let loaded = profile(&config, &fabric).unwrap();
+    let plan = FilesPlan {
+        folder: "own".to_owned(),
+        files: config.files,
+        file_bytes: config.file_bytes,
+        seed: config.seed,
+    };
+    let credential = Credential::new(0, 0, "test");
+    let address: Address = format!("shm:{name}").parse().unwrap();
+    let provider = ShmProvider::from_profile(&loaded.profile);
+    let mut session =
+        FabricSession::connect(provider, &config, &credential, &address, &loaded).unwrap();
+    let stop = Stop::new();
+    let manner = Manner {
+        config: &config,
+        quiet: true,
+        stop: &stop,
+    };
+    let transport = Transport::Fabric {
+        fabric: "shm",
+        device: None,
+        version: session.version(),
+        profile: loaded.name.clone(),
+    };
+    let outcome = manner.run(&mut session, Files::new(root, plan), transport);
+    let report = report::Report::new(&config, &machine, &outcome.unwrap());
+    (serde_json::from_str(&report.to_json()).unwrap(), node)
+}
+
+#[test]
+fn every_op_goes_over_a_fabric_and_leaves_nothing() {
+    for (arguments, procedure) in [
+        ("--op null --count 300 --depth 4", "null"),
+        ("--op getattr --count 300 --files 3", "getattr"),
+        (
+            "--op read --size 1 --file-size 99 --count 300 --depth 3 --verify",
+            "read",
+        ),
+        (
+            "--op read --size 4097 --file-size 100000 --count 200 --access random --verify",
+            "read",
+        ),
+        (
+            "--op write --size 5001 --file-size 100000 --count 200 --depth 7 --verify",
+            "write",
+        ),
+        (
+            "--op write --size 1MiB --file-size 3MiB --files 2 --count 8 --stable file",
+            "write",
+        ),
+        (
+            "--op read --size 1048573 --file-size 3MiB --files 2 --count 8 --depth 2 --verify",
+            "read",
+        ),
+    ] {
+        let (report, node) = run(arguments);
+        assert_eq!(report["errors"], 0, "{arguments}: {report}");
+        let calls = report["calls"].as_u64().unwrap();
+        assert!(calls >= 8, "{arguments}: {calls}");
+        assert_eq!(
+            report["procedures"][procedure]["calls"], calls,
+            "{arguments}"
+        );
+        assert_eq!(
+            (&report["blocks_wrong"], &report["transport"]),
+            (&0.into(), &"shm".into())
+        );
+        let space = node.shutdown().remove(0).service.store().space();
+        assert_eq!(space.free_bytes, space.total_bytes, "{arguments}");
+    }
+}
+
+#[test]
+fn both_versions_carry_what_is_written_beside_the_message() {
+    for protocol in ["v1", "v2"] {
+        let (report, node) = run(&format!(
+            "--op write --size 64KiB --file-size 128KiB --files 2 --count 100 --depth 4 --verify --protocol {protocol}"
+        ));
+        assert_eq!(
+            (&report["errors"], &report["calls"]),
+            (&0.into(), &100.into()),
+            "{report}"
+        );
+        assert_eq!(report["protocol"], protocol);
+        drop(node);
+    }
+}
+
+#[test]
+fn a_mix_on_several_connections_reads_what_it_writes() {
+    let (report, node) = run(
+        "--op mix --read-percent 30 --size 3000 --file-size 60000 --count 1500 --depth 5 --connections 3 \
+         --access random --verify",
+    );
+    assert_eq!(
+        (&report["errors"], &report["calls"]),
+        (&0.into(), &1500.into()),
+        "{report}"
+    );
+    let reads = report["procedures"]["read"]["calls"].as_u64().unwrap();
+    assert!((330..570).contains(&reads), "{reads}");
+    drop(node);
+}
