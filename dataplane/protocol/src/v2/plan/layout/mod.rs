@@ -214,11 +214,8 @@ impl<'a, I: BulkItems + ?Sized> Layout<'a, I> {
                 return Err(LayoutError::TooManyTransmissions);
             }
             let transmission = self.transmission(transmissions, state)?;
-            for placement in transmission.placements() {
-                state.place(&placement);
-                numbers = numbers.saturating_add(1);
-            }
-            state.stream_bytes += transmission.stream_bytes;
+            state = transmission.state_after();
+            numbers = numbers.saturating_add(transmission.placement_count);
             transmissions += 1;
             if self.is_done(state) {
                 self.number_count = numbers;
@@ -252,12 +249,8 @@ impl<'a, I: BulkItems + ?Sized> Layout<'a, I> {
             .checked_sub(planned_header_bytes)
             .ok_or(LayoutError::NoRoom)?;
         let stream_left_bytes = self.request.stream_bytes - state.stream_bytes;
-        let with_stream = |stream_bytes| Transmission {
-            layout: *self,
-            index,
-            planned_end_bytes: planned_header_bytes + stream_bytes,
-            state,
-            stream_bytes,
+        let with_stream = |stream_bytes| {
+            Transmission::new(self, index, planned_header_bytes, state, stream_bytes)
         };
         let most = with_stream(stream_left_bytes.min(space_bytes));
         let has_all_items = self.has_placed_all(state);
@@ -333,10 +326,7 @@ impl<'a, I: BulkItems + ?Sized> Layout<'a, I> {
         (0..self.transmission_count).map_while(move |index| {
             // It was planned once, and is planned alike again.
             let transmission = layout.transmission(index, state).ok()?;
-            for placement in transmission.placements() {
-                state.place(&placement);
-            }
-            state.stream_bytes += transmission.stream_bytes;
+            state = transmission.state_after();
             Some(transmission)
         })
     }

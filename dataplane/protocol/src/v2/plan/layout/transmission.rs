@@ -14,6 +14,10 @@ pub struct Transmission<'a, I: ?Sized> {
     pub(super) planned_end_bytes: u32,
     pub(super) state: State,
     pub(super) stream_bytes: u32,
+    /// What its placements come to: how far the items are then, how many they are, and where the last one ends.
+    after: State,
+    pub(super) placement_count: u32,
+    end_of_items_bytes: u32,
 }
 
 impl<I: ?Sized> Clone for Transmission<'_, I> {
@@ -25,6 +29,40 @@ impl<I: ?Sized> Clone for Transmission<'_, I> {
 impl<I: ?Sized> Copy for Transmission<'_, I> {}
 
 impl<'a, I: BulkItems + ?Sized> Transmission<'a, I> {
+    /// One with so much of the stream, and the items that then find a place.
+    pub(super) fn new(
+        layout: &Layout<'a, I>,
+        index: u32,
+        planned_header_bytes: u32,
+        state: State,
+        stream_bytes: u32,
+    ) -> Self {
+        let mut transmission = Self {
+            layout: *layout,
+            index,
+            planned_end_bytes: planned_header_bytes + stream_bytes,
+            state,
+            stream_bytes,
+            after: state,
+            placement_count: 0,
+            end_of_items_bytes: 0,
+        };
+        for placement in transmission.placements() {
+            transmission.after.place(&placement);
+            transmission.placement_count += 1;
+            transmission.end_of_items_bytes = placement.offset_bytes + placement.length_bytes;
+        }
+        transmission
+    }
+
+    /// How far the message is behind it.
+    pub(super) fn state_after(&self) -> State {
+        State {
+            stream_bytes: self.state.stream_bytes + self.stream_bytes,
+            ..self.after
+        }
+    }
+
     /// Which of the group it is, from 0.
     #[must_use]
     pub const fn index(&self) -> u32 {
@@ -49,11 +87,10 @@ impl<'a, I: BulkItems + ?Sized> Transmission<'a, I> {
     /// Octets of the Send.
     #[must_use]
     pub fn length_bytes(&self) -> u32 {
-        let end_of_items = self
-            .placements()
-            .last()
-            .map(|placement| placement.offset_bytes + placement.length_bytes);
-        end_of_items.unwrap_or_else(|| self.header_bytes() + self.stream_bytes)
+        match self.placement_count {
+            0 => self.header_bytes() + self.stream_bytes,
+            _ => self.end_of_items_bytes,
+        }
     }
 
     /// What of the items is in it.
@@ -96,15 +133,11 @@ impl<'a, I: BulkItems + ?Sized> Transmission<'a, I> {
     }
 
     pub(super) fn has_placements(&self) -> bool {
-        self.placements().next().is_some()
+        self.placement_count > 0
     }
 
     pub(super) fn finishes_items(&self) -> bool {
-        let mut state = self.state;
-        for placement in self.placements() {
-            state.place(&placement);
-        }
-        self.layout.has_placed_all(state)
+        self.layout.has_placed_all(self.after)
     }
 }
 
