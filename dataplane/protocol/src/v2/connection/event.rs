@@ -8,7 +8,9 @@ use crate::constants::RPCRDMA_VERSION_2;
 use crate::v2::error::TransportError;
 use crate::v2::header::Direction;
 use crate::v2::properties::{Properties, PropertySet};
-use crate::v2::rtr::{Arrival, MessageItems, ReportError, ResponseSets, TransmissionId};
+use crate::v2::rtr::{
+    Arrival, MessageItems, ReportError, ResponseSets, TransmissionId, TransmitLists,
+};
 
 /// Which end of the connection this is. Either end may call the other (-00 section 3.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -204,6 +206,20 @@ pub enum TransmissionPart<'m> {
     },
     /// A later transmission.
     Continue,
+}
+
+impl TransmissionPart<'_> {
+    /// Where the lists of a first transmission are in its header, which can be kept without being decoded again.
+    #[must_use]
+    pub fn lists(&self) -> Option<TransmitLists> {
+        match self {
+            Self::Request {
+                items, directions, ..
+            } => Some(TransmitLists::of_request(items, directions)),
+            Self::Response { items } => Some(TransmitLists::of_response(items)),
+            Self::Continue => None,
+        }
+    }
 }
 
 /// A transmission that is answered with a Report Error.

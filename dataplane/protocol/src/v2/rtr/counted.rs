@@ -54,7 +54,23 @@ impl<'a, T: Entry<'a>> CountedList<'a, T> {
     }
 }
 
-impl<T> CountedList<'_, T> {
+impl<'a, T> CountedList<'a, T> {
+    /// The list of a count and octets that were decoded: they are not looked at again.
+    #[inline]
+    pub(super) const fn decoded(bytes: &'a [u8], count: usize) -> Self {
+        Self {
+            bytes,
+            count,
+            entries: PhantomData,
+        }
+    }
+
+    /// The octets of the entries, without the count.
+    #[inline]
+    pub(super) const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// Whether there are no entries.
     #[inline]
     #[must_use]

@@ -10,6 +10,7 @@
 //! | [`stream`] | the message as it would be had nothing been taken out of it | 6.2 |
 //! | [`directions`] | what a request asks of the bulk data of its response | 7.4 |
 //! | [`tables`] | the placement types, and where each may stand | 6.2, 7.4 |
+//! | [`lists`] | where the lists of a header are that was decoded and kept | 9.2, 9.3 |
 //! | [`memory`] | what a responder checks of memory for explicit RDMA | 7.3, 7.4 |
 //! | [`messages`] | Transmit Request, Transmit Response, Transmit Continue | 9.2 to 9.4 |
 //! | [`report`] | Report Error | 9.5 |
@@ -20,6 +21,7 @@ pub mod buffer_structure;
 pub mod counted;
 pub mod directions;
 pub mod items;
+pub mod lists;
 pub mod memory;
 pub mod messages;
 pub mod placement;
@@ -42,6 +44,7 @@ pub use items::{
     EncodeItems, Location, MessageItem, MessageItemRepr, MessageItemView, MessageItems,
     MessageKind, SegmentNumbers, write_items,
 };
+pub use lists::TransmitLists;
 pub use memory::check_explicit_memory;
 pub use messages::{
     TransmitContinue, TransmitRequest, TransmitRequestView, TransmitResponse, TransmitResponseView,
