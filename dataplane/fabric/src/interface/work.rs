@@ -121,6 +121,11 @@ impl Gather {
         self.segments.pop()
     }
 
+    /// Takes the first segment's buffer off: how a provider gives back what it has copied.
+    pub(crate) fn take_first(&mut self) -> Option<Buffer> {
+        (!self.segments.is_empty()).then(|| self.segments.remove(0).0)
+    }
+
     /// Exchanges the segments with those of `other`: how a provider takes a list over without
     /// allocating.
     pub(crate) fn swap(&mut self, other: &mut Self) {

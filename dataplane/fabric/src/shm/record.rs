@@ -9,6 +9,9 @@
 //!     16 or 32   payload
 //! ```
 //!
+//! In a headed Send (`op::SEND_HEADED`) the payload is a descriptor, and behind it the first bytes of
+//! the message: as many as the first piece says, whose offset means nothing.
+//!
 //! In a packed Send (`op::SEND_PACKED`) the payload bytes are those of the message, the payload is
 //! what the `packed` module makes of it, and the flags say which of its blocks are there.
 //!
@@ -36,6 +39,9 @@ pub(super) const WRITE_BYTES: u32 = 16;
 /// The most payload that a descriptor record holds.
 pub(super) const DESCRIPTOR_BYTES_MAX: u32 = WRITE_BYTES + PIECES_MAX * PIECE_BYTES;
 
+/// The first bytes of a message that stand in the record of a Send which is pulled, at most.
+pub(super) const HEAD_BYTES_MAX: u32 = 256;
+
 const PIECES_MAX: u32 = 32;
 const _: () = assert!(PIECES_MAX as usize == SEGMENTS_MAX);
 
@@ -62,6 +68,8 @@ pub(super) mod op {
     pub(in super::super) const DISCONNECT: u8 = 6;
     /// A Send whose bytes are the payload, but for blocks of zeroes.
     pub(in super::super) const SEND_PACKED: u8 = 7;
+    /// As `SEND_PULLED`, but for its first bytes, which are in the record.
+    pub(in super::super) const SEND_HEADED: u8 = 8;
 }
 
 /// A header but for its sequence number.
@@ -144,11 +152,13 @@ pub(super) struct Extension {
     pub(super) invalidate: u32,
 }
 
-/// A range of an arena.
+/// A range of an arena, or of the record itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Piece {
+    /// From the start of the arena, or of the record.
     pub(super) offset: u64,
     pub(super) bytes: u32,
+    pub(super) in_record: bool,
 }
 
 /// A gather list as it came from a peer, checked against the peer's arena.
@@ -175,14 +185,14 @@ impl Pieces {
         self.total = 0;
     }
 
-    /// Appends a piece; false when it is not within the arena, or one too many, or the total
-    /// does not fit.
+    /// Appends a piece; false when it is not within the first `limit` bytes of the arena or
+    /// record, or one too many, or the total does not fit.
     #[must_use]
-    pub(super) fn push(&mut self, piece: Piece, arena_bytes: u64) -> bool {
+    pub(super) fn push(&mut self, piece: Piece, limit: u64) -> bool {
         let within = piece
             .offset
             .checked_add(u64::from(piece.bytes))
-            .is_some_and(|end| end <= arena_bytes);
+            .is_some_and(|end| end <= limit);
         let total = self.total.checked_add(piece.bytes);
         match (self.list.get_mut(self.len), total) {
             (Some(entry), Some(total)) if within => {
@@ -207,6 +217,7 @@ impl Pieces {
                 return Some(Piece {
                     offset: piece.offset + u64::from(done),
                     bytes: piece.bytes - done,
+                    ..*piece
                 });
             }
             done -= piece.bytes;

@@ -7,7 +7,9 @@ use super::super::counters::Counters;
 use super::super::files;
 use super::super::key_table::Windows;
 use super::super::queue_pair::QueuePair;
-use super::super::record::{DESCRIPTOR_BYTES_MAX, EXTENSION_BYTES, HEADER_BYTES, UNIT_BYTES};
+use super::super::record::{
+    DESCRIPTOR_BYTES_MAX, EXTENSION_BYTES, HEAD_BYTES_MAX, HEADER_BYTES, UNIT_BYTES,
+};
 use super::super::work::Works;
 use super::core::Core;
 use super::post::MESSAGE_BYTES_MAX;
@@ -73,7 +75,7 @@ impl PortConfig {
 
     pub(super) fn check(&self) -> Result<(), SetupError> {
         files::check_ring_bytes(self.channel_ring_bytes)?;
-        let descriptor = HEADER_BYTES + EXTENSION_BYTES + DESCRIPTOR_BYTES_MAX;
+        let descriptor = HEADER_BYTES + EXTENSION_BYTES + DESCRIPTOR_BYTES_MAX + HEAD_BYTES_MAX;
         let limits = [
             (
                 "bytes of a Send through the ring",

@@ -255,7 +255,7 @@ impl Core {
         match header.op {
             op::SEND_PACKED => self.receive_packed(channel, index, header, queue_pair, batch),
             op::SEND => self.receive_copied(channel, index, header, queue_pair, invalidate, batch),
-            op::SEND_PULLED => {
+            op::SEND_PULLED | op::SEND_HEADED => {
                 self.receive_pulled(channel, index, header, queue_pair, invalidate, batch)
             }
             op::WRITE => self.write_window(channel, index, header, queue_pair, batch),

@@ -3,7 +3,7 @@
 use super::super::channel::{Channel, Outgoing, Part};
 use super::super::copy::{copy_bytes, copy_small, write_u32, write_u64};
 use super::super::queue_pair::{QueuePair, State};
-use super::super::record::{PIECE_BYTES, WRITE_BYTES, op};
+use super::super::record::{HEAD_BYTES_MAX, PIECE_BYTES, WRITE_BYTES, op};
 use super::super::work::Kind;
 use super::Port;
 use super::core::{Core, channel_mut};
@@ -112,13 +112,14 @@ impl Port {
         }
         let copied = bytes <= inline_bytes_max;
         core.check_room(id, !copied || options.signalled.is_some())?;
-        let (op, payload_bytes) = if copied {
-            (op::SEND, bytes)
-        } else {
-            (op::SEND_PULLED, pieces_bytes(list))
+        let head_bytes = if copied { 0 } else { head_bytes(list) };
+        let (op, payload_bytes) = match (copied, head_bytes) {
+            (true, _) => (op::SEND, bytes),
+            (false, 0) => (op::SEND_PULLED, pieces_bytes(list)),
+            (false, _) => (op::SEND_HEADED, pieces_bytes(list) + head_bytes),
         };
         let outgoing = core.outgoing(id, op, payload_bytes, options);
-        let memory = core.memory.clone();
+        let arena = core.memory.mapping().start().addr();
         let position = core.publish(channel, outgoing, |place, part| {
             if matches!(part, Part::FirstLine(_)) {
                 return;
@@ -126,11 +127,16 @@ impl Port {
             if copied {
                 gather_into(place, list);
             } else {
-                write_pieces(place, list, &memory);
+                write_pieces(place, list, arena);
+                let behind = place.wrapping_add(pieces_bytes(list) as usize);
+                write_head(behind, list, head_bytes);
             }
         })?;
         if copied {
             core.give_back(list);
+        }
+        if head_bytes != 0 {
+            core.returned.extend(list.take_first());
         }
         if !copied || options.signalled.is_some() {
             let list = (!copied).then_some(list);
@@ -163,7 +169,7 @@ impl Port {
         core.check_room(id, true)?;
         let payload_bytes = WRITE_BYTES + pieces_bytes(list);
         let outgoing = core.outgoing(id, op::WRITE, payload_bytes, SendOptions::default());
-        let memory = core.memory.clone();
+        let arena = core.memory.mapping().start().addr();
         let position = core.publish(channel, outgoing, |place, part| {
             if matches!(part, Part::FirstLine(_)) {
                 return;
@@ -174,7 +180,7 @@ impl Port {
                 write_u32(place.add(8), to.key.0);
                 write_u32(place.add(12), 0);
             }
-            write_pieces(place.wrapping_add(WRITE_BYTES as usize), list, &memory);
+            write_pieces(place.wrapping_add(WRITE_BYTES as usize), list, arena);
         })?;
         core.track(
             channel,
@@ -459,10 +465,33 @@ fn pieces_bytes(list: &Gather) -> u32 {
     list.iter().map(|_| PIECE_BYTES).sum()
 }
 
-/// Writes the descriptor of a list into a reserved record.
-fn write_pieces(mut place: *mut u8, list: &Gather, memory: &Memory) {
+/// How much of the message at the start of a list goes into its record, so that the receiver has it
+/// with the descriptor and need not wait for a line of ours: its first buffer, if that is short.
+fn head_bytes(list: &Gather) -> u32 {
+    let mut segments = list.iter();
+    let first = segments.next().map_or(0, |(_, _, bytes)| *bytes);
+    if first <= HEAD_BYTES_MAX && segments.next().is_some() {
+        first
+    } else {
+        0
+    }
+}
+
+/// Copies the first `bytes` bytes of a list, which are in its first buffer, into a reserved record.
+fn write_head(place: *mut u8, list: &Gather, bytes: u32) {
+    let Some((buffer, offset, _)) = list.iter().next() else {
+        return;
+    };
+    let source = buffer.start().wrapping_add(*offset as usize);
+    // SAFETY: `Gather::push` checked that the first segment, of `bytes` bytes or more, lies within
+    // its buffer, which the list owns; the record was reserved for them behind the descriptor.
+    unsafe { copy_small(source, place, bytes as usize) };
+}
+
+/// Writes the descriptor of a list of buffers of the arena at `arena` into a reserved record.
+fn write_pieces(mut place: *mut u8, list: &Gather, arena: usize) {
     for (buffer, offset, bytes) in list.iter() {
-        let start = memory.offset_of(buffer) + u64::from(*offset);
+        let start = (buffer.start().addr() - arena) as u64 + u64::from(*offset);
         // SAFETY: the record was reserved for the descriptor of this list, 16-byte aligned.
         unsafe {
             write_u64(place, start);

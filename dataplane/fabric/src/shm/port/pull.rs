@@ -5,9 +5,9 @@
 //! meanwhile (the queue pair, the window, the sender's mind) is asked anew each time.
 
 use super::super::channel::{Channel, Pull, Target};
-use super::super::copy::{copy_bytes, read_u32, read_u64};
+use super::super::copy::{copy_small, read_u32, read_u64};
 use super::super::key_table::place;
-use super::super::record::{FLAG_REVOKED, Header, PIECE_BYTES, Piece, WRITE_BYTES};
+use super::super::record::{FLAG_REVOKED, Header, PIECE_BYTES, Piece, WRITE_BYTES, op};
 use super::core::Core;
 use super::inbound::{Step, payload, push_receive, receive};
 use crate::interface::{CompletionBatch, RemoteKey, Status};
@@ -126,13 +126,20 @@ impl Core {
     fn pull_piece(&self, channel: &Channel, queue_pair: u32) -> Result<u32, ()> {
         let Pull {
             target,
+            index,
             done,
             pieces,
             ..
         } = &channel.pull;
         let peer = channel.peer.as_ref().ok_or(())?;
         let piece = pieces.at(*done).ok_or(())?;
-        let source = place(&peer.arena, piece.offset).ok_or(())?;
+        let source = if piece.in_record {
+            let offset = usize::try_from(piece.offset).map_err(|_| ())?;
+            let record = peer.consumer.memory().unit(*index);
+            record.wrapping_add(offset).cast_const()
+        } else {
+            place(&peer.arena, piece.offset).ok_or(())?.as_ptr()
+        };
         let left = pieces.total() - done;
         let (to, room) = match *target {
             Target::Nothing => return Err(()),
@@ -152,10 +159,10 @@ impl Core {
             }
         };
         let count = piece.bytes.min(room).min(self.copy_budget);
-        // SAFETY: the source was checked against the peer's mapped arena when the pieces were
-        // read; the target is a posted Receive, or a bound window within our arena, whose buffers
+        // SAFETY: the source was checked against the peer's mapped arena, or its record, when the
+        // pieces were read, and the record is not given back before; the target is a posted Receive, or a bound window within our arena, whose buffers
         // are the port's alone.
-        unsafe { copy_bytes(source.as_ptr(), to, count as usize) };
+        unsafe { copy_small(source, to, count as usize) };
         Ok(count)
     }
 
@@ -216,13 +223,36 @@ fn read_pieces(channel: &mut Channel, index: u32, header: Header, skip: u32) -> 
     let Some(bytes) = u32::from(header.payload_bytes).checked_sub(skip) else {
         return false;
     };
+    let list = payload(peer.consumer.memory(), index, header).wrapping_add(skip as usize);
+    let arena_bytes = peer.arena.bytes() as u64;
+    let pieces = &mut channel.pull.pieces;
+    pieces.clear();
+    let (first, bytes) = if header.op != op::SEND_HEADED {
+        (0, bytes)
+    } else if bytes < PIECE_BYTES {
+        return false;
+    } else {
+        // SAFETY: the first piece lies within the payload, as below; its word is read once.
+        let head_bytes = unsafe { read_u32(list.add(8)) };
+        let Some(bytes) = bytes.checked_sub(head_bytes) else {
+            return false;
+        };
+        let offset = u64::from(header.payload_offset() + bytes);
+        let head = Piece {
+            offset,
+            bytes: head_bytes,
+            in_record: true,
+        };
+        // It ends with the payload.
+        if !pieces.push(head, offset + u64::from(head_bytes)) {
+            return false;
+        }
+        (1, bytes)
+    };
     if bytes == 0 || !bytes.is_multiple_of(PIECE_BYTES) {
         return false;
     }
-    let list = payload(peer.consumer.memory(), index, header).wrapping_add(skip as usize);
-    let arena_bytes = peer.arena.bytes() as u64;
-    channel.pull.pieces.clear();
-    (0..bytes / PIECE_BYTES).all(|number| {
+    (first..bytes / PIECE_BYTES).all(|number| {
         let place = list.wrapping_add((number * PIECE_BYTES) as usize);
         // SAFETY: `bytes` bytes behind `list` lie within the record, which `work_off` checked to
         // lie within the mapped ring; aligned; each word is read once.
@@ -230,9 +260,10 @@ fn read_pieces(channel: &mut Channel, index: u32, header: Header, skip: u32) -> 
             Piece {
                 offset: read_u64(place),
                 bytes: read_u32(place.add(8)),
+                in_record: false,
             }
         };
-        channel.pull.pieces.push(piece, arena_bytes)
+        pieces.push(piece, arena_bytes)
     })
 }
 

@@ -91,6 +91,8 @@ fn gathered_sends_of_every_kind_arrive_whole() {
         vec![100, 200],
         vec![1000, 24],
         vec![1000, 25],
+        vec![200, 5000],
+        vec![256, 9, 5000],
         vec![1024, 1, 1],
         vec![0, 5000, 0],
         vec![65_000, 1000],

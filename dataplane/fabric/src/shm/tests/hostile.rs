@@ -73,6 +73,14 @@ fn records_of_a_wrong_shape_break_the_channel() {
         (op::SEND_PULLED, descriptor(&[(u64::MAX, 1)])),
         (op::SEND_PULLED, descriptor(&[(0, u32::MAX)])),
         (op::SEND_PULLED, descriptor(&[(0, 8 << 20), (8 << 20, 1)])),
+        (op::SEND_HEADED, vec![]),
+        (op::SEND_HEADED, vec![0; 15]),
+        (op::SEND_HEADED, descriptor(&[(0, 1)])),
+        (op::SEND_HEADED, descriptor(&[(0, 16)])),
+        (op::SEND_HEADED, descriptor(&[(0, 17)])),
+        (op::SEND_HEADED, descriptor(&[(0, u32::MAX)])),
+        (op::SEND_HEADED, descriptor(&[(0, 0), (8 << 20, 1)])),
+        (op::SEND_HEADED, vec![0; 33 * 16]),
         (op::SEND_PACKED, vec![0; 47]),
         (op::SEND_PACKED, vec![0; 113]),
     ];
@@ -92,6 +100,19 @@ fn records_of_a_wrong_shape_break_the_channel() {
     let expected = [(Status::LocalLength, What::Received(vec![], None)), FLUSHED];
     assert_eq!(told(b.settle()), expected);
     assert_eq!(b.counter("channels_broken"), 0);
+}
+
+#[test]
+fn a_head_is_what_the_record_holds_and_no_more() {
+    for head in [0, 1, 8, 300] {
+        let (mut a, mut b) = pair();
+        let mut payload = descriptor(&[(u64::MAX, head)]);
+        payload.extend((0..head).map(|byte| u8::try_from(byte % 251).unwrap()));
+        publish(&mut a, &b, op::SEND_HEADED, &payload);
+        let message = payload[16..].to_vec();
+        let received = What::Received(message, None);
+        assert_eq!(told(b.settle()), [(Status::Success, received)]);
+    }
 }
 
 #[test]
