@@ -1,0 +1,301 @@
+//! Reads and writes of bulk data between two cores that run by turns in one thread: the work of a
+//! call at both ends, without the way between processors.
+//!
+//! `cargo run --release -p rpcrdma-engine --example bulk_call -- [read|write] [send|rdma|inline]
+//! [BYTES] [DEPTH] [ROUNDS]`
+//!
+//! The quickest of the rounds counts, so that other load disturbs little. The payload is neither
+//! written nor looked at: what is measured is what the engine and the fabric do.
+
+use std::time::Instant;
+
+use rpcrdma_engine::{
+    Activity, Application, BulkArguments, BulkCall, BulkItem, BulkReply, Call, CallError, CallTag,
+    Command, ConnectionKey, Context, Core, CoreConfig, CoreHandle, ExpectedResult, HostIdentity,
+    Notification, Outcome, Placement, PlacementConfig, Reply, ReplyWriter, Request,
+};
+use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
+use rpcrdma_fabric::shm;
+use rpcrdma_protocol::connection::Terms;
+use rpcrdma_protocol::v2::connection::Role;
+use rpcrdma_protocol::v2::{Properties, PropertySet};
+
+const PROGRAM: u32 = 0x2000_0001;
+const READ: u32 = 1;
+const WRITE: u32 = 2;
+/// Calls of one round.
+const CALLS: u64 = 20_000;
+
+/// What is called.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    procedure: u32,
+    placement: Placement,
+    bytes: u32,
+    depth: u32,
+}
+
+/// A WRITE has its bytes after the first word of its arguments, and is answered with one word. A
+/// READ says how many bytes it wants, and gets them behind their number.
+struct Service;
+
+impl Application for Service {
+    const CLOCK_INTERVAL_POLLS: u32 = 16;
+
+    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+        let Some((word, _)) = request.args.split_first_chunk::<4>() else {
+            return Outcome::GarbageArgs;
+        };
+        let bytes = u32::from_be_bytes(*word);
+        if reply.write_u32(bytes).is_err() {
+            return Outcome::SystemError;
+        }
+        if request.procedure == READ {
+            let Some(mut piece) = reply.take_bulk() else {
+                return Outcome::SystemError;
+            };
+            piece.set_len(bytes as usize);
+            if reply.attach(0, &mut BulkItem::from(piece)).is_err() {
+                return Outcome::SystemError;
+            }
+        }
+        Outcome::Success
+    }
+
+    fn call_bulk(
+        &mut self,
+        request: &Request<'_>,
+        _items: &mut BulkArguments<'_>,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Outcome {
+        self.call(request, reply)
+    }
+}
+
+/// Keeps calls outstanding.
+struct Caller {
+    load: Load,
+    connection: Option<ConnectionKey>,
+    outstanding: u32,
+    errors: u64,
+}
+
+impl Application for Caller {
+    const CLOCK_INTERVAL_POLLS: u32 = 16;
+
+    fn completed(
+        &mut self,
+        _tag: CallTag,
+        _connection: ConnectionKey,
+        result: Result<Reply<'_>, CallError>,
+        _now: Ticks,
+    ) {
+        self.outstanding -= 1;
+        self.errors += u64::from(result.is_err());
+    }
+
+    fn completed_bulk(
+        &mut self,
+        tag: CallTag,
+        connection: ConnectionKey,
+        result: Result<BulkReply<'_>, CallError>,
+        now: Ticks,
+    ) {
+        self.completed(tag, connection, result.map(|bulk| bulk.reply), now);
+    }
+
+    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
+        let Some(connection) = self.connection else {
+            return Activity::Idle;
+        };
+        let mut busy = false;
+        while self.outstanding < self.load.depth {
+            let call = Call {
+                program: PROGRAM,
+                version: 1,
+                procedure: self.load.procedure,
+            };
+            let args = self.load.bytes.to_be_bytes();
+            let mut call = BulkCall::new(call, &args);
+            call.placement = self.load.placement;
+            call.results_bytes_max = 4;
+            let prepared = if self.load.procedure == READ {
+                call.expect(ExpectedResult {
+                    request_range: 0..4,
+                    bytes_min: 0,
+                    bytes_max: self.load.bytes,
+                })
+            } else {
+                let Some(mut piece) = core.take_bulk() else {
+                    break;
+                };
+                piece.set_len(self.load.bytes as usize);
+                call.add(4, &mut BulkItem::from(piece))
+            };
+            if prepared.is_err() || core.call_bulk(connection, &mut call, 0).is_err() {
+                break;
+            }
+            self.outstanding += 1;
+            busy = true;
+        }
+        Activity::from_busy(busy)
+    }
+
+    fn connected(&mut self, connection: ConnectionKey, _peer: Option<&HostIdentity>) {
+        self.connection = Some(connection);
+    }
+}
+
+fn port(number: u32, config: &CoreConfig, clock: &Clock) -> (shm::Port, shm::PortHandle) {
+    let arena = Arena::shared(&ArenaOptions {
+        bytes: config.arena_bytes(),
+        huge_pages: HugePages::Prefer,
+    })
+    .expect("memory for the arena");
+    shm::Port::new(shm::PortConfig::new(number, arena, clock.clone())).expect("a port")
+}
+
+/// Answers what a core asks of its control plane. True when a connection is ready.
+fn control(handle: &CoreHandle<shm::Port>, role: Role) -> bool {
+    while let Some(notification) = handle.receive() {
+        let command = match notification {
+            Notification::Planted { result, .. } => {
+                let connection = result.expect("planted");
+                if role == Role::Server {
+                    continue;
+                }
+                Command::SendProperties { connection }
+            }
+            Notification::Properties { connection, bytes } => Command::AnswerProperties {
+                connection,
+                peer: PropertySet::decode(&bytes)
+                    .expect("well formed")
+                    .properties(),
+                answer: role == Role::Server,
+            },
+            Notification::Ready { .. } => return true,
+            other => panic!("unexpected: {other:?}"),
+        };
+        handle.send(command).expect("room in the mailbox");
+    }
+    false
+}
+
+struct Ends {
+    client: Core<shm::Port, Caller>,
+    client_handle: CoreHandle<shm::Port>,
+    server: Core<shm::Port, Service>,
+    server_handle: CoreHandle<shm::Port>,
+}
+
+/// Both cores, with a connection on its way to be planted.
+fn ends(clock: &Clock, load: Load) -> Ends {
+    let config = CoreConfig {
+        connections_max: 1,
+        placement: Some(PlacementConfig::default()),
+        bulk_buffers: 64,
+        bulk_calls: 16,
+        ..CoreConfig::default()
+    };
+    let (client_port, client_files) = port(0, &config, clock);
+    let (server_port, server_files) = port(1, &config, clock);
+    let joint = shm::Joint::new(&client_port, &client_files, &server_port, &server_files)
+        .expect("a channel");
+    let (client_seed, server_seed) = joint.seeds(&client_files, &server_files).expect("seeds");
+    let (client, client_handle) = Core::new(
+        client_port,
+        &config,
+        clock.clone(),
+        Caller {
+            load,
+            connection: None,
+            outstanding: 0,
+            errors: 0,
+        },
+    )
+    .expect("client");
+    let (server, server_handle) =
+        Core::new(server_port, &config, clock.clone(), Service).expect("server");
+    let plant = |handle: &CoreHandle<shm::Port>, seed, role| {
+        let command = Command::Plant {
+            token: 0,
+            seed,
+            role,
+            properties: config.announced(Properties::default()),
+            guarded: false,
+        };
+        handle.send(command).expect("room in the mailbox");
+    };
+    plant(&server_handle, server_seed, Role::Server);
+    plant(&client_handle, client_seed, Role::Client);
+    Ends {
+        client,
+        client_handle,
+        server,
+        server_handle,
+    }
+}
+
+/// Nanoseconds of work for a call, at both ends together, in the quickest of the rounds.
+fn measure(clock: &Clock, load: Load, rounds: usize) -> f64 {
+    let mut ends = ends(clock, load);
+    let (mut client_ready, mut server_ready) = (false, false);
+    while !(client_ready && server_ready) {
+        // The server first: the client speaks as soon as it is planted.
+        let _ = ends.server.iterate();
+        let _ = ends.client.iterate();
+        client_ready |= control(&ends.client_handle, Role::Client);
+        server_ready |= control(&ends.server_handle, Role::Server);
+    }
+    let mut best_ns = f64::MAX;
+    for _ in 0..rounds {
+        let replies = || ends.client_handle.counters().replies_received;
+        let (before, start) = (replies(), Instant::now());
+        let mut calls = 0;
+        while calls < CALLS {
+            for _ in 0..64 {
+                let _ = ends.client.iterate();
+                let _ = ends.server.iterate();
+            }
+            calls = ends.client_handle.counters().replies_received - before;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+        let each_ns = start.elapsed().as_secs_f64() * 1e9 / calls as f64;
+        best_ns = best_ns.min(each_ns);
+    }
+    if std::env::var_os("COUNTERS").is_some() {
+        println!(
+            "client:\n{}\nserver:\n{}",
+            ends.client_handle.counters(),
+            ends.server_handle.counters()
+        );
+    }
+    best_ns
+}
+
+fn main() {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let number = |place: usize, default: u32| {
+        let text = arguments.get(place);
+        text.map_or(default, |text| text.parse().expect("a number"))
+    };
+    let word = |place: usize| arguments.get(place).map_or("", String::as_str);
+    let load = Load {
+        procedure: if word(0) == "read" { READ } else { WRITE },
+        placement: match word(1) {
+            "rdma" => Placement::Rdma,
+            "inline" => Placement::Inline,
+            _ => Placement::Send,
+        },
+        bytes: number(2, 4096),
+        depth: number(3, 1),
+    };
+    let rounds = usize::try_from(number(4, 10)).expect("a sensible number");
+    let clock = Clock::new();
+    println!(
+        "{load:?}: {:.1} ns of work at both ends",
+        measure(&clock, load, rounds)
+    );
+}
