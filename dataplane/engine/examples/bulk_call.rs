@@ -12,7 +12,7 @@ use std::time::Instant;
 use rpcrdma_engine::{
     Activity, Application, BulkArguments, BulkCall, BulkItem, BulkReply, Call, CallError, CallTag,
     Command, ConnectionKey, Context, Core, CoreConfig, CoreHandle, ExpectedResult, HostIdentity,
-    Notification, Outcome, Placement, PlacementConfig, Reply, ReplyWriter, Request,
+    Notification, Outcome, Placement, PlacementConfig, Reply, ReplyWriter, Request, Terms,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
@@ -225,6 +225,7 @@ fn ends(clock: &Clock, load: Load) -> Ends {
             role,
             properties: config.announced(Properties::default()),
             guarded: false,
+            terms: Terms::default(),
         };
         handle.send(command).expect("room in the mailbox");
     };

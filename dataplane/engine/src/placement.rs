@@ -208,7 +208,7 @@ impl PlacementSegments {
         self.reclaim_some()
     }
 
-    #[cold]
+    #[inline(never)]
     fn reclaim_some(&mut self) -> usize {
         let Some(pool) = &mut self.pool else {
             return 0;

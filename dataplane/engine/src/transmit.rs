@@ -1,6 +1,6 @@
 //! Putting encoded messages on the wire.
 
-use rpcrdma_fabric::interface::{Gather, Port, PostError, SEGMENTS_MAX, SendOptions};
+use rpcrdma_fabric::interface::{Gather, Port, PostError, SendOptions};
 use rpcrdma_fabric::memory::{Buffer, Memory, Pool};
 use rpcrdma_protocol::v2::connection::Direction;
 use rpcrdma_protocol::v2::plan::Piece;
@@ -20,8 +20,6 @@ pub(crate) struct Transmit {
     /// Zeroes to be sent between what is placed; nobody writes them.
     padding: Pool,
     gather: Gather,
-    /// What the transmission is gathered from that is being sent.
-    pieces: Vec<Piece>,
     inline_bytes_max: u32,
 }
 
@@ -48,7 +46,6 @@ impl Transmit {
             pool,
             padding,
             gather: Gather::new(),
-            pieces: Vec::with_capacity(2 * SEGMENTS_MAX),
             inline_bytes_max,
         })
     }
@@ -169,14 +166,10 @@ impl Transmit {
         }
     }
 
-    /// Sets the pieces of the transmission that is to be sent next, and says whether there are
-    /// buffers for them.
-    pub(crate) fn set_pieces(&mut self, pieces: impl Iterator<Item = Piece>) -> bool {
-        self.pieces.clear();
-        // A transmission that can be sent has fewer.
-        self.pieces.extend(pieces.take(2 * SEGMENTS_MAX));
+    /// Whether there are buffers for a transmission of these pieces.
+    pub(crate) fn has_buffers(&self, pieces: &[Piece]) -> bool {
         let (mut head_bytes, mut paddings) = (0, 0);
-        for piece in &self.pieces {
+        for piece in pieces {
             match piece {
                 Piece::Header { length_bytes } | Piece::Stream { length_bytes, .. } => {
                     head_bytes += length_bytes;
@@ -189,24 +182,21 @@ impl Transmit {
         self.pool.available() >= KEPT_BACK + heads.max(1) && self.padding.available() >= paddings
     }
 
-    /// The pieces that were set.
-    pub(crate) fn pieces(&self) -> &[Piece] {
-        &self.pieces
-    }
-
-    /// Posts the transmission of the pieces that were set. Its header stands in the scratch buffer
-    /// and was encoded for `connection`, so it must go out: when the send queue is full, the
-    /// connection keeps it.
+    /// Posts the transmission of these pieces, part of which is of `stream`. Its header stands in
+    /// the scratch buffer and was encoded for `connection`, so it must go out: when the send queue
+    /// is full, the connection keeps it.
     pub(crate) fn post_transmission<P: Port>(
         &mut self,
         port: &mut P,
         connection: &mut Connection,
         group: &mut Group,
-        stream: &[u8],
+        (pieces, stream): (&[Piece], &[u8]),
         counters: &Counters,
     ) {
+        if let Some(bytes) = self.put_together(pieces, stream) {
+            return self.post_scratch(port, connection, bytes, counters);
+        }
         let mut is_whole = true;
-        let pieces = std::mem::take(&mut self.pieces);
         let mut filled = 0;
         for (number, piece) in pieces.iter().enumerate() {
             match *piece {
@@ -261,9 +251,29 @@ impl Transmit {
                 }
             }
         }
-        self.pieces = pieces;
         debug_assert!(is_whole, "all of it was looked at before");
         self.post_gather(port, connection, SendOptions::default(), counters);
+    }
+
+    /// Puts the stream behind the header in the scratch buffer, where a transmission has nothing
+    /// else, and both find room there: it is sent as any other message then. Their bytes.
+    fn put_together(&mut self, pieces: &[Piece], stream: &[u8]) -> Option<usize> {
+        let &[
+            Piece::Header { length_bytes },
+            Piece::Stream {
+                from_bytes,
+                length_bytes: stream_bytes,
+            },
+        ] = pieces
+        else {
+            return None;
+        };
+        let from = from_bytes as usize;
+        let begin = length_bytes as usize;
+        let end = begin + stream_bytes as usize;
+        let stream = stream.get(from..from + stream_bytes as usize)?;
+        self.scratch().get_mut(begin..end)?.copy_from_slice(stream);
+        Some(end)
     }
 
     /// Puts the first `bytes` bytes of the scratch buffer into the list, and another in its place.

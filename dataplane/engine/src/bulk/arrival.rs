@@ -3,10 +3,8 @@
 
 use rpcrdma_protocol::constants::RTR_TRANSMISSIONS_MAX;
 use rpcrdma_protocol::v2::rtr::{
-    Location, MessageItems, ReceiveBufferStructure, RtrSupport, TransmitRequestView,
-    TransmitResponseView, placed_pieces,
+    Location, MessageItems, ReceiveBufferStructure, ResponseSets, TransmitLists, placed_pieces,
 };
-use rpcrdma_protocol::v2::{Body, decode_with_rtr};
 
 use super::state::HEADER_BYTES_MAX;
 use crate::core::Received;
@@ -30,11 +28,30 @@ pub(crate) struct Landing {
     pub(crate) is_shared: bool,
 }
 
+/// What the first header of a group says, beside what stands in its lists.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FirstHeader {
+    /// `None` of a later transmission.
+    pub(crate) lists: Option<TransmitLists>,
+    pub(crate) response_transmissions_max: u32,
+}
+
+/// What the header of a call says that came as a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupRequest<'a> {
+    pub(crate) items: MessageItems<'a>,
+    pub(crate) directions: ResponseSets<'a>,
+    pub(crate) response_transmissions_max: u32,
+}
+
 /// A group that is being received, or was and is not served yet.
 #[derive(Debug)]
 pub(crate) struct GroupArrival {
     /// The header of its first transmission.
-    pub(crate) header: Vec<u8>,
+    header: Vec<u8>,
+    /// Where its lists are, and how many transmissions the reply to it may take.
+    lists: Option<TransmitLists>,
+    response_transmissions_max: u32,
     /// Its Receives, with the range of each that is payload stream.
     pub(crate) receives: Vec<Received>,
 }
@@ -43,6 +60,8 @@ impl GroupArrival {
     pub(crate) fn new() -> Self {
         Self {
             header: Vec::with_capacity(HEADER_BYTES_MAX),
+            lists: None,
+            response_transmissions_max: 0,
             receives: Vec::with_capacity(RTR_TRANSMISSIONS_MAX),
         }
     }
@@ -55,33 +74,44 @@ impl GroupArrival {
 
     /// Whether there is a group.
     pub(crate) fn is_some(&self) -> bool {
-        !self.header.is_empty()
+        self.lists.is_some()
     }
 
-    /// Its header, if it is a call.
-    pub(crate) fn request(&self) -> Option<TransmitRequestView<'_>> {
-        match decode_with_rtr(&self.header, RtrSupport::ALL).ok()?.body {
-            Body::TransmitRequest(request) => Some(request),
-            _ => None,
+    /// Takes the first header of a group, which was decoded. False, and there is no group, when it
+    /// is longer than any that is kept.
+    pub(crate) fn begin(&mut self, first: FirstHeader, header: &[u8]) -> bool {
+        self.clear_header();
+        if header.len() > HEADER_BYTES_MAX {
+            return false;
         }
+        self.header.extend_from_slice(header);
+        self.lists = first.lists;
+        self.response_transmissions_max = first.response_transmissions_max;
+        true
     }
 
-    /// Its header, if it is a reply.
-    pub(crate) fn response(&self) -> Option<TransmitResponseView<'_>> {
-        match decode_with_rtr(&self.header, RtrSupport::ALL).ok()?.body {
-            Body::TransmitResponse(response) => Some(response),
-            _ => None,
-        }
+    /// Forgets the header. The Receives are taken out by others.
+    pub(crate) fn clear_header(&mut self) {
+        self.header.clear();
+        self.lists = None;
+    }
+
+    /// What its header says, if it is a call.
+    pub(crate) fn request(&self) -> Option<GroupRequest<'_>> {
+        Some(GroupRequest {
+            items: self.items(),
+            directions: self.lists?.directions(&self.header)?,
+            response_transmissions_max: self.response_transmissions_max,
+        })
     }
 
     /// What was taken out of its stream.
     pub(crate) fn items(&self) -> MessageItems<'_> {
-        let request = self.request().map(|request| request.items);
-        let items = request.or_else(|| self.response().map(|response| response.items));
+        let items = self.lists.map(|lists| lists.items(&self.header));
         items.unwrap_or_default()
     }
 
-    /// Finds the pieces of its items; false when there are more than are kept.
+    /// Finds the pieces of its items; false when there are more than are kept, or no header.
     pub(crate) fn land(
         &self,
         structure: &ReceiveBufferStructure,
@@ -89,6 +119,9 @@ impl GroupArrival {
         landings: &mut Vec<Landing>,
     ) -> bool {
         landings.clear();
+        if !self.is_some() {
+            return false;
+        }
         for (item, placed) in self.items().enumerate() {
             let Location::Placed {
                 offset_bytes,

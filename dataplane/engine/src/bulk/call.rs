@@ -172,7 +172,8 @@ impl<'a> BulkCall<'a> {
 
     /// The pieces of all items, in order.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &Lease> {
-        self.parts.iter().flatten()
+        let parts = self.parts.get(..self.part_count).unwrap_or(&[]);
+        parts.iter().flatten()
     }
 
     /// The pieces of item `index`, in order.
@@ -186,8 +187,10 @@ impl<'a> BulkCall<'a> {
 
     /// Takes the items out.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Lease> + '_ {
-        (self.item_count, self.part_count) = (0, 0);
-        self.parts.iter_mut().filter_map(Option::take)
+        let count = std::mem::take(&mut self.part_count);
+        self.item_count = 0;
+        let parts = self.parts.iter_mut().take(count);
+        parts.filter_map(Option::take)
     }
 
     /// Bytes of the argument stream with all items in it, with their padding.

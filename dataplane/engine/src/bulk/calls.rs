@@ -172,7 +172,7 @@ impl CallSlot {
         self.answer = Answer::None;
         self.group.reset();
         self.directions.clear();
-        self.arrival.header.clear();
+        self.arrival.clear_header();
         self.placed.clear();
         (self.minimum_bytes, self.reply_transmissions_max) = (0, 0);
         (self.told, self.again, self.counted) = (false, false, false);

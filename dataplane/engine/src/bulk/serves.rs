@@ -5,9 +5,9 @@ use rpcrdma_protocol::chunks::{ChunkLists, Fill, ReturnedLists, Segment};
 use rpcrdma_protocol::connection::chunks_of;
 use rpcrdma_protocol::constants::{PLAN_ITEMS_MAX, RTR_TRANSMISSIONS_MAX, SEGMENT_BYTES};
 use rpcrdma_protocol::v2::header::Chunks;
-use rpcrdma_protocol::v2::rtr::{Location, MessageItemView, ResponseItemView, TransmitRequestView};
+use rpcrdma_protocol::v2::rtr::{Location, MessageItemView, ResponseItemView};
 
-use super::arrival::{GroupArrival, LANDINGS_MAX};
+use super::arrival::{GroupArrival, GroupRequest, LANDINGS_MAX};
 use super::directed::ReplyResult;
 use super::state::HEADER_BYTES_MAX;
 use super::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, Group};
@@ -202,7 +202,7 @@ impl ServeSlot {
         self.written.clear();
         self.reply = RpcReply::None;
         self.reply_reserved = 0;
-        self.arrival.header.clear();
+        self.arrival.clear_header();
         self.items.clear();
         self.leases.clear();
         self.results.clear();
@@ -315,7 +315,7 @@ impl ServeSlot {
 }
 
 /// The bytes that the header of a Transmit Response can take beyond one without chunks.
-fn response_header_bytes(request: &TransmitRequestView<'_>) -> usize {
+fn response_header_bytes(request: &GroupRequest<'_>) -> usize {
     let numbers = 4 * RTR_TRANSMISSIONS_MAX;
     let of_direction = |item: ResponseItemView<'_>| {
         let segments = item.location.segments().map_or(0, |list| list.len());

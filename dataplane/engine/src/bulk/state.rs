@@ -10,7 +10,7 @@ use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::rtr::ResponseSets;
 
 use super::arguments::ArgumentItem;
-use super::arrival::{LANDINGS_MAX, Landing};
+use super::arrival::{FirstHeader, LANDINGS_MAX, Landing};
 use super::calls::CallSlot;
 use super::directed::{OpenDirection, ReplyResult, open_directions, use_direction};
 use super::kept::KeptReplies;
@@ -290,14 +290,15 @@ impl Bulk {
         &mut self,
         connection: ConnectionKey,
         xid: u32,
+        first: FirstHeader,
         header: &[u8],
     ) -> Result<u32, TransportError> {
-        if header.len() > HEADER_BYTES_MAX {
-            return Err(TransportError::System);
-        }
         let index = self.free_serves.pop().ok_or(TransportError::System)?;
         if let Some(slot) = self.serves.get_mut(index as usize) {
-            slot.arrival.header.extend_from_slice(header);
+            if !slot.arrival.begin(first, header) {
+                self.free_serves.push(index);
+                return Err(TransportError::System);
+            }
             (slot.connection, slot.xid) = (connection, xid);
             slot.stage = ServeStage::Placing;
         }

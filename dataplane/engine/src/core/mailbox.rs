@@ -214,6 +214,7 @@ impl<P: Port> State<P> {
         if answer {
             self.note_pending(key.index);
         }
+        self.forget_plans();
         if first {
             self.make_ready(application, key, None);
         }
@@ -238,6 +239,10 @@ impl<P: Port> State<P> {
         if connection.property_bytes.is_none() {
             connection.property_bytes = Some(PropertyBytes::boxed());
         }
+        self.forget_plans();
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
         let first = connection.stage != Stage::Ready;
         if send.is_some() {
             connection.authentication_out = send;

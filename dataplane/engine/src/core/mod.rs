@@ -45,6 +45,7 @@ use crate::placement::PlacementSegments;
 use crate::requester::Requester;
 use crate::responder::Deferrals;
 use crate::transmit::Transmit;
+use group::{LaidOutKinds, PlanMemo};
 
 /// One core with its application. See the [crate] for what it does.
 pub struct Core<P: Port, A: Application> {
@@ -102,6 +103,8 @@ pub(crate) struct State<P: Port> {
     gathered: Gathered,
     connections: ConnectionTable,
     transmit: Transmit,
+    laid_out: LaidOutKinds,
+    plan_memo: Option<PlanMemo>,
     messages: MessagePool,
     outgoing: Outgoing,
     requester: Requester,
@@ -166,6 +169,8 @@ impl<P: Port, A: Application> Core<P, A> {
             gathered: Gathered::new(config),
             connections: ConnectionTable::new(config.connections_max, queue_pairs_max),
             transmit,
+            laid_out: LaidOutKinds::new(),
+            plan_memo: None,
             messages: MessagePool::new(config.message_buffers, config.message_bytes_max),
             outgoing: Outgoing::new(config.message_buffers),
             requester: Requester::new(config.calls_outstanding_max, timeout, now, now),

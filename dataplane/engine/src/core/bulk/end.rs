@@ -18,7 +18,6 @@ use crate::requester::{Ended, read_reply};
 
 impl<P: Port> State<P> {
     /// The reply to a call with bulk data is there, in its Receive.
-    #[cold]
     #[inline(never)]
     pub(in crate::core) fn receive_bulk_reply(
         &mut self,
@@ -101,7 +100,6 @@ impl<P: Port> State<P> {
     }
 
     /// The port gave back a buffer that is none for Sends.
-    #[cold]
     #[inline(never)]
     pub(in crate::core) fn bulk_returned<A: Application>(
         &mut self,

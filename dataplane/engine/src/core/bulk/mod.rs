@@ -49,7 +49,7 @@ impl<P: Port> State<P> {
         self.do_bulk_work(application)
     }
 
-    #[cold]
+    #[inline(never)]
     fn do_bulk_work<A: Application>(&mut self, application: &mut A) -> bool {
         let mut busy = self.send_kept_replies();
         for _ in 0..WORK_MAX.min(self.bulk.work.len()) {

@@ -20,7 +20,6 @@ use crate::responder::{Desk, RPC_OFFSET, Served};
 
 impl<P: Port> State<P> {
     /// A call with chunks has come in one message; its payload is what `received` says.
-    #[cold]
     #[inline(never)]
     pub(in crate::core) fn receive_chunked<A: Application>(
         &mut self,

@@ -62,6 +62,9 @@ impl<P: Port> State<P> {
         rpc_header_bytes: usize,
         may_expose: bool,
     ) -> Result<Option<CallPlan>, CallRefused> {
+        if let Some(plan) = self.remembered_plan(key, call, rpc_header_bytes) {
+            return Ok(Some(*plan));
+        }
         let Some(connection) = self.connections.get(key) else {
             return Err(CallRefused::UnknownConnection);
         };
@@ -178,6 +181,7 @@ impl<P: Port> State<P> {
             self.shared.counters.calls_refused_no_slot.increment();
             return Err(CallRefused::NoSlot);
         };
+        self.remember_plan(key, call, header.encoded_bytes(), plan);
         self.fill_group(index, header, call, plan);
         if let Some(slot) = self.bulk.calls.get_mut(index as usize) {
             (slot.connection, slot.tag, slot.xid) = (key, tag, header.xid);

@@ -2,13 +2,14 @@
 
 use rpcrdma_protocol::EncodeError;
 use rpcrdma_protocol::chunks::{Fill, Segment};
-use rpcrdma_protocol::v2::plan::{Direction, Layout};
+use rpcrdma_protocol::v2::plan::Direction;
 use rpcrdma_protocol::v2::rtr::{
     EncodeItems, EncodeResponseSets, Location, MessageItem, ResponseItem, ResponseItemView,
     ResponseLocation, ResponseSet, ResponseSets, write_items, write_response_sets,
 };
 use rpcrdma_protocol::xdr::Writer;
 
+use super::laid_out::LaidOut;
 use crate::bulk::Group;
 use crate::bulk::calls::CallDirection;
 use crate::bulk::group::{GroupItem, Way};
@@ -17,7 +18,7 @@ use crate::bulk::lists::{OfferedSegment, Role, Targets, segments_of};
 /// The items of a call of ours.
 pub(super) struct CallItems<'a> {
     pub(super) group: &'a Group,
-    pub(super) layout: &'a Layout<'a, Group>,
+    pub(super) laid_out: &'a LaidOut,
     pub(super) segments: &'a [OfferedSegment],
 }
 
@@ -36,7 +37,7 @@ impl EncodeItems for CallItems<'_> {
                 }
                 Way::Placed => Location::Placed {
                     offset_bytes: 0,
-                    numbers: self.layout.numbers(index),
+                    numbers: self.laid_out.numbers(index),
                 },
                 // A call has none of these.
                 Way::TooShort => Location::TooShort,
@@ -135,7 +136,7 @@ impl<I: Iterator> ExactSizeIterator for Counted<I> {}
 /// What became of the directions of a peer's call: an item for each.
 pub(super) struct ReplyAnswers<'a> {
     pub(super) group: &'a Group,
-    pub(super) layout: &'a Layout<'a, Group>,
+    pub(super) laid_out: &'a LaidOut,
     pub(super) sets: ResponseSets<'a>,
 }
 
@@ -158,7 +159,7 @@ impl EncodeItems for ReplyAnswers<'_> {
                 Way::Explicit => Location::Explicit(self.segments(item, index)),
                 Way::Placed => Location::Placed {
                     offset_bytes: 0,
-                    numbers: self.layout.numbers(index),
+                    numbers: self.laid_out.numbers(index),
                 },
                 Way::TooShort => Location::TooShort,
                 Way::NoItem => Location::NoItem,

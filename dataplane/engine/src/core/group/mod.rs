@@ -5,6 +5,8 @@
 mod call;
 mod encode;
 mod end;
+mod laid_out;
+mod memo;
 mod plain;
 mod receive;
 mod reply;
@@ -13,6 +15,8 @@ mod send;
 mod serve;
 
 pub(in crate::core) use call::Items;
+pub(in crate::core) use laid_out::LaidOutKinds;
+pub(in crate::core) use memo::PlanMemo;
 pub(in crate::core) use receive::TransmissionNote;
 
 /// What a step of a call can do next, as in [`super::bulk`].

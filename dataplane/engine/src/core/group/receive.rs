@@ -3,13 +3,14 @@
 
 use rpcrdma_fabric::interface::{Port, Receive};
 use rpcrdma_protocol::constants::RTR_TRANSMISSIONS_MAX;
+use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::{Direction, Refusal, Transmission, TransmissionPart};
 use rpcrdma_protocol::v2::rtr::{
-    Arrival, Location, MessageItemView, Problem, ResponseItemView, RtrSupport, TransmissionId,
+    Arrival, Location, MessageItemView, Problem, ResponseItemView, TransmissionId,
 };
-use rpcrdma_protocol::v2::{Body, TransportError, decode_with_rtr};
 
 use crate::application::{Application, CallError, ConnectionKey};
+use crate::bulk::arrival::FirstHeader;
 use crate::bulk::calls::CallStage;
 use crate::bulk::{Home, Work};
 use crate::connection::GroupIn;
@@ -24,8 +25,7 @@ pub(in crate::core) struct TransmissionNote {
     pub(in crate::core) id: TransmissionId,
     transmissions: u32,
     arrival: Arrival,
-    /// Transmissions that the reply may take, as the first one of a call says.
-    reply_transmissions_max: u32,
+    first: FirstHeader,
 }
 
 impl TransmissionNote {
@@ -43,7 +43,10 @@ impl TransmissionNote {
             id: transmission.id,
             transmissions: transmission.transmissions,
             arrival: transmission.arrival,
-            reply_transmissions_max: reply_transmissions_max.clamp(1, most),
+            first: FirstHeader {
+                lists: transmission.part.lists(),
+                response_transmissions_max: reply_transmissions_max.clamp(1, most),
+            },
         }
     }
 
@@ -130,14 +133,14 @@ impl<P: Port> State<P> {
             let counters = &self.shared.counters;
             let (receive, end) = (&received.receive, received.start);
             let header = self.gathered.message(&self.port, receive, end, counters);
-            let refusal = (!takes_chunks).then(|| refusal_of_memory(header));
+            let refusal = (!takes_chunks).then(|| refusal_of_memory(note.first, header));
             let begun = match refusal.flatten() {
                 Some(error) => Err(error),
-                None => self.bulk.begin_group(key, note.id.xid, header),
+                None => self.bulk.begin_group(key, note.id.xid, note.first, header),
             };
             match begun {
                 Ok(index) => {
-                    self.reserve_reply(key, index, note.reply_transmissions_max);
+                    self.reserve_reply(key, index, note.first.response_transmissions_max);
                     index
                 }
                 Err(error) => {
@@ -216,10 +219,8 @@ impl<P: Port> State<P> {
         if note.is_first() {
             let (receive, end) = (&received.receive, received.start);
             let header = self.gathered.message(&self.port, receive, end, counters);
-            slot.arrival.header.clear();
-            // One that is longer cannot be decoded then, and the reply is wrong.
-            let room = slot.arrival.header.capacity();
-            slot.arrival.header.extend(header.iter().take(room));
+            // Without a header the reply is wrong.
+            let _ = slot.arrival.begin(note.first, header);
         }
         slot.arrival.receives.push(received);
         if note.is_last() {
@@ -272,7 +273,7 @@ impl<P: Port> State<P> {
             self.repost_of(key, received.receive);
         }
         if let Some(slot) = self.bulk.calls.get_mut(index as usize) {
-            slot.arrival.header.clear();
+            slot.arrival.clear_header();
         }
     }
 
@@ -343,19 +344,18 @@ impl<P: Port> State<P> {
 /// What a call is told that names memory of its caller, where calls have no chunks (-00 section
 /// 5.2.5): what chunks in its place would be told. `None` when it names none.
 #[cold]
-fn refusal_of_memory(header: &[u8]) -> Option<TransportError> {
-    let Body::TransmitRequest(request) = decode_with_rtr(header, RtrSupport::ALL).ok()?.body else {
-        return None;
-    };
+fn refusal_of_memory(first: FirstHeader, header: &[u8]) -> Option<TransportError> {
+    let lists = first.lists?;
+    let directions = lists.directions(header)?;
     let is_explicit = |item: MessageItemView<'_>| matches!(item.location, Location::Explicit(_));
-    if { request.items }.any(is_explicit) {
+    if lists.items(header).any(is_explicit) {
         return Some(TransportError::ReadChunks { max_chunks: 0 });
     }
     let has_memory = |item: ResponseItemView<'_>| {
         let segments = item.location.segments();
         segments.is_some_and(|segments| segments.len() != 0)
     };
-    let offers_memory = request.directions.flat_map(|set| set.items).any(has_memory);
+    let offers_memory = directions.flat_map(|set| set.items).any(has_memory);
     offers_memory.then_some(TransportError::ReplyResource {
         length_needed_bytes: 0,
     })

@@ -3,10 +3,11 @@
 use rpcrdma_fabric::interface::{Port, SEGMENTS_MAX};
 use rpcrdma_protocol::v2::connection::SendRefused;
 use rpcrdma_protocol::v2::plan::SendLimits;
-use rpcrdma_protocol::v2::rtr::{TransmitRequest, TransmitResponse};
+use rpcrdma_protocol::v2::rtr::{ReceiveBufferStructure, TransmitRequest, TransmitResponse};
 
 use super::Step;
 use super::encode::{CallDirections, CallItems, ReplyAnswers};
+use super::laid_out::{LaidOut, Shape};
 use crate::application::ConnectionKey;
 use crate::bulk::serves::RpcReply;
 use crate::bulk::{Bulk, Group, Home, Work};
@@ -47,28 +48,7 @@ impl<P: Port> State<P> {
 
     /// Whether the group of `work` can be sent as it is planned.
     pub(super) fn is_group_sendable(&mut self, work: Work) -> bool {
-        let Some((key, group)) = group_of(&mut self.bulk, work) else {
-            return false;
-        };
-        let transmissions = group.transmissions;
-        let Some(connection) = self.connections.get(key) else {
-            return false;
-        };
-        let structure = connection.peer.receive_structure();
-        let limits = self.send_limits(key, transmissions);
-        let buffer_bytes = u32::try_from(self.transmit.scratch().len()).unwrap_or(u32::MAX);
-        let entries_max = limits.gather_entries_max as usize;
-        let Some((_, group)) = group_of(&mut self.bulk, work) else {
-            return false;
-        };
-        let group: &Group = group;
-        let Ok(layout) = group.layout(&structure, limits) else {
-            return false;
-        };
-        layout.transmission_count() == transmissions
-            && layout
-                .transmissions()
-                .all(|it| group.is_sendable(it.pieces(), buffer_bytes, entries_max))
+        self.lay_out(work)
     }
 
     /// Sends what is left of a group, as far as that goes.
@@ -122,7 +102,6 @@ impl<P: Port> State<P> {
             Some((key, group)) => (key, group.transmissions, group.sent),
             None => return Err(Blocked::Over),
         };
-        let limits = self.send_limits(key, transmissions);
         let Some(connection) = self.connections.get_mut(key).filter(|it| it.is_live()) else {
             return Err(Blocked::Over);
         };
@@ -144,32 +123,22 @@ impl<P: Port> State<P> {
                 return Err(Blocked::Credit);
             }
         }
-        let structure = connection.peer.receive_structure();
-        let bulk = &mut self.bulk;
-        let scratch_bytes = self.transmit.scratch().len();
-        let header_bytes = {
-            let Some((_, group)) = group_of(bulk, work) else {
-                return Err(Blocked::Over);
-            };
-            let group: &Group = group;
-            let layout = group
-                .layout(&structure, limits)
-                .map_err(|_| Blocked::Impossible)?;
-            let transmission = layout
-                .transmissions()
-                .nth(sent as usize)
-                .ok_or(Blocked::Impossible)?;
-            if !self.transmit.set_pieces(transmission.pieces()) {
-                return Err(Blocked::Buffer);
-            }
-            if !group.is_here(self.transmit.pieces()) {
-                return Err(Blocked::Returning);
-            }
-            transmission.header_bytes()
+        if !self.lay_out(work) {
+            return Err(Blocked::Impossible);
+        }
+        let Some((_, group)) = group_of(&mut self.bulk, work) else {
+            return Err(Blocked::Over);
         };
-        debug_assert!(header_bytes as usize <= scratch_bytes, "looked at before");
-        let encoded = encode(self, work, key, &structure, limits)?;
-        debug_assert_eq!(encoded, header_bytes as usize, "as it was laid out");
+        let laid_out = self.laid_out.of(work);
+        if !self.transmit.has_buffers(laid_out.pieces()) {
+            return Err(Blocked::Buffer);
+        }
+        if !group.is_here(laid_out.pieces()) {
+            return Err(Blocked::Returning);
+        }
+        let header_bytes = laid_out.header_bytes as usize;
+        let encoded = encode(self, work, key)?;
+        debug_assert_eq!(encoded, header_bytes, "as it was laid out");
         let Some(connection) = self.connections.get_mut(key) else {
             return Err(Blocked::Over);
         };
@@ -215,8 +184,10 @@ impl<P: Port> State<P> {
                 (&mut slot.group, stream.unwrap_or(&[]))
             }
         };
+        let pieces = self.laid_out.of(work).pieces();
+        let port = &mut self.port;
         self.transmit
-            .post_transmission(&mut self.port, connection, group, stream, counters);
+            .post_transmission(port, connection, group, (pieces, stream), counters);
         counters.transmissions_sent.increment();
         group.sent += 1;
         let is_last = group.sent == group.transmissions;
@@ -225,6 +196,67 @@ impl<P: Port> State<P> {
         }
         Ok(is_last)
     }
+
+    /// Lays out the next transmission of a group. False when it cannot be sent, or, of the first,
+    /// when one of the others cannot.
+    fn lay_out(&mut self, work: Work) -> bool {
+        let Some((key, group)) = group_of(&mut self.bulk, work) else {
+            return false;
+        };
+        let (shape, is_first) = (Shape::of(group, key), group.sent == 0);
+        let transmissions = group.transmissions;
+        let laid_out = self.laid_out.of(work);
+        if is_first && shape.is_some() && laid_out.shape == shape {
+            return true;
+        }
+        laid_out.shape = None;
+        let limits = self.send_limits(key, transmissions);
+        let buffer_bytes = u32::try_from(self.transmit.scratch().len()).unwrap_or(u32::MAX);
+        let group = group_of(&mut self.bulk, work);
+        let (Some(connection), Some((_, group))) = (self.connections.get(key), group) else {
+            return false;
+        };
+        let structure = connection.peer.receive_structure();
+        let laid_out = self.laid_out.of(work);
+        let is_laid_out = lay_out(laid_out, group, &structure, limits, buffer_bytes);
+        if is_laid_out == Some(true) && is_first {
+            laid_out.shape = shape;
+        }
+        is_laid_out == Some(true)
+    }
+}
+
+/// As [`State::lay_out`], of a group of no known shape. `None` is false as well.
+fn lay_out(
+    laid_out: &mut LaidOut,
+    group: &Group,
+    structure: &ReceiveBufferStructure,
+    limits: SendLimits,
+    buffer_bytes: u32,
+) -> Option<bool> {
+    let entries_max = limits.gather_entries_max as usize;
+    let layout = group.layout(structure, limits).ok()?;
+    let mut transmissions = layout.transmissions();
+    let transmission = transmissions.nth(group.sent as usize)?;
+    laid_out.set_pieces(transmission.pieces());
+    laid_out.header_bytes = transmission.header_bytes();
+    laid_out.stream_bytes = transmission.stream_bytes();
+    let behind_bytes = transmission
+        .length_bytes()
+        .checked_sub(transmission.header_bytes())?;
+    laid_out.behind_bytes = behind_bytes as usize;
+    if group.sent > 0 {
+        return Some(true);
+    }
+    let first = laid_out.pieces().iter().copied();
+    let is_sendable = layout.transmission_count() == group.transmissions
+        && group.is_sendable(first, buffer_bytes, entries_max)
+        && transmissions
+            .clone()
+            .all(|it| group.is_sendable(it.pieces(), buffer_bytes, entries_max));
+    let placements = std::iter::once(transmission).chain(transmissions);
+    let placements = placements.flat_map(|it| it.placements());
+    Some(is_sendable && laid_out.set_numbers(placements))
 }
 
 /// What a transmission waits for.
@@ -239,14 +271,8 @@ enum Blocked {
     Impossible,
 }
 
-/// Writes the header of the next transmission into the scratch buffer.
-fn encode<P: Port>(
-    state: &mut State<P>,
-    work: Work,
-    key: ConnectionKey,
-    structure: &rpcrdma_protocol::v2::rtr::ReceiveBufferStructure,
-    limits: SendLimits,
-) -> Result<usize, Blocked> {
+/// Writes the header of the transmission that was laid out into the scratch buffer.
+fn encode<P: Port>(state: &mut State<P>, work: Work, key: ConnectionKey) -> Result<usize, Blocked> {
     let Some(connection) = state.connections.get_mut(key) else {
         return Err(Blocked::Over);
     };
@@ -255,15 +281,8 @@ fn encode<P: Port>(
         return Err(Blocked::Over);
     };
     let (sent, transmissions) = (group.sent, group.transmissions);
-    let lay = |group: &Group| {
-        let layout = group.layout(structure, limits).ok()?;
-        let transmission = layout.transmissions().nth(sent as usize)?;
-        let behind = transmission
-            .length_bytes()
-            .checked_sub(transmission.header_bytes())?;
-        Some((transmission.stream_bytes(), behind as usize))
-    };
-    let (stream_bytes, behind_bytes) = lay(group).ok_or(Blocked::Impossible)?;
+    let laid_out = &*state.laid_out.of(work);
+    let (stream_bytes, behind_bytes) = (laid_out.stream_bytes, laid_out.behind_bytes);
     let scratch = state.transmit.scratch();
     let encoded = if sent > 0 {
         protocol.encode_transmit_continue(scratch, stream_bytes, behind_bytes)
@@ -273,12 +292,10 @@ fn encode<P: Port>(
                 let Some(slot) = state.bulk.calls.get(index as usize) else {
                     return Err(Blocked::Over);
                 };
-                let layout = slot.group.layout(structure, limits);
-                let layout = layout.map_err(|_| Blocked::Impossible)?;
                 let request = TransmitRequest {
                     items: CallItems {
                         group: &slot.group,
-                        layout: &layout,
+                        laid_out,
                         segments: &slot.segments,
                     },
                     directions: CallDirections {
@@ -296,13 +313,11 @@ fn encode<P: Port>(
                 let Some(slot) = state.bulk.serves.get(index as usize) else {
                     return Err(Blocked::Over);
                 };
-                let layout = slot.group.layout(structure, limits);
-                let layout = layout.map_err(|_| Blocked::Impossible)?;
                 let request = slot.arrival.request();
                 let response = TransmitResponse {
                     items: ReplyAnswers {
                         group: &slot.group,
-                        layout: &layout,
+                        laid_out,
                         sets: request.map(|it| it.directions).unwrap_or_default(),
                     },
                     transmissions,
