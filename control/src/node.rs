@@ -226,6 +226,7 @@ impl<V: Provider, A: Application> Node<V, A> {
             connections_per_core: config.core.connections_max,
             peer_connections_max: config.peer_connections_max,
             properties: config.properties,
+            send_buffer_bytes: config.core.send_buffer_bytes,
             target_attempts_per_second_max: config.target_attempts_per_second_max,
             // The hashes of the standard library begin with chance of the system's.
             seed: std::collections::hash_map::RandomState::new().hash_one(std::process::id()),

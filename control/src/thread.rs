@@ -66,6 +66,8 @@ pub(crate) struct Settings {
     pub(crate) connections_per_core: u32,
     pub(crate) peer_connections_max: u32,
     pub(crate) properties: Properties,
+    /// The longest message of version 1 that a core can send: what one of its buffers holds.
+    pub(crate) send_buffer_bytes: u32,
     pub(crate) target_attempts_per_second_max: u32,
     /// Decides by how much the waits of targets vary.
     pub(crate) seed: u64,

@@ -21,7 +21,11 @@ impl<V: Provider> ControlThread<V> {
     fn own_data(&self) -> PrivateData {
         PrivateData {
             remote_invalidation: true,
-            send_bytes: self.settings.properties.send_bytes_max,
+            // Longer ones are gathered from several buffers, as transmission groups of version 2 alone.
+            send_bytes: self
+                .settings
+                .send_buffer_bytes
+                .min(self.settings.properties.send_bytes_max),
             receive_bytes: self.settings.properties.receive_buffer_bytes,
         }
     }
