@@ -12,7 +12,7 @@ use std::time::Instant;
 use rpcrdma_engine::{
     Activity, Application, BulkArguments, BulkCall, BulkItem, BulkReply, Call, CallError, CallTag,
     Command, ConnectionKey, Context, Core, CoreConfig, CoreHandle, ExpectedResult, HostIdentity,
-    Notification, Outcome, Placement, PlacementConfig, Reply, ReplyWriter, Request, Terms,
+    Notification, Outcome, Placement, PlacementConfig, Reply, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
