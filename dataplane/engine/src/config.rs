@@ -221,11 +221,14 @@ impl CoreConfig {
     }
 
     /// Bytes of the longest Send: the SBSIZ property (-00 section 5.2.1). One that places bulk data
-    /// is gathered from several buffers.
+    /// is gathered from several buffers: it is as long as any that we take, and has room for an item
+    /// of the longest that is placed by choice, however short our own placement segments are.
     #[must_use]
     pub fn send_bytes_max(&self) -> u32 {
         if self.places_by_send() {
-            self.send_buffer_bytes.max(self.receive_bytes())
+            let by_choice = self.thresholds.send_placement_bytes_max;
+            self.receive_bytes()
+                .max(self.send_buffer_bytes.saturating_add(by_choice))
         } else {
             self.send_buffer_bytes
         }

@@ -129,6 +129,37 @@ fn results_are_placed_whatever_their_size() {
     assert_eq!(pair.client.handle.counters().windows_bound, 0);
 }
 
+/// The segments of the peer decide how long a Send may be, not those of our own: an end that has
+/// little memory for what it receives places as much as another.
+#[test]
+fn an_end_with_short_segments_fills_long_ones() {
+    let long = placing_config(1, 65_536, 64);
+    let short = CoreConfig {
+        thresholds: Thresholds {
+            send_placement_bytes_max: 65_536,
+            ..long.thresholds
+        },
+        ..placing_config(1, 4096, 64)
+    };
+    let mut pair = placing_pair(&long, &short);
+    let (connection, _) = pair.connect();
+    let wanted = Wanted {
+        connection,
+        procedure: GIVE,
+        args: asking(&[65_536]),
+        expected: vec![65_536],
+        results_bytes_max: 100,
+        placement: Placement::Send,
+        tag: 1,
+        ..Wanted::default()
+    };
+    let (_, items) = run(&mut pair, wanted);
+    assert!(items == [given(0, 65_536)]);
+    let server = pair.server.handle.counters();
+    assert_eq!((server.rdma_writes, server.bulk_bytes_copied), (0, 0));
+    all_home(&mut pair);
+}
+
 /// Several items and several results at once, in segments of all sizes; what is short stays in the
 /// stream.
 #[test]
