@@ -89,17 +89,24 @@ fn serve<V: Provider>(
     let (mut port, handle) = provider.port(&need, &clock).expect("a port");
     let mut receives = pool(&mut port, 16);
     let mut send = pool(&mut port, 1).take().expect("one buffer");
+    // A receive queue for each connection that may come, as devices without shared ones need it.
     let attributes = ReceiveQueueAttributes {
-        depth: 16,
+        depth: 4,
         segments_max: 1,
     };
-    let queue = port.create_receive_queue(attributes).expect("a queue");
-    while let Some(buffer) = receives.take() {
-        let receive = port
-            .create_receive(queue, &mut std::iter::once(buffer))
-            .expect("a Receive");
-        port.post_receive(receive);
+    let mut queues = Vec::new();
+    for _ in 0..4 {
+        let queue = port.create_receive_queue(attributes).expect("a queue");
+        for _ in 0..attributes.depth {
+            let buffer = receives.take().expect("a buffer for each Receive");
+            let receive = port
+                .create_receive(queue, &mut std::iter::once(buffer))
+                .expect("a Receive");
+            port.post_receive(receive);
+        }
+        queues.push(queue);
     }
+    let mut queues = queues.into_iter();
     port.flush_receives();
     let mut first = None;
     if let Some((address, message)) = client {
@@ -116,11 +123,13 @@ fn serve<V: Provider>(
             match event {
                 ManagerEvent::ConnectRequest { connection, .. } => {
                     let seed = manager.prepare(connection, &handle).expect("a queue pair");
+                    let queue = queues.next().expect("as many connections as queues");
                     port.plant(seed, queue).expect("it can be planted");
                     manager.accept(connection, &[]).expect("it can be accepted");
                 }
                 ManagerEvent::ConnectReply { connection, .. } => {
                     let seed = manager.prepare(connection, &handle).expect("a queue pair");
+                    let queue = queues.next().expect("as many connections as queues");
                     let queue_pair = port.plant(seed, queue).expect("it can be planted");
                     manager.confirm(connection).expect("it can be confirmed");
                     if let Some(message) = first.take() {
