@@ -89,13 +89,18 @@ fn serve<V: Provider>(
     let (mut port, handle) = provider.port(&need, &clock).expect("a port");
     let mut receives = pool(&mut port, 16);
     let mut send = pool(&mut port, 1).take().expect("one buffer");
-    // A receive queue for each connection that may come, as devices without shared ones need it.
+    // Where queue pairs do not share one there is a receive queue for each connection that may come.
+    let queues_made = if port.attributes().shared_receive_queue {
+        1
+    } else {
+        4
+    };
     let attributes = ReceiveQueueAttributes {
-        depth: 4,
+        depth: 16 / queues_made,
         segments_max: 1,
     };
     let mut queues = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..queues_made {
         let queue = port.create_receive_queue(attributes).expect("a queue");
         for _ in 0..attributes.depth {
             let buffer = receives.take().expect("a buffer for each Receive");
@@ -106,7 +111,7 @@ fn serve<V: Provider>(
         }
         queues.push(queue);
     }
-    let mut queues = queues.into_iter();
+    let mut queues = queues.into_iter().cycle();
     port.flush_receives();
     let mut first = None;
     if let Some((address, message)) = client {
@@ -123,13 +128,13 @@ fn serve<V: Provider>(
             match event {
                 ManagerEvent::ConnectRequest { connection, .. } => {
                     let seed = manager.prepare(connection, &handle).expect("a queue pair");
-                    let queue = queues.next().expect("as many connections as queues");
+                    let queue = queues.next().expect("there is a queue");
                     port.plant(seed, queue).expect("it can be planted");
                     manager.accept(connection, &[]).expect("it can be accepted");
                 }
                 ManagerEvent::ConnectReply { connection, .. } => {
                     let seed = manager.prepare(connection, &handle).expect("a queue pair");
-                    let queue = queues.next().expect("as many connections as queues");
+                    let queue = queues.next().expect("there is a queue");
                     let queue_pair = port.plant(seed, queue).expect("it can be planted");
                     manager.confirm(connection).expect("it can be confirmed");
                     if let Some(message) = first.take() {
