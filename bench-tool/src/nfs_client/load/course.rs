@@ -206,8 +206,8 @@ mod tests {
             course.made(course.due(second + 1).unwrap());
         }
         assert_eq!(course.due(second + 1), None);
-        for now in 0..2 {
-            course.advance(second + 2 + now);
+        for later in 0..2 {
+            course.advance(second + 2 + later);
             assert!(!course.is_ending());
             course.failed(second + 1);
         }
