@@ -219,10 +219,17 @@ fn every_op_goes_over_a_fabric_and_leaves_nothing() {
 }
 
 #[test]
-fn both_versions_carry_what_is_written_beside_the_message() {
-    for protocol in ["v1", "v2"] {
+fn both_versions_carry_data_beside_the_message() {
+    let loads = [
+        "--op write --size 64KiB --file-size 128KiB --files 2",
+        "--op read --size 65537 --file-size 200000 --access random",
+    ];
+    for (protocol, load) in ["v1", "v2"]
+        .iter()
+        .flat_map(|it| loads.map(|load| (*it, load)))
+    {
         let (report, node) = run(&format!(
-            "--op write --size 64KiB --file-size 128KiB --files 2 --count 100 --depth 4 --verify --protocol {protocol}"
+            "{load} --count 100 --depth 4 --verify --protocol {protocol}"
         ));
         assert_eq!(
             (&report["errors"], &report["calls"]),
