@@ -20,3 +20,4 @@ pub mod sync;
 pub mod testing;
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub mod verbs;
+mod waiting;

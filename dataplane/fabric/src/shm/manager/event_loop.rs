@@ -4,19 +4,18 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, Timespec, epoll};
+use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 
 use super::connection::Stage;
 use super::handshake::send_rejection;
 use super::socket::{self, Received};
 use super::wire::MESSAGE_BYTES_MAX;
-use super::{Listener, Manager, RESUME_ACCEPTING, WAKER};
+use super::{ACCEPTING, Listener, Manager};
 use crate::interface::{ListenerId, ManagerError, ManagerEvent, RejectReason, SetupError};
 use crate::shm::Port;
+use crate::waiting::turn_until;
 
-/// Descriptors that one turn looks at.
-const TURN_DESCRIPTORS: usize = 64;
 /// Clients that one turn accepts from one listener; the others are there in the next.
 const TURN_ACCEPTS: usize = 64;
 /// Messages that one turn takes from one socket; an honest peer sends one at a time.
@@ -44,30 +43,18 @@ impl Manager {
         };
         let id = self.new_id();
         if self.accepting {
-            self.watch(&socket, id)
+            self.waiting
+                .watch(&socket, id)
                 .map_err(|error| self.system(&doing, error))?;
         }
         self.listeners.insert(id, Listener { socket });
         Ok(ListenerId(id))
     }
 
-    /// Puts a socket into the epoll set; closing it takes it out.
-    pub(super) fn watch(&self, socket: &OwnedFd, id: u64) -> io::Result<()> {
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(id), flags)?;
-        Ok(())
-    }
-
     /// Sets, moves or clears the one timer of a connection.
     pub(super) fn set_timer(&mut self, id: u64, at: Option<Instant>) {
-        let Some(connection) = self.connections.get_mut(&id) else {
-            return;
-        };
-        if let Some(old) = std::mem::replace(&mut connection.timer, at) {
-            self.timers.remove(&(old, id));
-        }
-        if let Some(new) = at {
-            self.timers.insert((new, id));
+        if let Some(connection) = self.connections.get_mut(&id) {
+            self.waiting.set_timer(id, &mut connection.timer, at);
         }
     }
 
@@ -77,68 +64,38 @@ impl Manager {
         timeout: Duration,
         events: &mut Vec<ManagerEvent<Port>>,
     ) -> Result<(), ManagerError> {
-        let until = Instant::now().checked_add(timeout);
-        loop {
-            let woken = self.turn(until)?;
-            let told = !self.ready.is_empty();
-            events.append(&mut self.ready);
-            if told || woken || until.is_some_and(|until| Instant::now() >= until) {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Sleeps until something happens, at most until `until`, and handles what happened. Returns
-    /// whether the waker was used.
-    fn turn(&mut self, until: Option<Instant>) -> Result<bool, ManagerError> {
-        let mut happened = Vec::with_capacity(TURN_DESCRIPTORS);
-        let timeout = self.time_to_sleep(until);
-        match epoll::wait(
-            &self.epoll,
-            rustix::buffer::spare_capacity(&mut happened),
-            timeout.as_ref(),
-        ) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(self.system("waiting for connections", error.into())),
-        }
-        let mut woken = false;
-        for event in happened {
-            match event.data.u64() {
-                WAKER => woken |= self.drain_waker(),
-                id if self.listeners.contains_key(&id) => self.accept_some(id),
-                id => self.on_readable(id),
-            }
-        }
-        self.fire_timers(Instant::now());
-        Ok(woken)
-    }
-
-    fn time_to_sleep(&self, until: Option<Instant>) -> Option<Timespec> {
-        let now = Instant::now();
-        let first_timer = self.timers.first().map(|(at, _)| *at);
-        let sleep = if self.ready.is_empty() {
-            let at = match (until, first_timer) {
-                (Some(until), Some(timer)) => until.min(timer),
-                (until, timer) => until.or(timer)?,
-            };
-            at.saturating_duration_since(now)
+        // What is to be told already is not kept waiting.
+        let timeout = if self.ready.is_empty() {
+            timeout
         } else {
             Duration::ZERO
         };
-        Timespec::try_from(sleep).ok()
+        turn_until(timeout, |until| self.turn(until))?;
+        events.append(&mut self.ready);
+        Ok(())
     }
 
-    fn drain_waker(&self) -> bool {
-        let mut count = [0; 8];
-        rustix::io::read(&*self.wake, &mut count).is_ok()
+    /// Sleeps until something happens, at most until `until`, and handles what happened. Returns
+    /// whether there is something to tell, or the waker was used.
+    fn turn(&mut self, until: Option<Instant>) -> Result<bool, ManagerError> {
+        let happened = self
+            .waiting
+            .sleep(until)
+            .map_err(|error| self.system("waiting for connections", error))?;
+        for id in happened.readable {
+            if self.listeners.contains_key(&id) {
+                self.accept_some(id);
+            } else {
+                self.on_readable(id);
+            }
+        }
+        self.fire_timers(Instant::now());
+        Ok(happened.woken || !self.ready.is_empty())
     }
 
     fn fire_timers(&mut self, now: Instant) {
-        while let Some(&(at, id)) = self.timers.first()
-            && at <= now
-        {
-            self.timers.pop_first();
-            if id == RESUME_ACCEPTING {
+        while let Some(id) = self.waiting.take_due(now) {
+            if id == ACCEPTING {
                 self.paused_until = None;
                 self.update_accepting();
                 continue;
@@ -245,8 +202,8 @@ impl Manager {
         }
         self.spare = self.spare.take().or_else(|| spare_file().ok());
         let at = Instant::now() + ACCEPT_PAUSE;
-        self.paused_until = Some(at);
-        self.timers.insert((at, RESUME_ACCEPTING));
+        self.waiting
+            .set_timer(ACCEPTING, &mut self.paused_until, Some(at));
         self.update_accepting();
     }
 
@@ -256,7 +213,7 @@ impl Manager {
         self.update_accepting();
     }
 
-    /// Takes the listeners out of the epoll set, or puts them back, as there is room. What is
+    /// Stops waiting for clients, or waits again, as there is room. What is
     /// not accepted waits in their backlogs.
     fn update_accepting(&mut self) {
         let want = self.half_open < self.options.half_open_max && self.paused_until.is_none();
@@ -266,9 +223,9 @@ impl Manager {
         self.accepting = want;
         for (id, listener) in &self.listeners {
             let changed = if want {
-                self.watch(&listener.socket, *id)
+                self.waiting.watch(&listener.socket, *id)
             } else {
-                epoll::delete(&self.epoll, &listener.socket).map_err(io::Error::from)
+                self.waiting.forget(&listener.socket)
             };
             // Adding fails for want of memory only; it is tried again with the next change.
             debug_assert!(changed.is_ok(), "epoll: {changed:?}");

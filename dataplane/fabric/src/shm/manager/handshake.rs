@@ -195,7 +195,8 @@ impl Manager {
                 rustix::process::geteuid().as_raw(),
             )));
         }
-        self.watch(&socket, id)
+        self.waiting
+            .watch(&socket, id)
             .map_err(|error| self.system(&doing, error))?;
         let Some(connection) = self.connections.get_mut(&id) else {
             return Ok(());
@@ -479,7 +480,7 @@ impl Manager {
     /// A connection of `listener` was accepted by the kernel.
     pub(super) fn begin_server(&mut self, listener: ListenerId, socket: OwnedFd, peer: Peer) {
         let id = self.new_id();
-        if let Err(_no_room) = self.watch(&socket, id) {
+        if let Err(_no_room) = self.waiting.watch(&socket, id) {
             self.counters.out_of_files += 1;
             send_rejection(&socket, RejectReason::ConnectionsExhausted, &[]);
             return;

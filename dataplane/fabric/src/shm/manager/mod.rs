@@ -30,13 +30,11 @@ mod socket;
 mod tests;
 mod wire;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use rustix::event::{EventfdFlags, epoll};
 
 use crate::interface::{
     ConnectionId, ListenerId, Manager as ManagerInterface, ManagerError, ManagerEvent,
@@ -44,6 +42,7 @@ use crate::interface::{
 };
 use crate::shm::doorbell::CHANNELS_MAX as CHANNELS_PER_PORT_MAX;
 use crate::shm::{Port, PortHandle, Seed};
+use crate::waiting::Waiting;
 use channels::Channels;
 use connection::Connection;
 
@@ -70,19 +69,17 @@ impl Default for ManagerOptions {
 /// A port belongs to one manager: channels and doorbell numbers are handed out here.
 pub struct Manager {
     options: ManagerOptions,
-    epoll: OwnedFd,
-    wake: Arc<OwnedFd>,
+    /// Sockets and timers; [`ACCEPTING`] stands for the listeners together.
+    waiting: Waiting,
     listeners: HashMap<u64, Listener>,
     connections: HashMap<u64, Connection>,
-    /// What is to be looked at when; [`RESUME_ACCEPTING`] stands for the listeners.
-    timers: BTreeSet<(Instant, u64)>,
     channels: Channels,
     /// Events that the next wait delivers.
     ready: Vec<ManagerEvent<Port>>,
     /// The last number given to a listener or a connection.
     last_id: u64,
     half_open: usize,
-    /// Whether the listeners are in the epoll set.
+    /// Whether the listeners' sockets are waited for.
     accepting: bool,
     /// After an error of the system: no accepting until then.
     paused_until: Option<Instant>,
@@ -92,9 +89,8 @@ pub struct Manager {
     counters: Counters,
 }
 
-/// The number that stands for the waker in the epoll set, and for the listeners in the timers.
-const WAKER: u64 = 0;
-const RESUME_ACCEPTING: u64 = 0;
+/// The number of the timer that ends a pause of the listeners.
+const ACCEPTING: u64 = 0;
 
 struct Listener {
     socket: OwnedFd,
@@ -132,28 +128,19 @@ impl Manager {
     /// A manager with limits of your own.
     pub fn with_options(options: ManagerOptions) -> Result<Self, ManagerError> {
         let open_files_limit = socket::raise_open_files_limit();
-        let files = || -> io::Result<_> {
-            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            let wake = rustix::event::eventfd(0, flags)?;
-            let data = epoll::EventData::new_u64(WAKER);
-            epoll::add(&epoll, &wake, data, epoll::EventFlags::IN)?;
-            Ok((epoll, wake, event_loop::spare_file()?))
-        };
-        let (epoll, wake, spare) = files().map_err(|source| ManagerError::System {
+        let files = || -> io::Result<_> { Ok((Waiting::new()?, event_loop::spare_file()?)) };
+        let (waiting, spare) = files().map_err(|source| ManagerError::System {
             doing: format!("setting up the connection manager ({open_files_limit})"),
             source,
         })?;
         Ok(Self {
             options,
-            epoll,
-            wake: Arc::new(wake),
+            waiting,
             listeners: HashMap::new(),
             connections: HashMap::new(),
-            timers: BTreeSet::new(),
             channels: Channels::new(),
             ready: Vec::new(),
-            last_id: WAKER,
+            last_id: ACCEPTING,
             half_open: 0,
             accepting: true,
             paused_until: None,
@@ -266,10 +253,6 @@ impl ManagerInterface for Manager {
     }
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
-        let wake = Arc::clone(&self.wake);
-        Arc::new(move || {
-            // It fails only when the counter is full, and then a wake-up is pending already.
-            let _pending = rustix::io::write(&*wake, &1_u64.to_ne_bytes());
-        })
+        self.waiting.waker()
     }
 }

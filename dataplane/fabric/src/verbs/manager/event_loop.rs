@@ -2,34 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::event::{Timespec, epoll};
-use rustix::io::Errno;
-
 use super::client::{Rejection, failure, read_rejection, system};
 use super::connection::Side;
 use super::machine::{Step, step};
-use super::{CHANNEL, FIRST_DEVICE, Manager, WAKER};
+use super::{CHANNEL, FIRST_DEVICE, Manager};
 use crate::interface::{ConnectionId, ManagerError, ManagerEvent};
 use crate::verbs::cm::channel::Event;
 use crate::verbs::cm::event::EventKind;
 use crate::verbs::{Notice, Port};
+use crate::waiting::turn_until;
 
-/// Descriptors that one turn looks at.
-const TURN_DESCRIPTORS: usize = 16;
 /// Events of RDMA-CM that one turn takes; the others are there in the next.
 const TURN_EVENTS: usize = 256;
 
 impl Manager {
     /// Sets, moves or clears the one timer of a connection.
     pub(super) fn set_timer(&mut self, number: u64, at: Option<Instant>) {
-        let Some(connection) = self.connections.get_mut(&number) else {
-            return;
-        };
-        if let Some(old) = std::mem::replace(&mut connection.timer, at) {
-            self.timers.remove(&(old, number));
-        }
-        if let Some(new) = at {
-            self.timers.insert((new, number));
+        if let Some(connection) = self.connections.get_mut(&number) {
+            self.waiting.set_timer(number, &mut connection.timer, at);
         }
     }
 
@@ -39,64 +29,36 @@ impl Manager {
         timeout: Duration,
         events: &mut Vec<ManagerEvent<Port>>,
     ) -> Result<(), ManagerError> {
-        let until = Instant::now().checked_add(timeout);
-        loop {
-            let woken = self.turn(until)?;
-            let told = !self.ready.is_empty();
-            events.append(&mut self.ready);
-            if told || woken || until.is_some_and(|until| Instant::now() >= until) {
-                return Ok(());
-            }
-        }
+        // What is to be told already is not kept waiting.
+        let timeout = if self.ready.is_empty() {
+            timeout
+        } else {
+            Duration::ZERO
+        };
+        turn_until(timeout, |until| self.turn(until))?;
+        events.append(&mut self.ready);
+        Ok(())
     }
 
     /// Sleeps until something happens, at most until `until`, and handles what happened. Returns
-    /// whether the waker was used.
+    /// whether there is something to tell, or the waker was used.
     fn turn(&mut self, until: Option<Instant>) -> Result<bool, ManagerError> {
-        let mut happened = Vec::with_capacity(TURN_DESCRIPTORS);
-        let timeout = self.time_to_sleep(until);
-        match epoll::wait(
-            &self.epoll,
-            rustix::buffer::spare_capacity(&mut happened),
-            timeout.as_ref(),
-        ) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(system("waiting for connections", error.into())),
-        }
-        let mut woken = false;
-        for event in happened {
-            match event.data.u64() {
-                WAKER => woken |= self.drain_waker(),
+        let happened = self
+            .waiting
+            .sleep(until)
+            .map_err(|error| system("waiting for connections", error))?;
+        for number in happened.readable {
+            match number {
                 CHANNEL => self.take_events()?,
                 device => self.take_device_events(device - FIRST_DEVICE),
             }
         }
-        if woken {
+        if happened.woken {
             self.take_answers();
             self.disconnect_given_up();
         }
         self.fire_timers(Instant::now());
-        Ok(woken)
-    }
-
-    fn time_to_sleep(&self, until: Option<Instant>) -> Option<Timespec> {
-        let first_timer = self.timers.first().map(|(at, _)| *at);
-        let sleep = if self.ready.is_empty() {
-            let at = match (until, first_timer) {
-                (Some(until), Some(timer)) => until.min(timer),
-                (until, timer) => until.or(timer)?,
-            };
-            at.saturating_duration_since(Instant::now())
-        } else {
-            Duration::ZERO
-        };
-        // A time too far for the kernel is as good as none.
-        Timespec::try_from(sleep).ok()
-    }
-
-    fn drain_waker(&self) -> bool {
-        let mut count = [0; 8];
-        matches!(rustix::io::read(&*self.wake, &mut count), Ok(8))
+        Ok(happened.woken || !self.ready.is_empty())
     }
 
     fn take_events(&mut self) -> Result<(), ManagerError> {
@@ -123,7 +85,7 @@ impl Manager {
             Ok(events) => self.counters.device_events += events as u64,
             // The device has failed; its descriptor would stay readable for ever.
             Err(_) => {
-                let _ = epoll::delete(&self.epoll, context.event_descriptor());
+                let _ = self.waiting.forget(context.event_descriptor());
             }
         }
     }
@@ -155,10 +117,7 @@ impl Manager {
     }
 
     fn fire_timers(&mut self, now: Instant) {
-        while let Some((at, number)) = self.timers.first().copied()
-            && at <= now
-        {
-            self.timers.remove(&(at, number));
+        while let Some(number) = self.waiting.take_due(now) {
             let Some(connection) = self.connections.get_mut(&number) else {
                 continue;
             };

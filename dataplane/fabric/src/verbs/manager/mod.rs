@@ -37,15 +37,12 @@ mod names;
 mod negotiate;
 mod server;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use rustix::event::{EventfdFlags, epoll};
+use std::time::Duration;
 
 use crate::interface::{
     ConnectionId, ListenerId, Manager as ManagerInterface, ManagerError, ManagerEvent,
@@ -54,6 +51,7 @@ use crate::interface::{
 use crate::verbs::cm::channel::Channel;
 use crate::verbs::cm::id::Id;
 use crate::verbs::{Context, Port, PortHandle, Seed};
+use crate::waiting::Waiting;
 pub use device::{device_at, device_towards};
 
 use connection::{Connection, number_of};
@@ -98,19 +96,16 @@ impl Default for ManagerOptions {
 /// The connection manager of the `verbs` provider; one control thread owns it.
 pub struct Manager {
     options: ManagerOptions,
-    epoll: OwnedFd,
-    wake: Arc<OwnedFd>,
+    waiting: Waiting,
     listeners: HashMap<u64, Listener>,
     connections: HashMap<u64, Connection>,
     /// Connections by the queue pair that their port knows them by.
     by_queue_pair: HashMap<(usize, QueuePairId), u64>,
     /// The ports that connections were made for, by their numbers.
     ports: HashMap<usize, PortHandle>,
-    /// Their devices, in the order of their numbers in the epoll set.
+    /// Their devices, in the order of their numbers in `waiting`.
     devices: Vec<Arc<Context>>,
     names: Names,
-    /// What is to be given up when.
-    timers: BTreeSet<(Instant, u64)>,
     /// Events that the next wait delivers.
     ready: Vec<ManagerEvent<Port>>,
     /// The last number given to a listener or a connection.
@@ -123,10 +118,9 @@ pub struct Manager {
     channel: Arc<Channel>,
 }
 
-/// Numbers in the epoll set. Devices follow.
-const WAKER: u64 = 0;
-const CHANNEL: u64 = 1;
-const FIRST_DEVICE: u64 = 2;
+/// Numbers of descriptors that are waited for. Devices follow.
+const CHANNEL: u64 = 0;
+const FIRST_DEVICE: u64 = 1;
 
 struct Listener {
     id: Id,
@@ -178,27 +172,20 @@ impl Manager {
         };
         let channel = Channel::open().map_err(system("opening RDMA-CM's event channel"))?;
         let files = || -> io::Result<_> {
-            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            let wake = rustix::event::eventfd(0, flags)?;
-            let readable = epoll::EventFlags::IN;
-            epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKER), readable)?;
-            let data = epoll::EventData::new_u64(CHANNEL);
-            epoll::add(&epoll, &*channel, data, readable)?;
-            Ok((epoll, Arc::new(wake)))
+            let waiting = Waiting::new()?;
+            waiting.watch(&*channel, CHANNEL)?;
+            Ok(waiting)
         };
-        let (epoll, wake) = files().map_err(system("setting up the connection manager"))?;
+        let waiting = files().map_err(system("setting up the connection manager"))?;
         Ok(Self {
             options,
-            epoll,
-            names: Names::new(waker(&wake)),
-            wake,
+            names: Names::new(waiting.waker()),
+            waiting,
             listeners: HashMap::new(),
             connections: HashMap::new(),
             by_queue_pair: HashMap::new(),
             ports: HashMap::new(),
             devices: Vec::new(),
-            timers: BTreeSet::new(),
             ready: Vec::new(),
             last_number: 0,
             peer_keys: RandomState::new(),
@@ -258,23 +245,14 @@ impl Manager {
         }
         let context = port.context();
         if !self.devices.iter().any(|known| Arc::ptr_eq(known, context)) {
-            let data = epoll::EventData::new_u64(FIRST_DEVICE + self.devices.len() as u64);
-            let readable = epoll::EventFlags::IN;
-            epoll::add(&self.epoll, context.event_descriptor(), data, readable)?;
+            let number = FIRST_DEVICE + self.devices.len() as u64;
+            self.waiting.watch(context.event_descriptor(), number)?;
             self.devices.push(Arc::clone(context));
         }
-        port.set_waker(waker(&self.wake));
+        port.set_waker(self.waiting.waker());
         self.ports.insert(number, port.clone());
         Ok(())
     }
-}
-
-fn waker(wake: &Arc<OwnedFd>) -> Arc<dyn Fn() + Send + Sync> {
-    let wake = Arc::clone(wake);
-    Arc::new(move || {
-        // It fails only when the counter is full, and then a wake-up is pending already.
-        let _pending = rustix::io::write(&*wake, &1_u64.to_ne_bytes());
-    })
 }
 
 impl ManagerInterface for Manager {
@@ -348,6 +326,6 @@ impl ManagerInterface for Manager {
     }
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
-        waker(&self.wake)
+        self.waiting.waker()
     }
 }
