@@ -44,7 +44,7 @@ impl<P: Pages> Store<P> {
             size_bytes: inode.size_bytes(),
             used_bytes: u64::try_from(pages).unwrap_or(u64::MAX) * page_bytes,
             device,
-            file_system: self.instance,
+            file_system: super::LASTING,
             file_number: file_number(file),
             accessed: inode.accessed,
             modified: inode.modified,

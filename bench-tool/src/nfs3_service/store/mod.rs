@@ -69,9 +69,14 @@ pub struct Store<P> {
 /// Octets of a file handle: instance, index, generation.
 const HANDLE_BYTES: usize = 16;
 
+/// The instance in the handle of the root, and the file system of all attributes: the same in each life of the
+/// server, so that who has mounted it goes on with the root when it was started again. Clients take another
+/// file system for another mount.
+const LASTING: u64 = 1;
+
 impl<P: Pages> Store<P> {
     /// An empty store: a root directory in which everybody may write, as in `/tmp`. Handles of
-    /// another `instance` are of no use with this one.
+    /// another `instance` are of no use with this one, but that of the root, which is the same in all.
     #[must_use]
     pub fn new(pages: P, limits: Limits, instance: u64, now: Time) -> Self {
         let mut store = Self {
@@ -114,7 +119,7 @@ impl<P: Pages> Store<P> {
         let slot = self.slots.get(file.0 as usize)?;
         let mut bytes = [0; HANDLE_BYTES];
         let (instance, rest) = bytes.split_first_chunk_mut::<8>()?;
-        *instance = self.instance.to_be_bytes();
+        *instance = self.instance_of(file).to_be_bytes();
         let (index, generation) = rest.split_first_chunk_mut::<4>()?;
         *index = file.0.to_be_bytes();
         generation.copy_from_slice(&slot.generation.to_be_bytes());
@@ -154,8 +159,15 @@ impl<P: Pages> Store<P> {
         let slot = self.slots.get(number.0 as usize);
         let slot = slot.filter(|slot| slot.file.is_some() && slot.generation == generation);
         match slot {
-            Some(_) if instance == self.instance => Ok(number),
+            Some(_) if instance == self.instance_of(number) => Ok(number),
             _ => Err(Status::Stale),
+        }
+    }
+
+    fn instance_of(&self, file: Number) -> u64 {
+        match file {
+            Self::ROOT => LASTING,
+            _ => self.instance,
         }
     }
 

@@ -133,14 +133,20 @@ fn a_handle_is_stale_when_its_file_is_gone_and_when_the_server_is_another() {
     let second = file(&mut store, "b");
     assert_eq!(second, first, "the place is used again");
     assert_eq!(store.find(&handle), Err(Status::Stale));
-    let other = Store::new(
+    let mut other = Store::new(
         HeapPages::new(4096, 4096),
         Limits { files_max: 9 },
         8,
         at(1),
     );
-    let root = other.handle(ROOT).unwrap();
-    assert_eq!(store.find(&root), Err(Status::Stale));
+    let same_place = file(&mut other, "a");
+    assert_eq!(same_place, first);
+    let handle = other.handle(same_place).unwrap();
+    assert_eq!(store.find(&handle), Err(Status::Stale));
+    // Who has mounted the one goes on with the other.
+    assert_eq!(store.find(&other.handle(ROOT).unwrap()), Ok(ROOT));
+    let file_system = |store: &Store<HeapPages>| store.attributes(ROOT).unwrap().file_system;
+    assert_eq!(file_system(&store), file_system(&other));
     let short = FileHandle::new(&[0; 15]).unwrap();
     assert_eq!(store.find(&short), Err(Status::BadHandle));
     store.check();
