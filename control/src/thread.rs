@@ -424,6 +424,7 @@ impl<V: Provider> ControlThread<V> {
             token: id.0,
             seed,
             role,
+            peer: tracked.peer.clone().unwrap_or_default(),
             properties: self.settings.properties,
             terms,
             guarded: tracked.session.is_guarded(),

@@ -1,5 +1,6 @@
 //! A call and its reply, as every transport brings and takes them.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use rpcrdma_protocol::rpc::OpaqueAuth;
@@ -10,11 +11,29 @@ use super::store::Number;
 use crate::nfs::Status;
 use crate::nfs::xdr::Encode;
 
+/// Who calls, by what stays the same when it connects again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// A host, by any transport.
+    Host(IpAddr),
+    /// A peer that has no address, by what the fabric counts it as: a process of this machine.
+    Process(u64),
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(address) => address.fmt(f),
+            Self::Process(key) => write!(f, "process {key}"),
+        }
+    }
+}
+
 /// A call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// Who calls, as what stays the same when it connects again.
-    pub peer: IpAddr,
+    /// Who calls.
+    pub peer: Peer,
     /// The number of the call: the same in its retransmissions.
     pub xid: u32,
     /// RPC program.

@@ -10,7 +10,7 @@ use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, RejectStatus, ReplyBody, R
 use rpcrdma_protocol::xdr::padding_bytes;
 
 use super::Service;
-use super::call::{Call, NoItems, Reply};
+use super::call::{Call, NoItems, Peer, Reply};
 use super::mount::Mounts;
 use super::store::Pages;
 use super::tcp::Answers;
@@ -61,7 +61,7 @@ impl<P: Pages> Answers for Desk<P> {
             Err(_) => return Err(io::ErrorKind::InvalidData.into()),
         };
         let call = Call {
-            peer,
+            peer: Peer::Host(peer),
             xid: header.xid,
             program: header.program,
             version: header.version,

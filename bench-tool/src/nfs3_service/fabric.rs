@@ -3,19 +3,22 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use rpcrdma_engine::{
-    Activity, Application, BulkArguments, BulkItem, Context, Outcome, ReplyWriter, Request,
+    Activity, Application, BulkArguments, BulkItem, ConnectionKey, Context, Outcome, ReplyWriter,
+    Request,
 };
 use rpcrdma_fabric::clock::Ticks;
-use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::interface::{PeerIdentity, Port};
+use rpcrdma_fabric::memory::Lease;
 
-use super::call::{Call, Items, NoItems, Payload, Reply};
+use super::Service;
+use super::call::{Call, Items, NoItems, Payload, Peer, Reply};
 use super::desk::Desk;
 use super::store::Pages;
 use super::tcp::Answers;
@@ -27,21 +30,45 @@ const HATCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often it looks.
 const HATCH_LOOK_PERIOD: Duration = Duration::from_micros(200);
 
-/// Who calls by RPC-over-RDMA. An address is not known here, and the credential, which the duplicate
-/// request cache looks at too, names the machine.
-const FABRIC_PEER: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-
 /// The service on its core.
 #[derive(Debug)]
 pub struct NfsApplication<P> {
     desk: Desk<P>,
     hatch: Arc<Hatch>,
+    peers: Peers,
+}
+
+/// Who is at the other end of each connection, by its index.
+#[derive(Debug, Default)]
+struct Peers(Vec<Peer>);
+
+impl Peers {
+    const UNKNOWN: Peer = Peer::Process(0);
+
+    fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
+        let index = connection.index as usize;
+        if self.0.len() <= index {
+            self.0.resize(index + 1, Self::UNKNOWN);
+        }
+        if let Some(place) = self.0.get_mut(index) {
+            *place = peer.address.map_or(Peer::Process(peer.key), Peer::Host);
+        }
+    }
+
+    fn of(&self, connection: ConnectionKey) -> Peer {
+        let known = self.0.get(connection.index as usize);
+        known.copied().unwrap_or(Self::UNKNOWN)
+    }
 }
 
 impl<P: Pages> NfsApplication<P> {
     /// Serves `desk`, also those who come by `hatch`.
     pub fn new(desk: Desk<P>, hatch: Arc<Hatch>) -> Self {
-        Self { desk, hatch }
+        Self {
+            desk,
+            hatch,
+            peers: Peers::default(),
+        }
     }
 
     fn answer<I: Items>(
@@ -51,7 +78,7 @@ impl<P: Pages> NfsApplication<P> {
         writer: &mut ReplyWriter<'_>,
     ) -> Outcome {
         let call = Call {
-            peer: FABRIC_PEER,
+            peer: self.peers.of(request.connection),
             xid: request.xid,
             program: request.program,
             version: request.version,
@@ -64,20 +91,7 @@ impl<P: Pages> NfsApplication<P> {
         if outcome != Outcome::Success {
             return outcome;
         }
-        let payload = reply.payload().copied();
-        let item = payload.map(|payload| {
-            let pieces = service.payload(&payload);
-            filled(pieces, &payload, || writer.take_bulk())
-        });
-        let item = match item {
-            Some(None) => {
-                // No memory is left at the moment: the client asks again.
-                reply.fail(Status::Jukebox);
-                None
-            }
-            Some(Some(item)) => Some(item),
-            None => None,
-        };
+        let item = item_of(service, reply, || writer.take_bulk());
         match written(reply, item, writer) {
             Some(()) => Outcome::Success,
             None => Outcome::SystemError,
@@ -85,11 +99,26 @@ impl<P: Pages> NfsApplication<P> {
     }
 }
 
+/// The payload of a reply in registered memory, if it has one. When there is too little memory at the moment the
+/// reply says so instead, and the client asks again.
+pub(super) fn item_of<P: Pages>(
+    service: &Service<P>,
+    reply: &mut Reply,
+    take: impl FnMut() -> Option<Lease>,
+) -> Option<BulkItem> {
+    let payload = *reply.payload()?;
+    let item = filled(service.payload(&payload), &payload, take);
+    if item.is_none() {
+        reply.fail(Status::Jukebox);
+    }
+    item
+}
+
 /// The bytes of a payload in registered memory; `None` when there is too little.
 fn filled<'a>(
     pieces: impl Iterator<Item = &'a [u8]>,
     payload: &Payload,
-    mut take: impl FnMut() -> Option<rpcrdma_fabric::memory::Lease>,
+    mut take: impl FnMut() -> Option<Lease>,
 ) -> Option<BulkItem> {
     let mut item = BulkItem::new();
     let mut left = payload.bytes as usize;
@@ -152,6 +181,10 @@ impl Items for Beside<'_, '_> {
 
 impl<P: Pages + 'static> Application for NfsApplication<P> {
     const CLOCK_INTERVAL_POLLS: u32 = 16;
+
+    fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
+        self.peers.opened(connection, peer);
+    }
 
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
         self.answer(request, &NoItems, reply)
@@ -272,5 +305,35 @@ impl Answers for AtHatch {
                 None => std::thread::sleep(HATCH_LOOK_PERIOD),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn a_host_is_the_same_peer_in_each_of_its_connections() {
+        let (one, other) = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
+        let identity = |key, address: Option<Ipv4Addr>| PeerIdentity {
+            key,
+            address: address.map(IpAddr::from),
+            name: String::new(),
+        };
+        let at = |index, generation| ConnectionKey { index, generation };
+        let mut peers = Peers::default();
+        peers.opened(at(3, 0), &identity(1, Some(one)));
+        peers.opened(at(0, 0), &identity(2, Some(other)));
+        peers.opened(at(1, 0), &identity(77, None));
+        assert_eq!(peers.of(at(3, 0)), Peer::Host(one.into()));
+        assert_eq!(peers.of(at(0, 0)), Peer::Host(other.into()));
+        assert_eq!(peers.of(at(1, 0)), Peer::Process(77));
+        // The first one is gone, and its place is used again.
+        peers.opened(at(3, 1), &identity(2, Some(other)));
+        assert_eq!(peers.of(at(3, 1)), Peer::Host(other.into()));
+        peers.opened(at(4, 0), &identity(1, Some(one)));
+        assert_eq!(peers.of(at(4, 0)), Peer::Host(one.into()));
     }
 }

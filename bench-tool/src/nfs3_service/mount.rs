@@ -1,14 +1,13 @@
 //! MOUNT version 3 (RFC 1813 appendix I): hands out the handle of the root, or of a directory below.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 
 use rpcrdma_engine::Outcome;
 use rpcrdma_protocol::EncodeError;
 use rpcrdma_protocol::constants::AUTH_SYS;
 use rpcrdma_protocol::xdr::{Reader, Writer};
 
-use super::call::{Call, Reply};
+use super::call::{Call, Peer, Reply};
 use super::store::{Number, Pages, Store};
 use super::{EXPORT, Service};
 use crate::nfs::auth_sys::Identity;
@@ -22,7 +21,7 @@ const MOUNTS_MAX: usize = 256;
 /// Who has mounted what, as far as anybody said.
 #[derive(Debug, Default)]
 pub struct Mounts {
-    known: VecDeque<(IpAddr, Box<[u8]>)>,
+    known: VecDeque<(Peer, Box<[u8]>)>,
 }
 
 impl Mounts {
@@ -82,7 +81,7 @@ impl Mounts {
 
     fn mount<P: Pages>(
         &mut self,
-        peer: IpAddr,
+        peer: Peer,
         path: &[u8],
         store: &Store<P>,
         writer: &mut Writer<'_>,

@@ -8,9 +8,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
 
-use super::call::{Call, Items};
+use super::call::{Call, Items, Peer};
 
 /// Replies that are kept.
 pub const ENTRIES_MAX: usize = 4096;
@@ -27,7 +26,7 @@ const CHECKED_BYTES: usize = 256;
 /// How a call is known again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    peer: IpAddr,
+    peer: Peer,
     xid: u32,
     procedure: u32,
     checksum: u64,
@@ -134,7 +133,7 @@ impl ReplayCache {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
 
     use rpcrdma_protocol::rpc::OpaqueAuth;
 
@@ -143,7 +142,7 @@ mod tests {
 
     fn call(xid: u32, args: &[u8]) -> Call<'_> {
         Call {
-            peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             xid,
             program: 0,
             version: 0,
@@ -159,7 +158,7 @@ mod tests {
         let key = cache.key(&call(1, b"name"), &NoItems);
         cache.keep(key, 100, b"done");
         let other_peer = Call {
-            peer: IpAddr::V4(Ipv4Addr::BROADCAST),
+            peer: Peer::Host(IpAddr::V4(Ipv4Addr::BROADCAST)),
             ..call(1, b"name")
         };
         let other_procedure = Call {

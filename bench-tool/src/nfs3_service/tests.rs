@@ -9,7 +9,8 @@ use rpcrdma_protocol::constants::AUTH_SYS;
 use rpcrdma_protocol::rpc::{AuthStatus, OpaqueAuth};
 use rpcrdma_protocol::xdr::{Reader, Writer};
 
-use super::call::NoItems;
+use super::call::{NoItems, Peer};
+use super::fabric::item_of;
 use super::store::HeapPages;
 use super::*;
 use crate::nfs::arguments::{self, CreateHow};
@@ -66,7 +67,7 @@ impl Client {
     /// Calls as the last time, with the same number: a retransmission.
     fn again(&mut self, procedure: u32, args: &[u8]) -> Outcome {
         let call = Call {
-            peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             xid: self.xid,
             program: PROGRAM,
             version: VERSION,
@@ -234,6 +235,32 @@ fn a_retransmission_is_not_done_again() {
     assert_ne!(client.results(), gone);
 }
 
+/// By RPC-over-RDMA data need registered memory, and where none is left at the moment the reply says so.
+#[test]
+fn data_for_which_there_is_no_memory_are_to_be_asked_for_again() {
+    let mut client = Client::new(16, 10);
+    let file = client.create(b"file");
+    client.write(file, 0, b"bytes").unwrap();
+    let args = bytes_of(arguments::Read {
+        file,
+        offset_bytes: 0,
+        count_bytes: 5,
+    });
+    assert_eq!(
+        client.raw(Procedure::Read.number(), &args),
+        Outcome::Success
+    );
+    let Client { service, reply, .. } = &mut client;
+    assert!(item_of(service, reply, || None).is_none());
+    let bytes = client.results();
+    let mut reader = Reader::new(&bytes);
+    let read: Result<results::Read, (Status, Option<Attributes>)> =
+        results::decode(&mut reader).unwrap();
+    assert_eq!(read.map(|_| ()), Err((Status::Jukebox, None)));
+    assert!(reader.is_at_end());
+    assert_eq!(client.read(file, 0, 5), (b"bytes".to_vec(), true));
+}
+
 #[test]
 fn a_symbolic_link_keeps_its_target() {
     let mut client = Client::new(100, 10);
@@ -357,7 +384,7 @@ fn ten_thousand_names_are_listed_once_each_in_replies_as_long_as_was_asked() {
 #[test]
 fn what_is_not_here_is_said_to_be_not_here() {
     let mut client = Client::new(10, 10);
-    let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let peer = Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let call = Call {
         peer,
         xid: 1,
@@ -457,7 +484,7 @@ fn data_beside_the_stream_are_written_as_those_in_it() {
     let call = |client: &mut Client, procedure: u32, args: &[u8], items: &Beside| {
         client.xid += 1;
         let call = Call {
-            peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             xid: client.xid,
             program: PROGRAM,
             version: VERSION,
@@ -510,7 +537,7 @@ fn mount_hands_out_directories_of_the_export() {
     let mut mounts = mount::Mounts::default();
     let mut call = |procedure: mount_wire::MountProcedure, args: &[u8]| {
         let call = Call {
-            peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             xid: 1,
             program: mount_wire::PROGRAM,
             version: mount_wire::VERSION,

@@ -4,6 +4,7 @@ mod targets;
 
 pub(crate) use targets::*;
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use rpcrdma_control::{
@@ -43,6 +44,8 @@ macro_rules! cases {
             fn a_storm_of_as_many_connects_as_there_are_places_is_taken_whole_again_and_again();
             #[test]
             fn a_peer_has_at_most_its_limit();
+            #[test]
+            fn a_peer_that_connects_again_is_known();
             #[test]
             fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new();
             #[test]
@@ -356,6 +359,22 @@ pub(crate) fn a_peer_has_at_most_its_limit<F: Fabric>() {
         "{error:?}"
     );
     assert_eq!(server.control_counter("rejected_peer_limit"), 1);
+}
+
+/// What an application is told of a peer by which it can be known again. On shm that is no address, but a process.
+pub(crate) fn a_peer_that_connects_again_is_known<F: Fabric>() {
+    let (server, address) = server::<F>(&profile(), 1);
+    for _ in 0..2 {
+        let client = start::<F>(&profile(), 1);
+        connected(&client, &address);
+    }
+    let opened = server.opened();
+    assert_eq!(opened.len(), 2);
+    let address: Option<IpAddr> = F::this_peer().parse().ok();
+    for peer in &opened {
+        assert_eq!((peer.key, peer.address), (opened[0].key, address));
+        assert!(peer.name.contains(&F::this_peer()), "{}", peer.name);
+    }
 }
 
 pub(crate) fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new<F: Fabric>() {

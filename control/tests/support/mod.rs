@@ -14,7 +14,7 @@ use rpcrdma_engine::{
     HostIdentity, Outcome, Reply, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::Ticks;
-use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::interface::{PeerIdentity, Port};
 use rpcrdma_tuning::{Idle, Profile};
 
 /// The program of the tests.
@@ -35,6 +35,7 @@ pub(crate) struct TestApplication {
     rings: RingApplication,
     /// What the peers of its connections proved to be, in the order in which they became ready.
     peers: Peers,
+    opened: Opened,
     held: Vec<(DeferToken, Vec<u8>)>,
     released: Arc<AtomicBool>,
 }
@@ -42,7 +43,15 @@ pub(crate) struct TestApplication {
 /// Peers of all cores of a node.
 type Peers = Arc<Mutex<Vec<(ConnectionKey, Option<String>)>>>;
 
+/// Who the peers of all connections of a node are, as the fabric says.
+type Opened = Arc<Mutex<Vec<PeerIdentity>>>;
+
 impl Application for TestApplication {
+    fn opened(&mut self, _connection: ConnectionKey, peer: &PeerIdentity) {
+        let mut opened = self.opened.lock().expect("no test fails with it");
+        opened.push(peer.clone());
+    }
+
     fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
         let peer = peer.map(ToString::to_string);
         let mut peers = self.peers.lock().expect("no test fails with it");
@@ -114,6 +123,7 @@ pub(crate) struct TestNode<F: Fabric> {
     pub(crate) clients: Vec<RingClient>,
     released: Arc<AtomicBool>,
     peers: Peers,
+    opened: Opened,
 }
 
 /// Small sizes; cores that are not pinned and sleep, since tests share the processors. No time
@@ -142,12 +152,14 @@ pub(crate) fn start_with<F: Fabric>(profile: &Profile, config: &NodeConfig) -> T
     let mut clients = Vec::new();
     let released = Arc::new(AtomicBool::new(false));
     let peers = Peers::default();
+    let opened = Opened::default();
     let node = Node::start(F::provider(profile), config, |_| {
         let (rings, mut client) = RingApplication::new(1, 16);
         clients.append(&mut client);
         TestApplication {
             rings,
             peers: Arc::clone(&peers),
+            opened: Arc::clone(&opened),
             held: Vec::new(),
             released: Arc::clone(&released),
         }
@@ -158,6 +170,7 @@ pub(crate) fn start_with<F: Fabric>(profile: &Profile, config: &NodeConfig) -> T
         clients,
         released,
         peers,
+        opened,
     }
 }
 
@@ -212,6 +225,11 @@ impl<F: Fabric> TestNode<F> {
             CallStatus::Success => Ok(message.results),
             status => Err(status),
         }
+    }
+
+    /// Who is at the other end of each of its connections, in the order in which they began.
+    pub(crate) fn opened(&self) -> Vec<PeerIdentity> {
+        self.opened.lock().expect("no test fails with it").clone()
     }
 
     /// What the peers that came to be ready proved to be.

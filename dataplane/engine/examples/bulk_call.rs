@@ -15,7 +15,7 @@ use rpcrdma_engine::{
     Notification, Outcome, Placement, PlacementConfig, Reply, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
-use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::interface::{PeerIdentity, Port};
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
 use rpcrdma_fabric::shm;
 use rpcrdma_protocol::connection::Terms;
@@ -223,6 +223,7 @@ fn ends(clock: &Clock, load: Load) -> Ends {
             token: 0,
             seed,
             role,
+            peer: PeerIdentity::default(),
             properties: config.announced(Properties::default()),
             guarded: false,
             terms: Terms::default(),

@@ -17,7 +17,7 @@ use rpcrdma_engine::{
     pin_current_thread,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
-use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::interface::{PeerIdentity, Port};
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
 use rpcrdma_fabric::shm;
 use rpcrdma_protocol::connection::Terms;
@@ -251,6 +251,7 @@ fn ends(clock: &Clock, depth: usize, cpus: Option<(usize, usize)>) -> Ends {
             token: 0,
             seed,
             role,
+            peer: PeerIdentity::default(),
             properties: properties(config),
             terms: Terms::default(),
             guarded: false,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use rpcrdma_fabric::clock::Ticks;
-use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::interface::{PeerIdentity, Port};
 use rpcrdma_protocol::rpc::{AuthStatus, OpaqueAuth, RejectStatus};
 use rpcrdma_protocol::v2;
 
@@ -122,6 +122,12 @@ pub trait Application: Send + 'static {
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
         let _ = (core, now);
         Activity::Idle
+    }
+
+    /// A connection begins: before any call of its peer, and before [`Application::connected`], which may never
+    /// come. `peer` is who the fabric says that it is; nothing of that is proved.
+    fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
+        let _ = (connection, peer);
     }
 
     /// The connection is ready: properties were exchanged, and calls may be made on it. `peer` is the identity that

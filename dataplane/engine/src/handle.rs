@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
 use crossbeam_queue::ArrayQueue;
-use rpcrdma_fabric::interface::{Port, SetupError};
+use rpcrdma_fabric::interface::{PeerIdentity, Port, SetupError};
 use rpcrdma_fabric::ring::CachePadded;
 use rpcrdma_fabric::sync::Arc;
 use rpcrdma_fabric::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -27,6 +27,8 @@ pub enum Command<P: Port> {
         seed: P::Seed,
         /// Which end of the connection this is.
         role: Role,
+        /// Who the peer is, for the application.
+        peer: PeerIdentity,
         /// Our properties: a receive buffer size of at most the core's, and a send size likewise.
         properties: Properties,
         /// The versions that may be spoken, and what both ends said when the connection was made. A

@@ -45,12 +45,16 @@ impl<P: Port> State<P> {
                 token,
                 seed,
                 role,
+                peer,
                 properties,
                 terms,
                 guarded,
             } => {
                 let stage = if guarded { Stage::Guarded } else { Stage::Open };
                 let result = self.plant(seed, role, properties, terms, stage);
+                if let Ok(connection) = &result {
+                    application.opened(*connection, &peer);
+                }
                 self.shared.notify(Notification::Planted { token, result });
             }
             Command::Notice(notice) => self.port.notice(notice),

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::TestFabric;
 use crate::support::fabric::{Fabric, skips};
-use crate::support::{ECHO, LATER, NEVER, NULL, Pair, pattern};
+use crate::support::{ECHO, LATER, NEVER, NULL, Pair, client, pattern};
 use rpcrdma_engine::{CallError, CallRefused, CloseReason, Command, ConnectionKey, CoreConfig};
+use rpcrdma_fabric::interface::PeerIdentity;
 use rpcrdma_protocol::connection::Terms;
 use rpcrdma_protocol::v2::connection::Role;
 
@@ -245,6 +246,21 @@ fn connections_beyond_the_reserve_are_refused_with_a_reason() {
     );
 }
 
+/// What a call of a connection that it was not told of would do is in the application of all these tests. Of a
+/// connection that is refused nothing is told.
+#[test]
+fn an_application_is_told_who_is_at_the_other_end_of_a_connection() {
+    let mut pair = Pair::new(&config());
+    let (_, first) = pair.connect();
+    let (_, second) = pair.connect();
+    pair.plant();
+    pair.until("the third is refused", |pair| {
+        pair.server.planted.len() == 3
+    });
+    let opened = &pair.server.core.application_mut().opened;
+    assert_eq!(*opened, [(first, client(1)), (second, client(2))]);
+}
+
 /// The control thread comes late: it takes no notice before all connections were planted, and none
 /// before all were closed. Nothing is refused for that.
 #[test]
@@ -268,6 +284,7 @@ fn notices_that_nobody_took_yet_refuse_no_connection_within_the_reserve() {
                 token,
                 seed: server_seed,
                 role: Role::Server,
+                peer: PeerIdentity::default(),
                 properties: pair.server.properties,
                 terms: Terms::default(),
                 guarded: false,

@@ -20,7 +20,7 @@ use rpcrdma_engine::{
     Outcome, PlacementConfig, Reply, ReplyRefused, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
-use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::interface::{PeerIdentity, Port};
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::connection::{Terms, Versions};
 use rpcrdma_protocol::v2::connection::Role;
@@ -64,6 +64,8 @@ pub struct App {
     /// Calls that were refused for good.
     pub refused: Vec<(CallTag, CallRefused)>,
     pub ended: Vec<(CallTag, Result<Vec<u8>, CallError>)>,
+    /// Who the peers of its connections are, as the control plane says.
+    pub opened: Vec<(ConnectionKey, PeerIdentity)>,
     pub connected: Vec<ConnectionKey>,
     /// What peers proved to be.
     pub identities: Vec<HostIdentity>,
@@ -138,6 +140,11 @@ impl App {
 impl Application for App {
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
         self.calls += 1;
+        let mut opened = self.opened.iter().map(|(key, _)| *key);
+        assert!(
+            opened.any(|key| key == request.connection),
+            "a call of a connection that nobody told of"
+        );
         if request.program != PROGRAM {
             return Outcome::ProgramUnavailable;
         }
@@ -194,6 +201,10 @@ impl Application for App {
             }
         }
         Activity::from_busy(busy)
+    }
+
+    fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
+        self.opened.push((connection, peer.clone()));
     }
 
     fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
@@ -467,6 +478,7 @@ impl<A: Application, B: Application> Pair<A, B> {
             token,
             seed: server_seed,
             role: Role::Server,
+            peer: client(token),
             properties: self.server.properties,
             terms: self.server.terms,
             guarded: false,
@@ -477,6 +489,7 @@ impl<A: Application, B: Application> Pair<A, B> {
             token,
             seed: client_seed,
             role: Role::Client,
+            peer: PeerIdentity::default(),
             properties: self.client.properties,
             terms: self.client.terms,
             guarded: false,
@@ -564,6 +577,15 @@ impl<A: Application, B: Application> Pair<A, B> {
 }
 
 /// What both ends say of themselves: messages of 4096 bytes, and that remote invalidation is supported.
+/// Who the client of connection `token` is, to its server.
+pub fn client(token: u64) -> PeerIdentity {
+    PeerIdentity {
+        key: token,
+        name: format!("client {token}"),
+        ..PeerIdentity::default()
+    }
+}
+
 fn sizes() -> PrivateData {
     PrivateData {
         remote_invalidation: true,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use rpcrdma_engine::{Application, CloseReason, Command, ConnectionKey, CoreConfig};
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{
-    CompletionBatch, CompletionKind, Gather, Port, QueuePairId, ReceiveQueueAttributes,
-    ReceiveQueueId, SendOptions, Status,
+    CompletionBatch, CompletionKind, Gather, PeerIdentity, Port, QueuePairId,
+    ReceiveQueueAttributes, ReceiveQueueId, SendOptions, Status,
 };
 use rpcrdma_fabric::memory::{Pool, PoolShape};
 use rpcrdma_protocol::connection::{Terms, Versions};
@@ -250,6 +250,7 @@ impl<A: Application> Attack<A> {
             token: 0,
             seed,
             role: self.victim.role,
+            peer: PeerIdentity::default(),
             properties: self.victim.properties,
             terms: self.victim.terms,
             guarded,

@@ -11,6 +11,7 @@
 //! client: Established
 //! ```
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{ManagerError, Port, SetupError};
@@ -24,10 +25,13 @@ pub struct ListenerId(pub u64);
 pub struct ConnectionId(pub u64);
 
 /// Who the peer is, as far as the fabric can tell.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PeerIdentity {
     /// What a limit per peer counts by: the process on shm, the address on verbs.
     pub key: u64,
+    /// Its IP address, in the canonical form, where the fabric has such: verbs. It is the same in each
+    /// connection of a host.
+    pub address: Option<IpAddr>,
     /// The same for people.
     pub name: String,
 }

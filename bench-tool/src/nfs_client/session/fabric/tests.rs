@@ -13,7 +13,7 @@ use crate::nfs::FileHandle;
 use crate::nfs_client::files::{Files, FilesPlan};
 use crate::nfs_client::report;
 use crate::nfs_client::{Manner, Transport};
-use crate::nfs3_service::call::{Call, Items, Reply};
+use crate::nfs3_service::call::{Call, Items, Peer, Reply};
 use crate::nfs3_service::store::{HeapPages, Limits, Store};
 use crate::nfs3_service::{DATA_BYTES_MAX, Service};
 use crate::signals::Stop;
@@ -72,7 +72,7 @@ impl Server {
 
     fn call_of<'a>(request: &Request<'a>) -> Call<'a> {
         Call {
-            peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             xid: request.xid,
             program: request.program,
             version: request.version,

@@ -40,6 +40,7 @@ impl ManagerEvent<Port> {
 fn identity(peer: &Peer) -> PeerIdentity {
     PeerIdentity {
         key: u64::from(peer.pid),
+        address: None,
         name: peer.describe(),
     }
 }

@@ -224,15 +224,14 @@ impl Manager {
 
     /// Who has `address`. The limit per peer counts hosts, so the port is not part of the key.
     fn peer(&self, address: Option<SocketAddr>) -> PeerIdentity {
-        match address {
-            Some(address) => PeerIdentity {
-                key: self.peer_keys.hash_one(address.ip()),
-                name: address.to_string(),
-            },
-            None => PeerIdentity {
-                key: 0,
-                name: "an unknown address".to_owned(),
-            },
+        let ip = address.map(|address| address.ip().to_canonical());
+        PeerIdentity {
+            key: ip.map_or(0, |ip| self.peer_keys.hash_one(ip)),
+            address: ip,
+            name: address.map_or_else(
+                || "an unknown address".to_owned(),
+                |address| address.to_string(),
+            ),
         }
     }
 
