@@ -23,7 +23,8 @@ use crate::constants::{
 };
 use crate::v1;
 use crate::v2::connection::{
-    self as v2, CreditView, Direction, Event, Phase, Refusal, Role, SendRefused, Tick, WholeMessage,
+    self as v2, CreditView, Direction, Event, Phase, Refusal, Role, SendRefused, Tick,
+    Transmission, WholeMessage,
 };
 use crate::v2::{ErrVers, Properties, ReverseRequestSupport, TransportError, header};
 
@@ -140,6 +141,16 @@ impl Connection {
     /// One received Send, whole and in order.
     pub fn handle_message<'m>(&mut self, message: &'m [u8]) -> Event<'m> {
         self.handle_transmission(message, message.len())
+    }
+
+    /// As [`v2::Connection::handle_alike`], which version 1 has not.
+    #[inline]
+    pub fn handle_alike<'m>(
+        &mut self,
+        head: &'m [u8],
+        message_bytes: usize,
+    ) -> Option<Transmission<'m>> {
+        self.two.handle_alike(head, message_bytes)
     }
 
     /// As [`v2::Connection::handle_transmission`].

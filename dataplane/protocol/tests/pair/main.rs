@@ -4,6 +4,7 @@
 //! that answers. `simulation` lets generated schedules loose on it; the other modules are directed tests, named after
 //! the rule that they show.
 
+mod alike;
 mod credits;
 mod groups;
 mod groups_simulation;

@@ -93,7 +93,7 @@ impl Connection {
     #[inline]
     pub fn handle_message<'m>(&mut self, message: &'m [u8]) -> Event<'m> {
         let Some(whole) = self.handle_whole_message(message) else {
-            return self.handle_any(message, message.len());
+            return self.handle_transmission(message, message.len());
         };
         let none = Chunks {
             inv_handle: whole.invalidate_handle,
@@ -106,7 +106,10 @@ impl Connection {
     /// which the first are in `head`: at least header and payload stream
     /// ([`transmission_head_bytes`](crate::v2::rtr::transmission_head_bytes)). Items need not be in one piece with them.
     pub fn handle_transmission<'m>(&mut self, head: &'m [u8], message_bytes: usize) -> Event<'m> {
-        self.handle_any(head, message_bytes)
+        match self.handle_alike(head, message_bytes) {
+            Some(transmission) => Event::Transmission(transmission),
+            None => self.handle_any(head, message_bytes),
+        }
     }
 
     /// The hot path of [`handle_message`](Self::handle_message): a whole RPC message without chunks, right in every

@@ -107,6 +107,14 @@ impl Connection {
         }
         self.group
             .begin(first.id, first.transmissions, stream_bytes);
+        if is_last {
+            let [call, reply] = &mut self.remembered;
+            let remembered = match direction {
+                Direction::Call => call,
+                Direction::Reply => reply,
+            };
+            remembered.remember(message, first.arrival, first.part);
+        }
         Ok(Event::Transmission(Transmission {
             id: first.id,
             transmissions: first.transmissions,

@@ -1,0 +1,135 @@
+//! First transmissions that are like the one before, but for XID and credits: calls of one kind follow one another, and
+//! so do their replies. What was found out of the one before holds for them, since it follows from the octets of the
+//! header, the length of the Send, and what this end announced; so they are compared instead of decoded.
+
+use super::Connection;
+use super::event::{Transmission, TransmissionPart, rpc_start_matches};
+use super::phase::Phase;
+use crate::constants::V2_PREFIX_BYTES;
+use crate::v2::header::{CreditWord, Direction};
+use crate::v2::rtr::{Arrival, TransmissionId, TransmitLists};
+use crate::xdr::word;
+
+/// Octets of a header that is remembered; longer ones are decoded each time.
+const HEADER_BYTES_MAX: usize = 160;
+/// Where the header type stands, and behind it flags and lists: before it, but for the version, is what may differ.
+const TYPE_AT: usize = 12;
+
+/// The latest first transmission of one direction that was all of its group, and right in every respect.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Remembered {
+    header: [u8; HEADER_BYTES_MAX],
+    /// Of no octets while there is none.
+    arrival: Arrival,
+    lists: Option<TransmitLists>,
+    /// Of a call.
+    response_transmissions_max: u32,
+}
+
+impl Remembered {
+    pub(super) const NONE: Self = Self {
+        header: [0; HEADER_BYTES_MAX],
+        arrival: Arrival {
+            header_bytes: 0,
+            stream_bytes: 0,
+            message_bytes: 0,
+        },
+        lists: None,
+        response_transmissions_max: 0,
+    };
+
+    /// Takes the place of the one before.
+    pub(super) fn remember(
+        &mut self,
+        message: &[u8],
+        arrival: Arrival,
+        part: TransmissionPart<'_>,
+    ) {
+        self.lists = None;
+        let header_bytes = usize::try_from(arrival.header_bytes).unwrap_or(usize::MAX);
+        let header = message.get(..header_bytes);
+        let place = self.header.get_mut(..header_bytes);
+        let (Some(header), Some(place)) = (header, place) else {
+            return;
+        };
+        place.copy_from_slice(header);
+        self.arrival = arrival;
+        self.lists = part.lists();
+        self.response_transmissions_max = match part {
+            TransmissionPart::Request {
+                response_transmissions_max,
+                ..
+            } => response_transmissions_max,
+            TransmissionPart::Response { .. } | TransmissionPart::Continue => 0,
+        };
+    }
+
+    /// Where the lists are in a header that says the same.
+    #[inline]
+    fn lists_of(&self, message: &[u8]) -> Option<TransmitLists> {
+        let lists = self.lists?;
+        let header_bytes = usize::try_from(self.arrival.header_bytes).unwrap_or(usize::MAX);
+        let says = |header| parts_that_count(header, header_bytes);
+        (says(message)? == says(&self.header)?).then_some(lists)
+    }
+}
+
+/// Version and, from the header type on, the rest of a header.
+#[inline]
+fn parts_that_count(header: &[u8], header_bytes: usize) -> Option<(&[u8], &[u8])> {
+    Some((header.get(4..8)?, header.get(TYPE_AT..header_bytes)?))
+}
+
+impl Connection {
+    /// The short way of [`handle_transmission`](Self::handle_transmission): a first transmission like the one before
+    /// in its direction, which is all of its group. `None`, and nothing changed, for all else.
+    #[must_use]
+    pub fn handle_alike<'m>(
+        &mut self,
+        head: &'m [u8],
+        message_bytes: usize,
+    ) -> Option<Transmission<'m>> {
+        let words = head.first_chunk::<V2_PREFIX_BYTES>()?;
+        let is_response = word(words, 4) != 0;
+        let direction = Direction::of(is_response);
+        let before = self.remembered.get(usize::from(is_response))?;
+        let (arrival, response_transmissions_max) =
+            (before.arrival, before.response_transmissions_max);
+        let lists = before.lists_of(head)?;
+        let xid = word(words, 0);
+        let begin = usize::try_from(arrival.header_bytes).ok()?;
+        let stream_bytes = usize::try_from(arrival.stream_bytes).ok()?;
+        let payload = head.get(begin..)?.get(..stream_bytes)?;
+        let is_right = usize::try_from(arrival.message_bytes) == Ok(message_bytes)
+            && self.phase == Phase::Established
+            && self.inbound.is_idle()
+            && self.group.is_idle()
+            && self.takes(direction)
+            && rpc_start_matches(xid, direction, 0, payload);
+        let items = lists.items(head);
+        let part = if is_response {
+            TransmissionPart::Response { items }
+        } else {
+            TransmissionPart::Request {
+                items,
+                directions: lists.directions(head)?,
+                response_transmissions_max,
+            }
+        };
+        if !is_right || !self.credits.receive(CreditWord::from_word(word(words, 2))) {
+            return None;
+        }
+        Some(Transmission {
+            id: TransmissionId {
+                xid,
+                direction,
+                sequence: 0,
+            },
+            transmissions: 1,
+            part,
+            arrival,
+            stream_offset: 0,
+            payload,
+        })
+    }
+}
