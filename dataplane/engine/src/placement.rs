@@ -199,6 +199,18 @@ impl PlacementSegments {
         }
     }
 
+    /// Ends a lease on one of these segments at once; gives back any other.
+    pub(crate) fn end_lease(&mut self, lease: Lease) -> Option<Lease> {
+        let is_ours = self.pool.as_ref().is_some_and(|it| it.owns_lease(&lease));
+        if !is_ours {
+            return Some(lease);
+        }
+        if let Some((buffer, ..)) = lease.into_buffer() {
+            self.give(buffer);
+        }
+        None
+    }
+
     /// Takes back some segments of leases that were dropped. Returns how many came.
     #[inline]
     pub fn reclaim(&mut self) -> usize {

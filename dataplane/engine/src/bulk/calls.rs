@@ -151,7 +151,7 @@ impl CallSlot {
             directions: Vec::with_capacity(BULK_ITEMS_MAX),
             minimum_bytes: 0,
             reply_transmissions_max: 0,
-            arrival: GroupArrival::new(),
+            arrival: GroupArrival::new(false),
             placed: Vec::with_capacity(LANDINGS_MAX),
             counted: false,
         }
@@ -172,7 +172,7 @@ impl CallSlot {
         self.answer = Answer::None;
         self.group.reset();
         self.directions.clear();
-        self.arrival.clear_header();
+        self.arrival.end();
         self.placed.clear();
         (self.minimum_bytes, self.reply_transmissions_max) = (0, 0);
         (self.told, self.again, self.counted) = (false, false, false);

@@ -13,7 +13,7 @@ pub(crate) struct OpenDirection {
 }
 
 /// A result that a service gave, attached or not.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyResult {
     /// Where in the call that is which asked for it.
     pub(crate) request_position: u32,

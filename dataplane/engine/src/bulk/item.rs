@@ -68,12 +68,12 @@ impl BulkItem {
 
     /// The pieces, in order.
     pub fn parts(&self) -> impl Iterator<Item = &Lease> {
-        self.parts.iter().flatten()
+        self.parts.iter().take(self.count).flatten()
     }
 
     /// The pieces, to be filled.
     pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut Lease> {
-        self.parts.iter_mut().flatten()
+        self.parts.iter_mut().take(self.count).flatten()
     }
 
     /// Copies its bytes to the start of `out`, as far as that reaches; how many were copied.
@@ -92,8 +92,8 @@ impl BulkItem {
 
     /// Takes the pieces out, in order.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Lease> + '_ {
-        self.count = 0;
-        self.parts.iter_mut().filter_map(Option::take)
+        let count = std::mem::take(&mut self.count);
+        self.parts.iter_mut().take(count).filter_map(Option::take)
     }
 }
 

@@ -3,12 +3,13 @@
 use rpcrdma_fabric::memory::{Buffer, Lease};
 use rpcrdma_protocol::chunks::{ChunkLists, Fill, ReturnedLists, Segment};
 use rpcrdma_protocol::connection::chunks_of;
-use rpcrdma_protocol::constants::{PLAN_ITEMS_MAX, RTR_TRANSMISSIONS_MAX, SEGMENT_BYTES};
+use rpcrdma_protocol::constants::PLAN_ITEMS_MAX;
 use rpcrdma_protocol::v2::header::Chunks;
-use rpcrdma_protocol::v2::rtr::{Location, MessageItemView, ResponseItemView};
+use rpcrdma_protocol::v2::rtr::{Location, MessageItemView};
 
-use super::arrival::{GroupArrival, GroupRequest, LANDINGS_MAX};
+use super::arrival::{GroupArrival, LANDINGS_MAX};
 use super::directed::ReplyResult;
+use super::group::GroupItem;
 use super::state::HEADER_BYTES_MAX;
 use super::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, Group};
 use crate::application::{ConnectionKey, DeferId};
@@ -119,6 +120,20 @@ pub(crate) enum RpcReply {
     InChunk(u32),
 }
 
+/// A reply of at most one result, which went as one transmission and was not written: all that its
+/// plan depends on beside the header of its call, and what it came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlannedReply {
+    /// What the ends had told of themselves.
+    pub(crate) told: u64,
+    pub(crate) rpc_bytes: usize,
+    pub(crate) result: Option<ReplyResult>,
+    pub(crate) parts: usize,
+    pub(crate) item: Option<GroupItem>,
+    pub(crate) header_bytes: u32,
+    pub(crate) stream_bytes: u32,
+}
+
 /// A call of a peer.
 #[derive(Debug)]
 pub(crate) struct ServeSlot {
@@ -150,6 +165,8 @@ pub(crate) struct ServeSlot {
     pub(crate) leases: Vec<Option<Lease>>,
     /// What the service made of each direction.
     pub(crate) results: Vec<ReplyResult>,
+    /// How the reply to the call before went, when that came with the same header.
+    pub(crate) planned: Option<PlannedReply>,
     /// The reply, when it is sent as a transmission group.
     pub(crate) group: Group,
     /// What it waits for was counted.
@@ -176,10 +193,11 @@ impl ServeSlot {
             reply: RpcReply::None,
             reply_space: vec![0; reply_bytes as usize].into_boxed_slice(),
             reply_reserved: 0,
-            arrival: GroupArrival::new(),
+            arrival: GroupArrival::new(true),
             items: Vec::with_capacity(BULK_ITEMS_MAX),
             leases: Vec::with_capacity(LANDINGS_MAX),
             results: Vec::with_capacity(PLAN_ITEMS_MAX),
+            planned: None,
             group: Group::new(),
             counted: false,
         }
@@ -202,7 +220,7 @@ impl ServeSlot {
         self.written.clear();
         self.reply = RpcReply::None;
         self.reply_reserved = 0;
-        self.arrival.clear_header();
+        self.arrival.end();
         self.items.clear();
         self.leases.clear();
         self.results.clear();
@@ -287,8 +305,8 @@ impl ServeSlot {
 
     /// The bytes that these lists take in the header beside the marks of empty ones.
     pub(crate) fn returned_bytes(&self) -> usize {
-        if let Some(request) = self.arrival.request() {
-            return response_header_bytes(&request);
+        if self.is_group() {
+            return self.arrival.response_header_bytes();
         }
         self.returned(0).encoded_bytes() - EMPTY_LISTS_BYTES
     }
@@ -312,18 +330,6 @@ impl ServeSlot {
             .chain(lists.reply.into_iter().flatten().map(|it| it.handle));
         (key != 0 && handles.any(|handle| handle == key)).then_some(key)
     }
-}
-
-/// The bytes that the header of a Transmit Response can take beyond one without chunks.
-fn response_header_bytes(request: &GroupRequest<'_>) -> usize {
-    let numbers = 4 * RTR_TRANSMISSIONS_MAX;
-    let of_direction = |item: ResponseItemView<'_>| {
-        let segments = item.location.segments().map_or(0, |list| list.len());
-        20 + SEGMENT_BYTES * segments
-    };
-    let items = request.directions.flat_map(|set| set.items);
-    let items: usize = items.map(of_direction).sum();
-    if items == 0 { 0 } else { items + numbers }
 }
 
 /// The marks of three empty lists.

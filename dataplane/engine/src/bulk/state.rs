@@ -7,12 +7,11 @@ use rpcrdma_fabric::memory::{Buffer, Lease, Pool};
 use rpcrdma_protocol::connection::chunks_of;
 use rpcrdma_protocol::constants::{PLAN_ITEMS_MAX, READ_ENTRY_BYTES};
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::rtr::ResponseSets;
 
 use super::arguments::ArgumentItem;
-use super::arrival::{FirstHeader, LANDINGS_MAX, Landing};
+use super::arrival::{FirstHeader, LANDINGS_MAX};
 use super::calls::CallSlot;
-use super::directed::{OpenDirection, ReplyResult, open_directions, use_direction};
+use super::directed::{OpenDirection, ReplyResult, use_direction};
 use super::kept::KeptReplies;
 use super::serves::{ServeSlot, ServeStage};
 use super::shares::Shares;
@@ -25,7 +24,7 @@ use crate::config::CoreConfig;
 pub(crate) const HEADER_BYTES_MAX: usize = 4096;
 
 /// Directions of a call that are looked at.
-const DIRECTIONS_MAX: usize = 256;
+pub(super) const DIRECTIONS_MAX: usize = 256;
 
 /// Something that waits for its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,12 +107,15 @@ impl ReplyItems {
         is_attached
     }
 
-    /// Takes note of the directions of a call.
-    pub(crate) fn direct(&mut self, sets: ResponseSets<'_>) {
-        self.is_directed = true;
-        let room = self.directions.capacity();
-        // Further ones cannot be used: there are no more results.
-        self.directions.extend(open_directions(sets).take(room));
+    /// Takes note of what a call asks for: its directions, or the Write chunks that it offers.
+    pub(crate) fn ask_for(&mut self, call: &ServeSlot) {
+        self.is_directed = call.is_group();
+        if self.is_directed {
+            self.directions.extend_from_slice(call.arrival.directions());
+        } else {
+            let offered = call.lists().writes.map(|chunk| chunk.len() != 0);
+            self.offered.extend(offered);
+        }
     }
 
     /// Forgets the items, and what was offered.
@@ -167,8 +169,6 @@ pub(crate) struct Bulk {
     pub(crate) results: Vec<BulkResult>,
     pub(crate) argument_items: Vec<ArgumentItem>,
     pub(crate) argument_leases: Vec<Option<Lease>>,
-    /// Where the items lie of the group that is being looked at.
-    pub(crate) landings: Vec<Landing>,
     /// The header of the last part of a message that was put together, when it has chunks.
     pub(crate) assembled_header: Vec<u8>,
     /// Windows that are bound, or whose invalidation is under way.
@@ -215,7 +215,6 @@ impl Bulk {
             results: Vec::with_capacity(BULK_ITEMS_MAX),
             argument_items: Vec::with_capacity(BULK_ITEMS_MAX),
             argument_leases: Vec::with_capacity(LANDINGS_MAX + BULK_PARTS_MAX),
-            landings: Vec::with_capacity(LANDINGS_MAX),
             assembled_header: Vec::with_capacity(HEADER_BYTES_MAX),
             windows_open: 0,
             windows_max: attributes.windows_max,
@@ -295,10 +294,11 @@ impl Bulk {
     ) -> Result<u32, TransportError> {
         let index = self.free_serves.pop().ok_or(TransportError::System)?;
         if let Some(slot) = self.serves.get_mut(index as usize) {
-            if !slot.arrival.begin(first, header) {
+            if !slot.arrival.begin(connection, first, header) {
                 self.free_serves.push(index);
                 return Err(TransportError::System);
             }
+            slot.planned = slot.planned.filter(|_| slot.arrival.is_checked());
             (slot.connection, slot.xid) = (connection, xid);
             slot.stage = ServeStage::Placing;
         }

@@ -66,6 +66,13 @@ impl<P: Port> State<P> {
         let key = connection.key(index);
         let bytes = bytes as usize;
         let counters = &self.shared.counters;
+        let first = self.port.received(&receive);
+        if bytes > first.len()
+            && let Some(transmission) = connection.protocol.handle_alike(first, bytes)
+        {
+            let note = TransmissionNote::new(&transmission);
+            return self.receive_transmission(application, key, note, receive);
+        }
         let message = self.gathered.head(&self.port, &receive, bytes, counters);
         let was_group_open = connection.protocol.is_group_open();
         let whole = match connection.protocol.handle_whole_message(message) {

@@ -105,6 +105,8 @@ pub(crate) struct State<P: Port> {
     transmit: Transmit,
     laid_out: LaidOutKinds,
     plan_memo: Option<PlanMemo>,
+    /// How often ends have told of themselves: plans before the last time count no more.
+    told: u64,
     messages: MessagePool,
     outgoing: Outgoing,
     requester: Requester,
@@ -171,6 +173,7 @@ impl<P: Port, A: Application> Core<P, A> {
             transmit,
             laid_out: LaidOutKinds::new(),
             plan_memo: None,
+            told: 0,
             messages: MessagePool::new(config.message_buffers, config.message_bytes_max),
             outgoing: Outgoing::new(config.message_buffers),
             requester: Requester::new(config.calls_outstanding_max, timeout, now, now),

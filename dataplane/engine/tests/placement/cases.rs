@@ -1,5 +1,6 @@
 //! What every fabric, and every form of receive queues, is held to.
 
+mod alike;
 pub(crate) mod calls;
 mod credits;
 mod hostile;

@@ -6,12 +6,12 @@ use rpcrdma_fabric::memory::{Buffer, Memory};
 use rpcrdma_protocol::chunks::{Fill, Segments, check_returned};
 use rpcrdma_protocol::connection::chunks_of;
 
-use super::{Step, lists_of};
+use super::{Step, end_lease, lists_of};
 use crate::application::{Application, CallError, CloseReason, ConnectionKey};
 use crate::bulk::calls::{Answer, CallPart, CallSlot, CallStage, NO_INDEX};
 use crate::bulk::group::GroupPart;
 use crate::bulk::lists::{Role, segments_of};
-use crate::bulk::{Bulk, BulkReply, BulkResult, Home, Work, give_lease, slot_of, work_id};
+use crate::bulk::{Bulk, BulkReply, BulkResult, Home, Work, slot_of, work_id};
 use crate::core::{Received, State};
 use crate::message::{MessageBuffer, Use};
 use crate::requester::{Ended, read_reply};
@@ -429,10 +429,10 @@ impl<P: Port> State<P> {
     fn release_call(&mut self, index: u32) {
         self.forget_group_turn(index);
         self.forget_arrival(index);
-        let bulk = &mut self.bulk;
+        let (bulk, counters) = (&mut self.bulk, &self.shared.counters);
         for result in &mut bulk.results {
             for part in result.item.drain() {
-                give_lease(&mut bulk.reply.pool, part);
+                end_lease(&mut bulk.reply.pool, &mut self.placement, part, counters);
             }
         }
         bulk.results.clear();

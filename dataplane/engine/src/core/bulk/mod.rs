@@ -15,13 +15,16 @@ pub(in crate::core) use retry::{Offer, OfferedItems};
 pub(in crate::core) use serve::{chunk_limits, may_take_slot};
 
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::Lease;
 use rpcrdma_protocol::chunks::ChunkLists;
 use rpcrdma_protocol::connection::chunks_of;
 use rpcrdma_protocol::v2::TransportError;
 
 use super::State;
 use crate::application::Application;
-use crate::bulk::Work;
+use crate::bulk::{BulkPool, Work, give_lease};
+use crate::counters::Counters;
+use crate::placement::PlacementSegments;
 
 /// Calls looked at in one iteration.
 const WORK_MAX: usize = 16;
@@ -51,7 +54,7 @@ impl<P: Port> State<P> {
 
     #[inline(never)]
     fn do_bulk_work<A: Application>(&mut self, application: &mut A) -> bool {
-        let mut busy = self.send_kept_replies();
+        let mut busy = self.bulk.kept.any_asked_for() && self.send_kept_replies();
         for _ in 0..WORK_MAX.min(self.bulk.work.len()) {
             let Some(work) = self.bulk.next_work() else {
                 break;
@@ -73,6 +76,20 @@ impl<P: Port> State<P> {
             }
         }
         busy
+    }
+}
+
+/// Gives back what a lease is on at once, where it is of this core; else it goes by the ring of its
+/// pool.
+fn end_lease(
+    pool: &mut BulkPool,
+    placement: &mut PlacementSegments,
+    lease: Lease,
+    counters: &Counters,
+) {
+    match placement.end_lease(lease) {
+        Some(lease) => give_lease(pool, lease),
+        None => counters.segments_returned.increment(),
     }
 }
 

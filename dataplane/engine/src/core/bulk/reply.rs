@@ -412,13 +412,7 @@ impl<P: Port> State<P> {
         let Some(mut buffer) = self.messages.take(Use::Answer) else {
             return Err(ReplyRefused::Busy);
         };
-        match slot.arrival.request() {
-            Some(request) => self.bulk.reply.direct(request.directions),
-            None => {
-                let offered = slot.lists().writes.map(|chunk| chunk.len() != 0);
-                self.bulk.reply.offered.extend(offered);
-            }
-        }
+        self.bulk.reply.ask_for(slot);
         let written = write_reply_with_items(
             &mut buffer,
             xid,

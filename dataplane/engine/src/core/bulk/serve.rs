@@ -6,12 +6,10 @@ use rpcrdma_protocol::chunks::{ChunkFault, ChunkLimits, PayloadPlace, check_call
 use rpcrdma_protocol::v2::connection::{Direction, Refusal, rpc_start_matches};
 use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
 
-use super::{Step, lists_of, refusal_of};
+use super::{Step, end_lease, lists_of, refusal_of};
 use crate::application::{Application, ConnectionKey, Outcome};
 use crate::bulk::serves::{Chunk, ReadPart, RpcReply, ServeStage, Stream};
-use crate::bulk::{
-    ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, Bulk, BulkArguments, Home, Work, give_lease,
-};
+use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, Bulk, BulkArguments, Home, Work};
 use crate::connection::Connection;
 use crate::core::held::HeldWork;
 use crate::core::{Received, State};
@@ -326,13 +324,7 @@ impl<P: Port> State<P> {
             return Step::Waits;
         };
         slot.counted = false;
-        match slot.arrival.request() {
-            Some(request) => self.bulk.reply.direct(request.directions),
-            None => {
-                let offered = slot.lists().writes.map(|chunk| chunk.len() != 0);
-                self.bulk.reply.offered.extend(offered);
-            }
-        }
+        self.bulk.reply.ask_for(slot);
         // The lists that the reply returns stand before it.
         let shift = slot.returned_bytes();
         slot.deferral = self.deferrals.next();
@@ -456,7 +448,8 @@ impl<P: Port> State<P> {
         let bulk = &mut self.bulk;
         bulk.argument_items.clear();
         for lease in bulk.argument_leases.drain(..).flatten() {
-            give_lease(&mut bulk.reply.pool, lease);
+            let counters = &self.shared.counters;
+            end_lease(&mut bulk.reply.pool, &mut self.placement, lease, counters);
         }
         bulk.reply.clear();
     }

@@ -101,6 +101,7 @@ impl<P: Port> State<P> {
     /// What the ends told of themselves has changed: nothing is taken for alike.
     pub(in crate::core) fn forget_plans(&mut self) {
         self.plan_memo = None;
+        self.told += 1;
         self.laid_out.forget();
     }
 }

@@ -10,7 +10,7 @@ use rpcrdma_protocol::v2::rtr::{
 };
 
 use crate::application::{Application, CallError, ConnectionKey};
-use crate::bulk::arrival::FirstHeader;
+use crate::bulk::arrival::{FirstHeader, Needs};
 use crate::bulk::calls::CallStage;
 use crate::bulk::{Home, Work};
 use crate::connection::GroupIn;
@@ -220,7 +220,7 @@ impl<P: Port> State<P> {
             let (receive, end) = (&received.receive, received.start);
             let header = self.gathered.message(&self.port, receive, end, counters);
             // Without a header the reply is wrong.
-            let _ = slot.arrival.begin(note.first, header);
+            let _ = slot.arrival.begin(key, note.first, header);
         }
         slot.arrival.receives.push(received);
         if note.is_last() {
@@ -273,7 +273,7 @@ impl<P: Port> State<P> {
             self.repost_of(key, received.receive);
         }
         if let Some(slot) = self.bulk.calls.get_mut(index as usize) {
-            slot.arrival.clear_header();
+            slot.arrival.end();
         }
     }
 
@@ -286,21 +286,16 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// Whether a group that lies where the landings say can be taken out of its Receives now: there
-    /// is a buffer to join its payload stream in, if that lies in several Receives, spares for all
-    /// that is leased, and bulk buffers for what is copied. What is missing is counted once.
-    pub(super) fn can_take(&mut self, carriers: usize, purpose: Use, counted: bool) -> bool {
-        let landings = &self.bulk.landings;
-        let leases = landings.iter().filter(|it| !it.is_shared).count();
-        let pool = &mut self.bulk.reply.pool;
-        let copies = landings.iter().filter(|it| it.is_shared);
-        let copies = copies.map(|it| pool.buffers_for(it.bytes)).sum::<usize>();
+    /// Whether a group can be taken out of its Receives now: there is a buffer to join its payload
+    /// stream in, if that lies in several Receives, spares for all that is leased, and bulk buffers
+    /// for what is copied. What is missing is counted once.
+    pub(super) fn can_take(&mut self, needs: Needs, purpose: Use, counted: bool) -> bool {
         let counters = &self.shared.counters;
-        let missing = if carriers > 1 && !self.messages.has_room(purpose) {
+        let missing = if needs.carriers > 1 && !self.messages.has_room(purpose) {
             &counters.awaiting_message_buffer
-        } else if leases > self.placement.spares() {
+        } else if needs.leases > self.placement.spares() {
             &counters.awaiting_placement_segment
-        } else if copies != 0 && !pool.has(copies) {
+        } else if needs.copies != 0 && !self.bulk.reply.pool.has(needs.copies) {
             &counters.awaiting_bulk_buffer
         } else {
             return true;

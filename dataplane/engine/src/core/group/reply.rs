@@ -13,7 +13,7 @@ use crate::bulk::Work;
 use crate::bulk::calls::NO_INDEX;
 use crate::bulk::directed::Results;
 use crate::bulk::group::{GroupItem, GroupPart, Way};
-use crate::bulk::serves::{RpcReply, ServeSlot, Target, WritePart};
+use crate::bulk::serves::{PlannedReply, RpcReply, ServeSlot, Target, WritePart};
 use crate::config::PADDING_BYTES;
 use crate::core::State;
 
@@ -85,17 +85,21 @@ impl<P: Port> State<P> {
     /// Chooses how the reply and each of its results go.
     fn plan_group_reply(&mut self, index: u32) -> Result<(), TransportError> {
         let gather_entries_max = self.gather_entries_max();
+        let told = self.told;
         let Some(slot) = self.bulk.serves.get_mut(index as usize) else {
             return Err(TransportError::System);
         };
         let Some(connection) = self.connections.get(slot.connection) else {
             return Err(TransportError::System);
         };
-        let stream_bytes = match &slot.reply {
+        let rpc_bytes = match &slot.reply {
             RpcReply::Short(bytes) => *bytes,
             RpcReply::Long(message) => message.filled().len(),
             RpcReply::None | RpcReply::InChunk(_) => 0,
         };
+        if slot.plan_as_before(rpc_bytes, told) {
+            return Ok(());
+        }
         let Some(request) = slot.arrival.request() else {
             return Err(TransportError::System);
         };
@@ -103,7 +107,7 @@ impl<P: Port> State<P> {
         let results = Results(&slot.results);
         let facts = ReplyFacts {
             thresholds: self.config.thresholds,
-            stream_bytes: u32::try_from(stream_bytes).unwrap_or(u32::MAX),
+            stream_bytes: u32::try_from(rpc_bytes).unwrap_or(u32::MAX),
             results: &results,
             offer: RequesterOffer::Directions {
                 sets: request.directions,
@@ -171,7 +175,43 @@ impl<P: Port> State<P> {
         group.header_bytes = plan.header_bytes;
         group.stream_bytes = plan.stream_bytes;
         group.transmissions = transmissions;
+        slot.remember_plan(rpc_bytes, told);
         Ok(())
+    }
+}
+
+impl ServeSlot {
+    /// Takes the plan of the reply before, if this one is alike.
+    fn plan_as_before(&mut self, rpc_bytes: usize, told: u64) -> bool {
+        let Some(plan) = self.planned.as_ref().filter(|it| {
+            (it.told, it.rpc_bytes, it.parts) == (told, rpc_bytes, self.group.parts.len())
+                && it.result.as_slice() == self.results.as_slice()
+        }) else {
+            return false;
+        };
+        self.group.items.extend(plan.item);
+        (self.group.header_bytes, self.group.stream_bytes) = (plan.header_bytes, plan.stream_bytes);
+        self.group.transmissions = 1;
+        true
+    }
+
+    /// Keeps the plan of a reply for the next one, where it depends on nothing else.
+    fn remember_plan(&mut self, rpc_bytes: usize, told: u64) {
+        let group = &self.group;
+        let is_simple = group.transmissions == 1
+            && self.results.len() <= 1
+            && group.items.len() <= 1
+            && group.parts.len() <= 1
+            && self.write_parts.is_empty();
+        self.planned = is_simple.then(|| PlannedReply {
+            told,
+            rpc_bytes,
+            result: self.results.first().copied(),
+            parts: group.parts.len(),
+            item: group.items.first().copied(),
+            header_bytes: group.header_bytes,
+            stream_bytes: group.stream_bytes,
+        });
     }
 }
 

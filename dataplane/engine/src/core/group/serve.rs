@@ -8,45 +8,27 @@ use rpcrdma_protocol::v2::rtr::{Location, check_explicit_memory};
 
 use super::Step;
 use crate::bulk::arrival::Landing;
-use crate::bulk::serves::{Chunk, ServeStage, Stream};
-use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX};
+use crate::bulk::group::Way;
+use crate::bulk::serves::{Chunk, ServeSlot, ServeStage, Stream};
+use crate::bulk::{ArgumentItem, BULK_PARTS_MAX, BulkPool};
 use crate::core::bulk::chunk_limits;
 use crate::core::{Received, State};
+use crate::counters::Counters;
 use crate::message::Use;
+use crate::placement::PlacementSegments;
 
 impl<P: Port> State<P> {
     /// Takes the items of a call out of its Receives, all or none of them.
     pub(in crate::core) fn place_items(&mut self, index: u32) -> Step {
-        let Some(slot) = self.bulk.serves.get(index as usize) else {
-            return Step::Waits;
-        };
-        let (Some(connection), Some(config)) = (
-            self.connections.get(slot.connection),
-            &self.config.placement,
-        ) else {
-            return Step::Waits;
-        };
-        let structure = connection.protocol.receive_structure();
-        let counted = slot.counted;
-        let items = slot.arrival.items();
-        let fits = items.len() <= BULK_ITEMS_MAX
-            && slot
-                .arrival
-                .land(&structure, config, &mut self.bulk.landings);
-        let error = match self.check_explicit(index) {
-            Ok(()) if fits => None,
-            Ok(()) => Some(TransportError::System),
-            Err(error) => Some(error),
-        };
-        let Some(slot) = self.bulk.serves.get(index as usize) else {
-            return Step::Waits;
-        };
-        let carriers = slot.arrival.carriers();
-        if let Some(error) = error {
+        if let Err(error) = self.check_request(index) {
             self.refuse_serve(index, error);
             return Step::Waits;
         }
-        if !self.can_take(carriers, Use::CallIn, counted) {
+        let Some(slot) = self.bulk.serves.get(index as usize) else {
+            return Step::Waits;
+        };
+        let needs = slot.arrival.needs(&self.bulk.reply.pool);
+        if !self.can_take(needs, Use::CallIn, slot.counted) {
             if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
                 slot.counted = true;
             }
@@ -63,6 +45,30 @@ impl<P: Port> State<P> {
             };
         }
         Step::GoesOn
+    }
+
+    /// Finds out what the header of a call says, and whether it may, unless that is known.
+    fn check_request(&mut self, index: u32) -> Result<(), TransportError> {
+        let slot = self.bulk.serves.get_mut(index as usize);
+        let Some(slot) = slot.filter(|slot| !slot.arrival.is_checked()) else {
+            return Ok(());
+        };
+        let (Some(connection), Some(config)) = (
+            self.connections.get(slot.connection),
+            &self.config.placement,
+        ) else {
+            return Err(TransportError::System);
+        };
+        let structure = connection.protocol.receive_structure();
+        let fits = slot.arrival.land(&structure, config);
+        self.check_explicit(index)?;
+        if !fits {
+            return Err(TransportError::System);
+        }
+        if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
+            slot.arrival.set_checked();
+        }
+        Ok(())
     }
 
     /// Checks what the call names for explicit RDMA, before anything is posted for it.
@@ -91,94 +97,45 @@ impl<P: Port> State<P> {
     }
 
     fn lease_items(&mut self, index: u32) {
-        let landings = std::mem::take(&mut self.bulk.landings);
-        let mut pieces = landings.iter().peekable();
         let Some(slot) = self.bulk.serves.get_mut(index as usize) else {
-            self.bulk.landings = landings;
             return;
         };
-        let mut receives = std::mem::take(&mut slot.arrival.receives);
-        let count = slot.arrival.items().len();
-        for number in 0..count {
-            let Some(slot) = self.bulk.serves.get_mut(index as usize) else {
-                break;
-            };
-            let Some(item) = slot.arrival.items().nth(number) else {
-                break;
-            };
-            let (position, bytes) = (item.displacement, item.length_bytes);
-            if matches!(item.location, Location::Explicit(_)) {
-                if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
-                    slot.chunks.push(Chunk { position, bytes });
-                }
+        let ServeSlot {
+            arrival,
+            chunks,
+            items,
+            leases,
+            ..
+        } = slot;
+        for item in arrival.landed_items() {
+            let (position, bytes) = (item.displacement, item.bytes);
+            if item.way == Way::Explicit {
+                chunks.push(Chunk { position, bytes });
+            }
+        }
+        let mut taker = Taker {
+            placement: &mut self.placement,
+            port: &mut self.port,
+            pool: &mut self.bulk.reply.pool,
+            counters: &self.shared.counters,
+        };
+        let (arrived, landings, receives) = arrival.pieces();
+        let mut landings = landings.iter().peekable();
+        for (item, number) in arrived.iter().zip(0..) {
+            if item.way == Way::Explicit {
                 continue;
             }
-            let first_part = slot.leases.len();
-            while let Some(landing) = pieces.next_if(|landing| landing.item == number) {
-                self.lease_landing(landing, &mut receives, |state, lease| {
-                    if let Some(slot) = state.bulk.serves.get_mut(index as usize) {
-                        slot.leases.push(Some(lease));
-                    }
-                });
+            let first_part = leases.len();
+            while let Some(landing) = landings.next_if(|landing| landing.item == number) {
+                taker.take(landing, receives, |lease| leases.push(Some(lease)));
             }
-            if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
-                slot.items.push(ArgumentItem {
-                    position,
-                    args_offset: 0,
-                    bytes,
-                    first_part,
-                    parts: slot.leases.len() - first_part,
-                });
-            }
-        }
-        if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
-            slot.arrival.receives = receives;
-        }
-        self.bulk.landings = landings;
-    }
-
-    /// Leases what lies there, or copies it where another item is leased with the segment.
-    pub(super) fn lease_landing(
-        &mut self,
-        landing: &Landing,
-        receives: &mut [Received],
-        mut take: impl FnMut(&mut Self, Lease),
-    ) {
-        let Some(received) = receives.get_mut(landing.transmission) else {
-            return;
-        };
-        let counters = &self.shared.counters;
-        counters.bulk_bytes_placed.add(landing.bytes.into());
-        if !landing.is_shared {
-            let port = &mut self.port;
-            let (segment, offset, bytes) = (landing.segment, landing.offset, landing.bytes);
-            let lease = self
-                .placement
-                .lease(port, &mut received.receive, segment, offset, bytes);
-            debug_assert!(lease.is_ok(), "looked at before: {lease:?}");
-            if let Ok(lease) = lease {
-                counters.segments_leased.increment();
-                take(self, lease);
-            }
-            return;
-        }
-        counters.bulk_bytes_copied.add(landing.bytes.into());
-        let (mut at, end) = (landing.offset, landing.offset + landing.bytes);
-        while at < end
-            && let Some(mut buffer) = self.bulk.reply.pool.take()
-        {
-            let count = (end - at).min(buffer.capacity());
-            let port = &self.port;
-            let from = port.received_segment(&received.receive, landing.segment + 1);
-            let from = from.and_then(|it| it.get(at as usize..(at + count) as usize));
-            let to = port.memory().bytes_mut(&mut buffer);
-            if let (Some(from), Some(to)) = (from, to.get_mut(..count as usize)) {
-                to.copy_from_slice(from);
-            }
-            at += count;
-            if let Some(lease) = self.bulk.reply.pool.lease(buffer, count) {
-                take(self, lease);
-            }
+            items.push(ArgumentItem {
+                position: item.displacement,
+                args_offset: 0,
+                bytes: item.bytes,
+                first_part,
+                parts: leases.len() - first_part,
+            });
         }
     }
 
@@ -205,6 +162,11 @@ impl<P: Port> State<P> {
         purpose: Use,
     ) -> Stream {
         let has_stream = |received: &Received| received.end > received.start;
+        if let [received] = receives.as_slice()
+            && has_stream(received)
+        {
+            return receives.pop().map_or(Stream::Chunk, Stream::Received);
+        }
         let carriers = receives.iter().filter(|it| has_stream(it)).count();
         if carriers <= 1 {
             let mut stream = Stream::Chunk;
@@ -233,5 +195,58 @@ impl<P: Port> State<P> {
             self.repost_of(key, received.receive);
         }
         message.map_or(Stream::Chunk, Stream::Message)
+    }
+}
+
+/// What pieces are taken out of Receives with.
+pub(super) struct Taker<'a, P> {
+    pub(super) placement: &'a mut PlacementSegments,
+    pub(super) port: &'a mut P,
+    pub(super) pool: &'a mut BulkPool,
+    pub(super) counters: &'a Counters,
+}
+
+impl<P: Port> Taker<'_, P> {
+    /// Leases what lies there, or copies it where another item is leased with the segment.
+    pub(super) fn take(
+        &mut self,
+        landing: &Landing,
+        receives: &mut [Received],
+        mut give: impl FnMut(Lease),
+    ) {
+        let Some(received) = receives.get_mut(landing.transmission as usize) else {
+            return;
+        };
+        self.counters.bulk_bytes_placed.add(landing.bytes.into());
+        let segment = landing.segment as usize;
+        if !landing.is_shared {
+            let (receive, offset, bytes) = (&mut received.receive, landing.offset, landing.bytes);
+            let lease = self
+                .placement
+                .lease(self.port, receive, segment, offset, bytes);
+            debug_assert!(lease.is_ok(), "looked at before: {lease:?}");
+            if let Ok(lease) = lease {
+                self.counters.segments_leased.increment();
+                give(lease);
+            }
+            return;
+        }
+        self.counters.bulk_bytes_copied.add(landing.bytes.into());
+        let (mut at, end) = (landing.offset, landing.offset + landing.bytes);
+        while at < end
+            && let Some(mut buffer) = self.pool.take()
+        {
+            let count = (end - at).min(buffer.capacity());
+            let from = self.port.received_segment(&received.receive, segment + 1);
+            let from = from.and_then(|it| it.get(at as usize..(at + count) as usize));
+            let to = self.port.memory().bytes_mut(&mut buffer);
+            if let (Some(from), Some(to)) = (from, to.get_mut(..count as usize)) {
+                to.copy_from_slice(from);
+            }
+            at += count;
+            if let Some(lease) = self.pool.lease(buffer, count) {
+                give(lease);
+            }
+        }
     }
 }
