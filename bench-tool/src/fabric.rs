@@ -6,7 +6,7 @@ mod device;
 use std::time::Duration;
 
 use rpcrdma_control::{Provider, ShmProvider};
-use rpcrdma_tuning::Profile;
+use rpcrdma_tuning::{Profile, Settings};
 
 use crate::address::Address;
 use crate::exit::Failure;
@@ -140,12 +140,26 @@ impl Fabric {
     }
 
     /// The embedded profile that is made for it; `None` leaves the built-in defaults.
-    #[must_use]
-    pub fn family(&self) -> Option<&'static str> {
+    ///
+    /// # Errors
+    /// A failure when the device is of a kind that cannot be used.
+    pub fn family(&self) -> Result<Option<String>, Failure> {
         match self {
-            Self::Shm { .. } => Some("shm"),
+            Self::Shm { .. } => Ok(Some("shm".to_owned())),
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             Self::Verbs { device } => device::family(device),
+        }
+    }
+
+    /// What the device leaves of the knobs, and its name; nothing where there is no device.
+    ///
+    /// # Errors
+    /// A failure when the device cannot be opened.
+    pub fn limits(&self) -> Result<Option<(Settings, &str)>, Failure> {
+        match self {
+            Self::Shm { .. } => Ok(None),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            Self::Verbs { device } => Ok(Some((device::limits(device)?, device))),
         }
     }
 
@@ -198,9 +212,10 @@ mod tests {
         let address: Address = "shm:x".parse().unwrap();
         let fabric = Fabric::to_listen(&address, None).unwrap();
         assert_eq!(
-            (fabric.name(), fabric.device(), fabric.family()),
-            ("shm", None, Some("shm"))
+            (fabric.name(), fabric.device(), fabric.family().unwrap()),
+            ("shm", None, Some("shm".to_owned()))
         );
+        assert_eq!(fabric.limits().unwrap(), None);
         let failure = Fabric::to_connect(&address, Some("mlx5_0")).unwrap_err();
         assert_eq!(failure.status(), Status::Usage);
         assert!(failure.to_string().contains("mlx5_0"), "{failure}");

@@ -13,6 +13,7 @@
 //! | [`floor`] | `floor`: what no transport on this machine can beat |
 //! | [`decode`] | `decode`: transport headers from hex |
 //! | [`doctor`] | `doctor`: what stands in the way on this machine |
+//! | [`profile`] | `profile`: the tuning profiles, and which one a device takes |
 //! | [`report`] | table, JSON, percentile distribution, and the files they go to |
 //! | [`histogram`] | latency histograms |
 //! | [`progress`], [`signals`], [`exit`] | the manners of a command: a live line, a clean stop, exit codes |
@@ -37,6 +38,7 @@ pub mod machine;
 pub mod nfs;
 pub mod nfs3_service;
 pub mod nfs_client;
+pub mod profile;
 pub mod progress;
 pub mod report;
 pub mod run;
@@ -84,6 +86,7 @@ fn execute(command: &cli::Command) -> Result<Status, Failure> {
         }
         cli::Command::Decode(args) => decode::execute(args),
         cli::Command::Doctor(args) => doctor::execute(args, command_line()),
+        cli::Command::Profile(args) => profile::execute(args),
         cli::Command::Run(args) => {
             run::execute(args, command_line(), &mut load::NodeLoad).map(|()| Status::Success)
         }

@@ -64,6 +64,12 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
         park: false,
     };
     let loaded = need.profile(args.profile.as_deref(), &fabric)?;
+    // A run tells of its own profile, which is that of its server.
+    if !args.exit_with_stdin {
+        for warning in crate::profile::warnings_here(&loaded) {
+            eprintln!("bench-tool: warning: {warning}");
+        }
+    }
     if args.service == ServiceName::Nfs3 {
         let [core] = cores[..] else {
             return Err(Failure::usage(

@@ -73,9 +73,17 @@ impl Need {
         let usage = |error: rpcrdma_tuning::Error| {
             Failure::usage("the tuning profile cannot be used").because(error)
         };
-        let layers = match named.or(fabric.family()) {
-            Some(name) => Layers::choose(name).map_err(usage)?,
+        let family = match named {
+            Some(name) => Some(name.to_owned()),
+            None => fabric.family()?,
+        };
+        let layers = match family {
+            Some(name) => Layers::choose(&name).map_err(usage)?,
             None => Layers::defaults(),
+        };
+        let layers = match fabric.limits()? {
+            Some((limits, device)) => layers.limited(&limits, device),
+            None => layers,
         };
         let base = layers.clone().build().map_err(usage)?.profile;
         let mut settings = Settings {
@@ -144,7 +152,8 @@ impl Need {
         settings.bulk_buffers = Some(buffers.max(base.bulk_buffers));
         settings.bulk_buffer_bytes = Some(u32::try_from(bytes).unwrap_or(u32::MAX));
         settings.bulk_calls_max = Some(calls.max(base.bulk_calls_max));
-        if base.placement_segments == 0 {
+        // A receive has the inline segment beside it.
+        if base.placement_segments == 0 && base.receive_scatter_entries_max > 1 {
             placement(payload_bytes, base, settings);
         }
     }

@@ -48,6 +48,9 @@ fn help_teaches_and_is_no_error() {
         (&["floor", "--help"], "--buffers"),
         (&["decode", "--help"], "Examples"),
         (&["doctor", "--help"], "what to do"),
+        (&["profile", "--help"], "profile detect"),
+        (&["profile", "show", "--help"], "inferred"),
+        (&["profile", "check", "--help"], "[settings]"),
     ] {
         let output = bench_tool(arguments, "");
         assert_eq!(code(&output), 0, "{arguments:?}");
@@ -80,6 +83,10 @@ fn a_wrong_command_line_ends_with_2_and_says_what_is_right() {
         (&["floor", "--cores", "1022,1023"], "numbers from"),
         (&["floor", "--size", "0"], "one byte"),
         (&["doctor", "--profile", "nosuch"], "nosuch"),
+        (&["profile"], "show"),
+        (&["profile", "show", "mlx6"], "mlx5"),
+        (&["profile", "show", "efa"], "reliable connections"),
+        (&["profile", "show", "shm", "--set", "reap"], "NAME=VALUE"),
     ] {
         let output = bench_tool(arguments, "");
         assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));
@@ -622,4 +629,82 @@ fn keys_that_cannot_be_used_are_status_2_and_say_what_to_do() {
         assert_eq!(code(&output), 2, "{arguments:?}: {text}");
         assert!(text.contains(words), "{arguments:?}: {text}");
     }
+}
+
+#[test]
+fn profiles_are_listed_shown_and_detected() {
+    let list = bench_tool(&["profile", "list"], "");
+    assert_eq!(code(&list), 0);
+    assert!(stdout(&list).contains("irdma/x722"));
+    let show = bench_tool(
+        &[
+            "profile",
+            "show",
+            "mlx5",
+            "--set",
+            "credits_per_connection=8",
+        ],
+        "",
+    );
+    assert_eq!(code(&show), 0, "{}", stderr(&show));
+    assert!(stdout(&show).contains("command line"));
+    let json = bench_tool(&["profile", "show", "mlx5", "--json", "-"], "");
+    let value: serde_json::Value = serde_json::from_str(stdout(&json)).unwrap();
+    assert_eq!(value["schema"], "rpcrdma.bench-tool.profile-show/1");
+
+    let root = Temporary::new("profile-root");
+    let function = root.0.join("sys/class/infiniband/mlx5_0/device");
+    std::fs::create_dir_all(&function).unwrap();
+    std::os::unix::fs::symlink("../drivers/mlx5_core", function.join("driver")).unwrap();
+    let below = root.0.to_str().unwrap();
+    let detect = bench_tool(&["profile", "detect", "--json", "-", "--root", below], "");
+    let value: serde_json::Value = serde_json::from_str(stdout(&detect)).unwrap();
+    assert_eq!(value["devices"][0]["profile"], "mlx5");
+    let lost = bench_tool(
+        &["profile", "detect", "--device", "mlx5_1", "--root", below],
+        "",
+    );
+    assert_eq!(code(&lost), 1);
+    assert!(stderr(&lost).contains("mlx5_1") && stderr(&lost).contains("what to do"));
+}
+
+#[test]
+fn a_profile_file_is_checked_before_it_is_used() {
+    let directory = Temporary::new("profile-check");
+    let file = directory.0.join("mine.toml");
+    let path = file.to_str().unwrap();
+    let check = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        bench_tool(&["profile", "check", path], "")
+    };
+    let good = check("base = \"irdma\"\n[settings]\nread_depth_max = 32\nreap_batch = 4\n");
+    assert_eq!(code(&good), 0, "{}", stderr(&good));
+    for words in [
+        "mine.toml can be used",
+        "reap_batch = 4",
+        "warning: read_depth_max = 32 (file ",
+        "8 is used",
+    ] {
+        assert!(stdout(&good).contains(words), "{words}: {}", stdout(&good));
+    }
+    for (text, words) in [
+        ("[settings]\nreap_bach = 4\n", "unknown field `reap_bach`"),
+        ("[settings]\nreap_batch = 65\n", "set it from 1 to 64"),
+        ("base = \"mlx6\"\n", "mlx6"),
+        (
+            "base = \"qedr\"\n[settings]\nplacement_segments = 5\n",
+            "set placement_segments to",
+        ),
+    ] {
+        let bad = check(text);
+        assert_eq!(code(&bad), 1, "{text}");
+        let told = stderr(&bad);
+        assert!(
+            told.contains(words) && told.contains(path),
+            "{text}: {told}"
+        );
+        assert!(told.contains("what to do"), "{told}");
+    }
+    let none = bench_tool(&["profile", "check", "/nonexistent.toml"], "");
+    assert_eq!(code(&none), 1);
 }

@@ -7,9 +7,11 @@ use rpcrdma_fabric::memory::HugePages;
 use rpcrdma_protocol::v2::plan::Thresholds;
 use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport};
 use rpcrdma_tuning::{Hugepages, Idle, Profile, ReceiveQueues};
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+use rpcrdma_tuning::{Settings, WithoutWindows};
 
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-use rpcrdma_fabric::verbs::ManagerOptions;
+use rpcrdma_fabric::verbs::{self, DeviceLimits, ManagerOptions};
 
 use crate::error::NodeError;
 use crate::node::NodeConfig;
@@ -116,7 +118,34 @@ impl VerbsProvider {
             device_inline_bytes_max: profile.device_inline_bytes_max,
             send_segments_max: profile.send_gather_entries_max,
             receive_segments_max: profile.receive_scatter_entries_max,
+            send_queue_depth_max: profile.send_queue_depth_max,
+            without_windows: match profile.without_windows {
+                WithoutWindows::Refuse => verbs::WithoutWindows::Refuse,
+                WithoutWindows::Register => verbs::WithoutWindows::Register,
+            },
             own_receive_queues: profile.receive_queues == ReceiveQueues::Own,
+        }
+    }
+
+    /// What a device leaves of the knobs, for
+    /// [`Layers::limited`](rpcrdma_tuning::Layers::limited).
+    #[must_use]
+    pub fn limits(limits: &DeviceLimits) -> Settings {
+        let own_queues = limits.shared_receive_queues == 0;
+        let receive_segments = if own_queues {
+            limits.segments
+        } else {
+            limits.shared_receive_queue_segments
+        };
+        let reads = limits.initiator_depth.min(limits.responder_resources);
+        Settings {
+            connections_max: Some(limits.queue_pairs.max(1)),
+            send_queue_depth_max: Some(limits.queue_pair_work_requests.max(1)),
+            send_gather_entries_max: Some(limits.segments.max(1)),
+            receive_scatter_entries_max: Some(receive_segments.max(1)),
+            read_depth_max: Some(u32::from(reads).max(1)),
+            receive_queues: own_queues.then_some(ReceiveQueues::Own),
+            ..Settings::default()
         }
     }
 }

@@ -38,6 +38,15 @@ pub enum Error {
         known: String,
     },
 
+    /// The profile is of devices that cannot be used.
+    #[error("devices of the family {name} cannot be used: {reason}")]
+    Refused {
+        /// The family.
+        name: String,
+        /// What they lack.
+        reason: String,
+    },
+
     /// The user's file could not be read.
     #[error("cannot read the profile {}; check the path and its permissions", path.display())]
     Read {

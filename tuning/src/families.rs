@@ -1,15 +1,30 @@
 //! The embedded profiles: one file per family in `tuning/profiles/`.
 
-use crate::layers::{Origin, ProfileText};
+use crate::layers::Origin;
+use crate::text::ProfileText;
 
 /// Name and text of every family's file.
-const FAMILIES: &[(&str, &str)] = &[
-    ("shm", include_str!("../profiles/shm.toml")),
-    ("bnxt_re", include_str!("../profiles/bnxt_re.toml")),
-    ("irdma", include_str!("../profiles/irdma.toml")),
-    ("mlx5", include_str!("../profiles/mlx5.toml")),
-    ("rxe", include_str!("../profiles/rxe.toml")),
-    ("siw", include_str!("../profiles/siw.toml")),
+macro_rules! families {
+    ($($name:literal),* $(,)?) => {
+        &[$( ($name, include_str!(concat!("../profiles/", $name, ".toml"))) ),*]
+    };
+}
+
+const FAMILIES: &[(&str, &str)] = families![
+    "shm",
+    "bnxt_re",
+    "cxgb4",
+    "efa",
+    "erdma",
+    "hns",
+    "irdma",
+    "mana",
+    "mlx4",
+    "mlx5",
+    "mlx5-connectx7",
+    "qedr",
+    "rxe",
+    "siw",
 ];
 
 /// What [`list`] says of one embedded profile.
@@ -19,23 +34,48 @@ pub struct FamilySummary {
     pub name: &'static str,
     /// One line that says what the profile is for.
     pub description: String,
+    /// Why its devices cannot be used at all; the profile cannot be loaded then.
+    pub refused: Option<String>,
     /// The devices that have values of their own; each is chosen as `FAMILY/DEVICE`.
-    pub devices: Vec<String>,
+    pub devices: Vec<DeviceSummary>,
+}
+
+/// A device that has values of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceSummary {
+    /// The name after the slash.
+    pub name: String,
+    /// One line that says which it is.
+    pub description: String,
 }
 
 /// The embedded profiles: shm, then the NIC families by name.
 #[must_use]
 pub fn list() -> Vec<FamilySummary> {
-    let summary = |&(name, text): &(&'static str, &str)| {
-        let text = ProfileText::parse(text, &Origin::Family(name))
-            .expect("the embedded profiles are compiled in, and the tests read every one");
-        FamilySummary {
+    texts()
+        .map(|(name, text)| FamilySummary {
             name,
             description: text.description.unwrap_or_default(),
-            devices: text.device.into_keys().collect(),
-        }
-    };
-    FAMILIES.iter().map(summary).collect()
+            refused: text.refused,
+            devices: text
+                .device
+                .into_iter()
+                .map(|(name, device)| DeviceSummary {
+                    name,
+                    description: device.description,
+                })
+                .collect(),
+        })
+        .collect()
+}
+
+/// Every family's name and file.
+pub(crate) fn texts() -> impl Iterator<Item = (&'static str, ProfileText)> {
+    FAMILIES.iter().map(|&(name, text)| {
+        let text = ProfileText::parse(text, &Origin::Family(name))
+            .expect("the embedded profiles are compiled in, and the tests read every one");
+        (name, text)
+    })
 }
 
 /// The names of the embedded families.

@@ -1,15 +1,15 @@
 //! Layers of settings, put on top of each other: built-in defaults, family, device, the user's
-//! file, the command line.
+//! file, the command line; and under all of it what the device can do.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-
+use crate::environment::EnvironmentRule;
 use crate::error::{Error, Knob};
 use crate::families;
-use crate::profile::{Profile, Settings};
+use crate::profile::{Profile, Settings, Table};
+use crate::text::ProfileText;
 
 /// The layer that a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub enum Origin {
     File(PathBuf),
     /// The command line.
     CommandLine,
+    /// What a device can do: a layer above asked for more. Names whose limit it is.
+    Limit(String),
 }
 
 impl fmt::Display for Origin {
@@ -39,32 +41,33 @@ impl fmt::Display for Origin {
             Self::Device { family, device } => write!(f, "profile {family}/{device}"),
             Self::File(path) => write!(f, "file {}", path.display()),
             Self::CommandLine => f.write_str("command line"),
+            Self::Limit(of) => write!(f, "limit of {of}"),
         }
     }
 }
 
-/// The text of a profile file, of a family or of a user.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ProfileText {
-    /// One line for people; families must have it.
-    pub(crate) description: Option<String>,
-    /// In a user's file: the embedded profile that it builds on.
-    pub(crate) base: Option<String>,
-    /// The knobs that the file sets.
-    #[serde(default)]
-    pub(crate) settings: Settings,
-    /// In a family's file: the knobs that single devices of the family need otherwise.
-    #[serde(default)]
-    pub(crate) device: BTreeMap<String, Settings>,
+/// Where a value came from, and why it is what it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    origin: Origin,
+    source: Option<String>,
 }
 
-impl ProfileText {
-    pub(crate) fn parse(text: &str, origin: &Origin) -> Result<Self, Error> {
-        toml::from_str(text).map_err(|error| Error::Parse {
-            origin: origin.clone(),
-            source: Box::new(error),
-        })
+/// A value that was cut down to what the device can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clamp {
+    /// The knob, with the value that was asked for and the layer that did.
+    pub asked: Knob,
+    /// The value that is used instead, as TOML writes it.
+    pub used: String,
+    /// Whose limit it is.
+    pub of: String,
+}
+
+impl fmt::Display for Clamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { asked, used, of } = self;
+        write!(f, "{asked} is beyond what {of} can do: {used} is used")
     }
 }
 
@@ -75,15 +78,39 @@ pub struct Loaded {
     pub profile: Profile,
     /// The name or the path that the profile was chosen by, for reports.
     pub name: String,
-    origins: BTreeMap<&'static str, Origin>,
+    /// What was asked for and is not to be had: worth a warning each.
+    pub clamps: Vec<Clamp>,
+    /// What the environment of the process should hold before a device is opened.
+    pub environment: Vec<EnvironmentRule>,
+    entries: BTreeMap<&'static str, Entry>,
 }
 
 impl Loaded {
     /// The layer that set the knob of that name.
     #[must_use]
     pub fn origin(&self, knob: &str) -> Origin {
-        self.origins.get(knob).cloned().unwrap_or(Origin::Defaults)
+        origin(&self.entries, knob)
     }
+
+    /// Why the knob of that name has its value: a measurement, a document, a driver's source, or
+    /// "inferred" with the thought behind it. `None` for a value whose layer does not say, as the command
+    /// line, and for a name that is no knob's.
+    #[must_use]
+    pub fn source(&self, knob: &str) -> Option<&str> {
+        match self.entries.get(knob) {
+            Some(entry) => entry.source.as_deref(),
+            None => {
+                let place = Profile::KNOBS.iter().position(|name| *name == knob)?;
+                Profile::DEFAULT_SOURCES.get(place).copied()
+            }
+        }
+    }
+}
+
+fn origin(entries: &BTreeMap<&'static str, Entry>, knob: &str) -> Origin {
+    entries
+        .get(knob)
+        .map_or(Origin::Defaults, |entry| entry.origin.clone())
 }
 
 /// A profile in the making: layers are added from below, and [`build`](Layers::build) checks the
@@ -92,7 +119,11 @@ impl Loaded {
 pub struct Layers {
     profile: Profile,
     name: String,
-    origins: BTreeMap<&'static str, Origin>,
+    entries: BTreeMap<&'static str, Entry>,
+    limits: Settings,
+    /// Whose each limit is, and why.
+    limit_entries: BTreeMap<&'static str, (String, Option<String>)>,
+    environment: Vec<EnvironmentRule>,
 }
 
 impl Layers {
@@ -102,7 +133,10 @@ impl Layers {
         Self {
             profile: Profile::default(),
             name: "defaults".to_owned(),
-            origins: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            limits: Settings::default(),
+            limit_entries: BTreeMap::new(),
+            environment: Vec::new(),
         }
     }
 
@@ -110,7 +144,8 @@ impl Layers {
     /// devices where the name says so (`FAMILY/DEVICE`).
     ///
     /// # Errors
-    /// [`Error::UnknownProfile`] when there is none of that name.
+    /// [`Error::UnknownProfile`] when there is none of that name, [`Error::Refused`] when it is of
+    /// devices that cannot be used.
     pub fn named(name: &str) -> Result<Self, Error> {
         let (family_name, device_name) = match name.split_once('/') {
             Some((family, device)) => (family, Some(device)),
@@ -123,21 +158,26 @@ impl Layers {
         let (family, text) = families::find(family_name).ok_or_else(unknown)?;
         let origin = Origin::Family(family);
         let text = ProfileText::parse(text, &origin)?;
+        if let Some(reason) = text.refused {
+            return Err(Error::Refused {
+                name: name.to_owned(),
+                reason,
+            });
+        }
 
         let mut layers = Self {
             name: name.to_owned(),
             ..Self::defaults()
         };
-        layers.put(&text.settings, &origin);
+        layers.put_table(&text.settings, &text.limits, family, &origin);
+        layers.put_environment(text.environment);
         if let Some(device) = device_name {
-            let settings = text.device.get(device).ok_or_else(unknown)?;
-            layers.put(
-                settings,
-                &Origin::Device {
-                    family,
-                    device: device.to_owned(),
-                },
-            );
+            let text = text.device.get(device).ok_or_else(unknown)?;
+            let origin = Origin::Device {
+                family,
+                device: device.to_owned(),
+            };
+            layers.put_table(&text.settings, &text.limits, name, &origin);
         }
         Ok(layers)
     }
@@ -156,12 +196,8 @@ impl Layers {
             source,
         })?;
         let text = ProfileText::parse(&text, &origin)?;
-        if !text.device.is_empty() {
-            return Err(Error::Misplaced {
-                origin,
-                reason: "only the built-in families have device sections; put the values under \
-                         [settings], and name the device by base = \"FAMILY/DEVICE\"",
-            });
+        if let Some(reason) = text.misplaced_in_a_file() {
+            return Err(Error::Misplaced { origin, reason });
         }
         let below = match &text.base {
             Some(base) => Self::named(base)?,
@@ -171,7 +207,9 @@ impl Layers {
             name: path.display().to_string(),
             ..below
         };
-        layers.put(&text.settings, &origin);
+        let of = path.display().to_string();
+        layers.put_table(&text.settings, &text.limits, &of, &origin);
+        layers.put_environment(text.environment);
         Ok(layers)
     }
 
@@ -194,33 +232,104 @@ impl Layers {
     /// Adds the top layer, the command line.
     #[must_use]
     pub fn overrides(mut self, settings: &Settings) -> Self {
-        self.put(settings, &Origin::CommandLine);
+        self.put(settings, &BTreeMap::new(), &Origin::CommandLine);
         self
     }
 
-    /// Checks the values, alone and against each other, and hands out the profile.
+    /// Takes the limits of a device at hand, in place of what is published of its kind: a knob that
+    /// `limits` sets cannot go beyond. `of` names the device, for warnings.
+    #[must_use]
+    pub fn limited(mut self, limits: &Settings, of: &str) -> Self {
+        self.put_limits(limits, &BTreeMap::new(), of);
+        self
+    }
+
+    /// Cuts the values down to what the device can do, checks them, alone and against each other, and
+    /// hands out the profile. What was cut is in [`Loaded::clamps`].
     ///
     /// # Errors
     /// [`Error::Range`], [`Error::Form`] or [`Error::Relation`] for the first value that cannot be
     /// used; the error names the layer that set it.
-    pub fn build(self) -> Result<Loaded, Error> {
+    pub fn build(mut self) -> Result<Loaded, Error> {
+        // A value out of its range is a slip, and not to be hidden by a limit.
+        self.profile.validate_ranges(&|name| self.knob(name))?;
+        let clamps = self.clamp();
         self.profile.validate_with(&|name| self.knob(name))?;
         Ok(Loaded {
             profile: self.profile,
             name: self.name,
-            origins: self.origins,
+            clamps,
+            environment: self.environment,
+            entries: self.entries,
         })
     }
 
-    fn put(&mut self, settings: &Settings, origin: &Origin) {
-        self.profile.apply(settings, origin, &mut self.origins);
+    fn clamp(&mut self) -> Vec<Clamp> {
+        let mut profile = self.profile.clone();
+        let mut cut = Vec::new();
+        profile.clamp(&self.limits, |name| cut.push(name));
+        let mut clamps = Vec::new();
+        for name in cut {
+            let (of, source) = self.limit_entries.get(name).cloned().unwrap_or_default();
+            clamps.push(Clamp {
+                asked: self.knob(name),
+                used: profile.value_text(name).unwrap_or_default(),
+                of: of.clone(),
+            });
+            let origin = Origin::Limit(of);
+            self.entries.insert(name, Entry { origin, source });
+        }
+        self.profile = profile;
+        clamps
+    }
+
+    fn put_table(&mut self, settings: &Table, limits: &Table, of: &str, origin: &Origin) {
+        self.put(&settings.settings(), &settings.sources(), origin);
+        self.put_limits(&limits.settings(), &limits.sources(), of);
+    }
+
+    fn put(
+        &mut self,
+        settings: &Settings,
+        sources: &BTreeMap<&'static str, Option<String>>,
+        origin: &Origin,
+    ) {
+        let entries = &mut self.entries;
+        self.profile.apply(settings, |name| {
+            let entry = Entry {
+                origin: origin.clone(),
+                source: sources.get(name).cloned().flatten(),
+            };
+            entries.insert(name, entry);
+        });
+    }
+
+    fn put_limits(
+        &mut self,
+        limits: &Settings,
+        sources: &BTreeMap<&'static str, Option<String>>,
+        of: &str,
+    ) {
+        self.limits.merge(limits);
+        for name in limits.names() {
+            let source = sources.get(name).cloned().flatten();
+            self.limit_entries.insert(name, (of.to_owned(), source));
+        }
+    }
+
+    /// A rule about a variable replaces the one of the layer below.
+    fn put_environment(&mut self, rules: Vec<EnvironmentRule>) {
+        for rule in rules {
+            self.environment.retain(|other| other.name != rule.name);
+            self.environment.push(rule);
+        }
     }
 
     fn knob(&self, name: &'static str) -> Knob {
         Knob {
             name,
             value: self.profile.value_text(name).unwrap_or_default(),
-            origin: self.origins.get(name).cloned().unwrap_or(Origin::Defaults),
+            origin: origin(&self.entries, name),
         }
     }
 }

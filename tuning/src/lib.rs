@@ -16,21 +16,31 @@
 //! # Ok::<(), rpcrdma_tuning::Error>(())
 //! ```
 //!
+//! What a device can do limits what a profile asks: the families' files state what is published of their
+//! devices, and a device at hand is asked itself. What was cut down is told ([`Loaded::clamps`]).
+//! [`Device`] finds the family of a device.
+//!
 //! The relations between knobs are checked when the layers are built ([`Profile::validate`]), and
 //! sizes that follow from several knobs are sums written out in one place
 //! ([`Profile::receives_posted`] and the other functions of that file).
 #![forbid(unsafe_code)]
 
 mod derived;
+mod detect;
+mod environment;
 mod error;
 mod families;
 mod knobs;
 mod layers;
 mod profile;
+mod table;
+mod text;
 mod validate;
 
+pub use detect::{Detected, Device};
+pub use environment::{EnvironmentRule, EnvironmentValue};
 pub use error::{Error, Knob};
-pub use families::{FamilySummary, list};
-pub use knobs::{Hugepages, Idle, ReceiveQueues};
-pub use layers::{Layers, Loaded, Origin};
+pub use families::{DeviceSummary, FamilySummary, list};
+pub use knobs::{Hugepages, Idle, ReceiveQueues, WithoutWindows};
+pub use layers::{Clamp, Layers, Loaded, Origin};
 pub use profile::{Profile, Settings};

@@ -25,6 +25,9 @@ const KEEP_ALIVE_INTERVAL_MS_LEAST: u32 = 10;
 /// Below, a peer that is merely busy would lose its connection.
 const STALL_TIMEOUT_MS_LEAST: u32 = 100;
 
+/// A queue pair takes the Sends of a small window, its grants, and what binds and unbinds a call's windows.
+const SEND_QUEUE_DEPTH_LEAST: u32 = 16;
+
 const MIB: u32 = 1024 * 1024;
 const GIB: u32 = 1024 * MIB;
 const HOUR_MS: u32 = 3_600_000;
@@ -56,7 +59,8 @@ impl Profile {
         self.validate_memory(describe)
     }
 
-    fn validate_ranges(&self, describe: Describe<'_>) -> Result<(), Error> {
+    /// Every value alone.
+    pub(crate) fn validate_ranges(&self, describe: Describe<'_>) -> Result<(), Error> {
         let ranges: &[(&'static str, u32, u32, u32)] = &[
             ("connections_max", self.connections_max, 1, 65_536),
             ("peers_connections_max", self.peers_connections_max, 1, MIB),
@@ -110,6 +114,12 @@ impl Profile {
             ),
             ("deferred_replies_max", self.deferred_replies_max, 1, 65_536),
             ("send_buffers", self.send_buffers, 1, 65_536),
+            (
+                "send_queue_depth_max",
+                self.send_queue_depth_max,
+                SEND_QUEUE_DEPTH_LEAST,
+                32_768,
+            ),
             ("mailbox_depth", self.mailbox_depth, 1, 65_536),
             ("read_depth_max", self.read_depth_max, 1, 255),
             ("bulk_buffers", self.bulk_buffers, 0, 65_536),
@@ -297,7 +307,9 @@ impl Profile {
                 right: Box::new(describe("receive_scatter_entries_max")),
                 rule: "a receive has the inline segment beside its placement segments",
                 remedy: format!(
-                    "set receive_scatter_entries_max to {} or more",
+                    "set placement_segments to {} or less, or receive_scatter_entries_max to {} or \
+                     more where the device has so many",
+                    self.receive_scatter_entries_max - 1,
                     self.placement_segments + 1
                 ),
             });

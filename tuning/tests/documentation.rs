@@ -1,15 +1,39 @@
 //! docs/tuning.md lists every knob with its default, and the sizes that follow from the defaults.
 
-use rpcrdma_tuning::Profile;
+use rpcrdma_tuning::{Profile, list};
 
 fn page() -> String {
     std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tuning.md")).unwrap()
 }
 
+/// The text below a heading, up to the next of its rank.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, text) = page.split_once(heading).expect(heading);
+    text.split("\n## ").next().unwrap_or_default()
+}
+
+#[test]
+fn every_family_is_documented() {
+    let page = page();
+    let families = section(&page, "## Families");
+    for family in list() {
+        assert!(
+            families.contains(&format!("`{}`", family.name)),
+            "{}",
+            family.name
+        );
+        for device in family.devices {
+            let name = format!("`{}/{}`", family.name, device.name);
+            assert!(families.contains(&name), "{name}");
+        }
+    }
+}
+
 #[test]
 fn every_knob_is_documented_with_its_default() {
     let page = page();
-    let rows: Vec<(&str, &str)> = page
+    let knobs = section(&page, "## Knobs");
+    let rows: Vec<(&str, &str)> = knobs
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
         .filter_map(|(knob, rest)| Some((knob, rest.split_once(" | ")?.0)))

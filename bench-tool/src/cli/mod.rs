@@ -3,6 +3,7 @@
 mod doctor;
 pub mod nfs;
 mod nfs3;
+mod profile;
 pub mod values;
 
 use std::path::PathBuf;
@@ -13,6 +14,9 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 pub use self::doctor::DoctorArgs;
 pub use self::nfs::NfsArgs;
 pub use self::nfs3::Nfs3Args;
+pub use self::profile::{
+    ProfileAction, ProfileArgs, ProfileCheckArgs, ProfileDetectArgs, ProfileShowArgs,
+};
 use self::values::CoreList;
 use crate::address::{Address, ListenAddress};
 use crate::authentication::AuthenticationArgs;
@@ -49,6 +53,8 @@ pub enum Command {
     Decode(DecodeArgs),
     /// Look at the machine: what stands in the way, and which command mends it
     Doctor(DoctorArgs),
+    /// Show, detect and check tuning profiles
+    Profile(ProfileArgs),
     /// Hold silent connections for a run
     #[command(hide = true)]
     Idle(IdleArgs),

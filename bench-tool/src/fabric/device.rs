@@ -7,7 +7,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::time::Duration;
 
+use rpcrdma_control::VerbsProvider;
 use rpcrdma_fabric::verbs::{Context, device_at, device_towards};
+use rpcrdma_tuning::{Detected, Device, Settings};
 
 use super::Fabric;
 use crate::address::Address;
@@ -93,25 +95,24 @@ fn is_device_file(name: &OsStr) -> bool {
     name == "rdma_cm" || name.starts_with("uverbs")
 }
 
-/// The embedded profile for a device: by its driver, or by its name where there is no hardware.
-pub(super) fn family(device: &str) -> Option<&'static str> {
-    let driver = std::fs::read_link(format!("{DEVICES}/{device}/device/driver"));
-    let driver = driver.ok();
-    let driver = driver.as_deref().and_then(Path::file_name);
-    family_of(device, driver.and_then(OsStr::to_str))
+/// The embedded profile for a device; `None` when there is none for its kind.
+pub(super) fn family(device: &str) -> Result<Option<String>, Failure> {
+    match Device::named(Path::new("/"), device).detect() {
+        Detected::Profile(name) => Ok(Some(name)),
+        Detected::Unknown => Ok(None),
+        Detected::Refused { family, reason } => Err(Failure::usage(format!(
+            "the device {device} is of the family {family}, which cannot be used: {reason}"
+        ))
+        .advice(LOOK_AT_DEVICES)),
+    }
 }
 
-fn family_of(device: &str, driver: Option<&str>) -> Option<&'static str> {
-    match driver {
-        Some("mlx5_core") => Some("mlx5"),
-        // Of the network interface that the RDMA driver sits on.
-        Some("ice" | "i40e" | "idpf" | "irdma") => Some("irdma"),
-        Some("bnxt_en") => Some("bnxt_re"),
-        Some(_) => None,
-        None => ["rxe", "siw"]
-            .into_iter()
-            .find(|name| device.starts_with(name)),
-    }
+/// What the device leaves of the knobs.
+pub(super) fn limits(device: &str) -> Result<Settings, Failure> {
+    let context = Context::open(Some(device)).map_err(|error| {
+        Failure::failed(format!("the device {device} does not tell its limits")).because(error)
+    })?;
+    Ok(VerbsProvider::limits(context.limits()))
 }
 
 /// An address at which the run's own server listens: of the first port of the device, with a port
@@ -146,22 +147,6 @@ fn address_of(gid: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn families_are_known_by_driver_and_software_by_name() {
-        for (device, driver, family) in [
-            ("rocep1s0f0", Some("mlx5_core"), Some("mlx5")),
-            ("rocep4s0", Some("ice"), Some("irdma")),
-            ("bnxt_re0", Some("bnxt_en"), Some("bnxt_re")),
-            ("rxe0", None, Some("rxe")),
-            ("siw_eth0", None, Some("siw")),
-            ("mlx4_0", Some("mlx4_core"), None),
-            ("rxe0", Some("something"), None),
-            ("odd", None, None),
-        ] {
-            assert_eq!(family_of(device, driver), family, "{device} {driver:?}");
-        }
-    }
 
     #[test]
     fn files_that_may_not_be_opened_are_named() {

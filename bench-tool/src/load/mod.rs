@@ -424,6 +424,7 @@ fn result(
         .filter_map(|pages| pages.warning.clone())
         .collect();
     warnings.dedup();
+    warnings.extend(crate::profile::warnings_here(loaded));
     if let Some(error) = first_error {
         warnings.push(format!("the first call that failed: {error}"));
     }

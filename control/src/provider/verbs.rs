@@ -7,10 +7,6 @@ use rpcrdma_fabric::verbs;
 
 use super::{PortNeed, Provider};
 
-/// Work requests that one queue pair has outstanding at most: enough for the Sends, grants and
-/// RDMA of a connection's calls; what does not fit waits in the engine.
-const SEND_QUEUE_DEPTH_MAX: u32 = 256;
-
 /// Work requests of a port for each of its queue pairs, so that a Send need not ask the device
 /// for a completion of its own.
 const WORK_REQUESTS_PER_QUEUE_PAIR: u32 = 4;
@@ -37,6 +33,11 @@ pub struct VerbsProvider {
     pub send_segments_max: u32,
     /// Segments of a Receive's scatter list.
     pub receive_segments_max: u32,
+    /// Work requests that one queue pair has outstanding at most; what does not fit waits in the
+    /// engine.
+    pub send_queue_depth_max: u32,
+    /// What becomes of explicit RDMA where the device has no memory windows.
+    pub without_windows: verbs::WithoutWindows,
     /// Give each connection a receive queue of its own, even if the device has shared ones.
     pub own_receive_queues: bool,
 }
@@ -51,6 +52,8 @@ impl Default for VerbsProvider {
             device_inline_bytes_max: 64,
             send_segments_max: 4,
             receive_segments_max: 2,
+            send_queue_depth_max: 256,
+            without_windows: verbs::WithoutWindows::Refuse,
             own_receive_queues: false,
         }
     }
@@ -82,14 +85,15 @@ impl Provider for VerbsProvider {
             .max(need.sends_max.saturating_mul(2))
             // A window is bound and invalidated, and what it exposes read or written.
             .max(need.windows_max.saturating_mul(3))
-            .max(SEND_QUEUE_DEPTH_MAX);
+            .max(self.send_queue_depth_max);
         verbs::Port::new(verbs::PortConfig {
             device: self.device.clone(),
             queue_pairs_max: need.queue_pairs_max,
             receives_max: need.receives_max,
             receive_segments_max: self.receive_segments_max,
             work_requests_max: work_requests,
-            send_queue_depth_max: SEND_QUEUE_DEPTH_MAX,
+            send_queue_depth_max: self.send_queue_depth_max,
+            without_windows: self.without_windows,
             send_segments_max: self.send_segments_max,
             inline_bytes_max: self.inline_bytes_max,
             device_inline_bytes_max: self.device_inline_bytes_max,

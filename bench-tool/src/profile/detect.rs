@@ -1,0 +1,155 @@
+//! `bench-tool profile detect`: the profile of each device of this machine.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use rpcrdma_tuning::{Detected, Device, Layers};
+use serde::Serialize;
+
+use super::{Complaint, cannot_be_used, complaints, own_variable, put};
+use crate::cli::ProfileDetectArgs;
+use crate::exit::Failure;
+
+/// The `schema` of the JSON report; the meaning of its keys does not change under one.
+const SCHEMA: &str = "rpcrdma.bench-tool.profile-detect/1";
+
+/// The report, as JSON has it.
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    devices: Vec<Line>,
+}
+
+/// One device.
+#[derive(Serialize)]
+struct Line {
+    device: String,
+    driver: Option<String>,
+    /// PCI identifiers, `VENDOR:PART`.
+    part: Option<String>,
+    /// The profile that it takes; null where there is none for its kind, and where it is refused.
+    profile: Option<String>,
+    /// Why it cannot be used; null when it can.
+    refused: Option<String>,
+    complaints: Vec<Complaint>,
+}
+
+pub(super) fn execute(args: &ProfileDetectArgs) -> Result<(), Failure> {
+    let mut devices = Device::all(&args.root);
+    if let Some(wanted) = &args.device {
+        devices.retain(|device| device.name == *wanted);
+        if devices.is_empty() {
+            return Err(Failure::failed(format!("there is no RDMA device {wanted}"))
+                .advice("`rdma link` and `bench-tool profile detect` name those that are there"));
+        }
+    }
+    let variable = |name: &str| {
+        // A copy of another machine's files says nothing of its environment.
+        (args.root == Path::new("/")).then(|| own_variable(name))?
+    };
+    let lines = devices.into_iter().map(|device| line(device, variable));
+    let report = Report {
+        schema: SCHEMA,
+        devices: lines.collect::<Result<_, _>>()?,
+    };
+    put(&text(&report), &report, args.json.as_deref())
+}
+
+fn line(device: Device, variable: impl Fn(&str) -> Option<String>) -> Result<Line, Failure> {
+    let (profile, refused) = match device.detect() {
+        Detected::Profile(name) => (Some(name), None),
+        Detected::Refused { reason, .. } => (None, Some(reason)),
+        Detected::Unknown => (None, None),
+    };
+    let complaints = match &profile {
+        Some(name) => {
+            let loaded = Layers::named(name).and_then(Layers::build);
+            complaints(&loaded.map_err(cannot_be_used)?, variable)
+        }
+        None => Vec::new(),
+    };
+    Ok(Line {
+        device: device.name,
+        driver: device.driver,
+        part: device.part,
+        profile,
+        refused,
+        complaints,
+    })
+}
+
+fn text(report: &Report) -> String {
+    if report.devices.is_empty() {
+        return "no RDMA device: addresses that begin with shm: need none, and take the profile shm\n"
+            .to_owned();
+    }
+    let mut text = String::new();
+    for line in &report.devices {
+        let driver = line.driver.as_deref().unwrap_or("no driver");
+        let part = line.part.as_deref().unwrap_or("no PCI identifiers");
+        let taken = match (&line.profile, &line.refused) {
+            (Some(profile), _) => format!("profile {profile}"),
+            (None, Some(reason)) => format!("cannot be used: {reason}"),
+            (None, None) => "no profile is for it: the built-in defaults are taken".to_owned(),
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{} ({driver}, {part}): {taken}", line.device);
+        for Complaint { what, mend, .. } in &line.complaints {
+            let _ = writeln!(text, "  {what}\n    what to do: {mend}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(name: &str, driver: Option<&str>, part: Option<&str>) -> Device {
+        Device {
+            name: name.to_owned(),
+            driver: driver.map(str::to_owned),
+            part: part.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn each_device_is_told_with_its_profile_and_its_environment() {
+        let devices = [
+            device("mlx5_0", Some("mlx5_core"), Some("15b3:1021")),
+            device("rdmap0s6", Some("efa"), Some("1d0f:efa1")),
+            device("ionic_0", Some("ionic"), Some("1dd8:1002")),
+            device("rxe0", None, None),
+        ];
+        let lines = devices
+            .into_iter()
+            .map(|device| line(device, |_| None).unwrap());
+        let report = Report {
+            schema: SCHEMA,
+            devices: lines.collect(),
+        };
+        let text = text(&report);
+        for words in [
+            "mlx5_0 (mlx5_core, 15b3:1021): profile mlx5-connectx7",
+            "what to do: export MLX5_TOTAL_UUARS=64",
+            "rdmap0s6 (efa, 1d0f:efa1): cannot be used: RPC-over-RDMA needs reliable connections",
+            "ionic_0 (ionic, 1dd8:1002): no profile is for it",
+            "rxe0 (no driver, no PCI identifiers): profile rxe",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["devices"][0]["profile"], "mlx5-connectx7");
+        assert!(json["devices"][2]["profile"].is_null());
+        assert!(json["devices"][1]["refused"].is_string());
+    }
+
+    #[test]
+    fn without_a_device_it_says_what_needs_none() {
+        let report = Report {
+            schema: SCHEMA,
+            devices: Vec::new(),
+        };
+        assert!(text(&report).contains("profile shm"));
+    }
+}

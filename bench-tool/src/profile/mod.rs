@@ -1,0 +1,207 @@
+//! `bench-tool profile`: the tuning profiles, as they are and as they fit the devices of this machine.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`show`] | `show`: every knob of a profile, with origin and source |
+//! | [`detect`] | `detect`: the profile of each device, and the environment that it wants |
+//! | here | `list` and `check` |
+
+mod detect;
+mod show;
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+
+use rpcrdma_tuning::{Error, Layers, Loaded, Origin, Profile, list};
+use serde::Serialize;
+
+use crate::cli::{ProfileAction, ProfileArgs, ProfileCheckArgs};
+use crate::exit::{Failure, Status, written};
+use crate::report::output::Output;
+
+/// Where to read on, for whoever has a profile that cannot be used.
+const LOOK_AT_KNOBS: &str =
+    "`bench-tool profile show shm` has all knobs, docs/tuning.md what they mean and their ranges";
+
+/// Runs the command.
+///
+/// # Errors
+/// When a profile cannot be used, a device is not there, or the output cannot be written.
+pub fn execute(args: &ProfileArgs) -> Result<Status, Failure> {
+    match &args.action {
+        ProfileAction::List => print(&listed()),
+        ProfileAction::Show(args) => show::execute(args),
+        ProfileAction::Detect(args) => detect::execute(args),
+        ProfileAction::Check(args) => check(args),
+    }?;
+    Ok(Status::Success)
+}
+
+/// What a profile asks for and does not get, and what is wrong with the environment, one sentence each.
+/// `variable` reads the environment.
+#[must_use]
+pub fn warnings(loaded: &Loaded, variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let clamps = loaded.clamps.iter().map(ToString::to_string);
+    let environment = complaints(loaded, variable)
+        .into_iter()
+        .map(|Complaint { what, mend, .. }| format!("{what} (before the start: {mend})"));
+    clamps.chain(environment).collect()
+}
+
+/// [`warnings`] about the environment of this process.
+#[must_use]
+pub fn warnings_here(loaded: &Loaded) -> Vec<String> {
+    warnings(loaded, own_variable)
+}
+
+/// A variable of this process's own environment.
+fn own_variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// A variable that does not hold what it should.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Complaint {
+    variable: String,
+    what: String,
+    /// The shell's command that mends it.
+    mend: String,
+}
+
+fn complaints(loaded: &Loaded, variable: impl Fn(&str) -> Option<String>) -> Vec<Complaint> {
+    let rules = loaded.environment.iter();
+    rules
+        .filter_map(|rule| {
+            let (what, mend) = rule.complaint(variable(&rule.name).as_deref())?;
+            let variable = rule.name.clone();
+            Some(Complaint {
+                variable,
+                what,
+                mend,
+            })
+        })
+        .collect()
+}
+
+/// A usage failure for a profile that was named on the command line.
+fn cannot_be_used(error: Error) -> Failure {
+    let status = match error {
+        Error::UnknownProfile { .. } | Error::Refused { .. } | Error::Assignment { .. } => {
+            Failure::usage
+        }
+        _ => Failure::failed,
+    };
+    status("the profile cannot be used".to_owned())
+        .because(error)
+        .advice(LOOK_AT_KNOBS)
+}
+
+fn listed() -> String {
+    let mut text = String::new();
+    for family in list() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{:<16}{}", family.name, family.description);
+        if let Some(reason) = family.refused {
+            let _ = writeln!(text, "{:<16}{reason}", "");
+        }
+        for device in family.devices {
+            let name = format!("{}/{}", family.name, device.name);
+            let _ = writeln!(text, "{name:<16}{}", device.description);
+        }
+    }
+    text
+}
+
+/// Says what a file sets, or fails by what is wrong with it.
+fn check(args: &ProfileCheckArgs) -> Result<(), Failure> {
+    let loaded = checked(&args.file).map_err(|error| {
+        let file = args.file.display();
+        Failure::failed(format!("{file} cannot be used"))
+            .because(error)
+            .advice(LOOK_AT_KNOBS)
+    })?;
+    print(&checked_text(&args.file, &loaded))
+}
+
+fn checked(file: &Path) -> Result<Loaded, Error> {
+    Layers::file(file)?.build()
+}
+
+fn checked_text(file: &Path, loaded: &Loaded) -> String {
+    let file_set = |knob: &&&str| loaded.origin(knob) == Origin::File(file.to_owned());
+    let mut text = format!("{} can be used\n", file.display());
+    for knob in Profile::KNOBS.iter().filter(file_set) {
+        let value = loaded.profile.value_text(knob).unwrap_or_default();
+        let _ = writeln!(text, "  {knob} = {value}");
+    }
+    for clamp in &loaded.clamps {
+        let _ = writeln!(text, "warning: {clamp}");
+    }
+    text
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    written(std::io::stdout().lock().write_all(text.as_bytes()))
+}
+
+/// Prints `text`, and writes `report` as JSON where `--json` says so; to standard output it is in place of the text.
+fn put(text: &str, report: &impl Serialize, json: Option<&Path>) -> Result<(), Failure> {
+    let output = json.map(|path| Output::check("--json", path)).transpose()?;
+    if !output.as_ref().is_some_and(Output::is_standard_output) {
+        print(text)?;
+    }
+    let Some(output) = output else {
+        return Ok(());
+    };
+    let json = serde_json::to_string_pretty(report)
+        .map_err(|error| Failure::failed("it cannot be written as JSON").because(error))?;
+    output.write(&(json + "\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rpcrdma_tuning::Settings;
+
+    #[test]
+    fn every_profile_is_listed_with_what_it_is_for() {
+        let text = listed();
+        for words in [
+            "shm ",
+            "mlx5-connectx7",
+            "irdma/x722",
+            "ConnectX-3",
+            "datagrams only",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_down_and_what_the_environment_lacks_are_warnings() {
+        let settings = Settings {
+            read_depth_max: Some(64),
+            ..Settings::default()
+        };
+        let loaded = Layers::named("mlx5")
+            .unwrap()
+            .overrides(&settings)
+            .build()
+            .unwrap();
+        let told = warnings(&loaded, |name| {
+            (name == "MLX5_SHUT_UP_BF").then(|| "1".to_owned())
+        });
+        let told = told.join("\n");
+        for words in [
+            "read_depth_max = 64 (command line) is beyond what mlx5 can do: 16 is used",
+            "MLX5_SHUT_UP_BF is 1: ",
+            "(before the start: unset MLX5_SHUT_UP_BF)",
+            "(before the start: export MLX5_TOTAL_UUARS=64)",
+        ] {
+            assert!(told.contains(words), "{words}: {told}");
+        }
+        let shm = Layers::named("shm").unwrap().build().unwrap();
+        assert!(warnings_here(&shm).is_empty());
+    }
+}

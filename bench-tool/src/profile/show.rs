@@ -1,0 +1,238 @@
+//! `bench-tool profile show`: every knob with its value, the layer that set it, and why.
+
+use std::fmt::Write as _;
+
+use rpcrdma_tuning::{EnvironmentValue, Layers, Loaded, Profile, Settings};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Complaint, cannot_be_used, complaints, own_variable, put};
+use crate::cli::ProfileShowArgs;
+use crate::exit::Failure;
+
+/// The `schema` of the JSON report; the meaning of its keys does not change under one.
+const SCHEMA: &str = "rpcrdma.bench-tool.profile-show/1";
+
+/// The report, as JSON has it.
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    profile: String,
+    knobs: Vec<KnobLine>,
+    clamps: Vec<ClampLine>,
+    environment: Vec<Variable>,
+    complaints: Vec<Complaint>,
+    sizes: Sizes,
+}
+
+#[derive(Serialize)]
+struct KnobLine {
+    name: &'static str,
+    value: Value,
+    /// The layer that set it.
+    origin: String,
+    /// Why it is so; null for a value whose layer does not say.
+    source: Option<String>,
+}
+
+/// A value that was cut down.
+#[derive(Serialize)]
+struct ClampLine {
+    knob: &'static str,
+    asked: String,
+    origin: String,
+    used: String,
+    of: String,
+}
+
+#[derive(Serialize)]
+struct Variable {
+    name: String,
+    /// What it should be; null for one that must not be something.
+    set: Option<String>,
+    avoid: Option<String>,
+    why: String,
+    source: String,
+}
+
+/// What follows from the knobs, for one core.
+#[derive(Serialize)]
+struct Sizes {
+    receives_posted: u64,
+    registered_bytes: u64,
+    connection_bytes: u64,
+    reassembly_bytes: u64,
+}
+
+pub(super) fn execute(args: &ProfileShowArgs) -> Result<(), Failure> {
+    let mut settings = Settings::default();
+    for assignment in &args.set {
+        settings.assign(assignment).map_err(cannot_be_used)?;
+    }
+    let loaded = Layers::choose(&args.profile)
+        .and_then(|layers| layers.overrides(&settings).build())
+        .map_err(cannot_be_used)?;
+    let report = report(&loaded);
+    put(&text(&report), &report, args.json.as_deref())
+}
+
+fn report(loaded: &Loaded) -> Report {
+    let values = serde_json::to_value(&loaded.profile).unwrap_or_default();
+    let knobs = Profile::KNOBS.iter().map(|&name| KnobLine {
+        name,
+        value: values.get(name).cloned().unwrap_or_default(),
+        origin: loaded.origin(name).to_string(),
+        source: loaded.source(name).map(str::to_owned),
+    });
+    let clamps = loaded.clamps.iter().map(|clamp| ClampLine {
+        knob: clamp.asked.name,
+        asked: clamp.asked.value.clone(),
+        origin: clamp.asked.origin.to_string(),
+        used: clamp.used.clone(),
+        of: clamp.of.clone(),
+    });
+    let environment = loaded.environment.iter().cloned().map(|rule| {
+        let (set, avoid) = match rule.value {
+            EnvironmentValue::Set(value) => (Some(value), None),
+            EnvironmentValue::Avoid(value) => (None, Some(value)),
+        };
+        Variable {
+            name: rule.name,
+            set,
+            avoid,
+            why: rule.why,
+            source: rule.source,
+        }
+    });
+    let profile = &loaded.profile;
+    Report {
+        schema: SCHEMA,
+        profile: loaded.name.clone(),
+        knobs: knobs.collect(),
+        clamps: clamps.collect(),
+        environment: environment.collect(),
+        complaints: complaints(loaded, own_variable),
+        sizes: Sizes {
+            receives_posted: profile.receives_posted(),
+            registered_bytes: profile.registered_bytes(),
+            connection_bytes: profile.connection_bytes(),
+            reassembly_bytes: profile.reassembly_pool_bytes(),
+        },
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "profile {}\n", report.profile);
+    for knob in &report.knobs {
+        let value = knob.value.to_string();
+        let source = knob.source.as_deref().unwrap_or("no source is given");
+        let _ = writeln!(
+            text,
+            "{:<28} {value:<9} {}: {source}",
+            knob.name, knob.origin
+        );
+    }
+    let Sizes {
+        receives_posted,
+        registered_bytes,
+        connection_bytes,
+        reassembly_bytes,
+    } = &report.sizes;
+    let _ = writeln!(
+        text,
+        "\nfor each core {receives_posted} receives and {registered_bytes} bytes of registered memory \
+         ({connection_bytes} for each connection), and {reassembly_bytes} of ordinary memory"
+    );
+    for variable in &report.environment {
+        let Variable {
+            name, why, source, ..
+        } = variable;
+        let rule = match (&variable.set, &variable.avoid) {
+            (Some(value), _) => format!("{name}={value}"),
+            (None, value) => format!("{name} not {}", value.as_deref().unwrap_or_default()),
+        };
+        let _ = writeln!(text, "\nenvironment: {rule}\n  {why}\n  {source}");
+    }
+    for clamp in &report.clamps {
+        let ClampLine {
+            knob,
+            asked,
+            origin,
+            used,
+            of,
+        } = clamp;
+        let _ = writeln!(
+            text,
+            "\nwarning: {knob} = {asked} ({origin}) is beyond what {of} can do: {used} is used"
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loaded(name: &str, assignments: &[&str]) -> Loaded {
+        let mut settings = Settings::default();
+        for assignment in assignments {
+            settings.assign(assignment).unwrap();
+        }
+        Layers::named(name)
+            .unwrap()
+            .overrides(&settings)
+            .build()
+            .unwrap()
+    }
+
+    #[test]
+    fn every_knob_has_value_origin_and_source() {
+        let report = report(&loaded("irdma/x722", &["reap_batch=4", "read_depth_max=9"]));
+        let text = text(&report);
+        for knob in Profile::KNOBS {
+            assert!(text.contains(&format!("\n{knob} ")), "{knob}");
+        }
+        for words in [
+            "profile irdma/x722",
+            "48        profile irdma/x722: irdma driver",
+            "4         command line: no source is given",
+            "built-in default: inferred",
+            "warning: read_depth_max = 9 (command line) is beyond what irdma can do: 8 is used",
+            "2112 receives",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["schema"], SCHEMA);
+        assert_eq!(
+            json["knobs"].as_array().unwrap().len(),
+            Profile::KNOBS.len()
+        );
+        let inline = &json["knobs"][Profile::KNOBS
+            .iter()
+            .position(|knob| *knob == "device_inline_bytes_max")
+            .unwrap()];
+        assert_eq!(inline["value"], 48);
+        assert_eq!(inline["origin"], "profile irdma/x722");
+        assert!(inline["source"].as_str().unwrap().contains("generation 1"));
+        assert_eq!(json["clamps"][0]["used"], "8");
+    }
+
+    #[test]
+    fn the_environment_is_shown_with_reason_and_source() {
+        let report = report(&loaded("mlx5", &[]));
+        let text = text(&report);
+        for words in [
+            "environment: MLX5_TOTAL_UUARS=64",
+            "environment: MLX5_SINGLE_THREADED not 1",
+            "rdma-core, providers/mlx5",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["environment"][0]["avoid"], "1");
+        assert_eq!(json["environment"][0]["set"], Value::Null);
+    }
+}

@@ -1,0 +1,450 @@
+//! The embedded families: what each must say, which devices they are for, and what they limit.
+
+use std::path::{Path, PathBuf};
+
+use rpcrdma_tuning::{
+    Detected, Device, EnvironmentValue, Error, Layers, Loaded, Origin, Profile, ReceiveQueues,
+    Settings, list,
+};
+
+/// What a NIC decides: every family says something of each.
+const DEVICE_KNOBS: [&str; 12] = [
+    "send_queue_depth_max",
+    "read_depth_max",
+    "device_inline_bytes_max",
+    "send_gather_entries_max",
+    "receive_scatter_entries_max",
+    "receive_queues",
+    "without_windows",
+    "ack_timeout_exponent",
+    "retry_count",
+    "rnr_retry_count",
+    "min_rnr_timer_code",
+    "type_of_service",
+];
+
+fn load(name: &str) -> Loaded {
+    Layers::named(name).unwrap().build().unwrap()
+}
+
+/// The names of all profiles that can be loaded, those of single devices included.
+fn names() -> Vec<String> {
+    let usable = list().into_iter().filter(|family| family.refused.is_none());
+    usable
+        .flat_map(|family| {
+            let devices = family.devices.into_iter();
+            let devices = devices.map(move |device| format!("{}/{}", family.name, device.name));
+            std::iter::once(family.name.to_owned()).chain(devices)
+        })
+        .collect()
+}
+
+#[test]
+fn every_value_of_every_profile_has_a_source() {
+    for name in names() {
+        let loaded = load(&name);
+        for knob in Profile::KNOBS {
+            let source = loaded.source(knob).unwrap_or_default();
+            assert!(source.len() > 8, "{name}: {knob} has no source");
+        }
+        assert_eq!(loaded.source("no_such_knob"), None);
+        assert!(
+            loaded.clamps.is_empty(),
+            "{name} asks for more than there is: {:?}",
+            loaded.clamps
+        );
+    }
+}
+
+#[test]
+fn every_family_of_nics_says_something_of_what_a_nic_decides() {
+    for name in names().iter().filter(|name| *name != "shm") {
+        let loaded = load(name);
+        for knob in DEVICE_KNOBS {
+            assert_ne!(loaded.origin(knob), Origin::Defaults, "{name}: {knob}");
+        }
+    }
+}
+
+#[test]
+fn limits_have_sources() {
+    let more = Settings {
+        device_inline_bytes_max: Some(4096),
+        read_depth_max: Some(255),
+        ..Settings::default()
+    };
+    for name in names().iter().filter(|name| *name != "shm") {
+        let loaded = Layers::named(name)
+            .unwrap()
+            .overrides(&more)
+            .build()
+            .unwrap();
+        for clamp in &loaded.clamps {
+            let knob = clamp.asked.name;
+            assert!(matches!(loaded.origin(knob), Origin::Limit(_)));
+            assert!(loaded.source(knob).is_some(), "{name}: the limit of {knob}");
+        }
+    }
+}
+
+/// The values of the NICs' limits that most is known of.
+#[test]
+fn families_hold_what_is_published_of_them() {
+    for (name, inline, gather, scatter, depth) in [
+        ("mlx4", 1024, 30, 31, 16),
+        ("mlx5", 988, 30, 31, 16),
+        ("mlx5-connectx7", 988, 30, 31, 32),
+        ("irdma", 101, 13, 13, 8),
+        ("irdma/x722", 48, 13, 13, 8),
+        ("bnxt_re", 96, 6, 6, 126),
+        ("cxgb4", 280, 17, 4, 32),
+        ("erdma", 96, 6, 1, 128),
+        ("rxe", 512, 32, 27, 128),
+        ("siw", 80, 6, 6, 128),
+    ] {
+        let most = Settings {
+            device_inline_bytes_max: Some(4096),
+            send_gather_entries_max: Some(64),
+            receive_scatter_entries_max: Some(64),
+            read_depth_max: Some(255),
+            ..Settings::default()
+        };
+        let loaded = Layers::named(name)
+            .unwrap()
+            .overrides(&most)
+            .build()
+            .unwrap();
+        let profile = &loaded.profile;
+        assert_eq!(
+            (
+                profile.device_inline_bytes_max,
+                profile.send_gather_entries_max,
+                profile.receive_scatter_entries_max,
+                profile.read_depth_max
+            ),
+            (inline, gather, scatter, depth),
+            "{name}"
+        );
+        assert_eq!(loaded.clamps.len(), 4, "{name}: {:?}", loaded.clamps);
+    }
+}
+
+#[test]
+fn what_a_device_cannot_do_is_cut_down_and_told() {
+    let mut settings = Settings::default();
+    settings.assign("read_depth_max=32").unwrap();
+    let loaded = Layers::named("irdma")
+        .unwrap()
+        .overrides(&settings)
+        .build()
+        .unwrap();
+    assert_eq!(loaded.profile.read_depth_max, 8);
+    assert_eq!(
+        loaded.origin("read_depth_max"),
+        Origin::Limit("irdma".to_owned())
+    );
+    let told: Vec<String> = loaded.clamps.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        ["read_depth_max = 32 (command line) is beyond what irdma can do: 8 is used"]
+    );
+
+    settings.assign("receive_queues=shared").unwrap();
+    let loaded = Layers::named("erdma")
+        .unwrap()
+        .overrides(&settings)
+        .build()
+        .unwrap();
+    assert_eq!(loaded.profile.receive_queues, ReceiveQueues::Own);
+    assert_eq!(
+        loaded.clamps.len(),
+        1,
+        "32 reads are within 128: {:?}",
+        loaded.clamps
+    );
+}
+
+#[test]
+fn a_device_at_hand_knows_better_than_what_is_published() {
+    let settings = Settings {
+        read_depth_max: Some(64),
+        ..Settings::default()
+    };
+    let with = |limit| {
+        let device = Settings {
+            read_depth_max: Some(limit),
+            ..Settings::default()
+        };
+        let layers = Layers::named("irdma").unwrap().limited(&device, "irdma0");
+        layers.overrides(&settings).build().unwrap()
+    };
+    assert_eq!(with(4).profile.read_depth_max, 4);
+    assert_eq!(with(4).clamps[0].of, "irdma0");
+    assert_eq!(with(48).profile.read_depth_max, 48);
+    assert_eq!(with(100).profile.read_depth_max, 64);
+    assert!(with(100).clamps.is_empty());
+}
+
+/// A placement buffer that no scatter list of the device can hold is an error, not something to cut.
+#[test]
+fn placement_beyond_the_scatter_list_of_the_device_is_refused() {
+    let mut settings = Settings::default();
+    for assignment in ["placement_segments=4", "receive_scatter_entries_max=5"] {
+        settings.assign(assignment).unwrap();
+    }
+    Layers::named("mlx5")
+        .unwrap()
+        .overrides(&settings)
+        .build()
+        .unwrap();
+    let error = Layers::named("qedr")
+        .unwrap()
+        .overrides(&settings)
+        .build()
+        .unwrap_err();
+    assert!(matches!(error, Error::Relation { .. }), "{error}");
+    let text = error.to_string();
+    for word in [
+        "placement_segments = 4 (command line)",
+        "receive_scatter_entries_max = 4 (limit of qedr)",
+        "set placement_segments to 3 or less",
+    ] {
+        assert!(text.contains(word), "{word:?} is not in {text:?}");
+    }
+    settings.assign("placement_segments=3").unwrap();
+    Layers::named("qedr")
+        .unwrap()
+        .overrides(&settings)
+        .build()
+        .unwrap();
+}
+
+#[test]
+fn a_value_out_of_its_range_is_refused_whatever_the_limit() {
+    let mut settings = Settings::default();
+    settings.assign("read_depth_max=256").unwrap();
+    let error = Layers::named("irdma")
+        .unwrap()
+        .overrides(&settings)
+        .build()
+        .unwrap_err();
+    assert!(matches!(error, Error::Range { .. }), "{error}");
+}
+
+#[test]
+fn a_family_that_cannot_be_used_says_why() {
+    let error = Layers::named("efa").unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }));
+    let text = error.to_string();
+    assert!(
+        text.contains("efa") && text.contains("reliable connections"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_environment_of_mlx5_is_known() {
+    for name in ["mlx5", "mlx5-connectx7"] {
+        let rules = load(name).environment;
+        let rule = |wanted: &str| {
+            let rule = rules.iter().find(|rule| rule.name == wanted);
+            rule.unwrap_or_else(|| panic!("{name}: {wanted}")).clone()
+        };
+        assert_eq!(
+            rule("MLX5_SINGLE_THREADED").value,
+            EnvironmentValue::Avoid("1".to_owned())
+        );
+        let doorbells = rule("MLX5_TOTAL_UUARS");
+        assert!(
+            doorbells
+                .complaint(None)
+                .unwrap()
+                .1
+                .starts_with("export MLX5_TOTAL_UUARS=")
+        );
+    }
+    assert!(load("shm").environment.is_empty());
+    for rule in names().iter().flat_map(|name| load(name).environment) {
+        assert!(rule.why.len() > 8 && rule.source.len() > 8, "{rule}");
+    }
+}
+
+/// A `/sys` of devices, which goes with the test.
+struct Machine(PathBuf);
+
+impl Machine {
+    fn new(name: &str) -> Self {
+        let root = std::env::temp_dir().join(format!("rpcrdma-sys-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&root).unwrap();
+        Self(root)
+    }
+
+    fn device(&self, name: &str, driver: Option<&str>, part: Option<(&str, &str)>) {
+        let function = self
+            .0
+            .join("sys/class/infiniband")
+            .join(name)
+            .join("device");
+        std::fs::create_dir_all(&function).unwrap();
+        if let Some(driver) = driver {
+            let target = Path::new("../../../../bus/pci/drivers").join(driver);
+            std::os::unix::fs::symlink(target, function.join("driver")).unwrap();
+        }
+        if let Some((vendor, part)) = part {
+            std::fs::write(function.join("vendor"), format!("0x{vendor}\n")).unwrap();
+            std::fs::write(function.join("device"), format!("0x{part}\n")).unwrap();
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn devices_are_told_apart_by_driver_and_part_and_software_by_name() {
+    let machine = Machine::new("families");
+    let cases = [
+        ("ibp65s0", Some("mlx4_core"), Some(("15b3", "1007")), "mlx4"),
+        (
+            "rocep1s0f0",
+            Some("mlx5_core"),
+            Some(("15b3", "1017")),
+            "mlx5",
+        ),
+        ("mlx5_vf", Some("mlx5_core"), Some(("15b3", "101e")), "mlx5"),
+        (
+            "mlx5_bf2",
+            Some("mlx5_core"),
+            Some(("15b3", "a2d6")),
+            "mlx5",
+        ),
+        (
+            "mlx5_7",
+            Some("mlx5_core"),
+            Some(("15b3", "1021")),
+            "mlx5-connectx7",
+        ),
+        (
+            "mlx5_8",
+            Some("mlx5_core"),
+            Some(("15b3", "1023")),
+            "mlx5-connectx7",
+        ),
+        (
+            "mlx5_bf3",
+            Some("mlx5_core"),
+            Some(("15b3", "a2dc")),
+            "mlx5-connectx7",
+        ),
+        ("mlx5_bare", Some("mlx5_core"), None, "mlx5"),
+        ("rocep4s0", Some("ice"), Some(("8086", "1592")), "irdma"),
+        ("iwp5s0", Some("i40e"), Some(("8086", "37d2")), "irdma/x722"),
+        ("irdma3", Some("idpf"), Some(("8086", "1452")), "irdma"),
+        (
+            "bnxt_re0",
+            Some("bnxt_en"),
+            Some(("14e4", "1750")),
+            "bnxt_re",
+        ),
+        ("cxgb4_0", Some("cxgb4"), Some(("1425", "6007")), "cxgb4"),
+        ("qedr0", Some("qede"), Some(("1077", "8070")), "qedr"),
+        ("hns_0", Some("hns3"), Some(("19e5", "a222")), "hns"),
+        ("mana_0", Some("mana"), Some(("1414", "00ba")), "mana"),
+        ("erdma_0", Some("erdma"), Some(("1ded", "107f")), "erdma"),
+        ("rxe0", None, None, "rxe"),
+        (
+            "rxe_on_a_nic",
+            Some("mlx5_core"),
+            Some(("15b3", "1017")),
+            "rxe",
+        ),
+        (
+            "siw_eth0",
+            Some("virtio-pci"),
+            Some(("1af4", "1000")),
+            "siw",
+        ),
+    ];
+    for (name, driver, part, _) in cases {
+        machine.device(name, driver, part);
+    }
+    for (name, _, _, profile) in cases {
+        let device = Device::named(&machine.0, name);
+        assert_eq!(
+            device.detect(),
+            Detected::Profile(profile.to_owned()),
+            "{device:?}"
+        );
+        Layers::named(profile).unwrap();
+    }
+    let found = Device::all(&machine.0);
+    assert_eq!(found.len(), cases.len());
+    assert!(found.is_sorted_by_key(|device| device.name.clone()));
+}
+
+#[test]
+fn a_device_that_nobody_knows_has_no_profile_and_efa_is_refused() {
+    let machine = Machine::new("others");
+    machine.device("ionic_0", Some("ionic"), Some(("1dd8", "1002")));
+    machine.device("bare", None, None);
+    machine.device("odd", Some("mlx6_core"), None);
+    machine.device("rdmap0s6", Some("efa"), Some(("1d0f", "efa1")));
+    for name in ["ionic_0", "bare", "odd", "not_there"] {
+        assert_eq!(
+            Device::named(&machine.0, name).detect(),
+            Detected::Unknown,
+            "{name}"
+        );
+    }
+    let device = Device::named(&machine.0, "rdmap0s6");
+    assert_eq!(device.part.as_deref(), Some("1d0f:efa1"));
+    match device.detect() {
+        Detected::Refused { family, reason } => {
+            assert_eq!(family, "efa");
+            assert!(reason.contains("reliable"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(Device::all(Path::new("/nonexistent")).is_empty());
+}
+
+#[test]
+fn a_users_file_may_limit_and_rule_but_not_match() {
+    let machine = Machine::new("file");
+    let file = machine.0.join("mine.toml");
+    let write = |text: &str| std::fs::write(&file, text).unwrap();
+    write(
+        "base = \"irdma\"\n[settings]\nread_depth_max = { value = 24, source = \"tried\" }\n\
+         [limits]\nread_depth_max = 20\n\
+         [[environment]]\nname = \"X\"\nset = \"1\"\nwhy = \"because\"\nsource = \"tried\"\n",
+    );
+    let loaded = Layers::file(&file).unwrap().build().unwrap();
+    assert_eq!(
+        loaded.profile.read_depth_max, 20,
+        "the file knows of more than irdma's 8"
+    );
+    assert_eq!(loaded.clamps[0].of, file.display().to_string());
+    assert_eq!(loaded.environment.len(), 1);
+
+    for (text, word) in [
+        ("[match]\ndrivers = [\"x\"]\n", "[match]"),
+        ("refused = \"no\"\n", "refused"),
+        (
+            "[device.x]\ndescription = \"x\"\nparts = []\n",
+            "device sections",
+        ),
+    ] {
+        write(text);
+        let error = Layers::file(&file).unwrap_err();
+        assert!(matches!(error, Error::Misplaced { .. }), "{error}");
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    write("[[environment]]\nname = \"X\"\nwhy = \"because\"\nsource = \"tried\"\n");
+    assert!(matches!(
+        Layers::file(&file).unwrap_err(),
+        Error::Parse { .. }
+    ));
+}
