@@ -63,7 +63,7 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
         cores: core_count,
         park: false,
     };
-    let loaded = need.profile(args.profile.as_deref(), &fabric)?;
+    let loaded = need.profile(&args.profile, &fabric)?;
     // A run tells of its own profile, which is that of its server.
     if !args.exit_with_stdin {
         for warning in crate::profile::warnings_here(&loaded) {
@@ -102,7 +102,7 @@ fn check_tcp(args: &ServeArgs) -> Result<(), Failure> {
     let given = [
         ("--device", args.device.is_some()),
         ("--cores", args.cores.is_some()),
-        ("--profile", args.profile.is_some()),
+        ("--profile and --set", args.profile.given().is_some()),
         ("--credits", args.credits.is_some()),
         ("--max-payload", args.max_payload.is_some()),
         ("--bulk-calls", args.bulk_calls.is_some()),

@@ -2,6 +2,7 @@
 
 use rpcrdma_tuning::{Layers, Loaded, Profile, Settings};
 
+use crate::cli::ProfileChoice;
 use crate::exit::Failure;
 use crate::fabric::Fabric;
 
@@ -65,16 +66,16 @@ pub struct Need {
 
 impl Need {
     /// The profile named on the command line, or the embedded one of the fabric, with what is
-    /// needed on top.
+    /// needed on top, and over that the knobs that the command line sets.
     ///
     /// # Errors
     /// A usage failure when there is no such profile, or it cannot carry what is asked for.
-    pub fn profile(&self, named: Option<&str>, fabric: &Fabric) -> Result<Loaded, Failure> {
+    pub fn profile(&self, choice: &ProfileChoice, fabric: &Fabric) -> Result<Loaded, Failure> {
         let usage = |error: rpcrdma_tuning::Error| {
             Failure::usage("the tuning profile cannot be used").because(error)
         };
-        let family = match named {
-            Some(name) => Some(name.to_owned()),
+        let family = match &choice.profile {
+            Some(name) => Some(name.clone()),
             None => fabric.family()?,
         };
         let layers = match family {
@@ -85,7 +86,9 @@ impl Need {
             Some((limits, device)) => layers.limited(&limits, device),
             None => layers,
         };
-        let base = layers.clone().build().map_err(usage)?.profile;
+        let set = choice.settings()?;
+        let base = layers.clone().overrides(&set).build();
+        let base = base.map_err(usage)?.profile;
         let mut settings = Settings {
             connections_max: self.connections_per_core,
             ..Settings::default()
@@ -121,7 +124,11 @@ impl Need {
         if self.park {
             settings.idle = Some(rpcrdma_tuning::Idle::Park);
         }
-        layers.overrides(&settings).build().map_err(usage)
+        layers
+            .overrides(&settings)
+            .overrides(&set)
+            .build()
+            .map_err(usage)
     }
 
     /// Buffers for the payloads of all calls under way.
@@ -184,7 +191,9 @@ mod tests {
     use super::*;
 
     fn profile(need: Need) -> Profile {
-        need.profile(None, &Fabric::SHM).unwrap().profile
+        need.profile(&ProfileChoice::default(), &Fabric::SHM)
+            .unwrap()
+            .profile
     }
 
     #[test]
@@ -293,10 +302,36 @@ mod tests {
     }
 
     #[test]
+    fn what_the_command_line_sets_is_what_is_used() {
+        let need = Need {
+            credits: Some(64),
+            connections_per_core: Some(8),
+            cores: 1,
+            ..Need::default()
+        };
+        let choice = ProfileChoice {
+            set: vec![
+                "credits_per_connection=5".to_owned(),
+                "idle=park".to_owned(),
+            ],
+            ..ProfileChoice::default()
+        };
+        let loaded = need.profile(&choice, &Fabric::SHM).unwrap();
+        assert_eq!(loaded.profile.credits_per_connection, 5);
+        assert_eq!(loaded.profile.idle, rpcrdma_tuning::Idle::Park);
+        assert_eq!(
+            loaded.profile.connections_max, 8,
+            "what is needed, where nothing is set"
+        );
+    }
+
+    #[test]
     fn an_unknown_profile_is_a_usage_error() {
-        let failure = Need::default()
-            .profile(Some("nosuch"), &Fabric::SHM)
-            .unwrap_err();
+        let unknown = ProfileChoice {
+            profile: Some("nosuch".to_owned()),
+            ..ProfileChoice::default()
+        };
+        let failure = Need::default().profile(&unknown, &Fabric::SHM).unwrap_err();
         assert_eq!(failure.status().code(), 2);
         assert!(failure.to_string().contains("nosuch"), "{failure}");
     }

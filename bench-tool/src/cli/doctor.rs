@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::ProfileChoice;
+
 /// `bench-tool doctor`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -27,9 +29,9 @@ Examples:
   bench-tool doctor --profile my.toml    against what that profile needs
   bench-tool doctor --json - | jq '.findings[] | select(.severity != \"ok\")'")]
 pub struct DoctorArgs {
-    /// Tuning profile whose needs are looked at: a name or a TOML file [default: the built-in one of shm]
-    #[arg(long, value_name = "NAME|FILE")]
-    pub profile: Option<String>,
+    /// Whose needs are looked at
+    #[command(flatten)]
+    pub profile: ProfileChoice,
 
     /// Write the report as JSON; `-` is standard output, in place of the table
     #[arg(long, value_name = "FILE")]

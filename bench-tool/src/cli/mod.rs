@@ -14,8 +14,9 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 pub use self::doctor::DoctorArgs;
 pub use self::nfs::NfsArgs;
 pub use self::nfs3::Nfs3Args;
+pub(crate) use self::profile::settings_of;
 pub use self::profile::{
-    ProfileAction, ProfileArgs, ProfileCheckArgs, ProfileDetectArgs, ProfileShowArgs,
+    ProfileAction, ProfileArgs, ProfileCheckArgs, ProfileChoice, ProfileDetectArgs, ProfileShowArgs,
 };
 use self::values::CoreList;
 use crate::address::{Address, ListenAddress};
@@ -269,9 +270,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = values::time)]
     pub warmup: Duration,
 
-    /// Tuning profile: a name or a TOML file
-    #[arg(long, value_name = "NAME|FILE")]
-    pub profile: Option<String>,
+    /// How it is tuned
+    #[command(flatten)]
+    pub profile: ProfileChoice,
 
     /// How this end and the server prove themselves
     #[command(flatten)]
@@ -327,9 +328,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "LIST", value_parser = values::core_list)]
     pub cores: Option<CoreList>,
 
-    /// Tuning profile: a name or a TOML file
-    #[arg(long, value_name = "NAME|FILE")]
-    pub profile: Option<String>,
+    /// How it is tuned
+    #[command(flatten)]
+    pub profile: ProfileChoice,
 
     /// Connections accepted at once; receive memory for all of them is reserved at the start [default: the profile's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -486,7 +487,7 @@ mod tests {
     fn every_flag_of_run_is_read() {
         let args = run(
             "bench-tool run --connect shm:x --op echo --size 4KiB --depth 32 --connections 2 \
-             --idle-connections 4096 --cores 0,2-3 --rate 250k --duration 10s --warmup 0 --profile shm \
+             --idle-connections 4096 --cores 0,2-3 --rate 250k --duration 10s --warmup 0 --profile shm --set reap_batch=4 \
              --json - --hgrm a.hgrm --quiet",
         );
         assert_eq!(args.connect, Some(Address::Shm("x".to_owned())));
@@ -500,7 +501,8 @@ mod tests {
         assert_eq!(args.rate, Some(250_000));
         assert_eq!(args.duration, Some(Duration::from_secs(10)));
         assert_eq!(args.warmup, Duration::ZERO);
-        assert_eq!(args.profile.as_deref(), Some("shm"));
+        assert_eq!(args.profile.profile.as_deref(), Some("shm"));
+        assert_eq!(args.profile.set, ["reap_batch=4"]);
         assert_eq!(args.json, Some(PathBuf::from("-")));
         assert!(args.quiet);
     }

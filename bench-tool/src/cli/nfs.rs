@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::Protocol;
 use super::values::{self, CoreList};
+use super::{ProfileChoice, Protocol};
 use crate::nfs_client::address::NfsAddress;
 use crate::nfs_client::steps::StepKind;
 
@@ -201,9 +201,9 @@ pub struct NfsArgs {
     #[arg(long, value_enum)]
     pub protocol: Option<Protocol>,
 
-    /// Tuning profile: a name or a TOML file
-    #[arg(long, value_name = "NAME|FILE")]
-    pub profile: Option<String>,
+    /// How it is tuned
+    #[command(flatten)]
+    pub profile: ProfileChoice,
 
     /// Open loop: send this many calls per second in all, whether replies come or not (k and M are understood)
     #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]

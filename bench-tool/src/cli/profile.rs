@@ -3,6 +3,71 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use rpcrdma_tuning::Settings;
+
+use crate::exit::Failure;
+
+/// The options of every command that needs a profile.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProfileChoice {
+    /// Tuning profile: a name or a TOML file [default: the one for the device; `bench-tool profile list` has all]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub profile: Option<String>,
+
+    /// A knob of the profile to set, over all else; may be repeated
+    #[arg(long, value_name = "KNOB=VALUE", value_parser = assignment)]
+    pub set: Vec<String>,
+}
+
+impl ProfileChoice {
+    /// The option that was given, for messages.
+    #[must_use]
+    pub fn given(&self) -> Option<&'static str> {
+        let named = self.profile.as_ref().map(|_| "--profile");
+        named.or_else(|| (!self.set.is_empty()).then_some("--set"))
+    }
+
+    /// The knobs that are set.
+    ///
+    /// # Errors
+    /// A usage failure for one that does not exist or does not take the value.
+    pub fn settings(&self) -> Result<Settings, Failure> {
+        settings_of(&self.set)
+    }
+
+    /// The same choice, as another process of this program takes it.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let option = |name: &str, value: &String| [name.to_owned(), value.clone()];
+        let named = self
+            .profile
+            .iter()
+            .flat_map(|name| option("--profile", name));
+        let set = self.set.iter().flat_map(|knob| option("--set", knob));
+        named.chain(set).collect()
+    }
+}
+
+/// The knobs that assignments set, the last one of each.
+///
+/// # Errors
+/// A usage failure for one that does not exist or does not take the value.
+pub(crate) fn settings_of(assignments: &[String]) -> Result<Settings, Failure> {
+    let mut settings = Settings::default();
+    for assignment in assignments {
+        settings
+            .assign(assignment)
+            .map_err(|error| Failure::usage("the tuning profile cannot be used").because(error))?;
+    }
+    Ok(settings)
+}
+
+/// An assignment that can be made.
+fn assignment(text: &str) -> Result<String, String> {
+    let made = Settings::default().assign(text);
+    made.map(|()| text.to_owned())
+        .map_err(|error| error.to_string())
+}
 
 /// `bench-tool profile`.
 #[derive(Args, Debug)]
@@ -50,8 +115,8 @@ pub struct ProfileShowArgs {
     #[arg(value_name = "NAME|FILE")]
     pub profile: String,
 
-    /// A knob to set on top, as on the command line of a run; may be repeated
-    #[arg(long, value_name = "KNOB=VALUE")]
+    /// A knob to set on top, as runs take it; may be repeated
+    #[arg(long, value_name = "KNOB=VALUE", value_parser = assignment)]
     pub set: Vec<String>,
 
     /// Write it as JSON; `-` is standard output, in place of the table

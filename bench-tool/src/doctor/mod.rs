@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use self::finding::{Finding, Severity};
 use self::system::System;
-use crate::cli::DoctorArgs;
+use crate::cli::{DoctorArgs, ProfileChoice};
 use crate::exit::{Failure, Status, written};
 use crate::fabric::Fabric;
 use crate::report::output::Output;
@@ -54,12 +54,12 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// The needs of the profile named on the command line, or of the built-in one.
+    /// The needs of the profile chosen on the command line, or of the one of shm.
     ///
     /// # Errors
     /// A usage failure when there is no such profile.
-    pub fn of_profile(named: Option<&str>) -> Result<Self, Failure> {
-        let loaded = Need::default().profile(named, &Fabric::SHM)?;
+    pub fn of_profile(choice: &ProfileChoice) -> Result<Self, Failure> {
+        let loaded = Need::default().profile(choice, &Fabric::SHM)?;
         let profile = &loaded.profile;
         Ok(Self {
             core_bytes: NodeConfig::from_profile(profile, Vec::new())
@@ -150,7 +150,7 @@ pub fn execute(args: &DoctorArgs, command: String) -> Result<Status, Failure> {
         .as_deref()
         .map(|path| Output::check("--json", path))
         .transpose()?;
-    let needs = Needs::of_profile(args.profile.as_deref())?;
+    let needs = Needs::of_profile(&args.profile)?;
     let report = Report::of(&System::below(&args.root), &needs, command);
     if !output.as_ref().is_some_and(Output::is_standard_output) {
         written(
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     fn report(machine: &FakeMachine) -> Report {
-        let needs = Needs::of_profile(None).unwrap();
+        let needs = Needs::of_profile(&ProfileChoice::default()).unwrap();
         Report::of(&machine.system(), &needs, "bench-tool doctor".to_owned())
     }
 
@@ -257,9 +257,13 @@ mod tests {
 
     #[test]
     fn the_needs_are_those_of_the_profile() {
-        let needs = Needs::of_profile(None).unwrap();
+        let needs = Needs::of_profile(&ProfileChoice::default()).unwrap();
         assert_eq!(needs.profile, "shm");
         assert!(needs.core_bytes > 1 << 20 && needs.connections_max > 0);
-        assert!(Needs::of_profile(Some("nosuch")).is_err());
+        let unknown = ProfileChoice {
+            profile: Some("nosuch".to_owned()),
+            ..ProfileChoice::default()
+        };
+        assert!(Needs::of_profile(&unknown).is_err());
     }
 }

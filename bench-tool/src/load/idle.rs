@@ -22,7 +22,7 @@ use rpcrdma_tuning::Loaded;
 
 use crate::authentication::{Host, of_server};
 use crate::bench_program::{self, NULL};
-use crate::cli::IdleArgs;
+use crate::cli::{IdleArgs, ProfileChoice};
 use crate::exit::{Failure, written};
 use crate::fabric::{Fabric, Job};
 use crate::progress::Progress;
@@ -352,7 +352,7 @@ pub fn execute(args: &IdleArgs) -> Result<(), Failure> {
         park: true,
         ..Need::default()
     };
-    let loaded = need.profile(None, &fabric)?;
+    let loaded = need.profile(&ProfileChoice::default(), &fabric)?;
     let hold = Hold {
         args,
         loaded: &loaded,

@@ -199,7 +199,7 @@ fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
         cores,
         park: false,
     }
-    .profile(config.profile.as_deref(), fabric)
+    .profile(&config.profile, fabric)
 }
 
 /// The client's node, with a generator on each core.

@@ -6,8 +6,8 @@ use rustix::process::{getgid, getuid};
 
 use super::address::NfsAddress;
 use super::steps::StepPlan;
-use crate::cli::Protocol;
 use crate::cli::nfs::{Access, NfsArgs, NfsOp, Stable};
+use crate::cli::{ProfileChoice, Protocol};
 use crate::exit::Failure;
 use crate::machine::Machine;
 use crate::nfs::results::Fsinfo;
@@ -51,7 +51,7 @@ pub(crate) struct NfsConfig {
     pub(crate) connections: u32,
     pub(crate) device: Option<String>,
     pub(crate) protocol: Protocol,
-    pub(crate) profile: Option<String>,
+    pub(crate) profile: ProfileChoice,
     /// The polling cores of a fabric. Of TCP where the threads run: empty leaves it to the kernel.
     pub(crate) cores: Vec<usize>,
     pub(crate) rate_per_s: Option<u64>,
@@ -197,9 +197,12 @@ fn refuse_what_another_transport_has(args: &NfsArgs) -> Result<(), Failure> {
     match &args.connect {
         NfsAddress::Tcp { .. } if args.device.is_some() => refuse("--device", "rdma:HOST:PORT"),
         NfsAddress::Tcp { .. } if args.protocol.is_some() => refuse("--protocol", "rdma:HOST:PORT"),
-        NfsAddress::Tcp { .. } if args.profile.is_some() => refuse("--profile", "rdma:HOST:PORT"),
+        NfsAddress::Tcp { .. } => match args.profile.given() {
+            Some(flag) => refuse(flag, "rdma:HOST:PORT"),
+            None => Ok(()),
+        },
         NfsAddress::Fabric(_) if !args.retry.is_zero() => refuse("--retry", "tcp:HOST:PORT"),
-        _ => Ok(()),
+        NfsAddress::Fabric(_) => Ok(()),
     }
 }
 

@@ -87,9 +87,7 @@ fn complaints(loaded: &Loaded, variable: impl Fn(&str) -> Option<String>) -> Vec
 /// A usage failure for a profile that was named on the command line.
 fn cannot_be_used(error: Error) -> Failure {
     let status = match error {
-        Error::UnknownProfile { .. } | Error::Refused { .. } | Error::Assignment { .. } => {
-            Failure::usage
-        }
+        Error::UnknownProfile { .. } | Error::Refused { .. } => Failure::usage,
         _ => Failure::failed,
     };
     status("the profile cannot be used".to_owned())

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use rpcrdma_tuning::{EnvironmentValue, Layers, Loaded, Profile, Settings};
+use rpcrdma_tuning::{EnvironmentValue, Layers, Loaded, Profile};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{Complaint, cannot_be_used, complaints, own_variable, put};
-use crate::cli::ProfileShowArgs;
+use crate::cli::{ProfileShowArgs, settings_of};
 use crate::exit::Failure;
 
 /// The `schema` of the JSON report; the meaning of its keys does not change under one.
@@ -65,10 +65,7 @@ struct Sizes {
 }
 
 pub(super) fn execute(args: &ProfileShowArgs) -> Result<(), Failure> {
-    let mut settings = Settings::default();
-    for assignment in &args.set {
-        settings.assign(assignment).map_err(cannot_be_used)?;
-    }
+    let settings = settings_of(&args.set)?;
     let loaded = Layers::choose(&args.profile)
         .and_then(|layers| layers.overrides(&settings).build())
         .map_err(cannot_be_used)?;
@@ -176,10 +173,8 @@ mod tests {
     use super::*;
 
     fn loaded(name: &str, assignments: &[&str]) -> Loaded {
-        let mut settings = Settings::default();
-        for assignment in assignments {
-            settings.assign(assignment).unwrap();
-        }
+        let assignments: Vec<String> = assignments.iter().copied().map(str::to_owned).collect();
+        let settings = settings_of(&assignments).unwrap();
         Layers::named(name)
             .unwrap()
             .overrides(&settings)

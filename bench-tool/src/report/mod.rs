@@ -354,7 +354,7 @@ pub(crate) mod tests {
             limit: Limit::Duration(Duration::from_secs(5)),
             warmup: Duration::from_millis(500),
             device: None,
-            profile: None,
+            profile: crate::cli::ProfileChoice::default(),
             host: None,
             warnings: vec![],
         }

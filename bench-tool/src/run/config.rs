@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::authentication::Host;
-use crate::cli::{Op, OwnFabric, Placement, Protocol, RunArgs};
+use crate::cli::{Op, OwnFabric, Placement, ProfileChoice, Protocol, RunArgs};
 use crate::exit::Failure;
 use crate::machine::Machine;
 
@@ -92,8 +92,8 @@ pub struct RunConfig {
     pub warmup: Duration,
     /// RDMA device as given; `None` leaves it to the address.
     pub device: Option<String>,
-    /// Tuning profile as given; `None` is the built-in one.
-    pub profile: Option<String>,
+    /// Tuning profile as given.
+    pub profile: ProfileChoice,
     /// This end, where both ends prove themselves.
     pub host: Option<Host>,
     /// What is doubtful about the plan itself.

@@ -209,10 +209,9 @@ fn server_arguments(
         let delay = format!("{}ns", config.delay.as_nanos());
         arguments.extend(["--delay".to_owned(), delay]);
     }
-    for (name, value) in [("--profile", &config.profile), ("--device", &config.device)] {
-        if let Some(value) = value {
-            arguments.extend([name.to_owned(), value.clone()]);
-        }
+    arguments.extend(config.profile.arguments());
+    if let Some(device) = &config.device {
+        arguments.extend(["--device".to_owned(), device.clone()]);
     }
     if let Some(host) = &config.host {
         arguments.extend(host.server_arguments()?);
@@ -330,7 +329,8 @@ mod tests {
     fn the_own_server_gets_room_for_all_connections() {
         let mut config = config();
         (config.connections, config.idle_connections) = (4, 4096);
-        config.profile = Some("shm".to_owned());
+        config.profile.profile = Some("shm".to_owned());
+        config.profile.set = vec!["reap_batch=4".to_owned()];
         let arguments = server_arguments(&config, &"shm:x".parse().unwrap(), &[2, 3]).unwrap();
         let cli = Cli::parse_from(["bench-tool".to_owned()].into_iter().chain(arguments));
         let Command::Serve(serve) = cli.command else {
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(serve.device, None);
         assert_eq!(serve.max_connections, Some(4100));
         assert_eq!(serve.cores.unwrap().0, [2, 3]);
-        assert_eq!(serve.profile.as_deref(), Some("shm"));
+        assert_eq!(serve.profile, config.profile);
         assert!(serve.exit_with_stdin);
         assert_eq!((serve.bulk_calls, serve.delay), (Some(0), Duration::ZERO));
     }

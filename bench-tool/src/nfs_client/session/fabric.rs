@@ -58,7 +58,7 @@ pub(crate) fn profile(config: &NfsConfig, fabric: &Fabric) -> Result<Loaded, Fai
         cores,
         park: false,
     }
-    .profile(config.profile.as_deref(), fabric)
+    .profile(&config.profile, fabric)
 }
 
 /// Connections to a server over a fabric.

@@ -7,7 +7,7 @@ use rpcrdma_control::{ListenOptions, ShmProvider};
 use rpcrdma_engine::{Application, BulkArguments, BulkItem, Outcome, ReplyWriter, Request};
 
 use super::*;
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, ProfileChoice};
 use crate::machine::Machine;
 use crate::nfs::FileHandle;
 use crate::nfs_client::files::{Files, FilesPlan};
@@ -118,7 +118,10 @@ fn serve(name: &str) -> (Node<ShmProvider, Server>, FileHandle) {
         park: true,
         ..Need::default()
     };
-    let profile = need.profile(None, &Fabric::SHM).unwrap().profile;
+    let profile = need
+        .profile(&ProfileChoice::default(), &Fabric::SHM)
+        .unwrap()
+        .profile;
     let config = NodeConfig::from_profile(&profile, vec![None]);
     let service = Service::new(HeapPages::new(64 << 20, 4096), Limits { files_max: 100 });
     let root = service.store().handle(Store::<HeapPages>::ROOT).unwrap();
