@@ -7,20 +7,19 @@
 //! The quickest of the rounds counts, so that other load disturbs little. The payload is neither
 //! written nor looked at: what is measured is what the engine and the fabric do.
 
+mod ends;
+
 use std::time::Instant;
 
 use rpcrdma_engine::{
     Activity, Application, BulkArguments, BulkCall, BulkItem, BulkReply, Call, CallError, CallTag,
-    Command, ConnectionKey, Context, Core, CoreConfig, CoreHandle, ExpectedResult, HostIdentity,
-    Notification, Outcome, Placement, PlacementConfig, Reply, ReplyWriter, Request,
+    ConnectionKey, Context, CoreConfig, ExpectedResult, HostIdentity, Outcome, Placement,
+    PlacementConfig, Reply, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
-use rpcrdma_fabric::interface::{PeerIdentity, Port};
-use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
-use rpcrdma_fabric::shm;
-use rpcrdma_protocol::connection::Terms;
-use rpcrdma_protocol::v2::connection::Role;
-use rpcrdma_protocol::v2::{Properties, PropertySet};
+use rpcrdma_fabric::interface::Port;
+
+use ends::{connect, ends};
 
 const PROGRAM: u32 = 0x2000_0001;
 const READ: u32 = 1;
@@ -148,50 +147,8 @@ impl Application for Caller {
     }
 }
 
-fn port(number: u32, config: &CoreConfig, clock: &Clock) -> (shm::Port, shm::PortHandle) {
-    let arena = Arena::shared(&ArenaOptions {
-        bytes: config.arena_bytes(),
-        huge_pages: HugePages::Prefer,
-    })
-    .expect("memory for the arena");
-    shm::Port::new(shm::PortConfig::new(number, arena, clock.clone())).expect("a port")
-}
-
-/// Answers what a core asks of its control plane. True when a connection is ready.
-fn control(handle: &CoreHandle<shm::Port>, role: Role) -> bool {
-    while let Some(notification) = handle.receive() {
-        let command = match notification {
-            Notification::Planted { result, .. } => {
-                let connection = result.expect("planted");
-                if role == Role::Server {
-                    continue;
-                }
-                Command::SendProperties { connection }
-            }
-            Notification::Properties { connection, bytes } => Command::AnswerProperties {
-                connection,
-                peer: PropertySet::decode(&bytes)
-                    .expect("well formed")
-                    .properties(),
-                answer: role == Role::Server,
-            },
-            Notification::Ready { .. } => return true,
-            other => panic!("unexpected: {other:?}"),
-        };
-        handle.send(command).expect("room in the mailbox");
-    }
-    false
-}
-
-struct Ends {
-    client: Core<shm::Port, Caller>,
-    client_handle: CoreHandle<shm::Port>,
-    server: Core<shm::Port, Service>,
-    server_handle: CoreHandle<shm::Port>,
-}
-
-/// Both cores, with a connection on its way to be planted.
-fn ends(clock: &Clock, load: Load) -> Ends {
+/// Nanoseconds of work for a call, at both ends together, in the quickest of the rounds.
+fn measure(clock: &Clock, load: Load, rounds: usize) -> f64 {
     let config = CoreConfig {
         connections_max: 1,
         placement: Some(PlacementConfig::default()),
@@ -199,69 +156,25 @@ fn ends(clock: &Clock, load: Load) -> Ends {
         bulk_calls: 16,
         ..CoreConfig::default()
     };
-    let (client_port, client_files) = port(0, &config, clock);
-    let (server_port, server_files) = port(1, &config, clock);
-    let joint = shm::Joint::new(&client_port, &client_files, &server_port, &server_files)
-        .expect("a channel");
-    let (client_seed, server_seed) = joint.seeds(&client_files, &server_files).expect("seeds");
-    let (client, client_handle) = Core::new(
-        client_port,
-        &config,
-        clock.clone(),
-        Caller {
-            load,
-            connection: None,
-            outstanding: 0,
-            errors: 0,
-        },
-    )
-    .expect("client");
-    let (server, server_handle) =
-        Core::new(server_port, &config, clock.clone(), Service).expect("server");
-    let plant = |handle: &CoreHandle<shm::Port>, seed, role| {
-        let command = Command::Plant {
-            token: 0,
-            seed,
-            role,
-            peer: PeerIdentity::default(),
-            properties: config.announced(Properties::default()),
-            guarded: false,
-            terms: Terms::default(),
-        };
-        handle.send(command).expect("room in the mailbox");
+    let caller = Caller {
+        load,
+        connection: None,
+        outstanding: 0,
+        errors: 0,
     };
-    plant(&server_handle, server_seed, Role::Server);
-    plant(&client_handle, client_seed, Role::Client);
-    Ends {
-        client,
-        client_handle,
-        server,
-        server_handle,
-    }
-}
-
-/// Nanoseconds of work for a call, at both ends together, in the quickest of the rounds.
-fn measure(clock: &Clock, load: Load, rounds: usize) -> f64 {
-    let mut ends = ends(clock, load);
-    let (mut client_ready, mut server_ready) = (false, false);
-    while !(client_ready && server_ready) {
-        // The server first: the client speaks as soon as it is planted.
-        let _ = ends.server.iterate();
-        let _ = ends.client.iterate();
-        client_ready |= control(&ends.client_handle, Role::Client);
-        server_ready |= control(&ends.server_handle, Role::Server);
-    }
+    let (mut client, mut server) = ends(clock, (&config, caller), (&config, Service));
+    connect(&mut client, &mut server);
     let mut best_ns = f64::MAX;
     for _ in 0..rounds {
-        let replies = || ends.client_handle.counters().replies_received;
+        let replies = || client.handle.counters().replies_received;
         let (before, start) = (replies(), Instant::now());
         let mut calls = 0;
         while calls < CALLS {
             for _ in 0..64 {
-                let _ = ends.client.iterate();
-                let _ = ends.server.iterate();
+                let _ = client.core.iterate();
+                let _ = server.core.iterate();
             }
-            calls = ends.client_handle.counters().replies_received - before;
+            calls = client.handle.counters().replies_received - before;
         }
         #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
         let each_ns = start.elapsed().as_secs_f64() * 1e9 / calls as f64;
@@ -270,8 +183,8 @@ fn measure(clock: &Clock, load: Load, rounds: usize) -> f64 {
     if std::env::var_os("COUNTERS").is_some() {
         println!(
             "client:\n{}\nserver:\n{}",
-            ends.client_handle.counters(),
-            ends.server_handle.counters()
+            client.handle.counters(),
+            server.handle.counters()
         );
     }
     best_ns

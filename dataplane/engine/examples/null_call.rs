@@ -8,21 +8,20 @@
 //! The floor is a cache line each way, rotating through 64 slots. Floor and calls are measured by
 //! turns, and the medians over all turns are compared.
 
+mod ends;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rpcrdma_engine::{
-    Activity, Application, Call, CallError, CallTag, Command, ConnectionKey, Context, Core,
-    CoreConfig, CoreHandle, HostIdentity, Notification, Outcome, Reply, ReplyWriter, Request,
-    pin_current_thread,
+    Activity, Application, Call, CallError, CallTag, Command, ConnectionKey, Context, CoreConfig,
+    HostIdentity, Outcome, Reply, ReplyWriter, Request, pin_current_thread,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
-use rpcrdma_fabric::interface::{PeerIdentity, Port};
-use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
-use rpcrdma_fabric::shm;
-use rpcrdma_protocol::connection::Terms;
+use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::connection::Role;
-use rpcrdma_protocol::v2::{Properties, PropertySet};
+
+use ends::{connect, control, ends};
 
 const PROGRAM: u32 = 0x2000_0001;
 
@@ -171,114 +170,21 @@ struct Measured {
     rate_per_s: f64,
 }
 
-fn port(number: u32, config: &CoreConfig, clock: &Clock) -> (shm::Port, shm::PortHandle) {
-    let arena = Arena::shared(&ArenaOptions {
-        bytes: config.arena_bytes(),
-        huge_pages: HugePages::Prefer,
-    })
-    .expect("memory for the arena");
-    shm::Port::new(shm::PortConfig::new(number, arena, clock.clone())).expect("a port")
-}
-
-fn properties(config: &CoreConfig) -> Properties {
-    Properties {
-        send_bytes_max: config.send_buffer_bytes,
-        receive_buffer_bytes: config.receive_bytes(),
-        ..Properties::default()
-    }
-}
-
-/// Answers what a core asks of its control plane. True when a connection is ready.
-fn control(handle: &CoreHandle<shm::Port>, role: Role) -> bool {
-    while let Some(notification) = handle.receive() {
-        let command = match notification {
-            Notification::Planted { result, .. } => {
-                let connection = result.expect("planted");
-                if role == Role::Server {
-                    continue;
-                }
-                Command::SendProperties { connection }
-            }
-            Notification::Properties { connection, bytes } => Command::AnswerProperties {
-                connection,
-                peer: PropertySet::decode(&bytes)
-                    .expect("well formed")
-                    .properties(),
-                answer: role == Role::Server,
-            },
-            Notification::Ready { .. } => return true,
-            other => panic!("unexpected: {other:?}"),
-        };
-        handle.send(command).expect("room in the mailbox");
-    }
-    false
-}
-
-struct Ends {
-    client: Core<shm::Port, Caller>,
-    client_handle: CoreHandle<shm::Port>,
-    server: Core<shm::Port, Service>,
-    server_handle: CoreHandle<shm::Port>,
-}
-
-/// Both cores, with a connection on its way to be planted.
-fn ends(clock: &Clock, depth: usize, cpus: Option<(usize, usize)>) -> Ends {
-    let config = |cpu| CoreConfig {
+fn config(depth: usize, cpu: Option<usize>) -> CoreConfig {
+    CoreConfig {
         cpu,
         connections_max: 1,
         credits_per_connection: u16::try_from(depth.max(32)).expect("a sensible depth"),
         calls_outstanding_max: u32::try_from(depth).expect("a sensible depth"),
         ..CoreConfig::default()
-    };
-    let client_config = config(cpus.map(|cpus| cpus.0));
-    let server_config = config(cpus.map(|cpus| cpus.1));
-    let (client_port, client_files) = port(0, &client_config, clock);
-    let (server_port, server_files) = port(1, &server_config, clock);
-    let joint = shm::Joint::new(&client_port, &client_files, &server_port, &server_files)
-        .expect("a channel");
-    let (client_seed, server_seed) = joint.seeds(&client_files, &server_files).expect("seeds");
-    let (client, client_handle) = Core::new(
-        client_port,
-        &client_config,
-        clock.clone(),
-        Caller::new(depth),
-    )
-    .expect("client");
-    let (server, server_handle) =
-        Core::new(server_port, &server_config, clock.clone(), Service).expect("server");
-    let plant = |handle: &CoreHandle<shm::Port>, seed, role, config| {
-        let command = Command::Plant {
-            token: 0,
-            seed,
-            role,
-            peer: PeerIdentity::default(),
-            properties: properties(config),
-            terms: Terms::default(),
-            guarded: false,
-        };
-        handle.send(command).expect("room in the mailbox");
-    };
-    plant(&server_handle, server_seed, Role::Server, &server_config);
-    plant(&client_handle, client_seed, Role::Client, &client_config);
-    Ends {
-        client,
-        client_handle,
-        server,
-        server_handle,
     }
 }
 
 /// Both cores by turns in this thread: nanoseconds of work for a call, at both ends together.
 fn solo(clock: &Clock, depth: usize) {
-    let mut ends = ends(clock, depth, None);
-    let (mut client_ready, mut server_ready) = (false, false);
-    while !(client_ready && server_ready) {
-        // The server first: the client speaks as soon as it is planted.
-        let _ = ends.server.iterate();
-        let _ = ends.client.iterate();
-        client_ready |= control(&ends.client_handle, Role::Client);
-        server_ready |= control(&ends.server_handle, Role::Server);
-    }
+    let config = config(depth, None);
+    let (mut client, mut server) = ends(clock, (&config, Caller::new(depth)), (&config, Service));
+    connect(&mut client, &mut server);
     let mut best_ns = f64::MAX;
     let mut best_empty_ns = f64::MAX;
     // One round under an instruction counter, many to find a quiet moment.
@@ -287,24 +193,20 @@ fn solo(clock: &Clock, depth: usize) {
         .and_then(|text| text.parse().ok())
         .unwrap_or(1);
     for _ in 0..rounds {
-        let (before, start) = (ends.client_handle.counters(), Instant::now());
+        let (before, start) = (client.handle.counters(), Instant::now());
         for _ in 0..200_000 {
-            let _ = ends.client.iterate();
-            let _ = ends.server.iterate();
+            let _ = client.core.iterate();
+            let _ = server.core.iterate();
         }
         let took = start.elapsed();
-        let calls = ends
-            .client_handle
-            .counters()
-            .since(&before)
-            .replies_received;
+        let calls = client.handle.counters().since(&before).replies_received;
         #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
         let each_ns = took.as_secs_f64() * 1e9 / calls as f64;
         best_ns = best_ns.min(each_ns);
         let start = Instant::now();
         for _ in 0..200_000 {
             // After the second iteration the client has all replies, and the server no calls.
-            let _ = ends.server.iterate();
+            let _ = server.core.iterate();
         }
         best_empty_ns = best_empty_ns.min(start.elapsed().as_secs_f64() * 1e9 / 200_000.0);
     }
@@ -315,12 +217,14 @@ fn solo(clock: &Clock, depth: usize) {
 }
 
 fn calls(clock: &Clock, depth: usize, time: Duration, cpus: (usize, usize)) -> Measured {
-    let Ends {
-        client,
-        client_handle,
-        server,
-        server_handle,
-    } = ends(clock, depth, Some(cpus));
+    let (client_config, server_config) = (config(depth, Some(cpus.0)), config(depth, Some(cpus.1)));
+    let (client, server) = ends(
+        clock,
+        (&client_config, Caller::new(depth)),
+        (&server_config, Service),
+    );
+    let (client_handle, server_handle) = (client.handle, server.handle);
+    let (client, server) = (client.core, server.core);
     std::thread::scope(|scope| {
         let server = scope.spawn(move || server.run().map(drop));
         let client = scope.spawn(move || client.run());

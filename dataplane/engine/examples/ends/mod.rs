@@ -1,0 +1,104 @@
+//! Two cores of one process with a connection between them, without a control plane's thread.
+
+use rpcrdma_engine::{Application, Command, Core, CoreConfig, CoreHandle, Notification};
+use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::PeerIdentity;
+use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
+use rpcrdma_fabric::shm;
+use rpcrdma_protocol::connection::Terms;
+use rpcrdma_protocol::v2::connection::Role;
+use rpcrdma_protocol::v2::{Properties, PropertySet};
+
+/// A core, and how to speak to it.
+pub(crate) struct End<A: Application> {
+    pub(crate) core: Core<shm::Port, A>,
+    pub(crate) handle: CoreHandle<shm::Port>,
+}
+
+/// Both cores, with a connection on its way to be planted.
+pub(crate) fn ends<C: Application, S: Application>(
+    clock: &Clock,
+    (client_config, client): (&CoreConfig, C),
+    (server_config, server): (&CoreConfig, S),
+) -> (End<C>, End<S>) {
+    let (client_port, client_files) = port(0, client_config, clock);
+    let (server_port, server_files) = port(1, server_config, clock);
+    let joint = shm::Joint::new(&client_port, &client_files, &server_port, &server_files)
+        .expect("a channel");
+    let (client_seed, server_seed) = joint.seeds(&client_files, &server_files).expect("seeds");
+    let server = end(clock, server_port, server_config, server);
+    let client = end(clock, client_port, client_config, client);
+    plant(&server.handle, server_seed, Role::Server, server_config);
+    plant(&client.handle, client_seed, Role::Client, client_config);
+    (client, server)
+}
+
+fn port(number: u32, config: &CoreConfig, clock: &Clock) -> (shm::Port, shm::PortHandle) {
+    let arena = Arena::shared(&ArenaOptions {
+        bytes: config.arena_bytes(),
+        huge_pages: HugePages::Prefer,
+    })
+    .expect("memory for the arena");
+    shm::Port::new(shm::PortConfig::new(number, arena, clock.clone())).expect("a port")
+}
+
+fn end<A: Application>(
+    clock: &Clock,
+    port: shm::Port,
+    config: &CoreConfig,
+    application: A,
+) -> End<A> {
+    let (core, handle) = Core::new(port, config, clock.clone(), application).expect("a core");
+    End { core, handle }
+}
+
+fn plant(handle: &CoreHandle<shm::Port>, seed: shm::Seed, role: Role, config: &CoreConfig) {
+    let command = Command::Plant {
+        token: 0,
+        seed,
+        role,
+        peer: PeerIdentity::default(),
+        properties: config.announced(Properties::default()),
+        terms: Terms::default(),
+        guarded: false,
+    };
+    handle.send(command).expect("room in the mailbox");
+}
+
+/// Answers what a core asks of its control plane. True when a connection is ready.
+pub(crate) fn control(handle: &CoreHandle<shm::Port>, role: Role) -> bool {
+    while let Some(notification) = handle.receive() {
+        let command = match notification {
+            Notification::Planted { result, .. } => {
+                let connection = result.expect("planted");
+                if role == Role::Server {
+                    continue;
+                }
+                Command::SendProperties { connection }
+            }
+            Notification::Properties { connection, bytes } => Command::AnswerProperties {
+                connection,
+                peer: PropertySet::decode(&bytes)
+                    .expect("well formed")
+                    .properties(),
+                answer: role == Role::Server,
+            },
+            Notification::Ready { .. } => return true,
+            other => panic!("unexpected: {other:?}"),
+        };
+        handle.send(command).expect("room in the mailbox");
+    }
+    false
+}
+
+/// Runs both cores by turns in this thread until they can call each other.
+pub(crate) fn connect<C: Application, S: Application>(client: &mut End<C>, server: &mut End<S>) {
+    let (mut client_ready, mut server_ready) = (false, false);
+    while !(client_ready && server_ready) {
+        // The server first: the client speaks as soon as it is planted.
+        let _ = server.core.iterate();
+        let _ = client.core.iterate();
+        client_ready |= control(&client.handle, Role::Client);
+        server_ready |= control(&server.handle, Role::Server);
+    }
+}
