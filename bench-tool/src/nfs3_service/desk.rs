@@ -3,7 +3,6 @@
 use std::io;
 use std::net::IpAddr;
 
-use rpcrdma_engine::Outcome;
 use rpcrdma_protocol::Reason;
 use rpcrdma_protocol::constants::RPC_VERSION;
 use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, RejectStatus, ReplyBody, ReplyHeader};
@@ -74,7 +73,7 @@ impl<P: Pages> Answers for Desk<P> {
         } else {
             self.service.call(&call, &NoItems, &mut self.reply)
         };
-        self.append(&reply_header(header.xid, outcome), output)
+        self.append(&outcome.reply_header(header.xid), output)
     }
 }
 
@@ -122,23 +121,4 @@ impl<P: Pages> Desk<P> {
         output.extend_from_slice([0; 3].get(..padding).unwrap_or(&[]));
         output.extend_from_slice(after);
     }
-}
-
-fn reply_header(xid: u32, outcome: Outcome) -> ReplyHeader<'static> {
-    let status = match outcome {
-        Outcome::Success => AcceptStatus::Success,
-        Outcome::ProgramUnavailable => AcceptStatus::ProgUnavail,
-        Outcome::ProgramMismatch { low, high } => AcceptStatus::ProgMismatch { low, high },
-        Outcome::ProcedureUnavailable => AcceptStatus::ProcUnavail,
-        Outcome::GarbageArgs => AcceptStatus::GarbageArgs,
-        // Calls run to completion here: none is deferred.
-        Outcome::SystemError | Outcome::Deferred => AcceptStatus::SystemErr,
-        Outcome::AuthError(status) => {
-            return ReplyHeader {
-                xid,
-                body: ReplyBody::Denied(RejectStatus::AuthError(status)),
-            };
-        }
-    };
-    ReplyHeader::accepted(xid, status)
 }

@@ -144,14 +144,7 @@ impl Report {
         let measured = &outcome.measured;
         let latency_ns = measured.latency().summary();
         let duration_s = measured.elapsed.as_secs_f64();
-        #[allow(clippy::cast_precision_loss, reason = "a rate")]
-        let per_s = |total: u64| {
-            if duration_s > 0.0 {
-                total as f64 / duration_s
-            } else {
-                0.0
-            }
-        };
+        let per_s = |total| units::per_s(total, duration_s);
         let rate_per_s = per_s(latency_ns.count);
         let is_bulk = config.op.is_bulk();
         let (transport, device, protocol, profile) = match &outcome.transport {

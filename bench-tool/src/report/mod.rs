@@ -213,14 +213,7 @@ impl Report {
     ) -> Self {
         let latency_ns = result.latency.summary();
         let duration_s = result.elapsed.as_secs_f64();
-        #[allow(clippy::cast_precision_loss, reason = "a rate")]
-        let per_s = |total: u64| {
-            if duration_s > 0.0 {
-                total as f64 / duration_s
-            } else {
-                0.0
-            }
-        };
+        let per_s = |total| units::per_s(total, duration_s);
         let rate_per_s = per_s(latency_ns.count);
         let (connect, server_cores) = match &config.server {
             Server::Own { cores, .. } => (None, Some(cores.clone())),

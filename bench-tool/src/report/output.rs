@@ -158,6 +158,24 @@ impl Drop for Temporary {
     }
 }
 
+/// Whether what was measured counts. `advice` says where the errors stand.
+///
+/// # Errors
+/// When calls ended in errors, or none completed.
+pub fn verdict(calls: u64, errors: u64, advice: &str) -> Result<(), Failure> {
+    if errors > 0 {
+        return Err(Failure::failed(format!(
+            "{errors} calls ended in an error, {calls} completed"
+        ))
+        .advice(advice));
+    }
+    if calls == 0 {
+        return Err(Failure::failed("no call completed in the measured time")
+            .advice("measure for longer, or lower --size"));
+    }
+    Ok(())
+}
+
 /// Where the parts of a report go.
 #[derive(Debug)]
 pub struct Outputs {

@@ -28,6 +28,17 @@ pub fn nanoseconds(value: u64) -> String {
     }
 }
 
+/// How many a second; none where no time has passed.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "a rate")]
+pub fn per_s(total: u64, duration_s: f64) -> f64 {
+    if duration_s > 0.0 {
+        total as f64 / duration_s
+    } else {
+        0.0
+    }
+}
+
 /// A span of time for headings: `5 s`, `500 ms`.
 #[must_use]
 pub fn duration(value: Duration) -> String {

@@ -14,7 +14,7 @@ use crate::fabric::own_rdma_address;
 use crate::floor::{RoundTrip, round_trip};
 use crate::machine::{Machine, format_cores};
 use crate::progress::{Progress, ProgressLine};
-use crate::report::output::Outputs;
+use crate::report::output::{Outputs, verdict};
 use crate::report::{Report, RunResult, hgrm, table};
 use crate::signals::Stop;
 
@@ -71,17 +71,11 @@ pub fn execute(args: &RunArgs, command: String, load: &mut impl Load) -> Result<
         &hgrm,
         args.quiet,
     )?;
-    if errors > 0 {
-        return Err(Failure::failed(format!(
-            "{errors} calls ended in an error, {calls} completed"
-        ))
-        .advice("the counters of the report say which errors; --json has all of them"));
-    }
-    if calls == 0 {
-        return Err(Failure::failed("no call completed in the measured time")
-            .advice("measure for longer, or lower --size"));
-    }
-    Ok(())
+    verdict(
+        calls,
+        errors,
+        "the counters of the report say which errors; --json has all of them",
+    )
 }
 
 /// The measurement, between two halves of the floor: the server of the run's own polls on one of the floor's cores,

@@ -4,7 +4,9 @@ use std::fmt;
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{PeerIdentity, Port};
-use rpcrdma_protocol::rpc::{AuthStatus, OpaqueAuth, RejectStatus};
+use rpcrdma_protocol::rpc::{
+    AcceptStatus, AuthStatus, OpaqueAuth, RejectStatus, ReplyBody, ReplyHeader,
+};
 use rpcrdma_protocol::v2;
 
 use crate::authentication::{AuthenticationFailure, HostIdentity};
@@ -217,6 +219,29 @@ pub enum Outcome {
     AuthError(AuthStatus),
     /// The call will be answered later, with the token of [`Request::defer`].
     Deferred,
+}
+
+impl Outcome {
+    /// The reply header that tells it to the caller (RFC 5531 section 9). A deferred call has no reply
+    /// yet: one that is asked for all the same says that the system failed.
+    #[must_use]
+    pub fn reply_header(self, xid: u32) -> ReplyHeader<'static> {
+        let status = match self {
+            Self::Success => AcceptStatus::Success,
+            Self::ProgramUnavailable => AcceptStatus::ProgUnavail,
+            Self::ProgramMismatch { low, high } => AcceptStatus::ProgMismatch { low, high },
+            Self::ProcedureUnavailable => AcceptStatus::ProcUnavail,
+            Self::GarbageArgs => AcceptStatus::GarbageArgs,
+            Self::SystemError | Self::Deferred => AcceptStatus::SystemErr,
+            Self::AuthError(status) => {
+                return ReplyHeader {
+                    xid,
+                    body: ReplyBody::Denied(RejectStatus::AuthError(status)),
+                };
+            }
+        };
+        ReplyHeader::accepted(xid, status)
+    }
 }
 
 /// What a call asks for.

@@ -266,7 +266,7 @@ impl Desk<'_> {
             outcome = Outcome::SystemError;
         }
         self.counters.rpc_errors_sent.increment();
-        Served::Short(encode(rpc, &reply_header(xid, outcome)))
+        Served::Short(encode(rpc, &outcome.reply_header(xid)))
     }
 }
 
@@ -285,7 +285,7 @@ pub(crate) fn write_reply(
     outcome: Outcome,
     results: &[u8],
 ) -> bool {
-    let header_bytes = encode(buffer.space(), &reply_header(xid, outcome));
+    let header_bytes = encode(buffer.space(), &outcome.reply_header(xid));
     buffer.set_len(header_bytes);
     outcome != Outcome::Success || buffer.append(results).is_ok()
 }
@@ -309,7 +309,7 @@ pub(crate) fn write_reply_with_items(
     if bytes > buffer.space().len() {
         return false;
     }
-    let header_bytes = encode(buffer.space(), &reply_header(xid, outcome));
+    let header_bytes = encode(buffer.space(), &outcome.reply_header(xid));
     buffer.set_len(header_bytes);
     let mut at = 0;
     let mut is_whole = true;
@@ -341,7 +341,7 @@ pub(crate) fn write_short_reply(
     outcome: Outcome,
     results: &[u8],
 ) -> Option<usize> {
-    let header_bytes = reply_header(xid, outcome).encode(space).ok()?;
+    let header_bytes = outcome.reply_header(xid).encode(space).ok()?;
     if outcome != Outcome::Success {
         return Some(header_bytes);
     }
@@ -364,25 +364,6 @@ fn undecodable(xid: u32, error: DecodeError) -> ReplyHeader<'static> {
         },
         _ => ReplyHeader::accepted(xid, AcceptStatus::GarbageArgs),
     }
-}
-
-fn reply_header(xid: u32, outcome: Outcome) -> ReplyHeader<'static> {
-    let status = match outcome {
-        Outcome::Success => AcceptStatus::Success,
-        Outcome::ProgramUnavailable => AcceptStatus::ProgUnavail,
-        Outcome::ProgramMismatch { low, high } => AcceptStatus::ProgMismatch { low, high },
-        Outcome::ProcedureUnavailable => AcceptStatus::ProcUnavail,
-        Outcome::GarbageArgs => AcceptStatus::GarbageArgs,
-        // A deferral is turned into something else before it comes here.
-        Outcome::SystemError | Outcome::Deferred => AcceptStatus::SystemErr,
-        Outcome::AuthError(status) => {
-            return ReplyHeader {
-                xid,
-                body: ReplyBody::Denied(RejectStatus::AuthError(status)),
-            };
-        }
-    };
-    ReplyHeader::accepted(xid, status)
 }
 
 /// The calls of peers that will be answered later.
