@@ -499,6 +499,27 @@ fn keys(directory: &Temporary, name: &str, digits: &str, mode: u32) -> String {
 }
 
 #[test]
+fn silent_connections_speak_the_version_of_the_others() {
+    let directory = Temporary::new("idle-version");
+    let json = directory.0.join("run.json");
+    let run = |protocol: &str| -> serde_json::Value {
+        let arguments = "run --count 10 --warmup 0 --idle-connections 3 --protocol";
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        let json = ["--json", json.to_str().unwrap()];
+        let output = bench_tool(&[&arguments[..], &[protocol], &json].concat(), "");
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        serde_json::from_str(&std::fs::read_to_string(json[1]).unwrap()).unwrap()
+    };
+    for (protocol, of_version_1) in [("v1", 3), ("v2", 0)] {
+        let value = run(protocol);
+        assert_eq!(value["protocol"], protocol);
+        let counters = &value["counters"];
+        assert_eq!(counters["idle_connections_answered"], 3);
+        assert_eq!(counters["idle_connections_of_version_1"], of_version_1);
+    }
+}
+
+#[test]
 fn a_run_and_its_own_server_prove_themselves() {
     let directory = Temporary::new("psk");
     let file = keys(&directory, "keys", "5a", 0o600);

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use rpcrdma_control::Versions;
 
 pub use self::doctor::DoctorArgs;
 pub use self::nfs::NfsArgs;
@@ -133,6 +134,24 @@ pub enum Protocol {
     V1,
     /// Version 2, and no other
     V2,
+}
+
+impl Protocol {
+    /// What a connect is told.
+    pub fn versions(self) -> Versions {
+        match self {
+            Self::Auto => Versions::Both,
+            Self::V1 => Versions::One,
+            Self::V2 => Versions::Two,
+        }
+    }
+
+    /// The arguments that ask for it.
+    pub fn arguments(self) -> [String; 2] {
+        let value = self.to_possible_value();
+        let name = value.map_or_else(String::new, |value| value.get_name().to_owned());
+        ["--protocol".to_owned(), name]
+    }
 }
 
 /// The fabric of a run's own server.
@@ -379,6 +398,10 @@ pub struct IdleArgs {
     /// How this end and the server prove themselves
     #[command(flatten)]
     pub authentication: AuthenticationArgs,
+
+    /// Version of RPC-over-RDMA
+    #[arg(long, value_enum, default_value_t = Protocol::Auto)]
+    pub protocol: Protocol,
 
     /// Connections to hold
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]

@@ -39,7 +39,7 @@ const PROCESSES_MAX: u32 = 8;
 /// may follow.
 const PROBE: &str = "probe";
 
-/// What a process prints when its connections stand.
+/// The first word of what a process prints when its connections stand; behind it, how many of them speak version 1.
 const READY: &str = "ready";
 
 /// An answer is soon up to this, in nanoseconds.
@@ -61,6 +61,8 @@ pub struct Probe {
     pub processes: u64,
     /// All connections.
     pub connections: u64,
+    /// Of those, the ones that speak version 1.
+    pub of_version_1: u64,
 }
 
 impl Probe {
@@ -70,6 +72,7 @@ impl Probe {
             ("idle_connections_probed", self.connections),
             ("idle_connections_answered", self.answered),
             ("idle_connections_answered_after_1_ms", self.late),
+            ("idle_connections_of_version_1", self.of_version_1),
             ("idle_processes", self.processes),
             ("idle_probe_slowest_ns", self.slowest_ns),
         ];
@@ -91,6 +94,7 @@ impl Probe {
 pub struct IdleProcesses {
     processes: Vec<IdleProcess>,
     connections: u64,
+    of_version_1: u64,
 }
 
 /// What a process tells of its probe: answers, late ones, the slowest in nanoseconds.
@@ -117,6 +121,7 @@ impl IdleProcesses {
         let mut all = Self {
             processes: Vec::new(),
             connections: u64::from(connections),
+            of_version_1: 0,
         };
         for number in 0..count {
             let share = connections / count + u32::from(number < connections % count);
@@ -124,7 +129,7 @@ impl IdleProcesses {
                 .push(IdleProcess::start(address, config, share)?);
         }
         for process in &mut all.processes {
-            process.expect(READY)?;
+            all.of_version_1 += process.ready()?;
         }
         Ok(Some(all))
     }
@@ -138,6 +143,7 @@ impl IdleProcesses {
         let mut probe = Probe {
             processes: self.processes.len() as u64,
             connections: self.connections,
+            of_version_1: self.of_version_1,
             ..Probe::default()
         };
         for process in &mut self.processes {
@@ -167,6 +173,7 @@ impl IdleProcess {
                 &connections.to_string(),
             ])
             .args(config.device.iter().flat_map(|device| ["--device", device]))
+            .args(config.protocol.arguments())
             .args(config.host.iter().flat_map(Host::arguments))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -195,14 +202,13 @@ impl IdleProcess {
         }
     }
 
-    fn expect(&mut self, expected: &str) -> Result<(), Failure> {
+    /// Waits until the connections stand. How many of them speak version 1.
+    fn ready(&mut self) -> Result<u64, Failure> {
         let line = self.line()?;
-        if line == expected {
-            return Ok(());
-        }
-        Err(Failure::failed(format!(
-            "a process with idle connections said `{line}`"
-        )))
+        let count = line.strip_prefix(READY).map(str::trim_start);
+        count
+            .and_then(|count| count.parse().ok())
+            .ok_or_else(|| unexpected(&line))
     }
 
     fn probe(&mut self, core: Option<usize>) -> Result<Told, Failure> {
@@ -218,11 +224,13 @@ impl IdleProcess {
             .collect();
         match numbers[..] {
             [answered, late, slowest_ns] => Ok((answered, late, slowest_ns)),
-            _ => Err(Failure::failed(format!(
-                "a process with idle connections said `{line}`"
-            ))),
+            _ => Err(unexpected(&line)),
         }
     }
+}
+
+fn unexpected(line: &str) -> Failure {
+    Failure::failed(format!("a process with idle connections said `{line}`"))
 }
 
 impl Drop for IdleProcess {
@@ -407,6 +415,7 @@ impl Job for Hold<'_> {
                 ConnectOptions {
                     timeout: Duration::from_secs(30),
                     authentication: of_server(host.as_ref()),
+                    versions: args.protocol.versions(),
                     ..ConnectOptions::default()
                 },
             )
@@ -421,7 +430,8 @@ impl Job for Hold<'_> {
                 Failure::failed(what).because(error)
             },
         )?;
-        say(READY)?;
+        let of_version_1 = connections.iter().filter(|it| it.version == 1).count();
+        say(&format!("{READY} {of_version_1}"))?;
         for line in std::io::stdin().lines() {
             let Some(core) = line.ok().and_then(|line| asked(&line)) else {
                 break;

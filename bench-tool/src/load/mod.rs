@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_control::{
     ConnectError, ConnectOptions, Connection, CoreChoice, Node, NodeConfig, PendingConnect,
-    Provider, Versions,
+    Provider,
 };
 use rpcrdma_engine::{CallRefused, CoreHandle, CounterSnapshot};
 use rpcrdma_fabric::memory::{PageKind, PageReport};
@@ -25,7 +25,7 @@ use self::idle::IdleProcesses;
 use crate::address::Address;
 use crate::authentication::of_server;
 use crate::bench_program::{self, ECHO, NULL};
-use crate::cli::{Op, Placement, Protocol};
+use crate::cli::{Op, Placement};
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
 use crate::histogram::LatencyHistogram;
@@ -349,11 +349,7 @@ fn connect_all<V: Provider>(
             core,
             timeout,
             authentication: of_server(config.host.as_ref()),
-            versions: match config.protocol {
-                Protocol::Auto => Versions::Both,
-                Protocol::V1 => Versions::One,
-                Protocol::V2 => Versions::Two,
-            },
+            versions: config.protocol.versions(),
         };
         node.connect_start(address, options)
     };

@@ -3,15 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rpcrdma_control::{
-    ConnectOptions, Connection, CoreChoice, Node, NodeConfig, Provider, Versions,
-};
+use rpcrdma_control::{ConnectOptions, Connection, CoreChoice, Node, NodeConfig, Provider};
 use rpcrdma_tuning::Loaded;
 
 use super::{CALL_TIMEOUT, Session};
 use crate::address::Address;
 use crate::authentication::of_server;
-use crate::cli::Protocol;
 use crate::exit::Failure;
 use crate::fabric::Fabric;
 use crate::nfs_client::caller::{CallFailed, NfsCaller};
@@ -116,11 +113,7 @@ impl<V: Provider> FabricSession<V> {
             core: CoreChoice::Core(number % self.desks.len().max(1)),
             timeout: Duration::from_millis(loaded.profile.connect_timeout_ms.into()),
             authentication: of_server(None),
-            versions: match config.protocol {
-                Protocol::Auto => Versions::Both,
-                Protocol::V1 => Versions::One,
-                Protocol::V2 => Versions::Two,
-            },
+            versions: config.protocol.versions(),
         };
         let pending = self.node.connect_start(&address.to_string(), options);
         pending.wait().map_err(|error| {
