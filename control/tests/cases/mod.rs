@@ -61,6 +61,8 @@ macro_rules! cases {
             #[test]
             fn a_server_of_version_1_is_remembered();
             #[test]
+            fn version_1_is_told_what_one_buffer_holds();
+            #[test]
             fn a_server_that_does_not_answer_version_2_is_asked_for_version_1();
             #[test]
             fn where_hosts_authenticate_themselves_there_is_no_version_1();
