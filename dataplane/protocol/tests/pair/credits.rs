@@ -5,7 +5,7 @@ use rpcrdma_protocol::v2::connection::{
     CloseReason, Connection, Direction, DiscardReason, Event, Refusal, Role, SendRefused, Tick,
 };
 
-use super::wire::{self, RESPONSE, bytes_of, credit, message_with_credit, rpc, words_of};
+use super::wire::{self, MORE, RESPONSE, bytes_of, credit, message_with_credit, rpc, words_of};
 use super::world::{config, established};
 
 /// A call of twelve octets, as the connection writes it.
@@ -357,6 +357,36 @@ fn a_grant_behind_a_keep_alive_holds_a_credit_back() {
     let grant = send_grant(&mut server).expect("the tick asked for it");
     assert_eq!(words_of(&grant)[2], credit(9, 9));
     assert_eq!(server.credits_available(), 1);
+}
+
+/// Behind a keep-alive, with one credit of ours: a peer that has used all of its own in the midst of a continued message
+/// would stand still until the tick. It is granted more at once, and what it sends then gives our credit back.
+#[test]
+fn a_peer_that_stands_still_in_a_message_is_granted_more_at_once() {
+    let mut server = Connection::new(&config(Role::Server, 10));
+    let call = bytes_of(&[1, 0, 0]);
+    server.handle_message(&message_with_credit(1, 0, credit(1, 2), &call));
+    server.handle_receives_posted(1);
+    send_call(&mut server, 1).expect("a credit is there");
+    send_grant(&mut server).expect("a keep-alive");
+    let part = |server: &mut Connection| {
+        server.handle_message(&rpc(7, MORE));
+        server.handle_receives_posted(1);
+    };
+    for _ in 0..8 {
+        part(&mut server);
+        assert!(!server.grant_due(), "the peer can go on");
+    }
+    part(&mut server);
+    assert_eq!(server.credits().unconsumed(), 0);
+    assert_eq!(server.credits_available(), 1);
+    assert!(server.grant_due(), "it cannot");
+    let grant = send_grant(&mut server).expect("it was due");
+    assert_eq!(words_of(&grant)[2], credit(9, 9));
+    assert_eq!(server.credits_available(), 0, "it is held back");
+    assert!(!server.grant_due());
+    part(&mut server);
+    assert_eq!(server.credits_available(), 1, "both have arrived");
 }
 
 /// An end that sent nothing for an interval sends a keep-alive, if it heard from the peer since its last one: at its

@@ -33,7 +33,8 @@
 //! was sent after the grant was handled, and with the spare in place. While one is in flight that granted something,
 //! the peer has credits, and nobody waits for the next grant. The exception is a keep-alive, which grants nothing:
 //! behind it one more may follow when we hold a credit back for it, so that in all no more messages are in flight
-//! than the peer has Receives. Keep-alives themselves are spaced by ticks, which last longer than any reposting.
+//! than the peer has Receives. Our last credit is held back only where the peer stands still in the midst of a continued
+//! message: it goes on at once, and gives the credit back with that. Keep-alives themselves are spaced by ticks, which last longer than any reposting.
 //!
 //! # Counters
 //!
@@ -184,16 +185,19 @@ impl Credits {
     }
 
     /// Whether an asynchronous grant may be sent: the peer surely has a Receive for it. `reserved` credits are to be
-    /// left untouched.
+    /// left untouched. `peer_continues`: the peer is in the midst of a continued message, so that it uses what it is
+    /// granted at once.
     #[inline]
-    pub(super) fn async_may_be_sent(&self, reserved: u32) -> bool {
+    pub(super) fn async_may_be_sent(&self, reserved: u32, peer_continues: bool) -> bool {
         match self.async_in_flight {
             0 => true,
-            // Only a keep-alive is in flight, and a credit can be held back and one still be used.
+            // Only a keep-alive is in flight, and a credit can be held back.
             1 => {
+                // One is left to be used, unless the peer cannot go on before it is granted something.
+                let left = u32::from(!peer_continues || self.unconsumed() != 0);
                 self.granted == self.async_mark
                     && self.owed() > 0
-                    && self.available() >= reserved.saturating_add(2)
+                    && self.available() > reserved.saturating_add(left)
             }
             _ => false,
         }
@@ -282,7 +286,7 @@ mod tests {
         for _ in 0..20 {
             let word = credits.word();
             let before = credits.available();
-            assert!(credits.async_may_be_sent(0));
+            assert!(credits.async_may_be_sent(0, false));
             credits.commit_async(word, false);
             credits.commit(CreditWord::default());
             assert_eq!(credits.available(), before - 1);

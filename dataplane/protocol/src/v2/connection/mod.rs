@@ -363,7 +363,8 @@ impl Connection {
     /// Whether an asynchronous grant may be sent, with a credit left for each transmission of an open group.
     fn async_may_be_sent(&self) -> bool {
         let reserved = self.group_outbound.remaining();
-        self.credits.async_may_be_sent(reserved)
+        let peer_continues = !self.inbound.is_idle();
+        self.credits.async_may_be_sent(reserved, peer_continues)
     }
 
     /// Takes an event to the table of phases.
