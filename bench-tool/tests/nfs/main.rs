@@ -200,6 +200,8 @@ fn a_connection_that_is_lost_ends_the_run_or_is_made_again() {
         text.contains("was lost") && text.contains("--retry"),
         "{text}"
     );
+    let (_, came_again) = server.last_cut().expect("it was cut");
+    assert!(!came_again, "the run has ended");
     let report = report(
         &server,
         "--op write --count 400 --depth 4 --verify --retry 60s",
@@ -209,6 +211,8 @@ fn a_connection_that_is_lost_ends_the_run_or_is_made_again() {
         (&0.into(), &400.into())
     );
     assert!(report["reconnects"].as_u64().unwrap() >= 1, "{report}");
+    let (xid, came_again) = server.last_cut().expect("it was cut");
+    assert!(came_again, "the call {xid:#x} was made under another XID");
 }
 
 #[test]

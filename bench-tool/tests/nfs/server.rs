@@ -57,6 +57,8 @@ struct Shared {
     /// Calls so far that could have been answered wrongly.
     calls: AtomicU64,
     writes: AtomicU64,
+    /// XIDs of the calls at which a connection was cut, and whether each came again.
+    cut: Mutex<Vec<(u32, bool)>>,
 }
 
 /// A server that listens, for as long as the test runs.
@@ -80,6 +82,7 @@ impl Server {
             store: Mutex::new(store),
             calls: AtomicU64::new(0),
             writes: AtomicU64::new(0),
+            cut: Mutex::default(),
         });
         let server = Self {
             address,
@@ -109,6 +112,11 @@ impl Server {
         names
             .map(|(_, name)| String::from_utf8_lossy(name).into_owned())
             .collect()
+    }
+
+    /// The last XID at which a connection was cut, and whether it came again.
+    pub(crate) fn last_cut(&self) -> Option<(u32, bool)> {
+        self.shared.cut.lock().unwrap().last().copied()
     }
 
     pub(crate) fn writes(&self) -> u64 {
@@ -152,6 +160,9 @@ impl Shared {
         loop {
             while let Some(message) = records.next_message().unwrap() {
                 let (call, bytes) = CallHeader::decode(message).unwrap();
+                for (xid, came_again) in self.cut.lock().unwrap().iter_mut() {
+                    *came_again |= *xid == call.xid;
+                }
                 let mut reply = vec![0; (1 << 20) + 4096];
                 let head = HEADER_BYTES
                     + ReplyHeader::accepted(call.xid, AcceptStatus::Success)
@@ -163,6 +174,7 @@ impl Shared {
                     self.mount(call.procedure, &mut writer);
                 } else if self.nfs(call.procedure, &mut args, &mut writer).is_none() {
                     // A connection is cut, with calls in flight.
+                    self.cut.lock().unwrap().push((call.xid, false));
                     return;
                 }
                 let bytes = head + writer.position();
