@@ -518,7 +518,8 @@ fn write_chunk(segments: u32, length_bytes: u32) -> Vec<u32> {
 #[test]
 fn unused_and_empty_write_chunks_come_back_as_they_were() {
     let app = App::default();
-    let mut attack = Attack::speaking(Versions::Both, Role::Server, &bulk_config(), app);
+    let level = ReverseRequestSupport::Inline;
+    let mut attack = Attack::speaking(Versions::Both, level, Role::Server, &bulk_config(), app);
     let mut lists = vec![0];
     lists.extend(write_chunk(17, 4096));
     lists.extend(write_chunk(0, 0));
@@ -537,7 +538,8 @@ fn unused_and_empty_write_chunks_come_back_as_they_were() {
 #[test]
 fn lists_that_are_not_served_are_answered_with_err_chunk() {
     let app = App::default();
-    let mut attack = Attack::speaking(Versions::One, Role::Server, &bulk_config(), app);
+    let level = ReverseRequestSupport::Inline;
+    let mut attack = Attack::speaking(Versions::One, level, Role::Server, &bulk_config(), app);
     let with_writes = |segments, length_bytes| {
         let mut lists = vec![0];
         lists.extend(write_chunk(segments, length_bytes));
@@ -577,6 +579,46 @@ fn lists_that_are_not_served_are_answered_with_err_chunk() {
         attack.turns(20);
         let reply = words(&[50, 1, 0, 0, 0, 0, 0, 50, 1, 0, 0, 0, 0]);
         assert_eq!(attack.take(), [reply], "{what}");
+    }
+}
+
+/// RFC 8167 section 5.3 lets an end refuse chunks in the reverse direction. This one does, whatever it takes in version 2,
+/// and takes the next call, with or without a Reply chunk that it does not need.
+#[test]
+fn chunks_of_reverse_calls_are_answered_with_err_chunk() {
+    let mut write = vec![0];
+    write.extend(write_chunk(1, 4096));
+    write.extend([0, 0]);
+    let long_call = words(&[2, 1, 32, 1, 1, 0, 7, 64, 0, 64, 0, 0, 0]);
+    let calls = [
+        (
+            "a Read chunk",
+            null_call_with(2, 0, &[1, 40, 7, 64, 0, 64, 0, 0, 0]),
+        ),
+        ("a Write chunk", null_call_with(2, 0, &write)),
+        ("a Position-Zero Read chunk", long_call),
+    ];
+    let reply = words(&[3, 1, 0, 0, 0, 0, 0, 3, 1, 0, 0, 0, 0]);
+    for level in [
+        ReverseRequestSupport::Inline,
+        ReverseRequestSupport::General,
+    ] {
+        let app = App::default();
+        let mut attack = Attack::speaking(Versions::One, level, Role::Client, &bulk_config(), app);
+        for (what, call) in &calls {
+            attack.send(call);
+            attack.turns(20);
+            let refused = words(&[2, 1, 0, 4, 2]);
+            assert_eq!(attack.take(), [refused], "{level:?}: {what}");
+            for lists in [&[0, 0, 0][..], &[0, 0, 1, 1, 7, 4096, 5, 0]] {
+                attack.send(&null_call_with(3, 0, lists));
+                attack.turns(20);
+                assert_eq!(attack.take(), [reply.as_slice()], "{level:?}: {what}");
+            }
+        }
+        let counters = attack.victim.handle.counters();
+        assert_eq!((counters.rdma_reads, counters.rdma_writes), (0, 0));
+        assert_eq!(attack.victim.core.application().calls, 6);
     }
 }
 

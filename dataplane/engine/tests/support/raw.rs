@@ -198,9 +198,16 @@ impl<A: Application> Attack<A> {
         attack
     }
 
-    /// As [`Attack::against`], against one that speaks these versions.
-    pub fn speaking(versions: Versions, role: Role, config: &CoreConfig, application: A) -> Self {
+    /// As [`Attack::announcing`], against one that speaks these versions.
+    pub fn speaking(
+        versions: Versions,
+        level: ReverseRequestSupport,
+        role: Role,
+        config: &CoreConfig,
+        application: A,
+    ) -> Self {
         let mut attack = Self::unconnected(role, config, application);
+        attack.victim.properties.reverse_requests = level;
         attack.victim.terms = Terms {
             versions,
             ..Terms::default()
