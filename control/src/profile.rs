@@ -252,7 +252,7 @@ mod tests {
 
     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     #[test]
-    fn knobs_reach_the_device() {
+    fn knobs_reach_the_verbs_device() {
         let profile = Profile {
             min_rnr_timer_code: 9,
             ack_timeout_exponent: 17,

@@ -13,3 +13,5 @@ mod files;
 mod licences;
 #[path = "house/sources.rs"]
 mod sources;
+#[path = "house/stages.rs"]
+mod stages;

@@ -144,8 +144,9 @@ fn address_of(gid: &str) -> Option<IpAddr> {
     }
 }
 
+// The stage `verbs` of ./check chooses unit tests by that word.
 #[cfg(test)]
-mod tests {
+mod verbs_tests {
     use super::*;
 
     #[test]
