@@ -12,7 +12,7 @@ use rpcrdma_fabric::interface::{Gather, QueuePairId, SendOptions};
 use rpcrdma_protocol::connection as protocol;
 use rpcrdma_protocol::v2::connection as v2;
 use rpcrdma_protocol::v2::rtr::ReportError;
-use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport};
+use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport, TransportError};
 
 use crate::application::{CloseReason, ConnectionKey};
 use crate::authentication::AuthenticationMessage;
@@ -96,6 +96,8 @@ pub(crate) struct Connection {
     pub(crate) peer_window: u16,
     /// What the peer said of itself.
     pub(crate) peer: Properties,
+    /// The peer has refused chunks as such, those of a long call too: calls to it go without.
+    pub(crate) refuses_chunks: bool,
     /// RDMA Reads of ours in flight.
     pub(crate) reads_in_flight: u32,
     /// Calls of ours that wait for a reply, those that timed out included.
@@ -155,6 +157,7 @@ impl Connection {
             serves: config.role == v2::Role::Server,
             peer_window: 0,
             peer: Properties::default(),
+            refuses_chunks: false,
             reads_in_flight: 0,
             calls_outstanding: 0,
             outbound: Outbound::EMPTY,
@@ -174,6 +177,27 @@ impl Connection {
             authentication_out: None,
             refusals: [None; REFUSALS_WAITING_MAX],
             refusal_count: 0,
+        }
+    }
+
+    /// Whether calls of ours may have chunks: in the reverse direction only as far as both ends said (-00 section 5.2.5),
+    /// and not to a peer that refuses all of them.
+    pub(crate) fn calls_may_have_chunks(&self) -> bool {
+        self.protocol.own_calls() == ReverseRequestSupport::General && !self.refuses_chunks
+    }
+
+    /// Remembers what a refusal says of every call, not only of the one that drew it (-00 section 6.4.3): the segments
+    /// that the peer serves, and that it reads no chunks where not even a long call's is read.
+    #[cold]
+    pub(crate) fn remember_refusal(&mut self, error: TransportError, of_long_call: bool) {
+        match error {
+            TransportError::Segments { max_segments } => {
+                self.peer.segment_count_max = self.peer.segment_count_max.min(max_segments);
+            }
+            TransportError::ReadChunks { max_chunks: 0 } if of_long_call => {
+                self.refuses_chunks = true;
+            }
+            _ => {}
         }
     }
 

@@ -400,38 +400,46 @@ fn a_core_without_bulk_buffers_refuses_to_call_so_and_refuses_chunks() {
         pair.server.core.application().refused,
         [(1, CallRefused::NoBulk)]
     );
+    let results = |placement, tag| Wanted {
+        connection: client,
+        procedure: GIVE_LONG,
+        args: asking(&[1000]),
+        expected: vec![9000],
+        placement,
+        tag,
+        ..Wanted::default()
+    };
+    // Without Write chunks the results come with the rest of the reply.
+    let (stream, items) = run(&mut pair, results(Placement::Rdma, 2));
+    assert_eq!((stream.len(), items.len()), (4004, 0));
+    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 1);
     pair.client
         .core
         .application_mut()
         .wanted
-        .push_back(wanted(client, 2));
+        .push_back(wanted(client, 3));
     pair.until("the end of the call", |pair| {
-        pair.client.core.application().result(2).is_some()
+        pair.client.core.application().result(3).is_some()
     });
     let refused = TransportError::ReadChunks { max_chunks: 0 };
     assert_eq!(
-        pair.client.core.application().result(2),
+        pair.client.core.application().result(3),
         Some(&Err(CallError::Transport(refused)))
     );
     let counters = pair.server.handle.counters();
     assert_eq!(counters.errors_sent_read_chunks, 2, "and so is a long call");
-    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 1);
-    // Without Write chunks the results come with the rest of the reply.
-    let (results, items) = run(
-        &mut pair,
-        Wanted {
-            connection: client,
-            procedure: GIVE_LONG,
-            args: asking(&[1000]),
-            expected: vec![9000],
-            placement: Placement::Rdma,
-            tag: 3,
-            ..Wanted::default()
-        },
-    );
-    assert!(items.is_empty());
-    assert_eq!(results.len(), 4004);
     assert_eq!(pair.client.handle.counters().bulk_calls_retried, 2);
+    // From then on no memory is exposed to that peer.
+    let (stream, items) = run(&mut pair, results(Placement::Auto, 4));
+    assert_eq!((stream.len(), items.len()), (4004, 0));
+    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 2);
+    let app = pair.client.core.application_mut();
+    app.wanted.push_back(results(Placement::Rdma, 5));
+    pair.until("the refusal", |pair| {
+        !pair.client.core.application().refused.is_empty()
+    });
+    let app = pair.client.core.application();
+    assert_eq!(app.refused, [(5, CallRefused::NoPlacement)]);
     pair.turns(50);
     assert_eq!(pair.client.core.bulk_buffers_free(), 96);
 }

@@ -77,23 +77,26 @@ fn called(wanted: Wanted) -> (Attack<BulkApp>, Seen) {
     attack.turns(20);
     attack.take();
     let wanted = Wanted {
-        connection: attack.connection(),
-        procedure: GIVE,
         placement: Placement::Rdma,
-        tag: 1,
         ..wanted
     };
-    attack
-        .victim
-        .core
-        .application_mut()
-        .wanted
-        .push_back(wanted);
-    attack.turns(20);
-    let sent = attack.take();
+    let mut sent = call_on(&mut attack, 1, wanted);
     assert_eq!(sent.len(), 1);
-    let seen = see(&sent[0]);
-    (attack, seen)
+    (attack, sent.remove(0))
+}
+
+/// Has the victim make this call, and gives what it sent.
+fn call_on(attack: &mut Attack<BulkApp>, tag: u64, wanted: Wanted) -> Vec<Seen> {
+    let wanted = Wanted {
+        connection: attack.connection(),
+        procedure: GIVE,
+        tag,
+        ..wanted
+    };
+    let app = attack.victim.core.application_mut();
+    app.wanted.push_back(wanted);
+    attack.turns(20);
+    attack.take().iter().map(|bytes| see(bytes)).collect()
 }
 
 /// Answers the call with an error, and gives what is sent then.
@@ -213,6 +216,35 @@ fn a_call_is_long_after_read_chunks() {
         assert!(again[0].reads.iter().all(|position| *position == 0));
         finish(&mut attack, first.xid, 1);
     }
+}
+
+/// What a refusal says of all calls is not asked for again: the next one keeps to it at once.
+#[test]
+fn limits_of_the_peer_are_remembered() {
+    let args = asking(&[9000]);
+    let wanted = Wanted {
+        items: vec![(args.len(), pattern(9001, 3))],
+        ..results(&[9000])
+    };
+    let (mut attack, first) = called(wanted.clone());
+    refuse(&mut attack, first.xid, &[7, 3]);
+    finish(&mut attack, first.xid, 1);
+    let next = call_on(&mut attack, 2, wanted.clone());
+    let segments = |it: &Seen| it.reads.len() + it.writes.iter().flatten().count();
+    assert!(!next.is_empty());
+    assert!(next.iter().all(|it| segments(it) <= 3), "{next:?}");
+
+    // Whoever reads no long call either takes no chunks: the next call is in the stream.
+    let (mut attack, first) = called(wanted.clone());
+    let long = refuse(&mut attack, first.xid, &[5, 0]);
+    assert_eq!(long[0].header_type, 1);
+    assert_eq!(refuse(&mut attack, first.xid, &[5, 0]), []);
+    let reason = TransportError::ReadChunks { max_chunks: 0 };
+    let ended = attack.victim.core.application().result(1);
+    assert_eq!(ended, Some(&Err(CallError::Transport(reason))));
+    let next = call_on(&mut attack, 2, wanted);
+    assert!(next.len() > 1, "it is continued: {next:?}");
+    assert!(next.iter().all(|it| segments(it) == 0), "{next:?}");
 }
 
 /// A call is folded once, and not for an error that asks for nothing that it does not do already.

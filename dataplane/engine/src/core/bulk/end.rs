@@ -243,6 +243,11 @@ impl<P: Port> State<P> {
             return;
         }
         let (key, tag, xid, told) = (slot.connection, slot.tag, slot.xid, slot.told);
+        if let Answer::Refused(error) | Answer::Error(CallError::Transport(error)) = slot.answer
+            && let Some(connection) = self.connections.get_mut(key)
+        {
+            connection.remember_refusal(error, slot.is_long());
+        }
         if let Answer::Refused(error) = slot.answer {
             if slot.awaits_items() || slot.group.parts.iter().any(GroupPart::is_away) {
                 return;

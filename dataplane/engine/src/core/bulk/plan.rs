@@ -64,8 +64,7 @@ impl<P: Port> State<P> {
         {
             return Err(CallRefused::ForeignMemory);
         }
-        let takes_chunks = connection.protocol.own_calls() == ReverseRequestSupport::General;
-        let may_expose = self.bulk.windows_max != 0 && takes_chunks;
+        let may_expose = self.bulk.windows_max != 0 && connection.calls_may_have_chunks();
         let rpc_bytes = 24 + call.credential.encoded_bytes() + OpaqueAuth::NONE.encoded_bytes();
         let may_reduce = call.credential.permits_reduction();
         let group = match may_reduce {

@@ -1,5 +1,8 @@
 //! A call of ours that a transport error refused is made once more, with the same XID and with what
 //! the error asks for (-00 section 6.4.3): its windows are gone by then, and new ones are bound.
+//!
+//! What is tried, and in which order, stands in `offer_again`. `plan_call` of the protocol is for calls that have not begun: it
+//! may put any item anywhere, while here the items are where the call took them, and only what holds them can change.
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Memory;

@@ -2,9 +2,9 @@
 //! version 2, with the same XID, when all memory that they exposed is home.
 
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::{Direction, Refusal};
 use rpcrdma_protocol::v2::rtr::{ReportError, TransmissionId};
-use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
 
 use crate::application::ConnectionKey;
 use crate::bulk::Bulk;
@@ -83,7 +83,7 @@ impl<P: Port> State<P> {
         let extra = std::mem::take(&mut slot.reply_transmissions_max).saturating_sub(1);
         connection.reply_transmissions_extra -= extra;
         slot.take_group_apart();
-        let takes_chunks = connection.protocol.own_calls() == ReverseRequestSupport::General;
+        let takes_chunks = connection.calls_may_have_chunks();
         let receive_bytes = connection.protocol.properties().receive_buffer_bytes;
         let segments_max = connection.peer.segment_count_max;
         if self.bulk.windows_max == 0 || !takes_chunks {
