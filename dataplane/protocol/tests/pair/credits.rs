@@ -328,6 +328,17 @@ fn one_asynchronous_grant_is_on_its_way() {
     assert_eq!(send_grant(&mut server), Err(SendRefused::GrantInFlight));
 }
 
+/// A server whose keep-alive is on its way, and who has one credit; the peer has nine.
+fn with_one_credit_behind_a_keep_alive() -> Connection {
+    let mut server = Connection::new(&config(Role::Server, 10));
+    let call = bytes_of(&[1, 0, 0]);
+    server.handle_message(&message_with_credit(1, 0, credit(1, 2), &call));
+    server.handle_receives_posted(1);
+    send_call(&mut server, 1).expect("a credit is there");
+    send_grant(&mut server).expect("nothing is on its way");
+    server
+}
+
 /// A keep-alive grants nothing, so another grant may be needed behind it: then a credit is held back for it.
 #[test]
 fn a_grant_behind_a_keep_alive_holds_a_credit_back() {
@@ -343,12 +354,7 @@ fn a_grant_behind_a_keep_alive_holds_a_credit_back() {
     assert_eq!(server.credits_available(), available, "both have arrived");
 
     // With one credit only, none can be held back: the grant waits for a payload, or for the tick.
-    let mut server = Connection::new(&config(Role::Server, 10));
-    let call = bytes_of(&[1, 0, 0]);
-    server.handle_message(&message_with_credit(1, 0, credit(1, 2), &call));
-    server.handle_receives_posted(1);
-    send_call(&mut server, 1).expect("a credit is there");
-    send_grant(&mut server).expect("nothing is on its way");
+    let mut server = with_one_credit_behind_a_keep_alive();
     use_credits(&mut server, 9);
     assert_eq!(server.credits_available(), 1);
     assert!(!server.grant_due());
@@ -363,12 +369,7 @@ fn a_grant_behind_a_keep_alive_holds_a_credit_back() {
 /// would stand still until the tick. It is granted more at once, and what it sends then gives our credit back.
 #[test]
 fn a_peer_that_stands_still_in_a_message_is_granted_more_at_once() {
-    let mut server = Connection::new(&config(Role::Server, 10));
-    let call = bytes_of(&[1, 0, 0]);
-    server.handle_message(&message_with_credit(1, 0, credit(1, 2), &call));
-    server.handle_receives_posted(1);
-    send_call(&mut server, 1).expect("a credit is there");
-    send_grant(&mut server).expect("a keep-alive");
+    let mut server = with_one_credit_behind_a_keep_alive();
     let part = |server: &mut Connection| {
         server.handle_message(&rpc(7, MORE));
         server.handle_receives_posted(1);
