@@ -348,6 +348,20 @@ fn a_client_answers_calls_as_far_as_it_announced() {
     }
 }
 
+/// -00 section 5.2.5: a server that announced nothing shows by the chunks of a call that it takes such a reply.
+#[test]
+fn the_calls_of_a_server_tell_what_it_did_not_announce() {
+    let mut attack = client(ReverseRequestSupport::General);
+    let [.., with_write_chunk] = calls(2);
+    attack.send(&with_write_chunk);
+    attack.turns(10);
+    let returned = words(&[2, 2, 0, 0, 1, 0, 0, 1, 1, 7, 0, 0, 9, 0, 0]);
+    let reply = [returned, null_reply(2)[36..].to_vec()].concat();
+    assert_eq!(attack.take(), [reply]);
+    assert_eq!(attack.victim.core.application().calls, 1);
+    assert_eq!(attack.victim.core.bulk_buffers_free(), 16);
+}
+
 /// The first part of a call draws the error, and no buffer is taken for the rest.
 #[test]
 fn a_call_in_parts_is_refused_by_its_first() {
