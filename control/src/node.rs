@@ -10,7 +10,7 @@ use std::time::Duration;
 use rpcrdma_engine::{Application, ConnectionKey, Core, CoreConfig, CoreHandle, HostIdentity};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{Attributes, ListenerId, Manager, Port};
-use rpcrdma_fabric::memory::{HugePages, PageReport};
+use rpcrdma_fabric::memory::{HugePageSize, HugePages, PageReport};
 use rpcrdma_protocol::v2::Properties;
 
 use crate::authentication::Authentication;
@@ -33,6 +33,8 @@ pub struct NodeConfig {
     pub core: CoreConfig,
     /// Hugepages or not.
     pub huge_pages: HugePages,
+    /// Their size.
+    pub huge_page_size: HugePageSize,
     /// What this end announces to its peers.
     pub properties: Properties,
     /// Connections that one peer may have at a time.
@@ -446,6 +448,7 @@ fn start_core<V: Provider, A: Application>(
     let need = PortNeed {
         arena_bytes: core.arena_bytes(),
         huge_pages: config.huge_pages,
+        huge_page_size: config.huge_page_size,
         queue_pairs_max: core.connections_max,
         receives_max: core.receives(),
         sends_max: core.send_buffers_total(),

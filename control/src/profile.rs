@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rpcrdma_engine::{CoreConfig, IdlePolicy, PlacementConfig};
-use rpcrdma_fabric::memory::HugePages;
+use rpcrdma_fabric::memory::{HugePageSize, HugePages};
 use rpcrdma_protocol::v2::plan::Thresholds;
 use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport};
 use rpcrdma_tuning::{Hugepages, Idle, Profile, ReceiveQueues};
@@ -19,6 +19,9 @@ use crate::provider::ShmProvider;
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 use crate::provider::VerbsProvider;
 
+/// The larger of the two sizes of hugepages.
+const HUGE_PAGE_BYTES_LARGE: u32 = 1 << 30;
+
 /// The least window with which calls may go in both directions.
 const REVERSE_CREDITS_LEAST: u16 = 3;
 
@@ -33,6 +36,11 @@ impl NodeConfig {
                 Hugepages::Prefer => HugePages::Prefer,
                 Hugepages::Require => HugePages::Require,
                 Hugepages::Never => HugePages::Never,
+            },
+            // The profile's check leaves these two.
+            huge_page_size: match profile.hugepage_bytes {
+                HUGE_PAGE_BYTES_LARGE => HugePageSize::Gib1,
+                _ => HugePageSize::Mib2,
             },
             properties: core.announced(Properties {
                 segment_count_max: profile.rdma_segments_max,
@@ -184,6 +192,7 @@ fn core_config(profile: &Profile) -> CoreConfig {
         bulk_buffer_bytes: profile.bulk_buffer_bytes,
         bulk_calls: profile.bulk_calls_max,
         read_depth_max: profile.read_depth_max,
+        reap_batch: profile.reap_batch,
         idle: match profile.idle {
             Idle::Spin => IdlePolicy::Spin,
             Idle::Pause => IdlePolicy::Pause,
@@ -200,6 +209,9 @@ fn core_config(profile: &Profile) -> CoreConfig {
         mailbox_depth: profile.mailbox_depth,
     }
 }
+
+#[cfg(test)]
+mod knobs;
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ mod verbs;
 
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{Manager, ManagerError, Port, SetupError};
-use rpcrdma_fabric::memory::HugePages;
+use rpcrdma_fabric::memory::{HugePageSize, HugePages};
 
 pub use self::shm::ShmProvider;
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
@@ -19,6 +19,8 @@ pub struct PortNeed {
     pub arena_bytes: u64,
     /// Hugepages or not.
     pub huge_pages: HugePages,
+    /// Their size.
+    pub huge_page_size: HugePageSize,
     /// Queue pairs, which is connections.
     pub queue_pairs_max: u32,
     /// Receives posted at a time.

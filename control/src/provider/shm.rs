@@ -68,10 +68,11 @@ impl Provider for ShmProvider {
         need: &PortNeed,
         clock: &Clock,
     ) -> Result<(shm::Port, shm::PortHandle), SetupError> {
-        let arena = Arena::shared(&ArenaOptions {
+        let options = ArenaOptions {
             bytes: need.arena_bytes,
             huge_pages: need.huge_pages,
-        })?;
+        };
+        let arena = Arena::shared_in(&options, need.huge_page_size)?;
         let number = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
         let config = shm::PortConfig {
             channel_ring_bytes: self.channel_ring_bytes,

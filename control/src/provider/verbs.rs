@@ -76,10 +76,11 @@ impl Provider for VerbsProvider {
         clock: &Clock,
     ) -> Result<(verbs::Port, verbs::PortHandle), SetupError> {
         // The device reaches memory by its physical address, so that nobody else needs a file.
-        let arena = Arena::private(&ArenaOptions {
+        let options = ArenaOptions {
             bytes: need.arena_bytes,
             huge_pages: need.huge_pages,
-        })?;
+        };
+        let arena = Arena::private_in(&options, need.huge_page_size)?;
         let work_requests = WORK_REQUESTS_PER_QUEUE_PAIR
             .saturating_mul(need.queue_pairs_max)
             .max(need.sends_max.saturating_mul(2))

@@ -11,7 +11,7 @@ use rpcrdma_fabric::interface::{
     CompletionBatch, CompletionKind, Manager, ManagerEvent, Port, PostError, QueuePairId,
     ReceiveQueueAttributes, SendOptions, Status,
 };
-use rpcrdma_fabric::memory::{Buffer, HugePages, Pool, PoolShape};
+use rpcrdma_fabric::memory::{Buffer, HugePageSize, HugePages, Pool, PoolShape};
 use rpcrdma_protocol::v2::{
     CreditWord, Flags, Prefix, Property, TransportError, encode_connprop, encode_error,
 };
@@ -62,6 +62,7 @@ pub(crate) fn connect<F: Fabric>(address: &str, first: Option<Vec<u8>>, answer: 
 const NEED: PortNeed = PortNeed {
     arena_bytes: 1 << 20,
     huge_pages: HugePages::Never,
+    huge_page_size: HugePageSize::Mib2,
     queue_pairs_max: 4,
     receives_max: 16,
     sends_max: 4,

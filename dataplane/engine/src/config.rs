@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rpcrdma_fabric::interface::{Attributes, SetupError};
+use rpcrdma_fabric::interface::{Attributes, REAP_MAX, SetupError};
 use rpcrdma_fabric::memory::PoolShape;
 use rpcrdma_protocol::constants::{
     RTR_TRANSMISSIONS_MAX, V2_FIRST_MESSAGE_BYTES_MAX, V2_HEADER_BYTES_WITHOUT_CHUNKS,
@@ -74,6 +74,8 @@ pub struct CoreConfig {
     pub bulk_calls: u32,
     /// RDMA Reads in flight on one connection; the device may allow fewer.
     pub read_depth_max: u32,
+    /// Completions that one poll takes, from 1 to [`REAP_MAX`].
+    pub reap_batch: u32,
     /// What the core does without work.
     pub idle: IdlePolicy,
     /// How long a call waits for its reply.
@@ -117,6 +119,7 @@ impl Default for CoreConfig {
             bulk_buffer_bytes: 65_536,
             bulk_calls: 64,
             read_depth_max: 16,
+            reap_batch: 8,
             idle: IdlePolicy::Spin,
             call_timeout: Duration::from_secs(60),
             keep_alive_interval: Duration::from_secs(1),
@@ -431,6 +434,12 @@ impl CoreConfig {
             "silent ticks",
             self.keep_alive_silent_ticks_max.into(),
             KEEP_ALIVE_SILENT_TICKS_LEAST,
+        )?;
+        at_least("completions of a poll", self.reap_batch.into(), 1)?;
+        at_most(
+            "completions of a poll",
+            self.reap_batch.into(),
+            REAP_MAX as u64,
         )?;
         at_least("outstanding calls", self.calls_outstanding_max.into(), 1)?;
         at_most(

@@ -25,7 +25,7 @@ pub(crate) use stall::Stall;
 use std::collections::VecDeque;
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
-use rpcrdma_fabric::interface::{CompletionBatch, Port, SetupError};
+use rpcrdma_fabric::interface::{CompletionBatch, Port, REAP_MAX, SetupError};
 use rpcrdma_fabric::sync::Arc;
 
 use rpcrdma_protocol::v2::connection::CreditView;
@@ -196,7 +196,9 @@ impl<P: Port, A: Application> Core<P, A> {
         let core = Self {
             state,
             application,
-            batch: CompletionBatch::new(),
+            batch: CompletionBatch::with_limit(
+                usize::try_from(config.reap_batch).unwrap_or(REAP_MAX),
+            ),
             idle: Idle::new(config.idle, &clock),
             clock,
             cpu: config.cpu,

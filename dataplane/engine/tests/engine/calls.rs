@@ -37,6 +37,37 @@ fn a_null_call_and_its_reply() {
     assert_eq!(pair.client.handle.counters().replies_received, 1);
 }
 
+/// Calls that arrive together are taken as many at a time as the core was made for.
+#[test]
+fn a_poll_takes_as_many_completions_as_it_may() {
+    const CALLS: u64 = 8;
+    for most in [1, 3] {
+        let server = CoreConfig {
+            reap_batch: most,
+            ..config()
+        };
+        let mut pair = Pair::with(&config(), &server, App::default(), App::default());
+        let (client, _) = pair.connect();
+        for tag in 0..CALLS {
+            let application = pair.client.core.application_mut();
+            application.want(client, NULL, &[], tag);
+        }
+        let taken = |pair: &Pair| pair.server.handle.counters().completions;
+        let mut before = taken(&pair);
+        pair.until("the replies", |pair| {
+            let now = taken(pair);
+            assert!(
+                now - before <= u64::from(most),
+                "{} of {most}",
+                now - before
+            );
+            before = now;
+            let app = pair.client.core.application();
+            (0..CALLS).all(|tag| app.result(tag).is_some())
+        });
+    }
+}
+
 /// Sizes around every border: words, copied and registered Sends, one message and several, and
 /// what a message buffer holds.
 fn sizes() -> Vec<usize> {

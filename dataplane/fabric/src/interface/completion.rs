@@ -4,8 +4,11 @@ use std::mem::MaybeUninit;
 
 use super::{Gather, QueuePairId, Receive, RemoteKey, Window, WorkId};
 
-/// The most completions that one poll yields.
-pub const REAP_MAX: usize = 8;
+/// The most completions that one poll can be made to yield.
+pub const REAP_MAX: usize = 64;
+
+/// The completions that one poll yields at most, where nobody says otherwise.
+pub const REAP_USUAL: usize = 8;
 
 /// How a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,17 +75,26 @@ pub enum CompletionKind {
 /// and every drain write it again, which costs as much as the poll.
 pub struct CompletionBatch {
     entries: [MaybeUninit<Completion>; REAP_MAX],
+    /// Entries up to here are used, at least one.
+    limit: usize,
     /// Entries from `first` to `end` are there.
     first: usize,
     end: usize,
 }
 
 impl CompletionBatch {
-    /// An empty batch.
+    /// An empty batch of the usual size.
     #[must_use]
     pub fn new() -> Self {
+        Self::with_limit(REAP_USUAL)
+    }
+
+    /// An empty batch for `limit` completions, at least one and at most [`REAP_MAX`].
+    #[must_use]
+    pub fn with_limit(limit: usize) -> Self {
         Self {
             entries: [const { MaybeUninit::uninit() }; REAP_MAX],
+            limit: limit.clamp(1, REAP_MAX),
             first: 0,
             end: 0,
         }
@@ -92,7 +104,14 @@ impl CompletionBatch {
     #[inline]
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.end == REAP_MAX
+        self.end == self.limit
+    }
+
+    /// How many further completions fit.
+    #[inline]
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.limit - self.end
     }
 
     /// The completions in it.
@@ -113,12 +132,12 @@ impl CompletionBatch {
     #[inline]
     pub fn push(&mut self, completion: Completion) -> Result<(), Completion> {
         match self.entries.get_mut(self.end) {
-            Some(entry) => {
+            Some(entry) if self.end < self.limit => {
                 entry.write(completion);
                 self.end += 1;
                 Ok(())
             }
-            None => Err(completion),
+            _ => Err(completion),
         }
     }
 
@@ -213,18 +232,33 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_holds_as_many_as_it_was_made_for() {
+        for (asked, held) in [(0, 1), (1, 1), (5, 5), (64, 64), (65, 64)] {
+            let mut batch = CompletionBatch::with_limit(asked);
+            for work in 0..held as u64 {
+                assert!(!batch.is_full() && batch.room() > 0);
+                batch.push(completion(work)).unwrap();
+            }
+            assert!(batch.is_full() && batch.room() == 0);
+            assert!(batch.push(completion(99)).is_err(), "{asked}");
+            assert_eq!(works(&mut batch, REAP_MAX).len(), held);
+            assert_eq!(batch.room(), held);
+        }
+    }
+
+    #[test]
     fn a_batch_gives_what_was_pushed_and_no_more() {
         let mut batch = CompletionBatch::new();
         for round in 0..3 {
             assert!(batch.is_empty());
-            for work in 0..REAP_MAX as u64 {
+            for work in 0..REAP_USUAL as u64 {
                 assert!(!batch.is_full());
                 batch.push(completion(work + round)).unwrap();
             }
             assert!(batch.is_full());
             assert!(batch.push(completion(99)).is_err());
-            let expected: Vec<_> = (0..REAP_MAX as u64).map(|work| work + round).collect();
-            assert_eq!(works(&mut batch, REAP_MAX), expected);
+            let expected: Vec<_> = (0..REAP_USUAL as u64).map(|work| work + round).collect();
+            assert_eq!(works(&mut batch, REAP_USUAL), expected);
         }
         batch.push(completion(1)).unwrap();
         batch.push(completion(2)).unwrap();

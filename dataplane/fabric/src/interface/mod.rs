@@ -24,7 +24,7 @@ mod port;
 mod work;
 
 pub use attributes::Attributes;
-pub use completion::{Completion, CompletionBatch, CompletionKind, REAP_MAX, Status};
+pub use completion::{Completion, CompletionBatch, CompletionKind, REAP_MAX, REAP_USUAL, Status};
 pub use error::{ManagerError, PostError, SetupError};
 pub use manager::{ConnectionId, ListenerId, Manager, ManagerEvent, PeerIdentity, RejectReason};
 pub use port::{Access, Port, ReceiveQueueAttributes};

@@ -168,7 +168,7 @@ pub trait Port: Send + 'static {
     /// Hands the staged work to the device: one doorbell per queue pair, and acknowledgements.
     fn flush_sends(&mut self);
 
-    /// Moves bytes and reaps at most [`super::REAP_MAX`] completions. Bounded: it copies at most
+    /// Moves bytes and reaps as many completions as fit into `batch`. Bounded: it copies at most
     /// what the configuration says per poll, and goes on in the next. `now` serves the set delay.
     /// Returns whether anything was done.
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool;

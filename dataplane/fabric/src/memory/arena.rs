@@ -25,6 +25,34 @@ pub enum HugePages {
     Never,
 }
 
+/// The size of hugepages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HugePageSize {
+    /// 2 MiB, which every machine has whose ordinary pages are of 4 KiB.
+    #[default]
+    Mib2,
+    /// 1 GiB; arenas are rounded up to it.
+    Gib1,
+}
+
+impl HugePageSize {
+    /// In bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Mib2 => HUGE_PAGE_BYTES,
+            Self::Gib1 => 1 << 30,
+        }
+    }
+
+    const fn flags(self) -> MemfdFlags {
+        MemfdFlags::HUGETLB.union(match self {
+            Self::Mib2 => MemfdFlags::HUGE_2MB,
+            Self::Gib1 => MemfdFlags::HUGE_1GB,
+        })
+    }
+}
+
 /// What to make.
 #[derive(Clone, Debug)]
 pub struct ArenaOptions {
@@ -80,15 +108,17 @@ impl Arena {
     /// [`SetupError::System`] when hugepages are required and there are not enough, and when the
     /// machine, or a limit of its control group, does not have so much memory.
     pub fn shared(options: &ArenaOptions) -> Result<Self, SetupError> {
-        Self::make(
-            options,
-            TransparentKind::Shared,
-            Some(HUGE_PAGE_BYTES),
-            |bytes| {
-                let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
-                sealed_file(bytes, flags, false)
-            },
-        )
+        Self::shared_in(options, HugePageSize::default())
+    }
+
+    /// As [`Arena::shared`], in hugepages of this size.
+    ///
+    /// # Errors
+    ///
+    /// As [`Arena::shared`].
+    pub fn shared_in(options: &ArenaOptions, size: HugePageSize) -> Result<Self, SetupError> {
+        let huge = |bytes| sealed_file(bytes, size.flags(), false);
+        Self::make(options, TransparentKind::Shared, Some(size.bytes()), huge)
     }
 
     /// Makes an arena that no other process maps: for providers whose peers reach it through a
@@ -110,6 +140,20 @@ impl Arena {
         )
     }
 
+    /// As [`Arena::private`], in hugepages of this size.
+    ///
+    /// # Errors
+    ///
+    /// As [`Arena::shared`].
+    pub fn private_in(options: &ArenaOptions, size: HugePageSize) -> Result<Self, SetupError> {
+        if pages::default_huge_page_bytes() == Some(size.bytes()) {
+            return Self::private(options);
+        }
+        // The allocator has the system's default size alone. Nobody gets the file.
+        let huge = |bytes| Ok((sealed_file(bytes, size.flags(), false)?.0, None));
+        Self::make(options, TransparentKind::Private, Some(size.bytes()), huge)
+    }
+
     fn make(
         options: &ArenaOptions,
         kind: TransparentKind,
@@ -125,7 +169,7 @@ impl Arena {
             Ok(Self::new(huge(bytes)?, PageKind::Huge, page_bytes, None))
         };
         made().or_else(|source| {
-            let why = no_hugepages(options.bytes);
+            let why = no_hugepages(options.bytes, huge_page_bytes.unwrap_or(HUGE_PAGE_BYTES));
             if options.huge_pages == HugePages::Require {
                 return Err(SetupError::System { doing: why, source });
             }

@@ -16,7 +16,7 @@ mod pool;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use arena::{Arena, ArenaOptions, HugePages, PageKind, PageReport};
+pub use arena::{Arena, ArenaOptions, HugePageSize, HugePages, PageKind, PageReport};
 pub use buffer::{Buffer, Memory};
 pub use lease::Lease;
 pub use mapping::Mapping;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 pub(super) const HUGE_PAGE_BYTES: u64 = 2 << 20;
 pub(super) const ORDINARY_PAGE_BYTES: u64 = 4096;
 
-const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage";
 
 fn read(path: impl AsRef<Path>) -> Option<String> {
@@ -16,7 +16,22 @@ fn read_number(path: impl AsRef<Path>) -> Option<u64> {
     read(path)?.trim().parse().ok()
 }
 
-/// The reserved hugepages of 2 MiB, machine-wide.
+/// Where the kernel tells of hugepages of this size.
+fn folder(page_bytes: u64) -> PathBuf {
+    Path::new(HUGE_PAGES).join(format!("hugepages-{}kB", page_bytes >> 10))
+}
+
+/// A size for people, as `2 MiB`.
+fn size_name(page_bytes: u64) -> String {
+    let gib = page_bytes >> 30;
+    if gib > 0 {
+        format!("{gib} GiB")
+    } else {
+        format!("{} MiB", page_bytes >> 20)
+    }
+}
+
+/// The reserved hugepages of one size, machine-wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HugePageCounts {
     pub(super) total: u64,
@@ -25,9 +40,9 @@ pub(super) struct HugePageCounts {
 }
 
 impl HugePageCounts {
-    /// `None` where the kernel has no hugepages of 2 MiB.
-    pub(super) fn read() -> Option<Self> {
-        let count = |name: &str| read_number(Path::new(HUGE_PAGES).join(name));
+    /// `None` where the kernel has no hugepages of this size.
+    pub(super) fn read(page_bytes: u64) -> Option<Self> {
+        let count = |name: &str| read_number(folder(page_bytes).join(name));
         let promised = count("resv_hugepages").unwrap_or(0);
         Some(Self {
             total: count("nr_hugepages")?,
@@ -36,31 +51,37 @@ impl HugePageCounts {
     }
 }
 
-/// Why there are no hugepages for `bytes` bytes, and how to mend it.
-pub(super) fn no_hugepages(bytes: u64) -> String {
-    let needed = bytes.div_ceil(HUGE_PAGE_BYTES);
-    let Some(counts) = HugePageCounts::read() else {
-        return format!(
-            "an arena of {bytes} bytes is not in hugepages: this kernel has none of 2 MiB \
-             ({HUGE_PAGES} is not there)"
-        );
-    };
-    explain_shortage(bytes, needed, counts)
+/// Why there are no hugepages of this size for `bytes` bytes, and how to mend it.
+pub(super) fn no_hugepages(bytes: u64, page_bytes: u64) -> String {
+    match HugePageCounts::read(page_bytes) {
+        Some(counts) => explain_shortage(bytes, page_bytes, counts),
+        None => format!(
+            "an arena of {bytes} bytes is not in hugepages: this kernel has none of {} ({} is not \
+             there)",
+            size_name(page_bytes),
+            folder(page_bytes).display()
+        ),
+    }
 }
 
-fn explain_shortage(bytes: u64, needed: u64, counts: HugePageCounts) -> String {
+fn explain_shortage(bytes: u64, page_bytes: u64, counts: HugePageCounts) -> String {
+    let needed = bytes.div_ceil(page_bytes);
+    let size = size_name(page_bytes);
     let HugePageCounts { total, available } = counts;
     if available >= needed {
+        // As in `2MB`.
+        let group = size.replace(" Mi", "M").replace(" Gi", "G");
         return format!(
-            "an arena of {bytes} bytes needs {needed} hugepages of 2 MiB, and {available} are \
+            "an arena of {bytes} bytes needs {needed} hugepages of {size}, and {available} are \
              free, but the system refused: a limit of the control group is the likely cause; see \
-             hugetlb.2MB.max of this process's group"
+             hugetlb.{group}.max of this process's group"
         );
     }
     let enough = total.saturating_add(needed - available);
     format!(
-        "an arena of {bytes} bytes needs {needed} hugepages of 2 MiB, and {available} are free; \
-         reserve more with: echo {enough} | sudo tee {HUGE_PAGES}/nr_hugepages"
+        "an arena of {bytes} bytes needs {needed} hugepages of {size}, and {available} are free; \
+         reserve more with: echo {enough} | sudo tee {}/nr_hugepages",
+        folder(page_bytes).display()
     )
 }
 
@@ -230,14 +251,23 @@ mod tests {
             total: 10,
             available: 3,
         };
-        let text = explain_shortage(16 << 20, 8, counts);
+        let text = explain_shortage(16 << 20, HUGE_PAGE_BYTES, counts);
         assert!(text.contains("needs 8 hugepages"), "{text}");
         assert!(text.contains("3 are free"), "{text}");
         // Five are missing beyond the ten that others use in part.
         assert!(text.contains("echo 15 | sudo tee /sys/kernel"), "{text}");
-        let text = explain_shortage(4 << 20, 2, counts);
+        let text = explain_shortage(4 << 20, HUGE_PAGE_BYTES, counts);
         assert!(text.contains("control group"), "{text}");
+        assert!(text.contains("hugetlb.2MB.max"), "{text}");
         assert!(!text.contains("echo"), "{text}");
+        let text = explain_shortage(5 << 30, 1 << 30, counts);
+        assert!(
+            text.contains("needs 5 hugepages of 1 GiB, and 3 are free"),
+            "{text}"
+        );
+        let command =
+            "echo 12 | sudo tee /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages";
+        assert!(text.contains(command), "{text}");
     }
 
     #[test]

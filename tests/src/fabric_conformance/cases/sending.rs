@@ -1,7 +1,7 @@
 //! Sends: bytes, order, completions, buffers, and the limits of the send queue.
 
 use rpcrdma_fabric::interface::{
-    CompletionKind, Gather, Port, PostError, REAP_MAX, SEGMENTS_MAX, SendOptions, Status,
+    CompletionKind, Gather, Port, PostError, REAP_USUAL, SEGMENTS_MAX, SendOptions, Status,
 };
 
 use super::super::harness::Harness;
@@ -206,7 +206,7 @@ pub(in super::super) fn messages_arrive_in_order<H: Harness>(harness: H) {
             }
         }
         // At most eight under way, so that buffers of every size are enough.
-        if sent - received == REAP_MAX || sent == messages.len() {
+        if sent - received == REAP_USUAL || sent == messages.len() {
             world.expect(SERVER, link.queue_pairs[SERVER], &messages[received]);
             received += 1;
         } else {

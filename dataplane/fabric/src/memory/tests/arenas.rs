@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::interface::SetupError;
 use crate::memory::pages::{self, HUGE_PAGE_BYTES, HugePageCounts, TransparentKind};
-use crate::memory::{Arena, ArenaOptions, HugePages, Mapping, PageKind, PoolShape};
+use crate::memory::{Arena, ArenaOptions, HugePageSize, HugePages, Mapping, PageKind, PoolShape};
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
@@ -61,9 +61,10 @@ impl Drop for Setting {
 
 /// Makes `pages` hugepages free, for this test; `None`, and says so, when that cannot be had.
 fn free_hugepages(pages: u64) -> Option<Setting> {
-    let used = HugePageCounts::read().map_or(0, |counts| counts.total - counts.available);
+    let used =
+        HugePageCounts::read(HUGE_PAGE_BYTES).map_or(0, |counts| counts.total - counts.available);
     let setting = Setting::set(HUGE_PAGES, &(used + pages).to_string())?;
-    let available = HugePageCounts::read()?.available;
+    let available = HugePageCounts::read(HUGE_PAGE_BYTES)?.available;
     if available != pages {
         eprintln!("SKIPPED: {pages} free hugepages were asked for, and {available} are there");
         return None;
@@ -128,11 +129,19 @@ fn hugepages_are_used_when_there_are_enough() {
             assert_eq!(report.page_bytes, HUGE_PAGE_BYTES, "{name}");
             assert_eq!(report.arena_bytes, 2 * HUGE_PAGE_BYTES, "{name}");
             assert_eq!(report.warning, None, "{name}");
-            assert_eq!(HugePageCounts::read().unwrap().available, 1, "{name}");
+            assert_eq!(
+                HugePageCounts::read(HUGE_PAGE_BYTES).unwrap().available,
+                1,
+                "{name}"
+            );
             use_all(&mut arena);
             drop(arena);
             // All came back.
-            assert_eq!(HugePageCounts::read().unwrap().available, 3, "{name}");
+            assert_eq!(
+                HugePageCounts::read(HUGE_PAGE_BYTES).unwrap().available,
+                3,
+                "{name}"
+            );
         }
     }
 }
@@ -143,7 +152,7 @@ fn too_few_hugepages_are_told_when_the_arena_is_made() {
     let Some(_setting) = free_hugepages(2) else {
         return;
     };
-    let total = HugePageCounts::read().unwrap().total;
+    let total = HugePageCounts::read(HUGE_PAGE_BYTES).unwrap().total;
     for (name, make) in BOTH {
         let error = make(&options(3 * HUGE_PAGE_BYTES, HugePages::Require)).unwrap_err();
         let text = error.to_string();
@@ -164,7 +173,26 @@ fn too_few_hugepages_are_told_when_the_arena_is_made() {
             "{name}: {warning}"
         );
         use_all(&mut arena);
-        assert_eq!(HugePageCounts::read().unwrap().available, 2, "{name}");
+        assert_eq!(
+            HugePageCounts::read(HUGE_PAGE_BYTES).unwrap().available,
+            2,
+            "{name}"
+        );
+    }
+}
+
+/// The size that was asked for is the one that is looked for, whatever the machine has of it.
+#[test]
+fn an_arena_lies_in_hugepages_of_the_size_that_was_asked_for() {
+    type Make = fn(&ArenaOptions, HugePageSize) -> Result<Arena, SetupError>;
+    let both: [(&str, Make); 2] = [("shared", Arena::shared_in), ("private", Arena::private_in)];
+    for (name, make) in both {
+        match make(&options(4096, HugePages::Require), HugePageSize::Gib1) {
+            Ok(arena) => assert_eq!(arena.report().page_bytes, 1 << 30, "{name}"),
+            Err(error) => assert!(error.to_string().contains("of 1 GiB"), "{name}: {error}"),
+        }
+        let arena = make(&options(4096, HugePages::Never), HugePageSize::Gib1).unwrap();
+        assert_eq!(arena.report().kind, PageKind::Ordinary, "{name}");
     }
 }
 
@@ -300,6 +328,9 @@ fn anonymous_memory_is_aligned_and_trimmed() {
 #[test]
 fn settings_of_this_machine_are_where_they_are_looked_for() {
     // A path that is mistyped would look like a machine without hugepages.
-    assert!(!Path::new("/sys/kernel/mm/hugepages").exists() || HugePageCounts::read().is_some());
+    assert!(
+        !Path::new("/sys/kernel/mm/hugepages").exists()
+            || HugePageCounts::read(HUGE_PAGE_BYTES).is_some()
+    );
     assert!(pages::default_huge_page_bytes().is_none_or(|bytes| bytes >= HUGE_PAGE_BYTES));
 }

@@ -26,7 +26,7 @@ use super::key_table::Windows;
 use super::link::{CoreIdentity, PortFiles, PortHandle, QueuePairNumber};
 use super::mapped::MappedBell;
 use crate::clock::Ticks;
-use crate::interface::{Attributes, CompletionBatch, REAP_MAX, SetupError};
+use crate::interface::{Attributes, CompletionBatch, REAP_USUAL, SetupError};
 use crate::memory::Arena;
 
 /// Polls after which progress is exchanged with peers although there is other work.
@@ -34,7 +34,7 @@ const BUSY_EXCHANGE_POLLS: u64 = 64;
 /// Cold channels that one poll looks at, and the completions after which it looks at no more: hot
 /// channels come after them.
 const COLD_VISITS_PER_POLL: u32 = 8;
-const COLD_COMPLETIONS_MAX: usize = REAP_MAX / 2;
+const COLD_COMPLETIONS_MAX: usize = REAP_USUAL / 2;
 
 /// A port. See [`crate::interface::Port`] for the order of the calls.
 #[derive(Debug)]

@@ -289,7 +289,7 @@ impl crate::interface::Port for Port {
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
         self.counters.polls += 1;
         let mut busy = !self.pending.is_empty() && self.push_pending(batch);
-        let room = REAP_MAX - batch.len().min(REAP_MAX);
+        let room = batch.room();
         let count = self.reap(room, batch);
         busy |= count > 0;
         if !self.gone.is_empty() && count < room {
@@ -334,7 +334,7 @@ impl crate::interface::Port for Port {
         }
         // What completed before the request raises no event.
         let mut batch = CompletionBatch::new();
-        let count = self.reap(REAP_MAX, &mut batch);
+        let count = self.reap(batch.room(), &mut batch);
         self.pending.extend(batch.drain());
         count == 0
     }
