@@ -166,18 +166,9 @@ impl Transmit {
         }
     }
 
-    /// Whether there are buffers for a transmission of these pieces.
-    pub(crate) fn has_buffers(&self, pieces: &[Piece]) -> bool {
-        let (mut head_bytes, mut paddings) = (0, 0);
-        for piece in pieces {
-            match piece {
-                Piece::Header { length_bytes } | Piece::Stream { length_bytes, .. } => {
-                    head_bytes += length_bytes;
-                }
-                Piece::Padding { .. } => paddings += 1,
-                Piece::Item { .. } => {}
-            }
-        }
+    /// Whether there are buffers for a transmission with so many bytes of header and stream, and so
+    /// many pieces of padding.
+    pub(crate) fn has_buffers(&self, head_bytes: u32, paddings: usize) -> bool {
         let heads = head_bytes.div_ceil(self.scratch.capacity().max(1)) as usize;
         self.pool.available() >= KEPT_BACK + heads.max(1) && self.padding.available() >= paddings
     }

@@ -298,7 +298,9 @@ impl Bulk {
                 self.free_serves.push(index);
                 return Err(TransportError::System);
             }
-            slot.planned = slot.planned.filter(|_| slot.arrival.is_checked());
+            if !slot.arrival.is_checked() {
+                slot.planned = None;
+            }
             (slot.connection, slot.xid) = (connection, xid);
             slot.stage = ServeStage::Placing;
         }

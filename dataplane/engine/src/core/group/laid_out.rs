@@ -17,8 +17,10 @@ const NUMBERS_MAX: usize = 1024;
 /// A transmission, laid out. Its space is used again and again.
 #[derive(Debug)]
 pub(super) struct LaidOut {
-    /// What it is gathered from.
+    /// What it is gathered from, and how much of it stands in Send buffers and how often in padding.
     pieces: Vec<Piece>,
+    pub(super) head_bytes: u32,
+    pub(super) paddings: usize,
     /// Of the first transmission of a group, the numbers of the segments that each item is in, one
     /// item after the other, and where those of each end.
     numbers: Vec<u32>,
@@ -93,6 +95,8 @@ impl LaidOut {
     fn new() -> Self {
         Self {
             pieces: Vec::with_capacity(PIECES_MAX),
+            head_bytes: 0,
+            paddings: 0,
             numbers: Vec::with_capacity(NUMBERS_MAX),
             ends: Vec::with_capacity(2 * BULK_ITEMS_MAX),
             header_bytes: 0,
@@ -110,6 +114,16 @@ impl LaidOut {
     pub(super) fn set_pieces(&mut self, pieces: impl Iterator<Item = Piece>) {
         self.pieces.clear();
         self.pieces.extend(pieces.take(PIECES_MAX));
+        (self.head_bytes, self.paddings) = (0, 0);
+        for piece in &self.pieces {
+            match piece {
+                Piece::Header { length_bytes } | Piece::Stream { length_bytes, .. } => {
+                    self.head_bytes += length_bytes;
+                }
+                Piece::Padding { .. } => self.paddings += 1,
+                Piece::Item { .. } => {}
+            }
+        }
     }
 
     /// Takes the numbers of all placements of a group, which come in the order of its items. False

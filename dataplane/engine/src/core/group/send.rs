@@ -130,7 +130,8 @@ impl<P: Port> State<P> {
             return Err(Blocked::Over);
         };
         let laid_out = self.laid_out.of(work);
-        if !self.transmit.has_buffers(laid_out.pieces()) {
+        let (head_bytes, paddings) = (laid_out.head_bytes, laid_out.paddings);
+        if !self.transmit.has_buffers(head_bytes, paddings) {
             return Err(Blocked::Buffer);
         }
         if !group.is_here(laid_out.pieces()) {

@@ -437,10 +437,11 @@ pub enum Tick {
 /// header told (RFC 8166 section 4.2.1, -00 section 6.3.2.1). A payload that ends before them matches as far as it goes.
 #[must_use]
 pub fn rpc_start_matches(xid: u32, direction: Direction, offset: usize, payload: &[u8]) -> bool {
-    let mut start = [0; 8];
-    let (xid_bytes, type_bytes) = start.split_at_mut(4);
-    xid_bytes.copy_from_slice(&xid.to_be_bytes());
-    type_bytes.copy_from_slice(&direction.message_type().to_be_bytes());
+    let start = u64::from(xid) << 32 | u64::from(direction.message_type());
+    let start = start.to_be_bytes();
+    if let (0, Some(first)) = (offset, payload.first_chunk()) {
+        return start == *first;
+    }
     start
         .get(offset..)
         .is_none_or(|expected| expected.iter().zip(payload).all(|(e, p)| e == p))
