@@ -12,7 +12,7 @@ use rpcrdma_protocol::v2::PropertySet;
 use rpcrdma_protocol::{DecodeError, Reason, v1, v2};
 
 use super::convert::{error_v1, error_v2, outcome, property, rpc, set_lists, versions_error};
-use super::message::{Decoded, Message, Note, PartialPrefix, Rpc, Wrong};
+use super::message::{Decoded, Message, Note, PartialPrefix, Rpc, Transmission, Wrong};
 use super::rtr;
 
 /// The field that a wrong message is wrong at, in words; and how a receiver answers it.
@@ -77,11 +77,13 @@ pub struct Conversation {
     payloads: HashSet<Sequence>,
     /// Property sets that go on in the next message, as far as they came.
     properties: HashMap<Sequence, Vec<u8>>,
+    /// Transmission groups that go on: how many transmissions each has.
+    groups: HashMap<Sequence, u32>,
 }
 
 impl Conversation {
-    /// Decodes one message, which stands in this line of the input.
-    pub fn decode(&mut self, bytes: &[u8], line: u64) -> Decoded {
+    /// Decodes one message, which stands in this line of the input if that has lines.
+    pub fn decode(&mut self, bytes: &[u8], line: impl Into<Option<u64>>) -> Decoded {
         let prefix = CommonPrefix::peek(bytes);
         let decoded = match prefix.map(|prefix| prefix.version) {
             None => Err(Fault::of(
@@ -99,7 +101,7 @@ impl Conversation {
         match decoded {
             Ok(message) => Decoded::Right(Box::new(message)),
             Err(fault) => Decoded::Wrong(Wrong {
-                line,
+                line: line.into(),
                 prefix: prefix.map_or_else(PartialPrefix::default, |prefix| PartialPrefix {
                     version: Some(prefix.version),
                     xid: Some(prefix.xid),
@@ -245,7 +247,7 @@ impl Conversation {
         message.payload_bytes = stream.len();
         transmission.behind_bytes = behind.len() - stream.len();
         let is_first = transmission.transmissions.is_some();
-        if transmission.transmissions.is_some_and(|count| count > 1) {
+        if self.group_goes_on(message, &transmission) {
             message.notes.push(Note::ContinuesInNext);
         }
         message.transmission = Some(transmission);
@@ -254,6 +256,22 @@ impl Conversation {
         }
         message.notes.push(Note::ContinuesPrevious);
         Ok(())
+    }
+
+    /// Whether another transmission of the group comes behind this one. Of a group whose first one was not seen, that
+    /// is not known.
+    fn group_goes_on(&mut self, message: &Message, transmission: &Transmission) -> bool {
+        let group = (message.xid, message.is_reply() == Some(true));
+        let transmissions = match transmission.transmissions {
+            Some(transmissions) => Some(transmissions),
+            None => self.groups.get(&group).copied(),
+        };
+        let behind = transmissions.filter(|&all| all > transmission.sequence.saturating_add(1));
+        match behind {
+            Some(all) => self.groups.insert(group, all),
+            None => self.groups.remove(&group),
+        };
+        behind.is_some()
     }
 
     fn read_payload_v2(

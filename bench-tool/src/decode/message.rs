@@ -25,7 +25,7 @@ impl Decoded {
     #[must_use]
     pub fn from_input_error(error: &InputError, line: u64) -> Self {
         Self::Wrong(Wrong {
-            line,
+            line: Some(line),
             prefix: PartialPrefix::default(),
             error_at: error.at,
             reason: error.reason.to_string(),
@@ -85,6 +85,29 @@ pub struct Message {
     /// Bytes of the transport header, for the text.
     #[serde(skip)]
     pub header_bytes: usize,
+}
+
+impl Message {
+    /// Who sent the message, where the header itself shows it.
+    #[must_use]
+    pub fn is_reply(&self) -> Option<bool> {
+        match (&self.flags, &self.rpc) {
+            (Some(flags), _) => Some(flags.contains(&"RESPONSE")),
+            (None, Some(rpc)) => Some(rpc.direction == "reply"),
+            // Only calls have Read lists, only responders send errors.
+            (None, None) if !self.read_list.is_empty() => Some(false),
+            (None, None) if self.error.is_some() => Some(true),
+            // A long call comes by its Read list; without one it can only be a long reply.
+            (None, None) if self.header_type == "NOMSG" => Some(true),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether memory of its sender is told of in chunks.
+    #[must_use]
+    pub fn has_chunks(&self) -> bool {
+        !self.read_list.is_empty() || !self.write_list.is_empty() || self.reply_chunk.is_some()
+    }
 }
 
 /// A transmission of the extension RTR.
@@ -312,8 +335,9 @@ pub enum Note {
 /// A message that is wrong.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Wrong {
-    /// The line of the input, counted from 1.
-    pub line: u64,
+    /// The line of the input, counted from 1; a message of a capture has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
     /// What could be read before the error.
     #[serde(flatten)]
     pub prefix: PartialPrefix,

@@ -1,48 +1,154 @@
-//! `bench-tool decode`: what a transport header says, for people or for scripts.
+//! `bench-tool decode`: what transport headers say, for people or for scripts.
 //!
-//! [`input`] reads hex, [`conversation`] decodes messages one after another (a reply is explained by the call that
-//! was seen before it), [`message`] is what they say, [`text`] and JSON are how it is shown.
+//! [`input`] reads hex, [`captured`] captures of packets. [`conversation`] decodes messages one after another (a reply
+//! is explained by the call that was seen before it), [`message`] is what they say, [`text`] and JSON are how it is shown.
 
+pub mod captured;
+mod captured_text;
 pub mod conversation;
 mod convert;
 pub mod input;
 pub mod message;
+mod round_trips;
 mod rtr;
 mod rtr_text;
 pub mod text;
 
-use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::path::Path;
+
+use serde::Serialize;
 
 use self::conversation::Conversation;
 use self::message::Decoded;
 use crate::cli::DecodeArgs;
 use crate::exit::{Failure, Status, written};
 
-/// Runs the command on standard input and output.
+/// Runs the command on its files, or on standard input, and on standard output.
 ///
 /// # Errors
-/// When standard input cannot be read or standard output not be written. Wrong messages are no error of the tool: the
+/// When an input cannot be read or standard output not be written. Wrong messages are no error of the tool: the
 /// status is [`Status::Failure`] then.
 pub fn execute(args: &DecodeArgs) -> Result<Status, Failure> {
-    let stdin = io::stdin();
-    if stdin.is_terminal() {
-        eprintln!("reading hex from the terminal, one message a line; Ctrl-D ends it");
+    let mut output = Output::new(BufWriter::new(io::stdout().lock()), args.json);
+    if args.files.is_empty() {
+        let stdin = io::stdin();
+        if stdin.is_terminal() {
+            eprintln!("reading hex from the terminal, one message a line; Ctrl-D ends it");
+        }
+        decode(stdin.lock(), "standard input", &mut output)?;
     }
-    decode(stdin.lock(), BufWriter::new(io::stdout().lock()), args.json)
+    for path in &args.files {
+        if output.is_closed {
+            break;
+        }
+        let name = path.display().to_string();
+        decode(BufReader::new(open(path, &name)?), &name, &mut output)?;
+    }
+    Ok(output.status)
 }
 
-/// Decodes all of `input` to `output`. Reading is by line, so that a live pipe is answered at once.
-fn decode(mut input: impl BufRead, mut output: impl Write, json: bool) -> Result<Status, Failure> {
+fn open(path: &Path, name: &str) -> Result<File, Failure> {
+    File::open(path).map_err(|error| {
+        Failure::failed(format!("cannot open {name}"))
+            .because(error)
+            .advice("give a capture, or a file with hex, one message a line")
+    })
+}
+
+/// Where what was decoded is shown, and what came of it.
+struct Output<W> {
+    write: W,
+    json: bool,
+    status: Status,
+    /// Paragraphs or objects so far.
+    shown: u64,
+    /// The reader has seen enough.
+    is_closed: bool,
+}
+
+impl<W: Write> Output<W> {
+    fn new(write: W, json: bool) -> Self {
+        Self {
+            write,
+            json,
+            status: Status::Success,
+            shown: 0,
+            is_closed: false,
+        }
+    }
+
+    /// Shows one object, or the paragraph of the number that it is given.
+    fn show(
+        &mut self,
+        value: &impl Serialize,
+        paragraph: impl FnOnce(u64) -> String,
+    ) -> Result<(), Failure> {
+        self.shown += 1;
+        let shown = self.try_show(value, paragraph);
+        self.is_closed |= shown
+            .as_ref()
+            .is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+        written(shown)
+    }
+
+    fn try_show(
+        &mut self,
+        value: &impl Serialize,
+        paragraph: impl FnOnce(u64) -> String,
+    ) -> io::Result<()> {
+        if self.json {
+            serde_json::to_writer(&mut self.write, value)?;
+            self.write.write_all(b"\n")?;
+        } else {
+            if self.shown > 1 {
+                self.write.write_all(b"\n")?;
+            }
+            self.write.write_all(paragraph(self.shown).as_bytes())?;
+        }
+        self.write.flush()
+    }
+}
+
+/// Decodes all of an input, which is a capture when it begins as one.
+fn decode(
+    mut input: impl BufRead,
+    name: &str,
+    output: &mut Output<impl Write>,
+) -> Result<(), Failure> {
+    let mut start = Vec::new();
+    input
+        .by_ref()
+        .take(4)
+        .read_to_end(&mut start)
+        .map_err(|error| unreadable(name, error))?;
+    let input = start.as_slice().chain(input);
+    if rpcrdma_capture::is_capture(&start) {
+        return captured::decode(input, name, output);
+    }
+    decode_lines(input, name, output)
+}
+
+fn unreadable(name: &str, error: io::Error) -> Failure {
+    Failure::failed(format!("cannot read {name}"))
+        .because(error)
+        .advice("give a capture, or hex, one message a line")
+}
+
+/// Decodes lines of hex. Reading is by line, so that a live pipe is answered at once.
+fn decode_lines(
+    mut input: impl BufRead,
+    name: &str,
+    output: &mut Output<impl Write>,
+) -> Result<(), Failure> {
     let mut conversation = Conversation::default();
-    let (mut line, mut line_number, mut message_number) = (Vec::new(), 0_u64, 0_u64);
-    let mut status = Status::Success;
-    loop {
+    let (mut line, mut line_number, mut messages) = (Vec::new(), 0_u64, 0_u64);
+    while !output.is_closed {
         line.clear();
-        let bytes = input.read_until(b'\n', &mut line).map_err(|error| {
-            Failure::failed("cannot read standard input")
-                .because(error)
-                .advice("give hex, one message a line")
-        })?;
+        let bytes = input
+            .read_until(b'\n', &mut line)
+            .map_err(|error| unreadable(name, error))?;
         if bytes == 0 {
             break;
         }
@@ -52,38 +158,17 @@ fn decode(mut input: impl BufRead, mut output: impl Write, json: bool) -> Result
             Ok(Some(message)) => conversation.decode(&message, line_number),
             Err(error) => Decoded::from_input_error(&error, line_number),
         };
-        message_number += 1;
+        messages += 1;
         if decoded.is_wrong() {
-            status = Status::Failure;
+            output.status = Status::Failure;
         }
-        let shown = show(&mut output, &decoded, message_number, json);
-        if shown
-            .as_ref()
-            .is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-        {
-            // The reader has seen enough.
-            return Ok(status);
-        }
-        written(shown)?;
+        output.show(&decoded, |number| text::paragraph(&decoded, number))?;
     }
-    if message_number == 0 {
-        return Err(Failure::failed("there was no message on standard input")
+    if messages == 0 {
+        return Err(Failure::failed(format!("there was no message in {name}"))
             .advice("give hex, one message a line, or JSON lines with a field `hex`; `bench-tool decode --help` has examples"));
     }
-    Ok(status)
-}
-
-fn show(output: &mut impl Write, decoded: &Decoded, number: u64, json: bool) -> io::Result<()> {
-    if json {
-        serde_json::to_writer(&mut *output, decoded)?;
-        output.write_all(b"\n")?;
-    } else {
-        if number > 1 {
-            output.write_all(b"\n")?;
-        }
-        output.write_all(text::paragraph(decoded, number).as_bytes())?;
-    }
-    output.flush()
+    Ok(())
 }
 
 #[cfg(test)]
@@ -94,9 +179,9 @@ mod tests {
     const CORPUS: &str = include_str!("../../../tests/corpus/linux-6.1-nfsv3.jsonl");
 
     fn run(input: &str, json: bool) -> (Status, String) {
-        let mut output = Vec::new();
-        let status = decode(input.as_bytes(), &mut output, json).unwrap();
-        (status, String::from_utf8(output).unwrap())
+        let mut output = Output::new(Vec::new(), json);
+        decode(input.as_bytes(), "the input", &mut output).unwrap();
+        (output.status, String::from_utf8(output.write).unwrap())
     }
 
     #[test]
@@ -167,7 +252,8 @@ mod tests {
     #[test]
     fn nothing_to_decode_is_a_failure_with_advice() {
         for input in ["", "\n\n# only a comment\n"] {
-            let failure = decode(input.as_bytes(), Vec::new(), false).unwrap_err();
+            let mut output = Output::new(Vec::new(), false);
+            let failure = decode(input.as_bytes(), "the input", &mut output).unwrap_err();
             assert!(failure.to_string().contains("--help"), "{failure}");
         }
     }
@@ -183,9 +269,8 @@ mod tests {
                 Ok(())
             }
         }
-        assert_eq!(
-            decode(CORPUS.as_bytes(), Closed, true).unwrap(),
-            Status::Success
-        );
+        let mut output = Output::new(Closed, true);
+        decode(CORPUS.as_bytes(), "the input", &mut output).unwrap();
+        assert_eq!((output.status, output.shown), (Status::Success, 1));
     }
 }

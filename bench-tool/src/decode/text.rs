@@ -24,20 +24,6 @@ pub fn paragraph(decoded: &Decoded, number: u64) -> String {
     text
 }
 
-/// Who sent the message, where the header itself shows it.
-fn is_reply(message: &Message) -> Option<bool> {
-    match (&message.flags, &message.rpc) {
-        (Some(flags), _) => Some(flags.contains(&"RESPONSE")),
-        (None, Some(rpc)) => Some(rpc.direction == "reply"),
-        // Only calls have Read lists, only responders send errors.
-        (None, None) if !message.read_list.is_empty() => Some(false),
-        (None, None) if message.error.is_some() => Some(true),
-        // A long call comes by its Read list; without one it can only be a long reply.
-        (None, None) if message.header_type == "NOMSG" => Some(true),
-        (None, None) => None,
-    }
-}
-
 fn write_right(text: &mut String, message: &Message, number: u64) -> fmt::Result {
     writeln!(
         text,
@@ -94,13 +80,10 @@ pub(super) fn row(text: &mut String, name: &str, rest: &str) -> fmt::Result {
 }
 
 fn what_it_is(message: &Message) -> &'static str {
-    let has_chunks = !message.read_list.is_empty()
-        || !message.write_list.is_empty()
-        || message.reply_chunk.is_some();
-    match (message.header_type, is_reply(message)) {
+    match (message.header_type, message.is_reply()) {
         ("MSG", Some(false)) => "a call",
         ("MSG", Some(true)) => "a reply",
-        ("NOMSG", _) if message.version == 2 && !has_chunks => {
+        ("NOMSG", _) if message.version == 2 && !message.has_chunks() => {
             "a grant of credits, or a keep-alive"
         }
         ("NOMSG", Some(false)) => "a long call, all of it in chunks",
@@ -132,7 +115,7 @@ fn write_credits(text: &mut String, message: &Message) -> fmt::Result {
             credits(granted.into()),
             count(maximum.into())
         ),
-        _ => match is_reply(message) {
+        _ => match message.is_reply() {
             Some(true) => format!(
                 "grants {}: calls that may be outstanding",
                 credits(message.credit)
@@ -160,7 +143,7 @@ fn explain_flag(flag: &str) -> &'static str {
 
 fn write_chunks(text: &mut String, message: &Message) -> fmt::Result {
     write_read_list(text, &message.read_list)?;
-    let reply = is_reply(message) == Some(true);
+    let reply = message.is_reply() == Some(true);
     for (index, chunk) in message.write_list.iter().enumerate() {
         let meaning = match (chunk.is_empty(), reply) {
             (true, _) => "not used",
@@ -455,10 +438,14 @@ fn explain_note(note: Note) -> String {
 }
 
 fn write_wrong(text: &mut String, wrong: &Wrong, number: u64) -> fmt::Result {
+    let line = wrong
+        .line
+        .map(|line| format!(", on line {line} of the input"))
+        .unwrap_or_default();
     writeln!(
         text,
-        "message {number}: wrong at byte {}, on line {} of the input",
-        wrong.error_at, wrong.line
+        "message {number}: wrong at byte {}{line}",
+        wrong.error_at
     )?;
     let word = wrong
         .word

@@ -146,6 +146,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rpcrdma-protocol", &[]),
     ("rpcrdma-fabric", &[]),
     ("rpcrdma-tuning", &[]),
+    ("rpcrdma-capture", &[]),
     ("rpcrdma-engine", &["rpcrdma-protocol", "rpcrdma-fabric"]),
     (
         "rpcrdma-control",
@@ -164,6 +165,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rpcrdma-engine",
             "rpcrdma-control",
             "rpcrdma-tuning",
+            "rpcrdma-capture",
         ],
     ),
     (
@@ -174,6 +176,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rpcrdma-engine",
             "rpcrdma-control",
             "rpcrdma-tuning",
+            "rpcrdma-capture",
         ],
     ),
 ];
