@@ -24,4 +24,7 @@ start_knfsd() {
 start_nfsd() { rpc.nfsd --no-nfs-version 4 8; }
 stop_nfsd() { rpc.nfsd 0; }
 
+# What listens ends with the server: a server that was started again is told again.
+listen_for_rdma() { modprobe rpcrdma && echo 'rdma 20049' >/proc/fs/nfsd/portlist; }
+
 is_empty() { [ -z "$(ls -A "$1")" ]; }
