@@ -80,6 +80,7 @@ u32("properties", "Properties")
 u32("propid", "Property", base.HEX, properties)
 u32("proplen", "Length of its value")
 u32("propval", "Value")
+u32("hostauth_length", "Length of the message")
 field(ProtoField.bytes, "propdata", "Value")
 u32("xmrbuf_length", "Receive buffer")
 u32("xmrbuf_groups", "Groups of segments")
@@ -188,32 +189,30 @@ local function segments(cursor, tree)
     for _ = 1, cursor:count(tree, "segments", 16) do segment(cursor, tree) end
 end
 
-local function chunk_lists(cursor, tree)
-    local none = true
-    cursor:word(tree, "inv_handle")
-    local reads = subtree(tree, cursor, "Read list")
-    local start = cursor.at
-    while cursor:follows(reads, "chunks") do
+-- Optional entries that follow one another, or one optional entry. Returns whether there is none.
+local function optional(cursor, tree, text, is_list, entry)
+    local start, node, none = cursor.at, subtree(tree, cursor, text), true
+    while cursor:follows(node, "chunks") do
         none = false
-        cursor:word(reads, "position")
-        segment(cursor, reads, "Read segment")
+        entry(cursor, node)
+        if not is_list then break end
     end
-    close(reads, cursor, start)
-    local writes = subtree(tree, cursor, "Write list")
-    start = cursor.at
-    while cursor:follows(writes, "chunks") do
-        none = false
-        segments(cursor, writes)
-    end
-    close(writes, cursor, start)
-    local reply = subtree(tree, cursor, "Reply chunk")
-    start = cursor.at
-    if cursor:follows(reply, "chunks") then
-        none = false
-        segments(cursor, reply)
-    end
-    close(reply, cursor, start)
+    close(node, cursor, start)
     return none
+end
+
+local function read_segment(cursor, tree)
+    cursor:word(tree, "position")
+    segment(cursor, tree, "Read segment")
+end
+
+-- Returns whether all three are empty.
+local function chunk_lists(cursor, tree)
+    cursor:word(tree, "inv_handle")
+    local no_reads = optional(cursor, tree, "Read list", true, read_segment)
+    local no_writes = optional(cursor, tree, "Write list", true, segments)
+    local no_reply = optional(cursor, tree, "Reply chunk", false, segments)
+    return no_reads and no_writes and no_reply
 end
 
 local function buffer_structure(cursor, tree)
@@ -242,7 +241,12 @@ local function property(cursor, tree)
         local inner = Cursor.new(value:tvb(), 0)
         buffer_structure(inner, node)
         if inner:left() > 0 then wrong(value_at, "bytes are left behind the structure") end
-    elseif properties[id] and id ~= PROP_HOSTAUTH then
+    elseif id == PROP_HOSTAUTH then
+        local inner = Cursor.new(value:tvb(), 0)
+        local bytes = inner:count(node, "hostauth_length", 1)
+        if bytes > 0 then node:add(f.propdata, inner:take(bytes)) end
+        if inner:left() ~= -bytes % 4 then wrong(value_at, "the value is not as long as it says") end
+    elseif properties[id] then
         if length ~= 4 then wrong(value_at, "the value of this property is a word") end
         node:add(f.propval, value)
         node:append_text(" " .. value:uint())
@@ -315,9 +319,8 @@ end
 local function direction_sets(cursor, tree)
     for _ = 1, cursor:count(tree, "sets", 12) do
         local start, node = cursor.at, subtree(tree, cursor, "Directions for a range of the call")
-        local from = cursor:word(node, "xmdrsdr_begin")
-        local at = cursor.at
-        if cursor:word(node, "xmdrsdr_end") < from then wrong(at, "the range ends before it begins") end
+        cursor:word(node, "xmdrsdr_begin")
+        cursor:word(node, "xmdrsdr_end")
         for _ = 1, cursor:count(node, "directions", 8) do direction(cursor, node) end
         close(node, cursor, start)
     end

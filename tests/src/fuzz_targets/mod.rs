@@ -5,6 +5,7 @@
 //! it. A target compares the decoder with a plain reference decoder ([`mod@reference`]) that shares no code with it, so
 //! that a message wrongly refused is found as well as a message wrongly accepted.
 
+mod capture;
 mod cm_private_data;
 mod properties;
 pub mod reference;
@@ -19,7 +20,8 @@ mod xdr;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also that of its corpus folder and of its libFuzzer file.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
+    ("capture", capture::run),
     ("cm_private_data", cm_private_data::run),
     ("properties", properties::run),
     ("rpc_call", rpc_call::run),
