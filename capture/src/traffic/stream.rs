@@ -299,8 +299,11 @@ impl Stream {
             self.is_lost = !part.ends();
             return;
         };
-        partial.last_packet = arrival.number;
-        partial.ended = arrival.time;
+        // A packet that was sent again may be captured behind those that waited for it.
+        partial.first_packet = partial.first_packet.min(arrival.number);
+        partial.last_packet = partial.last_packet.max(arrival.number);
+        partial.began = partial.began.min(arrival.time);
+        partial.ended = partial.ended.max(arrival.time);
         if partial.octets.len() + arrival.payload.len() > MESSAGE_BYTES_MAX {
             told.push(partial.tells(Event::Gap(Gap::TooLong)));
             self.is_lost = !part.ends();
