@@ -169,7 +169,7 @@ pub struct NfsArgs {
     #[arg(long)]
     pub verify: bool,
 
-    /// How long to try again when a connection is lost (tcp:); calls in flight are then made again [default: 0, which ends the run]
+    /// How long to try again when a connection is lost; calls in flight are then made again [default: 0, which ends the run]
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
     pub retry: Duration,
 

@@ -8,12 +8,31 @@ use rpcrdma_protocol::{DecodeError, EncodeError};
 use super::request::Request;
 use crate::nfs::record::RecordError;
 
+/// Results, with the data that they end with or came beside them.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    /// The result stream.
+    pub(crate) stream: Vec<u8>,
+    /// Data that was moved beside it, with its padding or without.
+    pub(crate) beside: Vec<u8>,
+}
+
 /// Makes NFS calls, one at a time, on whatever transport.
 pub(crate) trait NfsCaller {
-    /// Makes a call that has no payload, and waits for its results.
-    fn call(&mut self, request: &Request<'_>) -> Result<Vec<u8>, CallFailed>;
+    /// Makes a call that has no payload, and waits for its results. With `data_bytes_max` they end with that many bytes
+    /// of data at most.
+    fn call_for(
+        &mut self,
+        request: &Request<'_>,
+        data_bytes_max: u32,
+    ) -> Result<Results, CallFailed>;
 
-    /// The most bytes of a READ, whose results are to hold them.
+    /// Makes a call with no payload either way.
+    fn call(&mut self, request: &Request<'_>) -> Result<Vec<u8>, CallFailed> {
+        self.call_for(request, 0).map(|results| results.stream)
+    }
+
+    /// The most bytes of a READ.
     fn read_bytes_max(&self) -> u32;
 }
 

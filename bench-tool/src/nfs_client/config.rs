@@ -201,7 +201,6 @@ fn refuse_what_another_transport_has(args: &NfsArgs) -> Result<(), Failure> {
             Some(flag) => refuse(flag, "rdma:HOST:PORT"),
             None => Ok(()),
         },
-        NfsAddress::Fabric(_) if !args.retry.is_zero() => refuse("--retry", "tcp:HOST:PORT"),
         NfsAddress::Fabric(_) => Ok(()),
     }
 }
@@ -361,7 +360,6 @@ pub(crate) mod tests {
             ("tcp:server:2049", "--device mlx5_0", "rdma:HOST:PORT"),
             ("tcp:server:2049", "--profile shm", "rdma:HOST:PORT"),
             ("tcp:server:2049", "--protocol v1", "rdma:HOST:PORT"),
-            ("rdma:server:20049", "--retry 1m", "tcp:HOST:PORT"),
         ] {
             let failure = config_at(address, line).unwrap_err();
             assert_eq!(failure.status(), Status::Usage, "{line}");

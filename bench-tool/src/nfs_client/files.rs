@@ -1,6 +1,6 @@
 //! The files of a load: in a folder of its own in the export, made before it and removed after it.
 
-use super::caller::NfsCaller;
+use super::caller::{CallFailed, NfsCaller};
 use super::reply::{self, ReadData, ReplyError};
 use super::request::{self, Request};
 use super::steps::StepPlan;
@@ -128,10 +128,14 @@ impl Files {
         while offset < end {
             let piece_bytes = caller.read_bytes_max();
             let bytes = u32::try_from(end - offset).map_or(piece_bytes, |it| it.min(piece_bytes));
-            let results = call(caller, &what, &request::read(file, offset, bytes))?;
-            let read = reply::read(&results, bytes, 0).map_err(|error| told(&what, error))?;
-            let ReadData::Here(data) = read.data else {
-                return Ok(false);
+            let asked = caller.call_for(&request::read(file, offset, bytes), bytes);
+            let results = asked.map_err(|error| failed(&what, error))?;
+            let (stream, beside) = (&results.stream, &results.beside);
+            let read = reply::read(stream, bytes, beside.len());
+            let read = read.map_err(|error| told(&what, error))?;
+            let data = match read.data {
+                ReadData::Here(data) => data,
+                ReadData::Beside => beside.get(..read.count_bytes as usize).unwrap_or(&[]),
             };
             if data.is_empty() || !self.targets.matches(number, offset, data, true) {
                 return Ok(false);
@@ -170,11 +174,14 @@ fn file_name(number: u32) -> String {
 }
 
 fn call(caller: &mut dyn NfsCaller, what: &str, request: &Request<'_>) -> Result<Vec<u8>, Failure> {
-    caller.call(request).map_err(|error| {
-        Failure::failed(format!("{what} failed"))
-            .because(error)
-            .advice("look at the server: it must be up, and serve NFS version 3 at this address")
-    })
+    caller.call(request).map_err(|error| failed(what, error))
+}
+
+/// A call that was not answered.
+fn failed(what: &str, error: CallFailed) -> Failure {
+    Failure::failed(format!("{what} failed"))
+        .because(error)
+        .advice("look at the server: it must be up, and serve NFS version 3 at this address")
 }
 
 /// Makes a file or a folder; its handle, which a server may want to be asked for.

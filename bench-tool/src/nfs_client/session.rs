@@ -5,7 +5,7 @@ pub(crate) mod fabric;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::caller::{CallFailed, NfsCaller};
+use super::caller::{CallFailed, NfsCaller, Results};
 use super::load::tcp::TcpServer;
 use super::load::{self, Amount, Measured};
 use super::request::{ARGUMENTS_BYTES_MAX, Request};
@@ -85,15 +85,17 @@ struct OverTcp<'a> {
 }
 
 impl NfsCaller for OverTcp<'_> {
-    fn call(&mut self, request: &Request<'_>) -> Result<Vec<u8>, CallFailed> {
+    fn call_for(&mut self, request: &Request<'_>, _: u32) -> Result<Results, CallFailed> {
         let mut args = [0; ARGUMENTS_BYTES_MAX];
         let bytes = request.encode(&mut args)?;
         let procedure = request.procedure().number();
-        self.caller.call(
+        let stream = self.caller.call(
             (nfs::PROGRAM, nfs::VERSION, procedure),
             self.server.credential.auth(),
             args.get(..bytes).unwrap_or(&[]),
-        )
+        )?;
+        let beside = Vec::new();
+        Ok(Results { stream, beside })
     }
 
     fn read_bytes_max(&self) -> u32 {

@@ -4,9 +4,7 @@
 //! the same choice. Single calls, for what is not measured, are made by the application of the first core.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
 use rpcrdma_engine::{
     Activity, Application, BulkCall, BulkItem, BulkReply, Call, CallError, CallRefused, CallTag,
@@ -15,9 +13,11 @@ use rpcrdma_engine::{
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 
+use super::Measured;
 use super::course::Course;
-use super::{Amount, Measured};
+use super::desk::{Answer, Desk, Order, Single};
 use crate::nfs;
+use crate::nfs_client::caller::Results;
 use crate::nfs_client::credential::Credential;
 use crate::nfs_client::request::ARGUMENTS_BYTES_MAX;
 use crate::nfs_client::steps::{Step, StepKind, Steps};
@@ -36,90 +36,6 @@ const RESULTS_BYTES_MAX: usize = 256;
 /// The tag of a single call, which no slot of a load has.
 const SINGLE: CallTag = CallTag::MAX;
 
-/// How soon an answer is noticed.
-const LOOK_PERIOD: Duration = Duration::from_millis(1);
-
-/// What the application of a core is asked to do.
-#[derive(Debug)]
-pub(crate) enum Order {
-    /// Make one call.
-    Call {
-        connection: ConnectionKey,
-        procedure: u32,
-        args: Vec<u8>,
-    },
-    /// Make a load, on these connections, as part `part` of `parts`.
-    Load {
-        connections: Vec<ConnectionKey>,
-        work: Arc<Work>,
-        amount: Amount,
-        part: u32,
-        parts: u32,
-        watch: Watch,
-    },
-}
-
-/// What came of it.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Results(Result<Vec<u8>, String>),
-    Measured(Box<Measured>),
-}
-
-/// Between the application of a core and the thread that has it work.
-#[derive(Debug, Default)]
-pub(crate) struct Desk {
-    /// Orders given so far.
-    asked: AtomicU32,
-    /// Orders answered so far.
-    answered: AtomicU32,
-    order: Mutex<Option<Order>>,
-    answer: Mutex<Option<Answer>>,
-}
-
-impl Desk {
-    /// Gives an order; the one before is answered.
-    pub(crate) fn ask(&self, order: Order) {
-        if let Ok(mut place) = self.order.lock() {
-            *place = Some(order);
-        }
-        // SYNC POINT nfs-order: pairs with the Acquire load in `Desk::take`.
-        self.asked.fetch_add(1, Ordering::Release);
-    }
-
-    /// Waits for the answer for as long as `goes_on`; `None` when that was not long enough.
-    pub(crate) fn wait(&self, mut goes_on: impl FnMut() -> bool) -> Option<Answer> {
-        // Relaxed: this thread gives the orders.
-        let asked = self.asked.load(Ordering::Relaxed);
-        // SYNC POINT nfs-answer: pairs with the Release in `Desk::answer`.
-        while self.answered.load(Ordering::Acquire) != asked {
-            if !goes_on() {
-                return None;
-            }
-            std::thread::sleep(LOOK_PERIOD);
-        }
-        self.answer.lock().ok()?.take()
-    }
-
-    /// The next order after `taken` of them, for the core.
-    #[inline]
-    fn take(&self, taken: u32) -> Option<Order> {
-        // SYNC POINT nfs-order: pairs with the Release in `Desk::ask`.
-        if self.asked.load(Ordering::Acquire) == taken {
-            return None;
-        }
-        self.order.lock().ok()?.take()
-    }
-
-    fn answer(&self, answer: Answer) {
-        if let Ok(mut place) = self.answer.lock() {
-            *place = Some(answer);
-        }
-        // SYNC POINT nfs-answer: pairs with the Acquire load in `Desk::wait`.
-        self.answered.fetch_add(1, Ordering::Release);
-    }
-}
-
 /// A place for one outstanding call.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
@@ -137,6 +53,10 @@ struct Running {
     steps: Steps,
     /// A step whose call was refused and can be made later, with its payload if it has one.
     kept: Option<(Step, BulkItem)>,
+    /// Calls that a lost connection took with it and that are to be made again, and when they started.
+    again: VecDeque<(Step, Ticks)>,
+    /// Whether there are such calls, and connections that take the place of lost ones.
+    goes_on: bool,
     slots: Vec<Slot>,
     free: VecDeque<u32>,
     outstanding: u32,
@@ -155,7 +75,7 @@ pub(crate) struct Caller {
     /// Orders taken so far.
     taken: u32,
     /// A single call that waits to be made.
-    single: Option<(ConnectionKey, u32, Vec<u8>)>,
+    single: Option<Single>,
     running: Option<Running>,
     polls: u32,
 }
@@ -184,11 +104,7 @@ impl Caller {
     fn begin(&mut self, order: Order, now: Ticks) {
         self.taken = self.taken.wrapping_add(1);
         match order {
-            Order::Call {
-                connection,
-                procedure,
-                args,
-            } => self.single = Some((connection, procedure, args)),
+            Order::Call(single) => self.single = Some(single),
             Order::Load {
                 connections,
                 work,
@@ -196,6 +112,7 @@ impl Caller {
                 part,
                 parts,
                 watch,
+                goes_on,
             } => {
                 let slot = |connection: &ConnectionKey| Slot {
                     connection: *connection,
@@ -214,6 +131,8 @@ impl Caller {
                     course: Course::new(Clock::new(), &amount, now),
                     steps: Steps::new(work.plan, part, parts),
                     kept: None,
+                    again: VecDeque::with_capacity(slots.len()),
+                    goes_on,
                     free: (0..u32::try_from(slots.len()).unwrap_or(u32::MAX)).collect(),
                     slots,
                     outstanding: 0,
@@ -230,24 +149,33 @@ impl Caller {
     /// Makes the single call that waits; whether it could be made.
     #[cold]
     fn call_single<P: Port>(&mut self, core: &mut Context<'_, P>) -> bool {
-        let Some((connection, procedure, args)) = self.single.take() else {
+        let Some(single) = self.single.take() else {
             return false;
         };
-        let outcome = core.call_authenticated(
-            connection,
-            call_of(procedure),
-            self.credential.auth(),
-            args.len(),
-            SINGLE,
-            |space| {
-                space.copy_from_slice(&args);
-                args.len()
-            },
-        );
+        let (procedure, credential) = (call_of(single.procedure), self.credential.auth());
+        let args = &single.args[..];
+        let outcome = if single.data_bytes_max > 0 {
+            let mut call = reading(procedure, args, single.data_bytes_max);
+            call.credential = credential;
+            core.call_bulk(single.connection, &mut call, SINGLE)
+        } else {
+            let bytes = args.len();
+            core.call_authenticated(
+                single.connection,
+                procedure,
+                credential,
+                bytes,
+                SINGLE,
+                |space| {
+                    space.copy_from_slice(args);
+                    bytes
+                },
+            )
+        };
         match outcome {
             Ok(()) => true,
             Err(refused) if refused.is_transient() => {
-                self.single = Some((connection, procedure, args));
+                self.single = Some(single);
                 false
             }
             Err(refused) => {
@@ -255,6 +183,14 @@ impl Caller {
                 true
             }
         }
+    }
+}
+
+impl Caller {
+    #[cold]
+    fn answer(&self, results: Result<Results, CallError>) {
+        let results = results.map_err(|error| error.to_string());
+        self.desk.answer(Answer::Results(results));
     }
 }
 
@@ -268,7 +204,8 @@ impl Running {
     ) -> bool {
         let mut made = false;
         for _ in 0..CALLS_PER_POLL {
-            let Some(start) = self.course.due(now) else {
+            let again = self.again.front().copied();
+            let Some(start) = again.map(|call| call.1).or_else(|| self.course.due(now)) else {
                 break;
             };
             let Some(index) = self.free.pop_front() else {
@@ -281,9 +218,12 @@ impl Running {
                 // Its connection is gone, and the slot with it.
                 continue;
             }
-            let (step, mut item) = match self.kept.take() {
-                Some(kept) => kept,
-                None => (self.steps.step(), BulkItem::new()),
+            let (step, mut item) = match again {
+                Some((step, _)) => (step, BulkItem::new()),
+                None => match self.kept.take() {
+                    Some(kept) => kept,
+                    None => (self.steps.step(), BulkItem::new()),
+                },
             };
             let tag = CallTag::from(index);
             match call(
@@ -300,11 +240,16 @@ impl Running {
                         (slot.step, slot.start) = (step, start);
                     }
                     self.outstanding += 1;
-                    self.course.made(start);
+                    match again {
+                        Some(_) => drop(self.again.pop_front()),
+                        None => self.course.made(start),
+                    }
                     made = true;
                 }
                 Err(refused) => {
-                    self.kept = Some((step, item));
+                    if again.is_none() {
+                        self.kept = Some((step, item));
+                    }
                     if refused.is_transient() {
                         self.free.push_back(index);
                     } else {
@@ -317,10 +262,24 @@ impl Running {
         made
     }
 
+    /// Whether every call has ended that was made.
+    fn is_done(&self) -> bool {
+        self.course.is_ending() && self.outstanding == 0 && self.again.is_empty()
+    }
+
     #[cold]
     fn refused(&mut self, index: u32, refused: CallRefused) {
         if let Some(slot) = self.slots.get_mut(index as usize) {
             slot.is_alive = false;
+        }
+        if self.goes_on
+            && matches!(
+                refused,
+                CallRefused::UnknownConnection | CallRefused::NotReady
+            )
+        {
+            // It is closing, and another takes its place.
+            return;
         }
         let errors = &mut self.measured.errors;
         errors.note("calls_refused".to_owned(), || refused.to_string());
@@ -357,24 +316,61 @@ impl Running {
     }
 
     #[cold]
-    fn failed(&mut self, start: Ticks, error: CallError) {
+    fn failed(&mut self, (step, start): (Step, Ticks), error: CallError) {
+        if self.goes_on && error == CallError::Disconnected {
+            self.again.push_back((step, start));
+            return;
+        }
         let errors = &mut self.measured.errors;
         errors.note("calls_failed".to_owned(), || error.to_string());
         self.course.failed(start);
     }
 
+    /// Another connection takes the place of one that was lost, whose calls have ended.
+    fn replace(&mut self, lost: ConnectionKey, fresh: ConnectionKey) {
+        self.measured.reconnects += 1;
+        let Self { slots, free, .. } = self;
+        let is_of = |index: &u32, slots: &[Slot]| {
+            let slot = slots.get(*index as usize);
+            slot.is_some_and(|slot| slot.connection == lost)
+        };
+        free.retain(|index| !is_of(index, slots));
+        for (slot, index) in slots.iter_mut().zip(0_u32..) {
+            if slot.connection == lost {
+                (slot.connection, slot.is_alive) = (fresh, true);
+                free.push_back(index);
+            }
+        }
+    }
+
     /// Looks at what need not be looked at in every poll.
     #[cold]
-    fn housekeeping(&mut self, now: Ticks) {
+    fn housekeeping(&mut self, desk: &Desk, now: Ticks) {
+        for (lost, fresh) in desk.replaced() {
+            self.replace(lost, fresh);
+        }
         if let Some(progress) = self.watch.progress.core(self.part as usize) {
             progress.publish(self.completed, self.measured.errors.total());
         }
-        let is_dead = self.slots.iter().all(|slot| !slot.is_alive);
+        let is_dead = !self.goes_on && self.slots.iter().all(|slot| !slot.is_alive);
         if (self.watch.stop.is_asked() || is_dead) && !self.course.is_ending() {
             self.measured.interrupted = true;
             self.course.end(now);
         }
     }
+}
+
+/// A call whose results end with up to `bytes_max` bytes of data, which may come beside them.
+fn reading(procedure: Call, args: &[u8], bytes_max: u32) -> BulkCall<'_> {
+    let mut call = BulkCall::new(procedure, args);
+    call.results_bytes_max = RESULTS_BYTES_MAX;
+    let added = call.expect(ExpectedResult {
+        request_range: 0..u32::try_from(args.len()).unwrap_or(0),
+        bytes_min: 0,
+        bytes_max,
+    });
+    debug_assert!(added.is_ok(), "there is room for one");
+    call
 }
 
 /// Makes one call. `item` is what there is of its payload, and empty when the call is made.
@@ -410,12 +406,16 @@ fn call<P: Port>(
             },
         );
     }
-    let mut call = BulkCall::new(procedure, args);
+    let bytes = work.plan.bytes_of(step);
+    let mut call = if step.kind == StepKind::Write {
+        BulkCall::new(procedure, args)
+    } else {
+        reading(procedure, args, bytes)
+    };
     call.credential = credential.auth();
     call.results_bytes_max = RESULTS_BYTES_MAX;
     call.placement = Placement::Auto;
-    let bytes = work.plan.bytes_of(step);
-    let added = if step.kind == StepKind::Write {
+    if step.kind == StepKind::Write {
         while item.len() < bytes as usize {
             let at = item.len();
             let Some(mut piece) = core.take_bulk() else {
@@ -427,16 +427,9 @@ fn call<P: Port>(
                 return Err(CallRefused::TooLong);
             }
         }
-        call.add(args.len(), item)
-    } else {
-        call.expect(ExpectedResult {
-            request_range: 0..u32::try_from(args.len()).unwrap_or(0),
-            bytes_min: 0,
-            bytes_max: bytes,
-        })
-    };
-    if added.is_err() {
-        return Err(CallRefused::TooLong);
+        if call.add(args.len(), item).is_err() {
+            return Err(CallRefused::TooLong);
+        }
     }
     let outcome = core.call_bulk(connection, &mut call, tag);
     if outcome.is_err() {
@@ -456,9 +449,11 @@ impl Application for Caller {
         now: Ticks,
     ) {
         if tag == SINGLE {
-            let results = result.map(|reply| reply.results.to_vec());
-            let results = results.map_err(|error| error.to_string());
-            return self.desk.answer(Answer::Results(results));
+            let results = result.map(|reply| Results {
+                stream: reply.results.to_vec(),
+                beside: Vec::new(),
+            });
+            return self.answer(results);
         }
         let Some(running) = &mut self.running else {
             return;
@@ -472,7 +467,7 @@ impl Application for Caller {
                 let outcome = running.work.check(ended.0, reply.results, 0, none);
                 running.judge(ended, outcome, now);
             }
-            Err(error) => running.failed(ended.1, error),
+            Err(error) => running.failed(ended, error),
         }
     }
 
@@ -483,6 +478,15 @@ impl Application for Caller {
         result: Result<BulkReply<'_>, CallError>,
         now: Ticks,
     ) {
+        if tag == SINGLE {
+            let results = result.map(|reply| Results {
+                stream: reply.reply.results.to_vec(),
+                beside: reply.items.first().map_or_else(Vec::new, |it| {
+                    it.item.parts().flat_map(|piece| piece.to_vec()).collect()
+                }),
+            });
+            return self.answer(results);
+        }
         let Some(running) = &mut self.running else {
             return;
         };
@@ -499,7 +503,7 @@ impl Application for Caller {
                 let outcome = running.work.check(ended.0, results, bytes, pieces);
                 running.judge(ended, outcome, now);
             }
-            Err(error) => running.failed(ended.1, error),
+            Err(error) => running.failed(ended, error),
         }
     }
 
@@ -514,11 +518,10 @@ impl Application for Caller {
         running.course.advance(now);
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(HOUSEKEEPING_POLLS) {
-            running.housekeeping(now);
+            running.housekeeping(&self.desk, now);
         }
         let made = running.make_calls(core, &self.credential, now);
-        if running.course.is_ending()
-            && running.outstanding == 0
+        if running.is_done()
             && let Some(mut ended) = self.running.take()
         {
             ended.measured.elapsed = ended.course.elapsed();
@@ -536,7 +539,7 @@ impl Application for Caller {
                 lost |= slot.is_alive;
                 slot.is_alive = false;
             }
-            if lost {
+            if lost && !running.goes_on {
                 let errors = &mut running.measured.errors;
                 errors.note("connections_lost".to_owned(), || reason.to_string());
             }

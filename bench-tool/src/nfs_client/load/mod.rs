@@ -1,6 +1,7 @@
 //! The load: its course from warm-up to end, and what was measured on the way.
 
 pub(crate) mod course;
+pub(crate) mod desk;
 pub(crate) mod fabric;
 pub(crate) mod tcp;
 

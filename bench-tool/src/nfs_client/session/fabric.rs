@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rpcrdma_control::{ConnectOptions, Connection, CoreChoice, Node, NodeConfig, Provider};
+use rpcrdma_control::{
+    ConnectOptions, Connection, CoreChoice, GivenUp, Node, NodeConfig, Provider, Reconnect, Target,
+    TargetEvent,
+};
 use rpcrdma_tuning::Loaded;
 
 use super::{CALL_TIMEOUT, Session};
@@ -11,10 +14,11 @@ use crate::address::Address;
 use crate::authentication::of_server;
 use crate::exit::Failure;
 use crate::fabric::Fabric;
-use crate::nfs_client::caller::{CallFailed, NfsCaller};
+use crate::nfs_client::caller::{CallFailed, NfsCaller, Results};
 use crate::nfs_client::config::NfsConfig;
 use crate::nfs_client::credential::Credential;
-use crate::nfs_client::load::fabric::{Answer, Caller, Desk, Order};
+use crate::nfs_client::load::desk::{Answer, Desk, Order, Single};
+use crate::nfs_client::load::fabric::Caller;
 use crate::nfs_client::load::{Amount, Measured};
 use crate::nfs_client::request::{ARGUMENTS_BYTES_MAX, Request};
 use crate::nfs_client::workload::Work;
@@ -22,14 +26,25 @@ use crate::run::Watch;
 use crate::run::config::Limit;
 use crate::sizing::{BulkNeed, Need};
 
-/// The most bytes of a READ that is no part of a load: with all else its reply fits a message of any server.
-const READ_BYTES_MAX: u32 = 512;
+/// How a connection that was lost is made again.
+const RECONNECT: Reconnect = Reconnect {
+    first_ms: 100,
+    most_ms: 1000,
+    factor: 2,
+    jitter_percent: 50,
+    attempts_max: None,
+};
 
-/// Payloads are at least as long as those that fill the files.
-const PAYLOAD_BYTES_LEAST: u64 = crate::nfs_client::FILL_BYTES_MAX as u64;
+/// How soon a connection that was made again is noticed where nothing else is waited for.
+const LOOK_PERIOD: Duration = Duration::from_millis(10);
 
 /// How long outstanding calls may take after the measurement.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The longest payload of a run: at least one of those that fill the files.
+fn payload_bytes(config: &NfsConfig) -> u32 {
+    config.size_bytes.max(crate::nfs_client::FILL_BYTES_MAX)
+}
 
 /// The tuning profile for a run.
 ///
@@ -49,7 +64,7 @@ pub(crate) fn profile(config: &NfsConfig, fabric: &Fabric) -> Result<Loaded, Fai
     Need {
         connections_per_core: Some(connections),
         credits: Some(depth),
-        payload_bytes: Some(PAYLOAD_BYTES_LEAST.max(config.size_bytes.into())),
+        payload_bytes: Some(payload_bytes(config).into()),
         bulk: BulkNeed { calls, payloads: 1 },
         calls_per_core: Some(calls),
         cores,
@@ -62,7 +77,73 @@ pub(crate) fn profile(config: &NfsConfig, fabric: &Fabric) -> Result<Loaded, Fai
 pub(crate) struct FabricSession<V: Provider> {
     node: Node<V, Caller>,
     desks: Vec<Arc<Desk>>,
-    connections: Vec<Connection>,
+    lines: Vec<Line>,
+    /// How long a lost connection is tried again; 0 does not.
+    retry: Duration,
+    /// The most bytes of a READ that is no part of a load.
+    read_bytes_max: u32,
+}
+
+/// A connection, and what makes it again when it is lost.
+struct Line {
+    connection: Connection,
+    /// `None` where a lost connection is not made again.
+    target: Option<Target>,
+    /// Since when it is lost, and why it is not made again so far.
+    lost: Option<(Instant, String)>,
+    reconnects: u64,
+}
+
+impl Line {
+    /// Takes note of what became of the connection, and tells its core.
+    ///
+    /// # Errors
+    /// When it is not going to be made again, or not in time.
+    fn look_after(
+        &mut self,
+        desks: &[Arc<Desk>],
+        retry: Duration,
+        is_stopping: bool,
+    ) -> Result<(), Failure> {
+        let gone = |why: &str| {
+            Failure::failed("a connection was lost, and could not be made again")
+                .because(why.to_owned())
+                .advice("look at the server's messages; --retry TIME says how long it may be away")
+        };
+        while let Some(event) = self.target.as_ref().and_then(Target::next_event) {
+            match event {
+                TargetEvent::Established { connection } => {
+                    if let Some(desk) = desks.get(connection.core) {
+                        desk.replace(self.connection.key, connection.key);
+                    }
+                    self.connection = connection;
+                    self.reconnects += 1;
+                    self.lost = None;
+                }
+                TargetEvent::Lost { reason, .. } => {
+                    self.lost = Some((Instant::now(), reason.to_string()));
+                }
+                TargetEvent::Failed { error, .. } if is_stopping => {
+                    return Err(gone(&error.to_string()));
+                }
+                TargetEvent::Failed { error, .. } => {
+                    if let Some((_, why)) = &mut self.lost {
+                        *why = error.to_string();
+                    }
+                }
+                TargetEvent::GivenUp(GivenUp::Failed(error)) => {
+                    return Err(gone(&error.to_string()));
+                }
+                TargetEvent::GivenUp(GivenUp::Closed(reason)) => {
+                    return Err(gone(&reason.to_string()));
+                }
+            }
+        }
+        match &self.lost {
+            Some((since, why)) if since.elapsed() > retry => Err(gone(why)),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl<V: Provider> FabricSession<V> {
@@ -88,39 +169,60 @@ impl<V: Provider> FabricSession<V> {
         let mut session = Self {
             node,
             desks,
-            connections: Vec::with_capacity(connections),
+            lines: Vec::with_capacity(connections),
+            retry: config.retry,
+            read_bytes_max: payload_bytes(config),
         };
         for number in 0..connections {
-            let connection = session.make_connection(number, config, address, loaded)?;
-            session.connections.push(connection);
+            let line = session.make_line(number, config, address, loaded)?;
+            session.lines.push(line);
         }
         Ok(session)
     }
 
     /// The version of RPC-over-RDMA that is spoken.
     pub(crate) fn version(&self) -> u32 {
-        self.connections.first().map_or(2, |it| it.version)
+        self.lines.first().map_or(2, |it| it.connection.version)
     }
 
-    fn make_connection(
+    fn make_line(
         &self,
         number: usize,
         config: &NfsConfig,
         address: &Address,
         loaded: &Loaded,
-    ) -> Result<Connection, Failure> {
+    ) -> Result<Line, Failure> {
+        let timeout = Duration::from_millis(loaded.profile.connect_timeout_ms.into());
         let options = ConnectOptions {
             core: CoreChoice::Core(number % self.desks.len().max(1)),
-            timeout: Duration::from_millis(loaded.profile.connect_timeout_ms.into()),
+            timeout,
             authentication: of_server(None),
             versions: config.protocol.versions(),
         };
-        let pending = self.node.connect_start(&address.to_string(), options);
-        pending.wait().map_err(|error| {
+        let address = address.to_string();
+        let line = |connection, target| Line {
+            connection,
+            target,
+            lost: None,
+            reconnects: 0,
+        };
+        let failed = |error| {
             Failure::failed(format!("cannot connect to {address}"))
                 .because(error)
                 .advice("the server must serve NFS there, over RPC-over-RDMA of a version that is spoken here")
-        })
+        };
+        if config.retry.is_zero() {
+            let connection = self.node.connect(&address, options).map_err(failed)?;
+            return Ok(line(connection, None));
+        }
+        let target = self.node.keep_connected(&address, options, RECONNECT);
+        match target.wait(timeout.saturating_mul(2)) {
+            Some(TargetEvent::Established { connection }) => Ok(line(connection, Some(target))),
+            Some(
+                TargetEvent::Failed { error, .. } | TargetEvent::GivenUp(GivenUp::Failed(error)),
+            ) => Err(failed(error)),
+            _ => Err(Failure::failed(format!("cannot connect to {address}"))),
+        }
     }
 }
 
@@ -131,9 +233,12 @@ impl<V: Provider> Session for FabricSession<V> {
         amount: &Amount,
         watch: &Watch,
     ) -> Result<Measured, Failure> {
-        let parts = u32::try_from(self.desks.len()).unwrap_or(1);
-        for (core, (desk, part)) in self.desks.iter().zip(0_u32..).enumerate() {
-            let own = self.connections.iter().filter(|it| it.core == core);
+        let Self { desks, lines, .. } = self;
+        let (desks, retry) = (&desks[..], self.retry);
+        let parts = u32::try_from(desks.len()).unwrap_or(1);
+        for (core, (desk, part)) in desks.iter().zip(0_u32..).enumerate() {
+            let own = lines.iter().map(|line| &line.connection);
+            let own = own.filter(|connection| connection.core == core);
             desk.ask(Order::Load {
                 connections: own.map(|connection| connection.key).collect(),
                 work: Arc::clone(&work),
@@ -141,6 +246,7 @@ impl<V: Provider> Session for FabricSession<V> {
                 part,
                 parts,
                 watch: watch.clone(),
+                goes_on: !retry.is_zero(),
             });
         }
         let mut deadline = match amount.limit {
@@ -148,9 +254,16 @@ impl<V: Provider> Session for FabricSession<V> {
             Limit::Count(_) => None,
         };
         let mut measured = Measured::new(&[]);
-        for desk in &self.desks {
+        let mut lost = Ok(());
+        for desk in desks {
             let answer = desk.wait(|| {
-                if deadline.is_none() && watch.stop.is_asked() {
+                let is_stopping = watch.stop.is_asked();
+                let mut lines = lines.iter_mut();
+                lost = lines.try_for_each(|line| line.look_after(desks, retry, is_stopping));
+                if lost.is_err() {
+                    return false;
+                }
+                if deadline.is_none() && is_stopping {
                     deadline = Some(Instant::now() + END_TIMEOUT);
                 }
                 deadline.is_none_or(|deadline| Instant::now() < deadline)
@@ -158,6 +271,7 @@ impl<V: Provider> Session for FabricSession<V> {
             match answer {
                 Some(Answer::Measured(part)) => measured.merge(*part),
                 _ => {
+                    lost?;
                     return Err(Failure::failed(format!(
                         "calls were still outstanding {} s after the measurement",
                         END_TIMEOUT.as_secs()
@@ -166,15 +280,26 @@ impl<V: Provider> Session for FabricSession<V> {
                 }
             }
         }
+        for line in lines {
+            measured.reconnects += std::mem::take(&mut line.reconnects);
+        }
         Ok(measured)
     }
 
     fn caller(&mut self) -> Result<Box<dyn NfsCaller + '_>, Failure> {
-        let desk = self.desks.first();
-        match (desk, self.connections.first()) {
-            (Some(desk), Some(connection)) => Ok(Box::new(OverFabric { desk, connection })),
-            _ => Err(Failure::failed("there is no connection to call on")),
+        let (Some(desk), Some(line)) = (self.desks.first(), self.lines.first_mut()) else {
+            return Err(Failure::failed("there is no connection to call on"));
+        };
+        line.look_after(&self.desks, self.retry, false)?;
+        while line.lost.is_some() {
+            std::thread::sleep(LOOK_PERIOD);
+            line.look_after(&self.desks, self.retry, false)?;
         }
+        Ok(Box::new(OverFabric {
+            desk,
+            connection: &line.connection,
+            read_bytes_max: self.read_bytes_max,
+        }))
     }
 }
 
@@ -182,17 +307,23 @@ impl<V: Provider> Session for FabricSession<V> {
 struct OverFabric<'a> {
     desk: &'a Desk,
     connection: &'a Connection,
+    read_bytes_max: u32,
 }
 
 impl NfsCaller for OverFabric<'_> {
-    fn call(&mut self, request: &Request<'_>) -> Result<Vec<u8>, CallFailed> {
+    fn call_for(
+        &mut self,
+        request: &Request<'_>,
+        data_bytes_max: u32,
+    ) -> Result<Results, CallFailed> {
         let mut args = [0; ARGUMENTS_BYTES_MAX];
         let bytes = request.encode(&mut args)?;
-        self.desk.ask(Order::Call {
+        self.desk.ask(Order::Call(Single {
             connection: self.connection.key,
             procedure: request.procedure().number(),
             args: args.get(..bytes).unwrap_or(&[]).to_vec(),
-        });
+            data_bytes_max,
+        }));
         let deadline = Instant::now() + CALL_TIMEOUT;
         match self.desk.wait(|| Instant::now() < deadline) {
             Some(Answer::Results(results)) => results.map_err(CallFailed::Fabric),
@@ -201,7 +332,7 @@ impl NfsCaller for OverFabric<'_> {
     }
 
     fn read_bytes_max(&self) -> u32 {
-        READ_BYTES_MAX
+        self.read_bytes_max
     }
 }
 

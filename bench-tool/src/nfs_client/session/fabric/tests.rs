@@ -1,7 +1,7 @@
 //! The whole of a run over shared memory, against the NFS service of this tool on a polling core.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rpcrdma_control::{ListenOptions, ShmProvider};
 use rpcrdma_engine::{Application, BulkArguments, BulkItem, Outcome, ReplyWriter, Request};
@@ -23,6 +23,8 @@ use clap::Parser;
 struct Server {
     service: Service<HeapPages>,
     reply: Reply,
+    /// Calls so far.
+    calls: Arc<AtomicU64>,
 }
 
 /// What came beside the arguments.
@@ -46,6 +48,7 @@ impl Items for Beside<'_, '_> {
 impl Server {
     /// Payload goes beside the results in buffers of the core, all of it copied.
     fn answer(&mut self, outcome: Outcome, writer: &mut ReplyWriter<'_>) -> Outcome {
+        self.calls.fetch_add(1, Ordering::Relaxed);
         if outcome != Outcome::Success {
             return outcome;
         }
@@ -104,14 +107,22 @@ impl Application for Server {
     }
 }
 
-/// A server on shared memory, and the handle of its root.
-fn serve(name: &str) -> (Node<ShmProvider, Server>, FileHandle) {
+fn server() -> Server {
+    Server {
+        service: Service::new(HeapPages::new(64 << 20, 4096), Limits { files_max: 100 }),
+        reply: Reply::new(),
+        calls: Arc::default(),
+    }
+}
+
+/// It listens on shared memory.
+fn serve(name: &str, server: Server) -> Node<ShmProvider, Server> {
     let need = Need {
         connections_per_core: Some(8),
         credits: Some(16),
         payload_bytes: Some(DATA_BYTES_MAX.into()),
         bulk: BulkNeed {
-            calls: 16,
+            calls: 64,
             payloads: 1,
         },
         cores: 1,
@@ -123,24 +134,44 @@ fn serve(name: &str) -> (Node<ShmProvider, Server>, FileHandle) {
         .unwrap()
         .profile;
     let config = NodeConfig::from_profile(&profile, vec![None]);
-    let service = Service::new(HeapPages::new(64 << 20, 4096), Limits { files_max: 100 });
-    let root = service.store().handle(Store::<HeapPages>::ROOT).unwrap();
-    let mut server = Some(Server {
-        service,
-        reply: Reply::new(),
-    });
+    let mut server = Some(server);
     let provider = ShmProvider::from_profile(&profile);
     let node = Node::start(provider, &config, |_| server.take().unwrap()).unwrap();
     let address = format!("shm:{name}");
     node.listen(&address, ListenOptions::default()).unwrap();
-    (node, root)
+    node
 }
 
+/// A name that no other test has.
+fn fresh_name() -> String {
+    static NAMES: AtomicU32 = AtomicU32::new(0);
+    let number = NAMES.fetch_add(1, Ordering::Relaxed);
+    format!("nfs-session-{}-{number}", std::process::id())
+}
+
+fn root(server: &Server) -> FileHandle {
+    let store = server.service.store();
+    store.handle(Store::<HeapPages>::ROOT).unwrap()
+}
+
+/// A run against a server of its own.
 fn run(line: &str) -> (serde_json::Value, Node<ShmProvider, Server>) {
-    static RUNS: AtomicU32 = AtomicU32::new(0);
-    let number = RUNS.fetch_add(1, Ordering::Relaxed);
-    let name = format!("nfs-session-{}-{number}", std::process::id());
-    let (node, root) = serve(&name);
+    let (name, server) = (fresh_name(), server());
+    let root = root(&server);
+    let node = serve(&name, server);
+    (run_against(&name, root, line, &Stop::new()), node)
+}
+
+fn run_against(name: &str, root: FileHandle, line: &str, stop: &Stop) -> serde_json::Value {
+    outcome_against(name, root, line, stop).unwrap()
+}
+
+fn outcome_against(
+    name: &str,
+    root: FileHandle,
+    line: &str,
+    stop: &Stop,
+) -> Result<serde_json::Value, Failure> {
     let line = format!("bench-tool nfs --connect shm:{name} --export /export --warmup 0 {line}");
     let Command::Nfs(args) = Cli::parse_from(line.split_whitespace()).command else {
         panic!("not nfs")
@@ -161,11 +192,10 @@ fn run(line: &str) -> (serde_json::Value, Node<ShmProvider, Server>) {
     let provider = ShmProvider::from_profile(&loaded.profile);
     let mut session =
         FabricSession::connect(provider, &config, &credential, &address, &loaded).unwrap();
-    let stop = Stop::new();
     let manner = Manner {
         config: &config,
         quiet: true,
-        stop: &stop,
+        stop,
     };
     let transport = Transport::Fabric {
         fabric: "shm",
@@ -174,8 +204,8 @@ fn run(line: &str) -> (serde_json::Value, Node<ShmProvider, Server>) {
         profile: loaded.name.clone(),
     };
     let outcome = manner.run(&mut session, Files::new(root, plan), transport);
-    let report = report::Report::new(&config, &machine, &outcome.unwrap());
-    (serde_json::from_str(&report.to_json()).unwrap(), node)
+    let report = report::Report::new(&config, &machine, &outcome?);
+    Ok(serde_json::from_str(&report.to_json()).unwrap())
 }
 
 #[test]
@@ -258,4 +288,87 @@ fn a_mix_on_several_connections_reads_what_it_writes() {
     let reads = report["procedures"]["read"]["calls"].as_u64().unwrap();
     assert!((330..570).contains(&reads), "{reads}");
     drop(node);
+}
+
+/// Waits until so many more calls were made.
+fn wait_for(calls: &AtomicU64, more: u64) {
+    let wanted = calls.load(Ordering::Relaxed) + more;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while calls.load(Ordering::Relaxed) < wanted {
+        assert!(Instant::now() < deadline, "no calls are made");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_server_that_is_restarted_is_connected_to_again_and_calls_in_flight_are_made_again() {
+    for load in [
+        "--op write --stable file --size 5001 --connections 2",
+        "--op write --stable file --size 70000 --connections 3 --protocol v1",
+    ] {
+        let (name, server) = (fresh_name(), server());
+        let (root, calls) = (root(&server), Arc::clone(&server.calls));
+        let node = serve(&name, server);
+        let stop = Stop::new();
+        let line = format!(
+            "{load} --file-size 1MiB --duration 1m --depth 4 --access random --verify --retry 1m"
+        );
+        let (report, node) = std::thread::scope(|scope| {
+            let mut node = node;
+            let run = scope.spawn(|| run_against(&name, root, &line, &stop));
+            for _ in 0..2 {
+                wait_for(&calls, 300);
+                let server = node.shutdown().remove(0);
+                std::thread::sleep(Duration::from_millis(50));
+                node = serve(&name, server);
+            }
+            wait_for(&calls, 300);
+            stop.ask();
+            (run.join().unwrap(), node)
+        });
+        assert_eq!(
+            (&report["errors"], &report["blocks_wrong"]),
+            (&0.into(), &0.into()),
+            "{load}: {report}"
+        );
+        assert!(report["blocks_checked"].as_u64().unwrap() > 0, "{report}");
+        // A connection that is made while the server ends is lost once more.
+        let reconnects = report["reconnects"].as_u64().unwrap();
+        assert!(reconnects >= 2, "{load}: {report}");
+        let space = node.shutdown().remove(0).service.store().space();
+        assert_eq!(space.free_bytes, space.total_bytes, "{load}");
+    }
+}
+
+#[test]
+fn what_is_read_back_is_read_with_as_many_bytes_as_was_written() {
+    let (name, server) = (fresh_name(), server());
+    let (root, calls) = (root(&server), Arc::clone(&server.calls));
+    let node = serve(&name, server);
+    let line = "--op write --size 1MiB --file-size 4MiB --files 1 --count 4 --verify";
+    let report = run_against(&name, root, line, &Stop::new());
+    assert_eq!(
+        (&report["blocks_checked"], &report["blocks_wrong"]),
+        (&4.into(), &0.into())
+    );
+    let calls = calls.load(Ordering::Relaxed);
+    assert!(calls < 30, "{calls} calls for four blocks");
+    drop(node);
+}
+
+#[test]
+fn a_server_that_does_not_come_back_ends_the_run_in_the_time_that_was_given() {
+    let (name, server) = (fresh_name(), server());
+    let (root, calls) = (root(&server), Arc::clone(&server.calls));
+    let node = serve(&name, server);
+    let stop = Stop::new();
+    let line = "--op read --size 4KiB --file-size 64KiB --files 1 --duration 1m --retry 300ms";
+    let failure = std::thread::scope(|scope| {
+        let run = scope.spawn(|| outcome_against(&name, root, line, &stop));
+        wait_for(&calls, 100);
+        let _ = node.shutdown();
+        run.join().unwrap().unwrap_err()
+    });
+    let text = failure.to_string();
+    assert!(text.contains("could not be made again"), "{text}");
 }
