@@ -27,4 +27,9 @@ stop_nfsd() { rpc.nfsd 0; }
 # What listens ends with the server: a server that was started again is told again.
 listen_for_rdma() { modprobe rpcrdma && echo 'rdma 20049' >/proc/fs/nfsd/portlist; }
 
+# The server grants that many credits to each connection, from now on.
+grant_credits() { # grant_credits NUMBER
+    stop_nfsd && echo "$1" >/proc/sys/sunrpc/svc_rdma/max_requests && start_nfsd && listen_for_rdma
+}
+
 is_empty() { [ -z "$(ls -A "$1")" ]; }

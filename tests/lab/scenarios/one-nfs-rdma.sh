@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# `bench-tool nfs` against the Linux NFS server over RDMA, in version 1: every procedure, odd sizes, every byte
+# checked, a restart of the server in the middle, few credits, broken chunk lists, and nothing left behind.
+. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/knfsd.sh"
+
+nfs() { # nfs ARGUMENT...
+    "$bench" nfs --connect "rdma:$LAB_IP:20049" --export $export_path --warmup 0 "$@" </dev/null
+}
+
+check "the Linux NFS server starts" start_knfsd
+check "it listens for RDMA" listen_for_rdma
+check "null calls, version 2 asked for first" nfs --op null --count 500 --depth 4 --json "$work/null.json"
+check "the report says that version 1 is spoken" contains "$work/null.json" '"protocol": "v1"'
+check "null calls, version 1 asked for" nfs --op null --count 500 --depth 4 --protocol v1
+check "attributes of files" nfs --op getattr --count 500 --depth 4
+for size in 1 7 511 4096 4097 65535 1000003 1MiB; do
+    check "reads of $size" nfs --op read --size $size --file-size 3MiB --files 2 --count 40 --depth 4 --verify
+    check "writes of $size" nfs --op write --size $size --file-size 3MiB --files 2 --count 40 --depth 4 --verify
+done
+check "a mix on four connections" nfs --op mix --size 12345 --file-size 1MiB --access random --count 1000 \
+    --connections 4 --depth 8 --verify
+
+check "broken headers are answered as they should" "$PROGRAMS/bad-headers" "rdma:$LAB_IP:20049"
+
+nfs --op mix --stable file --size 64KiB --file-size 1MiB --depth 8 --connections 2 --duration 12s --verify --retry 60s \
+    --json "$work/restart.json" >"$work/restart" 2>&1 &
+load=$!
+has_files() { [ -n "$(find $export_path -name file-0003)" ]; }
+check "a run makes its files" within 60 has_files
+sleep 4
+check "the server is stopped under load" stop_nfsd
+sleep 2
+check "and started again" start_nfsd
+check "and listens for RDMA again" listen_for_rdma
+check "calls go on, and nothing that was acknowledged is lost" wait $load
+cat "$work/restart"
+check "the report tells of the restart" contains "$work/restart.json" '"reconnects": [1-9]'
+
+check "the server is to grant 4 credits" grant_credits 4
+check "more calls than the server grants credits" nfs --op read --size 8KiB --file-size 1MiB --count 300 \
+    --depth 16 --verify
+check "nothing is left on the server" is_empty $export_path
