@@ -31,7 +31,8 @@ check() { # check NAME COMMAND...: something that must hold: the command succeed
     return $status
 }
 
-# Whatever has become of the scenario, what it started ends, and its result is told.
+# Whatever has become of the scenario, what it started ends, and its result is told. What `at_end` is for
+# the scenario, if it has it, ends what is no job: the guest is the next scenario's as well.
 finish() {
     local status=$? word=ok pid
     # A script that ended in the middle, by an unset variable say, has not tried all.
@@ -40,6 +41,7 @@ finish() {
         printf 'test %s: it ends early ... FAILED (exit status %d)\n' "$scenario" "$status"
     fi
     for pid in $(jobs -p); do kill -KILL "$pid" 2>/dev/null; done
+    ! declare -F at_end >/dev/null || at_end
     [ -z "${responder:-}" ] || kill_responder
     if [ $failed -gt 0 ] || [ $passed -eq 0 ]; then word=FAILED; fi
     printf 'test result: %s. %d passed; %d failed; 0 ignored\n' "$word" "$passed" "$failed"

@@ -32,4 +32,15 @@ grant_credits() { # grant_credits NUMBER
     stop_nfsd && echo "$1" >/proc/sys/sunrpc/svc_rdma/max_requests && start_nfsd && listen_for_rdma
 }
 
+# Ends all of it, so that its ports and folders are free for the next scenario.
+at_end() {
+    stop_nfsd
+    exportfs -ua
+    pkill -x rpc.mountd
+    pkill -x rpcbind
+    umount /proc/fs/nfsd
+    umount -l $export_path
+    within 10 lacks /proc/net/tcp ":$(printf %04X $mount_port) .* 0A "
+}
+
 is_empty() { [ -z "$(ls -A "$1")" ]; }

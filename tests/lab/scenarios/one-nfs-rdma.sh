@@ -8,7 +8,7 @@ nfs() { # nfs ARGUMENT...
     "$bench" nfs --connect "rdma:$LAB_IP:20049" --export $export_path --warmup 0 "$@" </dev/null
 }
 
-check "the Linux NFS server starts" start_knfsd
+check "the Linux NFS server starts" start_knfsd || exit 1
 check "it listens for RDMA" listen_for_rdma
 check "null calls, version 2 asked for first" nfs --op null --count 500 --depth 4 --json "$work/null.json"
 check "the report says that version 1 is spoken" contains "$work/null.json" '"protocol": "v1"'

@@ -14,7 +14,7 @@ refused() { # refused WORDS ARGUMENT...
     ! nfs "$@" >"$work/refused" 2>&1 && contains "$work/refused" "$words"
 }
 
-check "the Linux NFS server starts" start_knfsd
+check "the Linux NFS server starts" start_knfsd || exit 1
 check "null calls, mountd found by the port mapper" nfs --op null --count 500 --depth 4
 check "null calls, mountd at a given port" nfs --op null --count 10 --mount-port $mount_port
 check "attributes of files" nfs --op getattr --count 500 --depth 4

@@ -50,21 +50,21 @@ told_to_wait() {
 }
 
 check "the modules of the client are there" modprobe -a nfsv3 rpcrdma
-check "the server listens" serve --space 256MiB --max-files 20000
-check "the client mounts it" mounted
+check "the server listens" serve --space 256MiB --max-files 20000 || exit 1
+check "the client mounts it" mounted || exit 1
 works
-check "it is mounted a second time, with access control lists asked for" mounted "$other" acl,nosharecache
+check "it is mounted a second time, with access control lists asked for" mounted "$other" acl,nosharecache || exit 1
 check "both mounts work side by side" side_by_side
 check "the first is taken away" umount "$files"
 check "the second goes on" cmp "$work/side/1" "$other/by-${other##*/}-1"
-check "the first is there again" mounted
+check "the first is there again" mounted || exit 1
 check "with all that was written" cmp "$work/side/4" "$files/by-${other##*/}-4"
 check "the second is taken away" umount "$other"
 ends
 
 port=$((port + 1))
-check "a server with little memory listens" serve --space 16MiB --max-files 20 --bulk-calls 1
-check "it is mounted" mounted
+check "a server with little memory listens" serve --space 16MiB --max-files 20 --bulk-calls 1 || exit 1
+check "it is mounted" mounted || exit 1
 check "what many write and read at once is right" in_need
 check "a full server says so, and goes on" is_full
 echo "    the client was told to ask again $(told_to_wait) times"

@@ -9,7 +9,7 @@ host=127.0.0.1
 many=${MANY:-2000}
 
 check "the modules of the client are there" modprobe nfsv3
-check "the server listens" serve --space 256MiB --max-files 20000
-check "the client mounts it" mounted
+check "the server listens" serve --space 256MiB --max-files 20000 || exit 1
+check "the client mounts it" mounted || exit 1
 works
 ends

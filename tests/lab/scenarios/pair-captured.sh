@@ -30,7 +30,7 @@ nfs() { # nfs ARGUMENT...
         --warmup 0 --protocol v1 --files 1 --file-size 5000 --size 5000 $*"
 }
 
-check "the Linux NFS server starts" start_knfsd
+check "the Linux NFS server starts" start_knfsd || exit 1
 check "it listens for RDMA" listen_for_rdma
 check "a capture begins" capture requester-knfsd
 check "writes to the Linux server" nfs --op write --count 2 --verify

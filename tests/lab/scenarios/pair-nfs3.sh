@@ -86,9 +86,9 @@ new_files_work() {
 
 check "the modules of the client are there" modprobe -a nfsv3 rpcrdma
 check "and in the other guest" on_b "modprobe -a nfsv3 rpcrdma"
-check "the server listens" serve_on_b
-check "the client mounts it" mounted
-check "another client mounts it" in_b mounted
+check "the server listens" serve_on_b || exit 1
+check "the client mounts it" mounted || exit 1
+check "another client mounts it" in_b mounted || exit 1
 check "both work on it" begin_load one two
 check "this one does" goes_on one
 check "by a connection that is seen" eval '! is_disconnected'
