@@ -80,14 +80,15 @@ pub(crate) fn a_server_of_version_1_is_remembered<F: Fabric>() {
 pub(crate) fn version_1_is_told_what_one_buffer_holds<F: Fabric>() {
     let profile = Profile {
         send_buffer_bytes: 2048,
-        placement_segments: 2,
+        // With the inline segment two, which is what the tests' ports take on every fabric.
+        placement_segments: 1,
         placement_segment_bytes: 8192,
         placement_spares: 8,
         bulk_buffers: 8,
         ..profile()
     };
     let properties = NodeConfig::from_profile(&profile, vec![None]).properties;
-    assert!(properties.send_bytes_max > 2048 + 8192, "of version 2");
+    assert!(properties.send_bytes_max >= 2048 + 8192, "of version 2");
     let told = PrivateData {
         remote_invalidation: true,
         send_bytes: 2048,
