@@ -137,6 +137,9 @@ impl Job for Measure<'_> {
         if let Some(probe) = probe {
             probe.report(&mut result);
         }
+        // A call may be refused for its connection before the core has told that it is lost.
+        let found_lost = refused == Some(CallRefused::UnknownConnection);
+        let lost = lost.max(u32::from(found_lost));
         if lost > 0 {
             return Err(Failure::failed(format!(
                 "{lost} of {} connections to {address} were lost during the run",

@@ -2,8 +2,8 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`show`] | `show`: every knob of a profile, with origin and source |
-//! | [`detect`] | `detect`: the profile of each device, and the environment that it wants |
+//! | `show` | `show`: every knob of a profile, with origin and source |
+//! | `detect` | `detect`: the profile of each device, and the environment that it wants |
 //! | here | `list` and `check` |
 
 mod detect;

@@ -61,8 +61,6 @@ macro_rules! cases {
             #[test]
             fn a_server_of_version_1_is_remembered();
             #[test]
-            fn version_1_is_told_what_one_buffer_holds();
-            #[test]
             fn a_server_that_does_not_answer_version_2_is_asked_for_version_1();
             #[test]
             fn where_hosts_authenticate_themselves_there_is_no_version_1();
@@ -119,7 +117,7 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-fn options() -> ConnectOptions {
+pub(crate) fn options() -> ConnectOptions {
     ConnectOptions {
         timeout: PATIENCE,
         ..ConnectOptions::default()
@@ -127,7 +125,7 @@ fn options() -> ConnectOptions {
 }
 
 /// Anybody may connect: what these cases are about is not who.
-fn listening() -> ListenOptions {
+pub(crate) fn listening() -> ListenOptions {
     ListenOptions {
         authentication: Authentication::None,
         ..ListenOptions::default()

@@ -1,10 +1,6 @@
 //! Which version nodes speak with each other (RFC 8166 section 7, -00 section 4.3.3).
 
-use rpcrdma_control::{
-    Authentication, ConnectError, ConnectOptions, ListenOptions, NodeConfig, Versions,
-};
-use rpcrdma_protocol::cm_private_data::PrivateData;
-use rpcrdma_tuning::Profile;
+use rpcrdma_control::{Authentication, ConnectError, ConnectOptions, ListenOptions, Versions};
 
 use super::authentication::{client_host, connecting, server_host};
 use super::{listening, options};
@@ -73,40 +69,6 @@ pub(crate) fn a_server_of_version_1_is_remembered<F: Fabric>() {
     }
     let errors = server.node.cores()[0].counters().errors_sent_vers;
     assert_eq!(errors, 1, "it was asked for version 2 once");
-}
-
-/// A message of version 1 is sent from one buffer and received into one: what placed data add is version 2's alone. A
-/// peer that is told more takes long replies for short ones, and offers no memory for them.
-pub(crate) fn version_1_is_told_what_one_buffer_holds<F: Fabric>() {
-    let profile = Profile {
-        send_buffer_bytes: 2048,
-        // With the inline segment two, which is what the tests' ports take on every fabric.
-        placement_segments: 1,
-        placement_segment_bytes: 8192,
-        placement_spares: 8,
-        bulk_buffers: 8,
-        ..profile()
-    };
-    let properties = NodeConfig::from_profile(&profile, vec![None]).properties;
-    assert!(properties.send_bytes_max >= 2048 + 8192, "of version 2");
-    let told = PrivateData {
-        remote_invalidation: true,
-        send_bytes: 2048,
-        receive_bytes: properties.receive_buffer_bytes,
-    };
-    // Sizes are told in kilo-octets.
-    let told = PrivateData::find(&told.to_bytes());
-    let node = start::<F>(&profile, 1);
-    let address = F::address();
-    let server = foreign::told_by_client::<F>(&address, || {
-        node.node.connect_start(&address, asking(Versions::One))
-    });
-    assert_eq!(PrivateData::find(&server), told, "by a client");
-    let address = F::address();
-    let listening = node.node.listen(&address, of(Versions::One));
-    let address = listening.expect("the name is free").address;
-    let client = foreign::told_by_server::<F>(&address);
-    assert_eq!(PrivateData::find(&client), told, "by a server");
 }
 
 /// A server that lets the first message be, and one that breaks the connection, may know no other version than 1.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rpcrdma_control::{PendingConnect, PortNeed, Provider};
+use rpcrdma_control::{PortNeed, Provider};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{
     CompletionBatch, CompletionKind, Manager, ManagerEvent, Port, PostError, QueuePairId,
@@ -16,7 +16,7 @@ use rpcrdma_protocol::v2::{
     CreditWord, Flags, Prefix, Property, TransportError, encode_connprop, encode_error,
 };
 
-use super::{Fabric, PATIENCE, profile};
+use super::{Fabric, profile};
 
 /// The thread of a foreign end.
 pub(crate) struct Foreign {
@@ -59,7 +59,7 @@ pub(crate) fn connect<F: Fabric>(address: &str, first: Option<Vec<u8>>, answer: 
     Foreign { stop, thread }
 }
 
-const NEED: PortNeed = PortNeed {
+pub(crate) const NEED: PortNeed = PortNeed {
     arena_bytes: 1 << 20,
     huge_pages: HugePages::Never,
     huge_page_size: HugePageSize::Mib2,
@@ -170,45 +170,6 @@ fn serve<V: Provider>(
         port.flush_receives();
         port.flush_sends();
     }
-}
-
-/// The private data with which a client asks for a connection to `address` once `connect` has told it to.
-pub(crate) fn told_by_client<F: Fabric>(
-    address: &str,
-    connect: impl FnOnce() -> PendingConnect,
-) -> Vec<u8> {
-    let mut manager = F::provider(&profile()).manager().expect("a manager");
-    manager.listen(address).expect("the name is free");
-    let _pending = connect();
-    told(&mut manager)
-}
-
-/// The private data with which the server at `address` accepts a connection.
-pub(crate) fn told_by_server<F: Fabric>(address: &str) -> Vec<u8> {
-    let provider = F::provider(&profile());
-    let mut manager = provider.manager().expect("a manager");
-    let (_port, handle) = provider.port(&NEED, &Clock::new()).expect("a port");
-    let asked = manager.connect(address, &handle, &[]);
-    asked.expect("a server listens");
-    told(&mut manager)
-}
-
-/// The private data of the first event that has some.
-fn told(manager: &mut impl Manager) -> Vec<u8> {
-    let deadline = Instant::now() + PATIENCE;
-    let mut events = Vec::new();
-    while Instant::now() < deadline {
-        let waited = manager.wait(Duration::from_millis(10), &mut events);
-        waited.expect("the manager works");
-        for event in events.drain(..) {
-            if let ManagerEvent::ConnectRequest { private_data, .. }
-            | ManagerEvent::ConnectReply { private_data, .. } = event
-            {
-                return private_data;
-            }
-        }
-    }
-    panic!("nothing came");
 }
 
 fn send_copied(port: &mut impl Port, to: QueuePairId, send: &mut Buffer, message: &[u8]) {
