@@ -5,7 +5,7 @@
 
 fsx=$PROGRAMS/fsx
 files=/mnt/nfs3
-mount_port=20048
+mount_port=$((port + 5000))
 # The processors of a guest are the server's and the client's: a core that sleeps is three times as fast here.
 park=$(dirname "${BASH_SOURCE[0]}")/park.toml
 
