@@ -205,6 +205,8 @@ Examples:
       calls of four operations, seven of ten of which read
   bench-tool run --rate 200k --depth 64 --hgrm run.hgrm
       latency at a given load, for HdrHistogram plotters
+  bench-tool run --duration 1m --interval 5s --intervals --hlog run.hlog
+      how steady it is: a line for every 5 s, and a log for HistogramLogAnalyzer
   bench-tool run --connect shm:bench --cores 0
       against `bench-tool serve --listen shm:bench`
   bench-tool run --connect rdma:server:20049
@@ -304,6 +306,18 @@ pub struct RunArgs {
     /// Write the percentile distribution as text that HdrHistogram plotters load
     #[arg(long, value_name = "FILE")]
     pub hgrm: Option<PathBuf>,
+
+    /// Write the histogram of each interval as a log that HdrHistogram's tools read
+    #[arg(long, value_name = "FILE")]
+    pub hlog: Option<PathBuf>,
+
+    /// Length of the intervals of --intervals, --json and --hlog [default: 1s; longer in runs of more than an hour]
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    pub interval: Option<Duration>,
+
+    /// Rate and round-trip times of each interval in the table too
+    #[arg(long)]
+    pub intervals: bool,
 
     /// No table and no progress; errors and warnings only
     #[arg(long, short)]
@@ -518,7 +532,7 @@ mod tests {
         let args = run(
             "bench-tool run --connect shm:x --op echo --size 4KiB --depth 32 --connections 2 \
              --idle-connections 4096 --cores 0,2-3 --rate 250k --duration 10s --warmup 0 --profile shm --set reap_batch=4 \
-             --json - --hgrm a.hgrm --quiet",
+             --json - --hgrm a.hgrm --hlog a.hlog --interval 500ms --intervals --quiet",
         );
         assert_eq!(args.connect, Some(Address::Shm("x".to_owned())));
         assert_eq!(args.op, Op::Echo);
@@ -534,7 +548,9 @@ mod tests {
         assert_eq!(args.profile.profile.as_deref(), Some("shm"));
         assert_eq!(args.profile.set, ["reap_batch=4"]);
         assert_eq!(args.json, Some(PathBuf::from("-")));
-        assert!(args.quiet);
+        assert_eq!(args.hlog, Some(PathBuf::from("a.hlog")));
+        assert_eq!(args.interval, Some(Duration::from_millis(500)));
+        assert!(args.quiet && args.intervals);
     }
 
     #[test]

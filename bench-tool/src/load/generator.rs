@@ -13,10 +13,10 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{Port, REAP_MAX};
 
 use super::bulk::{BulkLoad, BulkPlan, Reads};
+use super::intervals::{Exchange, Recorder};
 use super::pace::Pace;
 use super::payload::Payload;
 use super::probe::{self, Question};
-use crate::histogram::LatencyHistogram;
 use crate::progress::Progress;
 use crate::signals::Stop;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -33,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) work: Work,
     pub(crate) depth: u32,
     pub(crate) warmup: Duration,
+    /// Length of an interval.
+    pub(crate) interval: Duration,
     /// Measured time; `None` where calls are counted.
     pub(crate) duration: Option<Duration>,
     /// Calls to measure on this core; `None` where time is measured.
@@ -72,6 +74,8 @@ pub(crate) struct Shared {
     finished: AtomicBool,
     /// Connections that were lost.
     lost: AtomicU32,
+    /// Histograms on their way to the thread that packs them, and back.
+    pub(crate) intervals: Exchange,
     /// What the server is asked before the calls and after them.
     pub(crate) question: Question,
 }
@@ -101,7 +105,7 @@ enum Phase {
     Waiting,
     /// Calls are made and not counted, until the time.
     Warmup(Ticks),
-    /// Calls are counted, until the time or the count.
+    /// Calls are counted, until the time or the count; at the time given the interval ends, or all of it.
     Measuring(Ticks),
     /// No new calls; the outstanding ones come back.
     Ending,
@@ -125,7 +129,8 @@ struct Slot {
 /// What one core measured.
 #[derive(Debug)]
 pub(crate) struct Measured {
-    pub(crate) latency: LatencyHistogram,
+    /// Round-trip times: those of the last interval, when all is over.
+    pub(crate) latency: Recorder,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<CallError>,
     /// Why a connection took no more calls.
@@ -161,6 +166,8 @@ pub(crate) struct Generator {
     calls: u64,
     /// Set while and after measuring; calls that started before are not recorded.
     measured_start: Option<Ticks>,
+    /// When measuring ends; never where calls are counted.
+    measured_until: Ticks,
     last_recorded: Ticks,
     /// Calls that ended in this iteration, by start and end: they are recorded when the next ones
     /// are on their way, so that recording is no part of what is measured.
@@ -186,10 +193,12 @@ impl Generator {
             } => Maker::Message(call, Payload::new(payload_bytes)),
             Work::Bulk(plan) => Maker::Bulk(BulkLoad::new(plan)),
         };
+        let clock = Clock::new();
+        let interval = clock.ticks(plan.interval);
         Self {
             plan,
             shared,
-            clock: Clock::new(),
+            clock,
             stop,
             progress: (progress, core),
             maker,
@@ -204,12 +213,13 @@ impl Generator {
             started: 0,
             calls: 0,
             measured_start: None,
+            measured_until: Ticks::MAX,
             last_recorded: 0,
             ended: Vec::with_capacity(REAP_MAX),
             counters_start: None,
             polls: 0,
             measured: Measured {
-                latency: LatencyHistogram::new(),
+                latency: Recorder::new(interval),
                 errors: 0,
                 first_error: None,
                 first_refusal: None,
@@ -259,18 +269,21 @@ impl Generator {
             }
             Phase::Warmup(until) if now >= until => {
                 self.measured_start = Some(now);
+                self.measured.latency.begin(now);
                 self.counters_start = Some(core.counters().snapshot());
-                let end = self
-                    .plan
-                    .duration
-                    .map(|duration| self.clock.ticks(duration));
-                self.phase = Phase::Measuring(end.map_or(u64::MAX, |end| now.saturating_add(end)));
+                let duration = self.plan.duration.map(|it| self.clock.ticks(it));
+                self.measured_until = duration.map_or(Ticks::MAX, |it| now.saturating_add(it));
+                self.measure_on();
             }
             Phase::Measuring(until) => {
                 let calls = self.calls + self.ended.len() as u64;
                 let enough = self.plan.count.is_some_and(|count| calls >= count);
-                if now >= until || enough {
+                // Calls that are outstanding at the end belong to the last interval.
+                if enough || now >= until && now >= self.measured_until {
                     self.end_measuring(core, now);
+                } else if now >= until {
+                    self.measured.latency.next(now, &self.shared.intervals);
+                    self.measure_on();
                 }
             }
             Phase::Ending if self.outstanding == 0 => {
@@ -279,6 +292,11 @@ impl Generator {
             }
             Phase::Warmup(_) | Phase::Ending | Phase::Finished => {}
         }
+    }
+
+    /// Measures until the end of the interval or of all, whichever comes first: one time to look at in every poll.
+    fn measure_on(&mut self) {
+        self.phase = Phase::Measuring(self.measured.latency.until().min(self.measured_until));
     }
 
     fn end_measuring<P: Port>(&mut self, core: &Context<'_, P>, now: Ticks) {

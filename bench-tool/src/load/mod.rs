@@ -3,13 +3,14 @@
 mod bulk;
 mod generator;
 pub mod idle;
+mod intervals;
 pub(crate) mod pace;
 mod payload;
 mod probe;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rpcrdma_control::{
     ConnectError, ConnectOptions, Connection, CoreChoice, Node, NodeConfig, PendingConnect,
@@ -22,6 +23,7 @@ use rpcrdma_tuning::Loaded;
 use self::bulk::BulkPlan;
 use self::generator::{Generator, Measured, Plan, Shared, Work};
 use self::idle::IdleProcesses;
+use self::intervals::Collector;
 use crate::address::Address;
 use crate::authentication::of_server;
 use crate::bench_program::{self, ECHO, NULL};
@@ -30,6 +32,7 @@ use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
 use crate::histogram::LatencyHistogram;
 use crate::report::per_call::PerCall;
+use crate::report::timeline::{CoreTimeline, Timeline};
 use crate::report::{Memory, RunResult};
 use crate::run::config::{Limit, RunConfig, Server};
 use crate::run::{Load, Watch};
@@ -97,7 +100,8 @@ impl Job for Measure<'_> {
         let server_before = client.ask_server(&connections);
         let client_before = client.counters();
         client.hand_out(&connections, config.cores.len());
-        client.wait(config, watch)?;
+        let began = SystemTime::now() + config.warmup;
+        let collectors = client.wait(config, watch)?;
         let client_counted = client.counters().since(&client_before);
         let server_after = client.ask_server(&connections);
         let pages = client.node.pages().to_vec();
@@ -108,16 +112,18 @@ impl Job for Measure<'_> {
             .iter()
             .map(|shared| shared.connections_lost())
             .sum();
-        let measured: Vec<Measured> = client
-            .node
-            .shutdown()
-            .into_iter()
-            .map(|generator| generator.measured)
-            .collect();
+        let Client { node, shared } = client;
+        let generators = node.shutdown();
+        let measured: Vec<Measured> = generators.into_iter().map(|it| it.measured).collect();
+        let timeline = Timeline {
+            interval: config.interval,
+            began,
+            cores: timelines(collectors, &shared, &measured, &config.cores),
+        };
         let free = free_core(config);
         let probe = idle.map(|idle| idle.probe(free)).transpose()?;
         let refused = measured.iter().find_map(|core| core.first_refusal);
-        let mut result = result(measured, &pages, own_queues, loaded, fabric);
+        let mut result = result(measured, timeline, &pages, own_queues, loaded, fabric);
         result.server_counters = server_before
             .zip(server_after)
             .map(|(before, after)| probe::since(&after, &before));
@@ -256,7 +262,10 @@ impl<V: Provider> Client<V> {
         self.shared.first()?.question.ask(first.key)
     }
 
-    fn wait(&self, config: &RunConfig, watch: &Watch) -> Result<(), Failure> {
+    /// Waits for the end, and packs the histograms of the intervals until then.
+    fn wait(&self, config: &RunConfig, watch: &Watch) -> Result<Vec<Collector>, Failure> {
+        let mut collectors: Vec<Collector> =
+            self.shared.iter().map(|_| Collector::default()).collect();
         let mut deadline = config
             .expected()
             .map(|expected| Instant::now() + expected + END_TIMEOUT);
@@ -272,8 +281,11 @@ impl<V: Provider> Client<V> {
                 .advice("the server may be stopped (SIGSTOP) or overloaded"));
             }
             std::thread::sleep(LOOK_PERIOD);
+            for (collector, shared) in collectors.iter_mut().zip(&self.shared) {
+                collector.collect(&shared.intervals);
+            }
         }
-        Ok(())
+        Ok(collectors)
     }
 }
 
@@ -298,6 +310,7 @@ fn plan(config: &RunConfig, core: usize) -> Plan {
         work: work(config, core),
         depth: config.depth,
         warmup: config.warmup,
+        interval: config.interval,
         duration: match config.limit {
             Limit::Duration(duration) => Some(duration),
             Limit::Count(_) => None,
@@ -394,20 +407,43 @@ fn connect_many(
     Ok(made)
 }
 
+/// What each core measured over time, its last interval included.
+fn timelines(
+    collectors: Vec<Collector>,
+    shared: &[Arc<Shared>],
+    measured: &[Measured],
+    cores: &[usize],
+) -> Vec<CoreTimeline> {
+    let parts = collectors.into_iter().zip(shared).zip(measured).zip(cores);
+    parts
+        .map(|(((collector, shared), measured), core)| {
+            collector.finish(
+                &shared.intervals,
+                &measured.latency,
+                *core,
+                measured.elapsed,
+            )
+        })
+        .collect()
+}
+
 /// Puts together what the cores measured.
 fn result(
     measured: Vec<Measured>,
+    timeline: Timeline,
     pages: &[PageReport],
     own_queues: bool,
     loaded: &Loaded,
     fabric: &Fabric,
 ) -> RunResult {
     let mut latency = LatencyHistogram::new();
+    for core in &timeline.cores {
+        latency.merge(&core.total());
+    }
     let mut counters: BTreeMap<String, u64> = BTreeMap::new();
     let (mut errors, mut mismatches, mut backlog) = (0, 0, 0);
     let (mut elapsed, mut interrupted, mut first_error) = (Duration::ZERO, false, None);
     for core in measured {
-        latency.merge(&core.latency);
         errors += core.errors;
         mismatches += core.mismatches;
         backlog += core.backlog;
@@ -439,6 +475,7 @@ fn result(
     }
     RunResult {
         latency,
+        timeline,
         errors,
         elapsed,
         interrupted,

@@ -74,19 +74,19 @@ pub(crate) const FILL_BYTES_MAX: u32 = 64 << 10;
 pub fn execute(args: &NfsArgs, command: String) -> Result<(), Failure> {
     let machine = Machine::detect();
     let config = NfsConfig::new(args, &machine, command)?;
-    let outputs = Outputs::check(args.json.as_deref(), args.hgrm.as_deref())?;
+    let outputs = Outputs::check(&[
+        ("--json", args.json.as_deref()),
+        ("--hgrm", args.hgrm.as_deref()),
+    ])?;
     let stop = Stop::on_signals()?;
     let outcome = drive(&config, args.quiet, &stop)?;
     let (calls, errors) = (outcome.measured.calls(), outcome.errors());
-    let hgrm = crate::report::hgrm::text(&outcome.measured.latency());
     let report = Report::new(&config, &machine, &outcome);
-    outputs.write(
-        &report.to_json(),
-        &report.table(),
-        &report.warnings,
-        &hgrm,
-        args.quiet,
-    )?;
+    let text_of = |option: &str| match option {
+        "--hgrm" => crate::report::hgrm::text(&outcome.measured.latency()),
+        _ => report.to_json(),
+    };
+    outputs.write(&report.table(), &report.warnings, args.quiet, text_of)?;
     verdict(
         calls,
         errors,

@@ -1,9 +1,11 @@
-//! What a run reports: one value, shown as a table, as JSON and as a percentile distribution.
+//! What a run reports: one value, shown as a table, as JSON, as a percentile distribution and as an interval log.
 
 pub mod hgrm;
+pub mod hlog;
 pub mod output;
 pub mod per_call;
 pub mod table;
+pub mod timeline;
 pub mod units;
 
 use std::collections::BTreeMap;
@@ -12,6 +14,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use self::per_call::PerCall;
+use self::timeline::{CoreFigures, IntervalFigures, Timeline};
 use crate::cli::Op;
 use crate::floor::RoundTrip;
 use crate::histogram::{LatencyHistogram, LatencySummary};
@@ -27,6 +30,8 @@ pub struct RunResult {
     /// Round-trip times of all calls that completed within the measured time, all cores merged.
     /// Closed loop: from posting the call. Open loop: from the moment at which the call was due.
     pub latency: LatencyHistogram,
+    /// The same by core and interval.
+    pub timeline: Timeline,
     /// Calls that ended in an error, not in the histogram.
     pub errors: u64,
     /// The measured time, without the warm-up.
@@ -147,6 +152,12 @@ pub struct Report {
     pub bandwidth_bytes_per_s: f64,
     /// Round-trip times.
     pub latency_ns: LatencySummary,
+    /// Length of an interval.
+    pub interval_s: f64,
+    /// All cores together, interval by interval.
+    pub intervals: Vec<IntervalFigures>,
+    /// Each of the client's cores.
+    pub per_core: Vec<CoreFigures>,
     /// See [`RunResult::per_call`].
     pub per_call: PerCall,
     /// See [`RunResult::counters`].
@@ -208,7 +219,7 @@ impl Report {
     pub fn new(
         config: &RunConfig,
         machine: &Machine,
-        result: RunResult,
+        result: &RunResult,
         floor: Option<&RoundTrip>,
     ) -> Self {
         let latency_ns = result.latency.summary();
@@ -257,17 +268,20 @@ impl Report {
             rate_per_s,
             bandwidth_bytes_per_s: per_s(latency_ns.count.saturating_mul(config.call_bytes())),
             floor: floor.map(|floor| FloorSummary::new(floor, Some(latency_ns.p50))),
-            warnings: warnings(config, machine, &result, rate_per_s),
+            warnings: warnings(config, machine, result, rate_per_s),
             latency_ns,
-            fabric: result.fabric,
-            device: result.device,
-            placement: result.placement,
-            profile: result.profile,
-            server_identity: result.server_identity,
-            per_call: result.per_call,
-            counters: result.counters,
-            server_counters: result.server_counters,
-            memory: result.memory,
+            fabric: result.fabric.clone(),
+            device: result.device.clone(),
+            placement: result.placement.clone(),
+            profile: result.profile.clone(),
+            server_identity: result.server_identity.clone(),
+            interval_s: result.timeline.interval.as_secs_f64(),
+            intervals: result.timeline.figures(),
+            per_core: result.timeline.core_figures(),
+            per_call: result.per_call.clone(),
+            counters: result.counters.clone(),
+            server_counters: result.server_counters.clone(),
+            memory: result.memory.clone(),
         }
     }
 
@@ -308,6 +322,13 @@ fn warnings(
             units::count(result.latency.count())
         ));
     }
+    if result.timeline.is_stretched() {
+        warnings.push(
+            "some intervals have calls of the next ones too: the machine was too busy to look after them, or there \
+             were too many; give a longer --interval"
+                .to_owned(),
+        );
+    }
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
     if let Some(offered) = config.rate_per_s
         && rate_per_s < offered as f64 * OFFERED_SHARE_MIN
@@ -346,6 +367,7 @@ pub(crate) mod tests {
             rate_per_s: None,
             limit: Limit::Duration(Duration::from_secs(5)),
             warmup: Duration::from_millis(500),
+            interval: Duration::from_secs(1),
             device: None,
             profile: crate::cli::ProfileChoice::default(),
             host: None,
@@ -361,6 +383,7 @@ pub(crate) mod tests {
         latency.record(1_700_000);
         RunResult {
             latency,
+            timeline: timeline::tests::timeline(),
             errors: 0,
             elapsed: Duration::from_secs(2),
             interrupted: false,
@@ -398,7 +421,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn report() -> Report {
-        Report::new(&config(), &Machine::detect(), result(), Some(&floor()))
+        Report::new(&config(), &Machine::detect(), &result(), Some(&floor()))
     }
 
     #[test]
@@ -447,12 +470,15 @@ pub(crate) mod tests {
             "delay_ns",
             "per_call",
             "server_counters",
+            "interval_s",
+            "intervals",
+            "per_core",
         ] {
             assert!(object.contains_key(key), "{key}");
         }
         assert_eq!(
             object.len(),
-            41,
+            44,
             "a new key belongs into this list and into docs/bench-tool.md"
         );
         let keys = |name: &str| -> Vec<String> {
@@ -485,7 +511,7 @@ pub(crate) mod tests {
     fn rates_are_of_the_measured_time() {
         let mut config = config();
         (config.op, config.size_bytes) = (Op::Echo, 4096);
-        let report = Report::new(&config, &Machine::detect(), result(), Some(&floor()));
+        let report = Report::new(&config, &Machine::detect(), &result(), Some(&floor()));
         assert_eq!(report.calls, 20_001);
         assert!((report.rate_per_s - 10_000.5).abs() < 1e-9);
         assert!((report.bandwidth_bytes_per_s - 10_000.5 * 4096.0).abs() < 1e-3);
@@ -499,7 +525,7 @@ pub(crate) mod tests {
         let has = |report: &Report, words: &str| report.warnings.iter().any(|w| w.contains(words));
         let mut open = config();
         open.rate_per_s = Some(1_000_000);
-        let report = Report::new(&open, &Machine::detect(), result(), None);
+        let report = Report::new(&open, &Machine::detect(), &result(), None);
         assert!(has(&report, "offered 1.000 M/s"), "{:?}", report.warnings);
         assert!(has(&report, "ordinary pages"));
         assert_eq!(report.load_loop, "open");
@@ -507,12 +533,12 @@ pub(crate) mod tests {
         // Without a pair of cores nothing is said about one.
         let mut elsewhere = config();
         elsewhere.server = Server::At("shm:bench".parse().unwrap());
-        let report = Report::new(&elsewhere, &Machine::detect(), result(), None);
+        let report = Report::new(&elsewhere, &Machine::detect(), &result(), None);
         assert!(!has(&report, "physical core"), "{:?}", report.warnings);
         let mut short = result();
         (short.interrupted, short.latency) = (true, LatencyHistogram::new());
         short.elapsed = Duration::ZERO;
-        let report = Report::new(&config(), &Machine::detect(), short, None);
+        let report = Report::new(&config(), &Machine::detect(), &short, None);
         assert!(has(&report, "stopped by a signal") && has(&report, "no call completed"));
         assert!(report.rate_per_s == 0.0);
         assert!(serde_json::from_str::<serde_json::Value>(&report.to_json()).is_ok());

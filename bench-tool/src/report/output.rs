@@ -9,8 +9,8 @@ use rustix::fs::FallocateFlags;
 use super::table;
 use crate::exit::{Failure, written};
 
-/// Space claimed for a moment when a path is checked: more than any report takes.
-const CHECK_BYTES: u64 = 256 * 1024;
+/// Space claimed for a moment when a path is checked: more than a report or an interval log of an hour takes.
+const CHECK_BYTES: u64 = 16 << 20;
 
 /// A file to write after the measurement, or standard output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,72 +178,62 @@ pub fn verdict(calls: u64, errors: u64, advice: &str) -> Result<(), Failure> {
 
 /// Where the parts of a report go.
 #[derive(Debug)]
-pub struct Outputs {
-    json: Option<Output>,
-    hgrm: Option<Output>,
-}
+pub struct Outputs(Vec<Output>);
 
 impl Outputs {
-    /// Checks what `--json` and `--hgrm` named, as [`Output::check`] does.
+    /// Checks what the options named, as [`Output::check`] does: each option with its path, if it was given.
     ///
     /// # Errors
-    /// Those of [`Output::check`], and a usage failure when both are standard output.
-    pub fn check(json: Option<&Path>, hgrm: Option<&Path>) -> Result<Self, Failure> {
-        let check =
-            |option, path: Option<&Path>| path.map(|path| Output::check(option, path)).transpose();
-        let outputs = Self {
-            json: check("--json", json)?,
-            hgrm: check("--hgrm", hgrm)?,
-        };
-        let to_stdout =
-            |output: &Option<Output>| output.as_ref().is_some_and(Output::is_standard_output);
-        if to_stdout(&outputs.json) && to_stdout(&outputs.hgrm) {
-            return Err(
-                Failure::usage("--json and --hgrm cannot both go to standard output")
-                    .advice("give one of them a file"),
-            );
+    /// Those of [`Output::check`], and a usage failure when two are standard output.
+    pub fn check(paths: &[(&'static str, Option<&Path>)]) -> Result<Self, Failure> {
+        let given = paths
+            .iter()
+            .filter_map(|(option, path)| Some((*option, (*path)?)));
+        let outputs: Vec<Output> = given
+            .map(|(option, path)| Output::check(option, path))
+            .collect::<Result<_, _>>()?;
+        let mut to_stdout = outputs.iter().filter(|output| output.is_standard_output());
+        if let (Some(first), Some(second)) = (to_stdout.next(), to_stdout.next()) {
+            return Err(Failure::usage(format!(
+                "{} and {} cannot both go to standard output",
+                first.option, second.option
+            ))
+            .advice("give one of them a file"));
         }
-        Ok(outputs)
-    }
-
-    fn takes_standard_output(&self) -> bool {
-        [&self.json, &self.hgrm]
-            .into_iter()
-            .flatten()
-            .any(Output::is_standard_output)
+        Ok(Self(outputs))
     }
 
     /// The table first: should a file fail, what was measured has been seen. When `quiet` is set only the warnings
-    /// of it are shown.
+    /// of it are shown. `text_of` makes what goes to the file that an option named.
     ///
     /// # Errors
     /// Those of [`Output::write`].
     pub fn write(
         &self,
-        json: &str,
         table: &str,
         warnings: &[String],
-        hgrm: &str,
         quiet: bool,
+        text_of: impl Fn(&str) -> String,
     ) -> Result<(), Failure> {
         if quiet {
             let mut text = String::new();
             let _ = table::write_warnings(&mut text, warnings);
             eprint!("{}", text.trim_start());
-        } else if self.takes_standard_output() {
+        } else if self.0.iter().any(Output::is_standard_output) {
             eprint!("{table}");
         } else {
             written(io::stdout().lock().write_all(table.as_bytes()))?;
         }
-        let write = |output: &Option<Output>, text| {
-            let output = output.as_ref();
-            output.map_or(Ok(()), |output| output.write(text))
-        };
-        let both = write(&self.json, json).and(write(&self.hgrm, hgrm));
-        if both.is_err() && quiet {
+        // All of them are tried, whatever becomes of one.
+        let tried = self
+            .0
+            .iter()
+            .map(|output| output.write(&text_of(output.option)));
+        let all = tried.fold(Ok(()), Result::and);
+        if all.is_err() && quiet {
             eprint!("{table}");
         }
-        both
+        all
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::per_call::{EndPerCall, PerCall};
+use super::timeline::{CoreFigures, IntervalFigures};
 use super::units::{bandwidth, count, duration, nanoseconds, rate, size};
 use super::{FloorSummary, Report};
 use crate::histogram::LatencySummary;
@@ -26,19 +27,25 @@ const COUNTERS_SHOWN: [&str; 13] = [
     "idle_",
 ];
 
-/// The table, ending with the distance to the floor.
+/// The table, ending with the distance to the floor; `intervals` asks for a line for each of them.
 #[must_use]
-pub fn text(report: &Report) -> String {
+pub fn text(report: &Report, intervals: bool) -> String {
     let mut text = String::new();
-    let result = write(&mut text, report);
+    let result = write(&mut text, report, intervals);
     debug_assert!(result.is_ok(), "a string takes all that is written to it");
     text
 }
 
-fn write(text: &mut String, report: &Report) -> fmt::Result {
+fn write(text: &mut String, report: &Report, intervals: bool) -> fmt::Result {
     write_heading(text, report)?;
     write_latency(text, &report.latency_ns, report.load_loop == "open")?;
     write_totals(text, report)?;
+    if report.per_core.len() > 1 {
+        write_cores(text, &report.per_core)?;
+    }
+    if intervals {
+        write_intervals(text, &report.intervals)?;
+    }
     write_warnings(text, &report.warnings)?;
     writeln!(text)?;
     write_floor(text, report)
@@ -222,6 +229,56 @@ fn write_totals(text: &mut String, report: &Report) -> fmt::Result {
         .try_for_each(|(name, value)| writeln!(text, "counter   {name} {}", count(*value)))
 }
 
+/// A heading of [`write_row`].
+fn write_columns(text: &mut String, first: &str) -> fmt::Result {
+    writeln!(
+        text,
+        "\n{first:<9}{:>14}{:>12}{:>11}{:>11}{:>11}",
+        "calls", "rate", "p50", "p99", "max"
+    )
+}
+
+/// Calls, rate, p50, p99 and maximum of a core or an interval.
+fn write_row(
+    text: &mut String,
+    first: &str,
+    (calls, rate_per_s): (u64, f64),
+    latency_ns: [u64; 3],
+) -> fmt::Result {
+    let [p50, p99, max] = latency_ns.map(nanoseconds);
+    let (calls, rate) = (count(calls), rate(rate_per_s));
+    writeln!(
+        text,
+        "{first:<9}{calls:>14}{rate:>12}{p50:>11}{p99:>11}{max:>11}"
+    )
+}
+
+fn write_cores(text: &mut String, cores: &[CoreFigures]) -> fmt::Result {
+    write_columns(text, "core")?;
+    cores.iter().try_for_each(|core| {
+        let latency = &core.latency_ns;
+        write_row(
+            text,
+            &core.core.to_string(),
+            (core.calls, core.rate_per_s),
+            [latency.p50, latency.p99, latency.max],
+        )
+    })
+}
+
+fn write_intervals(text: &mut String, intervals: &[IntervalFigures]) -> fmt::Result {
+    write_columns(text, "from")?;
+    intervals.iter().try_for_each(|interval| {
+        let latency = &interval.latency_ns;
+        write_row(
+            text,
+            &duration(std::time::Duration::from_secs_f64(interval.start_s)),
+            (interval.calls, interval.rate_per_s),
+            [latency.p50, latency.p99, latency.max],
+        )
+    })
+}
+
 /// What a call took at both ends: what is not mentioned it did without.
 fn write_per_call(text: &mut String, per_call: &PerCall) -> fmt::Result {
     if per_call.calls == 0 {
@@ -349,7 +406,7 @@ mod tests {
             fabric: crate::cli::OwnFabric::Shm,
             cores: vec![901],
         };
-        let mut report = Report::new(&config, &quiet_machine(), result(), Some(&floor()));
+        let mut report = Report::new(&config, &quiet_machine(), &result(), Some(&floor()));
         report.warnings.retain(|w| !w.contains("debug build"));
         let expected = "\
 null, RPC-over-RDMA v2 over shm, closed loop
@@ -375,7 +432,31 @@ warning: ordinary pages: there are no huge pages
 
 floor     220 ns between cores 0 and 1 (p50); p50 of the run is 2.04 times that
 ";
-        assert_eq!(text(&report), expected);
+        report.per_core.truncate(1);
+        assert_eq!(text(&report, false), expected);
+    }
+
+    #[test]
+    fn cores_and_intervals_have_a_line_each() {
+        let report = Report::new(&config(), &quiet_machine(), &result(), None);
+        let expected = "
+core              calls        rate        p50        p99        max
+2                   350    140.0 /s     600 ns     700 ns     700 ns
+3                   150    60.00 /s    1000 ns    2000 ns    2000 ns
+";
+        assert!(text(&report, false).contains(expected));
+        assert!(!text(&report, false).contains("\nfrom"));
+        let expected = "
+from              calls        rate        p50        p99        max
+0 s                 200    200.0 /s     500 ns    1000 ns    1000 ns
+1 s                 200    200.0 /s     600 ns     600 ns     600 ns
+2 s                 100    200.0 /s     700 ns    2000 ns    2000 ns
+";
+        assert!(
+            text(&report, true).contains(expected),
+            "{}",
+            text(&report, true)
+        );
     }
 
     #[test]
@@ -392,7 +473,10 @@ floor     220 ns between cores 0 and 1 (p50); p50 of the run is 2.04 times that
         let mut result = result();
         result.placement = "rdma".to_owned();
         result.per_call = super::super::per_call::tests::of_writes_by_rdma();
-        let text = text(&Report::new(&config, &quiet_machine(), result, None));
+        let text = text(
+            &Report::new(&config, &quiet_machine(), &result, None),
+            false,
+        );
         for part in [
             "mix of 4 times 4 KiB, 70 % of them reads, placement auto, which is rdma, RPC-over-RDMA v2 over shm \
              with 50.00 us of delay each way",
@@ -423,7 +507,10 @@ floor     220 ns between cores 0 and 1 (p50); p50 of the run is 2.04 times that
         ] {
             result.counters.insert(name.to_owned(), value);
         }
-        let text = text(&Report::new(&config, &quiet_machine(), result, None));
+        let text = text(
+            &Report::new(&config, &quiet_machine(), &result, None),
+            false,
+        );
         for part in [
             "echo, 4 KiB, RPC-over-RDMA v2 over shm, open loop at 10.00 k/s",
             "4 connections and 4,096 idle, client on core 0, server at shm:bench",

@@ -7,9 +7,19 @@ use crate::authentication::Host;
 use crate::cli::{Op, OwnFabric, Placement, ProfileChoice, Protocol, RunArgs};
 use crate::exit::Failure;
 use crate::machine::Machine;
+use crate::report::timeline::INTERVALS_MAX;
 
 /// Measured time when neither `--duration` nor `--count` is given.
 pub const DURATION_DEFAULT: Duration = Duration::from_secs(5);
+
+/// Length of an interval when `--interval` is not given, in runs up to [`INTERVALS_DEFAULT`] of them.
+const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
+
+/// Intervals of a longer run, at most, when `--interval` is not given.
+const INTERVALS_DEFAULT: u32 = 3_600;
+
+/// The shortest interval: its histograms are looked after every 20 ms.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// Payload of `echo` when `--size` is not given.
 pub const ECHO_SIZE_BYTES_DEFAULT: u64 = 64;
@@ -90,6 +100,8 @@ pub struct RunConfig {
     pub limit: Limit,
     /// Time before the measurement.
     pub warmup: Duration,
+    /// The measured time is reported in intervals of this length too.
+    pub interval: Duration,
     /// RDMA device as given; `None` leaves it to the address.
     pub device: Option<String>,
     /// Tuning profile as given.
@@ -119,6 +131,10 @@ impl RunConfig {
                 cores.len()
             ));
         }
+        let limit = args.count.map_or_else(
+            || Limit::Duration(args.duration.unwrap_or(DURATION_DEFAULT)),
+            Limit::Count,
+        );
         Ok(Self {
             command,
             server,
@@ -132,11 +148,9 @@ impl RunConfig {
             idle_connections: args.idle_connections,
             cores,
             rate_per_s: args.rate,
-            limit: args.count.map_or_else(
-                || Limit::Duration(args.duration.unwrap_or(DURATION_DEFAULT)),
-                Limit::Count,
-            ),
+            limit,
             warmup: args.warmup,
+            interval: interval(args.interval, limit)?,
             device: args.device.clone(),
             profile: args.profile.clone(),
             host: Host::new(&args.authentication)?,
@@ -203,6 +217,38 @@ fn bulk(args: &RunArgs) -> Result<Option<BulkConfig>, Failure> {
         seed: args.seed.unwrap_or(1),
         placement: args.placement,
     }))
+}
+
+/// The length of an interval: as asked for, or a second, or whole seconds so that a long run has
+/// some thousands of them.
+fn interval(asked: Option<Duration>, limit: Limit) -> Result<Duration, Failure> {
+    let refuse = |what: String, advice: String| Err(Failure::usage(what).advice(advice));
+    let shown = crate::report::units::duration;
+    let measured = match limit {
+        Limit::Duration(duration) => duration,
+        Limit::Count(_) => Duration::ZERO,
+    };
+    match asked {
+        None => {
+            let seconds = (measured / INTERVALS_DEFAULT).as_secs_f64().ceil();
+            Ok(Duration::from_secs_f64(seconds).max(INTERVAL_DEFAULT))
+        }
+        Some(interval) if interval < INTERVAL_MIN => refuse(
+            format!(
+                "intervals of {} are too short to be looked after",
+                shown(interval)
+            ),
+            format!(
+                "give --interval {} at least",
+                shown(INTERVAL_MIN).replace(' ', "")
+            ),
+        ),
+        Some(interval) if measured > interval * INTERVALS_MAX => refuse(
+            format!("more than {INTERVALS_MAX} intervals are more than anybody reads"),
+            "give a longer --interval, or a shorter --duration".to_owned(),
+        ),
+        Some(interval) => Ok(interval),
+    }
 }
 
 fn payload_size(op: Op, size: Option<u64>) -> Result<u64, Failure> {
@@ -355,6 +401,20 @@ mod tests {
     }
 
     #[test]
+    fn intervals_are_seconds_unless_the_run_is_long() {
+        let interval = |line: &str| config_on(&[0, 1], line).unwrap().interval;
+        for (line, expected_ms) in [
+            ("", 1_000),
+            ("--count 5M", 1_000),
+            ("--duration 1h", 1_000),
+            ("--duration 24h", 24_000),
+            ("--duration 2m --interval 250ms", 250),
+        ] {
+            assert_eq!(interval(line), Duration::from_millis(expected_ms), "{line}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_is_a_usage_failure_with_advice() {
         for (line, words) in [
             ("--size 64", "--op echo"),
@@ -365,6 +425,8 @@ mod tests {
             ("--op write --seed 3", "--op mix"),
             ("--op read --read-percent 30", "--op mix"),
             ("--cores 0,7", "numbers from 0,1"),
+            ("--interval 99ms", "100ms at least"),
+            ("--interval 100ms --duration 1h", "longer --interval"),
         ] {
             let failure = config_on(&[0, 1], line).unwrap_err();
             assert_eq!(failure.status(), Status::Usage, "{line}");

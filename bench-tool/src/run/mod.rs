@@ -15,7 +15,7 @@ use crate::floor::{RoundTrip, round_trip};
 use crate::machine::{Machine, format_cores};
 use crate::progress::{Progress, ProgressLine};
 use crate::report::output::{Outputs, verdict};
-use crate::report::{Report, RunResult, hgrm, table};
+use crate::report::{Report, RunResult, hgrm, hlog, table};
 use crate::signals::Stop;
 
 /// Length of one round of the floor beside a run: two before it and two after it.
@@ -57,19 +57,25 @@ pub trait Load {
 pub fn execute(args: &RunArgs, command: String, load: &mut impl Load) -> Result<(), Failure> {
     let machine = Machine::detect();
     let config = RunConfig::new(args, &machine, command)?;
-    let outputs = Outputs::check(args.json.as_deref(), args.hgrm.as_deref())?;
+    let outputs = Outputs::check(&[
+        ("--json", args.json.as_deref()),
+        ("--hgrm", args.hgrm.as_deref()),
+        ("--hlog", args.hlog.as_deref()),
+    ])?;
     let stop = Stop::on_signals()?;
     let (result, floor) = measure(&config, args.quiet, stop, load)?;
     let (calls, errors) = (result.latency.count(), result.errors);
-    let hgrm = hgrm::text(&result.latency);
-    let report = Report::new(&config, &machine, result, floor.as_ref());
-    let table = table::text(&report);
+    let report = Report::new(&config, &machine, &result, floor.as_ref());
+    let table = table::text(&report, args.intervals);
     outputs.write(
-        &report.to_json(),
         &table,
         &report.warnings,
-        &hgrm,
         args.quiet,
+        |option| match option {
+            "--hgrm" => hgrm::text(&result.latency),
+            "--hlog" => hlog::text(&result.timeline, &report.command),
+            _ => report.to_json(),
+        },
     )?;
     verdict(
         calls,
@@ -256,15 +262,16 @@ mod tests {
     }
 
     #[test]
-    fn a_run_writes_both_files() {
+    fn a_run_writes_all_files() {
         let directory = std::env::temp_dir().join(format!("bench-tool-run-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let (json, hgrm) = (directory.join("a.json"), directory.join("a.hgrm"));
-        run_with(
-            &format!("--json {} --hgrm {}", json.display(), hgrm.display()),
-            Ok(result()),
-        )
-        .unwrap();
+        let [json, hgrm, hlog] = ["json", "hgrm", "hlog"].map(|it| directory.join(it));
+        let (to_json, to_hgrm) = (json.display(), hgrm.display());
+        let line = format!(
+            "--json {to_json} --hgrm {to_hgrm} --hlog {}",
+            hlog.display()
+        );
+        run_with(&line, Ok(result())).unwrap();
         let value: serde_json::Value =
             serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
         assert_eq!(value["calls"], 20_001);
@@ -274,6 +281,11 @@ mod tests {
             std::fs::read_to_string(&hgrm)
                 .unwrap()
                 .contains("#[Max     =  1700000.000")
+        );
+        let log = std::fs::read_to_string(&hlog).unwrap();
+        assert!(
+            log.starts_with("#[Histogram log format version 1.3]\n"),
+            "{log}"
         );
         std::fs::remove_dir_all(&directory).unwrap();
     }
@@ -309,6 +321,7 @@ mod tests {
             "--json /nonexistent/a.json",
             "--hgrm /",
             "--json - --hgrm -",
+            "--json - --hlog -",
         ] {
             let mut load = Given(None);
             let line = format!("--connect shm:elsewhere {line}");

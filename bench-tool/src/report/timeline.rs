@@ -1,0 +1,283 @@
+//! A run over time: what each core measured in each interval, and the figures of it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use super::units::per_s;
+use crate::histogram::{LatencyHistogram, LatencySummary, PackedHistogram};
+
+/// Intervals that are kept apart; the last one has the rest of a longer run.
+pub const INTERVALS_MAX: u32 = 10_000;
+
+/// Which interval of a run a histogram is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interval {
+    /// From 0.
+    pub number: u32,
+    /// It has calls of later intervals too.
+    pub is_stretched: bool,
+}
+
+impl Interval {
+    /// Interval `number` and no other.
+    #[must_use]
+    pub const fn new(number: u32) -> Self {
+        Self {
+            number,
+            is_stretched: false,
+        }
+    }
+}
+
+/// What one core measured, in order. Intervals in which no call ended may be missing.
+#[derive(Clone, Debug, Default)]
+pub struct CoreTimeline {
+    /// The core.
+    pub core: usize,
+    /// Its measured time.
+    pub elapsed: Duration,
+    /// What it measured in each interval.
+    pub intervals: Vec<(Interval, PackedHistogram)>,
+}
+
+impl CoreTimeline {
+    /// Adds what the core measured in its next interval.
+    pub fn push(&mut self, interval: Interval, latency: &LatencyHistogram) {
+        self.intervals.push((interval, latency.pack()));
+    }
+
+    /// All intervals together.
+    #[must_use]
+    pub fn total(&self) -> LatencyHistogram {
+        merge(self.intervals.iter().map(|(_, latency)| latency))
+    }
+
+    /// What it measured in interval `number`.
+    #[must_use]
+    pub fn interval(&self, number: u32) -> LatencyHistogram {
+        let of_it = |(interval, _): &&(Interval, _)| interval.number == number;
+        let parts = self.intervals.iter().filter(of_it);
+        merge(parts.map(|(_, latency)| latency))
+    }
+}
+
+fn merge<'a>(parts: impl Iterator<Item = &'a PackedHistogram>) -> LatencyHistogram {
+    parts.fold(LatencyHistogram::new(), |mut all, part| {
+        all.merge(&part.unpack());
+        all
+    })
+}
+
+/// Begin, since the measurement began, and length.
+type Span = (Duration, Duration);
+
+/// What all cores measured over time.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    /// Length of an interval; the last one may be shorter or longer.
+    pub interval: Duration,
+    /// When the measurement began, by the wall clock.
+    pub began: SystemTime,
+    /// Each of the client's cores.
+    pub cores: Vec<CoreTimeline>,
+}
+
+impl Timeline {
+    /// What all cores measured in each interval, from first to last: its begin and length, its
+    /// number, and the latencies. Empty ones are there too, and the last one goes on until the end.
+    pub fn merged(&self) -> impl Iterator<Item = (Span, u32, LatencyHistogram)> + use<'_> {
+        let mut packed: BTreeMap<u32, Vec<&PackedHistogram>> = BTreeMap::new();
+        for (interval, latency) in self.all() {
+            packed.entry(interval.number).or_default().push(latency);
+        }
+        let last = packed.last_key_value().map(|(number, _)| *number);
+        let elapsed = self.elapsed();
+        let numbers = last.into_iter().flat_map(|last| 0..=last);
+        numbers.map(move |number| {
+            let start = self.interval * number;
+            let length = if last == Some(number) {
+                elapsed.saturating_sub(start)
+            } else {
+                self.interval
+            };
+            let parts = packed.get(&number).into_iter().flatten().copied();
+            ((start, length), number, merge(parts))
+        })
+    }
+
+    /// The longest measured time of a core.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        let elapsed = self.cores.iter().map(|core| core.elapsed).max();
+        elapsed.unwrap_or_default()
+    }
+
+    /// Whether an interval has calls of later ones too.
+    #[must_use]
+    pub fn is_stretched(&self) -> bool {
+        self.all().any(|(interval, _)| interval.is_stretched)
+    }
+
+    /// The figures of all cores together, interval by interval.
+    #[must_use]
+    pub fn figures(&self) -> Vec<IntervalFigures> {
+        self.merged()
+            .map(|(span, _, latency)| IntervalFigures::new(span, &latency))
+            .collect()
+    }
+
+    /// The figures of each core.
+    #[must_use]
+    pub fn core_figures(&self) -> Vec<CoreFigures> {
+        self.cores
+            .iter()
+            .map(|core| {
+                let alone = Self {
+                    cores: vec![core.clone()],
+                    ..*self
+                };
+                let latency_ns = core.total().summary();
+                CoreFigures {
+                    core: core.core,
+                    calls: latency_ns.count,
+                    rate_per_s: per_s(latency_ns.count, core.elapsed.as_secs_f64()),
+                    latency_ns,
+                    intervals: alone.figures(),
+                }
+            })
+            .collect()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &(Interval, PackedHistogram)> {
+        self.cores.iter().flat_map(|core| &core.intervals)
+    }
+}
+
+/// One interval in a report.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct IntervalFigures {
+    /// Since the measurement began.
+    pub start_s: f64,
+    /// Its length.
+    pub duration_s: f64,
+    /// Calls that ended in it.
+    pub calls: u64,
+    /// `calls` per second of it.
+    pub rate_per_s: f64,
+    /// Their round-trip times.
+    pub latency_ns: IntervalLatency,
+}
+
+impl IntervalFigures {
+    fn new((start, length): Span, latency: &LatencyHistogram) -> Self {
+        let duration_s = length.as_secs_f64();
+        Self {
+            start_s: start.as_secs_f64(),
+            duration_s,
+            calls: latency.count(),
+            rate_per_s: per_s(latency.count(), duration_s),
+            latency_ns: IntervalLatency {
+                p50: latency.percentile_ns(50.0),
+                p99: latency.percentile_ns(99.0),
+                max: latency.max_ns(),
+            },
+        }
+    }
+}
+
+/// Round-trip times of an interval, in nanoseconds; 0 where no call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct IntervalLatency {
+    /// The median.
+    pub p50: u64,
+    /// 99 of 100 were no slower.
+    pub p99: u64,
+    /// The largest, exactly.
+    pub max: u64,
+}
+
+/// One of the client's cores in a report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CoreFigures {
+    /// The core.
+    pub core: usize,
+    /// Calls that completed on it.
+    pub calls: u64,
+    /// `calls` per second of its measured time.
+    pub rate_per_s: f64,
+    /// Their round-trip times.
+    pub latency_ns: LatencySummary,
+    /// Interval by interval.
+    pub intervals: Vec<IntervalFigures>,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Two cores for 2.5 s: the second one had nothing to do in the second second.
+    pub(crate) fn timeline() -> Timeline {
+        let core = |core, intervals: &[(u32, u64, u64)]| {
+            let mut timeline = CoreTimeline {
+                core,
+                elapsed: Duration::from_millis(2_500),
+                ..CoreTimeline::default()
+            };
+            for &(number, calls, latency_ns) in intervals {
+                let mut latency = LatencyHistogram::new();
+                (0..calls).for_each(|_| latency.record(latency_ns));
+                timeline.push(Interval::new(number), &latency);
+            }
+            timeline
+        };
+        Timeline {
+            interval: Duration::from_secs(1),
+            began: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
+            cores: vec![
+                core(2, &[(0, 100, 500), (1, 200, 600), (2, 50, 700)]),
+                core(3, &[(0, 100, 1_000), (2, 50, 2_000)]),
+            ],
+        }
+    }
+
+    #[test]
+    fn intervals_are_of_all_cores_together() {
+        let figures = timeline().figures();
+        let starts: Vec<_> = figures
+            .iter()
+            .map(|it| (it.start_s, it.duration_s))
+            .collect();
+        assert_eq!(starts, [(0.0, 1.0), (1.0, 1.0), (2.0, 0.5)]);
+        let calls: Vec<_> = figures.iter().map(|it| (it.calls, it.rate_per_s)).collect();
+        assert_eq!(calls, [(200, 200.0), (200, 200.0), (100, 200.0)]);
+        let latencies: Vec<_> = figures.iter().map(|it| it.latency_ns).collect();
+        let expected = [(500, 1_000, 1_000), (600, 600, 600), (700, 2_000, 2_000)]
+            .map(|(p50, p99, max)| IntervalLatency { p50, p99, max });
+        assert_eq!(latencies, expected);
+    }
+
+    #[test]
+    fn each_core_has_figures_of_its_own() {
+        let cores = timeline().core_figures();
+        assert_eq!((cores[0].core, cores[0].calls), (2, 350));
+        assert_eq!((cores[1].core, cores[1].calls), (3, 150));
+        assert!((cores[0].rate_per_s - 140.0).abs() < 1e-9);
+        assert_eq!(cores[1].intervals.len(), 3);
+        assert_eq!(cores[1].intervals[1].calls, 0);
+        assert_eq!(cores[1].latency_ns.max, 2_000);
+    }
+
+    #[test]
+    fn a_run_without_calls_has_no_intervals() {
+        let nothing = Timeline {
+            cores: vec![],
+            ..timeline()
+        };
+        assert_eq!(
+            (nothing.figures(), nothing.core_figures()),
+            (vec![], vec![])
+        );
+    }
+}
