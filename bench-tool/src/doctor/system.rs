@@ -139,7 +139,7 @@ impl System {
 }
 
 /// The value of a line `name: value`; the name may be followed by tabs, as in `/proc/cpuinfo`.
-fn field(text: &str, name: &str) -> Option<String> {
+pub(crate) fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
         (key.trim() == name).then(|| value.trim().to_owned())
@@ -147,17 +147,17 @@ fn field(text: &str, name: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A machine made of files, in a directory that goes with it.
-    pub(in crate::doctor) struct FakeMachine {
+    pub(crate) struct FakeMachine {
         root: PathBuf,
     }
 
     impl FakeMachine {
         /// A machine of which nothing is known.
-        pub(in crate::doctor) fn empty() -> Self {
+        pub(crate) fn empty() -> Self {
             use std::sync::atomic::{AtomicU32, Ordering};
             static NEXT: AtomicU32 = AtomicU32::new(0);
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -168,7 +168,7 @@ pub(super) mod tests {
         }
 
         /// A machine on which everything is as it should be; it has no RDMA device.
-        pub(in crate::doctor) fn good() -> Self {
+        pub(crate) fn good() -> Self {
             let machine = Self::empty();
             for (path, text) in [
                 ("proc/sys/kernel/osrelease", "6.12.3"),
@@ -222,17 +222,17 @@ pub(super) mod tests {
         }
 
         /// Writes a file.
-        pub(in crate::doctor) fn set(&self, path: &str, text: &str) {
+        pub(crate) fn set(&self, path: &str, text: &str) {
             let path = self.root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, format!("{text}\n")).unwrap();
         }
 
-        pub(in crate::doctor) fn system(&self) -> System {
+        pub(crate) fn system(&self) -> System {
             System::below(&self.root)
         }
 
-        pub(in crate::doctor) fn root(&self) -> &Path {
+        pub(crate) fn root(&self) -> &Path {
             &self.root
         }
     }

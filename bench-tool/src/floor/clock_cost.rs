@@ -25,16 +25,22 @@ pub struct ClockCost {
 /// Measures both clocks on the core that calls; takes a few tens of milliseconds.
 #[must_use]
 pub fn clock_cost() -> ClockCost {
-    let clock = clock();
     ClockCost {
         source: crate::clock::source(),
-        raw_ns: median_cost_ns(|| {
-            hint::black_box(clock.raw());
-        }),
+        raw_ns: clock_read_ns(),
         std_instant_ns: median_cost_ns(|| {
             hint::black_box(Instant::now());
         }),
     }
+}
+
+/// Cost of one reading of the clock that times calls, on the core that calls.
+#[must_use]
+pub fn clock_read_ns() -> f64 {
+    let clock = clock();
+    median_cost_ns(|| {
+        hint::black_box(clock.raw());
+    })
 }
 
 fn median_cost_ns(read: impl Fn()) -> f64 {

@@ -13,7 +13,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-pub use self::clock_cost::{ClockCost, clock_cost};
+pub use self::clock_cost::{ClockCost, clock_cost, clock_read_ns};
 pub use self::copy::{CopyBandwidth, CopyShape, copy};
 pub use self::gaps::{Gaps, gaps};
 pub use self::round_trip::{RoundTrip, round_trip};

@@ -408,6 +408,7 @@ impl Job for Hold<'_> {
         let watch = Watch {
             stop: Stop::new(),
             progress: Progress::new(0),
+            server_process: None,
         };
         let start = |_| {
             node.connect_start(

@@ -35,6 +35,7 @@ use crate::report::per_call::PerCall;
 use crate::report::timeline::{CoreTimeline, Timeline};
 use crate::report::{Memory, RunResult};
 use crate::run::config::{Limit, RunConfig, Server};
+use crate::run::disturbance::Counted;
 use crate::run::{Load, Watch};
 use crate::sizing::{BulkNeed, Need};
 
@@ -99,9 +100,11 @@ impl Job for Measure<'_> {
         // is of whole calls.
         let server_before = client.ask_server(&connections);
         let client_before = client.counters();
+        let counted_before = counted(config, watch);
         client.hand_out(&connections, config.cores.len());
         let began = SystemTime::now() + config.warmup;
         let collectors = client.wait(config, watch)?;
+        let disturbances = counted(config, watch).warnings_since(&counted_before);
         let client_counted = client.counters().since(&client_before);
         let server_after = client.ask_server(&connections);
         let pages = client.node.pages().to_vec();
@@ -124,6 +127,7 @@ impl Job for Measure<'_> {
         let probe = idle.map(|idle| idle.probe(free)).transpose()?;
         let refused = measured.iter().find_map(|core| core.first_refusal);
         let mut result = result(measured, timeline, &pages, own_queues, loaded, fabric);
+        result.warnings.extend(disturbances);
         result.server_counters = server_before
             .zip(server_after)
             .map(|(before, after)| probe::since(&after, &before));
@@ -158,6 +162,21 @@ impl Job for Measure<'_> {
             None => Ok(result),
         }
     }
+}
+
+/// What the kernel has counted for the cores of both ends. Where they share one, each is the other's disturbance,
+/// which the configuration says; then nothing is.
+fn counted(config: &RunConfig, watch: &Watch) -> Counted {
+    let server: &[usize] = match &config.server {
+        Server::Own { cores, .. } => cores,
+        Server::At(_) => &[],
+    };
+    if server.iter().any(|core| config.cores.contains(core)) {
+        return Counted::default();
+    }
+    let own = Some(std::process::id());
+    let processes: Vec<u32> = own.into_iter().chain(watch.server_process).collect();
+    Counted::read(&[&config.cores, server].concat(), &processes)
 }
 
 /// Why no more calls could be made on a connection that is there still.
@@ -476,6 +495,7 @@ fn result(
     RunResult {
         latency,
         timeline,
+        clock_read_ns: crate::floor::clock_read_ns(),
         errors,
         elapsed,
         interrupted,

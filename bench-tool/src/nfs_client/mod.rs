@@ -247,6 +247,7 @@ impl Run<'_> {
         Watch {
             stop: self.stop.clone(),
             progress: Progress::new(self.config.connections as usize),
+            server_process: None,
         }
     }
 

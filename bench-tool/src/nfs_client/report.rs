@@ -12,6 +12,7 @@ use crate::cli::nfs::NfsOp;
 use crate::histogram::LatencySummary;
 use crate::machine::{Machine, format_cores};
 use crate::nfs::results::Fsinfo;
+use crate::report::few_calls;
 use crate::report::table::{write_latency, write_warnings};
 use crate::report::units::{self, bandwidth, count, duration, rate, size};
 
@@ -409,15 +410,7 @@ fn warnings(
         warnings
             .push("stopped by a signal: the report covers what was measured until then".to_owned());
     }
-    match measured.calls() {
-        0 => warnings
-            .push("no call completed in the measured time: the latencies are empty".to_owned()),
-        calls @ 1..10_000 => warnings.push(format!(
-            "only {} calls: p99.99 needs 10,000 at least, and is the maximum here",
-            count(calls)
-        )),
-        _ => {}
-    }
+    warnings.extend(few_calls(measured.calls()));
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
     if let Some(offered) = config.rate_per_s
         && rate_per_s < offered as f64 * OFFERED_SHARE_MIN

@@ -32,6 +32,8 @@ pub struct RunResult {
     pub latency: LatencyHistogram,
     /// The same by core and interval.
     pub timeline: Timeline,
+    /// What one reading of the clock costs.
+    pub clock_read_ns: f64,
     /// Calls that ended in an error, not in the histogram.
     pub errors: u64,
     /// The measured time, without the warm-up.
@@ -93,6 +95,8 @@ pub struct Report {
     pub machine: Machine,
     /// The clock that timed the calls.
     pub clock: String,
+    /// What one reading of it costs.
+    pub clock_read_ns: f64,
     /// See [`RunResult::fabric`].
     pub fabric: String,
     /// See [`RunResult::device`].
@@ -237,6 +241,7 @@ impl Report {
             command: config.command.clone(),
             machine: machine.clone(),
             clock: crate::clock::source(),
+            clock_read_ns: result.clock_read_ns,
             protocol: format!("v{}", result.protocol),
             connect,
             op: config.op.name(),
@@ -314,14 +319,8 @@ fn warnings(
         warnings
             .push("stopped by a signal: the report covers what was measured until then".to_owned());
     }
-    if result.latency.count() == 0 {
-        warnings.push("no call completed in the measured time: the latencies are empty".to_owned());
-    } else if result.latency.count() < 10_000 {
-        warnings.push(format!(
-            "only {} calls: p99.99 needs 10,000 at least, and is the maximum here",
-            units::count(result.latency.count())
-        ));
-    }
+    warnings.extend(few_calls(result.latency.count()));
+    warnings.extend(clock_share(result));
     if result.timeline.is_stretched() {
         warnings.push(
             "some intervals have calls of the next ones too: the machine was too busy to look after them, or there \
@@ -341,6 +340,52 @@ fn warnings(
         ));
     }
     warnings
+}
+
+/// Percentiles that the table shows, and how many calls it takes until one of them lies above.
+const CALLS_FOR: [(&str, u64); 4] = [
+    ("p90", 10),
+    ("p99", 100),
+    ("p99.9", 1_000),
+    ("p99.99", 10_000),
+];
+
+/// Which percentiles are nothing but the maximum.
+pub(crate) fn few_calls(calls: u64) -> Option<String> {
+    if calls == 0 {
+        let what = "no call completed in the measured time: the latencies are empty";
+        return Some(what.to_owned());
+    }
+    let missing: Vec<_> = CALLS_FOR
+        .iter()
+        .filter(|(_, needed)| calls < *needed)
+        .collect();
+    let (_, needed) = missing.last()?;
+    let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
+    Some(format!(
+        "only {} calls, too few for {}: each is the maximum or close to it; measure for longer, {} calls at least",
+        units::count(calls),
+        names.join(" and "),
+        units::count(*needed)
+    ))
+}
+
+/// The share of the median, in percent, above which the timing itself is in the figures.
+const CLOCK_PERCENT_MAX: f64 = 10.0;
+
+/// Whether reading the clock is a part of the latencies that counts. A core reads it once in every
+/// poll, so twice in the time of a call at the least.
+fn clock_share(result: &RunResult) -> Option<String> {
+    let p50_ns = result.latency.percentile_ns(50.0);
+    #[allow(clippy::cast_precision_loss, reason = "a share for people")]
+    let percent = result.clock_read_ns * 200.0 / p50_ns.max(1) as f64;
+    (p50_ns > 0 && percent > CLOCK_PERCENT_MAX).then(|| {
+        format!(
+            "reading the clock takes {:.1} ns, and two readings {percent:.0} % of the median: differences of that \
+             size are the clock's; see `bench-tool doctor` for a clock source that costs less",
+            result.clock_read_ns
+        )
+    })
 }
 
 #[cfg(test)]
@@ -384,6 +429,7 @@ pub(crate) mod tests {
         RunResult {
             latency,
             timeline: timeline::tests::timeline(),
+            clock_read_ns: 10.5,
             errors: 0,
             elapsed: Duration::from_secs(2),
             interrupted: false,
@@ -458,6 +504,7 @@ pub(crate) mod tests {
             "idle_connections",
             "offered_rate_per_s",
             "clock",
+            "clock_read_ns",
             "interrupted",
             "connect",
             "server_identity",
@@ -478,7 +525,7 @@ pub(crate) mod tests {
         }
         assert_eq!(
             object.len(),
-            44,
+            45,
             "a new key belongs into this list and into docs/bench-tool.md"
         );
         let keys = |name: &str| -> Vec<String> {
@@ -518,6 +565,34 @@ pub(crate) mod tests {
         // The median of the result is 449 or 450, its bucket 449 at the least.
         let ratio = report.floor.unwrap().p50_ratio.unwrap();
         assert!((2.03..2.06).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn percentiles_that_are_the_maximum_are_named() {
+        let text = few_calls(999).unwrap();
+        let words = "only 999 calls, too few for p99.9 and p99.99: ";
+        assert!(text.contains(words), "{text}");
+        assert!(text.ends_with("10,000 calls at least"), "{text}");
+        assert!(
+            few_calls(9)
+                .unwrap()
+                .contains("p90 and p99 and p99.9 and p99.99")
+        );
+        assert_eq!(few_calls(10_000), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_slow_beside_the_latencies_is_told() {
+        let mut result = result();
+        assert_eq!(clock_share(&result), None, "21 of 450 ns");
+        result.clock_read_ns = 45.0;
+        assert!(
+            clock_share(&result)
+                .unwrap()
+                .contains("45.0 ns, and two readings 20 %")
+        );
+        result.latency = LatencyHistogram::new();
+        assert_eq!(clock_share(&result), None, "of nothing");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `bench-tool run`: floor, server, load, floor again, report. The load itself is behind [`Load`].
 
 pub mod config;
+pub mod disturbance;
 pub mod own_server;
 
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub struct Watch {
     pub stop: Stop,
     /// Where each client core tells how far it is, by its index in [`RunConfig::cores`].
     pub progress: Progress,
+    /// The run's own server; `None` where the server is elsewhere.
+    pub server_process: Option<u32>,
 }
 
 /// The load generator.
@@ -107,6 +110,7 @@ fn measure(
     let watch = Watch {
         stop,
         progress: Progress::new(config.cores.len()),
+        server_process: own.as_ref().map(OwnServer::process_id),
     };
     let line = ProgressLine::start(&watch.progress, config.expected(), quiet);
     let result = load.measure(config, &address, &watch);
