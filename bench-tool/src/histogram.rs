@@ -133,6 +133,27 @@ impl LatencyHistogram {
         }
     }
 
+    /// What callers would have met that call every `interval_ns` and do not wait for a reply before the next call: for
+    /// each latency of more than one interval, those of the calls that would have been made meanwhile are added. An
+    /// estimate, which takes it that nothing but the wait kept those calls.
+    #[must_use]
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a mean of latencies, never negative"
+    )]
+    pub fn corrected(&self, interval_ns: u64) -> Self {
+        let buckets = self.buckets.clone_correct(interval_ns);
+        let sum_ns = (buckets.mean() * buckets.len() as f64).round() as u128;
+        Self {
+            buckets,
+            sum_ns,
+            min_ns: self.min_ns,
+            max_ns: self.max_ns,
+        }
+    }
+
     /// The same in some KiB, to keep many of them.
     ///
     /// # Panics
@@ -245,6 +266,27 @@ mod tests {
         assert_eq!(histogram.count(), 3);
         assert_eq!(histogram.min_ns(), 0);
         assert_eq!(histogram.max_ns(), LATENCY_NS_MAX + 12_345);
+    }
+
+    #[test]
+    fn a_stall_counts_for_the_calls_that_it_kept() {
+        let mut histogram = LatencyHistogram::new();
+        (0..990).for_each(|_| histogram.record(100));
+        histogram.record(1_000);
+        let corrected = histogram.corrected(100);
+        // 900, 800 and so on down to 100 are added.
+        assert_eq!(corrected.count(), 991 + 9);
+        assert_eq!((corrected.min_ns(), corrected.max_ns()), (100, 1_000));
+        assert_eq!(corrected.percentile_ns(99.5), 500);
+        assert_eq!(histogram.percentile_ns(99.5), 100);
+        assert!(
+            (corrected.mean_ns() - 104.5).abs() < 0.1,
+            "{}",
+            corrected.mean_ns()
+        );
+        // Without a stall nothing is added.
+        assert_eq!(histogram.corrected(1_001).summary().count, 991);
+        assert_eq!(LatencyHistogram::new().corrected(100).count(), 0);
     }
 
     #[test]

@@ -156,6 +156,8 @@ pub struct Report {
     pub bandwidth_bytes_per_s: f64,
     /// Round-trip times.
     pub latency_ns: LatencySummary,
+    /// The same, corrected for coordinated omission; `None` in an open loop, which measures it.
+    pub latency_corrected_ns: Option<CorrectedLatency>,
     /// Length of an interval.
     pub interval_s: f64,
     /// All cores together, interval by interval.
@@ -174,6 +176,33 @@ pub struct Report {
     pub memory: Memory,
     /// What a reader must know to trust the numbers.
     pub warnings: Vec<String>,
+}
+
+/// Round-trip times of a closed loop as callers would have met them that do not wait: see [`LatencyHistogram::corrected`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CorrectedLatency {
+    /// Nanoseconds between two calls of such a caller: the mean of each outstanding call of this run.
+    pub expected_interval: u64,
+    /// What they would have met.
+    #[serde(flatten)]
+    pub summary: LatencySummary,
+}
+
+impl CorrectedLatency {
+    /// `None` of an open loop, and of a run without calls.
+    fn new(config: &RunConfig, result: &RunResult) -> Option<Self> {
+        let calls = u128::from(result.latency.count());
+        if config.rate_per_s.is_some() || calls == 0 {
+            return None;
+        }
+        let outstanding = u128::from(config.depth) * u128::from(config.connections);
+        let interval = result.elapsed.as_nanos() * outstanding / calls;
+        let expected_interval = u64::try_from(interval).unwrap_or(u64::MAX).max(1);
+        Some(Self {
+            expected_interval,
+            summary: result.latency.corrected(expected_interval).summary(),
+        })
+    }
 }
 
 /// The floor of latency in a report.
@@ -275,6 +304,7 @@ impl Report {
             floor: floor.map(|floor| FloorSummary::new(floor, Some(latency_ns.p50))),
             warnings: warnings(config, machine, result, rate_per_s),
             latency_ns,
+            latency_corrected_ns: CorrectedLatency::new(config, result),
             fabric: result.fabric.clone(),
             device: result.device.clone(),
             placement: result.placement.clone(),
@@ -496,6 +526,7 @@ pub(crate) mod tests {
             "rate_per_s",
             "bandwidth_bytes_per_s",
             "latency_ns",
+            "latency_corrected_ns",
             "counters",
             "floor",
             "memory",
@@ -525,7 +556,7 @@ pub(crate) mod tests {
         }
         assert_eq!(
             object.len(),
-            45,
+            46,
             "a new key belongs into this list and into docs/bench-tool.md"
         );
         let keys = |name: &str| -> Vec<String> {
@@ -560,6 +591,10 @@ pub(crate) mod tests {
         (config.op, config.size_bytes) = (Op::Echo, 4096);
         let report = Report::new(&config, &Machine::detect(), &result(), Some(&floor()));
         assert_eq!(report.calls, 20_001);
+        // One call at a time for 2 s: the longest one kept 16 others.
+        let corrected = report.latency_corrected_ns.unwrap();
+        assert_eq!(corrected.expected_interval, 99_995);
+        assert_eq!(corrected.summary.count, 20_001 + 16);
         assert!((report.rate_per_s - 10_000.5).abs() < 1e-9);
         assert!((report.bandwidth_bytes_per_s - 10_000.5 * 4096.0).abs() < 1e-3);
         // The median of the result is 449 or 450, its bucket 449 at the least.
@@ -604,6 +639,7 @@ pub(crate) mod tests {
         assert!(has(&report, "offered 1.000 M/s"), "{:?}", report.warnings);
         assert!(has(&report, "ordinary pages"));
         assert_eq!(report.load_loop, "open");
+        assert_eq!(report.latency_corrected_ns, None, "it was measured");
         assert!(report.floor.is_none());
         // Without a pair of cores nothing is said about one.
         let mut elsewhere = config();

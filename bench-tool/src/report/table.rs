@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use super::per_call::{EndPerCall, PerCall};
 use super::timeline::{CoreFigures, IntervalFigures};
 use super::units::{bandwidth, count, duration, nanoseconds, rate, size};
-use super::{FloorSummary, Report};
+use super::{CorrectedLatency, FloorSummary, Report};
 use crate::histogram::LatencySummary;
 use crate::machine::format_cores;
 
@@ -39,6 +39,9 @@ pub fn text(report: &Report, intervals: bool) -> String {
 fn write(text: &mut String, report: &Report, intervals: bool) -> fmt::Result {
     write_heading(text, report)?;
     write_latency(text, &report.latency_ns, report.load_loop == "open")?;
+    if let Some(corrected) = &report.latency_corrected_ns {
+        write_corrected(text, corrected)?;
+    }
     write_totals(text, report)?;
     if report.per_core.len() > 1 {
         write_cores(text, &report.per_core)?;
@@ -60,7 +63,7 @@ fn plural(number: u32, one: &str, many: &str) -> String {
 }
 
 /// What a call does: `null`, `write of 4 KiB`, `mix of 4 times 4 KiB, 70 % of them reads`.
-fn work(report: &Report) -> String {
+pub(crate) fn work(report: &Report) -> String {
     if report.op == "null" {
         return report.op.to_owned();
     }
@@ -135,6 +138,16 @@ fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
     )
 }
 
+/// What the latencies of an open loop or a closed one are.
+#[must_use]
+pub fn latency_meaning(is_open: bool) -> &'static str {
+    if is_open {
+        "response time, from the moment at which the call was due"
+    } else {
+        "service time, from posting the call to its reply"
+    }
+}
+
 /// Round-trip times, of an open loop or a closed one.
 ///
 /// # Errors
@@ -144,12 +157,7 @@ pub fn write_latency(
     latency: &LatencySummary,
     is_open: bool,
 ) -> fmt::Result {
-    let meaning = if is_open {
-        "response time, from the moment at which the call was due"
-    } else {
-        "service time, from posting the call to its reply"
-    };
-    writeln!(text, "\nround-trip time ({meaning})")?;
+    writeln!(text, "\nround-trip time ({})", latency_meaning(is_open))?;
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -181,6 +189,29 @@ pub fn write_latency(
         text,
         "  half of p50, which perftest and UCX print as latency: {}",
         nanoseconds(latency.p50 / 2)
+    )
+}
+
+fn write_corrected(text: &mut String, corrected: &CorrectedLatency) -> fmt::Result {
+    let summary = &corrected.summary;
+    writeln!(
+        text,
+        "  corrected for coordinated omission: p50 {}, p99 {}, p99.9 {}, p99.99 {}",
+        nanoseconds(summary.p50),
+        nanoseconds(summary.p99),
+        nanoseconds(summary.p99_9),
+        nanoseconds(summary.p99_99)
+    )?;
+    writeln!(text, "    {}", correction_meaning(corrected))
+}
+
+/// What a correction is, in a sentence.
+#[must_use]
+pub fn correction_meaning(corrected: &CorrectedLatency) -> String {
+    format!(
+        "an estimate of what callers meet that call every {} without waiting: a stall counts for each call that it \
+         would have kept; --rate measures it",
+        nanoseconds(corrected.expected_interval)
     )
 }
 
@@ -423,6 +454,9 @@ round-trip time (service time, from posting the call to its reply)
   max        1.700 ms
   mean         534 ns, standard deviation 12.02 us
   half of p50, which perftest and UCX print as latency: 225 ns
+  corrected for coordinated omission: p50 450 ns, p99 499 ns, p99.9 499 ns, p99.99 1.501 ms
+    an estimate of what callers meet that call every 100.0 us without waiting: a stall counts for each call that it \
+would have kept; --rate measures it
 
 calls     20,001 completed, no errors
 rate      10.00 k/s
@@ -515,6 +549,7 @@ from              calls        rate        p50        p99        max
             "echo, 4 KiB, RPC-over-RDMA v2 over shm, open loop at 10.00 k/s",
             "4 connections and 4,096 idle, client on core 0, server at shm:bench",
             "response time, from the moment at which the call was due",
+            "which perftest and UCX print as latency: 225 ns\n\ncalls",
             "20,001 completed, 3 errors",
             "bandwidth 40.96 MB/s of payload each way",
             "counter   awaiting_credit 12,345",
