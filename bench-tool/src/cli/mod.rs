@@ -207,6 +207,8 @@ Examples:
       latency at a given load, for HdrHistogram plotters
   bench-tool run --duration 1m --interval 5s --intervals --hlog run.hlog
       how steady it is: a line for every 5 s, and a log for HistogramLogAnalyzer
+  bench-tool run --duration 1m --html run.html
+      the percentile curve, and rate and latency over time, as a page
   bench-tool run --connect shm:bench --cores 0
       against `bench-tool serve --listen shm:bench`
   bench-tool run --connect rdma:server:20049
@@ -311,7 +313,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub hlog: Option<PathBuf>,
 
-    /// Length of the intervals of --intervals, --json and --hlog [default: 1s; longer in runs of more than an hour]
+    /// Write the report as a page for a browser, with charts; it needs no network and no script
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Length of the intervals of --intervals, --json, --hlog and --html [default: 1s; longer in runs of more than an hour]
     #[arg(long, value_name = "TIME", value_parser = values::time)]
     pub interval: Option<Duration>,
 
@@ -532,7 +538,7 @@ mod tests {
         let args = run(
             "bench-tool run --connect shm:x --op echo --size 4KiB --depth 32 --connections 2 \
              --idle-connections 4096 --cores 0,2-3 --rate 250k --duration 10s --warmup 0 --profile shm --set reap_batch=4 \
-             --json - --hgrm a.hgrm --hlog a.hlog --interval 500ms --intervals --quiet",
+             --json - --hgrm a.hgrm --hlog a.hlog --html a.html --interval 500ms --intervals --quiet",
         );
         assert_eq!(args.connect, Some(Address::Shm("x".to_owned())));
         assert_eq!(args.op, Op::Echo);
@@ -549,6 +555,7 @@ mod tests {
         assert_eq!(args.profile.set, ["reap_batch=4"]);
         assert_eq!(args.json, Some(PathBuf::from("-")));
         assert_eq!(args.hlog, Some(PathBuf::from("a.hlog")));
+        assert_eq!(args.html, Some(PathBuf::from("a.html")));
         assert_eq!(args.interval, Some(Duration::from_millis(500)));
         assert!(args.quiet && args.intervals);
     }

@@ -1,8 +1,9 @@
-//! What a run reports: one value, shown as a table, as JSON, as a percentile distribution and as an interval log.
+//! What a run reports: one value, shown as a table, as JSON, as a percentile distribution, as an interval log and as a page.
 
 pub mod hgrm;
 pub mod hlog;
 pub mod output;
+pub mod page;
 pub mod per_call;
 pub mod table;
 pub mod timeline;

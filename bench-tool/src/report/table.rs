@@ -54,7 +54,7 @@ fn write(text: &mut String, report: &Report, intervals: bool) -> fmt::Result {
     write_floor(text, report)
 }
 
-fn plural(number: u32, one: &str, many: &str) -> String {
+pub(crate) fn plural(number: u32, one: &str, many: &str) -> String {
     format!(
         "{} {}",
         count(u64::from(number)),

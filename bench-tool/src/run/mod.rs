@@ -16,7 +16,7 @@ use crate::floor::{RoundTrip, round_trip};
 use crate::machine::{Machine, format_cores};
 use crate::progress::{Progress, ProgressLine};
 use crate::report::output::{Outputs, verdict};
-use crate::report::{Report, RunResult, hgrm, hlog, table};
+use crate::report::{Report, RunResult, hgrm, hlog, page, table};
 use crate::signals::Stop;
 
 /// Length of one round of the floor beside a run: two before it and two after it.
@@ -64,6 +64,7 @@ pub fn execute(args: &RunArgs, command: String, load: &mut impl Load) -> Result<
         ("--json", args.json.as_deref()),
         ("--hgrm", args.hgrm.as_deref()),
         ("--hlog", args.hlog.as_deref()),
+        ("--html", args.html.as_deref()),
     ])?;
     let stop = Stop::on_signals()?;
     let (result, floor) = measure(&config, args.quiet, stop, load)?;
@@ -77,6 +78,7 @@ pub fn execute(args: &RunArgs, command: String, load: &mut impl Load) -> Result<
         |option| match option {
             "--hgrm" => hgrm::text(&result.latency),
             "--hlog" => hlog::text(&result.timeline, &report.command),
+            "--html" => page::text(&report, &result.latency),
             _ => report.to_json(),
         },
     )?;
@@ -269,11 +271,14 @@ mod tests {
     fn a_run_writes_all_files() {
         let directory = std::env::temp_dir().join(format!("bench-tool-run-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let [json, hgrm, hlog] = ["json", "hgrm", "hlog"].map(|it| directory.join(it));
-        let (to_json, to_hgrm) = (json.display(), hgrm.display());
+        let [json, hgrm, hlog, html] =
+            ["json", "hgrm", "hlog", "html"].map(|it| directory.join(it));
         let line = format!(
-            "--json {to_json} --hgrm {to_hgrm} --hlog {}",
-            hlog.display()
+            "--json {} --hgrm {} --hlog {} --html {}",
+            json.display(),
+            hgrm.display(),
+            hlog.display(),
+            html.display()
         );
         run_with(&line, Ok(result())).unwrap();
         let value: serde_json::Value =
@@ -286,6 +291,8 @@ mod tests {
                 .unwrap()
                 .contains("#[Max     =  1700000.000")
         );
+        let page = std::fs::read_to_string(&html).unwrap();
+        assert!(page.starts_with("<!DOCTYPE html>"), "{page}");
         let log = std::fs::read_to_string(&hlog).unwrap();
         assert!(
             log.starts_with("#[Histogram log format version 1.3]\n"),

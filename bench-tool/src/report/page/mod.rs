@@ -1,0 +1,546 @@
+//! A run as one page that a browser shows: no network, no script, light and dark.
+
+mod chart;
+mod escape;
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use self::chart::{Axis, Curve, chart, short};
+use self::escape::escape;
+use super::table::{correction_meaning, latency_meaning};
+use super::timeline::IntervalFigures;
+use super::units::{bandwidth, count, duration, nanoseconds, rate, size};
+use super::{Report, table};
+use crate::histogram::{LatencyHistogram, LatencySummary};
+use crate::machine::format_cores;
+
+const STYLE: &str = include_str!("style.css");
+
+/// Steps per halving of the distance to 100 %.
+const STEPS_PER_HALF_DISTANCE: u32 = 5;
+
+/// Calls per slower call at the right end of the percentile curve: 99.999 %.
+const INVERSE_MAX: f64 = 1e5;
+
+/// Intervals that have a line each in the page's table; the JSON has all of them.
+const ROWS_MAX: usize = 600;
+
+/// The page of a report whose calls had `latency`.
+#[must_use]
+pub fn text(report: &Report, latency: &LatencyHistogram) -> String {
+    let mut page = String::new();
+    let result = write(&mut page, report, latency);
+    debug_assert!(result.is_ok(), "a string takes all that is written to it");
+    page
+}
+
+fn write(page: &mut String, report: &Report, latency: &LatencyHistogram) -> fmt::Result {
+    let title = escape(&format!(
+        "{}, depth {}, RPC-over-RDMA {} over {}",
+        table::work(report),
+        report.depth,
+        report.protocol,
+        report.fabric
+    ));
+    writeln!(
+        page,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>"
+    )?;
+    write_heading(page, report)?;
+    write_warnings(page, &report.warnings)?;
+    write_latency(page, report, latency)?;
+    write_over_time(page, report)?;
+    write_facts(page, report)?;
+    writeln!(
+        page,
+        "<p class=\"note\">bench-tool {}, revision {}</p>\n</body>\n</html>",
+        escape(report.version),
+        escape(report.revision)
+    )
+}
+
+fn write_heading(page: &mut String, report: &Report) -> fmt::Result {
+    let seconds = |seconds: f64| duration(Duration::from_secs_f64(seconds.max(0.0)));
+    writeln!(
+        page,
+        "<p class=\"note\">{}: {} after {} of warm-up</p>\n<ul class=\"figures\">",
+        if report.interrupted {
+            "measured until a signal"
+        } else {
+            "measured"
+        },
+        seconds(report.duration_s),
+        seconds(report.warmup_s)
+    )?;
+    let latency = &report.latency_ns;
+    let mut figures = vec![
+        ("p50", nanoseconds(latency.p50)),
+        ("p99", nanoseconds(latency.p99)),
+        ("p99.9", nanoseconds(latency.p99_9)),
+        ("calls", rate(report.rate_per_s)),
+    ];
+    if report.size_bytes > 0 {
+        figures.push(("payload", bandwidth(report.bandwidth_bytes_per_s)));
+    }
+    figures.push(("errors", count(report.errors)));
+    if let Some(ratio) = report.floor.as_ref().and_then(|floor| floor.p50_ratio) {
+        figures.push(("p50 to the floor", format!("{ratio:.2}")));
+    }
+    for (name, value) in figures {
+        writeln!(page, "<li><b>{}</b> {name}</li>", escape(&value))?;
+    }
+    writeln!(page, "</ul>")
+}
+
+fn write_warnings(page: &mut String, warnings: &[String]) -> fmt::Result {
+    if warnings.is_empty() {
+        return Ok(());
+    }
+    writeln!(page, "<h2>Warnings</h2>\n<ul class=\"warnings\">")?;
+    for warning in warnings {
+        writeln!(page, "<li>{}</li>", escape(warning))?;
+    }
+    writeln!(page, "</ul>")
+}
+
+/// The latency at each step towards 99.999 %, by how many calls come to one that is slower.
+#[allow(clippy::cast_precision_loss, reason = "a place on a picture")]
+fn percentile_curve(name: &'static str, latency: &LatencyHistogram) -> Curve {
+    // The last call is slower than all others: what lies beyond is the maximum.
+    let end = (latency.count() as f64).clamp(1.0, INVERSE_MAX);
+    let steps = latency
+        .buckets()
+        .iter_quantiles(STEPS_PER_HALF_DISTANCE)
+        .map(|step| 1.0 / (1.0 - step.quantile_iterated_to()))
+        .take_while(|inverse| *inverse < end)
+        .chain([end]);
+    let point = |inverse: f64| {
+        let percent = 100.0 * (1.0 - 1.0 / inverse);
+        (inverse, latency.percentile_ns(percent) as f64)
+    };
+    Curve {
+        name,
+        points: steps.map(point).collect(),
+    }
+}
+
+fn write_latency(page: &mut String, report: &Report, latency: &LatencyHistogram) -> fmt::Result {
+    let is_open = report.load_loop == "open";
+    writeln!(
+        page,
+        "<h2>Round-trip times</h2>\n<p class=\"note\">{}</p>",
+        escape(latency_meaning(is_open))
+    )?;
+    let mut columns = vec![("as measured", report.latency_ns)];
+    let mut curves = vec![percentile_curve("as measured", latency)];
+    if let Some(corrected) = &report.latency_corrected_ns {
+        let name = "corrected for coordinated omission";
+        columns.push((name, corrected.summary));
+        let latency = latency.corrected(corrected.expected_interval);
+        curves.push(percentile_curve(name, &latency));
+    }
+    let axis = Axis::latency(report.latency_ns.min, report.latency_ns.max);
+    let title = "Round-trip time by percentile";
+    page.push_str(&chart(
+        "percentiles",
+        title,
+        &Axis::percentiles(),
+        &axis,
+        &curves,
+    ));
+    write_summaries(page, &columns)?;
+    match &report.latency_corrected_ns {
+        Some(corrected) => writeln!(
+            page,
+            "<p class=\"note\">Corrected: {}.</p>",
+            escape(&correction_meaning(corrected))
+        ),
+        None => Ok(()),
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rounded, never negative"
+)]
+fn write_summaries(page: &mut String, columns: &[(&str, LatencySummary)]) -> fmt::Result {
+    type Of = fn(&LatencySummary) -> u64;
+    let heads: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+    let whole = |value: f64| nanoseconds(value.max(0.0).round() as u64);
+    let rows: [(&str, Of); 7] = [
+        ("minimum", |it| it.min),
+        ("p50", |it| it.p50),
+        ("p90", |it| it.p90),
+        ("p99", |it| it.p99),
+        ("p99.9", |it| it.p99_9),
+        ("p99.99", |it| it.p99_99),
+        ("maximum", |it| it.max),
+    ];
+    let all = |text: &dyn Fn(&LatencySummary) -> String| -> Vec<String> {
+        columns.iter().map(|(_, summary)| text(summary)).collect()
+    };
+    begin_table(page, "", &heads)?;
+    for (name, of) in rows {
+        write_row(page, name, &all(&|it| nanoseconds(of(it))))?;
+    }
+    write_row(page, "mean", &all(&|it| whole(it.mean)))?;
+    write_row(page, "standard deviation", &all(&|it| whole(it.stddev)))?;
+    write_row(page, "calls", &all(&|it| count(it.count)))?;
+    end_table(page)
+}
+
+/// A table of numbers: the head of its first column, and those of the others.
+fn begin_table(page: &mut String, first: &str, heads: &[&str]) -> fmt::Result {
+    write!(
+        page,
+        "<div class=\"scroll\"><table class=\"numbers\">\n<thead><tr><th>{first}</th>"
+    )?;
+    for head in heads {
+        write!(page, "<th scope=\"col\">{}</th>", escape(head))?;
+    }
+    writeln!(page, "</tr></thead>\n<tbody>")
+}
+
+fn write_row(page: &mut String, first: &str, cells: &[String]) -> fmt::Result {
+    write!(page, "<tr><th scope=\"row\">{}</th>", escape(first))?;
+    for cell in cells {
+        write!(page, "<td>{}</td>", escape(cell))?;
+    }
+    writeln!(page, "</tr>")
+}
+
+fn end_table(page: &mut String) -> fmt::Result {
+    writeln!(page, "</tbody></table></div>")
+}
+
+#[allow(clippy::cast_precision_loss, reason = "places on a picture")]
+fn write_over_time(page: &mut String, report: &Report) -> fmt::Result {
+    let intervals = &report.intervals;
+    writeln!(page, "<h2>Over time</h2>")?;
+    let Some(last) = intervals.last() else {
+        return writeln!(page, "<p>No call ended.</p>");
+    };
+    let end_s = last.start_s + last.duration_s;
+    let seconds = Axis::linear("time since the measurement began", end_s, |value| {
+        duration(Duration::from_secs_f64(value))
+    })
+    .cut(end_s);
+    let curve = |name, of: &dyn Fn(&IntervalFigures) -> f64| Curve {
+        name,
+        points: intervals
+            .iter()
+            .map(|it| (it.start_s + it.duration_s / 2.0, of(it)))
+            .collect(),
+    };
+    let rates = curve("rate", &|it| it.rate_per_s);
+    let most = intervals.iter().map(|it| it.rate_per_s).fold(0.0, f64::max);
+    let axis = Axis::linear("calls per second", most, |value| short(&rate(value)));
+    let title = "Rate of each interval";
+    page.push_str(&chart("rates", title, &seconds, &axis, &[rates]));
+    let curves = [
+        curve("p50", &|it| it.latency_ns.p50 as f64),
+        curve("p99", &|it| it.latency_ns.p99 as f64),
+        curve("maximum", &|it| it.latency_ns.max as f64),
+    ];
+    let medians = intervals.iter().map(|it| it.latency_ns.p50);
+    let least = medians.filter(|p50| *p50 > 0).min().unwrap_or(1);
+    let axis = Axis::latency(least, report.latency_ns.max);
+    let title = "Round-trip times of each interval";
+    page.push_str(&chart("latencies", title, &seconds, &axis, &curves));
+    write_intervals(page, intervals)?;
+    if report.per_core.len() > 1 {
+        begin_table(page, "core", &COLUMNS)?;
+        for core in &report.per_core {
+            let latency = &core.latency_ns;
+            let cells = cells(
+                core.calls,
+                core.rate_per_s,
+                [latency.p50, latency.p99, latency.max],
+            );
+            write_row(page, &core.core.to_string(), &cells)?;
+        }
+        end_table(page)?;
+    }
+    Ok(())
+}
+
+const COLUMNS: [&str; 5] = ["calls", "rate", "p50", "p99", "maximum"];
+
+fn cells(calls: u64, rate_per_s: f64, latency_ns: [u64; 3]) -> [String; 5] {
+    let [p50, p99, max] = latency_ns.map(nanoseconds);
+    [count(calls), rate(rate_per_s), p50, p99, max]
+}
+
+fn write_intervals(page: &mut String, intervals: &[IntervalFigures]) -> fmt::Result {
+    writeln!(
+        page,
+        "<details><summary>{} intervals in figures</summary>",
+        count(intervals.len() as u64)
+    )?;
+    begin_table(page, "from", &COLUMNS)?;
+    for it in intervals.iter().take(ROWS_MAX) {
+        let latency = &it.latency_ns;
+        let cells = cells(
+            it.calls,
+            it.rate_per_s,
+            [latency.p50, latency.p99, latency.max],
+        );
+        write_row(page, &duration(Duration::from_secs_f64(it.start_s)), &cells)?;
+    }
+    end_table(page)?;
+    if intervals.len() > ROWS_MAX {
+        writeln!(
+            page,
+            "<p class=\"note\">The report's JSON has the rest.</p>"
+        )?;
+    }
+    writeln!(page, "</details>")
+}
+
+fn write_facts(page: &mut String, report: &Report) -> fmt::Result {
+    let machine = &report.machine;
+    let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
+    let server = match (&report.server_cores, &report.connect) {
+        (Some(cores), _) => format!("a second process, core {}", format_cores(cores)),
+        (None, address) => known(address),
+    };
+    let floor = report.floor.as_ref().map_or_else(
+        || "not measured".to_owned(),
+        |floor| {
+            let [first, second] = floor.cores;
+            let p50 = nanoseconds(floor.round_trip_ns);
+            format!("{p50} (p50, between cores {first} and {second})")
+        },
+    );
+    let facts = [
+        (
+            "load",
+            format!(
+                "{} loop, depth {}, {}",
+                report.load_loop,
+                report.depth,
+                table::plural(report.connections, "connection", "connections")
+            ),
+        ),
+        ("client", format!("core {}", format_cores(&report.cores))),
+        ("server", server),
+        (
+            "fabric",
+            report.device.as_ref().map_or_else(
+                || report.fabric.clone(),
+                |device| format!("{} ({device})", report.fabric),
+            ),
+        ),
+        ("profile", report.profile.clone()),
+        ("placement", report.placement.clone()),
+        ("floor", floor),
+        ("processor", machine.cpu.clone()),
+        ("system", format!("{} on {}", machine.os, machine.arch)),
+        (
+            "cores",
+            format!(
+                "{} online, usable {}",
+                machine.cores_online,
+                format_cores(&machine.cores_usable)
+            ),
+        ),
+        (
+            "memory",
+            machine
+                .memory_bytes
+                .map_or_else(|| "unknown".to_owned(), size),
+        ),
+        (
+            "hypervisor",
+            if machine.hypervisor { "yes" } else { "no" }.to_owned(),
+        ),
+        ("frequency governor", known(&machine.frequency_governor)),
+        (
+            "clock",
+            format!("{}, {:.1} ns a reading", report.clock, report.clock_read_ns),
+        ),
+        (
+            "registered memory",
+            format!(
+                "{} in {} pages of {}",
+                size(report.memory.registered_bytes),
+                report.memory.kind,
+                size(report.memory.page_bytes)
+            ),
+        ),
+    ];
+    writeln!(
+        page,
+        "<h2>How it was measured</h2>\n<pre>{}</pre>\n<table><tbody>",
+        escape(&report.command)
+    )?;
+    for (name, value) in facts {
+        write_row(page, name, &[value])?;
+    }
+    writeln!(page, "</tbody></table>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{config, floor, result};
+    use super::*;
+    use crate::cli::Op;
+    use crate::machine::Machine;
+
+    fn page_of(change: impl FnOnce(&mut Report)) -> (Report, String) {
+        let mut config = config();
+        (config.op, config.size_bytes) = (Op::Echo, 4096);
+        let result = result();
+        let mut report = Report::new(&config, &Machine::detect(), &result, Some(&floor()));
+        change(&mut report);
+        let page = text(&report, &result.latency);
+        (report, page)
+    }
+
+    /// Checks that tags are balanced, that attributes stand in quotes, and that every `&` begins an entity: the page is
+    /// XML as well as HTML. How many elements there are of each name.
+    fn elements(page: &str) -> std::collections::BTreeMap<String, usize> {
+        let (mut open, mut counts) = (Vec::new(), std::collections::BTreeMap::new());
+        let body = page.strip_prefix("<!DOCTYPE html>\n").expect("a page");
+        for part in body.split('<').skip(1) {
+            let (tag, text) = part.split_once('>').expect("every tag ends");
+            assert!(!text.contains('>'), "{text}");
+            for entity in part.split('&').skip(1) {
+                let (name, _) = entity.split_once(';').expect("an entity");
+                assert!(["amp", "lt", "gt", "quot", "#39"].contains(&name), "{name}");
+            }
+            if let Some(name) = tag.strip_prefix('/') {
+                assert_eq!(open.pop(), Some(name.to_owned()));
+                continue;
+            }
+            assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+            assert_eq!(
+                tag.matches('"').count(),
+                2 * tag.matches('=').count() - {
+                    let content = tag.contains("width=device-width");
+                    if content { 4 } else { 0 }
+                },
+                "{tag}"
+            );
+            let name = tag.split([' ', '/']).next().unwrap_or_default().to_owned();
+            *counts.entry(name.clone()).or_default() += 1;
+            if !tag.ends_with('/') {
+                open.push(name);
+            }
+        }
+        assert!(open.is_empty(), "left open: {open:?}");
+        counts
+    }
+
+    #[test]
+    fn it_is_well_formed_and_has_three_charts_with_axes() {
+        let (_, page) = page_of(|_| ());
+        let counts = elements(&page);
+        for (name, expected) in [
+            ("html", 1),
+            ("h1", 1),
+            ("figure", 3),
+            ("script", 0),
+            ("link", 0),
+        ] {
+            assert_eq!(counts.get(name).copied().unwrap_or(0), expected, "{name}");
+        }
+        for label in [
+            ">99.999 %</text>",
+            ">share of the calls that were no slower</text>",
+            ">round-trip time</text>",
+            ">calls per second</text>",
+            ">time since the measurement began</text>",
+        ] {
+            assert!(page.contains(label), "{label}");
+        }
+    }
+
+    #[test]
+    fn it_refers_to_nothing_outside() {
+        let (_, page) = page_of(|report| report.connect = None);
+        for word in [
+            "http", "//", "url(", "@import", "src=", "href=", "<script", "onload",
+        ] {
+            assert!(!page.contains(word), "{word}");
+        }
+        assert!(page.contains("prefers-color-scheme: dark"));
+    }
+
+    #[test]
+    fn it_holds_the_figures_of_the_report() {
+        let (report, page) = page_of(|_| ());
+        let latency = &report.latency_ns;
+        let corrected = report.latency_corrected_ns.unwrap().summary;
+        for (name, measured, corrected) in [
+            ("minimum", latency.min, corrected.min),
+            ("p50", latency.p50, corrected.p50),
+            ("p99.99", latency.p99_99, corrected.p99_99),
+            ("maximum", latency.max, corrected.max),
+        ] {
+            let [measured, corrected] = [measured, corrected].map(nanoseconds);
+            let row =
+                format!("<th scope=\"row\">{name}</th><td>{measured}</td><td>{corrected}</td>");
+            assert!(page.contains(&row), "{row}");
+        }
+        assert!(page.contains("<td>20,001</td><td>20,017</td>"));
+        for it in &report.intervals {
+            let figures = cells(
+                it.calls,
+                it.rate_per_s,
+                [it.latency_ns.p50, it.latency_ns.p99, it.latency_ns.max],
+            );
+            assert!(page.contains(&figures.map(|cell| format!("<td>{cell}</td>")).concat()));
+        }
+        assert!(
+            page.contains(&escape(&report.command)) && page.contains(&escape(&report.machine.cpu))
+        );
+        assert!(page.contains("ordinary pages: there are no huge pages"));
+    }
+
+    #[test]
+    fn what_comes_from_outside_is_text() {
+        let evil = "</pre><script>alert('1')</script>&\u{7}\"";
+        let (_, page) = page_of(|report| {
+            report.command = evil.to_owned();
+            report.device = Some(evil.to_owned());
+            report.profile = evil.to_owned();
+            report.machine.cpu = evil.to_owned();
+            report.machine.os = evil.to_owned();
+            report.warnings = vec![evil.to_owned()];
+            report.fabric = evil.to_owned();
+            report.connect = Some(evil.to_owned());
+            report.server_cores = None;
+        });
+        assert!(!page.contains("<script"));
+        assert!(page.matches("&lt;script&gt;").count() >= 7);
+        let _ = elements(&page);
+    }
+
+    #[test]
+    fn a_run_without_calls_is_a_page_too() {
+        let mut nothing = result();
+        nothing.latency = LatencyHistogram::new();
+        nothing.timeline.cores.clear();
+        let report = Report::new(&config(), &Machine::detect(), &nothing, None);
+        let page = text(&report, &nothing.latency);
+        let _ = elements(&page);
+        assert!(page.contains("No call ended."));
+    }
+
+    #[test]
+    fn the_curve_ends_where_its_calls_do() {
+        let latency = result().latency;
+        let curve = percentile_curve("x", &latency);
+        let (first, last) = (curve.points[0], curve.points[curve.points.len() - 1]);
+        assert!((first.0 - 1.0).abs() < 1e-9 && (first.1 - 400.0).abs() < 1e-9);
+        assert!((last.0 - 20_001.0).abs() < 1e-9);
+        for pair in curve.points.windows(2) {
+            assert!(pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1, "{pair:?}");
+        }
+    }
+}
