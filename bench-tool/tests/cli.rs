@@ -351,6 +351,22 @@ fn a_mix_does_both_and_every_payload_is_checked() {
 }
 
 #[test]
+fn payloads_of_several_sizes_are_checked_and_counted() {
+    let report = run_of("--op mix --sizes 1000=3,70k=1 --depth 4 --seed 5");
+    assert_eq!(report["errors"], 0);
+    assert_eq!(report["size_bytes"], 70 * 1024);
+    assert_eq!(
+        (&report["sizes"][0]["bytes"], &report["seed"]),
+        (&1000.into(), &5.into())
+    );
+    assert_eq!(report["sizes"][0]["share_percent"], 75.0);
+    let [rate, time] = ["bandwidth_bytes_per_s", "duration_s"].map(|key| report[key].as_f64());
+    let payload = rate.unwrap() * time.unwrap();
+    // A quarter of 300 calls of 70 KiB, give or take four deviations.
+    assert!((3.4e6..7.8e6).contains(&payload), "{payload} bytes");
+}
+
+#[test]
 fn a_set_delay_is_paid_once_by_a_message_and_twice_by_a_fetched_payload() {
     let delay_ns = 2_000_000;
     for (placement, trips) in [("inline", 1), ("rdma", 2)] {

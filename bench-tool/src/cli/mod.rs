@@ -22,6 +22,7 @@ pub use self::profile::{
 use self::values::CoreList;
 use crate::address::{Address, ListenAddress};
 use crate::authentication::AuthenticationArgs;
+use crate::load::sizes::Sizes;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -203,6 +204,8 @@ Examples:
       the same at 500 us each way, some 62 miles apart
   bench-tool run --op mix --read-percent 70 --operations 4 --size 64KiB --depth 8
       calls of four operations, seven of ten of which read
+  bench-tool run --op mix --read-percent 70 --sizes 4k=80,64k=20 --seed 7 --depth 8
+      eight of ten operations have 4 KiB, two 64 KiB; the same ones in each run
   bench-tool run --rate 200k --depth 64 --hgrm run.hgrm
       latency at a given load, for HdrHistogram plotters
   bench-tool run --duration 1m --interval 5s --intervals --hlog run.hlog
@@ -237,6 +240,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "BYTES", value_parser = values::size_bytes)]
     pub size: Option<u64>,
 
+    /// Payloads of several sizes, each with its share of the operations, as in 4k=80,64k=20; drawn by --seed
+    #[arg(long, value_name = "BYTES=SHARE,...", value_parser = values::sizes, conflicts_with = "size")]
+    pub sizes: Option<Sizes>,
+
     /// Reads and writes in one call: more than one are a COMPOUND
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=OPERATIONS_MAX))]
     pub operations: u32,
@@ -245,7 +252,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub read_percent: Option<u32>,
 
-    /// Seed of a mix: the same one makes the same calls [default: 1]
+    /// Seed of a mix and of --sizes: the same one makes the same calls [default: 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 

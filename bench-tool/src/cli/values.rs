@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use crate::load::sizes::Sizes;
+
 /// Splits `12.5MiB` into the number and the unit, which may be apart by spaces.
 fn number_and_unit(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
@@ -59,6 +61,26 @@ pub fn size_bytes(text: &str) -> Result<u64, String> {
         _ => return Err(wrong()),
     };
     scaled(number, scale).ok_or_else(wrong)
+}
+
+/// Sizes with their shares: `4k=80,64k=20`.
+///
+/// # Errors
+/// A message for the user when the text is no list of sizes and shares, or one of them is there twice.
+pub fn sizes(text: &str) -> Result<Sizes, String> {
+    let wrong = |what: &str| {
+        format!(
+            "`{text}` is no list of sizes with their shares{what}: write them as in 4k=80,64k=20"
+        )
+    };
+    let share = |part: &str| -> Option<(u64, u32)> {
+        let (size, share) = part.split_once('=')?;
+        let share = share.trim().trim_end_matches('%');
+        Some((size_bytes(size).ok()?, share.parse().ok()?))
+    };
+    let shares: Option<Vec<_>> = text.split(',').map(share).collect();
+    let shares = shares.ok_or_else(|| wrong(""))?;
+    Sizes::new(&shares).map_err(|error| wrong(&format!(" ({error})")))
 }
 
 /// A time: `10s`, `500ms`, `50us`, `2m`, `1h`. A bare number is refused, because seconds and milliseconds are both usual; `0` is 0.
@@ -171,6 +193,28 @@ pub fn core_list(text: &str) -> Result<CoreList, String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn shares_of_sizes() {
+        let expected = Sizes::new(&[(4096, 80), (65_536, 20)]);
+        for text in ["4k=80,64k=20", "4KiB = 80, 64KiB=20", "4096=80%,64K=20%"] {
+            assert_eq!(super::sizes(text), expected, "{text}");
+        }
+        for text in [
+            "",
+            "64",
+            "4k=",
+            "=80",
+            "4k=80,",
+            "4k=1,4096=2",
+            "4k=0",
+            "4k=-1",
+            "4k=80;8k=20",
+        ] {
+            let error = super::sizes(text).unwrap_err();
+            assert!(error.contains("4k=80,64k=20"), "{error}");
+        }
+    }
 
     #[test]
     fn sizes() {

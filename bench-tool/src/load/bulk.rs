@@ -6,6 +6,7 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::interface::Port;
 
+use super::sizes::Sizes;
 use crate::bench_program::{
     Arguments, Kind, OPERATIONS_MAX, Operation, pattern, procedure, results_bytes, results_match,
 };
@@ -17,6 +18,8 @@ pub(crate) struct BulkPlan {
     pub(crate) read_percent: u32,
     /// Bytes of the payload of each.
     pub(crate) payload_bytes: u32,
+    /// What stands for `payload_bytes` where there are several sizes.
+    pub(crate) sizes: Option<Sizes>,
     /// Operations in one call, from 1 to [`OPERATIONS_MAX`].
     pub(crate) operations: usize,
     /// How the payloads are to travel.
@@ -73,9 +76,27 @@ impl BulkLoad {
                 Kind::Write
             },
             number: first.wrapping_add(index as u64),
-            bytes: self.plan.payload_bytes,
+            bytes: self.bytes(first.wrapping_add(index as u64)),
         };
         (std::array::from_fn(operation), count)
+    }
+
+    /// Payload of operation `number`.
+    fn bytes(&self, number: u64) -> u32 {
+        match &self.plan.sizes {
+            None => self.plan.payload_bytes,
+            Some(sizes) => sizes.of(Draw::nth(self.plan.seed ^ SIZES_STREAM, number)),
+        }
+    }
+
+    /// Payload of call `number`, all of its operations together.
+    pub(crate) fn call_bytes(&self, number: u64) -> u64 {
+        if self.plan.sizes.is_none() {
+            return u64::from(self.plan.payload_bytes) * self.plan.operations as u64;
+        }
+        let (operations, count) = self.operations(number, Reads::default());
+        let operations = operations.iter().take(count);
+        operations.map(|it| u64::from(it.bytes)).sum()
     }
 
     /// Makes the next call, which has number `number` if none was refused before. Which number it
@@ -173,7 +194,15 @@ fn written_item<P: Port>(core: &mut Context<'_, P>, operation: &Operation) -> Op
 #[derive(Clone, Debug)]
 struct Draw(u64);
 
+/// Makes the sizes of operations another sequence than whether they read.
+const SIZES_STREAM: u64 = 0x73_69_7a_65_73;
+
 impl Draw {
+    /// Number `n` of the sequence that `seed` begins.
+    fn nth(seed: u64, n: u64) -> u64 {
+        Self(seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).next()
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -202,6 +231,7 @@ mod tests {
         BulkPlan {
             read_percent,
             payload_bytes: 100,
+            sizes: None,
             operations: 3,
             placement: Placement::Auto,
             seed: 7,
@@ -230,6 +260,40 @@ mod tests {
                 .iter()
                 .all(|reads| *reads == Reads(0xff))
         );
+    }
+
+    #[test]
+    fn sizes_are_repeatable_and_have_nothing_to_do_with_reads() {
+        let sizes = Sizes::new(&[(10, 70), (1_000, 30)]).unwrap();
+        let load = |seed| {
+            BulkLoad::new(BulkPlan {
+                sizes: Some(sizes),
+                seed,
+                ..plan(70)
+            })
+        };
+        let (first, same, other) = (load(7), load(7), load(8));
+        let of =
+            |load: &BulkLoad| -> Vec<u64> { (0..4_000).map(|it| load.call_bytes(it)).collect() };
+        assert_eq!(of(&first), of(&same));
+        assert_ne!(of(&first), of(&other));
+        let (mut small, mut small_reads, mut draw) = (0, 0, Draw(7));
+        for number in 0..4_000 {
+            let (operations, count) = first.operations(number, draw.reads(&first.plan));
+            for operation in operations.iter().take(count).filter(|it| it.bytes == 10) {
+                small += 1;
+                small_reads += u32::from(operation.kind == Kind::Read);
+            }
+        }
+        assert!((8_200..8_600).contains(&small), "{small} of 12,000");
+        assert!(
+            (5_700..6_050).contains(&small_reads),
+            "{small_reads} of {small}"
+        );
+        let mut draw = Draw(7);
+        let drawn: Vec<u64> = (0..5).map(|_| draw.next()).collect();
+        let expected: Vec<u64> = (0..5).map(|n| Draw::nth(7, n)).collect();
+        assert_eq!(drawn, expected);
     }
 
     #[test]

@@ -136,6 +136,8 @@ pub(crate) struct Measured {
     /// Why a connection took no more calls.
     pub(crate) first_refusal: Option<CallRefused>,
     pub(crate) mismatches: u64,
+    /// Payload of the calls that are in the latencies; of bulk data alone.
+    pub(crate) payload_bytes: u64,
     pub(crate) elapsed: Duration,
     pub(crate) interrupted: bool,
     pub(crate) counters: Option<CounterSnapshot>,
@@ -224,6 +226,7 @@ impl Generator {
                 first_error: None,
                 first_refusal: None,
                 mismatches: 0,
+                payload_bytes: 0,
                 elapsed: Duration::ZERO,
                 interrupted: false,
                 counters: None,
@@ -453,6 +456,9 @@ impl Generator {
                 self.completed += 1;
                 if self.measured_start.is_some_and(|begin| slot.start >= begin) {
                     self.ended.push((slot.start, now));
+                    if let Maker::Bulk(load) = &self.maker {
+                        self.measured.payload_bytes += load.call_bytes(slot.number);
+                    }
                 }
             }
             Err(error) => self.note_error(error),

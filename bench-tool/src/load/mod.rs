@@ -7,6 +7,7 @@ mod intervals;
 pub(crate) mod pace;
 mod payload;
 mod probe;
+pub mod sizes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -124,6 +125,7 @@ impl Job for Measure<'_> {
             cores: timelines(collectors, &shared, &measured, &config.cores),
         };
         let free = free_core(config);
+        let payload_bytes: u64 = measured.iter().map(|core| core.payload_bytes).sum();
         let probe = idle.map(|idle| idle.probe(free)).transpose()?;
         let refused = measured.iter().find_map(|core| core.first_refusal);
         let mut result = result(measured, timeline, &pages, own_queues, loaded, fabric);
@@ -131,10 +133,15 @@ impl Job for Measure<'_> {
         result.server_counters = server_before
             .zip(server_after)
             .map(|(before, after)| probe::since(&after, &before));
+        result.payload_bytes = config.bulk.map(|_| payload_bytes);
+        let call_bytes = result.payload_bytes.map_or_else(
+            || config.call_bytes(),
+            |bytes| bytes / result.latency.count().max(1),
+        );
         result.per_call = PerCall::new(
             &counts(&client_counted),
             result.server_counters.as_ref(),
-            config.call_bytes(),
+            call_bytes,
         );
         result.placement = result.per_call.placement(config.op).to_owned();
         result.protocol = connections
@@ -352,6 +359,7 @@ fn work(config: &RunConfig, core: usize) -> Work {
         (Some(bulk), _) => Work::Bulk(BulkPlan {
             read_percent: bulk.read_percent,
             payload_bytes: u32::try_from(config.size_bytes).unwrap_or(u32::MAX),
+            sizes: config.sizes,
             operations: bulk.operations as usize,
             placement: match bulk.placement {
                 Placement::Auto => rpcrdma_engine::Placement::Auto,
@@ -495,6 +503,7 @@ fn result(
     RunResult {
         latency,
         timeline,
+        payload_bytes: None,
         clock_read_ns: crate::floor::clock_read_ns(),
         errors,
         elapsed,

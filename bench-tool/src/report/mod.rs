@@ -19,6 +19,7 @@ use self::timeline::{CoreFigures, IntervalFigures, Timeline};
 use crate::cli::Op;
 use crate::floor::RoundTrip;
 use crate::histogram::{LatencyHistogram, LatencySummary};
+use crate::load::sizes::Sizes;
 use crate::machine::Machine;
 use crate::run::config::{RunConfig, Server};
 
@@ -33,6 +34,8 @@ pub struct RunResult {
     pub latency: LatencyHistogram,
     /// The same by core and interval.
     pub timeline: Timeline,
+    /// Payload of these calls; `None` where each has as much as the configuration says.
+    pub payload_bytes: Option<u64>,
     /// What one reading of the clock costs.
     pub clock_read_ns: f64,
     /// Calls that ended in an error, not in the histogram.
@@ -64,6 +67,25 @@ pub struct RunResult {
     pub memory: Memory,
     /// What a reader must know to trust the numbers, one sentence each.
     pub warnings: Vec<String>,
+}
+
+/// One of several sizes of payload.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SizeShare {
+    /// The size.
+    pub bytes: u64,
+    /// Of 100 operations, how many have it.
+    pub share_percent: f64,
+}
+
+impl SizeShare {
+    fn of(sizes: &Sizes) -> Vec<Self> {
+        let shares = sizes.shares().map(|(bytes, share_percent)| Self {
+            bytes,
+            share_percent,
+        });
+        shares.collect()
+    }
 }
 
 /// Registered memory, as it was really had.
@@ -118,6 +140,8 @@ pub struct Report {
     pub op: &'static str,
     /// Payload of one operation, each way that the procedure carries it.
     pub size_bytes: u64,
+    /// The sizes that operations were drawn from; `None` where all have `size_bytes`, which is the largest otherwise.
+    pub sizes: Option<Vec<SizeShare>>,
     /// Operations in one call.
     pub operations: u32,
     /// Of 100 operations, how many read; `None` for null and echo.
@@ -153,7 +177,7 @@ pub struct Report {
     pub errors: u64,
     /// `calls` per second of the measured time.
     pub rate_per_s: f64,
-    /// `calls` times `operations` times `size_bytes`, per second; an echo carries as much back.
+    /// Payload of all operations, per second; an echo carries as much back.
     pub bandwidth_bytes_per_s: f64,
     /// Round-trip times.
     pub latency_ns: LatencySummary,
@@ -276,11 +300,12 @@ impl Report {
             connect,
             op: config.op.name(),
             size_bytes: config.size_bytes,
+            sizes: config.sizes.map(|sizes| SizeShare::of(&sizes)),
             operations: config.bulk.map_or(1, |bulk| bulk.operations),
             read_percent: config.bulk.map(|bulk| bulk.read_percent),
             seed: config
                 .bulk
-                .filter(|_| config.op == Op::Mix)
+                .filter(|_| config.op == Op::Mix || config.sizes.is_some())
                 .map(|bulk| bulk.seed),
             delay_ns: u64::try_from(config.delay.as_nanos()).unwrap_or(u64::MAX),
             placement_asked: config.bulk.map(|bulk| bulk.placement.name()),
@@ -301,7 +326,11 @@ impl Report {
             calls: latency_ns.count,
             errors: result.errors,
             rate_per_s,
-            bandwidth_bytes_per_s: per_s(latency_ns.count.saturating_mul(config.call_bytes())),
+            bandwidth_bytes_per_s: per_s(
+                result
+                    .payload_bytes
+                    .unwrap_or_else(|| latency_ns.count.saturating_mul(config.call_bytes())),
+            ),
             floor: floor.map(|floor| FloorSummary::new(floor, Some(latency_ns.p50))),
             warnings: warnings(config, machine, result, rate_per_s),
             latency_ns,
@@ -433,6 +462,7 @@ pub(crate) mod tests {
             },
             op: Op::Null,
             size_bytes: 0,
+            sizes: None,
             bulk: None,
             protocol: crate::cli::Protocol::Auto,
             delay: Duration::ZERO,
@@ -460,6 +490,7 @@ pub(crate) mod tests {
         RunResult {
             latency,
             timeline: timeline::tests::timeline(),
+            payload_bytes: None,
             clock_read_ns: 10.5,
             errors: 0,
             elapsed: Duration::from_secs(2),
@@ -518,6 +549,7 @@ pub(crate) mod tests {
             "profile",
             "op",
             "size_bytes",
+            "sizes",
             "depth",
             "connections",
             "cores",
@@ -557,7 +589,7 @@ pub(crate) mod tests {
         }
         assert_eq!(
             object.len(),
-            46,
+            47,
             "a new key belongs into this list and into docs/bench-tool.md"
         );
         let keys = |name: &str| -> Vec<String> {

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use super::per_call::{EndPerCall, PerCall};
 use super::timeline::{CoreFigures, IntervalFigures};
 use super::units::{bandwidth, count, duration, nanoseconds, rate, size};
-use super::{CorrectedLatency, FloorSummary, Report};
+use super::{CorrectedLatency, FloorSummary, Report, SizeShare};
 use crate::histogram::LatencySummary;
 use crate::machine::format_cores;
 
@@ -67,7 +67,13 @@ pub(crate) fn work(report: &Report) -> String {
     if report.op == "null" {
         return report.op.to_owned();
     }
-    let size = size(report.size_bytes);
+    let size = match &report.sizes {
+        None => size(report.size_bytes),
+        Some(sizes) => {
+            let share = |it: &SizeShare| format!("{} ({:.0} %)", size(it.bytes), it.share_percent);
+            sizes.iter().map(share).collect::<Vec<_>>().join(" or ")
+        }
+    };
     let Some(asked) = report.placement_asked else {
         return format!("{}, {size}", report.op);
     };
@@ -417,6 +423,7 @@ mod tests {
     use super::super::tests::{config, floor, result};
     use super::*;
     use crate::cli::Op;
+    use crate::load::sizes::Sizes;
     use crate::machine::Machine;
     use crate::run::config::Server;
 
@@ -497,6 +504,7 @@ from              calls        rate        p50        p99        max
     fn a_write_says_what_it_took() {
         let mut config = config();
         (config.op, config.size_bytes) = (Op::Mix, 4096);
+        config.sizes = Sizes::new(&[(4096, 80), (65_536, 20)]).ok();
         config.delay = std::time::Duration::from_micros(50);
         config.bulk = Some(crate::run::config::BulkConfig {
             operations: 4,
@@ -506,15 +514,16 @@ from              calls        rate        p50        p99        max
         });
         let mut result = result();
         result.placement = "rdma".to_owned();
+        result.payload_bytes = Some(20_480);
         result.per_call = super::super::per_call::tests::of_writes_by_rdma();
         let text = text(
             &Report::new(&config, &quiet_machine(), &result, None),
             false,
         );
         for part in [
-            "mix of 4 times 4 KiB, 70 % of them reads, placement auto, which is rdma, RPC-over-RDMA v2 over shm \
+            "mix of 4 times 4 KiB (80 %) or 64 KiB (20 %), 70 % of them reads, placement auto, which is rdma, RPC-over-RDMA v2 over shm \
              with 50.00 us of delay each way",
-            "bandwidth 163.8 MB/s of payload\n",
+            "bandwidth 10.24 kB/s of payload\n",
             "per call  2.00 round trips\n",
             "  client  1.01 Sends, 1.00 Receives, 1.00 registrations\n",
             "  server  1.00 Sends, 1.01 Receives, 2.00 RDMA Reads\n",

@@ -6,6 +6,7 @@ use crate::address::Address;
 use crate::authentication::Host;
 use crate::cli::{Op, OwnFabric, Placement, ProfileChoice, Protocol, RunArgs};
 use crate::exit::Failure;
+use crate::load::sizes::Sizes;
 use crate::machine::Machine;
 use crate::report::timeline::INTERVALS_MAX;
 
@@ -80,6 +81,8 @@ pub struct RunConfig {
     pub op: Op,
     /// Payload of one operation; 0 for null.
     pub size_bytes: u64,
+    /// The sizes that operations are drawn from; `size_bytes` is the largest of them then.
+    pub sizes: Option<Sizes>,
     /// What the calls do; `None` for null and echo.
     pub bulk: Option<BulkConfig>,
     /// The version of RPC-over-RDMA.
@@ -118,8 +121,9 @@ impl RunConfig {
     /// # Errors
     /// A usage failure that names the argument and what to give instead.
     pub fn new(args: &RunArgs, machine: &Machine, command: String) -> Result<Self, Failure> {
-        let size_bytes = payload_size(args.op, args.size)?;
         let bulk = bulk(args)?;
+        let largest = args.sizes.map(|sizes| sizes.bytes_max());
+        let size_bytes = payload_size(args.op, largest.or(args.size))?;
         if let Some(cores) = &args.cores {
             machine.check_cores(cores)?;
         }
@@ -140,6 +144,7 @@ impl RunConfig {
             server,
             op: args.op,
             size_bytes,
+            sizes: args.sizes,
             bulk,
             protocol: args.protocol,
             delay: args.delay,
@@ -197,8 +202,11 @@ fn bulk(args: &RunArgs) -> Result<Option<BulkConfig>, Failure> {
     if args.op != Op::Mix && args.read_percent.is_some() {
         return refuse("--read-percent", "mix");
     }
-    if args.op != Op::Mix && args.seed.is_some() {
+    if args.op != Op::Mix && args.sizes.is_none() && args.seed.is_some() {
         return refuse("--seed", "mix");
+    }
+    if !args.op.is_bulk() && args.sizes.is_some() {
+        return refuse("--sizes", "read, --op write or --op mix");
     }
     if !args.op.is_bulk() {
         return match (args.placement, args.operations) {
@@ -425,6 +433,8 @@ mod tests {
             ("--op write --seed 3", "--op mix"),
             ("--op read --read-percent 30", "--op mix"),
             ("--cores 0,7", "numbers from 0,1"),
+            ("--op echo --sizes 1k=1,2k=1", "--op read"),
+            ("--op read --sizes 1k=1,128M=1", "64MiB"),
             ("--interval 99ms", "100ms at least"),
             ("--interval 100ms --duration 1h", "longer --interval"),
         ] {
@@ -470,6 +480,9 @@ mod tests {
         };
         assert_eq!(config.bulk, Some(bulk));
         assert_eq!(config.delay, Duration::from_micros(50));
+        let config = config_on(&[0, 1], "--op read --sizes 4k=80,64k=20 --seed 3").unwrap();
+        assert_eq!((config.size_bytes, config.bulk.unwrap().seed), (65_536, 3));
+        assert_eq!(config.sizes, Sizes::new(&[(4096, 80), (65_536, 20)]).ok());
         let config = config_on(&[0, 1], "--op read --size 1").unwrap();
         assert_eq!(config.bulk.unwrap().read_percent, 100);
     }

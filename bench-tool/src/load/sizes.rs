@@ -1,0 +1,125 @@
+//! Payloads of several sizes, drawn by their shares.
+
+/// Sizes in one mix, at most.
+pub const SIZES_MAX: usize = 8;
+
+/// Sizes with their shares. Which one an operation has follows from the seed and the operation's number alone, so the
+/// end of a call knows it as well as its beginning, and nothing is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Size in bytes, and the sum of the shares up to it; the rest repeats the last one.
+    choices: [(u32, u32); SIZES_MAX],
+    count: usize,
+}
+
+impl Sizes {
+    /// Each size in bytes with its share of the operations, in any unit.
+    ///
+    /// # Errors
+    /// Says what is wrong: no size, more than [`SIZES_MAX`], one twice, one of nothing or without a share.
+    pub fn new(shares: &[(u64, u32)]) -> Result<Self, String> {
+        if shares.is_empty() || shares.len() > SIZES_MAX {
+            return Err(format!("give from one to {SIZES_MAX} sizes"));
+        }
+        let mut choices = [(0, 0); SIZES_MAX];
+        let (mut last, mut seen) = ((0_u32, 0_u32), Vec::new());
+        for (index, choice) in choices.iter_mut().enumerate() {
+            if let Some(&(bytes, share)) = shares.get(index) {
+                if bytes == 0 || share == 0 || seen.contains(&bytes) {
+                    return Err(
+                        "each size is to be above zero, there once, and with a share".to_owned(),
+                    );
+                }
+                seen.push(bytes);
+                let bytes = u32::try_from(bytes).map_err(|_| "a size is too large".to_owned())?;
+                let sum = last.1.checked_add(share);
+                last = (
+                    bytes,
+                    sum.ok_or_else(|| "the shares are too large".to_owned())?,
+                );
+            }
+            *choice = last;
+        }
+        Ok(Self {
+            choices,
+            count: shares.len(),
+        })
+    }
+
+    /// The size that `drawn`, a number of all 64 bits, comes to.
+    #[inline]
+    #[must_use]
+    pub fn of(&self, drawn: u64) -> u32 {
+        let [.., (last, total)] = self.choices;
+        let at = drawn % u64::from(total.max(1));
+        let found = self.choices.iter().find(|(_, end)| at < u64::from(*end));
+        found.map_or(last, |(bytes, _)| *bytes)
+    }
+
+    /// The largest.
+    #[must_use]
+    pub fn bytes_max(&self) -> u64 {
+        let largest = self.choices.iter().map(|(bytes, _)| *bytes).max();
+        u64::from(largest.unwrap_or(0))
+    }
+
+    /// Each size in bytes, with its share of all operations in percent.
+    pub fn shares(&self) -> impl Iterator<Item = (u64, f64)> {
+        let [.., (_, total)] = self.choices;
+        let mut before = 0;
+        self.choices
+            .iter()
+            .take(self.count)
+            .map(move |(bytes, end)| {
+                let share = end - before;
+                before = *end;
+                (
+                    u64::from(*bytes),
+                    f64::from(share) * 100.0 / f64::from(total),
+                )
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_drawn_by_their_shares() {
+        let sizes = Sizes::new(&[(4096, 80), (65_536, 15), (100, 5)]).unwrap();
+        let drawn: Vec<u32> = (0..100).map(|number| sizes.of(number)).collect();
+        let count = |bytes| drawn.iter().filter(|it| **it == bytes).count();
+        assert_eq!([count(4096), count(65_536), count(100)], [80, 15, 5]);
+        assert_eq!(sizes.bytes_max(), 65_536);
+        let shares: Vec<_> = sizes.shares().collect();
+        assert_eq!(shares, [(4096, 80.0), (65_536, 15.0), (100, 5.0)]);
+        let one = Sizes::new(&[(7, 3)]).unwrap();
+        assert_eq!((one.of(u64::MAX), one.shares().count()), (7, 1));
+    }
+
+    #[test]
+    fn what_is_no_mix_is_refused() {
+        for shares in [
+            &[][..],
+            &[(1, 1); 2],
+            &[(0, 1)],
+            &[(1, 0)],
+            &[(1 << 32, 1)],
+            &[(1, u32::MAX), (2, 1)],
+            &[
+                (1, 1),
+                (2, 1),
+                (3, 1),
+                (4, 1),
+                (5, 1),
+                (6, 1),
+                (7, 1),
+                (8, 1),
+                (9, 1),
+            ],
+        ] {
+            assert!(Sizes::new(shares).is_err(), "{shares:?}");
+        }
+    }
+}
