@@ -1,4 +1,4 @@
-//! How the tool ends: three exit codes, and errors that say what failed, on what, and what to do.
+//! How the tool ends: its exit codes, and errors that say what failed, on what, and what to do.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -12,6 +12,10 @@ pub enum Status {
     Failure,
     /// 2: the command line cannot be obeyed on this machine: nothing was tried.
     Usage,
+    /// 3: a threshold of `compare` is exceeded, and the difference is beyond noise.
+    Exceeded,
+    /// 4: a threshold of `compare` is exceeded, by what may be noise.
+    ExceededInNoise,
 }
 
 impl Status {
@@ -22,6 +26,8 @@ impl Status {
             Self::Success => 0,
             Self::Failure => 1,
             Self::Usage => 2,
+            Self::Exceeded => 3,
+            Self::ExceededInNoise => 4,
         }
     }
 }
@@ -146,6 +152,8 @@ mod tests {
         assert_eq!(Status::Success.code(), 0);
         assert_eq!(Status::Failure.code(), 1);
         assert_eq!(Status::Usage.code(), 2);
+        assert_eq!(Status::Exceeded.code(), 3);
+        assert_eq!(Status::ExceededInNoise.code(), 4);
         assert_eq!(Failure::failed("x").status(), Status::Failure);
         assert_eq!(Failure::usage("x").status(), Status::Usage);
     }

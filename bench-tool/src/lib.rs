@@ -10,6 +10,7 @@
 //! | [`nfs`] | NFS version 3 on the wire |
 //! | [`nfs_client`] | `nfs`: drives NFS servers |
 //! | [`nfs3_service`] | `serve --service nfs3`: an NFS server |
+//! | [`compare`] | `compare`: whether two groups of runs differ beyond noise |
 //! | [`floor`] | `floor`: what no transport on this machine can beat |
 //! | [`decode`] | `decode`: transport headers from hex |
 //! | [`doctor`] | `doctor`: what stands in the way on this machine |
@@ -27,6 +28,7 @@ pub mod authentication;
 pub mod bench_program;
 pub mod cli;
 pub mod clock;
+pub mod compare;
 pub mod decode;
 pub mod doctor;
 pub mod exit;
@@ -93,6 +95,7 @@ fn execute(command: &cli::Command) -> Result<Status, Failure> {
         cli::Command::Nfs(args) => {
             nfs_client::execute(args, command_line()).map(|()| Status::Success)
         }
+        cli::Command::Compare(args) => compare::execute(args, command_line()),
         cli::Command::Serve(args) => serve::execute(args).map(|()| Status::Success),
         cli::Command::Idle(args) => load::idle::execute(args).map(|()| Status::Success),
     }

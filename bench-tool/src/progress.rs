@@ -123,6 +123,58 @@ fn write_lines(progress: &Progress, expected: Option<Duration>, ended: &mpsc::Re
     let _ = write!(io::stderr().lock(), "\r\x1b[K");
 }
 
+/// The line of a command that makes many runs: which it is at, and how long the rest should take. On a terminal only.
+#[derive(Debug)]
+pub struct Rounds {
+    begin: Instant,
+    total: u64,
+    begun: u64,
+    is_shown: bool,
+}
+
+impl Rounds {
+    /// For `total` runs that take about the same time each.
+    #[must_use]
+    pub fn start(total: u64, quiet: bool) -> Self {
+        Self {
+            begin: Instant::now(),
+            total,
+            begun: 0,
+            is_shown: !quiet && io::stderr().is_terminal(),
+        }
+    }
+
+    /// Says that the next run begins.
+    pub fn next(&mut self, what: &str) {
+        if self.is_shown {
+            let line = rounds_line(self.begin.elapsed(), self.begun, self.total, what);
+            let _ = write!(io::stderr().lock(), "\r{line}\x1b[K");
+        }
+        self.begun += 1;
+    }
+}
+
+impl Drop for Rounds {
+    fn drop(&mut self) {
+        if self.is_shown && self.begun > 0 {
+            let _ = write!(io::stderr().lock(), "\r\x1b[K");
+        }
+    }
+}
+
+fn rounds_line(elapsed: Duration, done: u64, total: u64, what: &str) -> String {
+    let each_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX) / done.max(1);
+    let left_s = each_ms
+        .saturating_mul(total.saturating_sub(done))
+        .div_ceil(1000);
+    let left = match left_s {
+        _ if done == 0 => String::new(),
+        0..100 => format!(", {left_s} s left"),
+        _ => format!(", {} min left", left_s.div_ceil(60)),
+    };
+    format!("run {} of {total}{left}: {what}", done + 1)
+}
+
 fn line(
     elapsed: Duration,
     expected: Option<Duration>,
@@ -160,6 +212,20 @@ mod tests {
         progress.core(0).unwrap().publish(11, 0);
         assert_eq!(progress.totals(), (16, 2));
         assert!(progress.core(2).is_none());
+    }
+
+    #[test]
+    fn the_line_of_many_runs_says_what_is_left() {
+        let seconds = Duration::from_secs;
+        assert_eq!(rounds_line(seconds(0), 0, 14, "A"), "run 1 of 14: A");
+        assert_eq!(
+            rounds_line(seconds(6), 2, 14, "B"),
+            "run 3 of 14, 36 s left: B"
+        );
+        assert_eq!(
+            rounds_line(seconds(60), 2, 14, "B"),
+            "run 3 of 14, 6 min left: B"
+        );
     }
 
     #[test]

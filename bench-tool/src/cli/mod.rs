@@ -1,5 +1,6 @@
 //! The command line, as clap reads it. What a flag means is written once, here; `--help` and the checks come from it.
 
+mod compare;
 mod doctor;
 pub mod nfs;
 mod nfs3;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use rpcrdma_control::Versions;
 
+pub use self::compare::CompareArgs;
 pub use self::doctor::DoctorArgs;
 pub use self::nfs::NfsArgs;
 pub use self::nfs3::Nfs3Args;
@@ -50,6 +52,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Drive calls at any NFS server and report their round-trip times
     Nfs(NfsArgs),
+    /// Say whether two groups of runs differ beyond noise
+    Compare(CompareArgs),
     /// Measure the machine's own limits: what no transport here can beat
     Floor(FloorArgs),
     /// Explain transport headers, given as hex on standard input
@@ -575,7 +579,16 @@ mod tests {
                 ErrorKind::ArgumentConflict,
             ),
             ("bench-tool run --colour", ErrorKind::UnknownArgument),
-            ("bench-tool sweep", ErrorKind::InvalidSubcommand),
+            ("bench-tool lap", ErrorKind::InvalidSubcommand),
+            ("bench-tool compare", ErrorKind::MissingRequiredArgument),
+            (
+                "bench-tool compare a.json b.json -- run -- run",
+                ErrorKind::ArgumentConflict,
+            ),
+            (
+                "bench-tool compare a.json b.json --fail-if p99",
+                ErrorKind::ValueValidation,
+            ),
             ("bench-tool run --depth 0", ErrorKind::ValueValidation),
             ("bench-tool run --duration 10", ErrorKind::ValueValidation),
             ("bench-tool run --connect host", ErrorKind::ValueValidation),

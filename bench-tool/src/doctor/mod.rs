@@ -21,8 +21,6 @@ pub mod provider;
 pub mod system;
 mod text;
 
-use std::io::Write;
-
 use rpcrdma_control::NodeConfig;
 use rpcrdma_tuning::{Hugepages, Idle};
 use serde::Serialize;
@@ -30,9 +28,10 @@ use serde::Serialize;
 use self::finding::{Finding, Severity};
 use self::system::System;
 use crate::cli::{DoctorArgs, ProfileChoice};
-use crate::exit::{Failure, Status, written};
+use crate::exit::{Failure, Status};
 use crate::fabric::Fabric;
-use crate::report::output::Output;
+use crate::report::origin::Origin;
+use crate::report::output::{Output, put_report};
 use crate::sizing::Need;
 
 /// The `schema` of the JSON report; the meaning of its keys does not change under one.
@@ -76,10 +75,9 @@ impl Needs {
 /// The report, as JSON has it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    schema: &'static str,
-    version: &'static str,
-    revision: &'static str,
-    command: String,
+    /// What wrote it.
+    #[serde(flatten)]
+    origin: Origin,
     profile: String,
     /// The heaviest of the findings' severities.
     severity: Severity,
@@ -104,10 +102,7 @@ impl Report {
         // Stable: within an area things stay in the order in which they were looked at.
         findings.sort_by_key(|finding| finding.area);
         Self {
-            schema: SCHEMA,
-            version: crate::VERSION,
-            revision: crate::REVISION,
-            command,
+            origin: Origin::new(SCHEMA, command),
             profile: needs.profile.clone(),
             severity: findings
                 .iter()
@@ -132,12 +127,6 @@ impl Report {
             Status::Success
         }
     }
-
-    fn to_json(&self) -> Result<String, Failure> {
-        let json = serde_json::to_string_pretty(self);
-        json.map(|text| text + "\n")
-            .map_err(|error| Failure::failed("the report cannot be written as JSON").because(error))
-    }
 }
 
 /// Runs the command.
@@ -152,16 +141,7 @@ pub fn execute(args: &DoctorArgs, command: String) -> Result<Status, Failure> {
         .transpose()?;
     let needs = Needs::of_profile(&args.profile)?;
     let report = Report::of(&System::below(&args.root), &needs, command);
-    if !output.as_ref().is_some_and(Output::is_standard_output) {
-        written(
-            std::io::stdout()
-                .lock()
-                .write_all(text::of(&report).as_bytes()),
-        )?;
-    }
-    if let Some(output) = output {
-        output.write(&report.to_json()?)?;
-    }
+    put_report(&text::of(&report), &report, output.as_ref())?;
     Ok(report.status())
 }
 
@@ -219,13 +199,12 @@ mod tests {
     fn nothing_at_all_is_known_and_nothing_panics() {
         let report = report(&FakeMachine::empty());
         assert!(report.severity < Severity::Problem, "{:?}", report.findings);
-        let _ = (text::of(&report), report.to_json().unwrap());
+        let _ = (text::of(&report), serde_json::to_value(&report).unwrap());
     }
 
     #[test]
     fn json_has_findings_by_area_and_the_facts_behind_them() {
-        let json = report(&FakeMachine::good()).to_json().unwrap();
-        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let value = serde_json::to_value(report(&FakeMachine::good())).unwrap();
         assert_eq!(value["schema"], SCHEMA);
         assert_eq!(value["profile"], "shm");
         assert_eq!(value["providers"][0]["provider"], "shm");

@@ -16,7 +16,7 @@ use crate::machine::Machine;
 use crate::report::FloorSummary;
 use crate::report::output::Output;
 use crate::report::table::write_warnings;
-use crate::report::units::{bandwidth, count, duration, nanoseconds, size};
+use crate::report::units::{bandwidth, count, duration, nanoseconds, size, text_of};
 
 /// Name and number of the layout of the floor's JSON.
 pub const FLOOR_SCHEMA: &str = "rpcrdma.bench-tool.floor/1";
@@ -199,10 +199,7 @@ fn to_json(report: &FloorReport) -> String {
 }
 
 fn text(report: &FloorReport) -> String {
-    let mut text = String::new();
-    let result = write(&mut text, report);
-    debug_assert!(result.is_ok(), "a string takes all that is written to it");
-    text
+    text_of(|text| write(text, report))
 }
 
 fn write(text: &mut String, report: &FloorReport) -> fmt::Result {

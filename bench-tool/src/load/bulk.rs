@@ -192,7 +192,7 @@ fn written_item<P: Port>(core: &mut Context<'_, P>, operation: &Operation) -> Op
 
 /// A sequence of numbers that look drawn: SplitMix64, which is its own description in three lines.
 #[derive(Clone, Debug)]
-struct Draw(u64);
+pub(crate) struct Draw(pub(crate) u64);
 
 /// Makes the sizes of operations another sequence than whether they read.
 const SIZES_STREAM: u64 = 0x73_69_7a_65_73;
@@ -203,7 +203,7 @@ impl Draw {
         Self(seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).next()
     }
 
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

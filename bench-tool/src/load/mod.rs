@@ -22,6 +22,7 @@ use rpcrdma_fabric::memory::{PageKind, PageReport};
 use rpcrdma_tuning::Loaded;
 
 use self::bulk::BulkPlan;
+pub(crate) use self::bulk::Draw;
 use self::generator::{Generator, Measured, Plan, Shared, Work};
 use self::idle::IdleProcesses;
 use self::intervals::Collector;

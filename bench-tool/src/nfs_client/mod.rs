@@ -28,6 +28,8 @@ pub(crate) mod steps;
 mod tcp;
 mod workload;
 
+pub(crate) use self::report::SCHEMA;
+
 use std::sync::Arc;
 use std::time::Duration;
 

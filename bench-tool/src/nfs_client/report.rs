@@ -14,10 +14,10 @@ use crate::machine::{Machine, format_cores};
 use crate::nfs::results::Fsinfo;
 use crate::report::few_calls;
 use crate::report::table::{write_latency, write_warnings};
-use crate::report::units::{self, bandwidth, count, duration, rate, size};
+use crate::report::units::{self, bandwidth, count, duration, rate, size, text_of};
 
 /// Name and number of the layout of the JSON. The number changes only when a key changes meaning or goes away.
-const SCHEMA: &str = "rpcrdma.bench-tool.nfs/1";
+pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.nfs/1";
 
 /// A rate below this share of what was offered means that the open loop was not kept up with.
 const OFFERED_SHARE_MIN: f64 = 0.95;
@@ -243,10 +243,7 @@ impl Report {
 
     /// The table, for people.
     pub(crate) fn table(&self) -> String {
-        let mut text = String::new();
-        let result = self.write(&mut text);
-        debug_assert!(result.is_ok(), "a string takes all that is written to it");
-        text
+        text_of(|text| self.write(text))
     }
 
     fn write(&self, text: &mut String) -> fmt::Result {

@@ -10,15 +10,14 @@ mod detect;
 mod show;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
 
 use rpcrdma_tuning::{Error, Layers, Loaded, Origin, Profile, list};
 use serde::Serialize;
 
 use crate::cli::{ProfileAction, ProfileArgs, ProfileCheckArgs};
-use crate::exit::{Failure, Status, written};
-use crate::report::output::Output;
+use crate::exit::{Failure, Status};
+use crate::report::output::{Output, print, put_report};
 
 /// Where to read on, for whoever has a profile that cannot be used.
 const LOOK_AT_KNOBS: &str =
@@ -139,22 +138,10 @@ fn checked_text(file: &Path, loaded: &Loaded) -> String {
     text
 }
 
-fn print(text: &str) -> Result<(), Failure> {
-    written(std::io::stdout().lock().write_all(text.as_bytes()))
-}
-
 /// Prints `text`, and writes `report` as JSON where `--json` says so; to standard output it is in place of the text.
 fn put(text: &str, report: &impl Serialize, json: Option<&Path>) -> Result<(), Failure> {
     let output = json.map(|path| Output::check("--json", path)).transpose()?;
-    if !output.as_ref().is_some_and(Output::is_standard_output) {
-        print(text)?;
-    }
-    let Some(output) = output else {
-        return Ok(());
-    };
-    let json = serde_json::to_string_pretty(report)
-        .map_err(|error| Failure::failed("it cannot be written as JSON").because(error))?;
-    output.write(&(json + "\n"))
+    put_report(text, report, output.as_ref())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use super::units::text_of;
 use crate::histogram::{LatencyHistogram, SIGNIFICANT_DIGITS};
 
 /// Lines per halving of the distance to 100 %: what the plotters' own files have.
@@ -12,10 +13,7 @@ const TICKS_PER_HALF_DISTANCE: u32 = 5;
 /// The distribution, in nanoseconds.
 #[must_use]
 pub fn text(latency: &LatencyHistogram) -> String {
-    let mut text = String::new();
-    let result = write(&mut text, latency);
-    debug_assert!(result.is_ok(), "a string takes all that is written to it");
-    text
+    text_of(|text| write(text, latency))
 }
 
 #[allow(clippy::cast_precision_loss, reason = "the layout has three decimals")]

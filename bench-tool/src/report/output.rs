@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
+use serde::Serialize;
 
 use super::table;
 use crate::exit::{Failure, written};
@@ -158,6 +159,35 @@ impl Drop for Temporary {
     }
 }
 
+/// Prints `text`.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub fn print(text: &str) -> Result<(), Failure> {
+    written(io::stdout().lock().write_all(text.as_bytes()))
+}
+
+/// Prints `text`, and writes `report` as JSON where there is an output for it; to standard output it is in place of
+/// the text.
+///
+/// # Errors
+/// Those of [`Output::write`].
+pub fn put_report(
+    text: &str,
+    report: &impl Serialize,
+    json: Option<&Output>,
+) -> Result<(), Failure> {
+    if !json.is_some_and(Output::is_standard_output) {
+        print(text)?;
+    }
+    let Some(output) = json else {
+        return Ok(());
+    };
+    let json = serde_json::to_string_pretty(report)
+        .map_err(|error| Failure::failed("it cannot be written as JSON").because(error))?;
+    output.write(&(json + "\n"))
+}
+
 /// Whether what was measured counts. `advice` says where the errors stand.
 ///
 /// # Errors
@@ -222,7 +252,7 @@ impl Outputs {
         } else if self.0.iter().any(Output::is_standard_output) {
             eprint!("{table}");
         } else {
-            written(io::stdout().lock().write_all(table.as_bytes()))?;
+            print(table)?;
         }
         // All of them are tried, whatever becomes of one.
         let tried = self

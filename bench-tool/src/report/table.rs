@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use super::per_call::{EndPerCall, PerCall};
 use super::timeline::{CoreFigures, IntervalFigures};
-use super::units::{bandwidth, count, duration, nanoseconds, rate, size};
+use super::units::{bandwidth, count, duration, nanoseconds, rate, size, text_of};
 use super::{CorrectedLatency, FloorSummary, Report, SizeShare};
 use crate::histogram::LatencySummary;
 use crate::machine::format_cores;
@@ -30,10 +30,7 @@ const COUNTERS_SHOWN: [&str; 13] = [
 /// The table, ending with the distance to the floor; `intervals` asks for a line for each of them.
 #[must_use]
 pub fn text(report: &Report, intervals: bool) -> String {
-    let mut text = String::new();
-    let result = write(&mut text, report, intervals);
-    debug_assert!(result.is_ok(), "a string takes all that is written to it");
-    text
+    text_of(|text| write(text, report, intervals))
 }
 
 fn write(text: &mut String, report: &Report, intervals: bool) -> fmt::Result {

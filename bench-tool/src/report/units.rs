@@ -1,6 +1,15 @@
 //! Numbers with units, for people. JSON keeps plain numbers with the unit in the key.
 
+use std::fmt;
 use std::time::Duration;
+
+/// The text that `write` writes.
+pub fn text_of(write: impl FnOnce(&mut String) -> fmt::Result) -> String {
+    let mut text = String::new();
+    let result = write(&mut text);
+    debug_assert!(result.is_ok(), "a string takes all that is written to it");
+    text
+}
 
 /// `1,234,567`.
 #[must_use]

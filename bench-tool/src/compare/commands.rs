@@ -1,0 +1,261 @@
+//! Runs that `compare` makes itself: two commands that take turns.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::runs::{Run, from_text, read};
+use crate::exit::Failure;
+use crate::progress::Rounds;
+use crate::signals::Stop;
+
+/// Time between two looks at a command and at the signals.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// The most that is kept of what a command writes to standard error.
+const MESSAGES_BYTES_MAX: u64 = 64 << 10;
+
+/// What runs without a program's name in front of them: commands of this program.
+const OWN_COMMANDS: [&str; 2] = ["run", "nfs"];
+
+/// The two sides, A first.
+const SIDES: [&str; 2] = ["A", "B"];
+
+/// Splits the words behind the first `--` at the second one.
+///
+/// # Errors
+/// A usage failure when there are not two commands.
+pub fn split(words: &[String]) -> Result<[&[String]; 2], Failure> {
+    let mut commands = words.split(|word| word == "--");
+    match (commands.next(), commands.next(), commands.next()) {
+        (Some(a), Some(b), None) if !a.is_empty() && !b.is_empty() => Ok([a, b]),
+        _ => Err(Failure::usage("two commands are compared, each behind a `--`")
+            .advice("write `bench-tool compare -- COMMAND_A -- COMMAND_B`; a command that has a `--` itself goes into a script")),
+    }
+}
+
+/// Makes `count` runs of each command in turns. Fewer when `stop` is asked for: as many of each as are complete.
+///
+/// # Errors
+/// A command that cannot be started, fails, or does not write the JSON of one run.
+pub fn take_turns(
+    commands: [&[String]; 2],
+    count: u32,
+    quiet: bool,
+    stop: &Stop,
+) -> Result<[Vec<Run>; 2], Failure> {
+    let mut runs = [Vec::new(), Vec::new()];
+    let mut rounds = Rounds::start(u64::from(count) * 2, quiet);
+    for round in 0..count {
+        // What comes first in a round alternates, so that neither always follows the other.
+        let order = if round.is_multiple_of(2) {
+            [0, 1]
+        } else {
+            [1, 0]
+        };
+        for side in order {
+            rounds.next(SIDES[side]);
+            let name = format!("run {} of {}", round + 1, SIDES[side]);
+            let Some(text) = output_of(commands[side], &name, stop)? else {
+                let complete = runs.iter().map(Vec::len).min().unwrap_or(0);
+                runs.iter_mut().for_each(|side| side.truncate(complete));
+                return Ok(runs);
+            };
+            runs[side].push(one(&text, &name)?);
+        }
+    }
+    Ok(runs)
+}
+
+fn one(text: &str, name: &str) -> Result<Run, Failure> {
+    let mut runs = from_text(text, &format!("what {name} wrote to standard output"))?;
+    match runs.pop() {
+        Some(run) if runs.is_empty() => Ok(run),
+        _ => Err(
+            Failure::failed(format!("{name} wrote more than one run to standard output"))
+                .advice("give a command that makes one run; compare repeats it"),
+        ),
+    }
+}
+
+/// Runs a command to its end and returns what it wrote to standard output; `None` when the end was asked for before.
+fn output_of(words: &[String], name: &str, stop: &Stop) -> Result<Option<String>, Failure> {
+    let mut child = Running(start(words, name)?);
+    let stdout = child.0.stdout.take();
+    let reader = thread::spawn(move || stdout.map_or(Ok(String::new()), read_all));
+    let stderr = child.0.stderr.take();
+    let messages = thread::spawn(move || stderr.map(read_messages).unwrap_or_default());
+    let status = loop {
+        if stop.is_asked() {
+            return Ok(None);
+        }
+        match child.0.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) => thread::sleep(PERIOD),
+            Err(error) => {
+                return Err(Failure::failed(format!("cannot wait for {name}")).because(error));
+            }
+        }
+    };
+    // A signal from the terminal reaches the command too, and ends it early.
+    if stop.is_asked() {
+        return Ok(None);
+    }
+    if !status.success() {
+        // What a run warns of is in its report. What it failed by is nowhere else.
+        let _ = io::stderr().write_all(&messages.join().unwrap_or_default());
+        return Err(
+            Failure::failed(format!("{name} failed ({status}): {}", words.join(" ")))
+                .advice("its own message, above, says why"),
+        );
+    }
+    let text = reader.join().unwrap_or_else(|_| Ok(String::new()));
+    let text = text.map_err(|error| {
+        Failure::failed(format!("cannot read what {name} wrote to standard output")).because(error)
+    })?;
+    Ok(Some(text))
+}
+
+/// Reads up to the limit, and the rest to nowhere, so that the command can end.
+fn read_all(mut stdout: impl Read) -> io::Result<String> {
+    let text = read(&mut stdout);
+    io::copy(&mut stdout, &mut io::sink())?;
+    text
+}
+
+/// What a command says, up to a limit; the rest is read to nowhere.
+fn read_messages(mut stderr: impl Read) -> Vec<u8> {
+    let mut messages = Vec::new();
+    // A message that cannot be read is not shown: the command's status says that it failed.
+    let _ = (&mut stderr)
+        .take(MESSAGES_BYTES_MAX)
+        .read_to_end(&mut messages);
+    let _ = io::copy(&mut stderr, &mut io::sink());
+    messages
+}
+
+fn start(words: &[String], name: &str) -> Result<Child, Failure> {
+    let cannot = |program: &std::ffi::OsStr, error| {
+        Failure::failed(format!("cannot start {name}, {}", program.display()))
+            .because(error)
+            .advice("a command begins with `run`, `nfs`, or the path of a program")
+    };
+    let (program, arguments) = match words {
+        [first, ..] if OWN_COMMANDS.contains(&first.as_str()) => {
+            let program = std::env::current_exe().map_err(|error| cannot("".as_ref(), error))?;
+            let report = ["--json", "-", "--quiet"].map(str::to_owned);
+            (program.into_os_string(), [words, &report].concat())
+        }
+        [first, rest @ ..] => (OsString::from(first), rest.to_vec()),
+        [] => (OsString::new(), vec![]),
+    };
+    Command::new(&program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| cannot(&program, error))
+}
+
+/// A command that is told to end, and waited for, when this is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            if let Some(process) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+                // It may be gone by now, which is what was wanted.
+                let _ = kill_process(process, Signal::TERM);
+            }
+            let _ = self.0.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::metric::Metric;
+    use super::super::runs::tests::report;
+    use super::*;
+
+    fn words(text: &[&str]) -> Vec<String> {
+        text.iter().map(|&word| word.to_owned()).collect()
+    }
+
+    fn shell(script: &str) -> Vec<String> {
+        words(&["sh", "-c", script])
+    }
+
+    #[test]
+    fn two_commands_are_told_apart() {
+        let both = words(&["run", "--depth", "2", "--", "./other", "-x"]);
+        let [a, b] = split(&both).unwrap();
+        assert_eq!((a.len(), b), (3, &words(&["./other", "-x"])[..]));
+        for wrong in [
+            &["run"][..],
+            &["--", "run"],
+            &["run", "--"],
+            &["a", "--", "b", "--", "c"],
+            &[],
+        ] {
+            assert!(split(&words(wrong)).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn commands_take_turns() {
+        let order = std::env::temp_dir().join(format!("bench-tool-turns-{}", std::process::id()));
+        let script = |side: &str, p50: f64| {
+            let report = report(p50);
+            shell(&format!(
+                "printf {side} >> {}; echo '{report}'",
+                order.display()
+            ))
+        };
+        let (a, b) = (script("a", 400.0), script("b", 500.0));
+        let runs = take_turns([&a, &b], 4, true, &Stop::new()).unwrap();
+        assert_eq!(std::fs::read_to_string(&order).unwrap(), "abbaabba");
+        std::fs::remove_file(&order).unwrap();
+        assert_eq!(runs.each_ref().map(Vec::len), [4, 4]);
+        assert!((runs[1][3].value(Metric::P50) - 500.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_command_that_fails_is_named() {
+        let good = shell(&format!("echo '{}'", report(400.0)));
+        for (bad, says) in [
+            (shell("exit 7"), "exit status: 7"),
+            (shell("echo nonsense"), "what run 1 of B wrote"),
+            (shell("true"), "no run"),
+            (
+                shell(&format!("echo '{0} {0}'", report(1.0))),
+                "more than one run",
+            ),
+            (
+                words(&["/nonexistent/bench-tool"]),
+                "/nonexistent/bench-tool",
+            ),
+        ] {
+            let failure = take_turns([&good, &bad], 2, true, &Stop::new()).unwrap_err();
+            assert!(failure.to_string().contains(says), "{failure}");
+        }
+    }
+
+    #[test]
+    fn the_end_is_obeyed_and_leaves_no_process() {
+        let stop = Stop::new();
+        let asks = stop.clone();
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            asks.ask();
+        });
+        let sleeps = shell("exec sleep 1000");
+        let runs = take_turns([&sleeps, &sleeps], 2, true, &stop).unwrap();
+        assert_eq!(runs.each_ref().map(Vec::len), [0, 0]);
+    }
+}

@@ -1,0 +1,110 @@
+//! The figures of a run that are compared.
+
+use serde::Serialize;
+
+use crate::report::units::{nanoseconds, rate};
+
+/// A figure of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Median of the round-trip times, in nanoseconds.
+    P50,
+    /// 90 of 100 calls were no slower, in nanoseconds.
+    P90,
+    /// 99 of 100, in nanoseconds.
+    P99,
+    /// 999 of 1000, in nanoseconds.
+    #[serde(rename = "p99_9")]
+    P999,
+    /// Mean of the round-trip times, in nanoseconds.
+    Mean,
+    /// Calls per second.
+    Rate,
+}
+
+/// How many there are.
+pub const METRICS: usize = Metric::ALL.len();
+
+impl Metric {
+    /// All of them, in the order of a table.
+    pub const ALL: [Self; 6] = [
+        Self::P50,
+        Self::P90,
+        Self::P99,
+        Self::P999,
+        Self::Mean,
+        Self::Rate,
+    ];
+
+    /// The name in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::P50 => "p50",
+            Self::P90 => "p90",
+            Self::P99 => "p99",
+            Self::P999 => "p99.9",
+            Self::Mean => "mean",
+            Self::Rate => "rate",
+        }
+    }
+
+    /// The metric that a user names: p999, p99.9 and p99_9 are one.
+    #[must_use]
+    pub fn named(text: &str) -> Option<Self> {
+        let plain = |name: &str| name.replace(['.', '_'], "");
+        Self::ALL
+            .into_iter()
+            .find(|metric| plain(metric.name()) == plain(text))
+    }
+
+    /// What a value is counted in, as JSON has it.
+    #[must_use]
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Rate => "per_s",
+            _ => "ns",
+        }
+    }
+
+    /// A value, for people.
+    #[must_use]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "values are above zero, and the conversion saturates"
+    )]
+    pub fn text(self, value: f64) -> String {
+        match self {
+            Self::Rate => rate(value),
+            _ => nanoseconds(value.round() as u64),
+        }
+    }
+
+    /// Whether more of it is better.
+    #[must_use]
+    pub const fn is_better_when_more(self) -> bool {
+        matches!(self, Self::Rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_is_found_by_its_name() {
+        for metric in Metric::ALL {
+            assert_eq!(Metric::named(metric.name()), Some(metric));
+        }
+        for text in ["p999", "p99_9", "p99.9"] {
+            assert_eq!(Metric::named(text), Some(Metric::P999));
+        }
+        for text in ["", "p", "p95", "P50", "max"] {
+            assert_eq!(Metric::named(text), None, "{text}");
+        }
+        assert_eq!(Metric::P50.text(412.4), "412 ns");
+        assert_eq!(Metric::Rate.text(2_000_000.0), "2.000 M/s");
+    }
+}

@@ -1,0 +1,280 @@
+//! `bench-tool compare`: whether two groups of runs differ beyond noise.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`runs`] | runs out of files, which are not trusted |
+//! | [`commands`] | runs that two commands make in turns |
+//! | [`metric`] | the figures that are compared |
+//! | [`rank_sum`] | the test, and how large a difference is |
+//! | [`verdict`] | what it comes to |
+//! | [`threshold`] | `--fail-if` |
+//! | [`table`] | the table |
+
+pub mod commands;
+pub mod metric;
+pub mod rank_sum;
+pub mod runs;
+pub mod table;
+pub mod threshold;
+pub mod verdict;
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use self::runs::Run;
+use self::threshold::Check;
+pub use self::threshold::Threshold;
+use self::verdict::{Comparison, compare, sentence};
+use crate::cli::CompareArgs;
+use crate::exit::{Failure, Status};
+use crate::report::origin::Origin;
+use crate::report::output::{Output, put_report};
+use crate::signals::Stop;
+
+/// The `schema` of the JSON.
+const SCHEMA: &str = "rpcrdma.bench-tool.compare/1";
+
+/// Runs of each command when `--runs` is not given: as many as every choice is counted for.
+const RUNS_DEFAULT: u32 = 10;
+
+/// Warnings of runs that are shown, of each side.
+const WARNINGS_MAX: usize = 5;
+
+/// One side of a comparison.
+#[derive(Clone, Debug, Serialize)]
+pub struct Side {
+    /// The file or the command that its runs are from.
+    pub source: String,
+    /// How many there are.
+    pub runs: usize,
+}
+
+/// A fact in which the sides differ.
+#[derive(Clone, Debug, Serialize)]
+pub struct Difference {
+    /// The key of the JSON of a run.
+    pub key: &'static str,
+    /// Its value in the first run of A.
+    pub a: Value,
+    /// Its value in the first run of B.
+    pub b: Value,
+}
+
+/// A comparison; its serialization is the stable JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What wrote it.
+    #[serde(flatten)]
+    origin: Origin,
+    a: Side,
+    b: Side,
+    differences: Vec<Difference>,
+    metrics: Vec<Comparison>,
+    verdict: String,
+    thresholds: Vec<Check>,
+    interrupted: bool,
+    warnings: Vec<String>,
+}
+
+impl Report {
+    /// Compares two groups, none of which is empty.
+    #[must_use]
+    pub fn new(
+        command: String,
+        sources: [String; 2],
+        runs: &[Vec<Run>; 2],
+        thresholds: &[Threshold],
+    ) -> Self {
+        let [a, b] = runs;
+        let metrics = compare(a, b);
+        let side = |source, runs: &[Run]| Side {
+            source,
+            runs: runs.len(),
+        };
+        let [source_a, source_b] = sources;
+        let differences = a.first().zip(b.first()).map(|(a, b)| {
+            let owned = |(key, a, b): (_, &Value, &Value)| Difference {
+                key,
+                a: a.clone(),
+                b: b.clone(),
+            };
+            runs::differences(a, b).map(owned).collect()
+        });
+        let check = |threshold: &Threshold| Check::new(*threshold, &metrics);
+        Self {
+            origin: Origin::new(SCHEMA, command),
+            a: side(source_a, a),
+            b: side(source_b, b),
+            differences: differences.unwrap_or_default(),
+            verdict: sentence(&metrics),
+            thresholds: thresholds.iter().filter_map(check).collect(),
+            metrics,
+            interrupted: false,
+            warnings: warnings(a, b),
+        }
+    }
+}
+
+fn warnings(a: &[Run], b: &[Run]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !verdict::are_enough(a.len(), b.len()) {
+        warnings.push(format!(
+            "{} and {} runs: what they differ by may be noise; make {} of each at least, better \
+             {RUNS_DEFAULT}",
+            a.len(),
+            b.len(),
+            verdict::runs_least()
+        ));
+    }
+    for (name, runs) in [("A", a), ("B", b)] {
+        let first = runs.first();
+        let changing: BTreeSet<&str> = runs
+            .iter()
+            .filter_map(|run| first.map(|first| runs::differences(first, run)))
+            .flat_map(|differences| differences.map(|(key, ..)| key))
+            .collect();
+        if !changing.is_empty() {
+            let keys = changing.into_iter().collect::<Vec<_>>().join(", ");
+            warnings.push(format!(
+                "the runs of {name} are not all made alike: they differ in {keys}"
+            ));
+        }
+        let said: BTreeSet<&str> = runs
+            .iter()
+            .flat_map(|run| &run.warnings)
+            .map(String::as_str)
+            .collect();
+        let shown = said.iter().take(WARNINGS_MAX);
+        warnings.extend(shown.map(|warning| format!("{name}: {}", warning.escape_debug())));
+        if let Some(more) = said
+            .len()
+            .checked_sub(WARNINGS_MAX)
+            .filter(|&more| more > 0)
+        {
+            warnings.push(format!("{name}: {more} more warnings are in its runs"));
+        }
+    }
+    warnings
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Files that cannot be read or compared, commands that fail, a report that cannot be written.
+pub fn execute(args: &CompareArgs, command: String) -> Result<Status, Failure> {
+    let json = args.json.as_deref();
+    let json = json.map(|path| Output::check("--json", path)).transpose()?;
+    let (sources, runs, interrupted) = sides(args)?;
+    let mut report = Report::new(command, sources, &runs, &args.fail_if);
+    if interrupted {
+        report.interrupted = true;
+        report
+            .warnings
+            .push("stopped by a signal: the runs made until then are compared".to_owned());
+    }
+    put_report(&table::text(&report), &report, json.as_ref())?;
+    Ok(Check::status(&report.thresholds))
+}
+
+type Sides = ([String; 2], [Vec<Run>; 2], bool);
+
+/// Reads the two files, or makes the runs.
+fn sides(args: &CompareArgs) -> Result<Sides, Failure> {
+    if let [a, b] = &args.files[..] {
+        let sources = [a, b].map(|path| path.display().to_string());
+        return Ok((sources, [runs::from_file(a)?, runs::from_file(b)?], false));
+    }
+    let words = commands::split(&args.commands)?;
+    let stop = Stop::on_signals()?;
+    let count = args.runs.unwrap_or(RUNS_DEFAULT);
+    let runs = commands::take_turns(words, count, args.quiet, &stop)?;
+    if runs.iter().any(Vec::is_empty) {
+        return Err(
+            Failure::failed("stopped by a signal before there was a run of either")
+                .advice("let it run for longer, or lower --duration of the commands"),
+        );
+    }
+    Ok((words.map(|words| words.join(" ")), runs, stop.is_asked()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn group(p50s: &[f64], revision: &str) -> Vec<Run> {
+        let run = |&p50: &f64| {
+            let mut report = runs::tests::report(p50);
+            report["revision"] = json!(revision);
+            report["warnings"] = json!([format!("\u{1b}[31m{revision}")]);
+            Run::new(&report).unwrap()
+        };
+        p50s.iter().map(run).collect()
+    }
+
+    fn compared(a: &[f64], b: &[f64]) -> Report {
+        let runs = [group(a, "old"), group(b, "new\u{1b}[2J")];
+        let sources = ["a.json".to_owned(), "b.json".to_owned()];
+        Report::new(
+            "test".to_owned(),
+            sources,
+            &runs,
+            &["p50+5%".parse().unwrap()],
+        )
+    }
+
+    const A: [f64; 7] = [400.0, 402.0, 399.0, 401.0, 405.0, 398.0, 403.0];
+
+    #[test]
+    fn the_table_says_what_differs_and_by_how_much() {
+        let text = table::text(&compared(&A, &A.map(|p50| p50 * 1.1)));
+        for words in [
+            "A  7 runs  a.json",
+            "revision: old in A, new?[2J in B",
+            "95 % interval",
+            "worse",
+            "B is slower: p50 +10.0 %",
+            "p50+5%: EXCEEDED, beyond noise (+10.0 %)",
+        ] {
+            assert!(text.contains(words), "{words}:\n{text}");
+        }
+        assert!(
+            !text.contains('\u{1b}'),
+            "a file does not steer the terminal"
+        );
+        let same = table::text(&compared(&A, &A));
+        assert!(
+            same.contains("\nno difference beyond noise\np50+5%: kept"),
+            "{same}"
+        );
+        let single = table::text(&compared(&[400.0], &[500.0]));
+        assert!(single.contains("A  1 run  a.json"), "{single}");
+        assert!(single.contains("warning: 1 and 1 runs"), "{single}");
+    }
+
+    #[test]
+    fn the_json_holds_every_value() {
+        let report = compared(&A, &A.map(|p50| p50 * 1.1));
+        let value = serde_json::to_value(&report).unwrap();
+        assert_eq!(value["schema"], SCHEMA);
+        assert_eq!(value["metrics"][0]["a"].as_array().unwrap().len(), 7);
+        assert_eq!(value["metrics"][0]["verdict"], "higher");
+        assert_eq!(value["metrics"][3]["metric"], "p99_9");
+        assert_eq!(value["thresholds"][0]["threshold"], "p50+5%");
+        assert_eq!(value["thresholds"][0]["significant"], true);
+        assert_eq!(value["differences"][0]["key"], "revision");
+    }
+
+    #[test]
+    fn runs_that_are_not_made_alike_are_pointed_out() {
+        let mut a = group(&A, "old");
+        a.extend(group(&[400.0], "newer"));
+        let warnings = warnings(&a, &group(&A, "new"));
+        assert!(
+            warnings[0].contains("runs of A") && warnings[0].contains("revision"),
+            "{warnings:?}"
+        );
+    }
+}

@@ -1,0 +1,386 @@
+//! Whether two groups of runs differ: the rank-sum test (Wilcoxon; Mann and Whitney), by permutation.
+//!
+//! The values of all runs are put in order, and the ranks of one group are added up. If the labels meant nothing, any
+//! choice of as many runs would be as likely: the share of choices whose sum is at least as far from the middle is the
+//! p-value. Ranks make it indifferent to the one run that the machine disturbed.
+//!
+//! Several figures of the same runs are looked at together: the adjusted p-value of one is the share of choices for
+//! which the sum of *any* figure is as far from the middle (Westfall and Young). What moves together, as p50 and p90
+//! do, costs nothing then, and chance has as many tries as it really has.
+
+use std::cmp::Ordering;
+
+use crate::load::Draw;
+
+/// Below this p-value a difference is called one: one in twenty comparisons of a build with itself errs.
+pub const SIGNIFICANCE: f64 = 0.05;
+
+/// Choices up to which every one is counted: ten runs of each side have 184,756.
+const EXACT_CHOICES_MAX: u64 = 200_000;
+
+/// Choices drawn where there are more.
+const DRAWS: u64 = 20_000;
+
+/// Seed of these draws: the same files give the same verdict.
+const SEED: u64 = 1;
+
+/// Values in both groups together up to which intervals are exact; a `u64` holds the number of choices.
+const EXACT_VALUES_MAX: usize = 64;
+
+/// Of a normal distribution, 95 of 100 are within this many standard deviations.
+const NORMAL_95: f64 = 1.959_964;
+
+/// The p-values (two-sided, 0 to 1) of the claim that the groups are of one distribution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PValue {
+    /// Of this figure alone.
+    pub alone: f64,
+    /// Of this figure as one of all that were looked at; never below `alone`.
+    pub adjusted: f64,
+}
+
+/// The p-values of every figure, each given as the values of the runs of A and of those of B, in the same order of runs.
+#[must_use]
+pub fn p_values(figures: &[(&[f64], &[f64])]) -> Vec<PValue> {
+    let ranks: Vec<Vec<usize>> = figures.iter().map(|(a, b)| doubled_ranks(a, b)).collect();
+    let (chosen, all) = figures
+        .first()
+        .map_or((0, 0), |(a, b)| (a.len(), a.len() + b.len()));
+    let middle = chosen * (all + 1);
+    let distance = |ranks: &Vec<usize>, choice: &[usize]| -> usize {
+        let of_choice = choice.iter().filter_map(|&run| ranks.get(run));
+        of_choice.sum::<usize>().abs_diff(middle)
+    };
+    let labels: Vec<usize> = (0..chosen).collect();
+    let observed: Vec<usize> = ranks.iter().map(|ranks| distance(ranks, &labels)).collect();
+    let mut extreme = vec![(0, 0); figures.len()];
+    let mut distances = vec![0; figures.len()];
+    let choices = each_choice(chosen, all, |choice| {
+        for (distance_of, ranks) in distances.iter_mut().zip(&ranks) {
+            *distance_of = distance(ranks, choice);
+        }
+        let farthest = distances.iter().copied().max().unwrap_or(0);
+        for ((alone, any), (own, observed)) in
+            extreme.iter_mut().zip(distances.iter().zip(&observed))
+        {
+            *alone += u64::from(own >= observed);
+            *any += u64::from(farthest >= *observed);
+        }
+    });
+    let p_value = |(alone, any): &(u64, u64)| PValue {
+        alone: share(*alone, choices),
+        adjusted: share(*any, choices),
+    };
+    extreme.iter().map(p_value).collect()
+}
+
+/// The smallest p-value that groups of these sizes give where no two values are equal: when they do not overlap.
+#[must_use]
+pub fn p_value_least(a: usize, b: usize) -> f64 {
+    number_of_choices(a, a + b).map_or(0.0, |choices| share(2, choices).min(1.0))
+}
+
+/// Whether [`p_values`] counts every choice for groups of these sizes; beyond that it draws them, by a fixed seed.
+#[must_use]
+pub fn is_exact(a: usize, b: usize) -> bool {
+    number_of_choices(a, a + b).is_some()
+}
+
+/// Calls `visit` with every choice of `count` of the numbers below `of`, or with as many drawn ones as make do, the
+/// first of them `0..count`; returns how many there were.
+fn each_choice(count: usize, of: usize, mut visit: impl FnMut(&[usize])) -> u64 {
+    if let Some(choices) = number_of_choices(count, of) {
+        let mut choice: Vec<usize> = (0..count).collect();
+        visit(&choice);
+        while next_choice(&mut choice, of) {
+            visit(&choice);
+        }
+        return choices;
+    }
+    let mut draw = Draw(SEED);
+    let mut values: Vec<usize> = (0..of).collect();
+    visit(&values[..count]);
+    for _ in 0..DRAWS {
+        visit(choose(&mut values, count, &mut draw));
+    }
+    DRAWS + 1
+}
+
+/// How many choices of `count` out of `of` there are; `None` where they are too many to go through.
+fn number_of_choices(count: usize, of: usize) -> Option<u64> {
+    let count = count.min(of.checked_sub(count)?);
+    (0..count).try_fold(1_u64, |choices, taken| {
+        let more = choices * u64::try_from(of - taken).ok()? / u64::try_from(taken + 1).ok()?;
+        (more <= EXACT_CHOICES_MAX).then_some(more)
+    })
+}
+
+/// Turns a choice, in order, into the one after it; false when it was the last.
+fn next_choice(choice: &mut [usize], of: usize) -> bool {
+    let count = choice.len();
+    let can_grow = |(place, value): &(usize, &usize)| **value + count < of + place;
+    let Some((place, &value)) = choice.iter().enumerate().rfind(can_grow) else {
+        return false;
+    };
+    for (later, next) in choice.iter_mut().skip(place).zip(value + 1..) {
+        *later = next;
+    }
+    true
+}
+
+/// How `b` stands to `a`: the median of the ratios of all pairs (the estimate of Hodges and Lehmann), and between
+/// which ratios it is with 95 % confidence, where there are values enough. All values are above zero.
+#[must_use]
+pub fn ratio(a: &[f64], b: &[f64]) -> (f64, Option<[f64; 2]>) {
+    let pairs = a.iter().flat_map(|a| b.iter().map(move |b| b / a));
+    let ratios = sorted(pairs.collect());
+    let interval = pairs_outside(a.len(), b.len()).and_then(|outside| {
+        let last = ratios.len().checked_sub(1 + outside)?;
+        Some([*ratios.get(outside)?, *ratios.get(last)?])
+    });
+    (median(&ratios), interval)
+}
+
+/// Whether the values of `b` are less or greater than those of `a` in more of the pairs: what the ranks say.
+#[must_use]
+pub fn direction(a: &[f64], b: &[f64]) -> Ordering {
+    let pairs = a.iter().flat_map(|a| b.iter().map(|b| b.total_cmp(a)));
+    let (less, greater) = pairs.fold((0_usize, 0_usize), |(less, greater), order| {
+        (
+            less + usize::from(order.is_lt()),
+            greater + usize::from(order.is_gt()),
+        )
+    });
+    greater.cmp(&less)
+}
+
+/// The middle value, or the mean of the two in the middle; `sorted` is in order. Of nothing it is 0.
+#[must_use]
+pub fn median(sorted: &[f64]) -> f64 {
+    let at = |index: usize| sorted.get(index).copied().unwrap_or(0.0);
+    let half = sorted.len() / 2;
+    if sorted.len().is_multiple_of(2) {
+        f64::midpoint(at(half.saturating_sub(1)), at(half))
+    } else {
+        at(half)
+    }
+}
+
+/// The values in order.
+#[must_use]
+pub fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// Twice the rank of every value, those of `a` first, equal values sharing the mean of their ranks (twice, so that it
+/// is whole).
+fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
+    let mut values: Vec<(usize, f64)> = a.iter().chain(b).copied().enumerate().collect();
+    values.sort_by(|x, y| x.1.total_cmp(&y.1));
+    let mut ranks: Vec<(usize, usize)> = Vec::with_capacity(values.len());
+    for equal in values.chunk_by(|x, y| x.1 == y.1) {
+        let rank = 2 * ranks.len() + equal.len() + 1;
+        ranks.extend(equal.iter().map(|(run, _)| (*run, rank)));
+    }
+    ranks.sort_unstable();
+    ranks.into_iter().map(|(_, rank)| rank).collect()
+}
+
+/// How many choices of `count` of the ranks have each sum.
+fn sums_of_choices(ranks: &[usize], count: usize) -> Vec<u64> {
+    let sum_max: usize = ranks.iter().rev().take(count).sum();
+    // By how many are chosen, then by their sum.
+    let mut choices = vec![vec![0_u64; sum_max + 1]; count + 1];
+    choices[0][0] = 1;
+    for &rank in ranks {
+        for chosen in (1..=count).rev() {
+            let [fewer, more] = &mut choices[chosen - 1..=chosen] else {
+                continue;
+            };
+            for (with, without) in more.iter_mut().skip(rank).zip(fewer.iter()) {
+                *with += without;
+            }
+        }
+    }
+    choices.pop().unwrap_or_default()
+}
+
+/// How many of the smallest ratios of all pairs, and as many of the largest, are outside of the 95 % interval.
+fn pairs_outside(a: usize, b: usize) -> Option<usize> {
+    if a + b > EXACT_VALUES_MAX {
+        let spread = (size(a * b) * size(a + b + 1) / 12.0).sqrt();
+        let outside = (size(a * b) / 2.0 - NORMAL_95 * spread).floor();
+        return (0..a * b).rev().find(|&pairs| size(pairs) <= outside);
+    }
+    let ranks: Vec<usize> = (1..=a + b).map(|rank| 2 * rank).collect();
+    let sums = sums_of_choices(&ranks, a);
+    let all: u64 = sums.iter().sum();
+    let least = a * (a + 1);
+    let mut below = 0;
+    let shares = sums.iter().skip(least).step_by(2).map(|choices| {
+        below += choices;
+        share(below, all)
+    });
+    let within = shares.take_while(|&share| share <= SIGNIFICANCE / 2.0);
+    within.count().checked_sub(1)
+}
+
+/// Moves `count` of the values, drawn at random, to the front.
+fn choose<'a>(values: &'a mut [usize], count: usize, draws: &mut Draw) -> &'a [usize] {
+    for place in 0..count.min(values.len()) {
+        let rest = u64::try_from(values.len() - place).unwrap_or(1);
+        let other = usize::try_from(draws.next() % rest).unwrap_or(0);
+        values.swap(place, place + other);
+    }
+    &values[..count.min(values.len())]
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a share of choices")]
+fn share(part: u64, all: u64) -> f64 {
+    if all == 0 {
+        1.0
+    } else {
+        part as f64 / all as f64
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "numbers of runs")]
+const fn size(number: usize) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The definition, by trying every set of runs: of each figure alone, and of any of them.
+    fn brute_force(figures: &[(&[f64], &[f64])]) -> Vec<PValue> {
+        let (a, b) = figures[0];
+        let middle = a.len() * (a.len() + b.len() + 1);
+        let distance = |(a, b): &(&[f64], &[f64]), chosen: u32| {
+            let all: Vec<f64> = a.iter().chain(*b).copied().collect();
+            let rank = |value: &f64| {
+                let less = all.iter().filter(|other| *other < value).count();
+                2 * less + all.iter().filter(|other| *other == value).count() + 1
+            };
+            let is_chosen = |(index, _): &(usize, &f64)| chosen >> index & 1 == 1;
+            let ranks = all
+                .iter()
+                .enumerate()
+                .filter(is_chosen)
+                .map(|(_, v)| rank(v));
+            ranks.sum::<usize>().abs_diff(middle)
+        };
+        let sets: Vec<u32> = (0_u32..1 << (a.len() + b.len()))
+            .filter(|set| set.count_ones() as usize == a.len())
+            .collect();
+        let labels = (1 << a.len()) - 1;
+        let share_of = |figure: &(&[f64], &[f64]), others: &[(&[f64], &[f64])]| {
+            let observed = distance(figure, labels);
+            let is_far = |set: &&u32| others.iter().any(|f| distance(f, **set) >= observed);
+            share(sets.iter().filter(is_far).count() as u64, sets.len() as u64)
+        };
+        let p_value = |figure| PValue {
+            alone: share_of(figure, &[*figure]),
+            adjusted: share_of(figure, figures),
+        };
+        figures.iter().map(p_value).collect()
+    }
+
+    fn alone(a: &[f64], b: &[f64]) -> f64 {
+        p_values(&[(a, b)])[0].alone
+    }
+
+    /// Two figures of up to six runs of each side, of few different values, so that many are equal.
+    fn figures() -> impl Strategy<Value = [(Vec<f64>, Vec<f64>); 2]> {
+        let values = |count| prop::collection::vec((1_u32..9).prop_map(f64::from), count);
+        let sizes = (1_usize..6, 1_usize..6);
+        sizes.prop_flat_map(move |(a, b)| [(values(a), values(b)), (values(a), values(b))])
+    }
+
+    proptest! {
+        #[test]
+        fn the_test_is_what_trying_every_choice_gives([one, other] in figures()) {
+            let figures = [(&one.0[..], &one.1[..]), (&other.0[..], &other.1[..])];
+            for (fast, plain) in p_values(&figures).iter().zip(brute_force(&figures)) {
+                prop_assert!((fast.alone - plain.alone).abs() < 1e-12);
+                prop_assert!((fast.adjusted - plain.adjusted).abs() < 1e-12);
+                prop_assert!(fast.alone <= fast.adjusted);
+            }
+        }
+
+        #[test]
+        fn the_groups_may_change_places([(a, b), _] in figures()) {
+            prop_assert!((alone(&a, &b) - alone(&b, &a)).abs() < 1e-12);
+            let (there, back) = (ratio(&a, &b), ratio(&b, &a));
+            prop_assert_eq!(there.1.is_some(), back.1.is_some());
+            if let (Some([low, high]), Some([low_back, high_back])) = (there.1, back.1) {
+                prop_assert!((low * high_back - 1.0).abs() < 1e-9);
+                prop_assert!((high * low_back - 1.0).abs() < 1e-9);
+                prop_assert!(low <= there.0 && there.0 <= high);
+            }
+        }
+
+        #[test]
+        fn drawn_choices_hold_no_run_twice(seed in any::<u64>(), count in 0_usize..6) {
+            let mut values = [1, 2, 3, 4, 5];
+            let mut chosen = choose(&mut values, count, &mut Draw(seed)).to_vec();
+            chosen.sort_unstable();
+            chosen.dedup();
+            prop_assert_eq!(chosen.len(), count.min(5));
+        }
+    }
+
+    #[test]
+    fn known_values() {
+        let a = [1.0, 2.0, 3.0, 4.0, 5.0];
+        let b = [6.0, 7.0, 8.0, 9.0, 10.0];
+        // Two of the 252 choices of five of ten.
+        assert!((alone(&a, &b) - 2.0 / 252.0).abs() < 1e-12);
+        assert!((p_value_least(5, 5) - 2.0 / 252.0).abs() < 1e-12);
+        assert!((alone(&a, &a) - 1.0).abs() < 1e-12);
+        assert!(p_values(&[]).is_empty());
+        // Tables of the test have 2 and 8 as the critical values of U for 5 and 5, and for 7 and 7.
+        assert_eq!(pairs_outside(5, 5), Some(2));
+        assert_eq!(pairs_outside(7, 7), Some(8));
+        assert_eq!(pairs_outside(3, 3), None);
+        assert!((median(&[1.0, 2.0, 4.0]) - 2.0).abs() < 1e-12);
+        assert!((median(&[1.0, 2.0, 4.0, 5.0]) - 3.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn every_choice_is_visited_once() {
+        assert_eq!(number_of_choices(7, 14), Some(3432));
+        assert_eq!(number_of_choices(10, 20), Some(184_756));
+        assert_eq!(number_of_choices(11, 22), None);
+        assert!(is_exact(10, 10) && !is_exact(11, 11));
+        let mut seen = std::collections::BTreeSet::new();
+        let visited = each_choice(3, 8, |choice| assert!(seen.insert(choice.to_vec())));
+        assert_eq!((visited, seen.len()), (56, 56));
+        assert!(seen.iter().flatten().all(|run| *run < 8));
+    }
+
+    #[test]
+    fn drawing_agrees_with_counting() {
+        // 11 runs of each are drawn for, 10 are counted.
+        let values = |count: u32, shift: f64| -> Vec<f64> {
+            let value = |run| f64::from(run * 7919 % 101) + shift;
+            (0..count).map(value).collect()
+        };
+        for shift in [0.5, 20.0, 60.0] {
+            let drawn = alone(&values(11, 0.0), &values(11, shift));
+            let counted = alone(&values(10, 0.0), &values(10, shift));
+            assert!((drawn - counted).abs() < 0.1, "{shift}: {drawn} {counted}");
+            let again = alone(&values(11, 0.0), &values(11, shift));
+            assert!((drawn - again).abs() < 1e-15, "seeded");
+        }
+        let approximated = pairs_outside(33, 33).unwrap();
+        let counted = pairs_outside(32, 32).unwrap();
+        assert!(
+            approximated > counted && approximated < counted + 40,
+            "{approximated} {counted}"
+        );
+    }
+}

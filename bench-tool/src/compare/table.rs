@@ -1,0 +1,83 @@
+//! A comparison, for people.
+
+use std::fmt::{self, Write as _};
+
+use super::Report;
+use super::verdict::{Comparison, Verdict, percent, sentence};
+use crate::report::table::write_warnings;
+use crate::report::units::text_of;
+
+/// Characters of a value that is shown in full.
+const VALUE_CHARACTERS_MAX: usize = 60;
+
+/// The table, ending with the verdict and the thresholds.
+#[must_use]
+pub fn text(report: &Report) -> String {
+    text_of(|text| write(text, report))
+}
+
+fn write(text: &mut String, report: &Report) -> fmt::Result {
+    for (name, side) in [("A", &report.a), ("B", &report.b)] {
+        let runs = if side.runs == 1 { "run" } else { "runs" };
+        writeln!(text, "{name}  {} {runs}  {}", side.runs, side.source)?;
+    }
+    for difference in &report.differences {
+        let (a, b) = (short(&difference.a), short(&difference.b));
+        writeln!(text, "   {}: {a} in A, {b} in B", difference.key)?;
+    }
+    writeln!(
+        text,
+        "\n{:6} {:>11} {:>11} {:>9} {:>20} {:>7}",
+        "", "A", "B", "change", "95 % interval", "p"
+    )?;
+    for comparison in &report.metrics {
+        write_line(text, comparison)?;
+    }
+    write_warnings(text, &report.warnings)?;
+    writeln!(text, "\n{}", sentence(&report.metrics))?;
+    for check in &report.thresholds {
+        writeln!(text, "{check}")?;
+    }
+    Ok(())
+}
+
+fn write_line(text: &mut String, comparison: &Comparison) -> fmt::Result {
+    let metric = comparison.metric;
+    let interval = comparison.ratio_interval.map_or_else(
+        || "-".to_owned(),
+        |[low, high]| format!("{:+.1} .. {:+.1} %", percent(low), percent(high)),
+    );
+    let p = match comparison.p_adjusted {
+        None => "-".to_owned(),
+        Some(p) if p < 0.001 => "< 0.001".to_owned(),
+        Some(p) => format!("{p:.3}"),
+    };
+    let verdict = match (comparison.verdict, comparison.is_worse()) {
+        (Verdict::NoDifference, _) => "  no difference",
+        (Verdict::TooFewRuns, _) => "",
+        (_, true) => "  worse",
+        (_, false) => "  better",
+    };
+    writeln!(
+        text,
+        "{:6} {:>11} {:>11} {:>9} {interval:>20} {p:>7}{verdict}",
+        metric.name(),
+        metric.text(comparison.a_median),
+        metric.text(comparison.b_median),
+        format!("{:+.1} %", comparison.change_percent()),
+    )
+}
+
+/// A value out of a file, on one line and not too long, and without what a terminal would obey.
+fn short(value: &serde_json::Value) -> String {
+    let text = value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned);
+    let plain = text.chars().map(|c| if c.is_control() { '?' } else { c });
+    let short: String = plain.take(VALUE_CHARACTERS_MAX).collect();
+    if short.is_empty() {
+        "nothing".to_owned()
+    } else {
+        short
+    }
+}

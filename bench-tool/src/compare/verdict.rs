@@ -1,0 +1,282 @@
+//! What can be said of two groups of runs.
+
+use std::cmp::Ordering;
+
+use serde::Serialize;
+
+use super::metric::Metric;
+use super::rank_sum::{SIGNIFICANCE, direction, median, p_value_least, p_values, ratio, sorted};
+use super::runs::Run;
+
+/// What can be said of one figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// B has less of it, beyond noise.
+    Lower,
+    /// B has more of it, beyond noise.
+    Higher,
+    /// The runs differ no more than runs of one build do.
+    NoDifference,
+    /// No difference between so few runs could be told from noise.
+    TooFewRuns,
+}
+
+/// One figure of both groups.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// Which.
+    pub metric: Metric,
+    /// What it is counted in.
+    pub unit: &'static str,
+    /// The values of A, in the order of its runs.
+    pub a: Vec<f64>,
+    /// The values of B.
+    pub b: Vec<f64>,
+    /// The median of the values of A.
+    pub a_median: f64,
+    /// The median of the values of B.
+    pub b_median: f64,
+    /// B over A: the median of the ratios of all pairs of runs.
+    pub ratio: f64,
+    /// Where that ratio is with 95 % confidence; `None` where there are too few runs.
+    pub ratio_interval: Option<[f64; 2]>,
+    /// Of the rank-sum test of this figure alone; `None` where there are too few runs.
+    pub p: Option<f64>,
+    /// The same, made larger because several figures are looked at (Westfall and Young).
+    pub p_adjusted: Option<f64>,
+    /// What it comes to.
+    pub verdict: Verdict,
+}
+
+impl Comparison {
+    /// By how much B is above A, in percent.
+    #[must_use]
+    pub fn change_percent(&self) -> f64 {
+        percent(self.ratio)
+    }
+
+    /// Whether the difference is beyond noise.
+    #[must_use]
+    pub const fn is_significant(&self) -> bool {
+        matches!(self.verdict, Verdict::Lower | Verdict::Higher)
+    }
+
+    /// Whether the difference is beyond noise, and to the worse.
+    #[must_use]
+    pub const fn is_worse(&self) -> bool {
+        match self.verdict {
+            Verdict::Lower => self.metric.is_better_when_more(),
+            Verdict::Higher => !self.metric.is_better_when_more(),
+            Verdict::NoDifference | Verdict::TooFewRuns => false,
+        }
+    }
+}
+
+/// A ratio as a change in percent.
+#[must_use]
+pub fn percent(ratio: f64) -> f64 {
+    (ratio - 1.0) * 100.0
+}
+
+/// Whether groups of these sizes could differ beyond noise.
+#[must_use]
+pub fn are_enough(a: usize, b: usize) -> bool {
+    p_value_least(a, b) <= SIGNIFICANCE
+}
+
+/// The fewest runs of each side that could differ beyond noise.
+#[must_use]
+pub fn runs_least() -> usize {
+    (1..).find(|&runs| are_enough(runs, runs)).unwrap_or(1)
+}
+
+/// Compares every figure of two groups.
+#[must_use]
+pub fn compare(a: &[Run], b: &[Run]) -> Vec<Comparison> {
+    let values = |runs: &[Run], metric| runs.iter().map(|run| run.value(metric)).collect();
+    let mut comparisons: Vec<Comparison> = Metric::ALL
+        .into_iter()
+        .map(|metric| estimate(metric, values(a, metric), values(b, metric)))
+        .collect();
+    if are_enough(a.len(), b.len()) {
+        judge(&mut comparisons);
+    }
+    comparisons
+}
+
+/// One figure, not judged yet.
+fn estimate(metric: Metric, a: Vec<f64>, b: Vec<f64>) -> Comparison {
+    let (ratio, ratio_interval) = ratio(&a, &b);
+    Comparison {
+        metric,
+        unit: metric.unit(),
+        a_median: median(&sorted(a.clone())),
+        b_median: median(&sorted(b.clone())),
+        ratio,
+        ratio_interval,
+        p: None,
+        p_adjusted: None,
+        verdict: Verdict::TooFewRuns,
+        a,
+        b,
+    }
+}
+
+/// Says of every figure whether it differs beyond noise, by the p-value that takes all of them into account: one
+/// comparison in twenty of a build with itself errs, and not one figure in twenty.
+fn judge(comparisons: &mut [Comparison]) {
+    let figures: Vec<(&[f64], &[f64])> = comparisons.iter().map(|c| (&c.a[..], &c.b[..])).collect();
+    for (p, comparison) in p_values(&figures).into_iter().zip(comparisons) {
+        comparison.p = Some(p.alone);
+        comparison.p_adjusted = Some(p.adjusted);
+        // Not by the ratio: where many values are equal, it may be 1 although one side has more of the low ones.
+        comparison.verdict = match direction(&comparison.a, &comparison.b) {
+            _ if p.adjusted > SIGNIFICANCE => Verdict::NoDifference,
+            Ordering::Less => Verdict::Lower,
+            Ordering::Greater => Verdict::Higher,
+            Ordering::Equal => Verdict::NoDifference,
+        };
+    }
+}
+
+/// The verdict in one sentence.
+#[must_use]
+pub fn sentence(comparisons: &[Comparison]) -> String {
+    let beyond: Vec<&Comparison> = comparisons.iter().filter(|c| c.is_significant()).collect();
+    if beyond.is_empty() {
+        let too_few = |c: &Comparison| c.verdict == Verdict::TooFewRuns;
+        return if comparisons.iter().any(too_few) {
+            let least = runs_least();
+            format!("too few runs to tell a difference from noise: {least} of each are the least")
+        } else {
+            "no difference beyond noise".to_owned()
+        };
+    }
+    let worse = beyond
+        .iter()
+        .filter(|comparison| comparison.is_worse())
+        .count();
+    let word = match worse {
+        0 => "B is faster",
+        all if all == beyond.len() => "B is slower",
+        _ => "B is faster in some figures and slower in others",
+    };
+    let changes = beyond.iter().map(|comparison| {
+        let (name, change) = (comparison.metric.name(), comparison.change_percent());
+        format!("{name} {change:+.1} %")
+    });
+    format!("{word}: {}", changes.collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::runs::tests::report;
+    use super::*;
+    use crate::load::Draw;
+
+    /// Runs of a build whose median is 400 ns times `factor`, on a machine that disturbs each run by some 2 %, and one
+    /// in twenty by 30 %. The median is in whole nanoseconds; the tails have noise of their own, some 5 % and 20 %.
+    fn runs(draw: &mut Draw, count: usize, factor: f64) -> Vec<Run> {
+        let mut uniform = || f64::from(u32::try_from(draw.next() >> 32).unwrap()) / 4_294_967_296.0;
+        let mut run = || {
+            let mut noise = |deviation: f64| {
+                let four: f64 = (0..4).map(|_| uniform() - 0.5).sum();
+                1.0 + four * deviation * 3_f64.sqrt()
+            };
+            let (all, tail, far_tail) = (noise(0.02), noise(0.05), noise(0.2));
+            let spoilt = if uniform() < 0.05 { 1.3 } else { 1.0 };
+            let p50 = 400.0 * factor * all * spoilt;
+            let mut run = report(p50);
+            let latency = &mut run["latency_ns"];
+            latency["p50"] = p50.round().into();
+            latency["p99"] = (p50 * 1.5 * tail).into();
+            latency["p99_9"] = (p50 * 3.0 * far_tail).into();
+            Run::new(&run).unwrap()
+        };
+        (0..count).map(|_| run()).collect()
+    }
+
+    fn verdicts(seeds: u64, count: usize, factor: f64) -> usize {
+        let found = |seed: &u64| {
+            let mut draw = Draw(*seed);
+            let (a, b) = (runs(&mut draw, count, 1.0), runs(&mut draw, count, factor));
+            compare(&a, &b).iter().any(Comparison::is_significant)
+        };
+        (1..=seeds).filter(found).count()
+    }
+
+    #[test]
+    fn a_build_against_itself_shows_no_difference_nine_times_in_ten() {
+        for count in [4, 5, 7, 12] {
+            let wrong = verdicts(200, count, 1.0);
+            assert!(wrong <= 20, "{count} runs: {wrong} of 200");
+        }
+    }
+
+    #[test]
+    fn ten_percent_are_found() {
+        // Seven runs find them three times in four, where the machine spoils one of twenty.
+        for (seeds, count, factor, least) in [
+            (200, 7, 1.1, 140),
+            (200, 7, 1.0 / 1.1, 140),
+            (40, 10, 1.1, 36),
+            (200, 12, 1.1, 180),
+        ] {
+            let found = verdicts(seeds, count, factor);
+            assert!(found >= least, "{count} runs, {factor}: {found} of {seeds}");
+        }
+    }
+
+    #[test]
+    fn the_sentence_says_which_way() {
+        let mut draw = Draw(7);
+        let a = runs(&mut draw, 9, 1.0);
+        let slower = compare(&a, &runs(&mut draw, 9, 1.2));
+        let text = sentence(&slower);
+        assert!(text.starts_with("B is slower: p50 +"), "{text}");
+        assert!(text.contains("rate -"), "{text}");
+        let p50 = &slower[0];
+        assert_eq!(p50.verdict, Verdict::Higher);
+        let [low, high] = p50.ratio_interval.unwrap();
+        assert!(low <= p50.ratio && p50.ratio <= high && low > 1.0);
+        assert!(p50.p_adjusted >= p50.p);
+        let faster = compare(&a, &runs(&mut draw, 9, 0.8));
+        assert!(sentence(&faster).starts_with("B is faster: "));
+        let mut mixed = slower;
+        mixed[0].verdict = Verdict::Lower;
+        assert!(sentence(&mixed).contains("in some figures"));
+        assert_eq!(sentence(&compare(&a, &a)), "no difference beyond noise");
+    }
+
+    #[test]
+    fn values_that_are_often_equal_are_judged_by_their_ranks() {
+        let group = |lower: usize| -> Vec<Run> {
+            let p50 = (0..30).map(|run| if run < lower { 390.0 } else { 400.0 });
+            p50.map(|p50| Run::new(&report(p50)).unwrap()).collect()
+        };
+        let comparison = &compare(&group(0), &group(12))[0];
+        assert!((comparison.ratio - 1.0).abs() < 1e-12);
+        assert_eq!(comparison.verdict, Verdict::Lower);
+        assert!(!comparison.is_worse());
+        // Half of the runs one step lower: nothing that four runs could tell.
+        let few = &compare(&group(0)[..4], &group(2)[..4])[0];
+        assert_eq!(few.verdict, Verdict::NoDifference);
+    }
+
+    #[test]
+    fn few_runs_are_not_judged() {
+        assert_eq!(runs_least(), 4);
+        assert!(are_enough(3, 8) && !are_enough(1, 9) && are_enough(400, 400));
+        let mut draw = Draw(7);
+        let (a, b) = (runs(&mut draw, 1, 1.0), runs(&mut draw, 1, 2.0));
+        let comparisons = compare(&a, &b);
+        assert_eq!(comparisons[0].verdict, Verdict::TooFewRuns);
+        assert_eq!(
+            (comparisons[0].p, comparisons[0].ratio_interval),
+            (None, None)
+        );
+        assert!(comparisons[0].change_percent() > 30.0);
+        assert!(sentence(&comparisons).contains("too few runs"));
+    }
+}
