@@ -189,6 +189,8 @@ fn core_config(profile: &Profile) -> CoreConfig {
         calls_outstanding_max: profile.calls_outstanding_max,
         deferred_max: profile.deferred_replies_max,
         bulk_buffers: profile.bulk_buffers,
+        // Which application keeps what is no matter of the machine.
+        bulk_buffers_kept: 0,
         bulk_buffer_bytes: profile.bulk_buffer_bytes,
         bulk_calls: profile.bulk_calls_max,
         read_depth_max: profile.read_depth_max,

@@ -67,6 +67,9 @@ pub struct CoreConfig {
     /// Buffers for bulk data; 0 for a core that takes none. They hold the items that the
     /// application fills, those of peers' calls and of replies, and what services keep of them.
     pub bulk_buffers: u32,
+    /// Bulk buffers beside those, for what the application keeps for long: a store whose files are made
+    /// of what its calls brought. As long as it holds no more, calls never wait for what it keeps.
+    pub bulk_buffers_kept: u32,
     /// Bytes of a bulk buffer.
     pub bulk_buffer_bytes: u32,
     /// Calls with bulk data under way at a time, ours and as many of peers; at most 65 535. One more
@@ -116,6 +119,7 @@ impl Default for CoreConfig {
             calls_outstanding_max: 4096,
             deferred_max: 1024,
             bulk_buffers: 0,
+            bulk_buffers_kept: 0,
             bulk_buffer_bytes: 65_536,
             bulk_calls: 64,
             read_depth_max: 16,
@@ -331,11 +335,18 @@ impl CoreConfig {
     #[must_use]
     pub fn bulk_pool(&self) -> PoolShape {
         PoolShape {
-            buffers: self.bulk_buffers,
+            buffers: self.bulk_buffers.saturating_add(self.bulk_buffers_kept),
             buffer_bytes: self.bulk_buffer_bytes,
             stride_bytes: self.bulk_buffer_bytes.next_multiple_of(POOL_ALIGN_BYTES),
             align_bytes: POOL_ALIGN_BYTES,
         }
+    }
+
+    /// Tokens by which bytes are sent that the application shares: some for each call of a peer, and as
+    /// many for replies that are kept. Without what is kept for long nothing is shared for long.
+    pub(crate) fn views(&self) -> u32 {
+        let calls = self.bulk_serves().saturating_add(self.bulk_calls_in_use());
+        calls.saturating_mul(VIEWS_PER_CALL)
     }
 
     /// Memory windows that the core may have bound at a time.
@@ -492,6 +503,9 @@ impl CoreConfig {
         )
     }
 }
+
+/// Tokens for shared bytes that a call of a peer has by itself: a reply of 1 MiB in pieces of 64 KiB.
+const VIEWS_PER_CALL: u32 = 16;
 
 /// Planted, Properties (one is open at a time), Ready, VersionMismatch and Closed.
 pub(crate) const NOTIFICATIONS_PER_CONNECTION: u32 = 5;

@@ -1,6 +1,6 @@
 //! Calls of peers: from the RPC header to the reply.
 
-use rpcrdma_fabric::memory::Lease;
+use rpcrdma_fabric::memory::{Lease, SharedLease};
 use rpcrdma_protocol::constants::{
     REPLY_HEADER_BYTES_WITHOUT_AUTH, RPC_VERSION, V2_HEADER_BYTES_WITHOUT_CHUNKS,
 };
@@ -10,7 +10,7 @@ use rpcrdma_protocol::{DecodeError, Reason};
 use crate::application::{
     Application, ConnectionKey, DeferId, DeferToken, Outcome, ReplyRefused, Request,
 };
-use crate::bulk::{BulkItem, ReplyItems, give_lease};
+use crate::bulk::{BulkItem, ItemPart, ReplyItems, give_lease};
 use crate::counters::Counters;
 use crate::message::{MessageBuffer, MessagePool, Use};
 
@@ -114,6 +114,27 @@ impl ReplyWriter<'_> {
         request_position: u32,
         item: &mut BulkItem,
     ) -> Result<(), ReplyTooLong> {
+        self.attach_any(request_position, item)
+    }
+
+    /// As [`ReplyWriter::attach`], of bytes that others share: they never change while they are sent,
+    /// and the caller can go on to share them, with other replies too.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn attach_shared(
+        &mut self,
+        request_position: u32,
+        item: &mut BulkItem<SharedLease>,
+    ) -> Result<(), ReplyTooLong> {
+        self.attach_any(request_position, item)
+    }
+
+    fn attach_any<T: ItemPart>(
+        &mut self,
+        request_position: u32,
+        item: &mut BulkItem<T>,
+    ) -> Result<(), ReplyTooLong> {
         // Version 2 by itself has no way to tell which operation a Write chunk is for: they are
         // used in order (-00 section 4.4.6). The extension goes by the position.
         let stream_offset = RESULTS_OFFSET + self.written;
@@ -127,9 +148,24 @@ impl ReplyWriter<'_> {
         let copied = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.counters.bulk_bytes_copied.add(copied);
         for part in item.drain() {
-            give_lease(&mut self.items.pool, part);
+            part.give(&mut self.items.pool);
         }
         Ok(())
+    }
+
+    /// Whether an item whose pieces are shared can go beside the stream as it is. Else it is better
+    /// copied into a bulk buffer ([`ReplyWriter::take_bulk`]) than, by [`ReplyWriter::attach_shared`],
+    /// into the stream: it is not of this core's memory, or in too many pieces, or there are no tokens left
+    /// for them.
+    #[must_use]
+    pub fn takes_shared(&self, item: &BulkItem<SharedLease>) -> bool {
+        self.items.may_share(item)
+    }
+
+    /// Gives up what is shared with replies that were sent and are kept in case that their requester
+    /// finds them wrong: for who has to write these bytes, or lacks memory.
+    pub fn give_up_shared(&mut self) {
+        self.items.pool.give_up_views();
     }
 
     /// Moves what was written into a message buffer.

@@ -1,6 +1,7 @@
 //! One item: a list of pieces of registered memory.
 
 use std::fmt;
+use std::ops::Deref;
 
 use rpcrdma_fabric::memory::Lease;
 
@@ -10,16 +11,26 @@ pub const ITEM_PARTS_MAX: usize = 32;
 /// The bytes of one XDR item, without length and padding, in one or several pieces of registered
 /// memory. It may go to any thread, and be kept as long as one likes; dropping it gives the memory
 /// back to its core.
-#[derive(Default)]
-pub struct BulkItem {
-    parts: [Option<Lease>; ITEM_PARTS_MAX],
+///
+/// Its pieces are the holder's alone, or, as a `BulkItem<SharedLease>`, read by others as well.
+pub struct BulkItem<T = Lease> {
+    parts: [Option<T>; ITEM_PARTS_MAX],
     count: usize,
 }
 
 // Applications move items about: that is to cost less than a copy of their bytes would.
 const _: () = assert!(size_of::<BulkItem>() < 1024);
 
-impl BulkItem {
+impl<T> Default for BulkItem<T> {
+    fn default() -> Self {
+        Self {
+            parts: [const { None }; ITEM_PARTS_MAX],
+            count: 0,
+        }
+    }
+}
+
+impl<T> BulkItem<T> {
     /// An empty item.
     #[must_use]
     pub fn new() -> Self {
@@ -30,7 +41,7 @@ impl BulkItem {
     ///
     /// # Errors
     /// The piece that found no room.
-    pub fn push(&mut self, part: Lease) -> Result<(), Lease> {
+    pub fn push(&mut self, part: T) -> Result<(), T> {
         match self.parts.get_mut(self.count) {
             Some(place) => {
                 *place = Some(part);
@@ -42,12 +53,42 @@ impl BulkItem {
     }
 
     /// Takes the last piece off.
-    pub fn pop(&mut self) -> Option<Lease> {
+    pub fn pop(&mut self) -> Option<T> {
         let last = self.count.checked_sub(1)?;
         self.count = last;
         self.parts.get_mut(last).and_then(Option::take)
     }
 
+    /// The number of pieces.
+    #[must_use]
+    pub fn part_count(&self) -> usize {
+        self.count
+    }
+
+    /// The pieces, in order.
+    pub fn parts(&self) -> impl Iterator<Item = &T> {
+        self.parts.iter().take(self.count).flatten()
+    }
+
+    /// The pieces, to be filled.
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.parts.iter_mut().take(self.count).flatten()
+    }
+
+    /// The last piece, to be changed.
+    pub fn last_mut(&mut self) -> Option<&mut T> {
+        let last = self.count.checked_sub(1)?;
+        self.parts.get_mut(last).and_then(Option::as_mut)
+    }
+
+    /// Takes the pieces out, in order.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
+        let count = std::mem::take(&mut self.count);
+        self.parts.iter_mut().take(count).filter_map(Option::take)
+    }
+}
+
+impl<T: Deref<Target = [u8]>> BulkItem<T> {
     /// Its bytes, all pieces together.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -58,22 +99,6 @@ impl BulkItem {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// The number of pieces.
-    #[must_use]
-    pub fn part_count(&self) -> usize {
-        self.count
-    }
-
-    /// The pieces, in order.
-    pub fn parts(&self) -> impl Iterator<Item = &Lease> {
-        self.parts.iter().take(self.count).flatten()
-    }
-
-    /// The pieces, to be filled.
-    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut Lease> {
-        self.parts.iter_mut().take(self.count).flatten()
     }
 
     /// Copies its bytes to the start of `out`, as far as that reaches; how many were copied.
@@ -89,16 +114,20 @@ impl BulkItem {
         }
         copied
     }
+}
 
-    /// Takes the pieces out, in order.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Lease> + '_ {
-        let count = std::mem::take(&mut self.count);
-        self.parts.iter_mut().take(count).filter_map(Option::take)
+/// Its pieces, in order.
+impl<T> IntoIterator for BulkItem<T> {
+    type Item = T;
+    type IntoIter = std::iter::Flatten<std::array::IntoIter<Option<T>, ITEM_PARTS_MAX>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.parts.into_iter().flatten()
     }
 }
 
-impl From<Lease> for BulkItem {
-    fn from(part: Lease) -> Self {
+impl<T> From<T> for BulkItem<T> {
+    fn from(part: T) -> Self {
         let mut item = Self::new();
         // There is room for one.
         let _ = item.push(part);
@@ -106,7 +135,7 @@ impl From<Lease> for BulkItem {
     }
 }
 
-impl fmt::Debug for BulkItem {
+impl<T: Deref<Target = [u8]>> fmt::Debug for BulkItem<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "BulkItem({} bytes in {} pieces)", self.len(), self.count)
     }

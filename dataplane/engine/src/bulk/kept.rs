@@ -189,25 +189,9 @@ impl KeptReply {
 
 #[cfg(test)]
 mod tests {
-    use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, PoolShape};
-
     use super::*;
     use crate::bulk::Home;
-
-    fn pool(buffers: u32) -> BulkPool {
-        let options = ArenaOptions {
-            bytes: 1 << 20,
-            huge_pages: HugePages::Never,
-        };
-        let mut arena = Arena::private(&options).expect("memory for a test");
-        let shape = PoolShape {
-            buffers,
-            buffer_bytes: 4096,
-            stride_bytes: 4096,
-            align_bytes: 4096,
-        };
-        BulkPool::new(arena.pool(shape).expect("a pool"))
-    }
+    use crate::bulk::pool::tests::pool;
 
     /// Keeps a reply with one buffer; its number and the index of that.
     fn keep(replies: &mut KeptReplies, pool: &mut BulkPool, xid: u32) -> Option<(u32, u32)> {
@@ -227,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_given_up_when_others_need_it() {
-        let mut pool = pool(4);
+        let mut pool = pool(4, 4);
         let mut replies = KeptReplies::new(8, 64);
         let kept: Vec<_> = (0..3)
             .map(|xid| keep(&mut replies, &mut pool, xid).expect("room"))
@@ -248,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_reply_is_kept_until_it_is_taken_or_the_ring_comes_round() {
-        let mut pool = pool(8);
+        let mut pool = pool(8, 8);
         let mut replies = KeptReplies::new(3, 64);
         let connection = ConnectionKey::default();
         for xid in 0..3 {

@@ -13,6 +13,7 @@
 //! | a Write or Reply chunk | its window; then the [`BulkResult`] |
 //! | an item of a peer's call | the RDMA Read; then [`BulkArguments`]; then whoever takes it |
 //! | an item of a reply | the RDMA Write, then the core's pool |
+//! | an item of a reply whose pieces are shared | all who share it; the Send or RDMA Write has a view |
 //!
 //! A window is bound for one call, and gone before the application gets to know how that ended.
 //! Whatever a peer does, each buffer comes home once: with its window, its work request, or the
@@ -20,6 +21,7 @@
 
 mod arguments;
 pub(crate) mod arrival;
+mod attached;
 mod call;
 pub(crate) mod calls;
 pub(crate) mod directed;
@@ -37,6 +39,7 @@ pub use call::{BulkCall, BulkReply, BulkResult, ExpectedResult, NoRoom, Placemen
 pub use item::{BulkItem, ITEM_PARTS_MAX};
 
 pub(crate) use arguments::ArgumentItem;
+pub(crate) use attached::ItemPart;
 pub(crate) use group::Group;
 pub(crate) use pool::{BulkPool, Home};
 pub(crate) use state::{Bulk, ReplyItems, Work, give_lease, slot_of, work_id};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use rpcrdma_fabric::memory::{Buffer, Lease, Pool};
+use rpcrdma_fabric::memory::{Buffer, Lease, Pool, SharedLease, Views};
 
 /// Where a buffer that the port gives back belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,10 +29,12 @@ pub(crate) struct GivenUp;
 /// Dropped leases taken back before a buffer is taken.
 const RECLAIMED_MAX: usize = 16;
 
-/// Registered, page-aligned buffers of one size.
+/// Registered, page-aligned buffers of one size, and the tokens by which bytes are sent that the
+/// application shares with others. Their indexes follow those of the buffers.
 #[derive(Debug)]
 pub(crate) struct BulkPool {
     pool: Pool,
+    views: Views,
     homes: Box<[Home]>,
     /// Buffers that calls of ours and the application leave to the calls of peers: else two cores
     /// that call each other with all they have wait for each other until their calls time out.
@@ -41,17 +43,25 @@ pub(crate) struct BulkPool {
     /// are given up.
     kept: Box<[Option<Buffer>]>,
     kept_order: VecDeque<u32>,
+    /// How many of these are views.
+    kept_views: usize,
 }
 
 impl BulkPool {
-    pub(crate) fn new(pool: Pool) -> Self {
+    /// Buffers of `pool`, of which `for_calls` are not for what the application keeps for long, and
+    /// `views` tokens for what is shared.
+    pub(crate) fn new(pool: Pool, for_calls: u32, views: u32) -> Self {
         let buffers = pool.shape().buffers as usize;
+        let views = Views::new(views, pool.shape().buffers);
+        let tokens = buffers + views.total();
         Self {
             pool,
-            homes: vec![Home::Pool; buffers].into_boxed_slice(),
-            kept_back: (buffers / 4).min(super::ITEM_PARTS_MAX),
-            kept: (0..buffers).map(|_| None).collect(),
-            kept_order: VecDeque::with_capacity(buffers),
+            homes: vec![Home::Pool; tokens].into_boxed_slice(),
+            kept_back: (for_calls as usize / 4).min(super::ITEM_PARTS_MAX),
+            kept: (0..tokens).map(|_| None).collect(),
+            kept_order: VecDeque::with_capacity(tokens),
+            kept_views: 0,
+            views,
         }
     }
 
@@ -68,20 +78,35 @@ impl BulkPool {
 
     /// How many buffers there are, in use or not.
     pub(crate) fn total(&self) -> usize {
-        self.homes.len()
+        self.pool.shape().buffers as usize
     }
 
     /// Buffers that are free, with those of leases that were dropped, and those that are given up
     /// for others.
     pub(crate) fn available(&mut self) -> usize {
-        self.pool.reclaim(self.homes.len());
-        self.pool.available() + self.kept_order.len()
+        self.pool.reclaim(self.total());
+        self.left()
+    }
+
+    /// As [`BulkPool::available`], without those that wait in the ring.
+    fn left(&self) -> usize {
+        self.pool.available() + self.kept_order.len() - self.kept_views
     }
 
     /// Whether a call of a peer can have `count` buffers.
     pub(crate) fn has(&mut self, count: usize) -> bool {
         self.pool.reclaim(RECLAIMED_MAX);
-        self.pool.available() + self.kept_order.len() >= count || self.available() >= count
+        self.left() >= count || self.available() >= count || self.gains_by_views(count)
+    }
+
+    /// Whether there are `count` buffers once the views that are kept are given up.
+    #[cold]
+    fn gains_by_views(&mut self, count: usize) -> bool {
+        if self.kept_views == 0 {
+            return false;
+        }
+        self.give_up_views();
+        self.available() >= count
     }
 
     /// Whether a call of ours, or the application, can have `count` buffers.
@@ -103,6 +128,7 @@ impl BulkPool {
         let index = buffer.index();
         if let Some(place) = self.kept.get_mut(index as usize) {
             debug_assert!(place.is_none(), "a buffer is in one place");
+            self.kept_views += usize::from(buffer.is_view());
             *place = Some(buffer);
             self.kept_order.push_back(index);
         }
@@ -134,14 +160,56 @@ impl BulkPool {
         } else if let Some(place) = self.kept_order.iter().position(|it| *it == index) {
             self.kept_order.remove(place);
         }
-        self.pool.give(buffer);
+        self.kept_views -= usize::from(buffer.is_view());
+        self.give(buffer);
     }
 
     #[cold]
     fn give_up_kept(&mut self) -> Option<Buffer> {
-        let index = self.kept_order.pop_front()?;
-        self.set_home(index, Home::Pool);
-        self.kept.get_mut(index as usize)?.take()
+        loop {
+            let index = self.kept_order.pop_front()?;
+            self.set_home(index, Home::Pool);
+            let buffer = self.kept.get_mut(index as usize)?.take()?;
+            if !buffer.is_view() {
+                return Some(buffer);
+            }
+            self.kept_views -= 1;
+            self.give(buffer);
+        }
+    }
+
+    /// Gives up all views that are kept: what they show can be written, or is free, if nobody else
+    /// shares it.
+    #[cold]
+    pub(crate) fn give_up_views(&mut self) {
+        for _ in 0..self.kept_order.len() {
+            let Some(index) = self.kept_order.pop_front() else {
+                break;
+            };
+            let place = self.kept.get_mut(index as usize);
+            match place.and_then(|place| place.take_if(|it| it.is_view())) {
+                Some(view) => {
+                    self.kept_views -= 1;
+                    self.give(view);
+                }
+                None => self.kept_order.push_back(index),
+            }
+        }
+    }
+
+    /// How many more views there may be.
+    pub(crate) fn views_available(&self) -> usize {
+        self.views.available()
+    }
+
+    /// Whether a view of `lease` can be sent by this core.
+    pub(crate) fn may_show(&self, lease: &SharedLease) -> bool {
+        self.pool.shares_arena(lease)
+    }
+
+    /// A token to send what is shared, and its bytes. `None` when there are none left.
+    pub(crate) fn show(&mut self, lease: SharedLease) -> Option<Buffer> {
+        self.views.show(lease)
     }
 
     /// Takes a buffer for the application, as long as it is.
@@ -159,9 +227,9 @@ impl BulkPool {
         self.pool.lease(buffer, 0, bytes)
     }
 
-    /// Whether a buffer is of this pool.
+    /// Whether a buffer is of this pool, or one of its views.
     pub(crate) fn owns(&self, buffer: &Buffer) -> bool {
-        self.pool.owns(buffer)
+        self.pool.owns(buffer) || self.views.owns(buffer)
     }
 
     /// Whether the buffer of a lease is of this pool, and of no other of its arena.
@@ -169,10 +237,14 @@ impl BulkPool {
         self.pool.owns_lease(lease)
     }
 
-    /// Gives a buffer back.
+    /// Gives a buffer back, or a view.
     pub(crate) fn give(&mut self, buffer: Buffer) {
         self.set_home(buffer.index(), Home::Pool);
-        self.pool.give(buffer);
+        if buffer.is_view() {
+            self.views.give(buffer);
+        } else {
+            self.pool.give(buffer);
+        }
     }
 
     /// Where the port is to bring the buffer `index`.
@@ -205,5 +277,63 @@ impl BulkPool {
             .get(buffer.index() as usize)
             .copied()
             .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, PoolShape};
+
+    use super::*;
+
+    /// Buffers, of which so many are for calls.
+    pub(in crate::bulk) fn pool(buffers: u32, for_calls: u32) -> BulkPool {
+        let options = ArenaOptions {
+            bytes: 1 << 20,
+            huge_pages: HugePages::Never,
+        };
+        let mut arena = Arena::private(&options).expect("memory for a test");
+        let shape = PoolShape {
+            buffers,
+            buffer_bytes: 4096,
+            stride_bytes: 4096,
+            align_bytes: 4096,
+        };
+        BulkPool::new(arena.pool(shape).expect("a pool"), for_calls, VIEWS)
+    }
+
+    const VIEWS: u32 = 4;
+
+    /// What a reply that is kept shows, and nobody else has, is as free as what it is made of itself.
+    #[test]
+    fn what_only_kept_replies_share_is_there_for_calls() {
+        let mut pool = pool(2, 2);
+        let shown: Vec<Buffer> = (0..2)
+            .map(|_| {
+                let lease = pool.take().and_then(|buffer| pool.lease(buffer, 8));
+                pool.show(lease.expect("a buffer").share()).expect("a view")
+            })
+            .collect();
+        assert!(!pool.has(1), "both are being sent");
+        for (reply, view) in (0..).zip(shown) {
+            pool.set_home(view.index(), Home::Kept { reply });
+            pool.keep(view);
+        }
+        assert_eq!(pool.available(), 0);
+        assert!(pool.has(2));
+        assert!(pool.take().is_some() && pool.take().is_some() && pool.take().is_none());
+        assert_eq!(pool.views_available(), VIEWS as usize);
+    }
+
+    /// What the application may hold for long it can have however few buffers calls have, and calls of
+    /// peers find theirs beside it.
+    #[test]
+    fn buffers_that_are_kept_for_long_are_not_kept_back_from_it() {
+        let mut pool = pool(104, 4);
+        let held: Vec<Lease> = std::iter::from_fn(|| pool.take_lease()).collect();
+        assert_eq!((held.len(), pool.available()), (103, 1));
+        assert!(pool.has(1) && !pool.may_give(1));
+        drop(held);
+        assert_eq!(pool.available(), 104);
     }
 }

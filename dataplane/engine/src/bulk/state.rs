@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 
 use rpcrdma_fabric::interface::{Attributes, Gather, SEGMENTS_MAX, WorkId};
-use rpcrdma_fabric::memory::{Buffer, Lease, Pool};
+use rpcrdma_fabric::memory::{Buffer, Lease, Pool, SharedLease};
 use rpcrdma_protocol::connection::chunks_of;
 use rpcrdma_protocol::constants::{PLAN_ITEMS_MAX, READ_ENTRY_BYTES};
 use rpcrdma_protocol::v2::TransportError;
 
 use super::arguments::ArgumentItem;
 use super::arrival::{FirstHeader, LANDINGS_MAX};
+use super::attached::{Attached, ItemPart};
 use super::calls::CallSlot;
 use super::directed::{OpenDirection, ReplyResult, use_direction};
 use super::kept::KeptReplies;
@@ -22,6 +23,10 @@ use crate::config::CoreConfig;
 /// The longest transport header of a call with chunks. With lists of a hundred segments it is
 /// shorter.
 pub(crate) const HEADER_BYTES_MAX: usize = 4096;
+
+/// Entries of the gather list of a Send for its header, its stream, and padding between these and an
+/// item.
+const ENTRIES_BESIDE_PARTS: usize = 4;
 
 /// Directions of a call that are looked at.
 pub(super) const DIRECTIONS_MAX: usize = 256;
@@ -43,7 +48,11 @@ pub(crate) struct ReplyItems {
     /// in the stream (RFC 8166 section 4.3.2.3).
     pub(crate) offered: Vec<bool>,
     /// What goes beside the stream, in order.
-    pub(crate) attached: Vec<BulkItem>,
+    pub(crate) attached: Vec<Attached>,
+    /// Pieces of them that are shared: each takes a view.
+    shared_parts: usize,
+    /// Shared pieces that a result is of which Sends place, at most.
+    placed_parts_max: usize,
     /// The call is a Transmit Request: these are its directions.
     is_directed: bool,
     directions: Vec<OpenDirection>,
@@ -58,13 +67,13 @@ impl ReplyItems {
     /// `request_position` is where in the arguments that is which asks for it. False, and the item
     /// is as it was, when the caller has no place for it or wants it in the stream, or when the item
     /// is not of this core's bulk buffers.
-    pub(crate) fn place(
+    pub(crate) fn place<T: ItemPart>(
         &mut self,
         request_position: u32,
         stream_offset: usize,
-        item: &mut BulkItem,
+        item: &mut BulkItem<T>,
     ) -> bool {
-        let is_ours = item.parts().all(|part| self.pool.owns_lease(part));
+        let is_ours = T::may_be_attached(self, item);
         if self.is_directed {
             return self.place_directed(request_position, stream_offset, item, is_ours);
         }
@@ -74,18 +83,40 @@ impl ReplyItems {
             Some(has_segments) => *has_segments,
         };
         if has_segments && is_ours {
-            self.attached.push(std::mem::take(item));
+            self.push(item);
             return true;
         }
-        self.attached.push(BulkItem::new());
+        self.attached.push(Attached::Own(BulkItem::new()));
         false
     }
 
-    fn place_directed(
+    fn push<T: ItemPart>(&mut self, item: &mut BulkItem<T>) {
+        let attached = T::attached(std::mem::take(item));
+        if let Attached::Shared(item) = &attached {
+            self.shared_parts += item.part_count();
+        }
+        self.attached.push(attached);
+    }
+
+    /// Whether pieces that are shared can go beside the stream: there are tokens for them, and few
+    /// enough pieces for any way that the caller may have asked for.
+    pub(crate) fn may_share(&self, item: &BulkItem<SharedLease>) -> bool {
+        let parts = item.part_count();
+        let parts_max = if self.is_directed {
+            self.placed_parts_max
+        } else {
+            super::ITEM_PARTS_MAX
+        };
+        parts <= parts_max
+            && self.shared_parts + parts <= self.pool.views_available()
+            && item.parts().all(|part| self.pool.may_show(part))
+    }
+
+    fn place_directed<T: ItemPart>(
         &mut self,
         request_position: u32,
         stream_offset: usize,
-        item: &mut BulkItem,
+        item: &mut BulkItem<T>,
         is_ours: bool,
     ) -> bool {
         if self.results.len() >= PLAN_ITEMS_MAX {
@@ -102,7 +133,7 @@ impl ReplyItems {
             is_attached,
         });
         if is_attached {
-            self.attached.push(std::mem::take(item));
+            self.push(item);
         }
         is_attached
     }
@@ -126,11 +157,14 @@ impl ReplyItems {
         self.results.clear();
         self.arguments_at = 0;
         for item in &mut self.attached {
-            for part in item.drain() {
-                give_lease(&mut self.pool, part);
+            if let Attached::Own(item) = item {
+                for part in item.drain() {
+                    give_lease(&mut self.pool, part);
+                }
             }
         }
         self.attached.clear();
+        self.shared_parts = 0;
     }
 }
 
@@ -184,20 +218,26 @@ pub(crate) struct Bulk {
 impl Bulk {
     pub(crate) fn new(pool: Pool, config: &CoreConfig, attributes: &Attributes) -> Self {
         let calls = config.bulk_calls_in_use();
-        let buffers = pool.shape().buffers as usize;
+        let segments_max = (attributes.send_segments_max as usize).clamp(1, SEGMENTS_MAX);
+        let read_depth = attributes.read_depth_max.min(config.read_depth_max).max(1);
+        let reads = config.connections_max.saturating_mul(read_depth);
+        let reads = reads.min(pool.shape().buffers);
         let slots = calls as usize;
         let serves = config.bulk_serves();
         Self {
             reply: ReplyItems {
-                pool: BulkPool::new(pool),
+                pool: BulkPool::new(pool, config.bulk_buffers, config.views()),
                 offered: Vec::with_capacity(BULK_ITEMS_MAX),
                 attached: Vec::with_capacity(BULK_ITEMS_MAX),
+                shared_parts: 0,
+                // One piece goes wherever one that is not shared does.
+                placed_parts_max: segments_max.saturating_sub(ENTRIES_BESIDE_PARTS).max(1),
                 is_directed: false,
                 directions: Vec::with_capacity(DIRECTIONS_MAX),
                 results: Vec::with_capacity(PLAN_ITEMS_MAX),
                 arguments_at: 0,
             },
-            gathers: (0..=buffers).map(|_| Gather::new()).collect(),
+            gathers: (0..=reads).map(|_| Gather::new()).collect(),
             writing: Gather::new(),
             calls: (0..slots)
                 .map(|_| CallSlot::new(config.send_buffer_bytes))
@@ -218,8 +258,8 @@ impl Bulk {
             assembled_header: Vec::with_capacity(HEADER_BYTES_MAX),
             windows_open: 0,
             windows_max: attributes.windows_max,
-            read_depth: attributes.read_depth_max.min(config.read_depth_max).max(1),
-            segments_max: (attributes.send_segments_max as usize).clamp(1, SEGMENTS_MAX),
+            read_depth,
+            segments_max,
             sends_with_invalidate: attributes.send_with_invalidate,
         }
     }

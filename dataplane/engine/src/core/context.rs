@@ -112,6 +112,11 @@ impl<P: Port> Context<'_, P> {
         self.state.bulk.reply.pool.take_lease()
     }
 
+    /// As [`crate::ReplyWriter::give_up_shared`].
+    pub fn give_up_shared(&mut self) {
+        self.state.bulk.reply.pool.give_up_views();
+    }
+
     /// Calls with bulk data. It ends with [`crate::Application::completed_bulk`] and `tag`. The
     /// items are taken out of `call`; while the call lasts the peer may reach them, and then they
     /// go back to the core.

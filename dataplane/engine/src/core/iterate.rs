@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rpcrdma_fabric::clock::Ticks;
-use rpcrdma_fabric::interface::{CompletionBatch, Port};
+use rpcrdma_fabric::interface::{CompletionBatch, Port, SEGMENTS_MAX};
 
 use super::{Context, Core, Drain, RunError, State};
 use crate::application::{Activity, Application, CallError, CloseReason};
@@ -11,8 +11,9 @@ use crate::connection::Connection;
 use crate::handle::Notification;
 use crate::requester::TimedOut;
 
-/// Buffers of finished Sends taken back in one iteration.
-const RETURNED_MAX: usize = 16;
+/// Buffers of finished Sends and RDMA Writes taken back in one iteration: those of eight replies in the
+/// most pieces, as many as come and are answered in one.
+const RETURNED_MAX: usize = 8 * SEGMENTS_MAX;
 /// Timers and buckets of the wheel visited in one iteration.
 const TIMERS_MAX: u32 = 32;
 /// How long the last goodbye to peers may take.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::support::bulk::{
-    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, HOLD, TAKE, Wanted, asking, bulk_config, bulk_pair,
-    given, limited_bulk_pair,
+    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, HOLD, TAKE, Wanted, asking, bulk_config,
+    bulk_pair, given, limited_bulk_pair,
 };
 use crate::support::fabric::Limits;
 use crate::support::pattern;
@@ -101,18 +101,13 @@ fn results_are_written_whatever_their_size() {
     let (connection, _) = pair.connect();
     let mut tag = 0;
     for size in sizes() {
-        for procedure in [GIVE, GIVE_LATER] {
+        for procedure in [GIVE, GIVE_LATER, GIVE_SHARED] {
             tag += 1;
             let bytes = u32::try_from(size).expect("small");
             let wanted = Wanted {
-                connection,
-                procedure,
-                args: asking(&[bytes]),
-                expected: vec![bytes + 100],
-                results_bytes_max: 100,
                 placement: Placement::Rdma,
                 tag,
-                ..Wanted::default()
+                ..Wanted::one_result(connection, procedure, bytes)
             };
             let (results, items) = run(&mut pair, wanted);
             assert!(items == [given(0, bytes)], "{size} bytes");
@@ -261,7 +256,8 @@ fn many_calls(pair: &mut BulkPair) {
             };
             side.core.application_mut().wanted.push_back(Wanted {
                 connection,
-                procedure: if tag % 5 == 0 { GIVE_LATER } else { GIVE },
+                procedure: [GIVE_LATER, GIVE_SHARED, GIVE]
+                    [usize::try_from(tag % 5).expect("small").min(2)],
                 args: asking(&[bytes]),
                 items,
                 expected: if bytes == 0 { vec![] } else { vec![bytes] },
@@ -582,7 +578,7 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
     for turns in 0..40 {
         let mut pair = bulk_pair(&config, &config);
         let (connection, server) = pair.connect();
-        for (tag, procedure) in (0..).zip([GIVE, GIVE_LATER, GIVE_LONG]) {
+        for (tag, procedure) in (0..).zip([GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED]) {
             pair.client.core.application_mut().wanted.push_back(Wanted {
                 connection,
                 procedure,
@@ -614,7 +610,7 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
         let client = pair.client.core.application();
         assert_eq!(
             client.ended.len() + client.refused.len() + client.wanted.len(),
-            3
+            4
         );
         all_home(&mut pair);
     }

@@ -9,7 +9,8 @@ use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
 
 use crate::support::bulk::{
-    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, TAKE, Wanted, asking, bulk_config, bulk_pair, given,
+    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, TAKE, Wanted, asking, bulk_config,
+    bulk_pair, given,
 };
 use crate::support::raw::{Attack, words};
 use crate::support::{App, ECHO, FILL, LATER, NEVER, NULL, PROGRAM, Pair, VERSION, pattern};
@@ -237,7 +238,7 @@ fn calls_have_several_chunks_of_each_kind() {
     expected.extend_from_slice(&items[2]);
     assert!(pair.server.core.application_mut().taken.pop() == Some(expected));
     let lengths = [70_001, 3, 8192];
-    for (procedure, tag) in [(GIVE, 2), (GIVE_LATER, 3)] {
+    for (procedure, tag) in [(GIVE, 2), (GIVE_LATER, 3), (GIVE_SHARED, 4)] {
         let wanted = Wanted {
             connection,
             procedure,

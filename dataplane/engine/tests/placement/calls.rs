@@ -1,7 +1,8 @@
 //! Calls and replies with placed items, of all sizes and in both directions.
 
 use crate::support::bulk::{
-    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, TAKE, Wanted, asking, bulk_config, bulk_pair, given,
+    BulkPair, GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, TAKE, Wanted, asking, bulk_config,
+    bulk_pair, given,
 };
 use crate::support::pattern;
 use rpcrdma_protocol::v2::plan::Thresholds;
@@ -97,36 +98,46 @@ fn items_are_placed_whatever_their_size() {
     assert_eq!(pair.client.handle.counters().windows_bound, 0);
 }
 
-#[test]
-fn results_are_placed_whatever_their_size() {
+/// Has results of all sizes placed, by these procedures; behind each group all buffers are home.
+fn have_results_placed(groups: &[&[u32]]) {
     let config = placing_config(1, 65_536, 64);
     let mut pair = placing_pair(&config, &config);
     let (connection, _) = pair.connect();
     let mut tag = 0;
-    for size in sizes() {
-        for procedure in [GIVE, GIVE_LATER] {
+    for (size, group) in sizes()
+        .into_iter()
+        .flat_map(|size| groups.iter().map(move |it| (size, it)))
+    {
+        let bytes = u32::try_from(size).expect("small");
+        for procedure in *group {
             tag += 1;
-            let bytes = u32::try_from(size).expect("small");
             let wanted = Wanted {
-                connection,
-                procedure,
-                args: asking(&[bytes]),
-                expected: vec![bytes + 100],
-                results_bytes_max: 100,
                 placement: Placement::Send,
                 tag,
-                ..Wanted::default()
+                ..Wanted::one_result(connection, *procedure, bytes)
             };
             let (results, items) = run(&mut pair, wanted);
             assert!(items == [given(0, bytes)], "{size} bytes");
             assert_eq!(results[..4], bytes.to_be_bytes());
             assert_eq!(results.len(), 8, "the item is not in the stream");
-            all_home(&mut pair);
         }
+        all_home(&mut pair);
     }
     let server = pair.server.handle.counters();
     assert_eq!((server.rdma_writes, server.bulk_bytes_copied), (0, 0));
     assert_eq!(pair.client.handle.counters().windows_bound, 0);
+}
+
+#[test]
+fn results_are_placed_whatever_their_size() {
+    have_results_placed(&[&[GIVE], &[GIVE_LATER]]);
+}
+
+/// Results whose pieces the service shares are placed as others are, and kept for a second try no longer.
+#[test]
+fn shared_results_are_placed_and_come_home() {
+    // The calls behind it have their requester grant the credits for the first reply again.
+    have_results_placed(&[&[GIVE_SHARED, GIVE, GIVE, GIVE]]);
 }
 
 /// The segments of the peer decide how long a Send may be, not those of our own: an end that has

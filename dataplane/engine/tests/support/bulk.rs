@@ -9,6 +9,7 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::SharedLease;
 use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 
@@ -25,6 +26,8 @@ pub const GIVE_LATER: u32 = 12;
 /// As [`GIVE`], with one more word than a message holds: the first length is that of words that
 /// stand in the stream.
 pub const GIVE_LONG: u32 = 13;
+/// As [`GIVE`], in pieces that are shared; the service is done with them before they are sent.
+pub const GIVE_SHARED: u32 = 15;
 /// Never answered.
 pub const HOLD: u32 = 14;
 
@@ -41,6 +44,20 @@ pub struct Wanted {
     pub results_bytes_max: usize,
     pub placement: Placement,
     pub tag: CallTag,
+}
+
+impl Wanted {
+    /// A call of this procedure for one result of `bytes` bytes.
+    pub fn one_result(connection: ConnectionKey, procedure: u32, bytes: u32) -> Self {
+        Self {
+            connection,
+            procedure,
+            args: asking(&[bytes]),
+            expected: vec![bytes + 100],
+            results_bytes_max: 100,
+            ..Self::default()
+        }
+    }
 }
 
 /// How a call ended: the result stream, and the items that came beside it.
@@ -116,6 +133,26 @@ fn item(
     Some(item)
 }
 
+/// The same item in several slices of each buffer.
+fn shared(item: BulkItem) -> BulkItem<SharedLease> {
+    let mut slices = BulkItem::new();
+    let parts: Vec<_> = item.into_iter().collect();
+    // In as many pieces as any way of sending them takes.
+    let cuts = 8 / u32::try_from(parts.len()).expect("few").max(1) + 1;
+    for part in parts {
+        let bytes = u32::try_from(part.len()).expect("short");
+        let whole = part.share();
+        let step = bytes.div_ceil(cuts).max(1);
+        for start in (0..bytes).step_by(step as usize) {
+            let slice = whole.slice(start, step.min(bytes - start));
+            slices
+                .push(slice.expect("it lies within"))
+                .expect("few pieces");
+        }
+    }
+    slices
+}
+
 fn stream(items: &BulkArguments<'_>, args: &[u8]) -> Vec<u8> {
     let mut whole = Vec::new();
     let mut in_item = None;
@@ -155,6 +192,23 @@ impl BulkApp {
         }
     }
 
+    fn give_shared(&self, lengths: &[u32], reply: &mut ReplyWriter<'_>) -> Outcome {
+        for (index, &bytes) in lengths.iter().enumerate() {
+            let Some(own) = item(|| reply.take_bulk(), &given(index, bytes)) else {
+                return Outcome::SystemError;
+            };
+            let mut item = shared(own);
+            assert!(reply.takes_shared(&item), "{} pieces", item.part_count());
+            if reply.write_u32(bytes).is_err() || reply.attach_shared(0, &mut item).is_err() {
+                return Outcome::SystemError;
+            }
+        }
+        match reply.write_u32(0xfeed) {
+            Ok(()) => Outcome::Success,
+            Err(_) => Outcome::SystemError,
+        }
+    }
+
     fn serve(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
         match request.procedure {
             NULL => Outcome::Success,
@@ -164,6 +218,7 @@ impl BulkApp {
                 Outcome::Success
             }
             GIVE => self.give(&lengths(request.args), reply),
+            GIVE_SHARED => self.give_shared(&lengths(request.args), reply),
             GIVE_LONG => {
                 let lengths = lengths(request.args);
                 for word in 0..lengths[0] {

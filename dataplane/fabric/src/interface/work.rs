@@ -132,6 +132,11 @@ impl Gather {
         std::mem::swap(&mut self.segments, &mut other.segments);
     }
 
+    /// Whether a segment is not to be written ([`Buffer::is_view`]).
+    pub(crate) fn has_view(&self) -> bool {
+        self.segments.iter().any(|(buffer, ..)| buffer.is_view())
+    }
+
     /// The segments in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &(Buffer, u32, u32)> {
         self.segments.iter()

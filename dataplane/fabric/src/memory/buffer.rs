@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Mapping;
 
+/// Set in the number of a pool whose tokens are for bytes that others read as well.
+pub(super) const VIEWS: u32 = 1 << 31;
+
 /// Numbers the arenas and pools of this process, so that a token of one cannot pass for another's.
 pub(super) fn unique_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -89,7 +92,8 @@ pub struct Buffer {
 }
 
 // SAFETY: a Buffer is the only token for its bytes (pools mint one per index, and take it back by
-// value), and it gives no access by itself: moving it to another thread moves the exclusive right.
+// value) or a token to read what nobody writes (`Views`), and it gives no access by itself: moving it
+// to another thread moves that right.
 unsafe impl Send for Buffer {}
 // SAFETY: a shared reference to a Buffer gives no access but through Memory::bytes, which only
 // reads; nobody can write while that reference exists, because writing takes `&mut Buffer`.
@@ -107,6 +111,14 @@ impl Buffer {
     #[inline]
     pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
+    }
+
+    /// Whether its bytes are read by others meanwhile, and so never written: it is a token of
+    /// [`super::Views`].
+    #[inline]
+    #[must_use]
+    pub fn is_view(&self) -> bool {
+        self.pool & VIEWS != 0
     }
 
     /// The index within its pool, smaller than the pool's size.
@@ -140,6 +152,12 @@ impl Memory {
         buffer.arena == self.arena
     }
 
+    /// Whether `buffer` belongs to this memory, and a device or a peer may write it.
+    #[inline]
+    pub(crate) fn may_be_written(&self, buffer: &Buffer) -> bool {
+        self.owns(buffer) && !buffer.is_view()
+    }
+
     /// The bytes of `buffer`.
     ///
     /// # Panics
@@ -151,8 +169,9 @@ impl Memory {
     pub fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8] {
         assert!(self.owns(buffer), "a buffer of another arena");
         // SAFETY: `start..start+bytes` lies within the mapping (pools carve it so) which `self`
-        // keeps mapped for 'a; the token is the only one for these bytes and is borrowed for 'a,
-        // so nothing in this process writes them; peers map the arena read-only (its seals).
+        // keeps mapped for 'a; the token is borrowed for 'a, and either the only one for these bytes
+        // or a view of a lease that is shared, which nobody writes as long as there is a view: so
+        // nothing in this process writes them; peers map the arena read-only (its seals).
         unsafe { std::slice::from_raw_parts(buffer.start.as_ptr(), buffer.bytes as usize) }
     }
 
@@ -160,13 +179,16 @@ impl Memory {
     ///
     /// # Panics
     ///
-    /// As [`Memory::bytes`].
+    /// As [`Memory::bytes`], and when others may read the bytes ([`Buffer::is_view`]).
     #[inline]
     #[must_use]
     pub fn bytes_mut<'a>(&'a self, buffer: &'a mut Buffer) -> &'a mut [u8] {
-        assert!(self.owns(buffer), "a buffer of another arena");
-        // SAFETY: as in `bytes`; the token is borrowed mutably for 'a, so that no other slice of
-        // these bytes can exist in this process.
+        assert!(
+            self.may_be_written(buffer),
+            "a buffer of another arena, or a view"
+        );
+        // SAFETY: as in `bytes`; the token is no view, so the only one, and is borrowed mutably for
+        // 'a, so that no other slice of these bytes can exist in this process.
         unsafe { std::slice::from_raw_parts_mut(buffer.start.as_ptr(), buffer.bytes as usize) }
     }
 

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::pool::Site;
-use super::{Buffer, Memory};
+use super::{Buffer, Memory, SharedLease};
 
 /// Bytes in registered memory that outlive the call they came with, or are to go out with one.
 ///
@@ -114,6 +114,13 @@ impl Lease {
         let buffer = self.site.start_of(self.index);
         // SAFETY: the range was checked against the buffer when the lease was made.
         unsafe { buffer.as_ptr().add(self.offset as usize) }
+    }
+
+    /// Gives up writing, so that others may read as well.
+    #[must_use]
+    pub fn share(mut self) -> SharedLease {
+        let index = std::mem::replace(&mut self.index, NO_BUFFER);
+        SharedLease::first(Arc::clone(&self.site), index, self.offset, self.bytes)
     }
 
     /// Ends the lease on its core: the buffer, to be posted or given back to its pool, and the

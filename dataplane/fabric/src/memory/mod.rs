@@ -5,7 +5,9 @@
 //! through [`Memory`], with a borrow of both. Posting moves the token into the port, so a slice of
 //! posted, exposed or flying memory cannot exist; misuse does not compile. A [`Lease`] is a token
 //! that left its core: it keeps its arena alive, may be dropped on any thread, and its buffer
-//! then finds its way back by a ring that has room for every buffer.
+//! then finds its way back by a ring that has room for every buffer. A lease that is given up to
+//! reading is a [`SharedLease`]: there may be many, of parts of one buffer, and [`Views`] are the
+//! tokens by which their bytes are posted.
 
 mod arena;
 mod buffer;
@@ -13,6 +15,7 @@ mod lease;
 mod mapping;
 mod pages;
 mod pool;
+mod shared;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -21,3 +24,4 @@ pub use buffer::{Buffer, Memory};
 pub use lease::Lease;
 pub use mapping::Mapping;
 pub use pool::{Pool, PoolShape};
+pub use shared::{SharedLease, Views};

@@ -2,11 +2,12 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use crossbeam_queue::ArrayQueue;
 
 use super::buffer::unique_number;
-use super::{Buffer, Lease, Memory};
+use super::{Buffer, Lease, Memory, SharedLease};
 use crate::interface::SetupError;
 
 /// What a pool is made of.
@@ -27,13 +28,15 @@ pub struct PoolShape {
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) memory: Memory,
-    arena: u32,
+    pub(super) arena: u32,
     pub(super) id: u32,
     /// Bytes of the mapping before the first buffer.
     first: usize,
     pub(super) shape: PoolShape,
     /// The indexes of buffers whose leases were dropped; there is room for all.
     pub(super) returns: ArrayQueue<u32>,
+    /// How many handles there are on each buffer whose lease is shared.
+    pub(super) sharers: Box<[AtomicU32]>,
 }
 
 impl Site {
@@ -104,6 +107,7 @@ impl Pool {
             first: usize::try_from(first).unwrap_or(usize::MAX),
             shape,
             returns: ArrayQueue::new(shape.buffers.max(1) as usize),
+            sharers: (0..shape.buffers).map(|_| AtomicU32::new(0)).collect(),
         };
         Ok(Self {
             site: Arc::new(site),
@@ -146,6 +150,12 @@ impl Pool {
     #[must_use]
     pub fn owns_lease(&self, lease: &Lease) -> bool {
         lease.pool() == self.site.id
+    }
+
+    /// Whether the bytes of `lease` lie in the arena that this pool was carved from.
+    #[must_use]
+    pub fn shares_arena(&self, lease: &SharedLease) -> bool {
+        lease.arena() == self.site.arena
     }
 
     /// Buffers that can be taken now.

@@ -28,23 +28,16 @@ impl<P: Port> State<P> {
         for (chunk, item) in bulk.reply.attached.iter_mut().enumerate() {
             let bytes = u32::try_from(item.len()).unwrap_or(u32::MAX);
             slot.written.push(bytes);
-            for lease in item.drain() {
-                let Some((buffer, offset, bytes)) = lease.into_buffer() else {
-                    continue;
-                };
-                if bytes == 0 {
-                    bulk.reply.pool.give(buffer);
-                } else {
-                    slot.write_parts.push(WritePart {
-                        index: buffer.index(),
-                        buffer: Some(buffer),
-                        offset,
-                        bytes,
-                        done: 0,
-                        target: Target::Chunk(chunk),
-                    });
-                }
-            }
+            item.drain_into(&mut bulk.reply.pool, |buffer, offset, bytes| {
+                slot.write_parts.push(WritePart {
+                    index: buffer.index(),
+                    buffer: Some(buffer),
+                    offset,
+                    bytes,
+                    done: 0,
+                    target: Target::Chunk(chunk),
+                });
+            });
         }
     }
 

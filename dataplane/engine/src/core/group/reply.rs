@@ -26,21 +26,14 @@ impl<P: Port> State<P> {
         };
         slot.results.extend_from_slice(&bulk.reply.results);
         for item in &mut bulk.reply.attached {
-            for lease in item.drain() {
-                let Some((buffer, offset, bytes)) = lease.into_buffer() else {
-                    continue;
-                };
-                if bytes == 0 {
-                    bulk.reply.pool.give(buffer);
-                } else {
-                    slot.group.parts.push(GroupPart {
-                        index: buffer.index(),
-                        buffer: Some(buffer),
-                        offset,
-                        bytes,
-                    });
-                }
-            }
+            item.drain_into(&mut bulk.reply.pool, |buffer, offset, bytes| {
+                slot.group.parts.push(GroupPart {
+                    index: buffer.index(),
+                    buffer: Some(buffer),
+                    offset,
+                    bytes,
+                });
+            });
         }
     }
 

@@ -2,3 +2,4 @@
 
 mod arenas;
 mod pools;
+mod shared;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use crate::interface::SetupError;
 use crate::memory::{Arena, ArenaOptions, Buffer, HugePages, Lease, Memory, Pool, PoolShape};
 
-fn arena(bytes: u64) -> Arena {
+pub(super) fn arena(bytes: u64) -> Arena {
     Arena::shared(&ArenaOptions {
         bytes,
         huge_pages: HugePages::Never,
@@ -15,7 +15,7 @@ fn arena(bytes: u64) -> Arena {
     .unwrap()
 }
 
-fn shape(buffers: u32, buffer_bytes: u32) -> PoolShape {
+pub(super) fn shape(buffers: u32, buffer_bytes: u32) -> PoolShape {
     PoolShape {
         buffers,
         buffer_bytes,

@@ -108,7 +108,10 @@ impl crate::interface::Port for Port {
                 return Err(SetupError::Limit { what, asked, limit });
             }
         }
-        if !list.iter().all(|buffer| self.core.memory.owns(buffer)) {
+        if !list
+            .iter()
+            .all(|buffer| self.core.memory.may_be_written(buffer))
+        {
             return Err(SetupError::ForeignMemory);
         }
         let slot = receive_queue.make(list.into_iter());
@@ -158,7 +161,7 @@ impl crate::interface::Port for Port {
         fresh: Buffer,
     ) -> Result<Buffer, Buffer> {
         let queue = usize::from(receive.queue.0);
-        if !self.core.memory.owns(&fresh) {
+        if !self.core.memory.may_be_written(&fresh) {
             return Err(fresh);
         }
         let place = self

@@ -216,6 +216,9 @@ impl Port {
     ) -> Result<(), PostError> {
         let (core, channel) = self.sender(id)?;
         let bytes = check_list(&core.memory, list)?;
+        if list.has_view() {
+            return Err(PostError::ForeignMemory);
+        }
         core.check_room(id, true)?;
         if core.injected_failure(id, Kind::Read, Some(work), Some(list))? {
             core.fail_injected(channel, id);
@@ -258,7 +261,7 @@ impl Port {
             Err(PostError::QueueFull) => &mut self.core,
             Err(error) => return Err((error, buffer)),
         };
-        if !core.memory.owns(&buffer) {
+        if !core.memory.may_be_written(&buffer) {
             return Err((PostError::ForeignMemory, buffer));
         }
         if bytes > buffer.capacity() {

@@ -160,7 +160,7 @@ impl crate::interface::Port for Port {
                 return Err(SetupError::Limit { what, asked, limit });
             }
         }
-        if !list.iter().all(|buffer| self.memory.owns(buffer)) {
+        if !list.iter().all(|buffer| self.memory.may_be_written(buffer)) {
             return Err(SetupError::ForeignMemory);
         }
         Ok(receive_queue.make(list))
@@ -201,7 +201,7 @@ impl crate::interface::Port for Port {
         index: usize,
         fresh: Buffer,
     ) -> Result<Buffer, Buffer> {
-        if !self.memory.owns(&fresh) {
+        if !self.memory.may_be_written(&fresh) {
             return Err(fresh);
         }
         match self.receive_queues.get_mut(usize::from(receive.queue.0)) {

@@ -231,7 +231,7 @@ impl Port {
         bytes: u32,
     ) -> Result<u32, PostError> {
         let index = self.sender(id)?;
-        if !self.memory.owns(buffer) {
+        if !self.memory.may_be_written(buffer) {
             return Err(PostError::ForeignMemory);
         }
         if bytes == 0 || bytes > buffer.capacity() {

@@ -50,6 +50,9 @@ impl Port {
             return Err(PostError::Unsupported);
         }
         self.check_list(list, self.attributes.send_segments_max)?;
+        if list.has_view() {
+            return Err(PostError::ForeignMemory);
+        }
         let parts = list.len().div_ceil(self.read_segments_max as usize);
         let outstanding = self.queue_pairs.get(index).map_or(0, |it| it.outstanding);
         let room = self.attributes.send_queue_depth_max - outstanding;
