@@ -1,4 +1,4 @@
-//! What placement saves is a copy: every long `memcpy` of a client and a server is counted while they
+//! What placement saves is a copy, and what files in registered memory save is another: every long `memcpy` of a client and a server is counted while they
 //! talk, by a library that stands before that of the C library (`copies/count_copies.c`).
 #![forbid(unsafe_code)]
 
@@ -51,6 +51,8 @@ struct Server {
     library: PathBuf,
     notes: PathBuf,
     client_notes: PathBuf,
+    /// What it said when it listened.
+    listening: String,
 }
 
 /// What the library noted in this file.
@@ -90,12 +92,14 @@ impl Drop for Server {
 }
 
 impl Server {
-    fn start(directory: &Path) -> Self {
-        let address = format!("shm:copies-test-{}", std::process::id());
+    fn start(directory: &Path, service: &[&str]) -> Self {
+        let name = directory.file_name().and_then(|name| name.to_str());
+        let address = format!("shm:{}", name.expect("a name of this test's own"));
         let notes = directory.join("server");
         let library = library(directory);
         let mut process = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
             .args(["serve", "--listen", &address, "--exit-with-stdin"])
+            .args(service)
             .env("LD_PRELOAD", &library)
             .env("COPIES_LOG", &notes)
             .stdin(Stdio::piped())
@@ -113,6 +117,7 @@ impl Server {
             library,
             notes,
             client_notes: directory.join("client"),
+            listening: line,
         }
     }
 
@@ -147,13 +152,18 @@ impl Server {
 
     /// Has [`CALLS`] calls made.
     fn run(&self, op: &str, placement: &str) -> Copies {
+        let size = PAYLOAD_BYTES.to_string();
+        self.copies_of(&["run", "--op", op, "--size", &size, "--placement", placement])
+    }
+
+    /// Has [`CALLS`] calls made with these arguments.
+    fn copies_of(&self, arguments: &[&str]) -> Copies {
         let before = noted(&self.notes).len();
         let _ = std::fs::remove_file(&self.client_notes);
         let output = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
-            .args(["run", "--connect", &self.address, "--op", op])
-            .args(["--size", &PAYLOAD_BYTES.to_string(), "--warmup", "0"])
-            .args(["--placement", placement, "--count", &CALLS.to_string()])
-            .arg("--quiet")
+            .args(arguments)
+            .args(["--connect", &self.address, "--warmup", "0"])
+            .args(["--count", &CALLS.to_string(), "--quiet"])
             .env("LD_PRELOAD", &self.library)
             .env("COPIES_LOG", &self.client_notes)
             .stdin(Stdio::null())
@@ -185,8 +195,8 @@ impl Server {
 struct Temporary(PathBuf);
 
 impl Temporary {
-    fn new() -> Self {
-        let name = format!("rpcrdma-copies-{}", std::process::id());
+    fn new(what: &str) -> Self {
+        let name = format!("rpcrdma-{what}-copies-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).expect("a folder");
         Self(path)
@@ -213,8 +223,8 @@ fn is_each_payload_once(taken: &[Copied]) -> bool {
 
 #[test]
 fn payloads_beside_their_messages_are_never_copied_by_either_end() {
-    let directory = Temporary::new();
-    let server = Server::start(&directory.0);
+    let directory = Temporary::new("bench");
+    let server = Server::start(&directory.0, &[]);
     for placement in ["send", "rdma"] {
         let copies = server.run("write", placement);
         assert!(is_each_payload_once(&copies.taken), "{placement}");
@@ -242,4 +252,43 @@ fn payloads_beside_their_messages_are_never_copied_by_either_end() {
             "{op}: {whole} bytes"
         );
     }
+}
+
+/// READs and WRITEs as long as a buffer of the server, and as long as any.
+const FILE_CALLS: [(&str, u64); 2] = [("64KiB", 64 << 10), ("1MiB", 1 << 20)];
+
+/// Data of NFS calls goes between the client and the memory that files are made of, with no copy on its
+/// way; the files themselves were made so, in longer WRITEs.
+#[test]
+fn data_of_files_is_never_copied_by_their_server() {
+    let directory = Temporary::new("nfs");
+    let service = ["--service", "nfs3", "--mount-listen", "127.0.0.1:0"];
+    let server = Server::start(
+        &directory.0,
+        &[&service[..], &["--space", "64MiB"]].concat(),
+    );
+    let mount_port = server.listening.rsplit(':').next();
+    let mount_port = mount_port.and_then(|port| port.trim_end().strip_suffix(')'));
+    let mount_port = mount_port.expect("where MOUNT is");
+    let run = |op: &str, protocol: &str, size: &str| {
+        let export = ["nfs", "--export", "/export", "--mount-port", mount_port];
+        let files = ["--files", "4", "--file-size", "2MiB", "--depth", "4"];
+        let what = ["--op", op, "--size", size, "--protocol", protocol];
+        server.copies_of(&[&export[..], &files, &what].concat())
+    };
+    let both = ["v1", "v2"].into_iter();
+    for (protocol, (size, bytes)) in both.flat_map(|it| FILE_CALLS.map(|call| (it, call))) {
+        for op in ["write", "read"] {
+            let copies = run(op, protocol, size);
+            let what = format!("{protocol} {op} {size}");
+            let count = copies.server.len();
+            assert!(is_beside_calls(&copies.server), "{what}: {count}");
+            let taken: u64 = copies.taken.iter().map(|copy| copy.bytes).sum();
+            let calls = if op == "write" { CALLS as u64 } else { 0 };
+            assert!(taken >= calls * bytes, "{what}: {taken}");
+        }
+    }
+    // The library does see copies: what is shorter than half a buffer is copied into pages.
+    let copies = run("write", "v2", "4KiB");
+    assert!(copies.server.len() >= CALLS, "{}", copies.server.len());
 }

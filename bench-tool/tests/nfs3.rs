@@ -24,7 +24,7 @@ fn calls_by_tcp_reach_the_core_that_has_the_files() {
     let name = format!("shm:nfs3-{}", std::process::id());
     let mut server = Command::new(BENCH_TOOL)
         .args(["serve", "--service", "nfs3", "--listen", &name])
-        .args(["--mount-listen", "127.0.0.1:0"])
+        .args(["--mount-listen", "127.0.0.1:0", "--space", "64MiB"])
         .stdout(Stdio::piped())
         .spawn()
         .map(Server)

@@ -7,7 +7,7 @@ use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::xdr::Writer;
 
 use super::LISTING_BYTES_MAX;
-use super::store::Number;
+use super::store::{Number, Piece};
 use crate::nfs::Status;
 use crate::nfs::xdr::Encode;
 
@@ -57,7 +57,7 @@ pub trait Items {
     fn count(&self) -> usize;
 
     /// The pieces of item `index`.
-    fn pieces(&self, index: usize) -> impl Iterator<Item = &[u8]>;
+    fn pieces(&self, index: usize) -> impl Iterator<Item = Piece<'_>>;
 }
 
 /// Everything is in the stream, as on TCP.
@@ -73,7 +73,7 @@ impl Items for NoItems {
         0
     }
 
-    fn pieces(&self, _index: usize) -> impl Iterator<Item = &[u8]> {
+    fn pieces(&self, _index: usize) -> impl Iterator<Item = Piece<'_>> {
         std::iter::empty()
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_control::{ListenOptions, Node, NodeConfig, Provider};
-use rpcrdma_tuning::Loaded;
+use rpcrdma_tuning::{Loaded, Profile};
 
 use super::desk::Desk;
 use super::fabric::{AtHatch, Hatch, NfsApplication};
-use super::store::{HeapPages, Limits};
+use super::store::{HeapPages, LeasedPages, Limits, Pages};
 use super::tcp::{Answers, TcpServer};
 use super::{EXPORT, Service};
 use crate::address::{Address, ListenAddress};
@@ -27,11 +27,40 @@ const CONNECTIONS_DEFAULT: u32 = 256;
 /// Bytes of a page of memory; a file takes whole ones.
 const PAGE_BYTES: usize = 4096;
 
-fn desk(args: &Nfs3Args) -> Desk<HeapPages> {
+/// Bytes of a bulk buffer, in which files lie: a longer WRITE comes in several, and one that is shorter
+/// than half of it is copied.
+const BUFFER_BYTES: u32 = 64 * 1024;
+
+/// For how much of its space a server keeps buffers that Sends placed data in: one in so many.
+const PLACED_SHARE: u64 = 4;
+
+fn desk<P: Pages>(args: &Nfs3Args, pages: P) -> Desk<P> {
     let limits = Limits {
         files_max: args.max_files,
     };
-    Desk::new(Service::new(HeapPages::new(args.space, PAGE_BYTES), limits))
+    Desk::new(Service::new(pages, limits))
+}
+
+/// A node whose one core has bulk buffers that files lie in, and the memory that these are.
+fn with_files(profile: &Profile, core: usize, space_bytes: u64) -> (NodeConfig, LeasedPages) {
+    let mut profile = profile.clone();
+    // As many bytes for calls under way as before, in more buffers.
+    let pieces = profile.bulk_buffer_bytes.div_ceil(BUFFER_BYTES).max(1);
+    profile.bulk_buffers = profile.bulk_buffers.saturating_mul(pieces);
+    profile.bulk_buffer_bytes = BUFFER_BYTES;
+    let mut placed_max = 0;
+    if profile.placement_segments != 0 && profile.placement_segment_bytes > BUFFER_BYTES / 2 {
+        // So that a WRITE of this length lies in one of them.
+        profile.placement_segment_bytes = profile.placement_segment_bytes.max(BUFFER_BYTES);
+        let bytes = space_bytes / PLACED_SHARE;
+        let kept = bytes / u64::from(profile.placement_segment_bytes);
+        placed_max = u32::try_from(kept).unwrap_or(u32::MAX);
+        profile.placement_spares = profile.placement_spares.saturating_add(placed_max);
+    }
+    let mut config = NodeConfig::from_profile(&profile, vec![Some(core)]);
+    config.core.bulk_buffers_kept = LeasedPages::buffers(space_bytes, BUFFER_BYTES);
+    let pages = LeasedPages::new(space_bytes, PAGE_BYTES, BUFFER_BYTES, placed_max);
+    (config, pages)
 }
 
 /// A server on TCP, and the port that it has.
@@ -61,7 +90,9 @@ fn tcp_server<D: Answers>(
 pub fn serve_on_tcp(args: &ServeArgs, host: &str, port: u16) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     let connections_max = args.max_connections.unwrap_or(CONNECTIONS_DEFAULT);
-    let (mut server, address) = tcp_server(host, port, connections_max, desk(&args.nfs3))?;
+    let pages = HeapPages::new(args.nfs3.space, PAGE_BYTES);
+    let desk = desk(&args.nfs3, pages);
+    let (mut server, address) = tcp_server(host, port, connections_max, desk)?;
     written(announce(&format!(
         "{address} (NFS version 3, {EXPORT}, MOUNT at the same port)"
     )))?;
@@ -90,12 +121,22 @@ impl Job for ServeOnFabric<'_> {
     type Output = ();
 
     fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
-        let config = NodeConfig::from_profile(&self.loaded.profile, vec![Some(self.core)]);
+        let space_bytes = self.args.nfs3.space;
+        let (config, pages) = with_files(&self.loaded.profile, self.core, space_bytes);
+        let mut pages = Some(pages);
         let hatch = Arc::new(Hatch::new());
         let node = Node::start(provider, &config, |_| {
-            NfsApplication::new(desk(&self.args.nfs3), Arc::clone(&hatch))
+            // There is one core.
+            let pages = pages
+                .take()
+                .unwrap_or_else(|| LeasedPages::new(0, PAGE_BYTES, BUFFER_BYTES, 0));
+            NfsApplication::new(desk(&self.args.nfs3, pages), Arc::clone(&hatch))
         })
-        .map_err(|error| Failure::failed("the server could not be set up").because(error))?;
+        .map_err(|error| {
+            Failure::failed("the server could not be set up")
+                .because(error)
+                .advice("less --space takes less memory at the start")
+        })?;
         if let Some(core) = node.cores().first().cloned() {
             hatch.set_wake(move || core.wake());
         }

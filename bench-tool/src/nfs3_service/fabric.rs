@@ -15,12 +15,12 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{PeerIdentity, Port};
-use rpcrdma_fabric::memory::Lease;
+use rpcrdma_fabric::memory::{Lease, SharedLease};
 
 use super::Service;
 use super::call::{Call, Items, NoItems, Payload, Peer, Reply};
 use super::desk::Desk;
-use super::store::Pages;
+use super::store::{Pages, Piece};
 use super::tcp::Answers;
 use crate::nfs::Status;
 
@@ -87,9 +87,22 @@ impl<P: Pages> NfsApplication<P> {
             args: request.args,
         };
         let Desk { service, reply, .. } = &mut self.desk;
+        if service.stock(&mut || writer.take_bulk()) {
+            writer.give_up_shared();
+        }
         let outcome = service.call(&call, items, reply);
         if outcome != Outcome::Success {
             return outcome;
+        }
+        let shared = reply.payload().copied();
+        let shared = shared.and_then(|payload| service.shared_payload(&payload));
+        if let Some(mut shared) = shared.filter(|item| writer.takes_shared(item)) {
+            let is_written = writer.write(reply.stream()).is_ok();
+            return if is_written && writer.attach_shared(0, &mut shared).is_ok() {
+                Outcome::Success
+            } else {
+                Outcome::SystemError
+            };
         }
         let item = item_of(service, reply, || writer.take_bulk());
         match written(reply, item, writer) {
@@ -161,21 +174,42 @@ fn written(reply: &Reply, item: Option<BulkItem>, writer: &mut ReplyWriter<'_>) 
 }
 
 /// Items of a call by RPC-over-RDMA.
-struct Beside<'a, 'b>(&'a BulkArguments<'b>);
+struct Beside<'a, 'b> {
+    arguments: &'a BulkArguments<'b>,
+    /// The pieces of the only one, which can be kept.
+    taken: BulkItem<SharedLease>,
+}
+
+impl<'a, 'b> Beside<'a, 'b> {
+    fn new(arguments: &'a mut BulkArguments<'b>) -> Self {
+        let mut taken = BulkItem::new();
+        let item = (arguments.len() == 1).then(|| arguments.take(0)).flatten();
+        for part in item.into_iter().flatten() {
+            // There is as much room as in the item.
+            let _ = taken.push(part.share());
+        }
+        Self { arguments, taken }
+    }
+}
 
 impl Items for Beside<'_, '_> {
     fn at(&self, args_offset: usize) -> Option<(usize, usize)> {
-        let mut all = 0..self.0.len();
-        let index = all.find(|index| self.0.args_offset(*index) == Some(args_offset))?;
-        Some((index, self.0.bytes(index)?))
+        let mut all = 0..self.arguments.len();
+        let index = all.find(|index| self.arguments.args_offset(*index) == Some(args_offset))?;
+        Some((index, self.arguments.bytes(index)?))
     }
 
     fn count(&self) -> usize {
-        self.0.len()
+        self.arguments.len()
     }
 
-    fn pieces(&self, index: usize) -> impl Iterator<Item = &[u8]> {
-        self.0.parts(index)
+    fn pieces(&self, index: usize) -> impl Iterator<Item = Piece<'_>> {
+        let taken = self.taken.parts().map(|part| Piece {
+            bytes: part,
+            lies_in: Some((part, part.offset() as usize)),
+        });
+        // What was taken is not among these.
+        self.arguments.parts(index).map(Piece::from).chain(taken)
     }
 }
 
@@ -196,13 +230,16 @@ impl<P: Pages + 'static> Application for NfsApplication<P> {
         items: &mut BulkArguments<'_>,
         reply: &mut ReplyWriter<'_>,
     ) -> Outcome {
-        self.answer(request, &Beside(items), reply)
+        self.answer(request, &Beside::new(items), reply)
     }
 
-    fn poll<V: Port>(&mut self, _core: &mut Context<'_, V>, _now: Ticks) -> Activity {
+    fn poll<V: Port>(&mut self, core: &mut Context<'_, V>, _now: Ticks) -> Activity {
         let Some(mut asked) = self.hatch.asked.pop() else {
             return Activity::Idle;
         };
+        if self.desk.service.stock(&mut || core.take_bulk()) {
+            core.give_up_shared();
+        }
         asked.answered = self
             .desk
             .answer(asked.peer, &asked.message, &mut asked.output)

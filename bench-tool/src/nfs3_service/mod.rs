@@ -29,7 +29,8 @@ pub mod tcp;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rpcrdma_engine::Outcome;
+use rpcrdma_engine::{BulkItem, Outcome};
+use rpcrdma_fabric::memory::{Lease, SharedLease};
 
 use self::call::{Call, Items, Payload, Reply};
 use self::replay::ReplayCache;
@@ -115,6 +116,21 @@ impl<P: Pages> Service<P> {
             self.replays.keep(key, now.seconds, reply.stream());
         }
         outcome
+    }
+
+    /// Takes buffers that files can be made of, as far as there is need; to be called before each call.
+    /// Whether the memory is short, so that bytes which are being sent may be missed.
+    pub fn stock(&mut self, take: &mut dyn FnMut() -> Option<Lease>) -> bool {
+        self.store.stock(take);
+        self.store.is_short()
+    }
+
+    /// A payload as an item whose pieces are shared with its file; `None` where memory is not made for
+    /// that, or it is in too many pieces. To be taken before the next call.
+    #[must_use]
+    pub fn shared_payload(&self, payload: &Payload) -> Option<BulkItem<SharedLease>> {
+        self.store
+            .shared(payload.file, payload.offset_bytes, payload.bytes)
     }
 
     /// The bytes of a payload, in pieces; to be taken before the next call.

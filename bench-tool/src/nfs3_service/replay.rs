@@ -77,7 +77,8 @@ impl ReplayCache {
         let beside = (items.count() > 0).then(|| items.pieces(0).next());
         let beside = beside
             .flatten()
-            .map(|piece| piece.get(..CHECKED_BYTES).unwrap_or(piece));
+            .map(|piece| piece.bytes)
+            .map(|bytes| bytes.get(..CHECKED_BYTES).unwrap_or(bytes));
         let credential = (call.credential.flavor, call.credential.body);
         Key {
             peer: call.peer,

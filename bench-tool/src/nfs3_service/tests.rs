@@ -11,7 +11,7 @@ use rpcrdma_protocol::xdr::{Reader, Writer};
 
 use super::call::{NoItems, Peer};
 use super::fabric::item_of;
-use super::store::HeapPages;
+use super::store::{HeapPages, Piece};
 use super::*;
 use crate::nfs::arguments::{self, CreateHow};
 use crate::nfs::auth_sys::AuthSys;
@@ -455,9 +455,10 @@ impl Items for Beside {
         1
     }
 
-    fn pieces(&self, index: usize) -> impl Iterator<Item = &[u8]> {
+    fn pieces(&self, index: usize) -> impl Iterator<Item = Piece<'_>> {
         let (a, b) = self.data.split_at(self.data.len() / 3);
-        [a, b].into_iter().filter(move |_| index == 0)
+        let pieces = [a, b].into_iter().filter(move |_| index == 0);
+        pieces.map(Piece::from)
     }
 }
 

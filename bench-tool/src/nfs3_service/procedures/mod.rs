@@ -11,7 +11,7 @@ use rpcrdma_protocol::{DecodeError, EncodeError};
 
 use super::Service;
 use super::call::{Call, Items, Reply};
-use super::store::Pages;
+use super::store::{Pages, Piece};
 use crate::nfs::auth_sys::Identity;
 use crate::nfs::types::Time;
 use crate::nfs::xdr::{Decode, Encode, Malformed};
@@ -139,10 +139,10 @@ struct Data<'a, I> {
 }
 
 impl<'a, I: Items> Data<'a, I> {
-    fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a, I> {
+    fn pieces(&self) -> impl Iterator<Item = Piece<'a>> + use<'a, I> {
         let item = self.item.into_iter();
         let pieces = item.flat_map(|(items, index)| items.pieces(index));
-        self.stream.into_iter().chain(pieces)
+        self.stream.into_iter().map(Piece::from).chain(pieces)
     }
 }
 

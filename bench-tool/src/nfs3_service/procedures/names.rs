@@ -4,7 +4,7 @@ use super::{Answered, Data, Service, Task};
 use crate::nfs::types::{FileHandle, Place, WccAttributes};
 use crate::nfs::{Status, arguments, results};
 use crate::nfs3_service::call::Items;
-use crate::nfs3_service::store::{NewFile, Number, Pages, TARGET_BYTES_MAX};
+use crate::nfs3_service::store::{NewFile, Number, Pages, Piece, TARGET_BYTES_MAX};
 
 impl<P: Pages> Service<P> {
     pub(super) fn lookup<I: Items>(&mut self, mut task: Task<'_, I>) -> Answered {
@@ -162,7 +162,7 @@ fn joined<I: Items>(target: &Data<'_, I>) -> Result<Vec<u8>, Status> {
         return Err(Status::NameTooLong);
     }
     let mut joined = Vec::with_capacity(target.bytes);
-    for piece in target.pieces() {
+    for Piece { bytes: piece, .. } in target.pieces() {
         joined.extend_from_slice(piece);
     }
     Ok(joined)

@@ -117,7 +117,7 @@ impl<P: Pages> Store<P> {
     ///
     /// # Errors
     /// NOT_SYNC, PERM for what is the owner's, ACCES, ISDIR and INVAL for the length of what has no
-    /// bytes, FBIG.
+    /// bytes, FBIG, and JUKEBOX while the page that it ends in is being sent and no other is free.
     pub fn set_attributes(
         &mut self,
         file: Number,
@@ -135,7 +135,9 @@ impl<P: Pages> Store<P> {
         let inode = slot.and_then(|slot| slot.file.as_deref_mut());
         let inode = inode.ok_or(Status::Stale)?;
         if let (Some(size_bytes), Body::Regular(contents)) = (set.size_bytes, &mut inode.body) {
-            contents.set_size(&mut self.pages, size_bytes);
+            if !contents.set_size(&mut self.pages, size_bytes) {
+                return Err(Status::Jukebox);
+            }
             inode.modified = now;
             inode.drop_privileges(caller);
         }

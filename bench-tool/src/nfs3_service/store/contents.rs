@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::pages::{Page, Pages};
+use rpcrdma_engine::BulkItem;
+use rpcrdma_fabric::memory::SharedLease;
+
+use super::pages::{Page, Pages, Piece};
 
 /// The longest file, in bytes: offsets are signed numbers of 64 bits at many clients.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.cast_unsigned();
@@ -29,14 +32,18 @@ impl Contents {
         self.pages.len()
     }
 
-    /// The pieces of the bytes from `offset_bytes` on, as many as there are up to `count_bytes`.
-    pub(super) fn pieces<'a, P: Pages>(
-        &'a self,
-        memory: &'a P,
+    /// Whether there is a page for the byte at `offset_bytes`.
+    pub(super) fn has_page(&self, page_bytes: usize, offset_bytes: u64) -> bool {
+        self.pages.contains_key(&split(offset_bytes, page_bytes).0)
+    }
+
+    /// The extents of the bytes from `offset_bytes` on, as many as there are up to `count_bytes`.
+    fn extents(
+        &self,
+        page_bytes: usize,
         offset_bytes: u64,
         count_bytes: u32,
-    ) -> impl Iterator<Item = &'a [u8]> {
-        let page_bytes = memory.page_bytes();
+    ) -> impl Iterator<Item = Extent<'_>> {
         let end = offset_bytes
             .saturating_add(u64::from(count_bytes))
             .min(self.size_bytes);
@@ -44,15 +51,49 @@ impl Contents {
         std::iter::from_fn(move || {
             let left = end.checked_sub(at).filter(|left| *left > 0)?;
             let (number, start) = split(at, page_bytes);
-            let bytes = match self.pages.get(&number) {
-                Some(page) => memory.bytes(page).get(start..)?,
-                None => ZEROES.get(..(page_bytes - start).min(ZEROES.len()))?,
-            };
-            let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-            at += to_u64(count);
-            // A page without bytes would be read for ever.
-            bytes.get(..count).filter(|bytes| !bytes.is_empty())
+            let page = self.pages.get(&number);
+            let bytes = usize::try_from(left).unwrap_or(usize::MAX);
+            let bytes = bytes.min(page_bytes - start);
+            at += to_u64(bytes);
+            Some(Extent { page, start, bytes })
         })
+    }
+
+    /// The pieces of the bytes from `offset_bytes` on, as many as there are up to `count_bytes`.
+    pub(super) fn pieces<'a, P: Pages>(
+        &'a self,
+        memory: &'a P,
+        offset_bytes: u64,
+        count_bytes: u32,
+    ) -> impl Iterator<Item = &'a [u8]> {
+        let extents = self.extents(memory.page_bytes(), offset_bytes, count_bytes);
+        extents.flat_map(|extent| {
+            let (start, end) = (extent.start, extent.start + extent.bytes);
+            let (bytes, mut left) = match extent.page {
+                Some(page) => (memory.bytes(page).get(start..end), 0),
+                None => (None, extent.bytes),
+            };
+            // A page may be longer than all the zeroes that there are.
+            let zeroes = std::iter::from_fn(move || {
+                let count = left.min(ZEROES.len());
+                left -= count;
+                ZEROES.get(..count).filter(|zeroes| !zeroes.is_empty())
+            });
+            bytes.into_iter().chain(zeroes)
+        })
+    }
+
+    /// The same bytes as an item whose pieces are shared with this file. `None` where that cannot be.
+    pub(super) fn shared<P: Pages>(
+        &self,
+        memory: &P,
+        offset_bytes: u64,
+        count_bytes: u32,
+    ) -> Option<BulkItem<SharedLease>> {
+        let mut item = BulkItem::new();
+        let mut extents = self.extents(memory.page_bytes(), offset_bytes, count_bytes);
+        let is_shared = extents.all(|it| memory.share(it.page, it.start, it.bytes, &mut item));
+        is_shared.then_some(item)
     }
 
     /// Writes the pieces one behind the other, from `offset_bytes` on; the bytes for which there was
@@ -61,27 +102,34 @@ impl Contents {
         &mut self,
         memory: &mut P,
         offset_bytes: u64,
-        pieces: impl Iterator<Item = &'a [u8]>,
+        pieces: impl Iterator<Item = impl Into<Piece<'a>>>,
     ) -> u64 {
         let page_bytes = memory.page_bytes();
         let mut at = offset_bytes;
-        'pieces: for mut piece in pieces {
-            while !piece.is_empty() {
+        'pieces: for piece in pieces {
+            let mut piece = piece.into();
+            while !piece.bytes.is_empty() {
                 let (number, start) = split(at, page_bytes);
-                let Some(space) = self.page(memory, number) else {
-                    break 'pieces;
+                let kept = if start == 0 {
+                    self.keep(memory, number, &piece)
+                } else {
+                    0
                 };
-                let space = space.get_mut(start..).unwrap_or(&mut []);
-                let count = space.len().min(piece.len());
-                let Some((written, rest)) = piece.split_at_checked(count).filter(|_| count > 0)
-                else {
-                    break 'pieces;
+                let count = if kept != 0 {
+                    kept
+                } else {
+                    let count = piece.bytes.len().min(page_bytes - start);
+                    let Some(space) = self.space(memory, number, start, count) else {
+                        break 'pieces;
+                    };
+                    let Some(bytes) = piece.bytes.get(..space.len()) else {
+                        break 'pieces;
+                    };
+                    space.copy_from_slice(bytes);
+                    count
                 };
-                if let Some(space) = space.get_mut(..count) {
-                    space.copy_from_slice(written);
-                }
                 at += to_u64(count);
-                piece = rest;
+                piece = piece.behind(count);
             }
         }
         if at > offset_bytes {
@@ -90,31 +138,76 @@ impl Contents {
         at - offset_bytes
     }
 
-    /// The bytes of page `number`, which is taken if it is not there.
-    fn page<'a, P: Pages>(&mut self, memory: &'a mut P, number: u64) -> Option<&'a mut [u8]> {
-        use std::collections::btree_map::Entry;
-        let page = match self.pages.entry(number) {
-            Entry::Occupied(there) => there.into_mut(),
-            Entry::Vacant(hole) => hole.insert(memory.take()?),
+    /// Keeps the whole pages of a piece as they are, from page `number` on; how many bytes that is.
+    fn keep<P: Pages>(&mut self, memory: &mut P, number: u64, piece: &Piece<'_>) -> usize {
+        let page_bytes = memory.page_bytes();
+        let pages = piece.bytes.len() / page_bytes;
+        let Some((lease, offset)) = piece.lies_in.filter(|_| pages > 0) else {
+            return 0;
         };
-        Some(memory.bytes_mut(page))
+        let Some(kept) = memory.keep(lease, offset, pages) else {
+            return 0;
+        };
+        for (page, number) in kept.zip(number..) {
+            if let Some(former) = self.pages.insert(number, page) {
+                memory.give(former);
+            }
+        }
+        pages * page_bytes
     }
 
-    /// Makes it `size_bytes` long: cuts it, or adds a hole.
-    pub(super) fn set_size<P: Pages>(&mut self, memory: &mut P, size_bytes: u64) {
+    /// `count` bytes from `start` on of page `number`, to be written. The page is taken if it is not
+    /// there, and is zeroes around them.
+    fn space<'a, P: Pages>(
+        &mut self,
+        memory: &'a mut P,
+        number: u64,
+        start: usize,
+        count: usize,
+    ) -> Option<&'a mut [u8]> {
+        use std::collections::btree_map::Entry;
+        let range = start..start + count;
+        match self.pages.entry(number) {
+            Entry::Occupied(there) => {
+                let keeps = count < memory.page_bytes();
+                memory.writable(there.into_mut(), keeps)?.get_mut(range)
+            }
+            Entry::Vacant(hole) => {
+                let page = hole.insert(memory.take()?);
+                let bytes = memory.writable(page, false)?;
+                bytes.get_mut(..start)?.fill(0);
+                bytes.get_mut(range.end..)?.fill(0);
+                bytes.get_mut(range)
+            }
+        }
+    }
+
+    /// Makes it `size_bytes` long: cuts it, or adds a hole. False, and it is as it was, when there is no
+    /// memory for a page of it that others read; to cut at the start of a page takes none.
+    pub(super) fn set_size<P: Pages>(&mut self, memory: &mut P, size_bytes: u64) -> bool {
         if size_bytes < self.size_bytes {
             let (number, start) = split(size_bytes, memory.page_bytes());
+            if let Some(page) = self.pages.get_mut(&number).filter(|_| start > 0) {
+                let Some(bytes) = memory.writable(page, true) else {
+                    return false;
+                };
+                bytes.get_mut(start..).unwrap_or(&mut []).fill(0);
+            }
             let first_gone = if start == 0 { number } else { number + 1 };
             for page in self.pages.split_off(&first_gone).into_values() {
                 memory.give(page);
             }
-            if let Some(page) = self.pages.get(&number).filter(|_| start > 0) {
-                let rest = memory.bytes_mut(page).get_mut(start..);
-                rest.unwrap_or(&mut []).fill(0);
-            }
         }
         self.size_bytes = size_bytes;
+        true
     }
+}
+
+/// Bytes of one page, or of a hole in its place.
+struct Extent<'a> {
+    page: Option<&'a Page>,
+    start: usize,
+    bytes: usize,
 }
 
 /// The number of the page of a byte, and where in it the byte is.
@@ -180,7 +273,7 @@ mod tests {
                         }
                     }
                     Step::SetSize(size) => {
-                        contents.set_size(&mut memory, u64::from(size));
+                        prop_assert!(contents.set_size(&mut memory, u64::from(size)));
                         model.resize(usize::from(size), 0);
                     }
                     Step::Read(at, count) => {

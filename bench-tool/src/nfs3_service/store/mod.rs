@@ -7,6 +7,7 @@
 //! | module | what |
 //! |---|---|
 //! | `pages` | memory |
+//! | `leased` | memory that a device may reach |
 //! | `contents` | the bytes of a file |
 //! | `directory` | the names of a directory |
 //! | `inode` | a file and its permissions |
@@ -17,6 +18,7 @@ mod attributes;
 mod contents;
 mod directory;
 mod inode;
+mod leased;
 mod names;
 mod pages;
 #[cfg(test)]
@@ -25,8 +27,12 @@ pub(super) mod tests;
 pub use self::attributes::Space;
 pub(super) use self::attributes::file_number;
 pub use self::contents::FILE_BYTES_MAX;
+pub use self::leased::LeasedPages;
 pub use self::names::{DirectoryEntry, LINKS_MAX, NAME_BYTES_MAX, NewFile, TARGET_BYTES_MAX};
-pub use self::pages::{HeapPages, Page, Pages};
+pub use self::pages::{HeapPages, KeptPages, Page, Pages, Piece};
+
+use rpcrdma_engine::BulkItem;
+use rpcrdma_fabric::memory::{Lease, SharedLease};
 
 use self::inode::{Body, Inode, may};
 use crate::nfs::Status;
@@ -209,6 +215,40 @@ impl<P: Pages> Store<P> {
             .flat_map(move |contents| contents.pieces(&self.pages, offset_bytes, count_bytes))
     }
 
+    /// The same bytes as an item whose pieces are shared with the file: they stay as they are,
+    /// whatever is written meanwhile. `None` where memory is not made for that, or they are in too many
+    /// pieces.
+    #[must_use]
+    pub fn shared(
+        &self,
+        file: Number,
+        offset_bytes: u64,
+        count_bytes: u32,
+    ) -> Option<BulkItem<SharedLease>> {
+        let contents = self.inode(file).ok().and_then(Inode::contents)?;
+        contents.shared(&self.pages, offset_bytes, count_bytes)
+    }
+
+    /// Takes buffers that files can be made of, as far as there is need.
+    pub fn stock(&mut self, take: &mut dyn FnMut() -> Option<Lease>) {
+        self.pages.stock(take);
+    }
+
+    /// Whether pages may be missed that are being sent.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.pages.is_short()
+    }
+
+    /// Why no page was to be had for what has none yet.
+    fn no_page(&self) -> Status {
+        if self.pages.free() == 0 {
+            Status::NoSpace
+        } else {
+            Status::Jukebox
+        }
+    }
+
     /// The length of a symbolic link's target.
     ///
     /// # Errors
@@ -226,12 +266,13 @@ impl<P: Pages> Store<P> {
     /// space ends: how many.
     ///
     /// # Errors
-    /// ISDIR, INVAL for what has no bytes, ACCES, FBIG, and NOSPC when nothing could be written.
+    /// ISDIR, INVAL for what has no bytes, ACCES, FBIG, and when nothing could be written NOSPC, or
+    /// JUKEBOX while what is there, or all free pages, are in buffers that are being sent.
     pub fn write<'a>(
         &mut self,
         file: Number,
         (offset_bytes, count_bytes): (u64, u32),
-        pieces: impl Iterator<Item = &'a [u8]>,
+        pieces: impl Iterator<Item = impl Into<Piece<'a>>>,
         caller: &Identity,
         now: Time,
     ) -> Result<u32, Status> {
@@ -250,7 +291,12 @@ impl<P: Pages> Store<P> {
         };
         let written = contents.write(&mut self.pages, offset_bytes, pieces);
         if written == 0 && count_bytes > 0 {
-            return Err(Status::NoSpace);
+            let is_there = contents.has_page(self.pages.page_bytes(), offset_bytes);
+            return Err(if is_there {
+                Status::Jukebox
+            } else {
+                self.no_page()
+            });
         }
         if written > 0 {
             inode.modified = now;

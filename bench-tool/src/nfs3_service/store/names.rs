@@ -200,8 +200,9 @@ impl<P: Pages> Store<P> {
                 let mut contents = Contents::default();
                 let written = contents.write(&mut self.pages, 0, std::iter::once(target));
                 if usize::try_from(written) != Ok(target.len()) {
+                    let short = self.no_page();
                     contents.set_size(&mut self.pages, 0);
-                    return Err(Status::NoSpace);
+                    return Err(short);
                 }
                 Body::SymbolicLink(contents)
             }

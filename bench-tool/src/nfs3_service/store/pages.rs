@@ -1,5 +1,10 @@
 //! The memory that files are made of.
 
+use std::ops::Range;
+
+use rpcrdma_engine::BulkItem;
+use rpcrdma_fabric::memory::{Lease, SharedLease};
+
 /// Memory in pages of one size, taken and given back one at a time.
 ///
 /// The store asks for nothing else, so that the same store lies in ordinary memory, or in memory that
@@ -14,7 +19,8 @@ pub trait Pages: Send {
     /// Pages that can still be taken.
     fn free(&self) -> u64;
 
-    /// A page of zeroes; `None` when none is left.
+    /// A page, which can be written; there may be anything in it. `None` when none is left, or none at
+    /// the moment.
     fn take(&mut self) -> Option<Page>;
 
     /// Takes a page back.
@@ -23,13 +29,81 @@ pub trait Pages: Send {
     /// Its bytes; none of a page that was never taken.
     fn bytes(&self, page: &Page) -> &[u8];
 
-    /// Its bytes, to be written.
-    fn bytes_mut(&mut self, page: &Page) -> &mut [u8];
+    /// Its bytes, to be written. A page that others read stays as it is for them: another takes its
+    /// place, with the same bytes if this `keeps` any of them. `None`, and it is as it was, when there
+    /// is none.
+    fn writable(&mut self, page: &mut Page, keeps: bool) -> Option<&mut [u8]>;
+
+    /// Keeps `pages` pages of the buffer of `lease`, from `offset` on in it, as they are; `None` where that cannot be, or
+    /// is not worth it.
+    fn keep(&mut self, _lease: &SharedLease, _offset: usize, _pages: usize) -> Option<KeptPages> {
+        None
+    }
+
+    /// Shares `bytes` bytes from `start` on of a page, or of a hole, as the next of an item. False where
+    /// that cannot be.
+    fn share(
+        &self,
+        _page: Option<&Page>,
+        _start: usize,
+        _bytes: usize,
+        _item: &mut BulkItem<SharedLease>,
+    ) -> bool {
+        false
+    }
+
+    /// Takes buffers that pages can be made of, as far as there is need.
+    fn stock(&mut self, _take: &mut dyn FnMut() -> Option<Lease>) {}
+
+    /// Whether all memory is taken, so that pages which others read may be missed.
+    fn is_short(&self) -> bool {
+        false
+    }
 }
 
 /// A page, owned by who took it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Page(u32);
+pub struct Page(pub(super) u32);
+
+/// Pages that were kept, in their order.
+#[derive(Debug)]
+pub struct KeptPages(pub(super) Range<u32>);
+
+impl Iterator for KeptPages {
+    type Item = Page;
+
+    fn next(&mut self) -> Option<Page> {
+        self.0.next().map(Page)
+    }
+}
+
+/// Bytes that are to be written, and where they lie if that can be kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// What they lie in, and the offset in its buffer.
+    pub lies_in: Option<(&'a SharedLease, usize)>,
+}
+
+impl<'a> Piece<'a> {
+    /// Without the first `count` bytes.
+    pub(super) fn behind(self, count: usize) -> Self {
+        Self {
+            bytes: self.bytes.get(count..).unwrap_or(&[]),
+            lies_in: self.lies_in.map(|(lease, offset)| (lease, offset + count)),
+        }
+    }
+}
+
+impl<'a> From<&'a [u8]> for Piece<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            lies_in: None,
+        }
+    }
+}
 
 /// Bytes that are asked of the system at a time.
 const BLOCK_BYTES: usize = 16 << 20;
@@ -86,7 +160,6 @@ impl Pages for HeapPages {
 
     fn take(&mut self) -> Option<Page> {
         if let Some(page) = self.used.pop() {
-            self.bytes_mut(&page).fill(0);
             return Some(page);
         }
         if self.fresh == self.total {
@@ -110,12 +183,9 @@ impl Pages for HeapPages {
         block.and_then(|block| block.get(range)).unwrap_or(&[])
     }
 
-    fn bytes_mut(&mut self, page: &Page) -> &mut [u8] {
+    fn writable(&mut self, page: &mut Page, _keeps: bool) -> Option<&mut [u8]> {
         let (block, range) = self.place(page);
-        let block = self.blocks.get_mut(block);
-        block
-            .and_then(|block| block.get_mut(range))
-            .unwrap_or(&mut [])
+        self.blocks.get_mut(block)?.get_mut(range)
     }
 }
 
@@ -124,18 +194,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_zeroes_whenever_they_are_taken() {
+    fn all_pages_can_be_taken_and_written_and_given_back() {
         let mut pages = HeapPages::new(3 * 4096 + 100, 4096);
         assert_eq!((pages.total(), pages.free()), (3, 3));
-        let taken: Vec<Page> = std::iter::from_fn(|| pages.take()).collect();
+        let mut taken: Vec<Page> = std::iter::from_fn(|| pages.take()).collect();
         assert_eq!((taken.len(), pages.free()), (3, 0));
-        for page in &taken {
-            assert_eq!(pages.bytes(page), [0; 4096]);
-            pages.bytes_mut(page).fill(7);
+        for (page, byte) in taken.iter_mut().zip(1..) {
+            pages.writable(page, false).unwrap().fill(byte);
+        }
+        for (page, byte) in taken.iter().zip(1..) {
+            assert_eq!(pages.bytes(page), [byte; 4096]);
         }
         taken.into_iter().for_each(|page| pages.give(page));
         assert_eq!(pages.free(), 3);
-        let again = pages.take().unwrap();
-        assert_eq!(pages.bytes(&again), [0; 4096]);
+        assert!(pages.take().is_some());
     }
 }

@@ -14,7 +14,7 @@ use crate::nfs_client::files::{Files, FilesPlan};
 use crate::nfs_client::report;
 use crate::nfs_client::{Manner, Transport};
 use crate::nfs3_service::call::{Call, Items, Peer, Reply};
-use crate::nfs3_service::store::{HeapPages, Limits, Store};
+use crate::nfs3_service::store::{HeapPages, Limits, Piece, Store};
 use crate::nfs3_service::{DATA_BYTES_MAX, Service};
 use crate::signals::Stop;
 use clap::Parser;
@@ -40,8 +40,8 @@ impl Items for Beside<'_, '_> {
         self.0.len()
     }
 
-    fn pieces(&self, index: usize) -> impl Iterator<Item = &[u8]> {
-        self.0.parts(index)
+    fn pieces(&self, index: usize) -> impl Iterator<Item = Piece<'_>> {
+        self.0.parts(index).map(Piece::from)
     }
 }
 
