@@ -169,7 +169,7 @@ pub struct NfsArgs {
     #[arg(long)]
     pub verify: bool,
 
-    /// How long to try again when a connection is lost; calls in flight are then made again [default: 0, which ends the run]
+    /// How long to try again when a connection is lost (calls in flight are then made again) or the server puts a call off [default: 0: the first ends the run, the second is an error]
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
     pub retry: Duration,
 

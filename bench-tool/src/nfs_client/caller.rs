@@ -1,11 +1,15 @@
 //! Calls that are made one at a time: what prepares a load, and what cleans up after it.
 
 use std::io;
+use std::time::Instant;
 
 use rpcrdma_protocol::rpc::{AcceptStatus, RejectStatus};
 use rpcrdma_protocol::{DecodeError, EncodeError};
 
+use super::load::put_off::PAUSE;
 use super::request::Request;
+use super::session::CALL_TIMEOUT;
+use crate::nfs::Status;
 use crate::nfs::record::RecordError;
 
 /// Results, with the data that they end with or came beside them.
@@ -19,13 +23,35 @@ pub(crate) struct Results {
 
 /// Makes NFS calls, one at a time, on whatever transport.
 pub(crate) trait NfsCaller {
-    /// Makes a call that has no payload, and waits for its results. With `data_bytes_max` they end with that many bytes
-    /// of data at most.
-    fn call_for(
+    /// Makes a call that has no payload, once, and waits for its results. With `data_bytes_max` they end with that many
+    /// bytes of data at most.
+    fn call_once(
         &mut self,
         request: &Request<'_>,
         data_bytes_max: u32,
     ) -> Result<Results, CallFailed>;
+
+    /// Makes a call like [`Self::call_once`], and makes it again for as long as the server puts it off, up to
+    /// [`CALL_TIMEOUT`].
+    fn call_for(
+        &mut self,
+        request: &Request<'_>,
+        data_bytes_max: u32,
+    ) -> Result<Results, CallFailed> {
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        loop {
+            let results = self.call_once(request, data_bytes_max)?;
+            // The results of all procedures but NULL begin with their status.
+            let status = results
+                .stream
+                .first_chunk()
+                .map(|it| u32::from_be_bytes(*it));
+            if status != Some(Status::Jukebox.number()) || Instant::now() + PAUSE > deadline {
+                return Ok(results);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
 
     /// Makes a call with no payload either way.
     fn call(&mut self, request: &Request<'_>) -> Result<Vec<u8>, CallFailed> {

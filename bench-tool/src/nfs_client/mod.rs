@@ -266,6 +266,7 @@ impl Run<'_> {
             warmup: Duration::ZERO,
             limit: Limit::Count(plan.blocks()),
             rate_per_s: None,
+            patience: self.config.retry,
         };
         let work = self.work(plan, Stability::Unstable);
         let filled = self.session.measure(work, &amount, &self.watch())?;
@@ -299,6 +300,7 @@ impl Run<'_> {
             warmup: config.warmup,
             limit: config.limit,
             rate_per_s: config.rate_per_s,
+            patience: self.config.retry,
         };
         if self.stop.is_asked() {
             return Ok(Measured {

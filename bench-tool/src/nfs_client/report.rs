@@ -132,6 +132,8 @@ pub(crate) struct Report {
     /// Calls that moved less than they were asked to.
     short_transfers: u64,
     reconnects: u64,
+    /// How often the server put a call off that was then made again.
+    put_off: u64,
     verifier_changes: u64,
     blocks_checked: u64,
     blocks_wrong: u64,
@@ -217,6 +219,7 @@ impl Report {
             procedures: procedures.collect(),
             short_transfers: measured.short,
             reconnects: measured.reconnects,
+            put_off: measured.put_off,
             verifier_changes: measured.verifier_changes,
             blocks_checked: outcome.blocks_checked,
             blocks_wrong: outcome.blocks_wrong,
@@ -385,6 +388,12 @@ fn warnings(
         warnings.push(format!(
             "{} connections were lost and made again: the calls that were in flight are among the slowest",
             count(measured.reconnects)
+        ));
+    }
+    if measured.put_off > 0 {
+        warnings.push(format!(
+            "the server put calls off {} times (NFS3ERR_JUKEBOX), and they were made again: their waits are in the latencies",
+            count(measured.put_off)
         ));
     }
     if measured.verifier_changes > 0 {

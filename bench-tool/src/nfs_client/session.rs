@@ -85,7 +85,7 @@ struct OverTcp<'a> {
 }
 
 impl NfsCaller for OverTcp<'_> {
-    fn call_for(&mut self, request: &Request<'_>, _: u32) -> Result<Results, CallFailed> {
+    fn call_once(&mut self, request: &Request<'_>, _: u32) -> Result<Results, CallFailed> {
         let mut args = [0; ARGUMENTS_BYTES_MAX];
         let bytes = request.encode(&mut args)?;
         let procedure = request.procedure().number();

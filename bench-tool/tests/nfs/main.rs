@@ -51,6 +51,13 @@ fn failure(server: &Server, arguments: &str) -> String {
     text
 }
 
+/// What a run leaves that is asked to stop.
+fn interrupted(child: Child) -> Output {
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    child.wait_with_output().unwrap()
+}
+
 #[test]
 fn every_op_at_odd_sizes_is_right_to_the_last_byte() {
     let server = Server::start(Fault::None);
@@ -200,7 +207,7 @@ fn a_connection_that_is_lost_ends_the_run_or_is_made_again() {
         text.contains("was lost") && text.contains("--retry"),
         "{text}"
     );
-    let (_, came_again) = server.last_cut().expect("it was cut");
+    let (_, came_again) = *server.failed().last().expect("it was cut");
     assert!(!came_again, "the run has ended");
     let report = report(
         &server,
@@ -211,8 +218,47 @@ fn a_connection_that_is_lost_ends_the_run_or_is_made_again() {
         (&0.into(), &400.into())
     );
     assert!(report["reconnects"].as_u64().unwrap() >= 1, "{report}");
-    let (xid, came_again) = server.last_cut().expect("it was cut");
+    let (xid, came_again) = *server.failed().last().expect("it was cut");
     assert!(came_again, "the call {xid:#x} was made under another XID");
+}
+
+#[test]
+fn a_call_that_is_put_off_is_told_or_made_again_as_another() {
+    for op in ["getattr", "read", "write"] {
+        let server = Server::start(Fault::Busy);
+        let arguments = format!("--op {op} --count 40 --depth 4 --files 1");
+        let output = nfs(&server, &arguments);
+        let told = [output.stdout, output.stderr].concat();
+        let told = String::from_utf8_lossy(&told).to_ascii_lowercase();
+        assert!(told.contains("nfs3err_jukebox"), "{op}: {told}");
+        assert_eq!(output.status.code(), Some(1), "{op}: {told}");
+        let report = report(&server, &format!("{arguments} --retry 60s"));
+        assert_eq!(
+            (&report["errors"], &report["calls"]),
+            (&0.into(), &40.into()),
+            "{op}"
+        );
+        assert!(report["put_off"].as_u64().unwrap() >= 4, "{report}");
+        assert!(report["latency_ns"]["max"].as_u64().unwrap() >= 100_000_000);
+        let same = server.failed().iter().filter(|it| it.1).count();
+        assert_eq!(same, 0, "XIDs of their own");
+    }
+}
+
+#[test]
+fn a_signal_ends_calls_that_are_put_off_for_ever() {
+    let server = Server::start(Fault::Stuck);
+    let arguments = "--op write --depth 4 --duration 10m --retry 10m --warmup 0 --json -";
+    let child = command(&server, arguments).spawn().unwrap();
+    while server.failed().len() < 12 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = interrupted(child);
+    assert_eq!(output.status.code(), Some(1), "calls failed");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["interrupted"], true);
+    assert_eq!(report["errors_by_name"]["nfs3err_jukebox"], 4);
+    assert_eq!(server.names(), Vec::<String>::new());
 }
 
 #[test]
@@ -233,9 +279,7 @@ fn a_signal_ends_it_in_good_order() {
     while server.writes() < 20 {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let id = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = interrupted(child);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{text}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

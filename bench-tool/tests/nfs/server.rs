@@ -37,6 +37,10 @@ pub(crate) enum Fault {
     Cut,
     /// The write verifier changes once.
     Verifier,
+    /// Calls are put off now and then.
+    Busy,
+    /// All READs and WRITEs are put off.
+    Stuck,
 }
 
 /// The number of the root; files count from there.
@@ -57,8 +61,8 @@ struct Shared {
     /// Calls so far that could have been answered wrongly.
     calls: AtomicU64,
     writes: AtomicU64,
-    /// XIDs of the calls at which a connection was cut, and whether each came again.
-    cut: Mutex<Vec<(u32, bool)>>,
+    /// XIDs of the calls at which a connection was cut or that were put off, and whether each came again.
+    failed: Mutex<Vec<(u32, bool)>>,
 }
 
 /// A server that listens, for as long as the test runs.
@@ -82,7 +86,7 @@ impl Server {
             store: Mutex::new(store),
             calls: AtomicU64::new(0),
             writes: AtomicU64::new(0),
-            cut: Mutex::default(),
+            failed: Mutex::default(),
         });
         let server = Self {
             address,
@@ -114,9 +118,9 @@ impl Server {
             .collect()
     }
 
-    /// The last XID at which a connection was cut, and whether it came again.
-    pub(crate) fn last_cut(&self) -> Option<(u32, bool)> {
-        self.shared.cut.lock().unwrap().last().copied()
+    /// The XIDs of the calls at which a connection was cut or that were put off, and whether each came again.
+    pub(crate) fn failed(&self) -> Vec<(u32, bool)> {
+        self.shared.failed.lock().unwrap().clone()
     }
 
     pub(crate) fn writes(&self) -> u64 {
@@ -160,7 +164,7 @@ impl Shared {
         loop {
             while let Some(message) = records.next_message().unwrap() {
                 let (call, bytes) = CallHeader::decode(message).unwrap();
-                for (xid, came_again) in self.cut.lock().unwrap().iter_mut() {
+                for (xid, came_again) in self.failed.lock().unwrap().iter_mut() {
                     *came_again |= *xid == call.xid;
                 }
                 let mut reply = vec![0; (1 << 20) + 4096];
@@ -172,9 +176,14 @@ impl Shared {
                 let mut writer = Writer::new(&mut reply[head..]);
                 if call.program == mount::PROGRAM {
                     self.mount(call.procedure, &mut writer);
+                } else if let Some(words) = self.put_off(call.procedure) {
+                    self.failed.lock().unwrap().push((call.xid, false));
+                    Status::Jukebox.encode(&mut writer).unwrap();
+                    // No attributes.
+                    (0..words).for_each(|_| writer.write_u32(0).unwrap());
                 } else if self.nfs(call.procedure, &mut args, &mut writer).is_none() {
                     // A connection is cut, with calls in flight.
-                    self.cut.lock().unwrap().push((call.xid, false));
+                    self.failed.lock().unwrap().push((call.xid, false));
                     return;
                 }
                 let bytes = head + writer.position();
@@ -201,6 +210,20 @@ impl Shared {
             out.write_u32(1).unwrap();
             out.write_u32(1).unwrap();
         }
+    }
+
+    /// If a call is put off, how many words follow the status.
+    fn put_off(&self, procedure: u32) -> Option<usize> {
+        let procedure = Procedure::from_number(procedure).unwrap();
+        let is_bulk = matches!(procedure, Procedure::Read | Procedure::Write);
+        let words = match procedure {
+            Procedure::Null => return None,
+            Procedure::Getattr => 0,
+            Procedure::Lookup | Procedure::Read | Procedure::Fsinfo => 1,
+            _ => 2,
+        };
+        let is_put_off = self.is_due(Fault::Busy) || self.fault == Fault::Stuck && is_bulk;
+        is_put_off.then_some(words)
     }
 
     /// `None` cuts the connection.

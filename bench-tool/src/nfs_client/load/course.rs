@@ -165,6 +165,7 @@ mod tests {
             warmup: Duration::from_secs(1),
             limit,
             rate_per_s,
+            patience: Duration::ZERO,
         };
         let second = clock.ticks_per_second();
         (Course::new(clock, &amount, 0), second)

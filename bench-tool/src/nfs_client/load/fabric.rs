@@ -16,6 +16,7 @@ use rpcrdma_fabric::interface::Port;
 use super::Measured;
 use super::course::Course;
 use super::desk::{Answer, Desk, Order, Single};
+use super::put_off::{self, PutOff};
 use crate::nfs;
 use crate::nfs_client::caller::Results;
 use crate::nfs_client::credential::Credential;
@@ -55,6 +56,8 @@ struct Running {
     kept: Option<(Step, BulkItem)>,
     /// Calls that a lost connection took with it and that are to be made again, and when they started.
     again: VecDeque<(Step, Ticks)>,
+    /// Calls that the server put off, which are to be made again later.
+    put_off: PutOff<(Step, Ticks)>,
     /// Whether there are such calls, and connections that take the place of lost ones.
     goes_on: bool,
     slots: Vec<Slot>,
@@ -132,6 +135,7 @@ impl Caller {
                     steps: Steps::new(work.plan, part, parts),
                     kept: None,
                     again: VecDeque::with_capacity(slots.len()),
+                    put_off: PutOff::new(&Clock::new(), amount.patience, slots.len()),
                     goes_on,
                     free: (0..u32::try_from(slots.len()).unwrap_or(u32::MAX)).collect(),
                     slots,
@@ -203,6 +207,9 @@ impl Running {
         now: Ticks,
     ) -> bool {
         let mut made = false;
+        while let Some(call) = self.put_off.pop_due(now) {
+            self.again.push_back(call);
+        }
         for _ in 0..CALLS_PER_POLL {
             let again = self.again.front().copied();
             let Some(start) = again.map(|call| call.1).or_else(|| self.course.due(now)) else {
@@ -264,7 +271,10 @@ impl Running {
 
     /// Whether every call has ended that was made.
     fn is_done(&self) -> bool {
-        self.course.is_ending() && self.outstanding == 0 && self.again.is_empty()
+        self.course.is_ending()
+            && self.outstanding == 0
+            && self.again.is_empty()
+            && self.put_off.is_empty()
     }
 
     #[cold]
@@ -307,11 +317,9 @@ impl Running {
                 self.measured
                     .note(&mut self.course, &self.work, (step, start), done, now);
             }
-            Err(error) => {
-                let errors = &mut self.measured.errors;
-                errors.note(error.name(), || error.to_string());
-                self.course.failed(start);
-            }
+            Err(error)
+                if put_off::is_put_off(&error) && self.put_off.push((step, start), start, now) => {}
+            Err(error) => self.measured.failed(&mut self.course, start, error),
         }
     }
 
@@ -356,6 +364,10 @@ impl Running {
         if (self.watch.stop.is_asked() || is_dead) && !self.course.is_ending() {
             self.measured.interrupted = true;
             self.course.end(now);
+            for (_, start) in self.put_off.end() {
+                self.measured
+                    .failed(&mut self.course, start, put_off::NOT_AGAIN);
+            }
         }
     }
 }
@@ -526,6 +538,7 @@ impl Application for Caller {
         {
             ended.measured.elapsed = ended.course.elapsed();
             ended.measured.backlog = ended.course.backlog();
+            ended.measured.put_off = ended.put_off.count();
             self.desk.answer(Answer::Measured(Box::new(ended.measured)));
         }
         Activity::from_busy(made)

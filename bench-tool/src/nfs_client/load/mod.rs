@@ -3,6 +3,7 @@
 pub(crate) mod course;
 pub(crate) mod desk;
 pub(crate) mod fabric;
+pub(crate) mod put_off;
 pub(crate) mod tcp;
 
 use std::time::Duration;
@@ -11,7 +12,7 @@ use rpcrdma_fabric::clock::Ticks;
 
 use self::course::Course;
 use super::steps::{Step, StepKind};
-use super::workload::{Done, Errors, Work, Written};
+use super::workload::{Done, Errors, StepError, Work, Written};
 use crate::histogram::LatencyHistogram;
 use crate::run::config::Limit;
 
@@ -24,6 +25,8 @@ pub(crate) struct Amount {
     pub(crate) limit: Limit,
     /// Calls per second; `None` for a closed loop.
     pub(crate) rate_per_s: Option<u64>,
+    /// How long after its start a call that the server puts off is made again; 0 does not.
+    pub(crate) patience: Duration,
 }
 
 impl Amount {
@@ -68,6 +71,8 @@ pub(crate) struct Measured {
     /// Open loop: calls that were due and never made.
     pub(crate) backlog: u64,
     pub(crate) reconnects: u64,
+    /// How often the server put a call off that was then made again.
+    pub(crate) put_off: u64,
 }
 
 impl Measured {
@@ -116,6 +121,13 @@ impl Measured {
         }
     }
 
+    /// A call that started at `start` ended with an error.
+    #[cold]
+    pub(crate) fn failed(&mut self, course: &mut Course, start: Ticks, error: StepError) {
+        self.errors.note(error.name(), || error.to_string());
+        course.failed(start);
+    }
+
     /// A WRITE told its verifier.
     #[inline]
     pub(crate) fn note_verifier(&mut self, verifier: [u8; 8]) {
@@ -150,6 +162,7 @@ impl Measured {
         self.interrupted |= other.interrupted;
         self.backlog += other.backlog;
         self.reconnects += other.reconnects;
+        self.put_off += other.put_off;
     }
 
     /// All procedures together.

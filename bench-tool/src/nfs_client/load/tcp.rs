@@ -13,6 +13,7 @@ use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, OpaqueAuth, ReplyBody, Rep
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::course::Course;
+use super::put_off::{self, PutOff};
 use super::{Amount, Measured};
 use crate::exit::Failure;
 use crate::nfs::record::{self, Records};
@@ -21,7 +22,7 @@ use crate::nfs_client::caller::{accept_words, reject_words};
 use crate::nfs_client::credential::Credential;
 use crate::nfs_client::request::ARGUMENTS_BYTES_MAX;
 use crate::nfs_client::steps::{Step, StepKind, Steps};
-use crate::nfs_client::tcp::connect;
+use crate::nfs_client::tcp::{connect, first_xid};
 use crate::nfs_client::workload::{Work, Written};
 use crate::run::Watch;
 
@@ -140,6 +141,8 @@ struct Driver {
     steps: Steps,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Slots whose calls the server put off.
+    put_off: PutOff<u32>,
     clock: Clock,
     course: Course,
     measured: Measured,
@@ -169,9 +172,10 @@ impl Driver {
         measured.written = Written::new(&work.plan, work.verify);
         let header = header(&server.credential)?;
         let payload_bytes = work.plan.bytes as usize;
-        let seed = std::process::id().wrapping_mul(0x9e37_79b9) ^ part.number;
+        // The low half is the slot's.
+        let first_xid = first_xid();
         let slots = (0..amount.depth).map(|_| Slot {
-            xid: seed << SLOT_BITS,
+            xid: first_xid,
             ..Slot::default()
         });
         Ok(Self {
@@ -184,6 +188,7 @@ impl Driver {
             steps: Steps::new(work.plan, part.number, part.parts),
             slots: slots.collect(),
             free: (0..amount.depth).rev().collect(),
+            put_off: PutOff::new(&clock, amount.patience, amount.depth as usize),
             course: Course::new(Clock::new(), amount, now),
             clock,
             measured,
@@ -211,6 +216,7 @@ impl Driver {
         }
         self.measured.elapsed = self.course.elapsed();
         self.measured.backlog = self.course.backlog();
+        self.measured.put_off = self.put_off.count();
         Ok(self.measured)
     }
 
@@ -224,6 +230,7 @@ impl Driver {
         if self.watch.stop.is_asked() && !self.course.is_ending() {
             self.measured.interrupted = true;
             self.course.end(now);
+            self.give_up();
         }
         self.course.advance(now);
         self.make_calls(now);
@@ -242,6 +249,12 @@ impl Driver {
 
     fn make_calls(&mut self, now: Ticks) {
         while self.unsent.len() - self.sent < UNSENT_BYTES_MAX {
+            if let Some(index) = self.put_off.pop_due(now) {
+                if let Some(slot) = self.slots.get(index as usize).copied() {
+                    self.call(index, slot.step, slot.start);
+                }
+                continue;
+            }
             let Some(start) = self.course.due(now) else {
                 return;
             };
@@ -253,17 +266,34 @@ impl Driver {
             }
             let step = self.steps.step();
             self.course.made(start);
-            if let Some(slot) = self.slots.get_mut(index as usize) {
-                let generation = (slot.xid >> SLOT_BITS).wrapping_add(1);
-                *slot = Slot {
-                    xid: generation << SLOT_BITS | index,
-                    step,
-                    start,
-                    is_waiting: true,
-                };
-                let xid = slot.xid;
-                self.encode(xid, step);
+            self.call(index, step, start);
+        }
+    }
+
+    /// Makes a call under an XID of its own, in a slot that is the caller's.
+    fn call(&mut self, index: u32, step: Step, start: Ticks) {
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            let generation = (slot.xid >> SLOT_BITS).wrapping_add(1);
+            *slot = Slot {
+                xid: generation << SLOT_BITS | index,
+                step,
+                start,
+                is_waiting: true,
+            };
+            let xid = slot.xid;
+            self.encode(xid, step);
+        }
+    }
+
+    /// Makes no call again that the server put off.
+    #[cold]
+    fn give_up(&mut self) {
+        for index in self.put_off.end() {
+            if let Some(slot) = self.slots.get(index as usize) {
+                let course = &mut self.course;
+                self.measured.failed(course, slot.start, put_off::NOT_AGAIN);
             }
+            self.free.push(index);
         }
     }
 
@@ -349,25 +379,22 @@ impl Driver {
                 continue;
             };
             slot.is_waiting = false;
-            self.free.push(index);
             let (step, start) = (slot.step, slot.start);
             let errors = &mut self.measured.errors;
-            let results = match header.body {
-                ReplyBody::Accepted {
-                    status: AcceptStatus::Success,
-                    ..
-                } => message.get(bytes..).unwrap_or(&[]),
-                ReplyBody::Accepted { status, .. } => {
-                    errors.note("rpc_refused".to_owned(), || accept_words(status));
-                    self.course.failed(start);
-                    continue;
-                }
-                ReplyBody::Denied(status) => {
-                    errors.note("rpc_denied".to_owned(), || reject_words(status));
-                    self.course.failed(start);
-                    continue;
-                }
+            let refused = match header.body {
+                ReplyBody::Accepted { status, .. } => match status {
+                    AcceptStatus::Success => None,
+                    status => Some(("rpc_refused", accept_words(status))),
+                },
+                ReplyBody::Denied(status) => Some(("rpc_denied", reject_words(status))),
             };
+            if let Some((name, words)) = refused {
+                errors.note(name.to_owned(), || words);
+                self.course.failed(start);
+                self.free.push(index);
+                continue;
+            }
+            let results = message.get(bytes..).unwrap_or(&[]);
             match self.work.check(step, results, 0, std::iter::empty()) {
                 Ok(done) => {
                     self.completed += 1;
@@ -375,11 +402,14 @@ impl Driver {
                     let measured = &mut self.measured;
                     measured.note(&mut self.course, &self.work, call, done, now);
                 }
-                Err(error) => {
-                    errors.note(error.name(), || error.to_string());
-                    self.course.failed(start);
+                Err(error)
+                    if put_off::is_put_off(&error) && self.put_off.push(index, start, now) =>
+                {
+                    continue;
                 }
+                Err(error) => self.measured.failed(&mut self.course, start, error),
             }
+            self.free.push(index);
         }
         Ok(true)
     }

@@ -250,7 +250,9 @@ impl<V: Provider> Session for FabricSession<V> {
             });
         }
         let mut deadline = match amount.limit {
-            Limit::Duration(time) => Some(Instant::now() + amount.warmup + time + END_TIMEOUT),
+            Limit::Duration(time) => {
+                Some(Instant::now() + amount.warmup + time + retry + END_TIMEOUT)
+            }
             Limit::Count(_) => None,
         };
         let mut measured = Measured::new(&[]);
@@ -274,7 +276,7 @@ impl<V: Provider> Session for FabricSession<V> {
                     lost?;
                     return Err(Failure::failed(format!(
                         "calls were still outstanding {} s after the measurement",
-                        END_TIMEOUT.as_secs()
+                        (retry + END_TIMEOUT).as_secs()
                     ))
                     .advice("the server may be stopped or overloaded"));
                 }
@@ -311,7 +313,7 @@ struct OverFabric<'a> {
 }
 
 impl NfsCaller for OverFabric<'_> {
-    fn call_for(
+    fn call_once(
         &mut self,
         request: &Request<'_>,
         data_bytes_max: u32,

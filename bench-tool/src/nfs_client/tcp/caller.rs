@@ -7,7 +7,7 @@ use std::time::Duration;
 use rpcrdma_protocol::EncodeError;
 use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, OpaqueAuth, ReplyBody, ReplyHeader};
 
-use super::connect;
+use super::{connect, first_xid};
 use crate::exit::Failure;
 use crate::nfs::record::{self, Records};
 use crate::nfs_client::caller::CallFailed;
@@ -51,7 +51,7 @@ impl TcpCaller {
             records: Records::new(config.reply_bytes_max),
             message: Vec::new(),
             // Servers remember XIDs, also those of an earlier process with the same port.
-            xid: std::process::id().wrapping_mul(0x9e37_79b9),
+            xid: first_xid(),
         })
     }
 
