@@ -19,6 +19,16 @@ pub(crate) struct Results {
     pub(crate) stream: Vec<u8>,
     /// Data that was moved beside it, with its padding or without.
     pub(crate) beside: Vec<u8>,
+    /// Whether the call was made before, on a connection that was lost: the server may have done it twice.
+    pub(crate) is_repeated: bool,
+}
+
+impl Results {
+    fn are_put_off(&self) -> bool {
+        // The results of all procedures but NULL begin with their status.
+        let status = self.stream.first_chunk();
+        status.is_some_and(|it| u32::from_be_bytes(*it) == Status::Jukebox.number())
+    }
 }
 
 /// Makes NFS calls, one at a time, on whatever transport.
@@ -31,25 +41,31 @@ pub(crate) trait NfsCaller {
         data_bytes_max: u32,
     ) -> Result<Results, CallFailed>;
 
-    /// Makes a call like [`Self::call_once`], and makes it again for as long as the server puts it off, up to
-    /// [`CALL_TIMEOUT`].
+    /// Makes the connection again that a call was lost with, for as long as the run allows; whether there is one.
+    fn restore(&mut self) -> bool;
+
+    /// Makes a call like [`Self::call_once`]. It is made again when the connection was lost and could be made again, and
+    /// for as long as the server puts it off, up to [`CALL_TIMEOUT`].
     fn call_for(
         &mut self,
         request: &Request<'_>,
         data_bytes_max: u32,
     ) -> Result<Results, CallFailed> {
         let deadline = Instant::now() + CALL_TIMEOUT;
+        let mut is_repeated = false;
         loop {
-            let results = self.call_once(request, data_bytes_max)?;
-            // The results of all procedures but NULL begin with their status.
-            let status = results
-                .stream
-                .first_chunk()
-                .map(|it| u32::from_be_bytes(*it));
-            if status != Some(Status::Jukebox.number()) || Instant::now() + PAUSE > deadline {
-                return Ok(results);
+            match self.call_once(request, data_bytes_max) {
+                Err(error) if error.is_of_connection() && self.restore() => is_repeated = true,
+                Ok(results) if results.are_put_off() && Instant::now() + PAUSE < deadline => {
+                    std::thread::sleep(PAUSE);
+                }
+                outcome => {
+                    return outcome.map(|results| Results {
+                        is_repeated,
+                        ..results
+                    });
+                }
             }
-            std::thread::sleep(PAUSE);
         }
     }
 
@@ -86,9 +102,19 @@ pub(crate) enum CallFailed {
     /// The call failed on a fabric.
     #[error("{0}")]
     Fabric(String),
+    /// The call was lost with its connection over a fabric.
+    #[error("{0}")]
+    Lost(String),
     /// The arguments are longer than they may be.
     #[error("the arguments cannot be encoded: {0}")]
     Arguments(#[from] EncodeError),
+}
+
+impl CallFailed {
+    /// Whether the call could go on another connection.
+    fn is_of_connection(&self) -> bool {
+        matches!(self, Self::Connection(_) | Self::Closed | Self::Lost(_))
+    }
 }
 
 pub(crate) fn accept_words(status: AcceptStatus) -> String {

@@ -191,8 +191,13 @@ fn make(
     request: &Request<'_>,
     place: Place<'_>,
 ) -> Result<FileHandle, Failure> {
-    let results = call(caller, what, request)?;
-    let made = reply::created(&results).map_err(|error| told(what, error))?;
+    let results = caller.call_for(request, 0);
+    let results = results.map_err(|error| failed(what, error))?;
+    let made = match reply::created(&results.stream) {
+        // By the first of two calls, the reply to which was lost.
+        Err(ReplyError::Status(Status::Exists)) if results.is_repeated => None,
+        made => made.map_err(|error| told(what, error))?,
+    };
     if let Some(handle) = made {
         return Ok(handle);
     }

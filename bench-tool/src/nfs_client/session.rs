@@ -3,10 +3,10 @@
 pub(crate) mod fabric;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::caller::{CallFailed, NfsCaller, Results};
-use super::load::tcp::TcpServer;
+use super::load::tcp::{ATTEMPT_PAUSE, TcpServer};
 use super::load::{self, Amount, Measured};
 use super::request::{ARGUMENTS_BYTES_MAX, Request};
 use super::tcp::{TcpCaller, TcpCallerConfig};
@@ -64,18 +64,22 @@ impl Session for TcpSession {
     }
 
     fn caller(&mut self) -> Result<Box<dyn NfsCaller + '_>, Failure> {
-        let caller = TcpCaller::connect(&TcpCallerConfig {
-            host: &self.server.host,
-            port: self.server.port,
-            what: "NFS",
-            timeout: CALL_TIMEOUT,
-            reply_bytes_max: READ_BYTES_MAX as usize + REPLY_OVERHEAD_BYTES,
-        })?;
+        let caller = connect(&self.server)?;
         Ok(Box::new(OverTcp {
             caller,
             server: &self.server,
         }))
     }
+}
+
+fn connect(server: &TcpServer) -> Result<TcpCaller, Failure> {
+    TcpCaller::connect(&TcpCallerConfig {
+        host: &server.host,
+        port: server.port,
+        what: "NFS",
+        timeout: CALL_TIMEOUT,
+        reply_bytes_max: READ_BYTES_MAX as usize + REPLY_OVERHEAD_BYTES,
+    })
 }
 
 /// NFS calls over TCP, one at a time.
@@ -94,8 +98,22 @@ impl NfsCaller for OverTcp<'_> {
             self.server.credential.auth(),
             args.get(..bytes).unwrap_or(&[]),
         )?;
-        let beside = Vec::new();
-        Ok(Results { stream, beside })
+        Ok(Results {
+            stream,
+            ..Results::default()
+        })
+    }
+
+    fn restore(&mut self) -> bool {
+        let deadline = Instant::now() + self.server.retry;
+        while Instant::now() < deadline {
+            if let Ok(caller) = connect(self.server) {
+                self.caller = caller;
+                return true;
+            }
+            std::thread::sleep(ATTEMPT_PAUSE);
+        }
+        false
     }
 
     fn read_bytes_max(&self) -> u32 {

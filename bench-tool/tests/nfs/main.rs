@@ -223,6 +223,22 @@ fn a_connection_that_is_lost_ends_the_run_or_is_made_again() {
 }
 
 #[test]
+fn what_prepares_a_run_and_cleans_up_survives_lost_replies_too() {
+    let server = Server::start(Fault::Fickle);
+    let arguments = "--op mix --count 40 --depth 4 --verify";
+    let output = nfs(&server, arguments);
+    assert_eq!(output.status.code(), Some(1), "a connection is lost");
+    let server = Server::start(Fault::Fickle);
+    let report = report(&server, &format!("{arguments} --retry 60s"));
+    assert_eq!(
+        (&report["errors"], &report["blocks_wrong"]),
+        (&0.into(), &0.into())
+    );
+    // FSINFO, MKDIR, CREATE, LOOKUP, SETATTR, COMMIT, READ, REMOVE and RMDIR.
+    assert_eq!(server.failed().len(), 9);
+}
+
+#[test]
 fn a_call_that_is_put_off_is_told_or_made_again_as_another() {
     for op in ["getattr", "read", "write"] {
         let server = Server::start(Fault::Busy);

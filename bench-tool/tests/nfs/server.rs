@@ -1,7 +1,7 @@
 //! A small NFS server over TCP, MOUNT on the same port, that can be wrong in ways that the real ones are not on
 //! demand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +41,8 @@ pub(crate) enum Fault {
     Busy,
     /// All READs and WRITEs are put off.
     Stuck,
+    /// The first call of each procedure is done, and its reply lost with the connection.
+    Fickle,
 }
 
 /// The number of the root; files count from there.
@@ -61,6 +63,8 @@ struct Shared {
     /// Calls so far that could have been answered wrongly.
     calls: AtomicU64,
     writes: AtomicU64,
+    /// Procedures that were called.
+    called: Mutex<BTreeSet<u32>>,
     /// XIDs of the calls at which a connection was cut or that were put off, and whether each came again.
     failed: Mutex<Vec<(u32, bool)>>,
 }
@@ -86,6 +90,7 @@ impl Server {
             store: Mutex::new(store),
             calls: AtomicU64::new(0),
             writes: AtomicU64::new(0),
+            called: Mutex::default(),
             failed: Mutex::default(),
         });
         let server = Self {
@@ -265,7 +270,11 @@ impl Shared {
             Procedure::Remove | Procedure::Rmdir => {
                 let place = Place::decode(args).unwrap();
                 let key = (number(place.directory), place.name.to_vec());
-                let file = store.names.remove(&key).expect("it is there");
+                let Some(file) = store.names.remove(&key) else {
+                    assert_eq!(self.fault, Fault::Fickle, "it is there");
+                    refused(out, Status::NoEntry);
+                    return Some(());
+                };
                 store.files.remove(&file);
                 done(out, &Wcc::default());
             }
@@ -296,7 +305,8 @@ impl Shared {
             }
             other => panic!("{other:?} was not to be called"),
         }
-        Some(())
+        let is_first = self.called.lock().unwrap().insert(procedure.number());
+        (self.fault != Fault::Fickle || !is_first).then_some(())
     }
 
     /// Whether it is time for the fault.
@@ -329,21 +339,21 @@ impl Shared {
         content: Option<Vec<u8>>,
         out: &mut Writer<'_>,
     ) {
-        let refused = match self.fault {
+        let key = (number(place.directory), place.name.to_vec());
+        let status = match self.fault {
+            Fault::Fickle if store.names.contains_key(&key) => Some(Status::Exists),
             Fault::ReadOnly => Some(Status::ReadOnly),
             Fault::NoSpace if content.is_some() => Some(Status::NoSpace),
             _ => None,
         };
-        if let Some(status) = refused {
-            status.encode(out).unwrap();
-            Wcc::default().encode(out).unwrap();
+        if let Some(status) = status {
+            refused(out, status);
             return;
         }
         store.last += 1;
         let made = store.last;
         let is_file = content.is_some();
         store.files.insert(made, content);
-        let key = (number(place.directory), place.name.to_vec());
         assert!(store.names.insert(key, made).is_none(), "a name of its own");
         let created = results::Created {
             object: is_file.then(|| handle(made)),
@@ -411,6 +421,12 @@ impl Shared {
         done(out, &written);
         Some(())
     }
+}
+
+/// A failure whose results are what became of a folder.
+fn refused(out: &mut Writer<'_>, status: Status) {
+    status.encode(out).unwrap();
+    Wcc::default().encode(out).unwrap();
 }
 
 fn done(out: &mut Writer<'_>, results: &impl Encode) {

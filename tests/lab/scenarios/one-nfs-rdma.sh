@@ -23,7 +23,7 @@ check "a mix on four connections" nfs --op mix --size 12345 --file-size 1MiB --a
 
 check "broken headers are answered as they should" "$PROGRAMS/bad-headers" "rdma:$LAB_IP:20049"
 
-nfs --op mix --stable file --size 64KiB --file-size 1MiB --depth 8 --connections 2 --duration 12s --verify --retry 60s \
+nfs --op mix --stable file --size 64KiB --file-size 1MiB --depth 8 --connections 2 --duration 30s --verify --retry 60s \
     --json "$work/restart.json" >"$work/restart" 2>&1 &
 load=$!
 has_files() { [ -n "$(find $export_path -name file-0003)" ]; }

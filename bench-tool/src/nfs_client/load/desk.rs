@@ -7,7 +7,7 @@ use std::time::Duration;
 use rpcrdma_engine::ConnectionKey;
 
 use super::{Amount, Measured};
-use crate::nfs_client::caller::Results;
+use crate::nfs_client::caller::{CallFailed, Results};
 use crate::nfs_client::workload::Work;
 use crate::run::Watch;
 
@@ -45,7 +45,7 @@ pub(crate) enum Order {
 /// What came of it.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Results(Result<Results, String>),
+    Results(Result<Results, CallFailed>),
     Measured(Box<Measured>),
 }
 

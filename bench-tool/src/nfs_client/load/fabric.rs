@@ -18,7 +18,7 @@ use super::course::Course;
 use super::desk::{Answer, Desk, Order, Single};
 use super::put_off::{self, PutOff};
 use crate::nfs;
-use crate::nfs_client::caller::Results;
+use crate::nfs_client::caller::{CallFailed, Results};
 use crate::nfs_client::credential::Credential;
 use crate::nfs_client::request::ARGUMENTS_BYTES_MAX;
 use crate::nfs_client::steps::{Step, StepKind, Steps};
@@ -183,7 +183,12 @@ impl Caller {
                 false
             }
             Err(refused) => {
-                self.desk.answer(Answer::Results(Err(refused.to_string())));
+                let words = refused.to_string();
+                self.desk.answer(Answer::Results(Err(if is_lost(refused) {
+                    CallFailed::Lost(words)
+                } else {
+                    CallFailed::Fabric(words)
+                })));
                 true
             }
         }
@@ -193,7 +198,10 @@ impl Caller {
 impl Caller {
     #[cold]
     fn answer(&self, results: Result<Results, CallError>) {
-        let results = results.map_err(|error| error.to_string());
+        let results = results.map_err(|error| match error {
+            CallError::Disconnected => CallFailed::Lost(error.to_string()),
+            error => CallFailed::Fabric(error.to_string()),
+        });
         self.desk.answer(Answer::Results(results));
     }
 }
@@ -282,12 +290,7 @@ impl Running {
         if let Some(slot) = self.slots.get_mut(index as usize) {
             slot.is_alive = false;
         }
-        if self.goes_on
-            && matches!(
-                refused,
-                CallRefused::UnknownConnection | CallRefused::NotReady
-            )
-        {
+        if self.goes_on && is_lost(refused) {
             // It is closing, and another takes its place.
             return;
         }
@@ -336,7 +339,6 @@ impl Running {
 
     /// Another connection takes the place of one that was lost, whose calls have ended.
     fn replace(&mut self, lost: ConnectionKey, fresh: ConnectionKey) {
-        self.measured.reconnects += 1;
         let Self { slots, free, .. } = self;
         let is_of = |index: &u32, slots: &[Slot]| {
             let slot = slots.get(*index as usize);
@@ -370,6 +372,14 @@ impl Running {
             }
         }
     }
+}
+
+/// Whether a connection that refuses so is gone, or about to be.
+fn is_lost(refused: CallRefused) -> bool {
+    matches!(
+        refused,
+        CallRefused::UnknownConnection | CallRefused::NotReady
+    )
 }
 
 /// A call whose results end with up to `bytes_max` bytes of data, which may come beside them.
@@ -463,7 +473,7 @@ impl Application for Caller {
         if tag == SINGLE {
             let results = result.map(|reply| Results {
                 stream: reply.results.to_vec(),
-                beside: Vec::new(),
+                ..Results::default()
             });
             return self.answer(results);
         }
@@ -496,6 +506,7 @@ impl Application for Caller {
                 beside: reply.items.first().map_or_else(Vec::new, |it| {
                     it.item.parts().flat_map(|piece| piece.to_vec()).collect()
                 }),
+                ..Results::default()
             });
             return self.answer(results);
         }

@@ -34,7 +34,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long one attempt to connect again may take, and the pause behind one that failed.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
-const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes that wait to be sent before no further call is added to them.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;

@@ -299,7 +299,9 @@ impl<V: Provider> Session for FabricSession<V> {
         }
         Ok(Box::new(OverFabric {
             desk,
-            connection: &line.connection,
+            line,
+            desks: &self.desks,
+            retry: self.retry,
             read_bytes_max: self.read_bytes_max,
         }))
     }
@@ -308,7 +310,9 @@ impl<V: Provider> Session for FabricSession<V> {
 /// Single calls, on the first connection.
 struct OverFabric<'a> {
     desk: &'a Desk,
-    connection: &'a Connection,
+    line: &'a mut Line,
+    desks: &'a [Arc<Desk>],
+    retry: Duration,
     read_bytes_max: u32,
 }
 
@@ -321,16 +325,32 @@ impl NfsCaller for OverFabric<'_> {
         let mut args = [0; ARGUMENTS_BYTES_MAX];
         let bytes = request.encode(&mut args)?;
         self.desk.ask(Order::Call(Single {
-            connection: self.connection.key,
+            connection: self.line.connection.key,
             procedure: request.procedure().number(),
             args: args.get(..bytes).unwrap_or(&[]).to_vec(),
             data_bytes_max,
         }));
         let deadline = Instant::now() + CALL_TIMEOUT;
         match self.desk.wait(|| Instant::now() < deadline) {
-            Some(Answer::Results(results)) => results.map_err(CallFailed::Fabric),
+            Some(Answer::Results(results)) => results,
             _ => Err(CallFailed::Fabric("no answer came in time".to_owned())),
         }
+    }
+
+    fn restore(&mut self) -> bool {
+        let lost = self.line.connection.key;
+        let deadline = Instant::now() + self.retry;
+        while Instant::now() < deadline {
+            let looked = self.line.look_after(self.desks, self.retry, false);
+            if looked.is_err() {
+                return false;
+            }
+            if self.line.connection.key != lost && self.line.lost.is_none() {
+                return true;
+            }
+            std::thread::sleep(LOOK_PERIOD);
+        }
+        false
     }
 
     fn read_bytes_max(&self) -> u32 {

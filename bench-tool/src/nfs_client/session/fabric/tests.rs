@@ -301,6 +301,32 @@ fn wait_for(calls: &AtomicU64, more: u64) {
 }
 
 #[test]
+fn a_server_may_be_restarted_while_files_are_made() {
+    let (name, server) = (fresh_name(), server());
+    let (root, calls) = (root(&server), Arc::clone(&server.calls));
+    let node = serve(&name, server);
+    let line = "--op getattr --files 90 --count 100 --retry 1m";
+    let (report, node) = std::thread::scope(|scope| {
+        let run = scope.spawn(|| run_against(&name, root, line, &Stop::new()));
+        let mut node = node;
+        wait_for(&calls, 20);
+        let server = node.shutdown().remove(0);
+        assert!(
+            server.service.store().space().free_files > 20,
+            "in the middle"
+        );
+        node = serve(&name, server);
+        (run.join().unwrap(), node)
+    });
+    assert_eq!(
+        (&report["errors"], &report["calls"]),
+        (&0.into(), &100.into())
+    );
+    let space = node.shutdown().remove(0).service.store().space();
+    assert_eq!(space.free_bytes, space.total_bytes, "nothing is left");
+}
+
+#[test]
 fn a_server_that_is_restarted_is_connected_to_again_and_calls_in_flight_are_made_again() {
     for load in [
         "--op write --stable file --size 5001 --connections 2",
