@@ -10,6 +10,7 @@
 //! | [`nfs`] | NFS version 3 on the wire |
 //! | [`nfs_client`] | `nfs`: drives NFS servers |
 //! | [`nfs3_service`] | `serve --service nfs3`: an NFS server |
+//! | [`sweep`] | `sweep`: a run for every combination of sizes, depths, placements |
 //! | [`compare`] | `compare`: whether two groups of runs differ beyond noise |
 //! | [`floor`] | `floor`: what no transport on this machine can beat |
 //! | [`decode`] | `decode`: transport headers from hex |
@@ -47,6 +48,7 @@ pub mod run;
 pub mod serve;
 pub mod signals;
 pub mod sizing;
+pub mod sweep;
 
 use std::process::ExitCode;
 
@@ -95,6 +97,7 @@ fn execute(command: &cli::Command) -> Result<Status, Failure> {
         cli::Command::Nfs(args) => {
             nfs_client::execute(args, command_line()).map(|()| Status::Success)
         }
+        cli::Command::Sweep(args) => sweep::execute(args, command_line(), &mut load::NodeLoad),
         cli::Command::Compare(args) => compare::execute(args, command_line()),
         cli::Command::Serve(args) => serve::execute(args).map(|()| Status::Success),
         cli::Command::Idle(args) => load::idle::execute(args).map(|()| Status::Success),

@@ -47,6 +47,7 @@ fn help_teaches_and_is_no_error() {
         (&["serve", "--help"], "listening on ADDR"),
         (&["floor", "--help"], "--buffers"),
         (&["decode", "--help"], "Examples"),
+        (&["sweep", "--help"], "--repeats <N>"),
         (&["compare", "--help"], "beyond noise"),
         (&["doctor", "--help"], "what to do"),
         (&["profile", "--help"], "profile detect"),

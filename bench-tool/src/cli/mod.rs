@@ -1,18 +1,21 @@
 //! The command line, as clap reads it. What a flag means is written once, here; `--help` and the checks come from it.
 
+mod common;
 mod compare;
 mod doctor;
 pub mod nfs;
 mod nfs3;
 mod profile;
+mod sweep;
 pub mod values;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use rpcrdma_control::Versions;
 
+pub use self::common::CommonArgs;
 pub use self::compare::CompareArgs;
 pub use self::doctor::DoctorArgs;
 pub use self::nfs::NfsArgs;
@@ -21,6 +24,7 @@ pub(crate) use self::profile::settings_of;
 pub use self::profile::{
     ProfileAction, ProfileArgs, ProfileCheckArgs, ProfileChoice, ProfileDetectArgs, ProfileShowArgs,
 };
+pub use self::sweep::SweepArgs;
 use self::values::CoreList;
 use crate::address::{Address, ListenAddress};
 use crate::authentication::AuthenticationArgs;
@@ -52,6 +56,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Drive calls at any NFS server and report their round-trip times
     Nfs(NfsArgs),
+    /// Make a run for every combination of sizes, depths, placements and so on
+    Sweep(Box<SweepArgs>),
     /// Say whether two groups of runs differ beyond noise
     Compare(CompareArgs),
     /// Measure the machine's own limits: what no transport here can beat
@@ -186,9 +192,7 @@ const _: () = assert!(crate::bench_program::OPERATIONS_MAX == 8, "the same");
 
 /// `bench-tool run`.
 #[derive(Args, Debug)]
-#[command(
-    group = ArgGroup::new("limit").args(["duration", "count"]),
-    after_help = "\
+#[command(after_help = "\
 Latency is the whole call, from the request to its reply, and is called round-trip time. Minimum, maximum \
 and count are true; nothing is trimmed.\n\n\
 Without --rate the loop is closed: each call waits for one before it, and a stall is one slow call. \
@@ -221,21 +225,8 @@ Examples:
   bench-tool run --connect rdma:server:20049
       over a network, against `bench-tool serve --listen rdma:0.0.0.0:20049`
   bench-tool run --connect rdma:server:20049 --psk-file keys --identity client
-      the same, where both ends prove that they have a key of the file"
-)]
+      the same, where both ends prove that they have a key of the file")]
 pub struct RunArgs {
-    /// Server to call: shm:NAME or rdma:HOST:PORT. Without it, a server of its own is started in a second process, and stopped at the end
-    #[arg(long, value_name = "ADDR", value_parser = Address::to_connect)]
-    pub connect: Option<Address>,
-
-    /// Fabric of the run's own server, when there is no --connect
-    #[arg(long, value_enum, default_value_t = OwnFabric::Shm, conflicts_with = "connect")]
-    pub fabric: OwnFabric,
-
-    /// RDMA device, as `rdma link` names it [default: the one on the way to the server, or the first that is active]
-    #[arg(long, value_name = "NAME")]
-    pub device: Option<String>,
-
     /// Procedure to call
     #[arg(long, value_enum, default_value_t = Op::Null)]
     pub op: Op,
@@ -248,29 +239,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "BYTES=SHARE,...", value_parser = values::sizes, conflicts_with = "size")]
     pub sizes: Option<Sizes>,
 
-    /// Reads and writes in one call: more than one are a COMPOUND
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=OPERATIONS_MAX))]
-    pub operations: u32,
-
-    /// Of 100 operations of a mix, how many read [default: 50]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100))]
-    pub read_percent: Option<u32>,
-
-    /// Seed of a mix and of --sizes: the same one makes the same calls [default: 1]
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
-
     /// How payloads of read, write and mix travel
     #[arg(long, value_enum, default_value_t = Placement::Auto)]
     pub placement: Placement,
-
-    /// Version of RPC-over-RDMA
-    #[arg(long, value_enum, default_value_t = Protocol::Auto)]
-    pub protocol: Protocol,
-
-    /// One-way delay of everything that is sent, to try distance on one machine (shm; for rdma, tests/lab/lab run --delay)
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
-    pub delay: Duration,
 
     /// Calls outstanding on each connection
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_535))]
@@ -280,37 +251,13 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub connections: u32,
 
-    /// Connections opened beside them that stay silent
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_536))]
-    pub idle_connections: u32,
-
-    /// Cores to poll on, as in 0,1 or 2-3. With a server of its own the first half is the client's, the rest the server's [default: two cores that share no physical core]
-    #[arg(long, value_name = "LIST", value_parser = values::core_list)]
-    pub cores: Option<CoreList>,
-
     /// Open loop: send this many calls per second in all, whether replies come or not (k and M are understood)
     #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]
     pub rate: Option<u64>,
 
-    /// How long to measure, as in 10s or 500ms [default: 5s]
-    #[arg(long, value_name = "TIME", value_parser = values::time_above_zero)]
-    pub duration: Option<Duration>,
-
-    /// Measure this many calls instead of a time (k and M are understood)
-    #[arg(long, value_name = "N", value_parser = values::count)]
-    pub count: Option<u64>,
-
-    /// How long to run before measuring
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = values::time)]
-    pub warmup: Duration,
-
-    /// How it is tuned
+    /// What else a run is told
     #[command(flatten)]
-    pub profile: ProfileChoice,
-
-    /// How this end and the server prove themselves
-    #[command(flatten)]
-    pub authentication: AuthenticationArgs,
+    pub common: CommonArgs,
 
     /// Write the report as JSON; `-` is standard output, and the table then goes to standard error
     #[arg(long, value_name = "FILE")]
@@ -335,10 +282,6 @@ pub struct RunArgs {
     /// Rate and round-trip times of each interval in the table too
     #[arg(long)]
     pub intervals: bool,
-
-    /// No table and no progress; errors and warnings only
-    #[arg(long, short)]
-    pub quiet: bool,
 }
 
 /// `bench-tool serve`.
@@ -536,12 +479,14 @@ mod tests {
         let args = run("bench-tool run");
         assert_eq!(args.op, Op::Null);
         assert_eq!(
-            (args.depth, args.connections, args.idle_connections),
+            (args.depth, args.connections, args.common.idle_connections),
             (1, 1, 0)
         );
-        assert_eq!(args.warmup, Duration::from_millis(500));
-        assert!(args.connect.is_none() && args.size.is_none() && args.rate.is_none());
-        assert!(args.duration.is_none() && args.count.is_none() && !args.quiet);
+        assert_eq!(args.common.warmup, Duration::from_millis(500));
+        assert!(args.common.connect.is_none() && args.size.is_none() && args.rate.is_none());
+        assert!(
+            args.common.duration.is_none() && args.common.count.is_none() && !args.common.quiet
+        );
     }
 
     #[test]
@@ -551,24 +496,24 @@ mod tests {
              --idle-connections 4096 --cores 0,2-3 --rate 250k --duration 10s --warmup 0 --profile shm --set reap_batch=4 \
              --json - --hgrm a.hgrm --hlog a.hlog --html a.html --interval 500ms --intervals --quiet",
         );
-        assert_eq!(args.connect, Some(Address::Shm("x".to_owned())));
+        assert_eq!(args.common.connect, Some(Address::Shm("x".to_owned())));
         assert_eq!(args.op, Op::Echo);
         assert_eq!(args.size, Some(4096));
         assert_eq!(
-            (args.depth, args.connections, args.idle_connections),
+            (args.depth, args.connections, args.common.idle_connections),
             (32, 2, 4096)
         );
-        assert_eq!(args.cores, Some(CoreList(vec![0, 2, 3])));
+        assert_eq!(args.common.cores, Some(CoreList(vec![0, 2, 3])));
         assert_eq!(args.rate, Some(250_000));
-        assert_eq!(args.duration, Some(Duration::from_secs(10)));
-        assert_eq!(args.warmup, Duration::ZERO);
-        assert_eq!(args.profile.profile.as_deref(), Some("shm"));
-        assert_eq!(args.profile.set, ["reap_batch=4"]);
+        assert_eq!(args.common.duration, Some(Duration::from_secs(10)));
+        assert_eq!(args.common.warmup, Duration::ZERO);
+        assert_eq!(args.common.profile.profile.as_deref(), Some("shm"));
+        assert_eq!(args.common.profile.set, ["reap_batch=4"]);
         assert_eq!(args.json, Some(PathBuf::from("-")));
         assert_eq!(args.hlog, Some(PathBuf::from("a.hlog")));
         assert_eq!(args.html, Some(PathBuf::from("a.html")));
         assert_eq!(args.interval, Some(Duration::from_millis(500)));
-        assert!(args.quiet && args.intervals);
+        assert!(args.common.quiet && args.intervals);
     }
 
     #[test]
@@ -580,6 +525,9 @@ mod tests {
             ),
             ("bench-tool run --colour", ErrorKind::UnknownArgument),
             ("bench-tool lap", ErrorKind::InvalidSubcommand),
+            ("bench-tool sweep --depth 1,0", ErrorKind::ValueValidation),
+            ("bench-tool sweep --plot a.jpg", ErrorKind::ValueValidation),
+            ("bench-tool sweep --figure max", ErrorKind::ValueValidation),
             ("bench-tool compare", ErrorKind::MissingRequiredArgument),
             (
                 "bench-tool compare a.json b.json -- run -- run",

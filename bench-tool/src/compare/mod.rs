@@ -31,6 +31,7 @@ use crate::cli::CompareArgs;
 use crate::exit::{Failure, Status};
 use crate::report::origin::Origin;
 use crate::report::output::{Output, put_report};
+use crate::report::table::warnings_of;
 use crate::signals::Stop;
 
 /// The `schema` of the JSON.
@@ -38,9 +39,6 @@ const SCHEMA: &str = "rpcrdma.bench-tool.compare/1";
 
 /// Runs of each command when `--runs` is not given: as many as every choice is counted for.
 const RUNS_DEFAULT: u32 = 10;
-
-/// Warnings of runs that are shown, of each side.
-const WARNINGS_MAX: usize = 5;
 
 /// One side of a comparison.
 #[derive(Clone, Debug, Serialize)]
@@ -141,20 +139,11 @@ fn warnings(a: &[Run], b: &[Run]) -> Vec<String> {
                 "the runs of {name} are not all made alike: they differ in {keys}"
             ));
         }
-        let said: BTreeSet<&str> = runs
-            .iter()
-            .flat_map(|run| &run.warnings)
-            .map(String::as_str)
-            .collect();
-        let shown = said.iter().take(WARNINGS_MAX);
-        warnings.extend(shown.map(|warning| format!("{name}: {}", warning.escape_debug())));
-        if let Some(more) = said
-            .len()
-            .checked_sub(WARNINGS_MAX)
-            .filter(|&more| more > 0)
-        {
-            warnings.push(format!("{name}: {more} more warnings are in its runs"));
-        }
+        let said = warnings_of(runs.iter().map(|run| &run.warnings));
+        warnings.extend(
+            said.iter()
+                .map(|warning| format!("{name}: {}", warning.escape_debug())),
+        );
     }
     warnings
 }

@@ -90,7 +90,7 @@ pub fn execute(args: &FloorArgs, command: String) -> Result<(), Failure> {
     if !output.as_ref().is_some_and(Output::is_standard_output) {
         written(std::io::stdout().lock().write_all(text(&report).as_bytes()))?;
     }
-    output.map_or(Ok(()), |output| output.write(&to_json(&report)))
+    output.map_or(Ok(()), |output| output.write(to_json(&report)))
 }
 
 fn choose_cores(args: &FloorArgs, machine: &Machine) -> Result<[usize; 2], Failure> {

@@ -52,20 +52,23 @@ impl Output {
         self.target == Target::StandardOutput
     }
 
-    /// Writes `text`, all of it or none.
+    /// Writes a text or a picture, all of it or none.
     ///
     /// # Errors
     /// A failure that names the path and the cause; the file that stood there before is untouched then.
-    pub fn write(&self, text: &str) -> Result<(), Failure> {
+    pub fn write(&self, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
+        let bytes = contents.as_ref();
         match &self.target {
             Target::StandardOutput => {
                 let mut out = io::stdout().lock();
-                written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+                written(out.write_all(bytes).and_then(|()| out.flush()))
             }
-            Target::File(path) => replace(path, text.as_bytes())
-                .map_err(|error| cannot_write(self.option, path, error)),
-            Target::InPlace(path) => write_in_place(path, text.as_bytes())
-                .map_err(|error| cannot_write(self.option, path, error)),
+            Target::File(path) => {
+                replace(path, bytes).map_err(|error| cannot_write(self.option, path, error))
+            }
+            Target::InPlace(path) => {
+                write_in_place(path, bytes).map_err(|error| cannot_write(self.option, path, error))
+            }
         }
     }
 }
@@ -183,9 +186,17 @@ pub fn put_report(
     let Some(output) = json else {
         return Ok(());
     };
-    let json = serde_json::to_string_pretty(report)
-        .map_err(|error| Failure::failed("it cannot be written as JSON").because(error))?;
-    output.write(&(json + "\n"))
+    output.write(json_text(report)?)
+}
+
+/// A report as JSON, indented, with a newline at its end.
+///
+/// # Errors
+/// When it holds what JSON has no form for.
+pub fn json_text(report: &impl Serialize) -> Result<String, Failure> {
+    let json = serde_json::to_string_pretty(report);
+    json.map(|text| text + "\n")
+        .map_err(|error| Failure::failed("it cannot be written as JSON").because(error))
 }
 
 /// Whether what was measured counts. `advice` says where the errors stand.
@@ -234,16 +245,16 @@ impl Outputs {
     }
 
     /// The table first: should a file fail, what was measured has been seen. When `quiet` is set only the warnings
-    /// of it are shown. `text_of` makes what goes to the file that an option named.
+    /// of it are shown. `contents_of` makes what goes to the file that an option named.
     ///
     /// # Errors
     /// Those of [`Output::write`].
-    pub fn write(
+    pub fn write<C: AsRef<[u8]>>(
         &self,
         table: &str,
         warnings: &[String],
         quiet: bool,
-        text_of: impl Fn(&str) -> String,
+        contents_of: impl Fn(&str) -> C,
     ) -> Result<(), Failure> {
         if quiet {
             let mut text = String::new();
@@ -258,7 +269,7 @@ impl Outputs {
         let tried = self
             .0
             .iter()
-            .map(|output| output.write(&text_of(output.option)));
+            .map(|output| output.write(contents_of(output.option)));
         let all = tried.fold(Ok(()), Result::and);
         if all.is_err() && quiet {
             eprint!("{table}");

@@ -1,5 +1,6 @@
 //! The report of a run, for people.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
 use super::per_call::{EndPerCall, PerCall};
@@ -8,6 +9,9 @@ use super::units::{bandwidth, count, duration, nanoseconds, rate, size, text_of}
 use super::{CorrectedLatency, FloorSummary, Report, SizeShare};
 use crate::histogram::LatencySummary;
 use crate::machine::format_cores;
+
+/// Warnings of many runs that are shown.
+const WARNINGS_OF_RUNS_MAX: usize = 5;
 
 /// Counters that are worth a line even in a table when they are not zero: each means that something waited, was
 /// refused, or went wrong. A name stands for all that begin with it.
@@ -385,6 +389,18 @@ pub fn write_warnings(text: &mut impl fmt::Write, warnings: &[String]) -> fmt::R
     warnings
         .iter()
         .try_for_each(|warning| writeln!(text, "warning: {warning}"))
+}
+
+/// What many runs warn of: each warning once, the first few, and how many more there are.
+pub fn warnings_of<'a>(runs: impl IntoIterator<Item = &'a Vec<String>>) -> Vec<String> {
+    let said: BTreeSet<&str> = runs.into_iter().flatten().map(String::as_str).collect();
+    let first = said.iter().take(WARNINGS_OF_RUNS_MAX);
+    let mut warnings: Vec<String> = first.map(|&warning| warning.to_owned()).collect();
+    let more = said.len() - warnings.len();
+    if more > 0 {
+        warnings.push(format!("{more} more warnings are in the runs"));
+    }
+    warnings
 }
 
 fn write_floor(text: &mut String, report: &Report) -> fmt::Result {

@@ -124,7 +124,7 @@ impl RunConfig {
         let bulk = bulk(args)?;
         let largest = args.sizes.map(|sizes| sizes.bytes_max());
         let size_bytes = payload_size(args.op, largest.or(args.size))?;
-        if let Some(cores) = &args.cores {
+        if let Some(cores) = &args.common.cores {
             machine.check_cores(cores)?;
         }
         let (cores, server, mut warnings) = place(args, machine)?;
@@ -135,8 +135,8 @@ impl RunConfig {
                 cores.len()
             ));
         }
-        let limit = args.count.map_or_else(
-            || Limit::Duration(args.duration.unwrap_or(DURATION_DEFAULT)),
+        let limit = args.common.count.map_or_else(
+            || Limit::Duration(args.common.duration.unwrap_or(DURATION_DEFAULT)),
             Limit::Count,
         );
         Ok(Self {
@@ -146,19 +146,19 @@ impl RunConfig {
             size_bytes,
             sizes: args.sizes,
             bulk,
-            protocol: args.protocol,
-            delay: args.delay,
+            protocol: args.common.protocol,
+            delay: args.common.delay,
             depth: args.depth,
             connections: args.connections,
-            idle_connections: args.idle_connections,
+            idle_connections: args.common.idle_connections,
             cores,
             rate_per_s: args.rate,
             limit,
-            warmup: args.warmup,
+            warmup: args.common.warmup,
             interval: interval(args.interval, limit)?,
-            device: args.device.clone(),
-            profile: args.profile.clone(),
-            host: Host::new(&args.authentication)?,
+            device: args.common.device.clone(),
+            profile: args.common.profile.clone(),
+            host: Host::new(&args.common.authentication)?,
             warnings,
         })
     }
@@ -199,30 +199,30 @@ fn bulk(args: &RunArgs) -> Result<Option<BulkConfig>, Failure> {
                 .advice(format!("add --op {op}, or leave {flag} out")),
         )
     };
-    if args.op != Op::Mix && args.read_percent.is_some() {
+    if args.op != Op::Mix && args.common.read_percent.is_some() {
         return refuse("--read-percent", "mix");
     }
-    if args.op != Op::Mix && args.sizes.is_none() && args.seed.is_some() {
+    if args.op != Op::Mix && args.sizes.is_none() && args.common.seed.is_some() {
         return refuse("--seed", "mix");
     }
     if !args.op.is_bulk() && args.sizes.is_some() {
         return refuse("--sizes", "read, --op write or --op mix");
     }
     if !args.op.is_bulk() {
-        return match (args.placement, args.operations) {
+        return match (args.placement, args.common.operations) {
             (Placement::Auto, 1) => Ok(None),
             (Placement::Auto, _) => refuse("--operations", "read, --op write or --op mix"),
             _ => refuse("--placement", "read, --op write or --op mix"),
         };
     }
     Ok(Some(BulkConfig {
-        operations: args.operations,
+        operations: args.common.operations,
         read_percent: match args.op {
             Op::Read => 100,
-            Op::Mix => args.read_percent.unwrap_or(READ_PERCENT_DEFAULT),
+            Op::Mix => args.common.read_percent.unwrap_or(READ_PERCENT_DEFAULT),
             _ => 0,
         },
-        seed: args.seed.unwrap_or(1),
+        seed: args.common.seed.unwrap_or(1),
         placement: args.placement,
     }))
 }
@@ -294,8 +294,8 @@ type Places = (Vec<usize>, Server, Vec<String>);
 
 /// Which cores are the client's and which the server's.
 fn place(args: &RunArgs, machine: &Machine) -> Result<Places, Failure> {
-    let chosen = args.cores.as_ref().map(|list| list.0.clone());
-    if let Some(address) = &args.connect {
+    let chosen = args.common.cores.as_ref().map(|list| list.0.clone());
+    if let Some(address) = &args.common.connect {
         // The core that `serve` would choose by itself is the last one: the client takes the first.
         let cores = chosen.or_else(|| machine.cores_usable.first().map(|&core| vec![core]));
         let cores = cores.ok_or_else(|| Failure::failed("this process may use no core"))?;
@@ -309,7 +309,7 @@ fn place(args: &RunArgs, machine: &Machine) -> Result<Places, Failure> {
         },
     };
     let own = |cores| Server::Own {
-        fabric: args.fabric,
+        fabric: args.common.fabric,
         cores,
     };
     match cores[..] {

@@ -67,14 +67,14 @@ pub fn execute(args: &RunArgs, command: String, load: &mut impl Load) -> Result<
         ("--html", args.html.as_deref()),
     ])?;
     let stop = Stop::on_signals()?;
-    let (result, floor) = measure(&config, args.quiet, stop, load)?;
+    let (result, floor) = measure(&config, args.common.quiet, stop, load)?;
     let (calls, errors) = (result.latency.count(), result.errors);
     let report = Report::new(&config, &machine, &result, floor.as_ref());
     let table = table::text(&report, args.intervals);
     outputs.write(
         &table,
         &report.warnings,
-        args.quiet,
+        args.common.quiet,
         |option| match option {
             "--hgrm" => hgrm::text(&result.latency),
             "--hlog" => hlog::text(&result.timeline, &report.command),
@@ -91,7 +91,7 @@ pub fn execute(args: &RunArgs, command: String, load: &mut impl Load) -> Result<
 
 /// The measurement, between two halves of the floor: the server of the run's own polls on one of the floor's cores,
 /// so the floor is taken before it starts and after it ended.
-fn measure(
+pub(crate) fn measure(
     config: &RunConfig,
     quiet: bool,
     stop: Stop,

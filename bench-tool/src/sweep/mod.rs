@@ -1,0 +1,366 @@
+//! `bench-tool sweep`: a run for every combination of sizes, depths, placements and so on, several times over.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`grid`] | the combinations |
+//! | [`table`] | the table of medians, and the lines for spreadsheets |
+//! | [`plot`] | the picture |
+
+pub mod grid;
+pub mod plot;
+pub mod table;
+
+use serde::Serialize;
+
+use self::grid::{Axis, Point, points};
+use crate::cli::SweepArgs;
+use crate::compare::metric::Metric;
+use crate::compare::rank_sum::{median, sorted};
+use crate::exit::{Failure, Status};
+use crate::machine::Machine;
+use crate::progress::Rounds;
+use crate::report::Report;
+use crate::report::origin::Origin;
+use crate::report::output::{Output, Outputs, json_text, verdict};
+use crate::run::config::RunConfig;
+use crate::run::{Load, measure};
+use crate::signals::Stop;
+
+/// The `schema` of the JSON.
+const SCHEMA: &str = "rpcrdma.bench-tool.sweep/1";
+
+/// A combination whose runs failed.
+#[derive(Clone, Debug, Serialize)]
+pub struct PointFailure {
+    /// The combination.
+    pub point: String,
+    /// Why, and what to do.
+    pub failure: String,
+}
+
+/// A sweep; its serialization is the stable JSON.
+#[derive(Debug, Serialize)]
+pub struct SweepReport {
+    /// What wrote it.
+    #[serde(flatten)]
+    origin: Origin,
+    repeats: u32,
+    interrupted: bool,
+    /// All runs that are complete, in the order in which they were made.
+    runs: Vec<Report>,
+    failures: Vec<PointFailure>,
+    /// The combinations, and which of them each run is of.
+    #[serde(skip)]
+    points: Vec<Point>,
+    #[serde(skip)]
+    point_of_run: Vec<usize>,
+}
+
+impl SweepReport {
+    fn new(command: String, repeats: u32, points: Vec<Point>) -> Self {
+        Self {
+            origin: Origin::new(SCHEMA, command),
+            repeats,
+            interrupted: false,
+            runs: Vec::new(),
+            failures: Vec::new(),
+            points,
+            point_of_run: Vec::new(),
+        }
+    }
+
+    /// The runs of a combination, by its place among the points.
+    fn runs_of(&self, point: usize) -> impl Iterator<Item = &Report> {
+        let runs = self.runs.iter().zip(&self.point_of_run);
+        runs.filter_map(move |(run, of)| (*of == point).then_some(run))
+    }
+
+    /// The median of a figure over the runs of a combination; `None` where none is complete.
+    fn median(&self, point: usize, metric: Metric) -> Option<f64> {
+        let values = sorted(self.runs_of(point).map(|run| figure(run, metric)).collect());
+        (!values.is_empty()).then(|| median(&values))
+    }
+
+    fn label(&self, point: &Point) -> String {
+        match point.label(&Axis::varied(&self.points)) {
+            label if label.is_empty() => point.op.name().to_owned(),
+            label => label,
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a figure of a table")]
+fn figure(run: &Report, metric: Metric) -> f64 {
+    let latency = &run.latency_ns;
+    match metric {
+        Metric::P50 => latency.p50 as f64,
+        Metric::P90 => latency.p90 as f64,
+        Metric::P99 => latency.p99 as f64,
+        Metric::P999 => latency.p99_9 as f64,
+        Metric::Mean => latency.mean,
+        Metric::Rate => run.rate_per_s,
+    }
+}
+
+/// Runs the command with a load generator.
+///
+/// # Errors
+/// Combinations that do not fit the machine, files that cannot be written, and no run at all. Where single combinations
+/// fail the others are reported, and the status is 1.
+pub fn execute(args: &SweepArgs, command: String, load: &mut impl Load) -> Result<Status, Failure> {
+    let machine = Machine::detect();
+    let points = points(args)?;
+    let config = |point: &Point| RunConfig::new(&point.run_args(args), &machine, command.clone());
+    let configs = points.iter().map(config).collect::<Result<Vec<_>, _>>()?;
+    let picture = args.plot.as_ref();
+    let outputs = Outputs::check(&[
+        ("--json", args.json.as_deref()),
+        ("--csv", args.csv.as_deref()),
+    ])?;
+    let plot = picture.map(|picture| {
+        plot::axis(&points)?;
+        Output::check("--plot", &picture.path)
+    });
+    let plot = plot.transpose()?;
+    let stop = Stop::on_signals()?;
+    let mut report = SweepReport::new(command, args.repeats, points);
+    make_runs(
+        &mut report,
+        &configs,
+        &machine,
+        args.common.quiet,
+        &stop,
+        load,
+    );
+    if report.runs.is_empty() {
+        return Err(nothing(&report));
+    }
+    let json = json_text(&report)?;
+    outputs.write(
+        &table::text(&report),
+        &table::warnings(&report),
+        args.common.quiet,
+        |option| match option {
+            "--csv" => table::csv(&report),
+            _ => json.clone(),
+        },
+    )?;
+    if let (Some(output), Some(picture)) = (plot, picture) {
+        output.write(plot::draw(&report, picture.format, args.figure)?)?;
+    }
+    Ok(if report.failures.is_empty() {
+        Status::Success
+    } else {
+        Status::Failure
+    })
+}
+
+fn nothing(report: &SweepReport) -> Failure {
+    match report.failures.first() {
+        Some(first) => Failure::failed(format!(
+            "no run succeeded; {}: {}",
+            first.point, first.failure
+        )),
+        None => Failure::failed("stopped by a signal before a run was complete"),
+    }
+}
+
+/// Makes the runs: all combinations once, then all of them again from the last to the first, and so on. A combination
+/// that failed is not tried again.
+fn make_runs(
+    report: &mut SweepReport,
+    configs: &[RunConfig],
+    machine: &Machine,
+    is_quiet: bool,
+    stop: &Stop,
+    load: &mut impl Load,
+) {
+    let mut order: Vec<usize> = (0..configs.len()).collect();
+    let total = u64::try_from(configs.len()).unwrap_or(u64::MAX) * u64::from(report.repeats);
+    let mut rounds = Rounds::start(total, is_quiet);
+    for _ in 0..report.repeats {
+        for &place in &order {
+            let (Some(config), Some(point)) = (configs.get(place), report.points.get(place)) else {
+                continue;
+            };
+            let label = report.label(point);
+            rounds.next(&label);
+            match one(config, machine, stop, load) {
+                Ok(run) if !run.interrupted && !stop.is_asked() => {
+                    report.runs.push(run);
+                    report.point_of_run.push(place);
+                }
+                Err(failure) if !stop.is_asked() => report.failures.push(PointFailure {
+                    point: label,
+                    failure: failure.to_string(),
+                }),
+                Ok(_) | Err(_) => {
+                    report.interrupted = true;
+                    return;
+                }
+            }
+        }
+        order.retain(|&place| report.runs_of(place).next().is_some());
+        order.reverse();
+    }
+}
+
+fn one(
+    config: &RunConfig,
+    machine: &Machine,
+    stop: &Stop,
+    load: &mut impl Load,
+) -> Result<Report, Failure> {
+    let (result, floor) = measure(config, true, stop.clone(), load)?;
+    let report = Report::new(config, machine, &result, floor.as_ref());
+    if !report.interrupted {
+        verdict(
+            report.calls,
+            report.errors,
+            "make a single run of it: its report says which errors",
+        )?;
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::address::Address;
+    use crate::cli::{Cli, Command};
+    use crate::report::RunResult;
+    use crate::report::tests::result;
+    use crate::run::Watch;
+    use clap::Parser;
+
+    pub(crate) fn args(line: &str) -> SweepArgs {
+        let words = ["bench-tool", "sweep"]
+            .into_iter()
+            .chain(line.split_whitespace());
+        match Cli::parse_from(words).command {
+            Command::Sweep(args) => *args,
+            other => panic!("not a sweep: {other:?}"),
+        }
+    }
+
+    /// A load whose latency grows with size and depth; it fails and stops where it is told.
+    #[derive(Default)]
+    struct Formula {
+        made: Vec<(u64, u32)>,
+        fails_at_depth: Option<u32>,
+        stops_after: Option<usize>,
+    }
+
+    impl Load for Formula {
+        fn measure(
+            &mut self,
+            config: &RunConfig,
+            _: &Address,
+            watch: &Watch,
+        ) -> Result<RunResult, Failure> {
+            self.made.push((config.size_bytes, config.depth));
+            if self.fails_at_depth == Some(config.depth) {
+                return Err(Failure::failed("no such placement"));
+            }
+            let mut made = result();
+            made.latency = crate::histogram::LatencyHistogram::new();
+            let step = self.made.len() as u64;
+            for _ in 0..10_000 * u64::from(config.depth) {
+                made.latency.record(400 + config.size_bytes / 8 + step);
+            }
+            if self.stops_after == Some(self.made.len()) {
+                watch.stop.ask();
+                made.interrupted = true;
+            }
+            Ok(made)
+        }
+    }
+
+    fn swept(line: &str, mut load: Formula) -> (SweepReport, Vec<(u64, u32)>) {
+        let args = args(&format!("--connect shm:elsewhere --quiet {line}"));
+        let machine = Machine::detect();
+        let points = points(&args).unwrap();
+        let config =
+            |point: &Point| RunConfig::new(&point.run_args(&args), &machine, String::new());
+        let configs: Vec<RunConfig> = points.iter().map(|point| config(point).unwrap()).collect();
+        let mut report = SweepReport::new("test".to_owned(), args.repeats, points);
+        make_runs(
+            &mut report,
+            &configs,
+            &machine,
+            true,
+            &Stop::new(),
+            &mut load,
+        );
+        (report, load.made)
+    }
+
+    pub(super) fn sizes_and_placements() -> SweepReport {
+        let line = "--op write --size 1k,4k,64k --placement send,rdma --repeats 2";
+        swept(line, Formula::default()).0
+    }
+
+    pub(super) fn depths() -> SweepReport {
+        swept("--depth 1,4,16 --repeats 1", Formula::default()).0
+    }
+
+    #[test]
+    fn repeats_are_interleaved() {
+        let (report, made) = swept("--depth 1,4 --repeats 3", Formula::default());
+        assert_eq!(made, [(0, 1), (0, 4), (0, 4), (0, 1), (0, 1), (0, 4)]);
+        assert_eq!(report.point_of_run, [0, 1, 1, 0, 0, 1]);
+        assert_eq!(report.median(0, Metric::P50), Some(404.0));
+        assert!(!report.interrupted);
+    }
+
+    #[test]
+    fn what_is_complete_is_kept_when_it_ends_early() {
+        let load = Formula {
+            stops_after: Some(4),
+            ..Formula::default()
+        };
+        let (report, made) = swept("--depth 1,4 --repeats 3", load);
+        assert_eq!(
+            (made.len(), report.runs.len(), report.interrupted),
+            (4, 3, true)
+        );
+        let text = table::text(&report);
+        assert!(
+            text.contains("stopped by a signal: 3 of 6 runs are complete"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_combination_that_fails_does_not_stop_the_others() {
+        let load = Formula {
+            fails_at_depth: Some(4),
+            ..Formula::default()
+        };
+        let (report, made) = swept("--depth 1,4,8 --repeats 2", load);
+        assert_eq!((made.len(), report.runs.len()), (5, 4));
+        assert_eq!(report.failures.len(), 1);
+        let text = table::text(&report);
+        assert!(text.contains("depth 4 failed: no such placement"), "{text}");
+        let load = Formula {
+            fails_at_depth: Some(1),
+            ..Formula::default()
+        };
+        let (report, _) = swept("--repeats 2", load);
+        assert!(nothing(&report).to_string().contains("no such placement"));
+    }
+
+    #[test]
+    fn compare_reads_what_sweep_writes() {
+        let (report, _) = swept("--repeats 5", Formula::default());
+        let text = serde_json::to_string_pretty(&report).unwrap();
+        let runs = crate::compare::runs::from_text(&text, "sweep.json").unwrap();
+        assert_eq!(runs.len(), 5);
+        let mixed = serde_json::to_string(&depths()).unwrap();
+        let failure = crate::compare::runs::from_text(&mixed, "sweep.json").unwrap_err();
+        assert!(
+            failure.to_string().contains("depth is 1 and 4"),
+            "{failure}"
+        );
+    }
+}
