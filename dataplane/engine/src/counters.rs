@@ -103,6 +103,20 @@ counters! {
     connections_version_1,
     /// Connections closed.
     connections_closed,
+    /// Bytes of messages received: headers and what travels inline or is placed by Sends.
+    message_bytes_received,
+    /// Bytes of messages sent, in the same way.
+    message_bytes_sent,
+    /// Messages received on connections of version 1, credit grants apart; counted now and then.
+    messages_received_version_1,
+    /// Messages sent on connections of version 1, in the same way.
+    messages_sent_version_1,
+    /// Messages received on connections of version 2, in the same way.
+    messages_received_version_2,
+    /// Messages sent on connections of version 2, in the same way.
+    messages_sent_version_2,
+    /// Times that a message found no Receive, as far as the device tells; counted now and then.
+    receiver_not_ready,
     /// Calls of peers that were handed to the application.
     calls_received,
     /// RPC messages refused because their peer was still to authenticate itself; each ends its connection.

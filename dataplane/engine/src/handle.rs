@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
 use crossbeam_queue::ArrayQueue;
+use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{PeerIdentity, Port, SetupError};
 use rpcrdma_fabric::ring::CachePadded;
 use rpcrdma_fabric::sync::Arc;
@@ -16,6 +17,7 @@ use rpcrdma_protocol::v2::connection::Role;
 use crate::application::{CloseReason, ConnectionKey};
 use crate::authentication::{AuthenticationMessage, HostIdentity};
 use crate::counters::{CounterSnapshot, Counters};
+use crate::levels::{LevelSnapshot, Levels, PollTimeSnapshot, PollTimes};
 
 /// Asks something of a core.
 pub enum Command<P: Port> {
@@ -225,6 +227,8 @@ pub(crate) struct Shared<P: Port> {
     commands_sent: CachePadded<AtomicU64>,
     pub(crate) notifications: ArrayQueue<Notification>,
     pub(crate) counters: Counters,
+    pub(crate) levels: Levels,
+    pub(crate) poll_times: PollTimes,
     waker: OnceLock<Arc<dyn Fn() + Send + Sync>>,
     parked: AtomicBool,
     /// Wakes the core when it is parked.
@@ -232,7 +236,11 @@ pub(crate) struct Shared<P: Port> {
 }
 
 impl<P: Port> Shared<P> {
-    pub(crate) fn new(mailbox_depth: u32, notifications: u32) -> Result<Arc<Self>, SetupError> {
+    pub(crate) fn new(
+        mailbox_depth: u32,
+        notifications: u32,
+        clock: Clock,
+    ) -> Result<Arc<Self>, SetupError> {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let wake = rustix::event::eventfd(0, flags).map_err(|error| SetupError::System {
             doing: "an event to wake the core could not be made".to_owned(),
@@ -243,6 +251,8 @@ impl<P: Port> Shared<P> {
             commands_sent: CachePadded::new(AtomicU64::new(0)),
             notifications: ArrayQueue::new(notifications.max(1) as usize),
             counters: Counters::default(),
+            levels: Levels::default(),
+            poll_times: PollTimes::new(clock),
             waker: OnceLock::new(),
             parked: AtomicBool::new(false),
             wake,
@@ -361,5 +371,17 @@ impl<P: Port> CoreHandle<P> {
     #[must_use]
     pub fn counters(&self) -> CounterSnapshot {
         self.shared.counters.snapshot()
+    }
+
+    /// The core's levels as it published them last.
+    #[must_use]
+    pub fn levels(&self) -> LevelSnapshot {
+        self.shared.levels.snapshot()
+    }
+
+    /// How long the core's polls took.
+    #[must_use]
+    pub fn poll_times(&self) -> PollTimeSnapshot {
+        self.shared.poll_times.snapshot()
     }
 }

@@ -46,6 +46,7 @@ mod core;
 mod counters;
 mod handle;
 mod idle;
+mod levels;
 mod message;
 pub mod placement;
 mod requester;
@@ -71,5 +72,6 @@ pub use crate::counters::{Counter, CounterSnapshot, Counters};
 pub use crate::handle::{
     Command, ConnectionCounters, CoreHandle, Full, Notification, PROPERTY_BYTES_MAX, PropertyBytes,
 };
+pub use crate::levels::{LevelSnapshot, PollTimeSnapshot};
 pub use crate::placement::PlacementConfig;
 pub use crate::responder::{ReplyTooLong, ReplyWriter};

@@ -431,9 +431,14 @@ impl Deferrals {
         }
     }
 
+    /// Calls that are deferred.
+    pub(crate) fn open(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     /// Whether no call is deferred.
     pub(crate) fn is_empty(&self) -> bool {
-        self.free.len() == self.slots.len()
+        self.open() == 0
     }
 
     /// The slot that the next deferred call gets.

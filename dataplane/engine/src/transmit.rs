@@ -63,6 +63,13 @@ impl Transmit {
         self.pool.available() > 0
     }
 
+    /// Send buffers that are free, and all of them but the scratch buffer.
+    pub(crate) fn level(&self) -> (u64, u64) {
+        let free = u64::try_from(self.pool.available()).unwrap_or(u64::MAX);
+        let total = u64::from(self.pool.shape().buffers).saturating_sub(1);
+        (free, total)
+    }
+
     /// The bytes of the scratch buffer.
     #[inline]
     pub(crate) fn scratch(&mut self) -> &mut [u8] {
@@ -156,7 +163,10 @@ impl Transmit {
         debug_assert!(!connection.stuck.is_some(), "messages leave in order");
         if bytes <= self.inline_bytes_max {
             match port.post_send_copied(connection.queue_pair, &self.scratch, bytes, options) {
-                Ok(()) => counters.sends_copied.increment(),
+                Ok(()) => {
+                    counters.sends_copied.increment();
+                    counters.message_bytes_sent.add(bytes.into());
+                }
                 Err(error) => self.copied_failed(error, connection, (bytes, options), counters),
             }
             return;
@@ -307,8 +317,12 @@ impl Transmit {
         if self.gather.is_empty() {
             return;
         }
+        let bytes = self.gather.bytes();
         match port.post_send(connection.queue_pair, &mut self.gather, options) {
-            Ok(()) => counters.sends_registered.increment(),
+            Ok(()) => {
+                counters.sends_registered.increment();
+                counters.message_bytes_sent.add(bytes);
+            }
             // It is kept. When the queue pair is in error, until its Disconnected, which is on its way.
             Err(error) => {
                 if error == PostError::QueueFull {

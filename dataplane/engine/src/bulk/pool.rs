@@ -93,6 +93,11 @@ impl BulkPool {
         self.pool.available() + self.kept_order.len() - self.kept_views
     }
 
+    /// As [`BulkPool::available`], but for leases that were dropped and not looked for since.
+    pub(crate) fn level(&self) -> usize {
+        self.pool.available() + self.kept_order.len()
+    }
+
     /// Whether a call of a peer can have `count` buffers.
     pub(crate) fn has(&mut self, count: usize) -> bool {
         self.pool.reclaim(RECLAIMED_MAX);

@@ -16,7 +16,7 @@ use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport, TransportError};
 
 use crate::application::{CloseReason, ConnectionKey};
 use crate::authentication::AuthenticationMessage;
-use crate::core::Stall;
+use crate::core::{MessagesCounted, Stall};
 use crate::handle::PropertyBytes;
 
 /// How far a connection has come.
@@ -118,6 +118,8 @@ pub(crate) struct Connection {
     pub(crate) parts: PartCounts,
     /// What the peer has left unfinished.
     pub(crate) stall: Stall,
+    /// Messages that passed over it and were counted.
+    pub(crate) messages_counted: MessagesCounted,
     pub(crate) close_reason: CloseReason,
     /// Space for the peer's properties; with the control plane while it decides.
     pub(crate) property_bytes: Option<Box<PropertyBytes>>,
@@ -172,6 +174,7 @@ impl Connection {
             reassembly: Reassembly::Idle,
             parts: PartCounts::default(),
             stall: Stall::default(),
+            messages_counted: MessagesCounted::default(),
             close_reason: CloseReason::Local,
             property_bytes: None,
             authentication_out: None,

@@ -2,6 +2,7 @@
 
 use rpcrdma_fabric::interface::{Port, QueuePairId};
 
+use super::publish::count_messages;
 use super::{Closing, State};
 use crate::application::{Application, CallError, CloseReason};
 use crate::connection::Stage;
@@ -124,6 +125,7 @@ impl<P: Port> State<P> {
             return false;
         };
         self.port.destroy_queue_pair(connection.queue_pair);
+        count_messages(connection, &self.shared.counters);
         let (messages_received, messages_sent) = connection.protocol.messages_passed();
         let closed = Notification::Closed {
             connection: connection.key(index),

@@ -28,6 +28,8 @@ impl<P: Port> State<P> {
             CompletionKind::Receive { receive, bytes, .. } => {
                 let queue_pair = completion.queue_pair;
                 if completion.status == Status::Success {
+                    let counter = &self.shared.counters.message_bytes_received;
+                    counter.add(bytes.into());
                     self.handle_receive(application, queue_pair, receive, bytes);
                 } else {
                     // Its Disconnected follows.

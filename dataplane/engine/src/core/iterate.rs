@@ -52,6 +52,7 @@ impl<P: Port, A: Application> Core<P, A> {
             batch,
             ..
         } = self;
+        state.note_poll_time(now);
         state.now = now;
         let mut busy = moved | state.reap(application, batch);
         busy |= state.requester_timeouts(application);
@@ -59,6 +60,7 @@ impl<P: Port, A: Application> Core<P, A> {
         busy |= state.retry_held(application);
         busy |= state.keep_alive();
         busy |= state.watch_stalls();
+        busy |= state.publish();
         busy |= application
             .poll(&mut Context { state: &mut *state }, now)
             .is_busy();
@@ -69,6 +71,7 @@ impl<P: Port, A: Application> Core<P, A> {
         state.port.flush_sends();
         busy |= state.take_commands(application);
         state.check_drained();
+        state.end_poll(busy);
         let counters = &state.shared.counters;
         counters.polls.increment();
         if busy {

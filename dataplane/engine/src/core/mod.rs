@@ -10,6 +10,7 @@ mod iterate;
 mod keep_alive;
 mod mailbox;
 mod pending;
+mod publish;
 mod rare;
 mod receives;
 mod stall;
@@ -20,6 +21,7 @@ mod tests;
 pub use context::Context;
 pub(crate) use held::Received;
 pub use iterate::pin_current_thread;
+pub(crate) use publish::MessagesCounted;
 pub(crate) use stall::Stall;
 
 use std::collections::VecDeque;
@@ -32,6 +34,7 @@ use rpcrdma_protocol::v2::connection::CreditView;
 
 use self::held::Held;
 use self::keep_alive::KeepAlive;
+use self::publish::Publisher;
 use self::receives::{Gathered, ReceiveQueues};
 use self::stall::StallWatch;
 use crate::application::{Application, ConnectionKey};
@@ -119,6 +122,7 @@ pub(crate) struct State<P: Port> {
     closing: VecDeque<Closing>,
     keep_alive: KeepAlive,
     stalls: StallWatch,
+    publisher: Publisher,
     commands_taken: u64,
     now: Ticks,
     /// Iterations since `now` was read.
@@ -142,7 +146,7 @@ impl<P: Port, A: Application> Core<P, A> {
         application: A,
     ) -> Result<(Self, CoreHandle<P>), SetupError> {
         config.validate(port.attributes())?;
-        let shared = Shared::new(config.mailbox_depth, config.notifications())?;
+        let shared = Shared::new(config.mailbox_depth, config.notifications(), clock.clone())?;
         let (queues, placement) = ReceiveQueues::new(&mut port, config)?;
         shared
             .counters
@@ -185,6 +189,7 @@ impl<P: Port, A: Application> Core<P, A> {
             closing: VecDeque::with_capacity(connections),
             keep_alive: KeepAlive::new(config, &clock, now),
             stalls: StallWatch::new(config, &clock, now),
+            publisher: Publisher::new(&clock, now),
             commands_taken: 0,
             now,
             clock_age_polls: 0,

@@ -66,6 +66,14 @@ impl ReceiveQueues {
         }
     }
 
+    /// Receives that are posted on the queue that all connections share; 0 where each has its own.
+    pub(super) fn posted_shared<P: Port>(&self, port: &P) -> u32 {
+        match self {
+            Self::Shared(queue) => port.receives_posted(*queue),
+            Self::OfPlaces(_) => 0,
+        }
+    }
+
     /// Receives that are posted for a connection which is planted at `place`: all `reserve` of
     /// them, or what earlier connections there took was not given back. A shared queue reserves
     /// them for all places at once.

@@ -9,6 +9,7 @@ mod fairness;
 mod guarded;
 mod hostile;
 mod keep_alive;
+mod levels;
 mod lifecycle;
 mod receives;
 mod reverse;

@@ -196,6 +196,10 @@ pub trait Port: Send + 'static {
     /// Takes the announcement back and clears the event.
     fn unpark(&mut self);
 
+    /// Times that a message found no Receive posted, here or at its peer, as far as the provider can
+    /// tell. A core that keeps its promises never sees one.
+    fn receiver_not_ready(&self) -> u64;
+
     /// The provider's own counters, as (name, value), for reports. Not for the hot path.
     fn counters(&self) -> Vec<(&'static str, u64)>;
 }

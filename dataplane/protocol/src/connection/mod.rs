@@ -461,6 +461,16 @@ impl Connection {
         self.two.credits()
     }
 
+    /// Credits that the peer has: in version 1 those that every reply grants, in version 2 those that it has not used
+    /// in messages that were handled.
+    #[must_use]
+    pub fn credits_granted(&self) -> u32 {
+        match &self.one {
+            Some(one) if self.is_version_1() => one.granted(),
+            _ => self.two.credits().unconsumed(),
+        }
+    }
+
     /// Messages received and sent, grants apart, modulo 2^32.
     #[must_use]
     pub fn messages_passed(&self) -> (u32, u32) {

@@ -327,6 +327,10 @@ impl crate::interface::Port for Port {
         self.event.as_fd()
     }
 
+    fn receiver_not_ready(&self) -> u64 {
+        self.core.counters.receiver_not_ready
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.core.counters.list()
     }

@@ -347,6 +347,10 @@ impl crate::interface::Port for Port {
         self.completion_queue.clear_events();
     }
 
+    fn receiver_not_ready(&self) -> u64 {
+        self.counters.receiver_not_ready
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.counters.list()
     }
