@@ -227,6 +227,21 @@ fn meminfo_bytes(key: &str) -> Option<u64> {
         .checked_mul(1024)
 }
 
+/// Leaves the processors of polling cores to them, as far as the calling thread has others to run on.
+pub fn keep_off(processors: &[usize]) {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let Ok(mut allowed) = sched_getaffinity(None) else {
+        return;
+    };
+    for processor in processors.iter().filter(|it| **it < CpuSet::MAX_CPU) {
+        allowed.unset(*processor);
+    }
+    if allowed.count() != 0 {
+        // A thread that shares a processor with a core is a pity, and no more.
+        let _ = sched_setaffinity(None, &allowed);
+    }
+}
+
 fn os_line() -> String {
     match (
         read("/proc/sys/kernel/ostype"),

@@ -23,6 +23,7 @@ mod profile;
 mod target;
 mod thread;
 mod versions;
+mod watch;
 
 pub mod authentication;
 pub mod node;
@@ -45,3 +46,4 @@ pub use provider::{PortNeed, Provider, ShmProvider};
 pub use reconnect::Reconnect;
 pub use target::{GivenUp, Target, TargetEvent};
 pub use versions::{VERSION_1_REMEMBERED, Versions};
+pub use watch::{CoreSnapshot, NodeSnapshot};

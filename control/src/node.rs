@@ -23,6 +23,7 @@ use crate::reconnect::{Reconnect, TargetId};
 use crate::target::Target;
 use crate::thread::{ControlThread, Request, Settings, Wanted};
 use crate::versions::Versions;
+use crate::watch::NodeSnapshot;
 
 /// What a node is made of.
 #[derive(Clone, Debug)]
@@ -384,6 +385,12 @@ impl<V: Provider, A: Application> Node<V, A> {
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         self.counters.snapshot()
+    }
+
+    /// Reads what the node shows of itself, from any thread and for as long as it is kept.
+    #[must_use]
+    pub fn watch(&self) -> impl Fn() -> NodeSnapshot + Send + Sync + 'static {
+        crate::watch::watch(self.handles.clone(), Arc::clone(&self.counters))
     }
 
     /// Stops the node and gives the applications of its cores back, in order.

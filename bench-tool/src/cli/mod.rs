@@ -5,6 +5,7 @@ mod compare;
 mod doctor;
 pub mod nfs;
 mod nfs3;
+mod operate;
 mod profile;
 mod sweep;
 pub mod values;
@@ -20,6 +21,7 @@ pub use self::compare::CompareArgs;
 pub use self::doctor::DoctorArgs;
 pub use self::nfs::NfsArgs;
 pub use self::nfs3::Nfs3Args;
+pub use self::operate::OperateArgs;
 pub(crate) use self::profile::settings_of;
 pub use self::profile::{
     ProfileAction, ProfileArgs, ProfileCheckArgs, ProfileChoice, ProfileDetectArgs, ProfileShowArgs,
@@ -296,6 +298,8 @@ Examples:
   bench-tool serve --listen rdma:[2001:db8::7]:0        the system chooses the port, and the line tells it
   bench-tool serve --listen rdma:0.0.0.0:20049 --psk-file keys --identity server
       for clients that have a key of the file; without one, for anybody who reaches the device
+  bench-tool serve --listen rdma:0.0.0.0:20049 --metrics 127.0.0.1:9464
+      curl http://127.0.0.1:9464/metrics
   bench-tool serve --service nfs3 --listen rdma:0.0.0.0:20049 --space 8GiB
       mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=20048,mountproto=tcp,nolock server:/export /mnt
   bench-tool serve --service nfs3 --listen tcp:0.0.0.0:2049
@@ -352,6 +356,10 @@ pub struct ServeArgs {
     /// One-way delay of everything that is sent, to try distance on one machine (shm; for rdma, tests/lab/lab run --delay)
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
     pub delay: Duration,
+
+    /// How it is watched
+    #[command(flatten)]
+    pub operate: OperateArgs,
 
     /// End when standard input closes: how `run` makes sure that its server never outlives it
     #[arg(long, hide = true)]

@@ -22,7 +22,8 @@ pub struct Nfs3Args {
     pub mount_listen: (String, u16),
 }
 
-fn host_port(text: &str) -> Result<(String, u16), AddressError> {
+/// Reads `HOST:PORT`.
+pub(super) fn host_port(text: &str) -> Result<(String, u16), AddressError> {
     match format!("tcp:{text}").parse()? {
         ListenAddress::Tcp { host, port } => Ok((host, port)),
         ListenAddress::Fabric(_) => Err(AddressError::Scheme(text.to_owned())),

@@ -1,9 +1,7 @@
 //! `bench-tool serve --service nfs3`.
 
-use std::io::Write as _;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rpcrdma_control::{ListenOptions, Node, NodeConfig, Provider};
 use rpcrdma_tuning::{Loaded, Profile};
@@ -16,10 +14,10 @@ use super::{EXPORT, Service};
 use crate::address::{Address, ListenAddress};
 use crate::authentication::{Host, of_clients};
 use crate::cli::{Nfs3Args, ServeArgs};
-use crate::exit::{Failure, written};
+use crate::exit::Failure;
 use crate::fabric::Job;
-use crate::run::own_server::READY_PREFIX;
-use crate::signals::Stop;
+use crate::serve::end;
+use crate::serve::operate::Operator;
 
 /// Connections on TCP at a time when nobody says otherwise.
 const CONNECTIONS_DEFAULT: u32 = 256;
@@ -88,16 +86,16 @@ fn tcp_server<D: Answers>(
 /// # Errors
 /// A failure when the address cannot be listened on.
 pub fn serve_on_tcp(args: &ServeArgs, host: &str, port: u16) -> Result<(), Failure> {
-    let stop = Stop::on_signals()?;
+    let mut operator = Operator::start(args, &[])?;
     let connections_max = args.max_connections.unwrap_or(CONNECTIONS_DEFAULT);
     let pages = HeapPages::new(args.nfs3.space, PAGE_BYTES);
     let desk = desk(&args.nfs3, pages);
     let (mut server, address) = tcp_server(host, port, connections_max, desk)?;
-    written(announce(&format!(
+    operator.ready(&format!(
         "{address} (NFS version 3, {EXPORT}, MOUNT at the same port)"
-    )))?;
+    ))?;
     server
-        .run(|| stop.is_asked())
+        .run(|| operator.is_asked_to_stop())
         .map_err(|error| Failure::failed(format!("cannot serve at {address}")).because(error))
 }
 
@@ -113,14 +111,14 @@ pub struct ServeOnFabric<'a> {
     pub core: usize,
     /// Sizes.
     pub loaded: &'a Loaded,
-    /// Ends it.
-    pub stop: Stop,
+    /// Who watches it, and ends it.
+    pub operator: Operator,
 }
 
 impl Job for ServeOnFabric<'_> {
     type Output = ();
 
-    fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
+    fn run<V: Provider>(mut self, provider: V) -> Result<(), Failure> {
         let space_bytes = self.args.nfs3.space;
         let (config, pages) = with_files(&self.loaded.profile, self.core, space_bytes);
         let mut pages = Some(pages);
@@ -137,6 +135,7 @@ impl Job for ServeOnFabric<'_> {
                 .because(error)
                 .advice("less --space takes less memory at the start")
         })?;
+        self.operator.watch(node.watch());
         if let Some(core) = node.cores().first().cloned() {
             hatch.set_wake(move || core.wake());
         }
@@ -153,24 +152,15 @@ impl Job for ServeOnFabric<'_> {
         let listening = node.listen(&address, options).map_err(|error| {
             Failure::failed(format!("cannot listen on {address}")).because(error)
         })?;
-        written(announce(&format!(
+        let operator = &mut self.operator;
+        operator.ready(&format!(
             "{}{for_whom} (NFS version 3, {EXPORT}, MOUNT at {mount_address})",
             listening.address
-        )))?;
-        let served = server.run(|| self.stop.is_asked());
-        let timeout = Duration::from_millis(u64::from(self.loaded.profile.drain_timeout_ms));
-        node.drain(timeout).map_err(|error| {
-            Failure::failed("the server did not end in good order").because(error)
-        })?;
-        drop(node.shutdown());
+        ))?;
+        let served = server.run(|| operator.is_asked_to_stop());
+        end(node, &self.loaded.profile, operator)?;
         served.map_err(|error| {
             Failure::failed(format!("cannot serve at {mount_address}")).because(error)
         })
     }
-}
-
-fn announce(what: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{READY_PREFIX}{what}")?;
-    out.flush()
 }

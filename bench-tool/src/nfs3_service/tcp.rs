@@ -72,7 +72,7 @@ impl<D: Answers> TcpServer<D> {
     ///
     /// # Errors
     /// When the system cannot wait for connections. What happens on one of them ends that one.
-    pub fn run(&mut self, is_asked: impl Fn() -> bool) -> io::Result<()> {
+    pub fn run(&mut self, mut is_asked: impl FnMut() -> bool) -> io::Result<()> {
         while !is_asked() {
             self.turn()?;
         }

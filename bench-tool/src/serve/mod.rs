@@ -1,31 +1,42 @@
 //! `bench-tool serve`: answers the bench program, or NFS, until it is told to end.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`operate`] | what operators see of it |
+//! | [`metrics`], [`exposition`] | what Prometheus reads, and its text |
+//! | [`http`] | the pages by HTTP |
+//! | [`notify`] | readiness, for the service manager |
 
-use std::io::{Read, Write as _};
+pub mod exposition;
+pub mod http;
+pub mod metrics;
+pub mod notify;
+pub mod operate;
+
+use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_control::{ListenOptions, Node, NodeConfig, Provider};
-use rpcrdma_engine::CoreHandle;
+use rpcrdma_engine::{Application, CoreHandle};
 use rpcrdma_tuning::{Loaded, Profile};
 
 use crate::address::{Address, ListenAddress};
 use crate::authentication::{Host, of_clients};
 use crate::bench_program::{BenchService, Common};
 use crate::cli::{ServeArgs, ServiceName};
-use crate::exit::{Failure, written};
+use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
 use crate::machine::Machine;
 use crate::nfs3_service;
 use crate::nfs3_service::command::ServeOnFabric;
-use crate::run::own_server::READY_PREFIX;
 use crate::signals::Stop;
 use crate::sizing::{BulkNeed, Need};
 
+use self::operate::Operator;
+
 /// Calls with bulk data that a core has memory for when nobody says otherwise.
 const BULK_CALLS_DEFAULT: u32 = 32;
-
-/// How soon the wish to end is noticed.
-const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
 /// Runs the command.
 ///
@@ -82,7 +93,7 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
             host: Host::new(&args.authentication)?,
             core,
             loaded: &loaded,
-            stop: Stop::on_signals()?,
+            operator: Operator::start(args, &cores)?,
         };
         return fabric.run(&loaded.profile, serve);
     }
@@ -90,9 +101,9 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
         args,
         listen,
         host: Host::new(&args.authentication)?,
+        operator: Operator::start(args, &cores)?,
         cores,
         loaded: &loaded,
-        stop: Stop::on_signals()?,
     };
     fabric.run(&loaded.profile, serve)
 }
@@ -124,13 +135,13 @@ struct Serve<'a> {
     host: Option<Host>,
     cores: Vec<usize>,
     loaded: &'a Loaded,
-    stop: Stop,
+    operator: Operator,
 }
 
 impl Job for Serve<'_> {
     type Output = ();
 
-    fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
+    fn run<V: Provider>(mut self, provider: V) -> Result<(), Failure> {
         let cores = self.cores.into_iter().map(Some).collect();
         let config = NodeConfig::from_profile(&self.loaded.profile, cores);
         let common = Arc::new(Common::new(
@@ -141,6 +152,7 @@ impl Job for Serve<'_> {
             BenchService::new(Arc::clone(&common))
         })
         .map_err(|error| Failure::failed("the server could not be set up").because(error))?;
+        self.operator.watch(node.watch());
         let cores = node.cores().to_vec();
         common.set_counters(Box::new(move || {
             let all = cores.iter().map(CoreHandle::counters);
@@ -165,20 +177,27 @@ impl Job for Serve<'_> {
         let listening = node.listen(&address, options).map_err(|error| {
             Failure::failed(format!("cannot listen on {address}")).because(error)
         })?;
-        written(announce(&listening.address, for_whom))?;
+        let operator = &mut self.operator;
+        operator.ready(&format!("{}{for_whom}", listening.address))?;
         if self.args.exit_with_stdin {
-            ask_when_stdin_closes(self.stop.clone());
+            ask_when_stdin_closes(operator.stop().clone());
         }
-        while !self.stop.is_asked() {
-            std::thread::sleep(LOOK_PERIOD);
-        }
-        end(node, &self.loaded.profile)
+        operator.wait();
+        end(node, &self.loaded.profile, operator)
     }
 }
 
 /// Lets the calls in hand finish, and closes the connections.
-fn end<V: Provider>(node: Node<V, BenchService>, profile: &Profile) -> Result<(), Failure> {
+///
+/// # Errors
+/// A failure when the node ended before it was asked to.
+pub fn end<V: Provider, A: Application>(
+    node: Node<V, A>,
+    profile: &Profile,
+    operator: &mut Operator,
+) -> Result<(), Failure> {
     let timeout = Duration::from_millis(u64::from(profile.drain_timeout_ms));
+    operator.draining(timeout);
     let report = node
         .drain(timeout)
         .map_err(|error| Failure::failed("the server did not end in good order").because(error))?;
@@ -201,12 +220,6 @@ fn server_cores(args: &ServeArgs, machine: &Machine) -> Result<Vec<usize>, Failu
         .last()
         .map(|core| vec![*core])
         .ok_or_else(|| Failure::failed("this process may use no core"))
-}
-
-fn announce(address: &str, for_whom: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{READY_PREFIX}{address}{for_whom}")?;
-    out.flush()
 }
 
 /// Whoever started us holds the other end of standard input; it closes however that process ends.

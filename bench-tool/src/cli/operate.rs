@@ -1,0 +1,14 @@
+//! Options of `bench-tool serve` for those who operate it.
+
+use clap::Args;
+
+use super::nfs3::host_port;
+
+/// How a server is watched.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Operation")]
+pub struct OperateArgs {
+    /// Serve metrics for Prometheus at http://HOST:PORT/metrics, and /healthz and /ready beside them; port 0 is any that is free
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_port)]
+    pub metrics: Option<(String, u16)>,
+}

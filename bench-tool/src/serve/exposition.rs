@@ -1,0 +1,122 @@
+//! The text that Prometheus reads: exposition format 0.0.4.
+
+use std::fmt::{self, Write as _};
+
+/// What a metric means to whoever adds it up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It only grows.
+    Counter,
+    /// It is as it is now.
+    Gauge,
+    /// Counts within bounds, their sum and their number.
+    Histogram,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// Labels of a sample: names and values.
+pub type Labels<'a> = &'a [(&'a str, &'a str)];
+
+/// A page of metrics that is being written. Samples of one family stand together, below its head.
+#[derive(Debug, Default)]
+pub struct Page {
+    text: String,
+    family: String,
+}
+
+impl Page {
+    /// Begins a family. `help` is one sentence.
+    pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
+        name.clone_into(&mut self.family);
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        self.line(format_args!("# HELP {name} {help}"));
+        self.line(format_args!("# TYPE {name} {}", kind.name()));
+    }
+
+    /// A sample of the family that was begun last.
+    pub fn sample(&mut self, labels: Labels<'_>, value: impl fmt::Display) {
+        self.sample_of("", labels, value);
+    }
+
+    /// A histogram of the family that was begun last: counts up to each bound and beyond the one
+    /// before, the count beyond all bounds last, and the sum of all values.
+    pub fn histogram(&mut self, labels: Labels<'_>, counts: &[(Option<f64>, u64)], sum: f64) {
+        let mut all = 0_u64;
+        for (bound, count) in counts {
+            all = all.wrapping_add(*count);
+            let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
+            let labels: Vec<_> = labels.iter().copied().chain([("le", &*bound)]).collect();
+            self.sample_of("_bucket", &labels, all);
+        }
+        self.sample_of("_sum", labels, sum);
+        self.sample_of("_count", labels, all);
+    }
+
+    /// The page.
+    #[must_use]
+    pub fn finish(self) -> String {
+        self.text
+    }
+
+    fn sample_of(&mut self, suffix: &str, labels: Labels<'_>, value: impl fmt::Display) {
+        let family = std::mem::take(&mut self.family);
+        if labels.is_empty() {
+            self.line(format_args!("{family}{suffix} {value}"));
+        } else {
+            let labels = labels.iter().map(|(name, value)| {
+                let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+                format!("{name}=\"{}\"", value.replace('\n', "\\n"))
+            });
+            let labels = labels.collect::<Vec<_>>().join(",");
+            self.line(format_args!("{family}{suffix}{{{labels}}} {value}"));
+        }
+        self.family = family;
+    }
+
+    fn line(&mut self, line: fmt::Arguments<'_>) {
+        // A string takes all that is written to it.
+        let _ = writeln!(self.text, "{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_stand_below_the_head_of_their_family() {
+        let mut page = Page::default();
+        page.family("a_total", Kind::Counter, "How often.");
+        page.sample(&[], 3);
+        page.sample(&[("core", "1"), ("peer", "a\"b\\c\nd")], 4);
+        page.family("b_seconds", Kind::Histogram, "How long,\nor \\ not.");
+        page.histogram(
+            &[("core", "0")],
+            &[(Some(5e-7), 2), (Some(1.0), 0), (None, 1)],
+            0.25,
+        );
+        let wanted = "\
+# HELP a_total How often.
+# TYPE a_total counter
+a_total 3
+a_total{core=\"1\",peer=\"a\\\"b\\\\c\\nd\"} 4
+# HELP b_seconds How long,\\nor \\\\ not.
+# TYPE b_seconds histogram
+b_seconds_bucket{core=\"0\",le=\"0.0000005\"} 2
+b_seconds_bucket{core=\"0\",le=\"1\"} 2
+b_seconds_bucket{core=\"0\",le=\"+Inf\"} 3
+b_seconds_sum{core=\"0\"} 0.25
+b_seconds_count{core=\"0\"} 3
+";
+        assert_eq!(page.finish(), wanted);
+    }
+}

@@ -1,0 +1,327 @@
+//! A responder of a few pages over HTTP/1.1, on a thread of its own. It reads a request line and no
+//! body, answers, and closes: what a client sends or keeps back takes no more than a set number of
+//! places, bytes and seconds.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+/// Clients at a time. One more takes the place of the one that has been here longest.
+const CLIENTS_MAX: usize = 16;
+
+/// Bytes of a request's head.
+const REQUEST_BYTES_MAX: usize = 8192;
+
+/// How long a client may take, from its connection to the last byte of the answer.
+const TIME_MAX: Duration = Duration::from_secs(5);
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Status code and phrase (RFC 9110 section 15).
+    pub status: &'static str,
+    /// Media type of the body.
+    pub content_type: &'static str,
+    /// The body.
+    pub body: String,
+}
+
+impl Answer {
+    /// A line of text.
+    #[must_use]
+    pub fn text(status: &'static str, line: &str) -> Self {
+        Self {
+            status,
+            content_type: "text/plain; charset=utf-8",
+            body: format!("{line}\n"),
+        }
+    }
+
+    fn encode(&self, is_head: bool) -> Vec<u8> {
+        let Self {
+            status,
+            content_type,
+            body,
+        } = self;
+        let allow = if status.starts_with("405") {
+            "Allow: GET, HEAD\r\n"
+        } else {
+            ""
+        };
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
+             Cache-Control: no-store\r\n{allow}Connection: close\r\n\r\n",
+            body.len()
+        );
+        let body = if is_head { "" } else { body };
+        [head.as_bytes(), body.as_bytes()].concat()
+    }
+}
+
+/// Gives the page of a path, or nothing where there is none.
+pub type Pages = dyn Fn(&str) -> Option<Answer> + Send;
+
+/// The responder. It ends when this is dropped.
+#[derive(Debug)]
+pub struct HttpServer {
+    address: SocketAddr,
+    end: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HttpServer {
+    /// Answers whoever connects to `listener`. `prepare` runs first on the thread.
+    ///
+    /// # Errors
+    /// When the system gives no event descriptor or thread, or the listener cannot be waited for.
+    pub fn start(
+        listener: TcpListener,
+        pages: Box<Pages>,
+        prepare: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let ended = end.try_clone()?;
+        let thread = std::thread::Builder::new()
+            .name("metrics".to_owned())
+            .spawn(move || {
+                prepare();
+                let mut clients = Vec::new();
+                while turn(&listener, &ended, &mut clients, &*pages) {}
+            })?;
+        Ok(Self {
+            address,
+            end,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        // A counter that is full wakes the thread as well.
+        let _ = rustix::io::write(&self.end, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // It cannot be told of a panic of its own here, and has told it itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One client: what it sent, and what it is sent.
+struct Client {
+    stream: TcpStream,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+    sent: usize,
+    deadline: Instant,
+}
+
+/// Waits for something to do, and does it; false when it is to end.
+fn turn(listener: &TcpListener, ended: &OwnedFd, clients: &mut Vec<Client>, pages: &Pages) -> bool {
+    let now = Instant::now();
+    clients.retain(|client| client.deadline > now);
+    let due = clients.iter().map(|client| client.deadline).min();
+    let timeout = due.map(|due| {
+        let left = due.saturating_duration_since(now);
+        Timespec::try_from(left).unwrap_or_default()
+    });
+    let mut waited = vec![
+        PollFd::new(ended, PollFlags::IN),
+        PollFd::new(listener, PollFlags::IN),
+    ];
+    for client in clients.iter() {
+        let interest = if client.answer.is_empty() {
+            PollFlags::IN
+        } else {
+            PollFlags::OUT
+        };
+        waited.push(PollFd::new(&client.stream, interest));
+    }
+    match poll(&mut waited, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        // Nothing can be waited for any more.
+        Err(_) => return false,
+    }
+    let ready: Vec<bool> = waited.iter().map(|one| !one.revents().is_empty()).collect();
+    let (Some(is_ended), Some(has_arrivals)) = (ready.first(), ready.get(1)) else {
+        return false;
+    };
+    let (is_ended, has_arrivals) = (*is_ended, *has_arrivals);
+    let mut ready = ready.into_iter().skip(2);
+    clients.retain_mut(|client| !ready.next().unwrap_or(false) || client.go_on(pages).is_ok());
+    if has_arrivals {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                if clients.len() >= CLIENTS_MAX {
+                    clients.remove(0);
+                }
+                clients.extend(Client::new(stream, now));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // Descriptors are used up, say: trying again at once would be all that is done.
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+    !is_ended
+}
+
+impl Client {
+    fn new(stream: TcpStream, now: Instant) -> Option<Self> {
+        stream.set_nonblocking(true).ok()?;
+        Some(Self {
+            stream,
+            request: Vec::new(),
+            answer: Vec::new(),
+            sent: 0,
+            deadline: now + TIME_MAX,
+        })
+    }
+
+    /// Reads the request, and when it is whole sends the answer; an error when it is done with.
+    fn go_on(&mut self, pages: &Pages) -> io::Result<()> {
+        if self.answer.is_empty() {
+            let mut space = [0; 1024];
+            let count = self.stream.read(&mut space)?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.request.extend(space.iter().take(count));
+            match answer(&self.request, pages) {
+                Some(answer) => self.answer = answer,
+                None => return Ok(()),
+            }
+        }
+        let rest = self.answer.get(self.sent..).unwrap_or(&[]);
+        match self.stream.write(rest) {
+            Ok(count) if count < rest.len() => self.sent += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+            Ok(_) => {
+                self.stream.shutdown(std::net::Shutdown::Write)?;
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The answer to what was received so far, or nothing when there is to be more.
+fn answer(request: &[u8], pages: &Pages) -> Option<Vec<u8>> {
+    let is_whole = request.windows(4).any(|end| end == b"\r\n\r\n")
+        || request.windows(2).any(|end| end == b"\n\n");
+    if !is_whole && request.len() < REQUEST_BYTES_MAX {
+        return None;
+    }
+    if !is_whole {
+        let too_long = "431 Request Header Fields Too Large";
+        return Some(Answer::text(too_long, "the request is too long").encode(false));
+    }
+    let line = request.split(|byte| matches!(byte, b'\r' | b'\n')).next();
+    let line = line.and_then(|line| std::str::from_utf8(line).ok());
+    let mut words = line.unwrap_or_default().split(' ');
+    let words = (words.next(), words.next(), words.next(), words.next());
+    let (Some(method), Some(target), Some("HTTP/1.0" | "HTTP/1.1"), None) = words else {
+        return Some(Answer::text("400 Bad Request", "this is no request of HTTP/1").encode(false));
+    };
+    if !matches!(method, "GET" | "HEAD") {
+        let refused = Answer::text("405 Method Not Allowed", "pages can be read, and no more");
+        return Some(refused.encode(false));
+    }
+    let path = target.split('?').next().unwrap_or_default();
+    let found =
+        pages(path).unwrap_or_else(|| Answer::text("404 Not Found", "there is no such page"));
+    Some(found.encode(method == "HEAD"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server() -> HttpServer {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let pages = |path: &str| (path == "/page").then(|| Answer::text("200 OK", "words"));
+        HttpServer::start(listener, Box::new(pages), || ()).unwrap()
+    }
+
+    fn connect(server: &HttpServer) -> TcpStream {
+        let stream = TcpStream::connect(server.address()).unwrap();
+        let patience = Some(Duration::from_secs(60));
+        stream.set_read_timeout(patience).unwrap();
+        stream
+    }
+
+    fn ask(server: &HttpServer, request: &[u8]) -> String {
+        let mut stream = connect(server);
+        stream.write_all(request).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn pages_are_read_and_nothing_else() {
+        let server = server();
+        let page = ask(&server, b"GET /page HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+        assert!(page.contains("Content-Length: 6\r\n"), "{page}");
+        assert!(page.ends_with("\r\n\r\nwords\n"), "{page}");
+        let head = ask(&server, b"HEAD /page?x=1 HTTP/1.0\n\n");
+        assert!(
+            head.contains("200 OK") && head.ends_with("\r\n\r\n"),
+            "{head}"
+        );
+        for (request, status) in [
+            (&b"GET /other HTTP/1.1\r\n\r\n"[..], "404"),
+            (b"GET /page/../page HTTP/1.1\r\n\r\n", "404"),
+            (b"POST /page HTTP/1.1\r\nContent-Length: 5\r\n\r\n", "405"),
+            (b"GET /page HTTP/2\r\n\r\n", "400"),
+            (b"GET  /page HTTP/1.1\r\n\r\n", "400"),
+            (b"\xff\xfe\r\n\r\n", "400"),
+            (b"\r\n\r\n", "400"),
+        ] {
+            let answer = ask(&server, request);
+            let wanted = format!("HTTP/1.1 {status} ");
+            assert!(answer.starts_with(&wanted), "{request:?}: {answer}");
+            assert!(answer.contains("Connection: close"), "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_bounded() {
+        let server = server();
+        let endless = vec![b'a'; REQUEST_BYTES_MAX];
+        let answer = ask(&server, &endless);
+        assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    }
+
+    /// A request may come a byte at a time; those who say nothing are closed for others, and for the time
+    /// that they take.
+    #[test]
+    fn slow_clients_keep_no_others_out() {
+        let server = server();
+        let mut silent: Vec<TcpStream> = (0..2 * CLIENTS_MAX).map(|_| connect(&server)).collect();
+        let mut stream = connect(&server);
+        for byte in b"GET /page HTTP/1.1\r\n\r\n" {
+            stream.write_all(&[*byte]).unwrap();
+        }
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("words\n"), "{answer}");
+        let mut nothing = [0; 1];
+        for stream in &mut silent {
+            assert_eq!(stream.read(&mut nothing).unwrap(), 0, "closed");
+        }
+    }
+}
