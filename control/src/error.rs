@@ -135,6 +135,20 @@ pub enum ConnectError {
 /// Why a node could not be started, or could not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
+    /// A limit that memory is not reserved for, or that nobody could be served with.
+    #[error(
+        "{asked} {what} cannot be: memory was reserved for it at the start, and from {least} to {most} can be had"
+    )]
+    LimitOutside {
+        /// What is limited.
+        what: &'static str,
+        /// The limit asked for.
+        asked: u32,
+        /// The least that can be.
+        least: u32,
+        /// The most that can be.
+        most: u32,
+    },
     /// A core could not be set up.
     #[error("core {core} could not be set up")]
     Core {

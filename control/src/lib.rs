@@ -18,6 +18,7 @@
 mod connection;
 mod counters;
 mod error;
+mod limits;
 mod link;
 mod profile;
 mod target;
@@ -35,6 +36,7 @@ pub mod reconnect;
 pub use authentication::{Authentication, HostAuthentication, PresharedKey, PresharedKeys};
 pub use counters::ControlCounters;
 pub use error::{ConnectError, NodeError, Stage};
+pub use limits::NodeLimits;
 pub use node::{
     ConnectOptions, Connection, DrainReport, ListenOptions, Listening, Node, NodeConfig,
     PendingConnect,

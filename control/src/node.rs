@@ -16,6 +16,7 @@ use rpcrdma_protocol::v2::Properties;
 use crate::authentication::Authentication;
 use crate::counters::ControlCounters;
 use crate::error::{ConnectError, NodeError};
+use crate::limits::NodeLimits;
 use crate::link::CoreLink;
 use crate::placement::CoreChoice;
 use crate::provider::{PortNeed, Provider};
@@ -159,6 +160,8 @@ pub struct Node<V: Provider, A: Application> {
     attributes: Vec<Attributes>,
     counters: Arc<ControlCounters>,
     cores: Vec<CoreThread<A>>,
+    reserved: NodeLimits,
+    credits_least: u16,
     control: Option<JoinHandle<()>>,
     targets: AtomicU64,
 }
@@ -201,6 +204,8 @@ impl<V: Provider, A: Application> Node<V, A> {
             attributes: Vec::new(),
             counters: Arc::clone(&counters),
             cores: Vec::new(),
+            reserved: NodeLimits::reserved(config),
+            credits_least: config.credits_least(),
             control: None,
             targets: AtomicU64::new(0),
         };
@@ -226,8 +231,7 @@ impl<V: Provider, A: Application> Node<V, A> {
             links.push(CoreLink::new(ready.handle, ready.port));
         }
         let settings = Settings {
-            connections_per_core: config.core.connections_max,
-            peer_connections_max: config.peer_connections_max,
+            limits: node.reserved,
             properties: config.properties,
             send_buffer_bytes: config.core.send_buffer_bytes,
             target_attempts_per_second_max: config.target_attempts_per_second_max,
@@ -330,6 +334,21 @@ impl<V: Provider, A: Application> Node<V, A> {
         Target::new(id, told, self.requests.clone(), Arc::clone(&self.wake))
     }
 
+    /// The limits that the node began with, which its memory is reserved for.
+    #[must_use]
+    pub const fn limits_reserved(&self) -> NodeLimits {
+        self.reserved
+    }
+
+    /// Changes the limits, for connections that begin from now on.
+    ///
+    /// # Errors
+    /// [`NodeError::LimitOutside`], and nothing has changed; or the control thread is gone.
+    pub fn set_limits(&self, limits: NodeLimits) -> Result<(), NodeError> {
+        limits.check(&self.reserved, self.credits_least)?;
+        self.request(Request::SetLimits(limits))
+    }
+
     /// Closes a connection; calls in flight fail with "closed" on both sides.
     pub fn close(&self, connection: &Connection) {
         let request = Request::Close {
@@ -388,7 +407,6 @@ impl<V: Provider, A: Application> Node<V, A> {
     }
 
     /// Reads what the node shows of itself, from any thread and for as long as it is kept.
-    #[must_use]
     pub fn watch(&self) -> impl Fn() -> NodeSnapshot + Send + Sync + 'static {
         crate::watch::watch(self.handles.clone(), Arc::clone(&self.counters))
     }

@@ -29,6 +29,11 @@ impl Occupancy {
         }
     }
 
+    /// Takes no more than `limit` connections for each core from now on; those that are open stay.
+    pub fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
+    }
+
     /// Takes a place according to `choice`; `None` when there is none, or no such core.
     pub fn take(&mut self, choice: CoreChoice) -> Option<usize> {
         let core = match choice {
@@ -86,6 +91,11 @@ impl PeerLimits {
             taken: HashMap::new(),
             limit,
         }
+    }
+
+    /// Takes no more than `limit` connections of each peer from now on; those that are open stay.
+    pub fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
     }
 
     /// Takes a place for the peer; false when it has as many as it may.

@@ -70,15 +70,19 @@ impl NodeConfig {
     /// keeps one for replies, so that whatever both ends call, one of them can always answer; it need not be so at the
     /// other end.
     pub(crate) fn check_window(&self) -> Result<(), NodeError> {
-        let credits = self.core.credits_per_connection;
-        let both_ways = self.properties.reverse_requests != ReverseRequestSupport::None;
-        if both_ways && credits < REVERSE_CREDITS_LEAST {
-            return Err(NodeError::WindowTooSmall {
-                credits,
-                least: REVERSE_CREDITS_LEAST,
-            });
+        let (credits, least) = (self.core.credits_per_connection, self.credits_least());
+        if credits < least {
+            return Err(NodeError::WindowTooSmall { credits, least });
         }
         Ok(())
+    }
+
+    /// The fewest credits that peers may get.
+    pub(crate) fn credits_least(&self) -> u16 {
+        match self.properties.reverse_requests {
+            ReverseRequestSupport::None => 1,
+            _ => REVERSE_CREDITS_LEAST,
+        }
     }
 }
 

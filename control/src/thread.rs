@@ -28,6 +28,7 @@ use crate::authentication::Session;
 use crate::connection::{Attempt, End, Tracked, Waiter};
 use crate::counters::ControlCounters;
 use crate::error::{ConnectError, Stage};
+use crate::limits::NodeLimits;
 use crate::link::CoreLink;
 use crate::node::{ConnectOptions, Connection, DrainReport, ListenOptions, Listening};
 use crate::placement::{CoreChoice, Occupancy, PeerLimits};
@@ -51,6 +52,7 @@ pub(crate) enum Request {
         core: usize,
         key: ConnectionKey,
     },
+    SetLimits(NodeLimits),
     KeepConnected(Wanted),
     CancelTarget(TargetId),
     Drain {
@@ -63,8 +65,7 @@ pub(crate) enum Request {
 /// What the control thread decides by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    pub(crate) connections_per_core: u32,
-    pub(crate) peer_connections_max: u32,
+    pub(crate) limits: NodeLimits,
     pub(crate) properties: Properties,
     /// The longest message of version 1 that a core can send: what one of its buffers holds.
     pub(crate) send_buffer_bytes: u32,
@@ -117,7 +118,8 @@ impl<V: Provider> ControlThread<V> {
         settings: Settings,
         counters: Arc<ControlCounters>,
     ) -> Self {
-        let occupancy = Occupancy::new(cores.len(), settings.connections_per_core);
+        let limits = settings.limits;
+        let occupancy = Occupancy::new(cores.len(), limits.connections_per_core);
         Self {
             manager,
             cores,
@@ -128,7 +130,7 @@ impl<V: Provider> ControlThread<V> {
             connections: HashMap::new(),
             keys: HashMap::new(),
             occupancy,
-            peers: PeerLimits::new(settings.peer_connections_max),
+            peers: PeerLimits::new(limits.peer_connections_max),
             keeper: Keeper::new(settings.target_attempts_per_second_max, settings.seed),
             versions: VersionMemory::default(),
             drain: None,
@@ -224,6 +226,7 @@ impl<V: Provider> ControlThread<V> {
                     self.connect(address, options, Waiter::Application(answer));
                 }
                 Ok(Request::Close { core, key }) => self.close(core, key, CloseReason::Local),
+                Ok(Request::SetLimits(limits)) => self.set_limits(limits),
                 Ok(Request::KeepConnected(wanted)) => {
                     self.keep_connected(wanted, Instant::now());
                 }
@@ -299,6 +302,12 @@ impl<V: Provider> ControlThread<V> {
                 Err(error.into())
             }
         }
+    }
+
+    fn set_limits(&mut self, limits: NodeLimits) {
+        self.settings.limits = limits;
+        self.occupancy.set_limit(limits.connections_per_core);
+        self.peers.set_limit(limits.peer_connections_max);
     }
 
     fn close(&mut self, core: usize, key: ConnectionKey, reason: CloseReason) {
@@ -427,6 +436,7 @@ impl<V: Provider> ControlThread<V> {
             peer: tracked.peer.clone().unwrap_or_default(),
             properties: self.settings.properties,
             terms,
+            credits_max: self.settings.limits.credits_per_connection,
             guarded: tracked.session.is_guarded(),
         });
     }

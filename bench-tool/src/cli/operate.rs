@@ -1,5 +1,7 @@
 //! Options of `bench-tool serve` for those who operate it.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use super::nfs3::host_port;
@@ -11,4 +13,8 @@ pub struct OperateArgs {
     /// Serve metrics for Prometheus at http://HOST:PORT/metrics, and /healthz and /ready beside them; port 0 is any that is free
     #[arg(long, value_name = "HOST:PORT", value_parser = host_port)]
     pub metrics: Option<(String, u16)>,
+
+    /// Limits that change while it runs: a TOML file with max_connections, max_connections_per_client and credits, read at the start and at every SIGHUP
+    #[arg(long, value_name = "FILE")]
+    pub limits: Option<PathBuf>,
 }

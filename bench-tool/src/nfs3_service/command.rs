@@ -95,7 +95,7 @@ pub fn serve_on_tcp(args: &ServeArgs, host: &str, port: u16) -> Result<(), Failu
         "{address} (NFS version 3, {EXPORT}, MOUNT at the same port)"
     ))?;
     server
-        .run(|| operator.is_asked_to_stop())
+        .run(|| operator.is_asked_to_stop(None))
         .map_err(|error| Failure::failed(format!("cannot serve at {address}")).because(error))
 }
 
@@ -135,7 +135,7 @@ impl Job for ServeOnFabric<'_> {
                 .because(error)
                 .advice("less --space takes less memory at the start")
         })?;
-        self.operator.watch(node.watch());
+        self.operator.attend(&node)?;
         if let Some(core) = node.cores().first().cloned() {
             hatch.set_wake(move || core.wake());
         }
@@ -157,7 +157,7 @@ impl Job for ServeOnFabric<'_> {
             "{}{for_whom} (NFS version 3, {EXPORT}, MOUNT at {mount_address})",
             listening.address
         ))?;
-        let served = server.run(|| operator.is_asked_to_stop());
+        let served = server.run(|| operator.is_asked_to_stop(Some(&node)));
         end(node, &self.loaded.profile, operator)?;
         served.map_err(|error| {
             Failure::failed(format!("cannot serve at {mount_address}")).because(error)

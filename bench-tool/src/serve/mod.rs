@@ -5,10 +5,12 @@
 //! | [`operate`] | what operators see of it |
 //! | [`metrics`], [`exposition`] | what Prometheus reads, and its text |
 //! | [`http`] | the pages by HTTP |
+//! | [`limits`] | what changes while it runs |
 //! | [`notify`] | readiness, for the service manager |
 
 pub mod exposition;
 pub mod http;
+pub mod limits;
 pub mod metrics;
 pub mod notify;
 pub mod operate;
@@ -118,6 +120,7 @@ fn check_tcp(args: &ServeArgs) -> Result<(), Failure> {
         ("--max-payload", args.max_payload.is_some()),
         ("--bulk-calls", args.bulk_calls.is_some()),
         ("--psk-file", args.authentication.psk_file.is_some()),
+        ("--limits", args.operate.limits.is_some()),
     ];
     match given.iter().find(|(_, is_given)| *is_given) {
         Some((option, _)) => Err(Failure::usage(format!(
@@ -152,7 +155,7 @@ impl Job for Serve<'_> {
             BenchService::new(Arc::clone(&common))
         })
         .map_err(|error| Failure::failed("the server could not be set up").because(error))?;
-        self.operator.watch(node.watch());
+        self.operator.attend(&node)?;
         let cores = node.cores().to_vec();
         common.set_counters(Box::new(move || {
             let all = cores.iter().map(CoreHandle::counters);
@@ -182,7 +185,7 @@ impl Job for Serve<'_> {
         if self.args.exit_with_stdin {
             ask_when_stdin_closes(operator.stop().clone());
         }
-        operator.wait();
+        operator.wait(&node);
         end(node, &self.loaded.profile, operator)
     }
 }

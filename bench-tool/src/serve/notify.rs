@@ -61,6 +61,12 @@ impl Notifier {
         })
     }
 
+    /// Whether there is a service manager.
+    #[must_use]
+    pub const fn is_heard(&self) -> bool {
+        self.to.is_some()
+    }
+
     /// Clients are served.
     pub fn ready(&self, status: &str) {
         self.tell(&format!("READY=1\nSTATUS={}", one_line(status)));

@@ -3,13 +3,17 @@
 
 use std::io::Write as _;
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rpcrdma_control::NodeSnapshot;
+use rpcrdma_control::{Node, NodeSnapshot, Provider};
+use rpcrdma_engine::Application;
+use signal_hook::consts::SIGHUP;
 
 use super::http::{Answer, HttpServer};
+use super::limits::{Limited, Limits};
 use super::metrics::{self, Identity};
 use super::notify::Notifier;
 use crate::address::{Address, ListenAddress};
@@ -122,6 +126,11 @@ pub struct Operator {
     pulse: Pulse,
     looked: Instant,
     stop: Stop,
+    limits: Option<PathBuf>,
+    /// SIGHUP came.
+    reload: Arc<AtomicBool>,
+    /// What the service manager is told when it is ready.
+    status: String,
 }
 
 impl Operator {
@@ -162,6 +171,13 @@ impl Operator {
                     .because(error)
             })?
         };
+        let reload = Arc::new(AtomicBool::new(false));
+        // Others end when their terminal goes.
+        if args.operate.limits.is_some() || notifier.is_heard() {
+            signal_hook::flag::register(SIGHUP, Arc::clone(&reload)).map_err(|error| {
+                Failure::failed("cannot install the handler of SIGHUP").because(error)
+            })?;
+        }
         let http = match &args.operate.metrics {
             Some((host, port)) => Some(serve_pages(&board, host, *port, processors)?),
             None => None,
@@ -173,13 +189,54 @@ impl Operator {
             pulse: Pulse::default(),
             looked: Instant::now(),
             stop: Stop::on_signals()?,
+            limits: args.operate.limits.clone(),
+            reload,
+            status: String::new(),
         })
     }
 
-    /// The node is there, and shows this of itself.
-    pub fn watch(&self, watch: impl Fn() -> NodeSnapshot + Send + Sync + 'static) {
+    /// The node is there: it shows itself, and keeps the limits of the file.
+    ///
+    /// # Errors
+    /// A failure when the limits cannot be read or kept.
+    pub fn attend<V: Provider, A: Application>(&self, node: &Node<V, A>) -> Result<(), Failure> {
         // There is one node.
-        let _ = self.board.watch.set(Box::new(watch));
+        let _ = self.board.watch.set(Box::new(node.watch()));
+        self.read_limits(node).map(drop)
+    }
+
+    /// Reads the limits, and has `limited` keep them; what they are, for people.
+    fn read_limits(&self, limited: &dyn Limited) -> Result<Option<String>, Failure> {
+        let Some(path) = &self.limits else {
+            return Ok(None);
+        };
+        let limits = Limits::read(path)?;
+        let kept = limited.limit(&limits).map_err(|error| {
+            Failure::usage(format!("the limits in {} cannot be kept", path.display()))
+                .because(error)
+                .advice(
+                    "lower them, or start the server with larger --max-connections and --credits",
+                )
+        })?;
+        Ok(Some(format!(
+            "{} connections of a core, {} of a client, {} credits",
+            kept.connections_per_core, kept.peer_connections_max, kept.credits_per_connection
+        )))
+    }
+
+    /// Reads the limits again. What cannot be read or kept is told, and the old ones stay.
+    fn reload(&mut self, limited: &dyn Limited) {
+        self.notifier.reloading();
+        match self.read_limits(limited) {
+            Ok(Some(limits)) => eprintln!("bench-tool: limits read again: {limits}"),
+            Ok(None) => {
+                eprintln!(
+                    "bench-tool: there are no limits to be read again: --limits names a file"
+                );
+            }
+            Err(failure) => eprintln!("bench-tool: the old limits stay: {failure}"),
+        }
+        self.notifier.ready(&self.status);
     }
 
     /// What asks for the end.
@@ -200,24 +257,31 @@ impl Operator {
         let mut out = std::io::stdout().lock();
         let told = writeln!(out, "{READY_PREFIX}{address}{metrics}").and_then(|()| out.flush());
         written(told)?;
-        self.notifier.ready(&format!("{READY_PREFIX}{address}"));
+        self.status = format!("{READY_PREFIX}{address}");
+        self.notifier.ready(&self.status);
         Ok(())
     }
 
     /// Waits until somebody asks for the end.
-    pub fn wait(&mut self) {
-        while !self.is_asked_to_stop() {
+    pub fn wait(&mut self, limited: &dyn Limited) {
+        while !self.is_asked_to_stop(Some(limited)) {
             std::thread::sleep(WAIT_PERIOD);
         }
     }
 
-    /// Looks after the server, and says whether its end was asked for. Whoever serves on a thread of
+    /// Looks after the server and its limits, and says whether its end was asked for. Whoever serves on a thread of
     /// its own calls this often.
-    pub fn is_asked_to_stop(&mut self) -> bool {
+    pub fn is_asked_to_stop(&mut self, limited: Option<&dyn Limited>) -> bool {
         let now = Instant::now();
         if now.duration_since(self.looked) >= LOOK_PERIOD {
             self.looked = now;
             self.look(now);
+            // Relaxed: the flag tells of nothing but itself.
+            if self.reload.swap(false, Ordering::Relaxed)
+                && let Some(limited) = limited
+            {
+                self.reload(limited);
+            }
         }
         self.stop.is_asked()
     }

@@ -1,6 +1,7 @@
 //! `bench-tool serve` as those who operate it meet it.
 #![forbid(unsafe_code)]
 
+mod limits;
 mod metrics;
 mod notify;
 mod prometheus;

@@ -37,6 +37,9 @@ pub enum Command<P: Port> {
         /// guarded connection speaks version 2, whatever stands here: version 1 has no host
         /// authentication.
         terms: Terms,
+        /// The most credits that the peer is granted: no more than the core has Receives for, whatever
+        /// stands here, and no fewer than one.
+        credits_max: u16,
         /// Refuse RPC messages of the peer, and close the connection if one comes, until
         /// [`Command::Authenticate`] tells whose it is.
         guarded: bool,

@@ -60,6 +60,7 @@ fn plant(handle: &CoreHandle<shm::Port>, seed: shm::Seed, role: Role, config: &C
         peer: PeerIdentity::default(),
         properties: config.announced(Properties::default()),
         terms: Terms::default(),
+        credits_max: u16::MAX,
         guarded: false,
     };
     handle.send(command).expect("room in the mailbox");

@@ -48,10 +48,11 @@ impl<P: Port> State<P> {
                 peer,
                 properties,
                 terms,
+                credits_max,
                 guarded,
             } => {
                 let stage = if guarded { Stage::Guarded } else { Stage::Open };
-                let result = self.plant(seed, role, properties, terms, stage);
+                let result = self.plant(seed, role, properties, terms, credits_max, stage);
                 if let Ok(connection) = &result {
                     application.opened(*connection, &peer);
                 }
@@ -94,6 +95,7 @@ impl<P: Port> State<P> {
         role: Role,
         properties: Properties,
         mut terms: Terms,
+        credits_max: u16,
         stage: Stage,
     ) -> Result<ConnectionKey, SetupError> {
         let limit = |what, asked: u32, limit: u32| SetupError::Limit {
@@ -127,7 +129,8 @@ impl<P: Port> State<P> {
             ));
         };
         self.check_notifications()?;
-        let reserve = config.credits_per_connection.saturating_add(1);
+        let credits = config.credits_per_connection.min(credits_max).max(1);
+        let reserve = credits.saturating_add(1);
         let protocol = Config {
             role,
             receive_reserve: reserve,

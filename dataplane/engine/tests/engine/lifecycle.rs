@@ -287,6 +287,7 @@ fn notices_that_nobody_took_yet_refuse_no_connection_within_the_reserve() {
                 peer: PeerIdentity::default(),
                 properties: pair.server.properties,
                 terms: Terms::default(),
+                credits_max: u16::MAX,
                 guarded: false,
             });
             let _ = pair.server.core.iterate_at(pair.now);

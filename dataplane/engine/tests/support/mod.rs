@@ -481,6 +481,7 @@ impl<A: Application, B: Application> Pair<A, B> {
             peer: client(token),
             properties: self.server.properties,
             terms: self.server.terms,
+            credits_max: u16::MAX,
             guarded: false,
         });
         // The server first: the client speaks as soon as it is planted.
@@ -492,6 +493,7 @@ impl<A: Application, B: Application> Pair<A, B> {
             peer: PeerIdentity::default(),
             properties: self.client.properties,
             terms: self.client.terms,
+            credits_max: u16::MAX,
             guarded: false,
         });
     }

@@ -260,6 +260,7 @@ impl<A: Application> Attack<A> {
             peer: PeerIdentity::default(),
             properties: self.victim.properties,
             terms: self.victim.terms,
+            credits_max: u16::MAX,
             guarded,
         });
         self.turns(5);

@@ -1,0 +1,135 @@
+//! Limits that operators change while the server runs: the file of `--limits`.
+
+use std::path::Path;
+
+use rpcrdma_control::{Node, NodeError, NodeLimits, Provider};
+use rpcrdma_engine::Application;
+use serde::Deserialize;
+
+use crate::exit::Failure;
+
+/// What the file may say. What it leaves out is as the server began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Connections at a time, over all cores.
+    pub max_connections: Option<u32>,
+    /// Connections of one client at a time.
+    pub max_connections_per_client: Option<u32>,
+    /// Calls that each connection may have outstanding.
+    pub credits: Option<u16>,
+}
+
+impl Limits {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// A failure that names the file, and the line where there is one.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let cannot = || Failure::failed(format!("the limits in {} cannot be used", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            cannot()
+                .because(error)
+                .advice("give --limits a file that the server may read")
+        })?;
+        toml::from_str(&text).map_err(|error| {
+            cannot().because(one_line(&error)).advice(
+                "write max_connections, max_connections_per_client and credits, each as `name = number`",
+            )
+        })
+    }
+
+    /// What they come to for a node of so many cores that began with `reserved`.
+    #[must_use]
+    pub fn of_node(&self, reserved: NodeLimits, cores: usize) -> NodeLimits {
+        let cores = u32::try_from(cores).unwrap_or(u32::MAX).max(1);
+        let per_core = self.max_connections.map(|all| all.div_ceil(cores));
+        NodeLimits {
+            connections_per_core: per_core.unwrap_or(reserved.connections_per_core),
+            peer_connections_max: self
+                .max_connections_per_client
+                .unwrap_or(reserved.peer_connections_max),
+            credits_per_connection: self.credits.unwrap_or(reserved.credits_per_connection),
+        }
+    }
+}
+
+/// What has limits that can change.
+pub trait Limited {
+    /// Keeps these from now on; what they came to.
+    ///
+    /// # Errors
+    /// They cannot be kept, and nothing has changed.
+    fn limit(&self, limits: &Limits) -> Result<NodeLimits, NodeError>;
+}
+
+impl<V: Provider, A: Application> Limited for Node<V, A> {
+    fn limit(&self, limits: &Limits) -> Result<NodeLimits, NodeError> {
+        let limits = limits.of_node(self.limits_reserved(), self.cores().len());
+        self.set_limits(limits)?;
+        Ok(limits)
+    }
+}
+
+/// What is wrong with the file, and on which line, without its text: log collectors keep lines.
+fn one_line(error: &toml::de::Error) -> String {
+    let text = error.to_string();
+    let place = text.lines().next().unwrap_or_default();
+    let place = place
+        .strip_prefix("TOML parse error ")
+        .map_or_else(String::new, |place| format!("{place}: "));
+    format!("{place}{}", error.message())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESERVED: NodeLimits = NodeLimits {
+        connections_per_core: 10,
+        peer_connections_max: 4,
+        credits_per_connection: 8,
+    };
+
+    fn read(text: &str) -> Result<Limits, String> {
+        toml::from_str(text).map_err(|error| one_line(&error))
+    }
+
+    #[test]
+    fn what_is_left_out_is_as_the_server_began() {
+        assert_eq!(read("").unwrap().of_node(RESERVED, 2), RESERVED);
+        let limits = read("max_connections = 7 # of 20\ncredits = 3").unwrap();
+        let wanted = NodeLimits {
+            connections_per_core: 4,
+            credits_per_connection: 3,
+            ..RESERVED
+        };
+        assert_eq!(limits.of_node(RESERVED, 2), wanted);
+        let limits = read("max_connections_per_client = 100").unwrap();
+        assert_eq!(limits.of_node(RESERVED, 2).peer_connections_max, 100);
+    }
+
+    #[test]
+    fn a_wrong_file_is_told_in_one_line_with_its_place() {
+        for (text, words) in [
+            ("max_connections = \"7\"", "line 1"),
+            ("\nmax_conections = 7", "unknown field `max_conections`"),
+            ("credits = 65536", "line 1"),
+            ("credits = -1", "line 1"),
+            ("credits 1", "line 1"),
+        ] {
+            let told = read(text).unwrap_err();
+            assert!(told.contains(words) && !told.contains('\n'), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let failure = Limits::read(Path::new("no/such/limits.toml")).unwrap_err();
+        let text = failure.to_string();
+        assert!(
+            text.contains("no/such/limits.toml") && text.contains("what to do"),
+            "{text}"
+        );
+    }
+}
