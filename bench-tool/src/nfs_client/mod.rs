@@ -171,6 +171,7 @@ impl Job for OverFabric<'_> {
             device: self.fabric.device().map(str::to_owned),
             version: session.version(),
             profile: self.loaded.name.clone(),
+            warnings: crate::profile::warnings_here(self.loaded),
         };
         self.manner.run(&mut session, self.files, transport)
     }

@@ -34,6 +34,8 @@ pub(crate) enum Transport {
         /// Of RPC-over-RDMA.
         version: u32,
         profile: String,
+        /// What is to be said of the profile.
+        warnings: Vec<String>,
     },
 }
 
@@ -157,6 +159,7 @@ impl Report {
                 device,
                 version,
                 profile,
+                ..
             } => (
                 *fabric,
                 device.clone(),
@@ -368,6 +371,9 @@ fn warnings(
 ) -> Vec<String> {
     let measured = &outcome.measured;
     let mut warnings = machine.warnings(&config.cores);
+    if let Transport::Fabric { warnings: told, .. } = &outcome.transport {
+        warnings.extend(told.iter().cloned());
+    }
     if let Some(first) = &measured.errors.first {
         warnings.push(format!("the first call that failed: {first}"));
     }

@@ -69,6 +69,7 @@ fn a_fabric_is_named_with_its_device() {
         device: Some("rxe0".to_owned()),
         version: 1,
         profile: "rxe".to_owned(),
+        warnings: vec!["the profile wants more".to_owned()],
     };
     let report = Report::new(&config, &machine(), &outcome);
     let text = report.table();
@@ -76,6 +77,7 @@ fn a_fabric_is_named_with_its_device() {
         text.starts_with("null, NFS version 3 over RPC-over-RDMA v1 on verbs (rxe0), closed loop"),
         "{text}"
     );
+    assert!(text.contains("warning: the profile wants more\n"), "{text}");
     let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
     assert_eq!(
         (&json["transport"], &json["device"]),

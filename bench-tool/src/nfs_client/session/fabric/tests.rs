@@ -202,6 +202,7 @@ fn outcome_against(
         device: None,
         version: session.version(),
         profile: loaded.name.clone(),
+        warnings: Vec::new(),
     };
     let outcome = manner.run(&mut session, Files::new(root, plan), transport);
     let report = report::Report::new(&config, &machine, &outcome?);
