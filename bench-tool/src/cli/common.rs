@@ -1,4 +1,4 @@
-//! What single runs and sweeps are told alike.
+//! What several commands are told alike.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use clap::Args;
 use super::{CoreList, OPERATIONS_MAX, OwnFabric, ProfileChoice, Protocol, values};
 use crate::address::Address;
 use crate::authentication::AuthenticationArgs;
+use crate::run::config::{DURATION_DEFAULT, Limit};
 
 /// The options of every command that makes runs.
 #[derive(Args, Clone, Debug)]
@@ -51,17 +52,9 @@ pub struct CommonArgs {
     #[arg(long, value_name = "LIST", value_parser = values::core_list)]
     pub cores: Option<CoreList>,
 
-    /// How long to measure, as in 10s or 500ms [default: 5s]
-    #[arg(long, value_name = "TIME", value_parser = values::time_above_zero, conflicts_with = "count")]
-    pub duration: Option<Duration>,
-
-    /// Measure this many calls instead of a time (k and M are understood)
-    #[arg(long, value_name = "N", value_parser = values::count)]
-    pub count: Option<u64>,
-
-    /// How long to run before measuring
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = values::time)]
-    pub warmup: Duration,
+    /// How long it takes
+    #[command(flatten)]
+    pub length: LengthArgs,
 
     /// How it is tuned
     #[command(flatten)]
@@ -74,4 +67,29 @@ pub struct CommonArgs {
     /// No table and no progress; errors and warnings only
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// How long a run of any kind takes.
+#[derive(Args, Clone, Debug)]
+pub struct LengthArgs {
+    /// How long to measure, as in 10s or 500ms [default: 5s]
+    #[arg(long, value_name = "TIME", value_parser = values::time_above_zero, conflicts_with = "count")]
+    pub duration: Option<Duration>,
+
+    /// Measure this many calls instead of a time (k and M are understood)
+    #[arg(long, value_name = "N", value_parser = values::count)]
+    pub count: Option<u64>,
+
+    /// How long to run before measuring
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = values::time)]
+    pub warmup: Duration,
+}
+
+impl LengthArgs {
+    /// When a run ends.
+    #[must_use]
+    pub fn limit(&self) -> Limit {
+        let duration = || Limit::Duration(self.duration.unwrap_or(DURATION_DEFAULT));
+        self.count.map_or_else(duration, Limit::Count)
+    }
 }

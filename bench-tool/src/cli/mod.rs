@@ -16,7 +16,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rpcrdma_control::Versions;
 
-pub use self::common::CommonArgs;
+pub use self::common::{CommonArgs, LengthArgs};
 pub use self::compare::CompareArgs;
 pub use self::doctor::DoctorArgs;
 pub use self::nfs::NfsArgs;
@@ -490,10 +490,12 @@ mod tests {
             (args.depth, args.connections, args.common.idle_connections),
             (1, 1, 0)
         );
-        assert_eq!(args.common.warmup, Duration::from_millis(500));
+        assert_eq!(args.common.length.warmup, Duration::from_millis(500));
         assert!(args.common.connect.is_none() && args.size.is_none() && args.rate.is_none());
         assert!(
-            args.common.duration.is_none() && args.common.count.is_none() && !args.common.quiet
+            args.common.length.duration.is_none()
+                && args.common.length.count.is_none()
+                && !args.common.quiet
         );
     }
 
@@ -513,8 +515,8 @@ mod tests {
         );
         assert_eq!(args.common.cores, Some(CoreList(vec![0, 2, 3])));
         assert_eq!(args.rate, Some(250_000));
-        assert_eq!(args.common.duration, Some(Duration::from_secs(10)));
-        assert_eq!(args.common.warmup, Duration::ZERO);
+        assert_eq!(args.common.length.duration, Some(Duration::from_secs(10)));
+        assert_eq!(args.common.length.warmup, Duration::ZERO);
         assert_eq!(args.common.profile.profile.as_deref(), Some("shm"));
         assert_eq!(args.common.profile.set, ["reap_batch=4"]);
         assert_eq!(args.json, Some(PathBuf::from("-")));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::values::{self, CoreList};
-use super::{ProfileChoice, Protocol};
+use super::{LengthArgs, ProfileChoice, Protocol};
 use crate::nfs_client::address::NfsAddress;
 use crate::nfs_client::steps::StepKind;
 
@@ -209,17 +209,9 @@ pub struct NfsArgs {
     #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]
     pub rate: Option<u64>,
 
-    /// How long to measure, as in 10s or 500ms [default: 5s]
-    #[arg(long, value_name = "TIME", value_parser = values::time_above_zero, conflicts_with = "count")]
-    pub duration: Option<Duration>,
-
-    /// Measure this many calls instead of a time (k and M are understood)
-    #[arg(long, value_name = "N", value_parser = values::count)]
-    pub count: Option<u64>,
-
-    /// How long to run before measuring
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = values::time)]
-    pub warmup: Duration,
+    /// How long it takes
+    #[command(flatten)]
+    pub length: LengthArgs,
 
     /// Write the report as JSON; `-` is standard output, and the table then goes to standard error
     #[arg(long, value_name = "FILE")]

@@ -12,7 +12,7 @@ use crate::exit::Failure;
 use crate::machine::Machine;
 use crate::nfs::results::Fsinfo;
 use crate::report::units;
-use crate::run::config::{DURATION_DEFAULT, Limit};
+use crate::run::config::Limit;
 
 /// Bytes of one READ or WRITE when `--size` is not given.
 const SIZE_BYTES_DEFAULT: u64 = 4096;
@@ -102,11 +102,8 @@ impl NfsConfig {
             profile: args.profile.clone(),
             cores: cores(args, machine)?,
             rate_per_s: args.rate,
-            limit: args.count.map_or_else(
-                || Limit::Duration(args.duration.unwrap_or(DURATION_DEFAULT)),
-                Limit::Count,
-            ),
-            warmup: args.warmup,
+            limit: args.length.limit(),
+            warmup: args.length.warmup,
         })
     }
 

@@ -135,10 +135,7 @@ impl RunConfig {
                 cores.len()
             ));
         }
-        let limit = args.common.count.map_or_else(
-            || Limit::Duration(args.common.duration.unwrap_or(DURATION_DEFAULT)),
-            Limit::Count,
-        );
+        let limit = args.common.length.limit();
         Ok(Self {
             command,
             server,
@@ -154,7 +151,7 @@ impl RunConfig {
             cores,
             rate_per_s: args.rate,
             limit,
-            warmup: args.common.warmup,
+            warmup: args.common.length.warmup,
             interval: interval(args.interval, limit)?,
             device: args.common.device.clone(),
             profile: args.common.profile.clone(),
