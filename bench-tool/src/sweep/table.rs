@@ -72,6 +72,7 @@ pub(super) fn heading(report: &SweepReport) -> String {
         .collect();
     let runs = match report.repeats {
         1 => "one run of each".to_owned(),
+        repeats if report.interrupted => format!("medians of up to {repeats} runs"),
         repeats => format!("medians of {repeats} runs"),
     };
     format!("{}; {runs}", parts.join(", "))
