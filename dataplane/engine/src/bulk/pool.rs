@@ -95,7 +95,7 @@ impl BulkPool {
 
     /// As [`BulkPool::available`], but for leases that were dropped and not looked for since.
     pub(crate) fn level(&self) -> usize {
-        self.pool.available() + self.kept_order.len()
+        self.left()
     }
 
     /// Whether a call of a peer can have `count` buffers.
