@@ -114,6 +114,12 @@ impl Tracked {
         }
     }
 
+    /// The peer, for people.
+    pub(crate) fn peer_name(&self) -> String {
+        let peer = self.peer.as_ref();
+        peer.map_or_else(String::new, |peer| peer.name.clone())
+    }
+
     /// Whether this is a target's attempt that is still under way.
     pub(crate) fn is_attempt_for(&self, target: TargetId) -> bool {
         match &self.end {

@@ -18,6 +18,7 @@
 mod connection;
 mod counters;
 mod error;
+mod events;
 mod limits;
 mod link;
 mod profile;
@@ -36,6 +37,7 @@ pub mod reconnect;
 pub use authentication::{Authentication, HostAuthentication, PresharedKey, PresharedKeys};
 pub use counters::ControlCounters;
 pub use error::{ConnectError, NodeError, Stage};
+pub use events::{EventSink, NodeEvent};
 pub use limits::NodeLimits;
 pub use node::{
     ConnectOptions, Connection, DrainReport, ListenOptions, Listening, Node, NodeConfig,

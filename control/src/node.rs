@@ -16,6 +16,7 @@ use rpcrdma_protocol::v2::Properties;
 use crate::authentication::Authentication;
 use crate::counters::ControlCounters;
 use crate::error::{ConnectError, NodeError};
+use crate::events::EventSink;
 use crate::limits::NodeLimits;
 use crate::link::CoreLink;
 use crate::placement::CoreChoice;
@@ -43,6 +44,8 @@ pub struct NodeConfig {
     pub peer_connections_max: u32,
     /// Attempts that begin in a second at most, over all targets that the node stays connected to.
     pub target_attempts_per_second_max: u32,
+    /// Who is told what happens to connections.
+    pub events: Option<EventSink>,
 }
 
 /// How to listen.
@@ -238,7 +241,8 @@ impl<V: Provider, A: Application> Node<V, A> {
             // The hashes of the standard library begin with chance of the system's.
             seed: std::collections::hash_map::RandomState::new().hash_one(std::process::id()),
         };
-        let thread = ControlThread::<V>::new(manager, links, inbox, settings, counters);
+        let thread = ControlThread::<V>::new(manager, links, inbox, settings, counters)
+            .with_events(config.events.clone());
         let spawned = std::thread::Builder::new()
             .name("rpcrdma-control".to_owned())
             .spawn(move || thread.run());

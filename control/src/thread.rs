@@ -1,6 +1,7 @@
 //! The control thread: one loop that sleeps until the fabric, a core or the application has
 //! something for it.
 
+mod drain;
 mod exchange;
 mod negotiate;
 mod targets;
@@ -23,11 +24,13 @@ use rpcrdma_protocol::v2::connection::Role;
 
 pub(crate) use self::targets::Wanted;
 
+use self::drain::Drain;
 use self::targets::Keeper;
 use crate::authentication::Session;
 use crate::connection::{Attempt, End, Tracked, Waiter};
 use crate::counters::ControlCounters;
 use crate::error::{ConnectError, Stage};
+use crate::events::{EventSink, NodeEvent};
 use crate::limits::NodeLimits;
 use crate::link::CoreLink;
 use crate::node::{ConnectOptions, Connection, DrainReport, ListenOptions, Listening};
@@ -74,15 +77,6 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
 }
 
-/// A drain under way.
-struct Drain {
-    deadline: Instant,
-    cores_left: usize,
-    report: DrainReport,
-    answer: Sender<DrainReport>,
-    closing: bool,
-}
-
 /// How long the thread sleeps when nothing is due: a bound on the cost of a lost wake.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -98,6 +92,7 @@ pub(crate) struct ControlThread<V: Provider> {
     inbox: Receiver<Request>,
     settings: Settings,
     counters: Arc<ControlCounters>,
+    events: Option<EventSink>,
     listeners: HashMap<ListenerId, ListenOptions>,
     connections: HashMap<ConnectionId, Tracked>,
     keys: HashMap<(usize, ConnectionKey), ConnectionId>,
@@ -126,6 +121,7 @@ impl<V: Provider> ControlThread<V> {
             inbox,
             settings,
             counters,
+            events: None,
             listeners: HashMap::new(),
             connections: HashMap::new(),
             keys: HashMap::new(),
@@ -136,6 +132,18 @@ impl<V: Provider> ControlThread<V> {
             drain: None,
             draining: false,
             mailboxes_full: false,
+        }
+    }
+
+    /// Tells `events` what happens to connections.
+    pub(crate) fn with_events(mut self, events: Option<EventSink>) -> Self {
+        self.events = events;
+        self
+    }
+
+    fn tell(&self, event: impl FnOnce() -> NodeEvent) {
+        if let Some(events) = &self.events {
+            events.tell(event());
         }
     }
 
@@ -331,7 +339,9 @@ impl<V: Provider> ControlThread<V> {
             } => {
                 ControlCounters::add(&self.counters.connects_received);
                 let peer_data = PrivateData::find(&private_data).unwrap_or_default();
+                let name = peer.name.clone();
                 if let Err(reason) = self.admit(connection, listener, peer, peer_data) {
+                    self.tell(|| NodeEvent::Rejected { peer: name, reason });
                     self.count_rejection(reason);
                     let private_data = self.private_data();
                     self.manager.reject(connection, reason, &private_data);
@@ -523,9 +533,21 @@ impl<V: Provider> ControlThread<V> {
                 }
             }
             Notification::Closed {
-                connection, reason, ..
+                connection,
+                reason,
+                counters,
             } => {
                 if let Some(id) = self.keys.get(&(core, connection)).copied() {
+                    self.tell(|| NodeEvent::Closed {
+                        core,
+                        key: connection,
+                        peer: self
+                            .connections
+                            .get(&id)
+                            .map_or_else(String::new, Tracked::peer_name),
+                        reason,
+                        counters,
+                    });
                     self.note_unanswered(id);
                     self.fail_attempt(id, |attempt, stage| ended(attempt, stage, reason));
                     let tracked = self.connections.get(&id);
@@ -596,11 +618,22 @@ impl<V: Provider> ControlThread<V> {
         };
         tracked.stage = Stage::Ready;
         ControlCounters::add(&self.counters.connections_ready);
-        let peer = tracked
-            .peer
-            .as_ref()
-            .map_or_else(String::new, |peer| peer.name.clone());
+        let peer = tracked.peer_name();
         let identity = tracked.session.identity().cloned();
+        let version = if version_1 {
+            RPCRDMA_VERSION_1
+        } else {
+            RPCRDMA_VERSION_2
+        };
+        if let Some(events) = &self.events {
+            events.tell(NodeEvent::Ready {
+                core,
+                key,
+                peer: peer.clone(),
+                identity: identity.clone(),
+                version,
+            });
+        }
         let fell_back = version_1 && tracked.versions == Versions::Both;
         if let Some(attempt) = tracked.attempt() {
             if fell_back {
@@ -611,11 +644,7 @@ impl<V: Provider> ControlThread<V> {
                 key,
                 peer,
                 identity,
-                version: if version_1 {
-                    RPCRDMA_VERSION_1
-                } else {
-                    RPCRDMA_VERSION_2
-                },
+                version,
             }));
         }
     }
@@ -694,57 +723,7 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    // ---- drain and stop
-
-    fn start_draining(&mut self, timeout: Duration, answer: Sender<DrainReport>) {
-        self.draining = true;
-        for (listener, _) in self.listeners.drain() {
-            self.manager.close_listener(listener);
-        }
-        for core in &mut self.cores {
-            core.send(Command::Drain);
-        }
-        self.drain = Some(Drain {
-            deadline: Instant::now() + timeout,
-            cores_left: self.cores.len(),
-            report: DrainReport {
-                connections: self.keys.len() as u64,
-                complete: false,
-            },
-            answer,
-            closing: false,
-        });
-    }
-
-    /// Closes the connections when the cores are done or the time is up, and answers when the
-    /// connections are gone.
-    fn go_on_draining(&mut self, now: Instant) {
-        let Some(drain) = &mut self.drain else {
-            return;
-        };
-        let late = drain.deadline <= now;
-        let done = if drain.closing {
-            self.keys.is_empty() || late
-        } else if drain.cores_left == 0 || late {
-            drain.closing = true;
-            drain.report.complete = drain.cores_left == 0;
-            drain.deadline = now + CLOSE_GRACE;
-            for (core, key) in self.keys.keys().copied() {
-                let reason = CloseReason::Local;
-                self.cores[core].send(Command::Close {
-                    connection: key,
-                    reason,
-                });
-            }
-            self.keys.is_empty()
-        } else {
-            false
-        };
-        if done && let Some(drain) = self.drain.take() {
-            // Whoever asked may have stopped waiting.
-            let _ = drain.answer.send(drain.report);
-        }
-    }
+    // ---- stop
 
     /// Stops the cores. Connections end with the fabric's sockets, which peers see.
     fn stop(mut self) {

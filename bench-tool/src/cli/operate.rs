@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::nfs3::host_port;
+use crate::serve::log::{LogFormat, LogLevel};
 
 /// How a server is watched.
 #[derive(Args, Clone, Debug, Default)]
@@ -17,4 +18,12 @@ pub struct OperateArgs {
     /// Limits that change while it runs: a TOML file with max_connections, max_connections_per_client and credits, read at the start and at every SIGHUP
     #[arg(long, value_name = "FILE")]
     pub limits: Option<PathBuf>,
+
+    /// How the log on standard error looks
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    /// What is logged: that, and what matters more
+    #[arg(long, value_enum, default_value_t = LogLevel::Warn)]
+    pub log_level: LogLevel,
 }

@@ -120,7 +120,8 @@ impl Job for ServeOnFabric<'_> {
 
     fn run<V: Provider>(mut self, provider: V) -> Result<(), Failure> {
         let space_bytes = self.args.nfs3.space;
-        let (config, pages) = with_files(&self.loaded.profile, self.core, space_bytes);
+        let (mut config, pages) = with_files(&self.loaded.profile, self.core, space_bytes);
+        config.events = Some(self.operator.events());
         let mut pages = Some(pages);
         let hatch = Arc::new(Hatch::new());
         let node = Node::start(provider, &config, |_| {

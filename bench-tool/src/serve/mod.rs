@@ -6,11 +6,13 @@
 //! | [`metrics`], [`exposition`] | what Prometheus reads, and its text |
 //! | [`http`] | the pages by HTTP |
 //! | [`limits`] | what changes while it runs |
+//! | [`log`] | its log |
 //! | [`notify`] | readiness, for the service manager |
 
 pub mod exposition;
 pub mod http;
 pub mod limits;
+pub mod log;
 pub mod metrics;
 pub mod notify;
 pub mod operate;
@@ -77,11 +79,9 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
         park: false,
     };
     let loaded = need.profile(&args.profile, &fabric)?;
-    // A run tells of its own profile, which is that of its server.
-    if !args.exit_with_stdin {
-        for warning in crate::profile::warnings_here(&loaded) {
-            eprintln!("bench-tool: warning: {warning}");
-        }
+    let operator = Operator::start(args, &cores)?;
+    for warning in crate::profile::warnings_here(&loaded) {
+        operator.warn(&warning);
     }
     if args.service == ServiceName::Nfs3 {
         let [core] = cores[..] else {
@@ -95,7 +95,7 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
             host: Host::new(&args.authentication)?,
             core,
             loaded: &loaded,
-            operator: Operator::start(args, &cores)?,
+            operator,
         };
         return fabric.run(&loaded.profile, serve);
     }
@@ -103,7 +103,7 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
         args,
         listen,
         host: Host::new(&args.authentication)?,
-        operator: Operator::start(args, &cores)?,
+        operator,
         cores,
         loaded: &loaded,
     };
@@ -146,7 +146,10 @@ impl Job for Serve<'_> {
 
     fn run<V: Provider>(mut self, provider: V) -> Result<(), Failure> {
         let cores = self.cores.into_iter().map(Some).collect();
-        let config = NodeConfig::from_profile(&self.loaded.profile, cores);
+        let config = NodeConfig {
+            events: Some(self.operator.events()),
+            ..NodeConfig::from_profile(&self.loaded.profile, cores)
+        };
         let common = Arc::new(Common::new(
             config.core.bulk_buffers,
             config.core.bulk_buffer_bytes,
@@ -161,16 +164,6 @@ impl Job for Serve<'_> {
             let all = cores.iter().map(CoreHandle::counters);
             all.reduce(|sum, core| sum.plus(&core)).unwrap_or_default()
         }));
-        // A run tells of its own pages, which are had as its server's are.
-        let shown = usize::from(!self.args.exit_with_stdin);
-        for warning in node
-            .pages()
-            .iter()
-            .filter_map(|pages| pages.warning.as_ref())
-            .take(shown)
-        {
-            eprintln!("bench-tool: warning: {warning}");
-        }
         let address = self.listen.to_string();
         let (authentication, for_whom) = of_clients(self.host.as_ref(), self.listen);
         let options = ListenOptions {
@@ -204,12 +197,8 @@ pub fn end<V: Provider, A: Application>(
     let report = node
         .drain(timeout)
         .map_err(|error| Failure::failed("the server did not end in good order").because(error))?;
-    if !report.complete {
-        eprintln!(
-            "bench-tool: warning: calls were still under way after {timeout:?}; they were abandoned"
-        );
-    }
     drop(node.shutdown());
+    operator.ended(&report, timeout);
     Ok(())
 }
 

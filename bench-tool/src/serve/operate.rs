@@ -8,12 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rpcrdma_control::{Node, NodeSnapshot, Provider};
-use rpcrdma_engine::Application;
+use rpcrdma_control::{
+    DrainReport, EventSink, Node, NodeEvent, NodeLimits, NodeSnapshot, Provider,
+};
+use rpcrdma_engine::{Application, CloseReason, ConnectionKey};
 use signal_hook::consts::SIGHUP;
 
 use super::http::{Answer, HttpServer};
 use super::limits::{Limited, Limits};
+use super::log::{Event, Log, LogLevel, Logger};
 use super::metrics::{self, Identity};
 use super::notify::Notifier;
 use crate::address::{Address, ListenAddress};
@@ -124,13 +127,19 @@ pub struct Operator {
     http: Option<HttpServer>,
     notifier: Notifier,
     pulse: Pulse,
+    stuck_before: Option<usize>,
     looked: Instant,
     stop: Stop,
     limits: Option<PathBuf>,
+    /// A run started it for itself.
+    is_of_run: bool,
     /// SIGHUP came.
     reload: Arc<AtomicBool>,
     /// What the service manager is told when it is ready.
     status: String,
+    logger: Logger,
+    /// Last, so that what the others say is still written.
+    _log: Log,
 }
 
 impl Operator {
@@ -171,6 +180,8 @@ impl Operator {
                     .because(error)
             })?
         };
+        let (log, logger) = Log::start(args.operate.log_format, args.operate.log_level, processors)
+            .map_err(|error| Failure::failed("there can be no log").because(error))?;
         let reload = Arc::new(AtomicBool::new(false));
         // Others end when their terminal goes.
         if args.operate.limits.is_some() || notifier.is_heard() {
@@ -187,11 +198,15 @@ impl Operator {
             http,
             notifier,
             pulse: Pulse::default(),
+            stuck_before: None,
             looked: Instant::now(),
             stop: Stop::on_signals()?,
             limits: args.operate.limits.clone(),
+            is_of_run: args.exit_with_stdin,
             reload,
             status: String::new(),
+            logger,
+            _log: log,
         })
     }
 
@@ -202,11 +217,15 @@ impl Operator {
     pub fn attend<V: Provider, A: Application>(&self, node: &Node<V, A>) -> Result<(), Failure> {
         // There is one node.
         let _ = self.board.watch.set(Box::new(node.watch()));
+        let pages = node.pages().iter();
+        for warning in pages.filter_map(|pages| pages.warning.as_ref()) {
+            self.warn(warning);
+        }
         self.read_limits(node).map(drop)
     }
 
-    /// Reads the limits, and has `limited` keep them; what they are, for people.
-    fn read_limits(&self, limited: &dyn Limited) -> Result<Option<String>, Failure> {
+    /// Reads the limits, and has `limited` keep them; what they come to.
+    fn read_limits(&self, limited: &dyn Limited) -> Result<Option<NodeLimits>, Failure> {
         let Some(path) = &self.limits else {
             return Ok(None);
         };
@@ -218,24 +237,26 @@ impl Operator {
                     "lower them, or start the server with larger --max-connections and --credits",
                 )
         })?;
-        Ok(Some(format!(
-            "{} connections of a core, {} of a client, {} credits",
-            kept.connections_per_core, kept.peer_connections_max, kept.credits_per_connection
-        )))
+        Ok(Some(kept))
     }
 
     /// Reads the limits again. What cannot be read or kept is told, and the old ones stay.
     fn reload(&mut self, limited: &dyn Limited) {
         self.notifier.reloading();
-        match self.read_limits(limited) {
-            Ok(Some(limits)) => eprintln!("bench-tool: limits read again: {limits}"),
-            Ok(None) => {
-                eprintln!(
-                    "bench-tool: there are no limits to be read again: --limits names a file"
-                );
-            }
-            Err(failure) => eprintln!("bench-tool: the old limits stay: {failure}"),
-        }
+        let event = match self.read_limits(limited) {
+            Ok(Some(kept)) => Event::new(LogLevel::Info, "limits_changed")
+                .with("connections_per_core", kept.connections_per_core)
+                .with("connections_per_client", kept.peer_connections_max)
+                .with("credits", kept.credits_per_connection),
+            Ok(None) => Event::new(LogLevel::Warn, "limits_missing").with(
+                "what",
+                "there are none to be read again: --limits names a file",
+            ),
+            Err(failure) => Event::new(LogLevel::Error, "limits_refused")
+                .with("what", "the old limits stay")
+                .telling("why", failure),
+        };
+        self.logger.log(event);
         self.notifier.ready(&self.status);
     }
 
@@ -259,6 +280,8 @@ impl Operator {
         written(told)?;
         self.status = format!("{READY_PREFIX}{address}");
         self.notifier.ready(&self.status);
+        self.logger
+            .log(Event::new(LogLevel::Info, "listening").with("address", address));
         Ok(())
     }
 
@@ -295,13 +318,110 @@ impl Operator {
         if stuck.is_none() {
             self.notifier.alive(now);
         }
+        if let Some(core) = stuck.filter(|_| self.stuck_before != stuck) {
+            let event = Event::new(LogLevel::Error, "core_stuck");
+            self.logger.log(event.with("core", core));
+        }
+        self.stuck_before = stuck;
     }
 
     /// No client is taken any more, and calls in hand finish within `at_most`.
     pub fn draining(&mut self, at_most: Duration) {
         self.board.enter(Phase::Draining);
         self.notifier.stopping("draining", at_most);
+        let event = Event::new(LogLevel::Info, "draining");
+        self.logger
+            .log(event.with("at_most_ms", saturating_ms(at_most)));
     }
+
+    /// The server is at its end. Every call that was handed to the service was answered, unless it was
+    /// still under way when the time was up.
+    pub fn ended(&self, drained: &DrainReport, at_most: Duration) {
+        if !drained.complete {
+            self.warn(&format!(
+                "calls were still under way after {at_most:?}; they were abandoned"
+            ));
+        }
+        let cores = self.board.snapshot().cores;
+        let sum = |count: fn(&rpcrdma_engine::CounterSnapshot) -> u64| {
+            cores.iter().map(|core| count(&core.counters)).sum::<u64>()
+        };
+        let event = Event::new(LogLevel::Info, "ended")
+            .with("calls", sum(|counters| counters.calls_received))
+            .with("replies", sum(|counters| counters.replies_sent))
+            .with("connections_at_drain", drained.connections);
+        self.logger.log(event);
+    }
+
+    /// Warns of something.
+    pub fn warn(&self, what: &str) {
+        // A run tells of its own profile and pages, which are those of its server.
+        if !self.is_of_run {
+            self.logger
+                .log(Event::new(LogLevel::Warn, "warning").with("what", what));
+        }
+    }
+
+    /// Where the node is to tell of its connections.
+    #[must_use]
+    pub fn events(&self) -> EventSink {
+        let logger = self.logger.clone();
+        EventSink::new(move |event| logger.log(of_node(event)))
+    }
+}
+
+/// What a node tells, as it stands in the log. What a client did wrong, or was refused, is a warning.
+fn of_node(event: NodeEvent) -> Event {
+    match event {
+        NodeEvent::Ready {
+            core,
+            key,
+            peer,
+            identity,
+            version,
+        } => {
+            let event = Event::new(LogLevel::Info, "connection_ready")
+                .with("core", core)
+                .telling("connection", name(key))
+                .with("peer", peer)
+                .with("version", version);
+            match identity {
+                Some(identity) => event.telling("identity", identity),
+                None => event,
+            }
+        }
+        NodeEvent::Closed {
+            core,
+            key,
+            peer,
+            reason,
+            counters,
+        } => {
+            let level = match reason {
+                CloseReason::Local | CloseReason::Stopped | CloseReason::Peer => LogLevel::Info,
+                _ => LogLevel::Warn,
+            };
+            Event::new(level, "connection_closed")
+                .with("core", core)
+                .telling("connection", name(key))
+                .with("peer", peer)
+                .telling("reason", reason)
+                .with("messages_received", counters.messages_received)
+                .with("messages_sent", counters.messages_sent)
+        }
+        NodeEvent::Rejected { peer, reason } => Event::new(LogLevel::Warn, "connection_rejected")
+            .with("peer", peer)
+            .telling("reason", reason),
+    }
+}
+
+/// A connection's name on its core.
+fn name(key: ConnectionKey) -> String {
+    format!("{}.{}", key.index, key.generation)
+}
+
+fn saturating_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn serve_pages(

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod limits;
+mod log;
 mod metrics;
 mod notify;
 mod prometheus;
