@@ -167,7 +167,8 @@ fn turn(listener: &TcpListener, ended: &OwnedFd, clients: &mut Vec<Client>, page
                 if clients.len() >= CLIENTS_MAX {
                     clients.remove(0);
                 }
-                clients.extend(Client::new(stream, now));
+                // Not the time from before the wait, which may have been long.
+                clients.extend(Client::new(stream, Instant::now()));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // Descriptors are used up, say: trying again at once would be all that is done.
@@ -296,6 +297,15 @@ mod tests {
             assert!(answer.starts_with(&wanted), "{request:?}: {answer}");
             assert!(answer.contains("Connection: close"), "{answer}");
         }
+    }
+
+    /// The time of a client begins when it comes, however long nobody came before.
+    #[test]
+    fn a_server_that_was_idle_for_long_answers() {
+        let server = server();
+        std::thread::sleep(TIME_MAX + Duration::from_millis(200));
+        let page = ask(&server, b"GET /page HTTP/1.1\r\n\r\n");
+        assert!(page.ends_with("words\n"), "{page}");
     }
 
     #[test]
