@@ -353,6 +353,25 @@ fn a_mix_does_both_and_every_payload_is_checked() {
 }
 
 #[test]
+fn a_run_to_the_knee_has_a_closed_loop_and_every_rate() {
+    let arguments = "run --to-knee --depth 4 --duration 40ms --warmup 10ms --json -";
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let output = bench_tool(&arguments, "");
+    let text = stderr(&output);
+    assert_eq!(code(&output), 0, "{text}");
+    assert!(text.contains("\nknee "), "{text}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["schema"], "rpcrdma.bench-tool.knee/1");
+    let steps = report["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 12);
+    let capacity = report["closed_loop"]["rate_per_s"].as_f64().unwrap();
+    let offered = |step: &serde_json::Value| step["offered_rate_per_s"].as_f64().unwrap();
+    assert!((offered(&steps[4]) - capacity / 2.0).abs() <= 0.5);
+    assert!((offered(&steps[11]) - capacity).abs() <= 0.5);
+    assert!(steps.iter().all(|it| it["errors"] == 0));
+}
+
+#[test]
 fn payloads_of_several_sizes_are_checked_and_counted() {
     let report = run_of("--op mix --sizes 1000=3,70k=1 --depth 4 --seed 5");
     assert_eq!(report["errors"], 0);

@@ -7,7 +7,7 @@ use clap::Args;
 use super::{CoreList, OPERATIONS_MAX, OwnFabric, ProfileChoice, Protocol, values};
 use crate::address::Address;
 use crate::authentication::AuthenticationArgs;
-use crate::run::config::{DURATION_DEFAULT, Limit};
+use crate::run::config::Limit;
 
 /// The options of every command that makes runs.
 #[derive(Args, Clone, Debug)]
@@ -86,10 +86,10 @@ pub struct LengthArgs {
 }
 
 impl LengthArgs {
-    /// When a run ends.
+    /// When a run ends; after `duration`, where nothing is said.
     #[must_use]
-    pub fn limit(&self) -> Limit {
-        let duration = || Limit::Duration(self.duration.unwrap_or(DURATION_DEFAULT));
+    pub fn limit(&self, duration: Duration) -> Limit {
+        let duration = || Limit::Duration(self.duration.unwrap_or(duration));
         self.count.map_or_else(duration, Limit::Count)
     }
 }

@@ -218,6 +218,8 @@ Examples:
       eight of ten operations have 4 KiB, two 64 KiB; the same ones in each run
   bench-tool run --rate 200k --depth 64 --hgrm run.hgrm
       latency at a given load, for HdrHistogram plotters
+  bench-tool run --to-knee --depth 64 --html knee.html
+      latency against rate, and the rate from which on it grows out of proportion
   bench-tool run --duration 1m --interval 5s --intervals --hlog run.hlog
       how steady it is: a line for every 5 s, and a log for HistogramLogAnalyzer
   bench-tool run --duration 1m --html run.html
@@ -256,6 +258,10 @@ pub struct RunArgs {
     /// Open loop: send this many calls per second in all, whether replies come or not (k and M are understood)
     #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]
     pub rate: Option<u64>,
+
+    /// Latency against rate: a closed loop, then open loops at rising shares of what it carried, to the knee and beyond; each takes --duration [default: 2s]
+    #[arg(long, conflicts_with_all = ["rate", "count", "hgrm", "hlog", "interval", "intervals"])]
+    pub to_knee: bool,
 
     /// What else a run is told
     #[command(flatten)]
@@ -531,6 +537,10 @@ mod tests {
         for (line, kind) in [
             (
                 "bench-tool run --duration 1s --count 5",
+                ErrorKind::ArgumentConflict,
+            ),
+            (
+                "bench-tool run --to-knee --rate 5k",
                 ErrorKind::ArgumentConflict,
             ),
             ("bench-tool run --colour", ErrorKind::UnknownArgument),

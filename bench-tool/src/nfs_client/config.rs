@@ -12,7 +12,7 @@ use crate::exit::Failure;
 use crate::machine::Machine;
 use crate::nfs::results::Fsinfo;
 use crate::report::units;
-use crate::run::config::Limit;
+use crate::run::config::{DURATION_DEFAULT, Limit};
 
 /// Bytes of one READ or WRITE when `--size` is not given.
 const SIZE_BYTES_DEFAULT: u64 = 4096;
@@ -102,7 +102,7 @@ impl NfsConfig {
             profile: args.profile.clone(),
             cores: cores(args, machine)?,
             rate_per_s: args.rate,
-            limit: args.length.limit(),
+            limit: args.length.limit(DURATION_DEFAULT),
             warmup: args.length.warmup,
         })
     }

@@ -2,6 +2,7 @@
 
 pub mod hgrm;
 pub mod hlog;
+pub mod knee;
 pub mod origin;
 pub mod output;
 pub mod page;

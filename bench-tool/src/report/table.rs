@@ -97,7 +97,7 @@ pub(crate) fn work(report: &Report) -> String {
     )
 }
 
-fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
+pub(crate) fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
     let device = report
         .device
         .as_deref()
@@ -403,7 +403,7 @@ pub fn warnings_of<'a>(runs: impl IntoIterator<Item = &'a Vec<String>>) -> Vec<S
     warnings
 }
 
-fn write_floor(text: &mut String, report: &Report) -> fmt::Result {
+pub(crate) fn write_floor(text: &mut String, report: &Report) -> fmt::Result {
     match &report.floor {
         Some(
             floor @ FloorSummary {

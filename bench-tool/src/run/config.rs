@@ -13,6 +13,9 @@ use crate::report::timeline::INTERVALS_MAX;
 /// Measured time when neither `--duration` nor `--count` is given.
 pub const DURATION_DEFAULT: Duration = Duration::from_secs(5);
 
+/// The same of each step to the knee.
+const DURATION_TO_KNEE_DEFAULT: Duration = Duration::from_secs(2);
+
 /// Length of an interval when `--interval` is not given, in runs up to [`INTERVALS_DEFAULT`] of them.
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 
@@ -135,7 +138,12 @@ impl RunConfig {
                 cores.len()
             ));
         }
-        let limit = args.common.length.limit();
+        let duration = if args.to_knee {
+            DURATION_TO_KNEE_DEFAULT
+        } else {
+            DURATION_DEFAULT
+        };
+        let limit = args.common.length.limit(duration);
         Ok(Self {
             command,
             server,

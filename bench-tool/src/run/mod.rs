@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod disturbance;
+pub mod knee;
 pub mod own_server;
 
 use std::time::Duration;
@@ -15,8 +16,9 @@ use crate::fabric::own_rdma_address;
 use crate::floor::{RoundTrip, round_trip};
 use crate::machine::{Machine, format_cores};
 use crate::progress::{Progress, ProgressLine};
+use crate::report::knee::KneeReport;
 use crate::report::output::{Outputs, verdict};
-use crate::report::{Report, RunResult, hgrm, hlog, page, table};
+use crate::report::{self, Report, RunResult, hgrm, hlog, page, table};
 use crate::signals::Stop;
 
 /// Length of one round of the floor beside a run: two before it and two after it.
@@ -67,6 +69,10 @@ pub fn execute(args: &RunArgs, command: String, load: &mut impl Load) -> Result<
         ("--html", args.html.as_deref()),
     ])?;
     let stop = Stop::on_signals()?;
+    if args.to_knee {
+        let report = knee::climb(&config, &machine, args.common.quiet, &stop, load)?;
+        return put_knee(&report, &outputs, args.common.quiet);
+    }
     let (result, floor) = measure(&config, args.common.quiet, stop, load)?;
     let (calls, errors) = (result.latency.count(), result.errors);
     let report = Report::new(&config, &machine, &result, floor.as_ref());
@@ -82,11 +88,18 @@ pub fn execute(args: &RunArgs, command: String, load: &mut impl Load) -> Result<
             _ => report.to_json(),
         },
     )?;
-    verdict(
-        calls,
-        errors,
-        "the counters of the report say which errors; --json has all of them",
-    )
+    verdict(calls, errors, ERRORS_ADVICE)
+}
+
+const ERRORS_ADVICE: &str = "the counters of the report say which errors; --json has all of them";
+
+fn put_knee(report: &KneeReport, outputs: &Outputs, quiet: bool) -> Result<(), Failure> {
+    let table = report::knee::text(report);
+    outputs.write(&table, &report.warnings(), quiet, |option| match option {
+        "--html" => page::knee::text(report),
+        _ => report.to_json(),
+    })?;
+    verdict(report.closed_loop.calls, report.errors(), ERRORS_ADVICE)
 }
 
 /// The measurement, between two halves of the floor: the server of the run's own polls on one of the floor's cores,

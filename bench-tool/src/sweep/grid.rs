@@ -183,6 +183,7 @@ impl Point {
             depth: self.depth,
             connections: self.connections,
             rate: self.rate_per_s,
+            to_knee: false,
             common: args.common.clone(),
             sizes: None,
             json: None,

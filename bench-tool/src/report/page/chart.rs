@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::escape::escape;
-use crate::report::units::nanoseconds;
+use crate::report::units::{nanoseconds, text_of};
 
 /// The picture, in units of its own: it is scaled to the page.
 const WIDTH: f64 = 860.0;
@@ -29,6 +29,8 @@ pub(super) struct Axis {
     low: f64,
     high: f64,
     marks: Vec<(f64, String)>,
+    /// A place that is told apart, with its name.
+    noted: Option<(f64, &'static str)>,
 }
 
 impl Axis {
@@ -51,6 +53,7 @@ impl Axis {
             low: 0.0,
             high: count * step,
             marks: marks.collect(),
+            noted: None,
         }
     }
 
@@ -60,6 +63,12 @@ impl Axis {
             self.high = high;
             self.marks.retain(|(at, _)| *at <= high);
         }
+        self
+    }
+
+    /// The same with a line at `at`, which has a name.
+    pub(super) fn noting(mut self, at: f64, name: &'static str) -> Self {
+        self.noted = Some((at, name));
         self
     }
 
@@ -88,6 +97,7 @@ impl Axis {
             low: ends[0].map_or(1.0, |mark| *mark as f64),
             high: ends[1].map_or(2.0, |mark| *mark as f64),
             marks: shown.map(|at| (*at as f64, mark(*at))).collect(),
+            noted: None,
         }
     }
 
@@ -101,6 +111,7 @@ impl Axis {
             low: 1.0,
             high: 1e5,
             marks: marks.map(|(at, name)| (at, name.to_owned())).collect(),
+            noted: None,
         }
     }
 
@@ -146,10 +157,7 @@ const STYLES: [&str; 3] = ["first", "second", "third"];
 
 /// A chart of at most three curves; `id` is unique on the page.
 pub(super) fn chart(id: &str, title: &str, x: &Axis, y: &Axis, curves: &[Curve]) -> String {
-    let mut svg = String::new();
-    let result = write_chart(&mut svg, id, title, (x, y), curves);
-    debug_assert!(result.is_ok(), "a string takes all that is written to it");
-    svg
+    text_of(|svg| write_chart(svg, id, title, (x, y), curves))
 }
 
 fn write_chart(
@@ -222,6 +230,16 @@ fn write_axes(svg: &mut String, x: &Axis, y: &Axis) -> std::fmt::Result {
              <text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
             bottom + 18.0,
             escape(text)
+        )?;
+    }
+    if let Some((value, name)) = x.noted {
+        let at = at_x(x, value);
+        writeln!(
+            svg,
+            "<path class=\"noted\" d=\"M{at:.1} {TOP}V{bottom}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>",
+            at - 6.0,
+            TOP + 12.0
         )?;
     }
     let middle = f64::midpoint(TOP, bottom);

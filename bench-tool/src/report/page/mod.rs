@@ -2,6 +2,7 @@
 
 mod chart;
 mod escape;
+pub mod knee;
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use self::chart::{Axis, Curve, chart, short};
 use self::escape::escape;
 use super::table::{correction_meaning, latency_meaning};
 use super::timeline::IntervalFigures;
-use super::units::{bandwidth, count, duration, nanoseconds, rate, size};
+use super::units::{bandwidth, count, duration, nanoseconds, rate, size, text_of};
 use super::{Report, table};
 use crate::histogram::{LatencyHistogram, LatencySummary};
 use crate::machine::format_cores;
@@ -29,30 +30,41 @@ const ROWS_MAX: usize = 600;
 /// The page of a report whose calls had `latency`.
 #[must_use]
 pub fn text(report: &Report, latency: &LatencyHistogram) -> String {
-    let mut page = String::new();
-    let result = write(&mut page, report, latency);
-    debug_assert!(result.is_ok(), "a string takes all that is written to it");
-    page
+    text_of(|page| write(page, report, latency))
 }
 
 fn write(page: &mut String, report: &Report, latency: &LatencyHistogram) -> fmt::Result {
-    let title = escape(&format!(
+    begin_page(page, &title(report))?;
+    write_heading(page, report)?;
+    write_warnings(page, &report.warnings)?;
+    write_latency(page, report, latency)?;
+    write_over_time(page, report)?;
+    end_page(page, report)
+}
+
+/// What was measured: `null, depth 8, RPC-over-RDMA v2 over shm`.
+fn title(report: &Report) -> String {
+    format!(
         "{}, depth {}, RPC-over-RDMA {} over {}",
         table::work(report),
         report.depth,
         report.protocol,
         report.fabric
-    ));
+    )
+}
+
+fn begin_page(page: &mut String, title: &str) -> fmt::Result {
+    let title = escape(title);
     writeln!(
         page,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>"
-    )?;
-    write_heading(page, report)?;
-    write_warnings(page, &report.warnings)?;
-    write_latency(page, report, latency)?;
-    write_over_time(page, report)?;
+    )
+}
+
+/// How it was measured, and by which version.
+fn end_page(page: &mut String, report: &Report) -> fmt::Result {
     write_facts(page, report)?;
     writeln!(
         page,
@@ -385,7 +397,7 @@ fn write_facts(page: &mut String, report: &Report) -> fmt::Result {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::tests::{config, floor, result};
     use super::*;
     use crate::cli::Op;
@@ -403,7 +415,7 @@ mod tests {
 
     /// Checks that tags are balanced, that attributes stand in quotes, and that every `&` begins an entity: the page is
     /// XML as well as HTML. How many elements there are of each name.
-    fn elements(page: &str) -> std::collections::BTreeMap<String, usize> {
+    pub(super) fn elements(page: &str) -> std::collections::BTreeMap<String, usize> {
         let (mut open, mut counts) = (Vec::new(), std::collections::BTreeMap::new());
         let body = page.strip_prefix("<!DOCTYPE html>\n").expect("a page");
         for part in body.split('<').skip(1) {

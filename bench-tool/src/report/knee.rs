@@ -1,0 +1,301 @@
+//! What `bench-tool run --to-knee` reports: latency by offered rate, and where it turns upward.
+
+use std::fmt::{self, Write as _};
+
+use serde::Serialize;
+
+use super::origin::Origin;
+use super::table::{write_floor, write_heading, write_warnings};
+use super::units::{nanoseconds, rate, text_of};
+use super::{OFFERED_SHARE_MIN, Report};
+use crate::histogram::LatencySummary;
+
+/// Version of the JSON layout.
+const SCHEMA: &str = "rpcrdma.bench-tool.knee/1";
+
+/// Where the largest p99 is less than so many times the smallest, latency did not rise, and there is no knee.
+const RISE_MIN: u64 = 2;
+
+/// One open loop.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Step {
+    /// The offered rate in percent of what the closed loop carried.
+    pub share_percent: u32,
+    /// Calls that were due in a second.
+    pub offered_rate_per_s: u64,
+    /// Calls that completed in a second.
+    pub rate_per_s: f64,
+    /// Whether these are as many, within 5 %.
+    pub is_reached: bool,
+    /// The measured time.
+    pub duration_s: f64,
+    /// Calls that ended in an error.
+    pub errors: u64,
+    /// Response times: from the moment at which each call was due.
+    pub latency_ns: LatencySummary,
+    /// What a reader must know to trust the step.
+    pub warnings: Vec<String>,
+}
+
+impl Step {
+    /// The step that `report` is of.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a rate")]
+    pub fn new(share_percent: u32, report: Report) -> Self {
+        let offered_rate_per_s = report.offered_rate_per_s.unwrap_or_default();
+        Self {
+            share_percent,
+            offered_rate_per_s,
+            rate_per_s: report.rate_per_s,
+            is_reached: report.rate_per_s >= offered_rate_per_s as f64 * OFFERED_SHARE_MIN,
+            duration_s: report.duration_s,
+            errors: report.errors,
+            latency_ns: report.latency_ns,
+            warnings: report.warnings,
+        }
+    }
+}
+
+/// The report; its JSON is stable, as that of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct KneeReport {
+    /// What made it.
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// A signal ended it before the last step.
+    pub interrupted: bool,
+    /// Where latency turns upward: see [`knee`]. `None` where it does not, or too few rates were reached.
+    pub knee: Option<Step>,
+    /// The open loops, by rising rate.
+    pub steps: Vec<Step>,
+    /// What the closed loop before them carried, as in the JSON of a run.
+    pub closed_loop: Report,
+}
+
+impl KneeReport {
+    /// Puts a closed loop and its steps together, which a signal may have ended.
+    #[must_use]
+    pub fn new(closed_loop: Report, steps: Vec<Step>, interrupted: bool) -> Self {
+        Self {
+            origin: Origin::new(SCHEMA, closed_loop.command.clone()),
+            interrupted,
+            knee: knee(&steps).cloned(),
+            steps,
+            closed_loop,
+        }
+    }
+
+    /// Calls that ended in errors, in all.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.closed_loop.errors + self.steps.iter().map(|it| it.errors).sum::<u64>()
+    }
+
+    /// The JSON document, with a newline at its end.
+    ///
+    /// # Panics
+    /// Never: the report is plain data.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report is plain data") + "\n"
+    }
+
+    /// What was found, in a sentence.
+    #[must_use]
+    pub fn finding(&self) -> String {
+        let steps = &self.steps;
+        match (&self.knee, steps.last()) {
+            (Some(knee), _) => format!(
+                "at {}, {} % of the closed loop: p50 {}, p99 {}; beyond it p99 rises faster than the rate",
+                rate(knee.rate_per_s),
+                knee.share_percent,
+                nanoseconds(knee.latency_ns.p50),
+                nanoseconds(knee.latency_ns.p99)
+            ),
+            (None, Some(last)) if last.is_reached => format!(
+                "none up to {}: p99 did not rise to {RISE_MIN} times its least",
+                rate(last.rate_per_s)
+            ),
+            (None, _) => "none: too few of the offered rates were reached".to_owned(),
+        }
+    }
+
+    /// The warnings of the closed loop, and how many of the reached steps have others.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.closed_loop.warnings.clone();
+        let has_own =
+            |it: &&Step| it.is_reached && it.warnings.iter().any(|own| !warnings.contains(own));
+        let others = self.steps.iter().filter(has_own).count();
+        if others > 0 {
+            let were = if others == 1 { "was" } else { "were" };
+            warnings.push(format!(
+                "{others} of the {} rates {were} measured under warnings of their own: --json has them",
+                self.steps.len()
+            ));
+        }
+        warnings
+    }
+}
+
+/// The step at which the curve of p99 by offered rate turns upward: of those whose rate was reached, the one that lies
+/// farthest below the line from the curve's lower left to its upper right, both axes scaled to their range (the
+/// Kneedle method of Satopaa and others, 2011, without smoothing). `None` where p99 hardly rises.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "places on a curve")]
+pub fn knee(steps: &[Step]) -> Option<&Step> {
+    let p99 = |it: &Step| it.latency_ns.p99;
+    let (least, most) = (steps.iter().map(p99).min()?, steps.iter().map(p99).max()?);
+    let (first, last) = (steps.first()?, steps.last()?);
+    let rates = last
+        .offered_rate_per_s
+        .saturating_sub(first.offered_rate_per_s);
+    if rates == 0 || most < least.saturating_mul(RISE_MIN) {
+        return None;
+    }
+    let below = |it: &Step| {
+        let along = (it.offered_rate_per_s - first.offered_rate_per_s) as f64 / rates as f64;
+        along - (p99(it) - least) as f64 / (most - least) as f64
+    };
+    let reached = steps.iter().filter(|it| it.is_reached);
+    reached.max_by(|a, b| below(a).total_cmp(&below(b)))
+}
+
+/// The whole table.
+#[must_use]
+pub fn text(report: &KneeReport) -> String {
+    text_of(|text| write(text, report))
+}
+
+/// Heads of the columns of a step, after its share.
+pub(crate) const COLUMNS: [&str; 6] = ["offered", "rate", "p50", "p99", "p99.9", "max"];
+
+/// The columns of a step.
+#[allow(clippy::cast_precision_loss, reason = "a rate")]
+pub(crate) fn cells(step: &Step) -> [String; 6] {
+    let latency = &step.latency_ns;
+    let [p50, p99, p99_9, max] =
+        [latency.p50, latency.p99, latency.p99_9, latency.max].map(nanoseconds);
+    let offered = rate(step.offered_rate_per_s as f64);
+    [offered, rate(step.rate_per_s), p50, p99, p99_9, max]
+}
+
+fn write(text: &mut String, report: &KneeReport) -> fmt::Result {
+    let closed = &report.closed_loop;
+    write_heading(text, closed)?;
+    writeln!(
+        text,
+        "rate {}; open loops at shares of it, latency from the moment at which each call was due",
+        rate(closed.rate_per_s)
+    )?;
+    let line = |text: &mut String, first: &str, cells: &[String]| {
+        write!(text, "{first:<7}")?;
+        cells.iter().try_for_each(|cell| write!(text, "{cell:>12}"))
+    };
+    writeln!(text)?;
+    line(text, "share", &COLUMNS.map(str::to_owned))?;
+    writeln!(text)?;
+    for step in &report.steps {
+        line(text, &format!("{} %", step.share_percent), &cells(step))?;
+        let is_knee = report.knee.as_ref() == Some(step);
+        let remark = match (is_knee, step.is_reached) {
+            (true, _) => "  <- knee",
+            (_, false) => "  not reached",
+            _ => "",
+        };
+        writeln!(text, "{remark}")?;
+    }
+    writeln!(text, "\nknee      {}", report.finding())?;
+    write_warnings(text, &report.warnings())?;
+    writeln!(text)?;
+    write_floor(text, closed)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::report::tests::report;
+
+    /// A step at a share of 20 k/s.
+    fn step(share_percent: u32, p99: u64) -> Step {
+        let mut report = report();
+        report.offered_rate_per_s = Some(u64::from(share_percent) * 200);
+        report.rate_per_s = f64::from(share_percent) * 200.0;
+        (report.latency_ns.p99, report.warnings) = (p99, vec![]);
+        Step::new(share_percent, report)
+    }
+
+    /// Steps that rise from 80 % on; the last one was not reached.
+    pub(crate) fn knee_report() -> KneeReport {
+        let mut steps = [
+            (20, 900),
+            (40, 1_000),
+            (60, 1_100),
+            (80, 2_000),
+            (90, 30_000),
+        ]
+        .map(|(share, p99)| step(share, p99))
+        .to_vec();
+        let mut last = step(100, 90_000);
+        (last.rate_per_s, last.is_reached) = (18_500.0, false);
+        last.warnings = vec!["only 18.50 k/s of the offered 20.00 k/s completed".to_owned()];
+        steps.push(last);
+        KneeReport::new(report(), steps, false)
+    }
+
+    #[test]
+    fn the_knee_is_where_the_curve_turns() {
+        assert_eq!(knee_report().knee.unwrap().share_percent, 80);
+        // A disturbance on the way is no knee.
+        let mut steps = knee_report().steps;
+        steps[1].latency_ns.p99 = 50_000;
+        assert_eq!(knee(&steps).unwrap().share_percent, 80);
+        // What hardly rises has none.
+        let flat: Vec<_> = (1..=10)
+            .map(|it| step(it * 10, 1_000 + u64::from(it)))
+            .collect();
+        assert_eq!(knee(&flat), None);
+        assert_eq!(knee(&[]), None);
+        assert_eq!(knee(&steps[..1]), None);
+    }
+
+    #[test]
+    fn a_rate_that_was_not_reached_is_no_knee() {
+        let mut steps = knee_report().steps;
+        steps.iter_mut().for_each(|it| it.is_reached = false);
+        assert_eq!(knee(&steps), None);
+        let report = KneeReport::new(report(), steps, false);
+        assert!(report.finding().contains("too few"), "{}", report.finding());
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_rate_and_marks_the_knee() {
+        let table = text(&knee_report());
+        for part in [
+            "rate 10.00 k/s; open loops at shares of it",
+            "share       offered        rate         p50         p99       p99.9         max\n",
+            "80 %      16.00 k/s   16.00 k/s      450 ns     2000 ns      499 ns    1.700 ms  <- knee\n",
+            "100 %     20.00 k/s   18.50 k/s      450 ns    90.00 us      499 ns    1.700 ms  not reached\n",
+            "knee      at 16.00 k/s, 80 % of the closed loop: p50 450 ns, p99 2000 ns; beyond",
+        ] {
+            assert!(table.contains(part), "{part}\n{table}");
+        }
+        assert!(!table.contains("measured under"), "{table}");
+        let mut report = knee_report();
+        report.steps[2].warnings = vec!["other work ran on core 0".to_owned()];
+        let words = "1 of the 6 rates was measured under";
+        assert!(text(&report).contains(words), "{}", text(&report));
+    }
+
+    #[test]
+    fn the_json_has_the_knee_the_steps_and_the_closed_loop() {
+        let value: serde_json::Value = serde_json::from_str(&knee_report().to_json()).unwrap();
+        assert_eq!(value["schema"], SCHEMA);
+        assert_eq!(value["knee"]["offered_rate_per_s"], 16_000);
+        assert_eq!(value["steps"].as_array().unwrap().len(), 6);
+        assert_eq!(value["steps"][5]["is_reached"], false);
+        assert_eq!(value["steps"][5]["latency_ns"]["p99"], 90_000);
+        assert_eq!(value["closed_loop"]["loop"], "closed");
+        assert_eq!(value["interrupted"], false);
+    }
+}

@@ -1,0 +1,125 @@
+//! Latency against the rate of calls as a page: the curve with its knee, and the figures of each step.
+
+use std::fmt::{self, Write as _};
+
+use super::chart::{Axis, Curve, chart, short};
+use super::escape::escape;
+use super::{begin_page, begin_table, end_page, end_table, title, write_row, write_warnings};
+use crate::histogram::LatencySummary;
+use crate::report::knee::{COLUMNS, KneeReport, cells};
+use crate::report::units::{rate, text_of};
+
+/// The page of a report.
+#[must_use]
+pub fn text(report: &KneeReport) -> String {
+    text_of(|page| write(page, report))
+}
+
+fn write(page: &mut String, report: &KneeReport) -> fmt::Result {
+    let closed = &report.closed_loop;
+    begin_page(page, &title(closed))?;
+    writeln!(
+        page,
+        "<p class=\"note\">open loops at rising rates, up to what a closed loop carried ({}){}</p>\n\
+         <p><b>Knee</b> {}</p>",
+        escape(&rate(closed.rate_per_s)),
+        if report.interrupted {
+            "; ended by a signal"
+        } else {
+            ""
+        },
+        escape(&report.finding())
+    )?;
+    write_warnings(page, &report.warnings())?;
+    writeln!(
+        page,
+        "<h2>Latency against rate</h2>\n<p class=\"note\">response time, from the moment at which each call was due</p>"
+    )?;
+    write_curves(page, report);
+    begin_table(page, "share of the closed loop", &COLUMNS)?;
+    for step in &report.steps {
+        let is_knee = report.knee.as_ref() == Some(step);
+        let remark = match (is_knee, step.is_reached) {
+            (true, _) => ", the knee",
+            (_, false) => ", not reached",
+            _ => "",
+        };
+        let first = format!("{} %{remark}", step.share_percent);
+        write_row(page, &first, &cells(step))?;
+    }
+    end_table(page)?;
+    end_page(page, closed)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "places on a picture")]
+fn write_curves(page: &mut String, report: &KneeReport) {
+    let steps = &report.steps;
+    let highest = steps.last().map_or(0.0, |it| it.offered_rate_per_s as f64);
+    let mut rates = Axis::linear("offered calls per second", highest, |value| {
+        short(&rate(value))
+    })
+    .cut(highest);
+    if let Some(knee) = &report.knee {
+        rates = rates.noting(knee.offered_rate_per_s as f64, "knee");
+    }
+    let curve = |name, of: &dyn Fn(&LatencySummary) -> u64| Curve {
+        name,
+        points: steps
+            .iter()
+            .map(|it| (it.offered_rate_per_s as f64, of(&it.latency_ns) as f64))
+            .collect(),
+    };
+    let curves = [
+        curve("p50", &|it| it.p50),
+        curve("p99", &|it| it.p99),
+        curve("p99.9", &|it| it.p99_9),
+    ];
+    let least = steps.iter().map(|it| it.latency_ns.p50).min().unwrap_or(1);
+    let most = steps
+        .iter()
+        .map(|it| it.latency_ns.p99_9)
+        .max()
+        .unwrap_or(1);
+    let latencies = Axis::latency(least, most);
+    let title = "Response time by offered rate";
+    page.push_str(&chart("knee", title, &rates, &latencies, &curves));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::elements;
+    use super::*;
+    use crate::report::knee::tests::knee_report;
+
+    #[test]
+    fn it_has_the_curves_the_knee_and_every_step() {
+        let report = knee_report();
+        let page = text(&report);
+        let counts = elements(&page);
+        assert_eq!(counts.get("figure"), Some(&1));
+        assert_eq!(counts.get("polyline"), Some(&3));
+        for part in [
+            ">knee</text>",
+            ">offered calls per second</text>",
+            "<th scope=\"row\">80 %, the knee</th>",
+            "<th scope=\"row\">100 %, not reached</th>",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+        for step in &report.steps {
+            let row = cells(step).map(|cell| format!("<td>{cell}</td>")).concat();
+            assert!(page.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
+    fn without_a_step_it_is_a_page_too_and_strangers_are_text() {
+        let mut report = knee_report();
+        report.steps.clear();
+        (report.knee, report.interrupted) = (None, true);
+        report.closed_loop.command = "<script>".to_owned();
+        let page = text(&report);
+        let _ = elements(&page);
+        assert!(page.contains("&lt;script&gt;") && page.contains("ended by a signal"));
+    }
+}

@@ -1,0 +1,147 @@
+//! `bench-tool run --to-knee`: what a closed loop carries, and then open loops at rising shares of it, to the knee of
+//! latency and beyond.
+
+use super::config::RunConfig;
+use super::{Load, measure};
+use crate::exit::Failure;
+use crate::machine::Machine;
+use crate::report::Report;
+use crate::report::knee::{KneeReport, Step};
+use crate::signals::Stop;
+
+/// Rates of the open loops, in percent of what the closed loop carried; closer where queues grow.
+pub const SHARES_PERCENT: [u32; 12] = [10, 20, 30, 40, 50, 60, 70, 80, 85, 90, 95, 100];
+
+/// Measures the closed loop and every step. A signal ends it with the report of the steps until then.
+///
+/// # Errors
+/// Those of the measurement of one of them, and a closed loop in which no call completed.
+pub fn climb(
+    config: &RunConfig,
+    machine: &Machine,
+    quiet: bool,
+    stop: &Stop,
+    load: &mut impl Load,
+) -> Result<KneeReport, Failure> {
+    let mut report_at = |rate_per_s: Option<u64>| {
+        let config = RunConfig {
+            rate_per_s,
+            ..config.clone()
+        };
+        let (result, floor) = measure(&config, quiet, stop.clone(), load)?;
+        Ok(Report::new(&config, machine, &result, floor.as_ref()))
+    };
+    let closed_loop = report_at(None)?;
+    let mut steps = Vec::with_capacity(SHARES_PERCENT.len());
+    for share_percent in SHARES_PERCENT {
+        let rate_per_s = rate_at(closed_loop.rate_per_s, share_percent);
+        if stop.is_asked() || closed_loop.calls == 0 {
+            break;
+        }
+        let report = report_at(Some(rate_per_s))?;
+        // A signal may have come before the first call.
+        if report.calls > 0 || !stop.is_asked() {
+            steps.push(Step::new(share_percent, report));
+        }
+    }
+    Ok(KneeReport::new(closed_loop, steps, stop.is_asked()))
+}
+
+/// The rate of a step, in whole calls per second.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate is never negative, and far below 2^64"
+)]
+fn rate_at(capacity_per_s: f64, share_percent: u32) -> u64 {
+    (capacity_per_s * f64::from(share_percent) / 100.0)
+        .round()
+        .max(1.0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::address::Address;
+    use crate::histogram::LatencyHistogram;
+    use crate::report::RunResult;
+    use crate::report::tests::{config, result};
+    use crate::run::Watch;
+    use crate::run::config::Server;
+
+    const CAPACITY_PER_S: u64 = 20_000;
+
+    /// A server with a queue: latency grows as the room that is left shrinks, and nothing goes beyond its capacity.
+    #[derive(Default)]
+    struct Queue {
+        rates: Vec<Option<u64>>,
+        signal_at: Option<usize>,
+    }
+
+    impl Load for Queue {
+        fn measure(
+            &mut self,
+            config: &RunConfig,
+            _: &Address,
+            watch: &Watch,
+        ) -> Result<RunResult, Failure> {
+            self.rates.push(config.rate_per_s);
+            if self.signal_at == Some(self.rates.len()) {
+                watch.stop.ask();
+            }
+            let offered = config.rate_per_s.unwrap_or(CAPACITY_PER_S);
+            let room = CAPACITY_PER_S.saturating_sub(offered).max(1);
+            let mut latency = LatencyHistogram::new();
+            for _ in 0..offered.min(CAPACITY_PER_S) {
+                latency.record(1_000 * CAPACITY_PER_S / room);
+            }
+            Ok(RunResult {
+                latency,
+                elapsed: Duration::from_secs(1),
+                ..result()
+            })
+        }
+    }
+
+    fn climbed(queue: &mut Queue) -> KneeReport {
+        let mut config = config();
+        config.server = Server::At("shm:elsewhere".parse().unwrap());
+        climb(&config, &Machine::detect(), true, &Stop::new(), queue).unwrap()
+    }
+
+    #[test]
+    fn every_share_of_what_the_closed_loop_carried_is_tried() {
+        let mut queue = Queue::default();
+        let report = climbed(&mut queue);
+        assert_eq!((queue.rates[0], queue.rates[1]), (None, Some(2_000)));
+        assert_eq!(queue.rates.len(), 1 + SHARES_PERCENT.len());
+        assert_eq!(queue.rates.last(), Some(&Some(CAPACITY_PER_S)));
+        assert_eq!(report.knee.unwrap().share_percent, 95);
+        assert_eq!(report.closed_loop.calls, CAPACITY_PER_S);
+    }
+
+    #[test]
+    fn a_signal_keeps_the_steps_until_then() {
+        let mut queue = Queue {
+            signal_at: Some(3),
+            ..Queue::default()
+        };
+        let report = climbed(&mut queue);
+        assert_eq!((queue.rates.len(), report.steps.len()), (3, 2));
+        assert!(report.interrupted);
+        queue = Queue {
+            signal_at: Some(1),
+            ..Queue::default()
+        };
+        let report = climbed(&mut queue);
+        assert!(report.steps.is_empty() && report.knee.is_none());
+    }
+
+    #[test]
+    fn rates_are_whole_and_never_none() {
+        assert_eq!(rate_at(1_000.4, 10), 100);
+        assert_eq!(rate_at(3.0, 10), 1);
+    }
+}
