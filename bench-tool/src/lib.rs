@@ -16,6 +16,7 @@
 //! | [`decode`] | `decode`: transport headers from hex |
 //! | [`doctor`] | `doctor`: what stands in the way on this machine |
 //! | [`profile`] | `profile`: the tuning profiles, and which one a device takes |
+//! | [`manual`] | `completions` and `man`: what shells and `man` know of the commands |
 //! | [`report`] | table, JSON, percentile distribution, and the files they go to |
 //! | [`histogram`] | latency histograms |
 //! | [`progress`], [`signals`], [`exit`] | the manners of a command: a live line, a clean stop, exit codes |
@@ -38,6 +39,7 @@ pub mod floor;
 pub mod histogram;
 pub mod load;
 pub mod machine;
+pub mod manual;
 pub mod nfs;
 pub mod nfs3_service;
 pub mod nfs_client;
@@ -91,6 +93,8 @@ fn execute(command: &cli::Command) -> Result<Status, Failure> {
         cli::Command::Decode(args) => decode::execute(args),
         cli::Command::Doctor(args) => doctor::execute(args, command_line()),
         cli::Command::Profile(args) => profile::execute(args),
+        cli::Command::Completions(args) => manual::completions(args),
+        cli::Command::Man(args) => manual::man(args),
         cli::Command::Run(args) => {
             run::execute(args, command_line(), &mut load::NodeLoad).map(|()| Status::Success)
         }

@@ -53,6 +53,8 @@ fn help_teaches_and_is_no_error() {
         (&["profile", "--help"], "profile detect"),
         (&["profile", "show", "--help"], "inferred"),
         (&["profile", "check", "--help"], "[settings]"),
+        (&["completions", "--help"], "~/.zfunc/_bench-tool"),
+        (&["man", "--help"], "bench-tool-run.1"),
     ] {
         let output = bench_tool(arguments, "");
         assert_eq!(code(&output), 0, "{arguments:?}");
@@ -765,4 +767,34 @@ fn a_profile_file_is_checked_before_it_is_used() {
     }
     let none = bench_tool(&["profile", "check", "/nonexistent.toml"], "");
     assert_eq!(code(&none), 1);
+}
+
+#[test]
+fn completions_and_manual_pages_are_written() {
+    let script = bench_tool(&["completions", "bash"], "");
+    assert_eq!(code(&script), 0, "{}", stderr(&script));
+    assert!(stdout(&script).contains("complete -F"));
+    assert_eq!(code(&bench_tool(&["completions", "tcsh"], "")), 2);
+    let main = bench_tool(&["man"], "");
+    assert_eq!(code(&main), 0, "{}", stderr(&main));
+    assert!(stdout(&main).starts_with(".TH \"bench-tool\" 1"));
+    let directory = Temporary::new("man");
+    let folder = directory.0.join("share/man1");
+    let folder = folder.to_str().unwrap();
+    let pages = bench_tool(&["man", "--out", folder], "");
+    assert_eq!(code(&pages), 0, "{}", stderr(&pages));
+    assert!(pages.stdout.is_empty());
+    for page in [
+        "bench-tool.1",
+        "bench-tool-run.1",
+        "bench-tool-profile-show.1",
+    ] {
+        let text = std::fs::read_to_string(Path::new(folder).join(page)).unwrap();
+        assert!(text.contains(".SH SYNOPSIS"), "{page}");
+    }
+    let failed = bench_tool(&["man", "--out", "/dev/null/man1"], "");
+    assert_eq!(code(&failed), 1);
+    for words in ["/dev/null/man1", "what to do: give --out another folder"] {
+        assert!(stderr(&failed).contains(words), "{}", stderr(&failed));
+    }
 }

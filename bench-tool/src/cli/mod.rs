@@ -3,6 +3,7 @@
 mod common;
 mod compare;
 mod doctor;
+mod manual;
 pub mod nfs;
 mod nfs3;
 mod operate;
@@ -19,6 +20,7 @@ use rpcrdma_control::Versions;
 pub use self::common::{CommonArgs, LengthArgs};
 pub use self::compare::CompareArgs;
 pub use self::doctor::DoctorArgs;
+pub use self::manual::{CompletionsArgs, ManArgs};
 pub use self::nfs::NfsArgs;
 pub use self::nfs3::Nfs3Args;
 pub use self::operate::OperateArgs;
@@ -70,6 +72,10 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Show, detect and check tuning profiles
     Profile(ProfileArgs),
+    /// Write what a shell needs to complete the commands and options of this program
+    Completions(CompletionsArgs),
+    /// Write the manual pages
+    Man(ManArgs),
     /// Hold silent connections for a run
     #[command(hide = true)]
     Idle(IdleArgs),

@@ -160,7 +160,7 @@ A file sets knobs under [settings], on top of the profile that `base` names:
   read_depth_max = { value = 8, source = \"tried in May\" }
 It is refused when it has an unknown knob, a value out of range, or two values that cannot be used together. What is \
 beyond the limits of the devices of its base is cut down: a warning, and no failure.\n\n\
-Example:
+Examples:
   bench-tool profile check my.toml && bench-tool run --profile my.toml")]
 pub struct ProfileCheckArgs {
     /// The file
