@@ -176,7 +176,7 @@ fn see_also(command: &Command) -> Roff {
         named.extend([bold("bench-tool"), roman("(1), ")]);
     }
     named.push(roman(format!(
-        "docs/bench-tool.md of {}",
+        "docs/guide.md and docs/bench-tool.md of {}",
         env!("CARGO_PKG_REPOSITORY")
     )));
     roff.text(named);
