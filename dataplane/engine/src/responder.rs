@@ -328,7 +328,7 @@ pub(crate) fn write_reply(
 
 /// Writes an RPC reply into a message buffer, with `results` and the items that belong at offsets
 /// of them: those that there is a Write chunk for are attached, the others copied into their
-/// places. False, and the items are as they were, when it does not fit.
+/// places. The bytes that were copied so; `None`, and the items are as they were, when it does not fit.
 pub(crate) fn write_reply_with_items(
     buffer: &mut MessageBuffer,
     xid: u32,
@@ -336,19 +336,20 @@ pub(crate) fn write_reply_with_items(
     results: &[u8],
     items: &mut [(usize, BulkItem)],
     attached: &mut ReplyItems,
-) -> bool {
+) -> Option<u64> {
     if outcome != Outcome::Success {
-        return write_reply(buffer, xid, outcome, &[]);
+        return write_reply(buffer, xid, outcome, &[]).then_some(0);
     }
     let padded = |(_, item): &(usize, BulkItem)| item.len().next_multiple_of(4);
     let bytes = RESULTS_OFFSET + results.len() + items.iter().map(padded).sum::<usize>();
     if bytes > buffer.space().len() {
-        return false;
+        return None;
     }
     let header_bytes = encode(buffer.space(), &outcome.reply_header(xid));
     buffer.set_len(header_bytes);
     let mut at = 0;
     let mut is_whole = true;
+    let mut copied_bytes = 0;
     for (offset, item) in items {
         is_whole &= buffer
             .append(results.get(at..*offset).unwrap_or(&[]))
@@ -360,6 +361,7 @@ pub(crate) fn write_reply_with_items(
         }
         for part in item.parts() {
             is_whole &= buffer.append(part).is_ok();
+            copied_bytes += part.len() as u64;
         }
         let padding = item.len().next_multiple_of(4) - item.len();
         is_whole &= buffer.append([0; 3].get(..padding).unwrap_or(&[])).is_ok();
@@ -367,7 +369,8 @@ pub(crate) fn write_reply_with_items(
             give_lease(&mut attached.pool, part);
         }
     }
-    is_whole && buffer.append(results.get(at..).unwrap_or(&[])).is_ok()
+    is_whole &= buffer.append(results.get(at..).unwrap_or(&[])).is_ok();
+    is_whole.then_some(copied_bytes)
 }
 
 /// Writes an RPC reply with `results` into `space`. `None` when it does not fit.

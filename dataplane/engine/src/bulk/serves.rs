@@ -150,6 +150,8 @@ pub(crate) struct ServeSlot {
     pub(crate) read_parts: Vec<ReadPart>,
     pub(crate) reads: ReadCursor,
     pub(crate) deferral: Option<DeferId>,
+    /// Bytes of the call before its arguments, once it was served.
+    pub(crate) arguments_at: u32,
     pub(crate) write_parts: Vec<WritePart>,
     pub(crate) writes: WriteCursor,
     /// Bytes of the result in each Write chunk.
@@ -187,6 +189,7 @@ impl ServeSlot {
             read_parts: Vec::with_capacity(BULK_PARTS_MAX + BULK_ITEMS_MAX + 1),
             reads: ReadCursor::default(),
             deferral: None,
+            arguments_at: 0,
             write_parts: Vec::with_capacity(2 * BULK_PARTS_MAX + BULK_ITEMS_MAX),
             writes: WriteCursor::default(),
             written: Vec::with_capacity(BULK_ITEMS_MAX),

@@ -143,6 +143,8 @@ impl ReplyItems {
         self.is_directed = call.is_group();
         if self.is_directed {
             self.directions.extend_from_slice(call.arrival.directions());
+            // Of a call that was deferred; of others it is told when they are decoded.
+            self.arguments_at = call.arguments_at;
         } else {
             let offered = call.lists().writes.map(|chunk| chunk.len() != 0);
             self.offered.extend(offered);

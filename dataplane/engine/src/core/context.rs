@@ -372,11 +372,14 @@ impl<P: Port> State<P> {
             return Err(ReplyRefused::Busy);
         };
         let attached = &mut self.bulk.reply;
-        if !write_reply_with_items(&mut buffer, xid, outcome, results, items, attached) {
+        let written = write_reply_with_items(&mut buffer, xid, outcome, results, items, attached);
+        let Some(copied_bytes) = written else {
             self.messages.give(buffer);
             return Err(ReplyRefused::TooLong);
-        }
-        self.shared.counters.rpc_errors_sent.add(failed);
+        };
+        let counters = &self.shared.counters;
+        counters.bulk_bytes_copied.add(copied_bytes);
+        counters.rpc_errors_sent.add(failed);
         self.queue_reply(key.index, xid, buffer);
         Ok(())
     }

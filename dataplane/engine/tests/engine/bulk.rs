@@ -152,6 +152,7 @@ fn every_combination_of_lists() {
                         results_bytes_max: long_reply as usize + 100,
                         placement: Placement::Rdma,
                         tag,
+                        ..Wanted::default()
                     };
                     let (stream, got) = run(&mut pair, wanted);
                     let expected: Vec<_> = (0..results).map(|it| given(it, lengths[it])).collect();
@@ -264,6 +265,7 @@ fn many_calls(pair: &mut BulkPair) {
                 results_bytes_max: 100,
                 placement: Placement::Rdma,
                 tag,
+                ..Wanted::default()
             });
         }
     }
@@ -353,6 +355,7 @@ fn windows_of_a_single_credit_carry_bulk_data_both_ways() {
                         results_bytes_max: 100,
                         placement,
                         tag,
+                        ..Wanted::default()
                     };
                     pair.client.core.application_mut().wanted.push_back(wanted);
                 }
@@ -455,6 +458,7 @@ fn a_write_chunk_that_is_too_small_is_made_larger_once() {
             results_bytes_max: 100,
             placement: Placement::Rdma,
             tag: 1,
+            ..Wanted::default()
         },
     );
     assert!(items == [given(0, 300), given(1, 70_000)]);
@@ -588,6 +592,7 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
                 results_bytes_max: 60_000,
                 placement: Placement::Rdma,
                 tag,
+                ..Wanted::default()
             });
         }
         pair.turns_exactly(turns);

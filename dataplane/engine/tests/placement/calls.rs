@@ -133,6 +133,29 @@ fn results_are_placed_whatever_their_size() {
     have_results_placed(&[&[GIVE], &[GIVE_LATER]]);
 }
 
+/// A requester may say which of its arguments ask for a result: whether the answer comes at once or later,
+/// the result is one of these, and is placed.
+#[test]
+fn results_of_a_part_of_the_arguments_are_placed_also_when_they_come_later() {
+    let config = placing_config(1, 65_536, 64);
+    let mut pair = placing_pair(&config, &config);
+    let (connection, _) = pair.connect();
+    for (procedure, tag) in [(GIVE, 1), (GIVE_LATER, 2)] {
+        let wanted = Wanted {
+            request_range: 0..4,
+            placement: Placement::Send,
+            tag,
+            ..Wanted::one_result(connection, procedure, 65_536)
+        };
+        let (results, items) = run(&mut pair, wanted);
+        assert!(items == [given(0, 65_536)], "procedure {procedure}");
+        assert_eq!(results.len(), 8, "the item is not in the stream");
+    }
+    let server = pair.server.handle.counters();
+    assert_eq!((server.rdma_writes, server.bulk_bytes_copied), (0, 0));
+    all_home(&mut pair);
+}
+
 /// Results whose pieces the service shares are placed as others are, and kept for a second try no longer.
 #[test]
 fn shared_results_are_placed_and_come_home() {
@@ -202,6 +225,7 @@ fn several_items_and_results_with_continuation() {
                     results_bytes_max: 100,
                     placement,
                     tag,
+                    ..Wanted::default()
                 };
                 let (results, items) = run(&mut pair, wanted);
                 let whole = [args[..ends - 4].to_vec(), padded(pattern(5001, 1))].concat();
@@ -256,6 +280,7 @@ fn calls_and_replies_wait_for_placement_segments() {
             results_bytes_max: 100,
             placement: Placement::Send,
             tag,
+            ..Wanted::default()
         };
         pair.client.core.application_mut().wanted.push_back(wanted);
     }
@@ -375,6 +400,7 @@ fn a_reply_beyond_what_was_reserved_is_asked_for_again() {
         results_bytes_max: 100,
         placement: Placement::Send,
         tag: 1,
+        ..Wanted::default()
     };
     let (results, items) = run(&mut pair, wanted);
     let bytes: usize = results.len() + items.iter().map(Vec::len).sum::<usize>();

@@ -45,6 +45,7 @@ fn calls(connection: ConnectionKey) -> Vec<Wanted> {
                     results_bytes_max: 100,
                     placement,
                     tag,
+                    ..Wanted::default()
                 });
             }
         }
@@ -199,6 +200,7 @@ fn calls_that_may_have_no_chunks_are_placed_or_in_the_stream() {
             results_bytes_max: 100,
             placement,
             tag,
+            ..Wanted::default()
         };
         // Too long to be placed: by explicit RDMA where that may be, else in the stream of many messages.
         let long = 500_000;

@@ -83,6 +83,7 @@ impl Caller {
             results_bytes_max: 100,
             placement: Placement::Send,
             tag: 1,
+            ..Wanted::default()
         }
     }
 

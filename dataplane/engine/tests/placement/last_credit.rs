@@ -30,6 +30,7 @@ fn wanted(connection: rpcrdma_engine::ConnectionKey, tag: u64) -> Wanted {
         results_bytes_max: 100,
         placement: Placement::Send,
         tag,
+        ..Wanted::default()
     }
 }
 

@@ -1,6 +1,7 @@
 //! A service and a caller of bulk data.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use rpcrdma_engine::{
     Activity, Application, BulkArguments, BulkCall, BulkItem, BulkReply, CallError, CallRefused,
@@ -44,6 +45,8 @@ pub struct Wanted {
     pub items: Vec<(usize, Vec<u8>)>,
     /// Bytes of each result that is expected.
     pub expected: Vec<u32>,
+    /// Where in the arguments stands what asks for them, all of them; an empty range is everywhere.
+    pub request_range: Range<u32>,
     pub results_bytes_max: usize,
     pub placement: Placement,
     pub tag: CallTag,
@@ -301,6 +304,7 @@ impl BulkApp {
         for &bytes_max in &wanted.expected {
             let expected = ExpectedResult {
                 bytes_max,
+                request_range: wanted.request_range.clone(),
                 ..ExpectedResult::default()
             };
             bulk.expect(expected).expect("few results");

@@ -414,11 +414,12 @@ impl<P: Port> State<P> {
             items,
             &mut self.bulk.reply,
         );
-        if !written {
+        let Some(copied_bytes) = written else {
             self.messages.give(buffer);
             self.bulk.reply.clear();
             return Err(ReplyRefused::TooLong);
-        }
+        };
+        self.shared.counters.bulk_bytes_copied.add(copied_bytes);
         let Some(slot) = self.bulk.serves.get_mut(index as usize) else {
             return Err(ReplyRefused::UnknownToken);
         };

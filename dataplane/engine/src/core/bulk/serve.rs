@@ -366,8 +366,9 @@ impl<P: Port> State<P> {
         };
         let items = self.bulk.argument_items.as_mut_slice();
         let leases = self.bulk.argument_leases.as_mut_slice();
+        let mut header_bytes = 0;
         let served = desk.serve_with(xid, message, |request, reply| {
-            let header_bytes = message.len() - request.args.len();
+            header_bytes = message.len() - request.args.len();
             if !rebase(items, header_bytes, request.args.len()) {
                 return Outcome::GarbageArgs;
             }
@@ -375,6 +376,9 @@ impl<P: Port> State<P> {
             application.call_bulk(request, &mut arguments, reply)
         });
         self.give_stream(key, stream);
+        if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
+            slot.arguments_at = u32::try_from(header_bytes).unwrap_or(u32::MAX);
+        }
         self.take_answer(index, served, shift);
         self.clear_items();
         self.after_serving(index)
