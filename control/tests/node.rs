@@ -3,6 +3,8 @@
 
 mod cases;
 mod support;
+#[path = "node/told.rs"]
+mod told;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -20,12 +20,10 @@ use crate::support::{ECHO, Fabric, HELD, PATIENCE, TestNode, foreign, profile, s
 
 mod authentication;
 mod reverse;
-mod told;
 mod versions;
 
 pub(crate) use self::authentication::*;
 pub(crate) use self::reverse::*;
-pub(crate) use self::told::*;
 pub(crate) use self::versions::*;
 
 /// Makes a test of every case, on one fabric.
@@ -62,8 +60,6 @@ macro_rules! cases {
             fn nodes_of_both_versions_agree_on_one();
             #[test]
             fn a_server_of_version_1_is_remembered();
-            #[test]
-            fn version_1_is_told_what_one_buffer_holds();
             #[test]
             fn a_server_that_does_not_answer_version_2_is_asked_for_version_1();
             #[test]
@@ -121,7 +117,7 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-fn options() -> ConnectOptions {
+pub(crate) fn options() -> ConnectOptions {
     ConnectOptions {
         timeout: PATIENCE,
         ..ConnectOptions::default()
@@ -129,7 +125,7 @@ fn options() -> ConnectOptions {
 }
 
 /// Anybody may connect: what these cases are about is not who.
-fn listening() -> ListenOptions {
+pub(crate) fn listening() -> ListenOptions {
     ListenOptions {
         authentication: Authentication::None,
         ..ListenOptions::default()

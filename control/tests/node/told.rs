@@ -10,13 +10,15 @@ use rpcrdma_fabric::interface::{Manager, ManagerEvent};
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_tuning::Profile;
 
-use super::{listening as listen_options, options};
+use super::Shm;
+use crate::cases::{listening as listen_options, options};
 use crate::support::foreign::NEED;
 use crate::support::{Fabric, PATIENCE, profile, start};
 
 /// A message of version 1 is sent from one buffer and received into one: what placed data add is version 2's alone. A
 /// peer that is told more takes long replies for short ones, and offers no memory for them.
-pub(crate) fn version_1_is_told_what_one_buffer_holds<F: Fabric>() {
+#[test]
+fn version_1_is_told_what_one_buffer_holds() {
     let profile = Profile {
         send_buffer_bytes: 2048,
         placement_segments: 1,
@@ -34,7 +36,7 @@ pub(crate) fn version_1_is_told_what_one_buffer_holds<F: Fabric>() {
     };
     // Sizes are told in kilo-octets.
     let told = PrivateData::find(&told.to_bytes());
-    let node = start::<F>(&profile, 1);
+    let node = start::<Shm>(&profile, 1);
     let asking = ConnectOptions {
         versions: Versions::One,
         ..options()
@@ -43,28 +45,27 @@ pub(crate) fn version_1_is_told_what_one_buffer_holds<F: Fabric>() {
         versions: Versions::One,
         ..listen_options()
     };
-    let server = told_by_client::<F>(|address| node.node.connect_start(address, asking));
+    let address = Shm::address();
+    let server = told_by_client(&address, || node.node.connect_start(&address, asking));
     assert_eq!(PrivateData::find(&server), told, "by a client");
-    let listening = node.node.listen(&F::address(), listening);
+    let address = Shm::address();
+    let listening = node.node.listen(&address, listening);
     let address = listening.expect("the name is free").address;
-    let client = told_by_server::<F>(&address);
+    let client = told_by_server(&address);
     assert_eq!(PrivateData::find(&client), told, "by a server");
 }
 
-/// The private data with which a client asks for a connection that `connect` has it make.
-fn told_by_client<F: Fabric>(connect: impl FnOnce(&str) -> PendingConnect) -> Vec<u8> {
-    let mut manager = F::provider(&profile()).manager().expect("a manager");
-    let asked = F::address();
-    let listener = manager.listen(&asked).expect("the name is free");
-    // Of RDMA-CM the port, which the system chose.
-    let address = manager.listener_address(listener).unwrap_or(asked);
-    let _pending = connect(&address);
+/// The private data with which a client asks for a connection to `address` once `connect` has told it to.
+fn told_by_client(address: &str, connect: impl FnOnce() -> PendingConnect) -> Vec<u8> {
+    let mut manager = Shm::provider(&profile()).manager().expect("a manager");
+    manager.listen(address).expect("the name is free");
+    let _pending = connect();
     told(&mut manager)
 }
 
 /// The private data with which the server at `address` accepts a connection.
-fn told_by_server<F: Fabric>(address: &str) -> Vec<u8> {
-    let provider = F::provider(&profile());
+fn told_by_server(address: &str) -> Vec<u8> {
+    let provider = Shm::provider(&profile());
     let mut manager = provider.manager().expect("a manager");
     let (_port, handle) = provider.port(&NEED, &Clock::new()).expect("a port");
     let asked = manager.connect(address, &handle, &[]);
