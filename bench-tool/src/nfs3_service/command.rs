@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use rpcrdma_control::{ListenOptions, Node, NodeConfig, Provider};
+use rpcrdma_control::{Node, NodeConfig, Provider};
 use rpcrdma_tuning::{Loaded, Profile};
 
 use super::desk::Desk;
@@ -12,12 +12,12 @@ use super::store::{HeapPages, LeasedPages, Limits, Pages};
 use super::tcp::{Answers, TcpServer};
 use super::{EXPORT, Service};
 use crate::address::{Address, ListenAddress};
-use crate::authentication::{Host, of_clients};
+use crate::authentication::Host;
 use crate::cli::{Nfs3Args, ServeArgs};
 use crate::exit::Failure;
 use crate::fabric::Job;
-use crate::serve::end;
 use crate::serve::operate::Operator;
+use crate::serve::{end, listen};
 
 /// Connections on TCP at a time when nobody says otherwise.
 const CONNECTIONS_DEFAULT: u32 = 256;
@@ -144,19 +144,10 @@ impl Job for ServeOnFabric<'_> {
         let at_hatch = AtHatch::new(hatch);
         let (mut server, mount_address) =
             tcp_server(mount_host, *mount_port, CONNECTIONS_DEFAULT, at_hatch)?;
-        let address = self.listen.to_string();
-        let (authentication, for_whom) = of_clients(self.host.as_ref(), self.listen);
-        let options = ListenOptions {
-            authentication,
-            ..ListenOptions::default()
-        };
-        let listening = node.listen(&address, options).map_err(|error| {
-            Failure::failed(format!("cannot listen on {address}")).because(error)
-        })?;
+        let listening = listen(&node, self.listen, self.host.as_ref())?;
         let operator = &mut self.operator;
         operator.ready(&format!(
-            "{}{for_whom} (NFS version 3, {EXPORT}, MOUNT at {mount_address})",
-            listening.address
+            "{listening} (NFS version 3, {EXPORT}, MOUNT at {mount_address})"
         ))?;
         let served = server.run(|| operator.is_asked_to_stop(Some(&node)));
         end(node, &self.loaded.profile, operator)?;

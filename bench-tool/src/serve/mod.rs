@@ -164,23 +164,36 @@ impl Job for Serve<'_> {
             let all = cores.iter().map(CoreHandle::counters);
             all.reduce(|sum, core| sum.plus(&core)).unwrap_or_default()
         }));
-        let address = self.listen.to_string();
-        let (authentication, for_whom) = of_clients(self.host.as_ref(), self.listen);
-        let options = ListenOptions {
-            authentication,
-            ..ListenOptions::default()
-        };
-        let listening = node.listen(&address, options).map_err(|error| {
-            Failure::failed(format!("cannot listen on {address}")).because(error)
-        })?;
+        let listening = listen(&node, self.listen, self.host.as_ref())?;
         let operator = &mut self.operator;
-        operator.ready(&format!("{}{for_whom}", listening.address))?;
+        operator.ready(&listening)?;
         if self.args.exit_with_stdin {
             ask_when_stdin_closes(operator.stop().clone());
         }
         operator.wait(&node);
         end(node, &self.loaded.profile, operator)
     }
+}
+
+/// Has `node` listen on `address` for whom it takes; what is said of that.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub(crate) fn listen<V: Provider, A: Application>(
+    node: &Node<V, A>,
+    address: &Address,
+    host: Option<&Host>,
+) -> Result<String, Failure> {
+    let (authentication, for_whom) = of_clients(host, address);
+    let options = ListenOptions {
+        authentication,
+        ..ListenOptions::default()
+    };
+    let address = address.to_string();
+    let listening = node
+        .listen(&address, options)
+        .map_err(|error| Failure::failed(format!("cannot listen on {address}")).because(error))?;
+    Ok(format!("{}{for_whom}", listening.address))
 }
 
 /// Lets the calls in hand finish, and closes the connections.

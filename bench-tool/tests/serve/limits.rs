@@ -32,21 +32,19 @@ impl File {
     fn path(&self) -> &str {
         self.0.to_str().unwrap()
     }
+
+    /// Of a server with these limits, which has room for eight connections of 16 credits.
+    fn arguments(&self) -> [&str; 6] {
+        let [connections, credits] = ["--max-connections", "--credits"];
+        ["--limits", self.path(), connections, "8", credits, "16"]
+    }
 }
 
 #[test]
 fn sighup_reads_limits_again_and_a_bad_file_changes_nothing() {
     let address = address("limits");
     let file = File::new("reload", "max_connections = 1\n");
-    let arguments = [
-        "--limits",
-        file.path(),
-        "--max-connections",
-        "8",
-        "--credits",
-        "16",
-    ];
-    let mut command = serve(&address, &arguments);
+    let mut command = serve(&address, &file.arguments());
     command.args(["--log-level", "info"]);
     let mut server = Server::start(command.stderr(Stdio::piped()));
     let mut told = BufReader::new(server.child.stderr.take().unwrap()).lines();
@@ -90,15 +88,9 @@ fn sighup_reads_limits_again_and_a_bad_file_changes_nothing() {
 #[test]
 fn a_server_does_not_start_with_limits_that_it_cannot_keep() {
     let file = File::new("start", "credits = 100\n");
-    let arguments = [
-        "--limits",
-        file.path(),
-        "--max-connections",
-        "8",
-        "--credits",
-        "16",
-    ];
-    let output = serve(&address("too-many"), &arguments).output().unwrap();
+    let output = serve(&address("too-many"), &file.arguments())
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(message.contains("100 credits of a connection"), "{message}");
