@@ -11,9 +11,11 @@ use super::ProfileChoice;
 #[command(after_help = "\
 Looks at what runs here will meet, reads only, needs no privilege, and changes nothing:
   providers   what carries shm: and rdma: addresses, and why
-  devices     RDMA devices: who may open them, ports, link, MTU, addresses, limits
+  devices     RDMA devices: who may open them, firmware and driver, tuning profile, PCIe slot, NUMA
+              node, ports, MTU, messages that were sent again, PFC, ECN and DSCP, limits
   memory      locked memory, hugepages, open files, against what the profile needs
   processors  cores allowed, isolated, throttled; frequency governor; idle states
+  kernel      its command line, NUMA balancing, RDMA namespaces
   clock       clock source, TSC, steal time
 
 Each finding is one of
@@ -21,9 +23,10 @@ Each finding is one of
   hint        it works; something could be better, or is good to know
   warning     it works, but numbers suffer or a limit will be met
   problem     something cannot work
-and has a line `what to do` with the command that mends it, where there is one. Commands that change the \
-system need root.\n\n\
-Exit status: 0 without a problem, 1 with one, 2 the command line cannot be obeyed.\n\n\
+and, where it is not ok, a line `costs` with what follows, and a line `what to do` with the command \
+that mends it, where there is one. Commands that change the system need root. What cannot be read is \
+said, and is no finding: as root more can be.\n\n\
+Exit status: 0 when nothing costs (ok, hint), 1 with a warning or a problem, 2 the command line cannot be obeyed.\n\n\
 Examples:
   bench-tool doctor
   bench-tool doctor --profile my.toml    against what that profile needs

@@ -58,20 +58,24 @@ pub fn examine(system: &System, all: &mut Vec<Finding>) -> Clock {
 
 fn judge_source(clock: &Clock, findings: &mut Findings<'_>) {
     let Some(source) = clock.source.as_deref() else {
-        return findings.note_only(Severity::Hint, "the kernel does not tell its clock source");
+        return findings.note_only(
+            Severity::Hint,
+            "the kernel does not tell its clock source",
+            "a slow one would not be seen",
+        );
     };
     if !FAST.contains(&source) {
-        let what = format!(
-            "clock source is {source}: the kernel does not trust the processor's counter, and a reading \
-             costs a system call"
-        );
+        let what =
+            format!("clock source is {source}: the kernel does not trust the processor's counter");
+        let cost =
+            "each reading of the clock is a system call, and takes longer than a small message";
         let mend = if clock.available.iter().any(|name| name == "tsc") {
             format!("echo tsc > {CLOCK}/current_clocksource")
         } else {
-            "dmesg | grep -i tsc   (says why the kernel gave it up; firmware or hypervisor settings mend it)"
+            "dmesg | grep -i tsc   # says why the kernel gave it up; settings of firmware or hypervisor mend it"
                 .to_owned()
         };
-        return findings.note(Severity::Warning, what, mend);
+        return findings.note(Severity::Warning, what, cost, mend);
     }
     let unsteady = clock.tsc_constant == Some(false) || clock.tsc_nonstop == Some(false);
     if unsteady && source != "tsc" {
@@ -81,6 +85,7 @@ fn judge_source(clock: &Clock, findings: &mut Findings<'_>) {
                 "clock source is {source}; the processor does not promise a TSC of constant rate that runs \
                  on in idle states"
             ),
+            "times may drift against the kernel's",
             "let the hypervisor pass an invariant TSC to this machine (QEMU: -cpu host,+invtsc)",
         );
     }
@@ -92,14 +97,13 @@ fn judge_steal(clock: &Clock, findings: &mut Findings<'_>) {
         return;
     };
     let share = format!("{}.{} %", permille / 10, permille % 10);
-    let what = format!(
-        "the hypervisor took {share} of the time since the boot: it owns the far tail of every latency"
-    );
+    let what = format!("the hypervisor took {share} of the time since the boot");
+    let cost = "it owns the far tail of every latency";
     let mend = "give the virtual machine processors of its own (pinned vCPUs, a dedicated or metal instance)";
     if permille > STEAL_WARNING_PERMILLE {
-        findings.note(Severity::Warning, what, mend);
+        findings.note(Severity::Warning, what, cost, mend);
     } else if permille >= STEAL_HINT_PERMILLE {
-        findings.note(Severity::Hint, what, mend);
+        findings.note(Severity::Hint, what, cost, mend);
     } else {
         findings.ok(format!("steal time since the boot: {share}"));
     }

@@ -1,4 +1,5 @@
-//! What the examination says: one sentence each, how much it matters, and the command that mends it.
+//! What the examination says: what was found, how much it matters, what it costs, and the command that
+//! mends it.
 
 use serde::Serialize;
 
@@ -41,17 +42,20 @@ pub enum Area {
     Memory,
     /// Cores that can poll.
     Processors,
+    /// How it was started, NUMA balancing, RDMA namespaces.
+    Kernel,
     /// What times are taken by, and what the hypervisor takes.
     Clock,
 }
 
 impl Area {
     /// All of them, in order.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Providers,
         Self::Devices,
         Self::Memory,
         Self::Processors,
+        Self::Kernel,
         Self::Clock,
     ];
 
@@ -63,6 +67,7 @@ impl Area {
             Self::Devices => "devices",
             Self::Memory => "memory",
             Self::Processors => "processors",
+            Self::Kernel => "kernel",
             Self::Clock => "clock",
         }
     }
@@ -75,9 +80,12 @@ pub struct Finding {
     pub area: Area,
     /// How much it matters.
     pub severity: Severity,
-    /// What was found, and what follows from it.
+    /// What was found.
     pub what: String,
-    /// What to do: a command where there is one. `None` where nothing is to be done.
+    /// What follows from it; `None` where all is well.
+    pub cost: Option<String>,
+    /// What to do: a line for a shell where there is a command, with what to know about it as the
+    /// shell's comment. `None` where nothing is to be done here.
     pub mend: Option<String>,
 }
 
@@ -96,32 +104,64 @@ impl<'a> Findings<'a> {
 
     /// Something is as it should be.
     pub fn ok(&mut self, what: impl Into<String>) {
-        self.add(Severity::Ok, what.into(), None);
+        self.add(Severity::Ok, what.into(), None, None);
     }
 
-    /// Something is worth a word, with what to do about it.
-    pub fn note(&mut self, severity: Severity, what: impl Into<String>, mend: impl Into<String>) {
-        self.add(severity, what.into(), Some(mend.into()));
+    /// Something costs, with what to do about it.
+    pub fn note(
+        &mut self,
+        severity: Severity,
+        what: impl Into<String>,
+        cost: impl Into<String>,
+        mend: impl Into<String>,
+    ) {
+        self.add(severity, what.into(), Some(cost.into()), Some(mend.into()));
     }
 
-    /// Something is worth a word, and nothing can be done about it here.
-    pub fn note_only(&mut self, severity: Severity, what: impl Into<String>) {
-        self.add(severity, what.into(), None);
+    /// Something costs, and nothing can be done about it here.
+    pub fn note_only(
+        &mut self,
+        severity: Severity,
+        what: impl Into<String>,
+        cost: impl Into<String>,
+    ) {
+        self.add(severity, what.into(), Some(cost.into()), None);
     }
 
-    fn add(&mut self, severity: Severity, what: String, mend: Option<String>) {
+    fn add(
+        &mut self,
+        severity: Severity,
+        what: String,
+        cost: Option<String>,
+        mend: Option<String>,
+    ) {
         self.all.push(Finding {
             area: self.area,
             severity,
             what,
+            cost,
             mend,
         });
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// The first finding that says these words.
+    pub(crate) fn about<'a>(findings: &'a [Finding], words: &str) -> &'a Finding {
+        let found = findings.iter().find(|finding| finding.what.contains(words));
+        found.unwrap_or_else(|| panic!("nothing about {words}: {findings:#?}"))
+    }
+
+    /// The findings that are not as it should be.
+    pub(crate) fn complaints(findings: &[Finding]) -> Vec<&Finding> {
+        let complaints = findings
+            .iter()
+            .filter(|finding| finding.severity != Severity::Ok);
+        complaints.collect()
+    }
 
     #[test]
     fn severities_are_ordered_by_weight_and_named_alike_everywhere() {

@@ -18,6 +18,9 @@ const OTHER_FILES: u64 = 64;
 /// Cores of a run: one for the client and one for the server.
 const CORES: u64 = 2;
 
+/// The size of the hugepages that arenas are made of.
+pub(super) const PAGE_BYTES: u64 = 2 << 20;
+
 const HUGEPAGES: &str = "/sys/kernel/mm/hugepages";
 
 /// Hugepages of one size.
@@ -121,7 +124,8 @@ fn judge_available(memory: &Memory, findings: &mut Findings<'_>) {
                 available >> 20,
                 need >> 20
             ),
-            "bench-tool run --connections 1   (or a profile with a smaller connections_max or credits_per_connection)",
+            "cores do not start",
+            "bench-tool run --connections 1   # or a profile with a smaller connections_max or credits_per_connection",
         );
     }
 }
@@ -138,33 +142,37 @@ fn judge_memlock(memory: &Memory, has_devices: bool, findings: &mut Findings<'_>
     if limit >= memory.core_bytes.saturating_mul(CORES) {
         return findings.ok(format!("locked memory: up to {}", size(limit)));
     }
-    let (severity, what) = if has_devices {
-        (
-            Severity::Problem,
-            "registration with an RDMA device will fail",
-        )
+    let (severity, cost) = if has_devices {
+        (Severity::Problem, "registration with an RDMA device fails")
     } else {
-        (Severity::Hint, "shm does not mind, an RDMA device would")
+        (
+            Severity::Hint,
+            "nothing with shm; registration with an RDMA device would fail",
+        )
     };
     findings.note(
         severity,
         format!(
-            "this process may lock {}, and each core of the profile registers {} MiB: {what}",
+            "this process may lock {}, and each core of the profile registers {} MiB",
             size(limit),
             memory.core_bytes.div_ceil(1 << 20)
         ),
-        "ulimit -l unlimited   (lasting: `* - memlock unlimited` in /etc/security/limits.d/rdma.conf, or \
-         LimitMEMLOCK=infinity in the systemd unit)",
+        cost,
+        "ulimit -l unlimited   # lasting: `* - memlock unlimited` in /etc/security/limits.d/rdma.conf, or \
+         LimitMEMLOCK=infinity in the systemd unit",
     );
 }
 
+/// Hugepages that the arenas of a run take; `None` where the profile does not want them.
+pub(super) fn pages_needed(needs: &Needs) -> Option<u64> {
+    let pages = needs.core_bytes.div_ceil(PAGE_BYTES).saturating_mul(CORES);
+    (needs.hugepages != Hugepages::Never).then_some(pages)
+}
+
 fn judge_hugepages(memory: &Memory, needs: &Needs, findings: &mut Findings<'_>) {
-    /// The size that arenas are made of.
-    const PAGE_BYTES: u64 = 2 << 20;
-    if needs.hugepages == Hugepages::Never {
+    let Some(pages) = pages_needed(needs) else {
         return findings.ok("hugepages: the profile does not want them");
-    }
-    let pages = memory.core_bytes.div_ceil(PAGE_BYTES).saturating_mul(CORES);
+    };
     let found = memory
         .hugepages
         .iter()
@@ -177,22 +185,23 @@ fn judge_hugepages(memory: &Memory, needs: &Needs, findings: &mut Findings<'_>) 
             "hugepages: {unclaimed} of 2 MiB are free, two cores take {pages}"
         ));
     }
-    let (severity, what) = if needs.hugepages == Hugepages::Require {
+    let (severity, cost) = if needs.hugepages == Hugepages::Require {
         (
             Severity::Problem,
-            "the profile requires them, and cores will not start",
+            "the profile requires them: cores do not start",
         )
     } else {
         (
             Severity::Warning,
-            "arenas fall back to ordinary pages, which cost TLB misses",
+            "arenas are made of ordinary pages: more TLB misses, in the processor and in the device",
         )
     };
     findings.note(
         severity,
-        format!("hugepages: {unclaimed} of 2 MiB are free, two cores take {pages}: {what}"),
+        format!("hugepages: {unclaimed} of 2 MiB are free, two cores take {pages}"),
+        cost,
         format!(
-            "sysctl -w vm.nr_hugepages={}   (lasting: the same in /etc/sysctl.d, or hugepages= on the kernel's command line)",
+            "sysctl -w vm.nr_hugepages={}   # lasting: the same in /etc/sysctl.d, or hugepages= on the kernel's command line",
             total.saturating_add(pages - unclaimed)
         ),
     );
@@ -202,7 +211,8 @@ fn judge_transparent(memory: &Memory, findings: &mut Findings<'_>) {
     match memory.transparent_hugepages.as_deref() {
         Some("never") => findings.note(
             Severity::Hint,
-            "transparent hugepages are off: memory that got no hugepages stays on ordinary ones",
+            "transparent hugepages are off",
+            "memory that got no hugepages stays on ordinary pages",
             "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
         ),
         Some(mode) => findings.ok(format!("transparent hugepages: {mode}")),
@@ -216,10 +226,11 @@ fn judge_files(memory: &Memory, needs: &Needs, findings: &mut Findings<'_>) {
         Some(limit) if limit < need => findings.note(
             Severity::Warning,
             format!(
-                "a process may have {limit} open files; each connection takes one, and the profile admits {} to a core",
+                "a process may have {limit} open files, and the profile admits {} connections to a core",
                 needs.connections_max
             ),
-            format!("ulimit -n {need}   (lasting: nofile in /etc/security/limits.d, or LimitNOFILE={need} in the systemd unit)"),
+            "each connection takes one: they run out before the profile's own limit",
+            format!("ulimit -n {need}   # lasting: nofile in /etc/security/limits.d, or LimitNOFILE={need} in the systemd unit"),
         ),
         Some(limit) => findings.ok(format!("open files: up to {limit}")),
         None => findings.ok("open files: unlimited, or not told"),
@@ -228,28 +239,15 @@ fn judge_files(memory: &Memory, needs: &Needs, findings: &mut Findings<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::tests::about;
     use super::super::system::tests::FakeMachine;
+    use super::super::tests::needs;
     use super::*;
-
-    fn needs() -> Needs {
-        Needs {
-            profile: "shm".to_owned(),
-            core_bytes: 64 << 20,
-            connections_max: 256,
-            parks: false,
-            hugepages: Hugepages::Prefer,
-        }
-    }
 
     fn of(machine: &FakeMachine, needs: &Needs, has_devices: bool) -> (Memory, Vec<Finding>) {
         let mut findings = Vec::new();
         let memory = examine(&machine.system(), needs, has_devices, &mut findings);
         (memory, findings)
-    }
-
-    fn about<'a>(findings: &'a [Finding], words: &str) -> &'a Finding {
-        let found = findings.iter().find(|finding| finding.what.contains(words));
-        found.unwrap_or_else(|| panic!("nothing about {words}: {findings:?}"))
     }
 
     #[test]

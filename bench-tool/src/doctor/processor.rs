@@ -44,6 +44,20 @@ pub struct Processors {
     pub hypervisor: Option<bool>,
 }
 
+impl Processors {
+    /// The allowed cores but the first physical one, which is left to everything else.
+    fn to_poll_on(&self) -> Vec<usize> {
+        let allowed = self.allowed.as_deref().unwrap_or_default();
+        let Some(&first) = allowed.first() else {
+            return Vec::new();
+        };
+        let cores = allowed.iter().copied();
+        cores
+            .filter(|core| *core != first && !self.siblings.contains(&[first, *core]))
+            .collect()
+    }
+}
+
 /// Examines them.
 pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Processors {
     let allowed = system.cores_allowed();
@@ -68,7 +82,8 @@ pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Proces
     if processors.hypervisor == Some(true) {
         findings.note_only(
             Severity::Hint,
-            "a hypervisor is underneath: it may stop any core at any time, so p99.99 and the maximum are its own",
+            "a hypervisor is underneath",
+            "it may stop any core at any time: p99.99 and the maximum are its own",
         );
     }
     processors
@@ -140,8 +155,9 @@ fn judge_allowed(processors: &Processors, findings: &mut Findings<'_>) {
     if allowed.len() < 2 {
         findings.note(
             Severity::Warning,
-            format!("this process may use core {list} alone: client and server would take turns by the scheduler's clock"),
-            "taskset -c 0,1 bench-tool run   (or a wider cpuset for the container, or a larger virtual machine)",
+            format!("this process may use core {list} alone"),
+            "client and server take turns by the scheduler's clock",
+            "taskset -c 0,1 bench-tool run   # or a wider cpuset for the container, or a larger virtual machine",
         );
     } else {
         findings.ok(format!("cores that this process may use: {list}"));
@@ -149,26 +165,61 @@ fn judge_allowed(processors: &Processors, findings: &mut Findings<'_>) {
     if let [first, second] = processors.siblings.first().copied().unwrap_or_default()
         && first != second
     {
-        findings.note_only(
+        findings.note(
             Severity::Hint,
-            format!(
-                "cores {first} and {second} are threads of one physical core: poll on one of them and leave the other idle"
-            ),
+            format!("cores {first} and {second} are threads of one physical core"),
+            "what runs on one takes execution units and caches from the other",
+            format!("echo 0 > {CPU}/cpu{second}/online   # or leave it idle: --cores without it"),
         );
     }
 }
 
 fn judge_isolated(processors: &Processors, findings: &mut Findings<'_>) {
-    match &processors.isolated {
-        Some(isolated) if !isolated.is_empty() => {
-            findings.ok(format!("isolated cores: {}", format_cores(isolated)));
+    let isolated = processors.isolated.as_deref().unwrap_or_default();
+    if isolated.is_empty() {
+        let polling = processors.to_poll_on();
+        if polling.is_empty() {
+            return;
         }
-        _ => findings.note(
+        return findings.note(
             Severity::Hint,
-            "no core is isolated: other work and the timer tick interrupt polling cores",
-            "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3   (on the kernel's command line, with the cores to poll on)",
-        ),
+            "no core is isolated",
+            "other work and the timer tick interrupt polling cores",
+            command_line(
+                "isolcpus=managed_irq,domain,LIST nohz_full=LIST rcu_nocbs=LIST",
+                &polling,
+            ),
+        );
     }
+    findings.ok(format!("isolated cores: {}", format_cores(isolated)));
+    let full = processors.nohz_full.as_deref().unwrap_or_default();
+    let ticking: Vec<usize> = isolated
+        .iter()
+        .copied()
+        .filter(|core| !full.contains(core))
+        .collect();
+    if ticking.is_empty() {
+        findings.ok("isolated cores have no timer tick while one thread runs (nohz_full)");
+    } else {
+        findings.note(
+            Severity::Hint,
+            format!(
+                "isolated cores {} keep their timer tick",
+                format_cores(&ticking)
+            ),
+            "each tick takes a few microseconds from a polling core, some hundred times a second",
+            command_line("nohz_full=LIST rcu_nocbs=LIST", isolated),
+        );
+    }
+}
+
+/// The command that adds options to the kernel's command line, with a list of cores in place of `LIST`.
+fn command_line(options: &str, cores: &[usize]) -> String {
+    let options = options.replace("LIST", &format_cores(cores));
+    format!(
+        "grubby --update-kernel=ALL --args=\"{options}\"   # or GRUB_CMDLINE_LINUX in /etc/default/grub and \
+         update-grub; then reboot"
+    )
 }
 
 fn judge_quota(processors: &Processors, findings: &mut Findings<'_>) {
@@ -176,10 +227,10 @@ fn judge_quota(processors: &Processors, findings: &mut Findings<'_>) {
         findings.note(
             Severity::Warning,
             format!(
-                "the control group may run {quota} of every {period} us: a polling core uses all of its time, \
-                 and is stopped for the rest of each period"
+                "the control group may run {quota} of every {period} us"
             ),
-            "lift the quota (cpu.max of the control group; in Kubernetes, whole CPUs and the static CPU manager policy)",
+            "a polling core uses all of its time, and is stopped for the rest of each period",
+            "systemctl set-property SLICE_OR_SERVICE CPUQuota=   # in Kubernetes: whole CPUs and the static CPU manager policy",
         );
     }
 }
@@ -194,10 +245,8 @@ fn judge_governors(processors: &Processors, findings: &mut Findings<'_>) {
     if !slow.is_empty() {
         findings.note(
             Severity::Warning,
-            format!(
-                "frequency governor is {}: numbers move with the clock",
-                slow.join(", ")
-            ),
+            format!("frequency governor is {}", slow.join(", ")),
+            "cores slow down when they wait: numbers move with their clock",
             "cpupower frequency-set -g performance",
         );
     } else if !processors.governors.is_empty() {
@@ -214,45 +263,36 @@ fn judge_idle_states(processors: &Processors, needs: &Needs, findings: &mut Find
         return;
     };
     let IdleState { name, latency_us } = deepest;
-    if needs.parks {
-        findings.note(
+    let (severity, cost) = if needs.parks {
+        (
             Severity::Warning,
-            format!("cores of this profile sleep when idle, and leaving idle state {name} takes {latency_us} us"),
-            format!("cpupower idle-set -D {WAKE_UP_US_MAX}"),
-        );
+            "cores of this profile sleep when idle, and each wake-up waits for it",
+        )
     } else {
-        findings.note(
+        (
             Severity::Hint,
-            format!("leaving idle state {name} takes {latency_us} us; cores that poll never enter it, the other threads do"),
-            format!("cpupower idle-set -D {WAKE_UP_US_MAX}"),
-        );
-    }
+            "cores that poll never enter it; the other threads do, and wake up late",
+        )
+    };
+    findings.note(
+        severity,
+        format!("leaving idle state {name} takes {latency_us} us"),
+        cost,
+        format!("cpupower idle-set -D {WAKE_UP_US_MAX}"),
+    );
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::tests::about;
     use super::super::system::tests::FakeMachine;
+    use super::super::tests::needs;
     use super::*;
-
-    fn needs() -> Needs {
-        Needs {
-            profile: "shm".to_owned(),
-            core_bytes: 64 << 20,
-            connections_max: 256,
-            parks: false,
-            hugepages: rpcrdma_tuning::Hugepages::Prefer,
-        }
-    }
 
     fn of(machine: &FakeMachine, needs: &Needs) -> (Processors, Vec<Finding>) {
         let mut findings = Vec::new();
         let processors = examine(&machine.system(), needs, &mut findings);
         (processors, findings)
-    }
-
-    fn about<'a>(findings: &'a [Finding], words: &str) -> &'a Finding {
-        let found = findings.iter().find(|finding| finding.what.contains(words));
-        found.unwrap_or_else(|| panic!("nothing about {words}: {findings:?}"))
     }
 
     #[test]
@@ -294,7 +334,16 @@ mod tests {
             Severity::Hint
         );
         let isolated = about(&findings, "no core is isolated");
-        assert!(isolated.mend.as_deref().unwrap().contains("isolcpus="));
+        // Core 2 is a thread of core 0, which everything else gets.
+        let mend = isolated.mend.as_deref().unwrap();
+        assert!(
+            mend.contains("isolcpus=managed_irq,domain,1,3 nohz_full=1,3 rcu_nocbs=1,3"),
+            "{mend}"
+        );
+        machine.set("sys/devices/system/cpu/isolated", "1,3");
+        machine.set("sys/devices/system/cpu/nohz_full", "(null)");
+        let ticking = about(&of(&machine, &needs()).1, "cores 1,3 keep their timer tick").clone();
+        assert_eq!(ticking.severity, Severity::Hint);
         machine.set("proc/self/status", "Cpus_allowed_list:\t3");
         let (_, findings) = of(&machine, &needs());
         assert_eq!(about(&findings, "core 3 alone").severity, Severity::Warning);

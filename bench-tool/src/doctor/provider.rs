@@ -27,7 +27,7 @@ pub fn examine(system: &System, devices: &[Device], all: &mut Vec<Finding>) -> V
     let mut findings = Findings::new(Area::Providers, all);
     vec![
         choose_shm(system, &mut findings),
-        choose_rdma(devices, &mut findings),
+        choose_rdma(system, devices, &mut findings),
     ]
 }
 
@@ -44,6 +44,7 @@ fn choose_shm(system: &System, findings: &mut Findings<'_>) -> Choice {
         findings.note(
             Severity::Problem,
             format!("shm:NAME cannot be used: {why}"),
+            "processes of one machine have no fabric between them",
             "run a kernel from 5.1 on",
         );
         (None, why)
@@ -60,7 +61,7 @@ fn choose_shm(system: &System, findings: &mut Findings<'_>) -> Choice {
     }
 }
 
-fn choose_rdma(devices: &[Device], findings: &mut Findings<'_>) -> Choice {
+fn choose_rdma(system: &System, devices: &[Device], findings: &mut Findings<'_>) -> Choice {
     let address = "rdma:HOST:PORT";
     let active = devices
         .iter()
@@ -83,13 +84,13 @@ fn choose_rdma(devices: &[Device], findings: &mut Findings<'_>) -> Choice {
             None,
             "there is no RDMA device",
             Severity::Hint,
-            "rdma link add rxe0 type rxe netdev eth0   (soft-RoCE, over any network device)",
+            system.way_to_soft_roce(),
         ),
         (Some(_), None) => (
             None,
             "no device can be opened that has an active port",
             Severity::Problem,
-            "see what is said of the devices below",
+            "see what is said of the devices below".to_owned(),
         ),
         (None, _) => (
             None,
@@ -99,11 +100,16 @@ fn choose_rdma(devices: &[Device], findings: &mut Findings<'_>) -> Choice {
             } else {
                 Severity::Warning
             },
-            "cargo build --release -p bench-tool --features verbs   (needs libibverbs and librdmacm; verbs-dlopen loads \
-             them when they are first used)",
+            "cargo build --release -p bench-tool --features verbs   # needs libibverbs and librdmacm; verbs-dlopen \
+             loads them when they are first used".to_owned(),
         ),
     };
-    findings.note(severity, format!("{address} cannot be used: {why}"), mend);
+    findings.note(
+        severity,
+        format!("{address} cannot be used: {why}"),
+        "nothing can be measured between machines",
+        mend,
+    );
     Choice {
         address,
         provider,

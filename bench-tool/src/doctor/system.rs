@@ -1,11 +1,15 @@
 //! The files by which the kernel describes a machine, below a root that tests can move.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 
 use crate::cli::values::core_list;
+
+/// More of a file is not read: none of the kernel's that are looked at is as long.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// `/proc`, `/sys` and `/dev`, or a copy of them.
 #[derive(Clone, Debug)]
@@ -41,11 +45,84 @@ impl System {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// The text of a file without the space around it; `None` when there is no such file.
+    /// The folder that all of it lies below.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The text of a file without the space around it; `None` when there is no such file, or it
+    /// holds no text. Control characters, which could move a terminal's cursor, are replaced.
     #[must_use]
     pub fn text(&self, path: &str) -> Option<String> {
-        let text = fs::read_to_string(self.path(path)).ok()?;
-        Some(text.trim().to_owned())
+        let text = String::from_utf8(self.bytes(path)?).ok()?;
+        let harmless = |character: char| match character {
+            '\n' | '\t' => character,
+            other if other.is_control() => char::REPLACEMENT_CHARACTER,
+            other => other,
+        };
+        Some(text.trim().chars().map(harmless).collect())
+    }
+
+    /// What a file holds, up to `FILE_BYTES_MAX`; `None` when it cannot be read.
+    #[must_use]
+    pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
+        let path = self.path(path);
+        // Opening a pipe would wait for its other end.
+        if !fs::metadata(&path).ok()?.is_file() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        let file = fs::File::open(path).ok()?;
+        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    /// The last name of what a link leads to.
+    #[must_use]
+    pub fn link_name(&self, path: &str) -> Option<String> {
+        let target = fs::read_link(self.path(path)).ok()?;
+        target
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+    }
+
+    /// What gives this machine an RDMA device: the command for soft-RoCE, unless its kernel lacks that.
+    #[must_use]
+    pub fn way_to_soft_roce(&self) -> String {
+        let release = self.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let lists = ["modules.dep", "modules.builtin"];
+        let mut lists = lists
+            .iter()
+            .filter_map(|list| self.text(&format!("/lib/modules/{release}/{list}")))
+            .peekable();
+        let names = self.names("/sys/class/net");
+        let netdev = names.iter().find(|name| *name != "lo");
+        let netdev = netdev.map_or("NETDEV", String::as_str);
+        let command = format!(
+            "rdma link add rxe0 type rxe netdev {netdev}   # soft-RoCE, over any network device"
+        );
+        if lists.peek().is_none() {
+            // As in most containers.
+            format!(
+                "{command}; where the kernel has it (CONFIG_RDMA_RXE), which cannot be read here"
+            )
+        } else if lists.any(|modules| modules.contains("/rdma_rxe.ko")) {
+            command
+        } else {
+            "run a kernel with CONFIG_RDMA_RXE (soft-RoCE, over any network device): this one has no such module"
+                .to_owned()
+        }
+    }
+
+    /// A variable of this process's environment, as it was at its start.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<String> {
+        let environment = self.bytes("/proc/self/environ")?;
+        environment.split(|byte| *byte == 0).find_map(|variable| {
+            let (key, value) = std::str::from_utf8(variable).ok()?.split_once('=')?;
+            (key == name).then(|| value.to_owned())
+        })
     }
 
     /// The number in a file.
@@ -63,6 +140,7 @@ impl System {
         let mut names: Vec<String> = entries
             .flatten()
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|name| !name.chars().any(char::is_control))
             .collect();
         names.sort_unstable();
         names
@@ -146,6 +224,23 @@ pub(crate) fn field(text: &str, name: &str) -> Option<String> {
     })
 }
 
+/// A number with up to three decimals, in thousandths: `2.5` is 2500.
+pub(super) fn thousandths(text: &str) -> Option<u64> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let decimals = decimals.get(..3).unwrap_or(decimals);
+    let scale = 10_u64.checked_pow(3_u32.checked_sub(u32::try_from(decimals.len()).ok()?)?)?;
+    let below = match decimals {
+        "" => 0,
+        digits => digits.parse::<u64>().ok()?.checked_mul(scale)?,
+    };
+    whole
+        .trim()
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1000)?
+        .checked_add(below)
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -173,6 +268,10 @@ pub(crate) mod tests {
             for (path, text) in [
                 ("proc/sys/kernel/osrelease", "6.12.3"),
                 (
+                    "lib/modules/6.12.3/modules.dep",
+                    "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko.xz: kernel/net/ipv4/udp_tunnel.ko.xz",
+                ),
+                (
                     "proc/self/limits",
                     "Limit   Soft Limit  Hard Limit  Units\n\
                      Max open files            1024   1048576   files\n\
@@ -195,6 +294,7 @@ pub(crate) mod tests {
                 ("proc/stat", "cpu  1000 0 1000 98000 0 0 0 0 0 0"),
                 ("sys/devices/system/cpu/online", "0-3"),
                 ("sys/devices/system/cpu/isolated", "2-3"),
+                ("sys/devices/system/cpu/nohz_full", "2-3"),
                 (
                     "sys/devices/system/clocksource/clocksource0/current_clocksource",
                     "tsc",
@@ -226,6 +326,19 @@ pub(crate) mod tests {
             let path = self.root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, format!("{text}\n")).unwrap();
+        }
+
+        /// Writes a file that holds no text.
+        pub(crate) fn set_bytes(&self, path: &str, bytes: &[u8]) {
+            self.set(path, "");
+            fs::write(self.root.join(path), bytes).unwrap();
+        }
+
+        /// Makes a link that leads to a folder of that name, somewhere.
+        pub(crate) fn link(&self, path: &str, name: &str) {
+            let path = self.root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(Path::new("../..").join(name), path).unwrap();
         }
 
         pub(crate) fn system(&self) -> System {
@@ -285,6 +398,77 @@ pub(crate) mod tests {
                 hard: None
             })
         );
+    }
+
+    #[test]
+    fn files_that_hold_no_text_and_names_that_move_a_cursor_are_kept_off() {
+        let machine = FakeMachine::empty();
+        let system = machine.system();
+        machine.set_bytes("proc/a", b"\xff\xfe\x00");
+        assert_eq!(
+            (
+                system.text("/proc/a"),
+                system.bytes("/proc/a").unwrap().len()
+            ),
+            (None, 3)
+        );
+        machine.set_bytes("proc/b", b"safe\x1b[2Jtext\n");
+        assert_eq!(
+            system.text("/proc/b").as_deref(),
+            Some("safe\u{fffd}[2Jtext")
+        );
+        machine.set("sys/class/net/\x1b[2J", "");
+        machine.set("sys/class/net/lo", "");
+        assert_eq!(system.names("/sys/class/net"), ["lo"]);
+        assert_eq!(system.bytes("/sys/class/net"), None, "a folder is no file");
+        machine.link("sys/class/infiniband/x/device/driver", "mlx5_core");
+        let driver = system.link_name("/sys/class/infiniband/x/device/driver");
+        assert_eq!(driver.as_deref(), Some("mlx5_core"));
+        assert_eq!(system.link_name("/proc/a"), None);
+        machine.set_bytes("proc/self/environ", b"A=1\0\xff=2\0AB=3=4\0C");
+        let variable = |name| system.variable(name);
+        assert_eq!(variable("AB").as_deref(), Some("3=4"));
+        assert_eq!((variable("B"), variable("C")), (None, None));
+    }
+
+    #[test]
+    fn soft_roce_is_proposed_where_the_kernel_has_it() {
+        let machine = FakeMachine::empty();
+        let way = || machine.system().way_to_soft_roce();
+        let unknown = way();
+        assert!(unknown.starts_with("rdma link add rxe0 type rxe netdev NETDEV "));
+        assert!(unknown.ends_with("cannot be read here"), "{unknown}");
+        machine.set("proc/sys/kernel/osrelease", "6.1.0");
+        machine.set("lib/modules/6.1.0/modules.dep", "kernel/fs/nfs/nfs.ko:");
+        assert!(way().starts_with("run a kernel with CONFIG_RDMA_RXE "));
+        machine.set(
+            "lib/modules/6.1.0/modules.builtin",
+            "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko",
+        );
+        machine.set("sys/class/net/lo", "");
+        machine.set("sys/class/net/eth7", "");
+        let here = way();
+        assert!(here.starts_with("rdma link add rxe0 type rxe netdev eth7 "));
+        assert!(!here.contains("CONFIG"), "{here}");
+    }
+
+    #[test]
+    fn numbers_with_decimals_are_thousandths() {
+        for (text, number) in [
+            ("16.0", Some(16_000)),
+            ("2.5", Some(2500)),
+            ("100", Some(100_000)),
+            ("1.2345", Some(1234)),
+            ("", None),
+            (".", None),
+            ("x.5", None),
+            ("5.x", None),
+            ("1.ééé", None),
+            ("99999999999999999999", None),
+            ("18446744073709551615", None),
+        ] {
+            assert_eq!(thousandths(text), number, "{text}");
+        }
     }
 
     #[test]

@@ -22,6 +22,9 @@ pub(super) fn of(report: &Report) -> String {
         let _ = writeln!(text, "\n{}", area.name());
         for finding in findings {
             let _ = writeln!(text, "  {:<7}  {}", finding.severity.name(), finding.what);
+            if let Some(cost) = &finding.cost {
+                let _ = writeln!(text, "             costs: {cost}");
+            }
             if let Some(mend) = &finding.mend {
                 let _ = writeln!(text, "             what to do: {mend}");
             }

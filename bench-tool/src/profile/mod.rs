@@ -61,14 +61,20 @@ fn own_variable(name: &str) -> Option<String> {
 
 /// A variable that does not hold what it should.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Complaint {
-    variable: String,
-    what: String,
+pub struct Complaint {
+    /// Its name.
+    pub variable: String,
+    /// What is wrong with it, and what follows: `NAME is not set: CONSEQUENCE`.
+    pub what: String,
     /// The shell's command that mends it.
-    mend: String,
+    pub mend: String,
 }
 
-fn complaints(loaded: &Loaded, variable: impl Fn(&str) -> Option<String>) -> Vec<Complaint> {
+/// What is wrong with the environment that `variable` reads.
+pub(crate) fn complaints(
+    loaded: &Loaded,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Vec<Complaint> {
     let rules = loaded.environment.iter();
     rules
         .filter_map(|rule| {

@@ -1,66 +1,14 @@
 //! Devices made of files, as the kernel's drivers lay them out.
 
+use super::super::finding::tests::{about, complaints};
 use super::super::system::tests::FakeMachine;
+use super::super::tests::{configuration, needs, with_roce};
 use super::*;
-
-/// A RoCE device of one port, over eth2.
-fn with_roce(machine: &FakeMachine) {
-    for (path, text) in [
-        ("sys/class/infiniband/mlx5_0/fw_ver", "22.31.1014"),
-        ("sys/class/infiniband/mlx5_0/device/numa_node", "1"),
-        ("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE"),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/phys_state",
-            "5: LinkUp",
-        ),
-        ("sys/class/infiniband/mlx5_0/ports/1/link_layer", "Ethernet"),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/rate",
-            "100 Gb/sec (4X EDR)",
-        ),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/gids/0",
-            "fe80:0000:0000:0000:0000:00ff:fe00:0001",
-        ),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/gids/1",
-            "0000:0000:0000:0000:0000:ffff:c000:0207",
-        ),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/gids/2",
-            "0000:0000:0000:0000:0000:0000:0000:0000",
-        ),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/0",
-            "IB/RoCE v1",
-        ),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/1",
-            "RoCE v2",
-        ),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0",
-            "eth2",
-        ),
-        ("sys/class/net/eth2/mtu", "9000"),
-        ("sys/class/infiniband_verbs/abi_version", "6"),
-        ("sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5_0"),
-        ("dev/infiniband/uverbs0", ""),
-        ("dev/infiniband/rdma_cm", ""),
-    ] {
-        machine.set(path, text);
-    }
-}
 
 fn of(machine: &FakeMachine) -> (Vec<Device>, Vec<Finding>) {
     let mut findings = Vec::new();
-    let devices = examine(&machine.system(), &mut findings);
+    let devices = examine(&machine.system(), &needs(), &mut findings);
     (devices, findings)
-}
-
-fn about<'a>(findings: &'a [Finding], words: &str) -> &'a Finding {
-    let found = findings.iter().find(|finding| finding.what.contains(words));
-    found.unwrap_or_else(|| panic!("nothing about {words}: {findings:?}"))
 }
 
 #[test]
@@ -83,15 +31,10 @@ fn a_good_device_is_told_with_link_and_mtu() {
     let machine = FakeMachine::good();
     with_roce(&machine);
     let (devices, findings) = of(&machine);
-    assert!(
-        findings
-            .iter()
-            .all(|finding| finding.severity == Severity::Ok),
-        "{findings:?}"
-    );
+    assert_eq!(complaints(&findings), [] as [&Finding; 0]);
     let port = &devices[0].ports[0];
     assert!(devices[0].usable && devices[0].is_active());
-    assert_eq!(devices[0].numa_node, Some(1));
+    assert_eq!(devices[0].place.numa_node, Some(1));
     assert_eq!(
         (port.state.as_str(), port.physical_state.as_str()),
         ("ACTIVE", "LinkUp")
@@ -118,14 +61,14 @@ fn the_path_mtu_is_the_largest_that_fits_the_ethernet_mtu() {
         (352, Some(256)),
         (351, None),
     ] {
-        assert_eq!(path_mtu_bytes(ethernet), path, "{ethernet}");
+        assert_eq!(port::path_mtu_bytes(ethernet), path, "{ethernet}");
     }
     let machine = FakeMachine::good();
     with_roce(&machine);
     machine.set("sys/class/net/eth2/mtu", "1500");
     let (devices, findings) = of(&machine);
     assert_eq!(devices[0].ports[0].path_mtu_bytes, Some(1024));
-    let mtu = about(&findings, "MTU of 4200");
+    let mtu = about(&findings, "one of 4200");
     assert_eq!(mtu.severity, Severity::Hint);
     assert!(
         mtu.mend
@@ -173,19 +116,351 @@ fn a_device_of_another_numa_node_names_the_cores_that_are_near() {
     let machine = FakeMachine::good();
     with_roce(&machine);
     let list = "sys/class/infiniband/mlx5_0/device/local_cpulist";
-    machine.set(list, "2-7");
+    machine.set("sys/devices/system/node/node1/distance", "21 10");
+    machine.set(list, "0-7");
     let (devices, findings) = of(&machine);
-    assert_eq!(devices[0].local_cores, Some(vec![2, 3, 4, 5, 6, 7]));
-    assert!(
-        findings
-            .iter()
-            .all(|finding| finding.severity == Severity::Ok),
-        "two of them are ours: {findings:?}"
+    assert_eq!(devices[0].place.numa_distances, Some(vec![21, 10]));
+    assert_eq!(
+        about(&findings, "NUMA node 1, as every core").severity,
+        Severity::Ok
     );
+    machine.set(list, "2-7");
+    let some = about(&of(&machine).1, "with cores 2,3; cores 0,1 are on others").clone();
+    assert_eq!(some.severity, Severity::Hint);
+    assert!(some.what.contains("of up to 21"), "{some:?}");
+    assert!(some.mend.unwrap().starts_with("taskset -c 2,3 "));
     machine.set(list, "4-7");
-    let far = about(&of(&machine).1, "another NUMA node").clone();
-    assert_eq!(far.severity, Severity::Hint);
+    let far = about(&of(&machine).1, "no core of it may be used").clone();
+    assert_eq!(far.severity, Severity::Warning);
     assert!(far.mend.unwrap().starts_with("taskset -c 4-7 "));
+}
+
+#[test]
+fn hugepages_of_the_wrong_node_are_a_warning_with_the_command_for_the_right_one() {
+    let machine = FakeMachine::good();
+    with_roce(&machine);
+    let pages = "sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages";
+    machine.set(pages, "64");
+    let near = "hugepages of 2 MiB are free on its NUMA node 1";
+    assert_eq!(about(&of(&machine).1, near).severity, Severity::Ok);
+    machine.set(pages, "60");
+    let far = about(&of(&machine).1, near).clone();
+    assert_eq!(far.severity, Severity::Warning);
+    assert_eq!(
+        far.mend.as_deref(),
+        Some(
+            "f=/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages; \
+             echo $(($(cat $f) + 4)) > $f"
+        )
+    );
+}
+
+#[test]
+fn a_slot_that_is_too_slow_for_the_ports_is_a_warning() {
+    let machine = FakeMachine::good();
+    with_roce(&machine);
+    let slot = "sys/class/infiniband/mlx5_0/device";
+    let set = |speed: &str, lanes: &str| {
+        machine.set(&format!("{slot}/current_link_speed"), speed);
+        machine.set(&format!("{slot}/current_link_width"), lanes);
+    };
+    let (devices, findings) = of(&machine);
+    let pcie = devices[0].pcie.as_ref().unwrap();
+    assert_eq!((pcie.speed_mtps, pcie.lanes), (Some(16_000), Some(16)));
+    assert_eq!(
+        about(&findings, "PCIe at 16 GT/s on 16 lanes, 252 Gb/s").severity,
+        Severity::Ok
+    );
+    set("8.0 GT/s PCIe", "8");
+    let slow = about(&of(&machine).1, "less than its ports").clone();
+    assert_eq!(slow.severity, Severity::Warning);
+    assert_eq!(
+        slow.cost.as_deref(),
+        Some("at most 63 Gb/s of the 100 Gb/s of its ports")
+    );
+    set("8.0 GT/s PCIe", "16");
+    assert_eq!(
+        about(&of(&machine).1, "device can do 16 GT/s on 16 lanes").severity,
+        Severity::Hint
+    );
+    for (speed, lanes) in [
+        ("Unknown", "0"),
+        ("", ""),
+        ("fast GT/s", "99"),
+        ("8.0", "16"),
+    ] {
+        set(speed, lanes);
+        let (_, findings) = of(&machine);
+        about(&findings, "are not told, as for a virtual function");
+        assert_eq!(complaints(&findings), [] as [&Finding; 0], "{speed}");
+    }
+}
+
+#[test]
+fn requests_of_the_device_are_told_where_the_kernel_lets_them_be_read() {
+    let machine = FakeMachine::good();
+    with_roce(&machine);
+    let config = "sys/class/infiniband/mlx5_0/device/config";
+    machine.set_bytes(config, &configuration(0x2920));
+    let (devices, findings) = of(&machine);
+    let pcie = devices[0].pcie.as_ref().unwrap();
+    assert_eq!(
+        (
+            pcie.read_request_max_bytes,
+            pcie.payload_max_bytes,
+            pcie.relaxed_ordering
+        ),
+        (Some(512), Some(256), Some(false))
+    );
+    let small = about(&findings, "MaxReadReq is 512 bytes");
+    assert_eq!(small.severity, Severity::Hint);
+    let mend = small.mend.as_deref().unwrap();
+    assert!(mend.contains(" CAP_EXP+8.w=5000:7000 "), "{mend}");
+    about(&findings, "relaxed ordering is off");
+    machine.set_bytes(config, &configuration(0x2920)[..64]);
+    let (_, findings) = of(&machine);
+    about(&findings, "told to root alone");
+    assert_eq!(complaints(&findings), [] as [&Finding; 0]);
+}
+
+#[test]
+fn an_iommu_that_translates_is_a_hint() {
+    let machine = FakeMachine::good();
+    with_roce(&machine);
+    let mode = "sys/class/infiniband/mlx5_0/device/iommu_group/type";
+    machine.set(mode, "identity");
+    assert_eq!(about(&of(&machine).1, "IOMMU").severity, Severity::Ok);
+    machine.set(mode, "DMA-FQ");
+    let finding = about(&of(&machine).1, "IOMMU").clone();
+    assert_eq!(finding.severity, Severity::Hint);
+    assert!(finding.mend.unwrap().contains("--args=iommu=pt "));
+}
+
+#[test]
+fn events_that_are_many_for_the_packets_are_a_warning_and_few_are_a_hint() {
+    let machine = FakeMachine::good();
+    with_roce(&machine);
+    let port = "sys/class/infiniband/mlx5_0/ports/1";
+    let what = "mlx5_0 port 1: Sends met no Receive";
+    for (packets, severity) in [
+        (Some(300_000_u64), Severity::Hint),
+        (Some(100_000), Severity::Warning),
+        (None, Severity::Hint),
+    ] {
+        machine.set(&format!("{port}/hw_counters/rnr_nak_retry_err"), "2");
+        machine.set(&format!("{port}/hw_counters/out_of_buffer"), "1");
+        let packets = packets.map_or_else(String::new, |packets| packets.to_string());
+        machine.set(&format!("{port}/counters/port_xmit_packets"), &packets);
+        machine.set(&format!("{port}/counters/port_rcv_packets"), "0");
+        let finding = about(&of(&machine).1, what).clone();
+        assert_eq!(finding.severity, severity, "{packets}");
+        assert!(
+            finding
+                .what
+                .contains("out_of_buffer 1, rnr_nak_retry_err 2"),
+            "{finding:?}"
+        );
+        let mend = finding.mend.unwrap();
+        assert!(
+            mend.starts_with("rdma statistic show link mlx5_0/1 "),
+            "{mend}"
+        );
+    }
+}
+
+#[test]
+fn each_kind_of_event_is_told_apart_and_marks_of_congestion_are_no_complaint() {
+    let machine = FakeMachine::good();
+    with_roce(&machine);
+    let port = "sys/class/infiniband/mlx5_0/ports/1";
+    for (file, words) in [
+        (
+            "hw_counters/local_ack_timeout_err",
+            "sent again, or came out of order",
+        ),
+        ("counters/symbol_error", "damaged or dropped"),
+        ("hw_counters/rcvd_rnr_err", "(RNR)"),
+    ] {
+        let path = format!("{port}/{file}");
+        machine.set(&path, "7");
+        let (_, findings) = of(&machine);
+        assert_eq!(about(&findings, words).severity, Severity::Hint);
+        assert_eq!(complaints(&findings).len(), 1, "{findings:#?}");
+        machine.set(&path, "0");
+    }
+    machine.set(&format!("{port}/hw_counters/np_cnp_sent"), "9");
+    let (devices, findings) = of(&machine);
+    assert_eq!(
+        about(&findings, "ECN is at work: np_cnp_sent 9").severity,
+        Severity::Ok
+    );
+    about(&findings, "nothing sent again");
+    assert_eq!(devices[0].ports[0].counters.events["np_cnp_sent"], 9);
+    // The greatest numbers do not overflow.
+    let most = u64::MAX.to_string();
+    for file in [
+        "counters/port_xmit_packets",
+        "counters/port_rcv_packets",
+        "hw_counters/out_of_buffer",
+        "hw_counters/rcvd_rnr_err",
+    ] {
+        machine.set(&format!("{port}/{file}"), &most);
+    }
+    about(&of(&machine).1, "(RNR)");
+}
+
+#[test]
+fn counters_of_the_whole_device_count_for_its_ports() {
+    let machine = FakeMachine::good();
+    with_roce(&machine);
+    let hw = "sys/class/infiniband/mlx5_0/hw_counters";
+    for (name, count) in [
+        ("sent_pkts", "10"),
+        ("rcvd_pkts", "5"),
+        ("rcvd_rnr_err", "1"),
+    ] {
+        machine.set(&format!("{hw}/{name}"), count);
+    }
+    let (devices, findings) = of(&machine);
+    assert_eq!(devices[0].ports[0].counters.packets, Some(15));
+    assert_eq!(about(&findings, "(RNR)").severity, Severity::Warning);
+}
+
+#[test]
+fn a_port_says_what_of_flow_control_cannot_be_read() {
+    let machine = FakeMachine::good();
+    with_roce(&machine);
+    let (devices, findings) = of(&machine);
+    assert_eq!(
+        devices[0].ports[0].congestion,
+        Some(congestion::Congestion::default())
+    );
+    for words in [
+        "PFC is not readable",
+        "ECN is not readable",
+        "DSCP of RDMA-CM is not readable",
+    ] {
+        assert_eq!(about(&findings, words).severity, Severity::Ok);
+    }
+    machine.set(
+        "sys/class/infiniband/mlx5_0/ports/1/link_layer",
+        "InfiniBand",
+    );
+    let (devices, findings) = of(&machine);
+    assert_eq!(devices[0].ports[0].congestion, None);
+    assert!(!findings.iter().any(|finding| finding.what.contains("PFC")));
+}
+
+#[test]
+fn ecn_needs_both_points_on_one_priority_and_dscp_0_is_a_hint() {
+    let machine = FakeMachine::good();
+    with_roce(&machine);
+    let set = |point: &str, priority: u8, state: &str| {
+        machine.set(
+            &format!("sys/class/net/eth2/ecn/{point}/enable/{priority}"),
+            state,
+        );
+    };
+    set("roce_rp", 3, "1");
+    set("roce_np", 3, "0");
+    let off = about(&of(&machine).1, "ECN is off on every priority").clone();
+    assert_eq!(off.severity, Severity::Warning);
+    assert!(
+        off.mend
+            .unwrap()
+            .contains("/sys/class/net/eth2/ecn/roce_$point/enable/3")
+    );
+    set("roce_np", 3, "1");
+    assert_eq!(
+        about(&of(&machine).1, "ECN is on for priority 3").severity,
+        Severity::Ok
+    );
+    let tos = "sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos";
+    machine.set(tos, "0");
+    let zero = about(&of(&machine).1, "with DSCP 0").clone();
+    assert_eq!(zero.severity, Severity::Hint);
+    assert!(
+        zero.mend
+            .unwrap()
+            .starts_with(&format!("echo 104 > /{tos} "))
+    );
+    machine.set(tos, "104");
+    assert_eq!(
+        about(&of(&machine).1, "with DSCP 26").severity,
+        Severity::Ok
+    );
+}
+
+#[test]
+fn a_device_is_told_with_driver_and_profile_and_what_its_library_wants() {
+    let machine = FakeMachine::good();
+    with_roce(&machine);
+    let (devices, findings) = of(&machine);
+    assert_eq!(devices[0].profile.name.as_deref(), Some("mlx5"));
+    about(
+        &findings,
+        "firmware 22.31.1014, driver mlx5_core of the kernel",
+    );
+    about(&findings, "mlx5_0 takes the profile mlx5");
+    machine.set("sys/module/mlx5_core/version", "24.10-1.1.4");
+    machine.set_bytes(
+        "proc/self/environ",
+        b"MLX5_SINGLE_THREADED=1\0PATH=/bin\0\xff=x",
+    );
+    let (devices, findings) = of(&machine);
+    about(&findings, "driver mlx5_core 24.10-1.1.4");
+    let set = about(&findings, "MLX5_SINGLE_THREADED is 1");
+    assert_eq!(set.severity, Severity::Warning);
+    let mend = set.mend.as_deref().unwrap();
+    assert!(mend.starts_with("unset MLX5_SINGLE_THREADED"), "{mend}");
+    about(&findings, "MLX5_TOTAL_UUARS is not set");
+    assert!(devices[0].profile.complaints.len() > 1);
+}
+
+#[test]
+fn what_a_device_leaves_of_its_profile_is_a_hint() {
+    let machine = FakeMachine::good();
+    with_roce(&machine);
+    let few = Settings {
+        send_queue_depth_max: Some(16),
+        ..Settings::default()
+    };
+    let profile = profile::read(&machine.system(), "mlx5_0", Some(&few));
+    let mut all = Vec::new();
+    profile::judge(
+        "mlx5_0",
+        &profile,
+        &mut Findings::new(Area::Devices, &mut all),
+    );
+    let clamp = about(&all, "send_queue_depth_max");
+    assert_eq!(clamp.severity, Severity::Hint, "{clamp:?}");
+    assert!(
+        profile::read(&machine.system(), "mlx5_0", None)
+            .clamps
+            .is_empty()
+    );
+}
+
+#[test]
+fn devices_without_a_profile_and_those_that_cannot_be_used() {
+    let machine = FakeMachine::good();
+    for (name, driver) in [("new_0", "nobody_knows"), ("rdmap0", "efa")] {
+        machine.set(&format!("sys/class/infiniband/{name}/fw_ver"), "1");
+        machine.link(
+            &format!("sys/class/infiniband/{name}/device/driver"),
+            driver,
+        );
+    }
+    let (devices, findings) = of(&machine);
+    assert_eq!(devices.len(), 2);
+    assert_eq!(
+        about(&findings, "new_0 is of no family").severity,
+        Severity::Hint
+    );
+    assert_eq!(
+        about(&findings, "rdmap0 cannot be used").severity,
+        Severity::Problem
+    );
 }
 
 #[test]
