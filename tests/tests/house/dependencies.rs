@@ -169,6 +169,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "rpcrdma-examples",
+        &[
+            "rpcrdma-fabric",
+            "rpcrdma-engine",
+            "rpcrdma-control",
+            "rpcrdma-tuning",
+        ],
+    ),
+    (
         "rpcrdma-tests",
         &[
             "rpcrdma-protocol",

@@ -28,7 +28,7 @@ struct Test {
 }
 
 /// What is the same in every build on the machines that ./check is for.
-const ALWAYS: [&str; 8] = [
+const ALWAYS: [&str; 9] = [
     "test",
     "not(loom)",
     "all(test, not(loom))",
@@ -36,7 +36,9 @@ const ALWAYS: [&str; 8] = [
     "target_os = \"linux\"",
     "target_arch = \"x86_64\"",
     "target_pointer_width = \"64\"",
-    // The stage `tests` switches on no feature.
+    // The stage `tests` builds the whole workspace, and with it the examples, which switch this on.
+    "feature = \"storage\"",
+    // It switches on no feature itself.
     "not(any(feature = \"verbs\", feature = \"verbs-dlopen\"))",
 ];
 
@@ -287,6 +289,9 @@ fn what_no_stage_switches_on_is_left_out() {
     assert!(case(&unit, "verbs::tests::a", VERBS[0]));
     assert!(!case(&unit, "profile::tests::a", VERBS[0]));
     assert!(!case(&unit, "tests::a", "feature = \"slow\""));
+    let examples = files::text("examples/Cargo.toml");
+    assert!(examples.contains("rpcrdma-fabric = { workspace = true, features = [\"storage\"] }"));
+    assert!(case(&unit, "tests::a", "feature = \"storage\""));
     let on_devices = Program::Integration("port_verbs".to_owned());
     assert!(case(&on_devices, "a", VERBS[0]));
     let elsewhere = Program::Integration("node".to_owned());

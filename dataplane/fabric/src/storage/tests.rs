@@ -1,0 +1,189 @@
+use std::fs::OpenOptions;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use super::*;
+use crate::memory::{Arena, ArenaOptions, HugePages, Pool, PoolShape};
+
+/// How long anything here may take before the test fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const BUFFERS: u32 = 40;
+const BUFFER_BYTES: u32 = 4096;
+
+/// A file that is removed in the end, and memory.
+struct Bench {
+    path: PathBuf,
+    pool: Pool,
+}
+
+impl Bench {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("rpcrdma-storage-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, []).expect("a file");
+        let options = ArenaOptions {
+            bytes: 1 << 20,
+            huge_pages: HugePages::Never,
+        };
+        let mut arena = Arena::private(&options).expect("memory for a test");
+        let shape = PoolShape {
+            buffers: BUFFERS,
+            buffer_bytes: BUFFER_BYTES,
+            stride_bytes: BUFFER_BYTES,
+            align_bytes: BUFFER_BYTES,
+        };
+        let pool = arena.pool(shape).expect("a pool");
+        Self { path, pool }
+    }
+
+    /// A ring for `orders` orders on the file, which can be written or not.
+    fn ring(&self, orders: u32, is_writable: bool) -> StorageRing {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(is_writable).open(&self.path);
+        StorageRing::new(file.ok(), orders)
+            .expect("io_uring, which kernel.io_uring_disabled and filters of containers can deny")
+    }
+
+    /// A lease whose bytes are all `byte`.
+    fn lease(&mut self, byte: u8, bytes: u32) -> Lease {
+        let buffer = self.pool.take().expect("a buffer");
+        let mut lease = self.pool.lease(buffer, 0, bytes).expect("it fits");
+        lease.fill(byte);
+        lease
+    }
+
+    /// Whether all memory is back.
+    fn has_all(&mut self) -> bool {
+        self.pool.reclaim(BUFFERS as usize);
+        self.pool.available() == BUFFERS as usize
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn order(operation: Operation, offset_bytes: u64, tag: u64) -> Order {
+    Order {
+        operation,
+        file: 0,
+        offset_bytes,
+        tag,
+    }
+}
+
+const WRITE: Operation = Operation::Write { is_durable: false };
+
+/// The result of the only order under way, its tag, and what its leases hold.
+fn outcome(ring: &mut StorageRing) -> (u64, io::Result<u32>, Vec<u8>) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut outcome = None;
+    while ring.under_way() != 0 {
+        assert!(Instant::now() < deadline, "the order is never done");
+        ring.submit(Duration::from_millis(10)).expect("a kernel");
+        ring.reap(|done| {
+            let bytes = done.parts.flat_map(|part| part.to_vec()).collect();
+            outcome = Some((done.order.tag, done.result, bytes));
+        });
+    }
+    outcome.expect("an order was under way")
+}
+
+#[test]
+fn what_leases_hold_is_written_in_order_and_read_back() {
+    let mut bench = Bench::new();
+    let mut ring = bench.ring(4, true);
+    let parts = [bench.lease(1, 4096), bench.lease(2, 100)];
+    let durable = Operation::Write { is_durable: true };
+    ring.push(order(durable, 10, 7), parts).expect("room");
+    let (tag, written, _) = outcome(&mut ring);
+    assert_eq!((tag, written.expect("it is written")), (7, 4196));
+    ring.push(order(Operation::Sync, 0, 8), []).expect("room");
+    let (tag, synced, _) = outcome(&mut ring);
+    assert_eq!((tag, synced.expect("it is synced")), (8, 0));
+    let stored = std::fs::read(&bench.path).expect("the file");
+    assert!(stored[..10].iter().all(|&byte| byte == 0));
+    assert!(stored[10..4106].iter().all(|&byte| byte == 1));
+    assert!(stored[4106..].iter().all(|&byte| byte == 2));
+    assert_eq!(stored.len(), 4206);
+    // The file ends before the leases do.
+    let parts = [bench.lease(9, 96), bench.lease(9, 4096)];
+    ring.push(order(Operation::Read, 4010, 9), parts)
+        .expect("room");
+    let (tag, read, bytes) = outcome(&mut ring);
+    assert_eq!((tag, read.expect("it is read")), (9, 196));
+    assert_eq!(bytes[..196], stored[4010..]);
+    assert!(bytes[196..].iter().all(|&byte| byte == 9));
+    assert!(bench.has_all());
+}
+
+#[test]
+fn an_error_of_the_kernel_comes_with_the_leases() {
+    let mut bench = Bench::new();
+    let mut ring = bench.ring(1, false);
+    let lease = bench.lease(1, 8);
+    ring.push(order(WRITE, 0, 1), [lease]).expect("room");
+    let (_, result, bytes) = outcome(&mut ring);
+    let error = result.expect_err("the file is open for reading alone");
+    assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+    assert_eq!(bytes, [1; 8]);
+    assert!(bench.has_all());
+}
+
+#[test]
+fn what_a_ring_does_not_take_is_refused_and_its_leases_end() {
+    let mut bench = Bench::new();
+    let mut ring = bench.ring(1, true);
+    let parts: Vec<Lease> = (0..=STORAGE_PARTS_MAX).map(|_| bench.lease(1, 1)).collect();
+    let refused = ring.push(order(WRITE, 0, 1), parts);
+    assert_eq!(refused, Err(OrderRefused::TooManyParts));
+    let elsewhere = Order {
+        file: 1,
+        ..order(WRITE, 0, 1)
+    };
+    let refused = ring.push(elsewhere, [bench.lease(1, 1)]);
+    assert_eq!(refused, Err(OrderRefused::UnknownFile));
+    assert!(bench.has_all());
+    let lease = bench.lease(1, 1);
+    ring.push(order(WRITE, 0, 1), [lease]).expect("room");
+    assert!(!ring.has_room());
+    let refused = ring.push(order(WRITE, 0, 2), [bench.lease(2, 1)]);
+    assert_eq!(refused, Err(OrderRefused::Full));
+    assert_eq!(outcome(&mut ring).0, 1);
+    assert_eq!(std::fs::read(&bench.path).expect("the file"), [1]);
+}
+
+#[test]
+fn a_ring_that_ends_waits_for_what_is_under_way() {
+    let mut bench = Bench::new();
+    let mut ring = bench.ring(8, true);
+    for tag in 0..8 {
+        let lease = bench.lease(3, 4096);
+        ring.push(order(WRITE, tag * 4096, tag), [lease])
+            .expect("room");
+    }
+    assert!(!bench.has_all());
+    drop(ring);
+    assert!(bench.has_all());
+    assert_eq!(
+        std::fs::read(&bench.path).expect("the file"),
+        [3; 8 * 4096],
+        "what was ordered is done"
+    );
+}
+
+#[test]
+fn direct_io_takes_whole_blocks_alone() {
+    let mut bench = Bench::new();
+    let whole = bench.lease(0, 4096);
+    assert!(fits_direct(8192, [&*whole, &*whole]));
+    assert!(!fits_direct(512, [&*whole]), "offset");
+    assert!(!fits_direct(0, [&whole[..512]]), "length");
+    assert!(!fits_direct(0, [&*whole, &whole[1..]]), "address");
+}

@@ -1,0 +1,125 @@
+//! A storage appliance: WRITEs go from where RDMA put their data to the disk, and READs come from the
+//! disk to where they are sent from, with no copy in between.
+//!
+//! `cargo run --release -p rpcrdma-examples --bin appliance -- --listen shm:disk --file disk.img
+//! --size-bytes 67108864`
+//!
+//! Two threads do the work, and nothing is shared between them but two rings:
+//!
+//! * the core ([`service`]) speaks to the clients, and calls no kernel;
+//! * the storage thread ([`storage`]) speaks to the disk.
+#![forbid(unsafe_code)]
+
+mod service;
+mod storage;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use clap::Parser;
+use rpcrdma_control::{ListenOptions, Node, NodeConfig, ShmProvider};
+use rpcrdma_examples::{Sleeper, profile};
+use rpcrdma_fabric::ring::spsc;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use service::{DiskService, Figures};
+use storage::{Disk, StorageThread};
+
+/// Serves a file or a block device as a disk.
+#[derive(Parser)]
+struct Arguments {
+    /// Where to listen: shm:NAME
+    #[arg(long, default_value = "shm:disk")]
+    listen: String,
+    /// The file, which is made if it is not there, or the block device
+    #[arg(long)]
+    file: PathBuf,
+    /// How long the disk is, in bytes; a file is made so long
+    #[arg(long)]
+    size_bytes: u64,
+    /// Go through the page cache, for file systems without direct I/O
+    #[arg(long)]
+    buffered: bool,
+}
+
+/// How long clients get to end what they began when the appliance stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often the main thread looks whether it is to stop.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
+
+fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let disk = Disk::open(&arguments.file, arguments.size_bytes, arguments.buffered)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+
+    let profile = profile(8, 512);
+    // Calls that are with the storage thread are deferred ones, so that these rings never lack room.
+    let room = profile.deferred_replies_max.next_power_of_two();
+    let (jobs, storage_jobs) = spsc::channel(room);
+    let (storage_finished, finished) = spsc::channel(room);
+    let sleeper = Arc::new(Sleeper::default());
+    let figures = Arc::new(Figures::default());
+
+    // One core, left to the scheduler. A listener on an RDMA device differs in this provider, in the
+    // address, and in saying whom it takes.
+    let config = NodeConfig::from_profile(&profile, vec![None]);
+    let mut service = Some(DiskService::new(
+        arguments.size_bytes,
+        (jobs, finished),
+        Arc::clone(&sleeper),
+        Arc::clone(&figures),
+    ));
+    let node = Node::start(ShmProvider::from_profile(&profile), &config, |_| {
+        service.take().expect("one core, one service")
+    })?;
+    let core = node.cores()[0].clone();
+    let wake_core = {
+        let core = core.clone();
+        move || core.wake()
+    };
+    let storage = StorageThread::new(disk, (storage_jobs, storage_finished), Arc::clone(&figures))?;
+    let storage: JoinHandle<std::io::Result<()>> = std::thread::Builder::new()
+        .name("storage".to_owned())
+        .spawn({
+            let sleeper = Arc::clone(&sleeper);
+            move || storage.run(&sleeper, wake_core)
+        })?;
+
+    let listening = node.listen(&arguments.listen, ListenOptions::default())?;
+    println!(
+        "listening on {} (process {})",
+        listening.address,
+        std::process::id()
+    );
+    // Relaxed: the flag guards no other data.
+    while !stop.load(Ordering::Relaxed) && !storage.is_finished() {
+        std::thread::sleep(LOOK_PERIOD);
+    }
+
+    // First the calls end, then the core, and with it the ring to the storage thread, then that.
+    node.drain(DRAIN_TIMEOUT)?;
+    let copied_bytes = core.counters().bulk_bytes_copied;
+    drop(node);
+    storage.thread().unpark();
+    storage.join().expect("the storage thread did not panic")?;
+    println!("{figures} engine_copied_bytes={copied_bytes}");
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("appliance: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! The storage thread: orders of jobs to the kernel, straight from and into the leases of their calls.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rpcrdma_engine::{BulkItem, DeferToken};
+use rpcrdma_examples::{Sleeper, Status};
+use rpcrdma_fabric::ring::spsc::{Consumer, Producer};
+use rpcrdma_fabric::storage::{
+    DIRECT_ALIGN_BYTES, Done, Operation, Order, OrderRefused, StorageRing, fits_direct,
+};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::service::{Figures, Finished, Job};
+
+/// The file of a ring that goes through the page cache, and the one that does not.
+const BUFFERED: usize = 0;
+const DIRECT: usize = 1;
+
+/// How long the thread waits for the disk before it looks for new jobs.
+const DISK_PATIENCE: Duration = Duration::from_micros(100);
+
+/// A file or block device, opened twice: what direct I/O does not take goes through the page cache. The
+/// kernel keeps the two views of a file alike for requests that follow one another, and so do its clients
+/// who wait for an answer before they ask for the same bytes again.
+pub(crate) struct Disk {
+    buffered: File,
+    direct: Option<File>,
+}
+
+impl Disk {
+    /// Opens `path`, and makes a file that long.
+    pub(crate) fn open(path: &Path, size_bytes: u64, is_buffered: bool) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let buffered = options
+            .clone()
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(|error| of_file(path, "cannot be opened", &error))?;
+        let kind = buffered.metadata()?.file_type();
+        if !kind.is_block_device() && !kind.is_char_device() {
+            buffered.set_len(size_bytes)?;
+        }
+        let direct = if is_buffered {
+            None
+        } else {
+            let flags = OFlags::DIRECT.bits().cast_signed();
+            let direct = options.custom_flags(flags).open(path).map_err(|error| {
+                let advice = "takes no direct I/O; use a file elsewhere, or --buffered";
+                of_file(path, advice, &error)
+            })?;
+            Some(direct)
+        };
+        Ok(Self { buffered, direct })
+    }
+
+    /// A ring on it for so many orders.
+    fn ring(self, orders: u32) -> io::Result<StorageRing> {
+        let files = [Some(self.buffered), self.direct];
+        StorageRing::new(files.into_iter().flatten(), orders).map_err(|error| {
+            let advice = "io_uring is not to be had here (sysctl kernel.io_uring_disabled, the \
+                          filter of a container, or Linux before 5.11)";
+            io::Error::new(error.kind(), format!("{advice}: {error}"))
+        })
+    }
+}
+
+fn of_file(path: &Path, what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{} {what}: {error}", path.display()))
+}
+
+/// A job that is with the kernel.
+struct UnderWay {
+    token: DeferToken,
+    bytes: usize,
+}
+
+/// The thread's ends of the rings from the core and back.
+pub(crate) type StorageEnds = (Consumer<Job>, Producer<Finished>);
+
+/// Carries out jobs until the core is gone.
+pub(crate) struct StorageThread {
+    ring: StorageRing,
+    is_direct: bool,
+    jobs: Consumer<Job>,
+    finished: Producer<Finished>,
+    /// By the tags of their orders.
+    under_way: Box<[Option<UnderWay>]>,
+    free: Vec<usize>,
+    figures: Arc<Figures>,
+    /// Whether the first error was told.
+    is_error_told: bool,
+}
+
+impl StorageThread {
+    /// Works on `disk`, for as many jobs as the way back holds.
+    ///
+    /// # Errors
+    /// When the kernel makes no ring.
+    pub(crate) fn new(
+        disk: Disk,
+        (jobs, finished): StorageEnds,
+        figures: Arc<Figures>,
+    ) -> io::Result<Self> {
+        let room = finished.capacity();
+        let is_direct = disk.direct.is_some();
+        let ring = disk.ring(room)?;
+        let room = room as usize;
+        Ok(Self {
+            ring,
+            is_direct,
+            jobs,
+            finished,
+            under_way: (0..room).map(|_| None).collect(),
+            free: (0..room).rev().collect(),
+            figures,
+            is_error_told: false,
+        })
+    }
+
+    /// Works, sleeps when there is nothing to do, and returns when the core is gone and all is done.
+    ///
+    /// # Errors
+    /// When the kernel takes no orders any more.
+    pub(crate) fn run(mut self, sleeper: &Sleeper, wake_core: impl Fn()) -> io::Result<()> {
+        sleeper.set_current();
+        loop {
+            // In this order: what was pushed before the core went is still taken.
+            let is_over = self.jobs.is_abandoned();
+            let mut is_busy = false;
+            while self.ring.has_room()
+                && let Some(job) = self.jobs.pop()
+            {
+                self.begin(job);
+                is_busy = true;
+            }
+            if self.ring.under_way() != 0 {
+                let patience = if is_busy {
+                    Duration::ZERO
+                } else {
+                    DISK_PATIENCE
+                };
+                self.ring.submit(patience)?;
+            }
+            if self.reap() != 0 {
+                is_busy = true;
+            }
+            if is_busy {
+                wake_core();
+            } else if self.ring.under_way() == 0 {
+                if is_over {
+                    return Ok(());
+                }
+                // A wake since the rings were looked into ends this at once.
+                std::thread::park();
+            }
+        }
+    }
+
+    /// Has the kernel carry out a job.
+    fn begin(&mut self, job: Job) {
+        let Job {
+            token,
+            operation,
+            offset_bytes,
+            mut item,
+        } = job;
+        let bytes = item.len();
+        let is_read = operation == Operation::Read;
+        if is_read
+            && self.is_direct
+            && let Some(last) = item.last_mut()
+        {
+            // Whole blocks are read; what is beyond the request is not sent.
+            last.set_len(last.len().next_multiple_of(DIRECT_ALIGN_BYTES));
+        }
+        let is_direct = self.is_direct && fits_direct(offset_bytes, item.parts().map(|it| &**it));
+        if is_read && !is_direct {
+            let beyond = item.len() - bytes;
+            if let Some(last) = item.last_mut() {
+                last.set_len(last.len() - beyond);
+            }
+        }
+        if operation != Operation::Sync {
+            let figure = match is_direct {
+                true => &self.figures.direct_bytes,
+                false => &self.figures.buffered_bytes,
+            };
+            figure.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        let Some(tag) = self.free.pop() else {
+            return self.finish(token, Status::Busy, is_read, BulkItem::new());
+        };
+        let order = Order {
+            operation,
+            file: if is_direct { DIRECT } else { BUFFERED },
+            offset_bytes,
+            tag: tag as u64,
+        };
+        match self.ring.push(order, item) {
+            Ok(()) => {
+                if let Some(place) = self.under_way.get_mut(tag) {
+                    *place = Some(UnderWay { token, bytes });
+                }
+            }
+            Err(refused) => {
+                self.free.push(tag);
+                let status = match refused {
+                    OrderRefused::Full => Status::Busy,
+                    OrderRefused::UnknownFile | OrderRefused::TooManyParts => Status::Invalid,
+                };
+                self.finish(token, status, is_read, BulkItem::new());
+            }
+        }
+    }
+
+    /// Hands the core what the kernel is done with; how many jobs that were.
+    fn reap(&mut self) -> usize {
+        let Self {
+            ring,
+            finished,
+            under_way,
+            free,
+            figures,
+            is_error_told,
+            ..
+        } = self;
+        ring.reap(|done| {
+            let tag = usize::try_from(done.order.tag).unwrap_or(usize::MAX);
+            let Some(job) = under_way.get_mut(tag).and_then(Option::take) else {
+                return;
+            };
+            free.push(tag);
+            let operation = done.order.operation;
+            if let Err(error) = &done.result {
+                figures.errors.fetch_add(1, Ordering::Relaxed);
+                if !std::mem::replace(is_error_told, true) {
+                    eprintln!("appliance: {operation:?}: {error}; further errors are counted");
+                }
+            }
+            let (status, item) = outcome(done, job.bytes);
+            let answer = Finished {
+                token: job.token,
+                status,
+                is_read: operation == Operation::Read,
+                item,
+            };
+            push(finished, answer);
+        })
+    }
+
+    fn finish(&mut self, token: DeferToken, status: Status, is_read: bool, item: BulkItem) {
+        let answer = Finished {
+            token,
+            status,
+            is_read,
+            item,
+        };
+        push(&mut self.finished, answer);
+    }
+}
+
+fn push(finished: &mut Producer<Finished>, answer: Finished) {
+    let pushed = finished.push(answer);
+    debug_assert!(pushed.is_ok(), "the ring holds all calls that are deferred");
+}
+
+/// What the caller is told of an order for `bytes` bytes, and what it gets.
+fn outcome(done: Done<'_>, bytes: usize) -> (Status, BulkItem) {
+    let moved = match done.result {
+        Ok(moved) => (moved as usize).min(bytes),
+        Err(error) => return (status_of(&error), BulkItem::new()),
+    };
+    let mut item = BulkItem::new();
+    match done.order.operation {
+        Operation::Sync => (Status::Done, item),
+        // Parts of requests are taken by disks that have reached their end.
+        Operation::Write { .. } if moved < bytes => (Status::NoSpace, item),
+        Operation::Write { .. } => (Status::Done, item),
+        Operation::Read => {
+            let mut left = moved;
+            for mut part in done.parts {
+                part.set_len(left.min(part.len()));
+                left -= part.len();
+                // There are no more of them than in the item that they are from.
+                if !part.is_empty() {
+                    let _ = item.push(part);
+                }
+            }
+            (Status::Done, item)
+        }
+    }
+}
+
+fn status_of(error: &io::Error) -> Status {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Status::NoSpace,
+        Some(Errno::INVAL) => Status::Invalid,
+        Some(Errno::AGAIN | Errno::NOMEM) => Status::Busy,
+        _ => Status::Failed,
+    }
+}

@@ -1,0 +1,279 @@
+//! The appliance and its client, as processes: what the client writes is on the disk, byte for byte, and got
+//! there from the memory that RDMA put it into.
+#![forbid(unsafe_code)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use rpcrdma_examples::pattern;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A folder of this test's own, on the file system that the tests are built on; removed when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(what: &str) -> Self {
+        let name = format!("appliance-{what}-{}", std::process::id());
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What an appliance said of its work in the end.
+#[derive(Debug, PartialEq, Eq)]
+struct Figures {
+    direct_bytes: u64,
+    buffered_bytes: u64,
+    copied_bytes: u64,
+    engine_copied_bytes: u64,
+    errors: u64,
+}
+
+impl Figures {
+    fn parse(line: &str) -> Self {
+        let value = |name: &str| {
+            let mut words = line.split_whitespace().filter_map(|it| it.split_once('='));
+            let (_, value) = words
+                .find(|(found, _)| *found == name)
+                .unwrap_or_else(|| panic!("no {name} in {line:?}"));
+            value.parse().expect("a number")
+        };
+        Self {
+            direct_bytes: value("direct_bytes"),
+            buffered_bytes: value("buffered_bytes"),
+            copied_bytes: value("copied_bytes"),
+            engine_copied_bytes: value("engine_copied_bytes"),
+            errors: value("errors"),
+        }
+    }
+}
+
+/// An appliance that serves a file.
+struct Appliance {
+    process: Child,
+    address: String,
+    /// The appliance itself, which is not `process` when that traces it.
+    pid: i32,
+}
+
+impl Appliance {
+    /// Starts one on `file`, by `command`, which ends with the program. Where there is no io_uring, or no direct
+    /// I/O on this file system, it says what to do, and so does this.
+    fn start_by(mut command: Command, folder: &Folder, file: &Path, options: &[&str]) -> Self {
+        let name = folder.0.file_name().and_then(|name| name.to_str());
+        let address = format!("shm:{}", name.expect("a name of this test's own"));
+        let mut process = command
+            .args(["--listen", &address])
+            .arg("--file")
+            .arg(file)
+            .args(options)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?} (is strace installed?): {error}"));
+        let mut line = String::new();
+        let stdout = process.stdout.as_mut().expect("it is piped");
+        let read = BufReader::new(stdout).read_line(&mut line);
+        read.expect("it says when it listens");
+        let pid = line.rsplit("(process ").next();
+        let pid = pid.and_then(|rest| rest.trim_end().strip_suffix(')'));
+        let Some(pid) = pid.and_then(|pid| pid.parse().ok()) else {
+            let output = process.wait_with_output().expect("it ended");
+            panic!("{}", String::from_utf8_lossy(&output.stderr));
+        };
+        Self {
+            process,
+            address,
+            pid,
+        }
+    }
+
+    fn start(folder: &Folder, file: &Path, options: &[&str]) -> Self {
+        let program = Command::new(env!("CARGO_BIN_EXE_appliance"));
+        Self::start_by(program, folder, file, options)
+    }
+
+    /// Has a client write and read, with these arguments.
+    fn client(&self, arguments: &str) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_appliance-client"))
+            .args(["--connect", &self.address])
+            .args(arguments.split_whitespace())
+            .output()
+            .expect("the client starts")
+    }
+
+    /// As [`Appliance::client`], which is to find all as it wrote it.
+    fn client_succeeds(&self, arguments: &str) {
+        let output = self.client(arguments);
+        assert!(output.status.success(), "{arguments}: {output:?}");
+    }
+
+    /// Stops it; what it says of its work.
+    fn stop(mut self) -> Figures {
+        self.signal(Signal::TERM);
+        let mut said = String::new();
+        let stdout = self.process.stdout.as_mut().expect("it is piped");
+        stdout.read_to_string(&mut said).expect("its figures");
+        let status = self.process.wait().expect("it ends");
+        assert!(status.success(), "{status}: {said}");
+        Figures::parse(&said)
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid).expect("no process has the number zero");
+        let _ = kill_process(pid, signal);
+    }
+}
+
+impl Drop for Appliance {
+    fn drop(&mut self) {
+        // A process that was waited for is gone, and its number may be another's.
+        if matches!(self.process.try_wait(), Ok(None)) {
+            self.signal(Signal::KILL);
+            let _ = self.process.wait();
+        }
+    }
+}
+
+/// Whether `file` holds what the client writes in this range.
+fn holds_pattern(file: &Path, range: Range<u64>) {
+    let stored = std::fs::read(file).expect("the disk");
+    for position in range {
+        let index = usize::try_from(position).expect("a place in memory");
+        assert_eq!(stored[index], pattern(position), "byte {position}");
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn placed_data_go_to_the_disk_and_back_without_a_copy() {
+    let folder = Folder::new("direct");
+    let file = folder.file("disk");
+    let size = (16 * MIB).to_string();
+    let appliance = Appliance::start(&folder, &file, &["--size-bytes", &size]);
+    // By the Sends themselves, and, since they are long, by RDMA.
+    appliance.client_succeeds("--bytes 4194304 --block-bytes 65536");
+    appliance
+        .client_succeeds("--bytes 8388608 --block-bytes 1048576 --offset-bytes 4194304 --durable");
+    holds_pattern(&file, 0..12 * MIB);
+    let expected = Figures {
+        direct_bytes: 2 * 12 * MIB,
+        buffered_bytes: 0,
+        copied_bytes: 0,
+        engine_copied_bytes: 0,
+        errors: 0,
+    };
+    assert_eq!(appliance.stop(), expected);
+}
+
+#[test]
+fn what_direct_io_does_not_take_is_on_the_disk_as_well() {
+    let folder = Folder::new("odd");
+    let file = folder.file("disk");
+    let size = (4 * MIB + 1).to_string();
+    let appliance = Appliance::start(&folder, &file, &["--size-bytes", &size]);
+    // Odd lengths at odd places, over one another and up to the end of an odd disk.
+    appliance.client_succeeds("--bytes 1000003 --block-bytes 10007 --offset-bytes 77");
+    appliance.client_succeeds("--bytes 131172 --block-bytes 65536 --offset-bytes 1048576");
+    appliance.client_succeeds("--bytes 4194305 --block-bytes 262144");
+    // So short that they come in the stream.
+    appliance.client_succeeds("--bytes 3000 --block-bytes 100 --offset-bytes 5");
+    holds_pattern(&file, 0..4 * MIB + 1);
+    let figures = appliance.stop();
+    assert!(figures.direct_bytes >= 8 * MIB, "{figures:?}");
+    assert!(figures.buffered_bytes >= 2 * 1_000_003, "{figures:?}");
+    // And the ends of what was written before: a hundred bytes, and one.
+    assert_eq!((figures.copied_bytes, figures.errors), (3101, 0));
+}
+
+#[test]
+fn an_appliance_without_direct_io_works_through_the_page_cache() {
+    let folder = Folder::new("buffered");
+    let file = folder.file("disk");
+    let options = ["--size-bytes", "1048576", "--buffered"];
+    let appliance = Appliance::start(&folder, &file, &options);
+    appliance.client_succeeds("--bytes 1048576");
+    holds_pattern(&file, 0..MIB);
+    let figures = appliance.stop();
+    assert_eq!((figures.direct_bytes, figures.buffered_bytes), (0, 2 * MIB));
+}
+
+#[test]
+fn errors_of_the_disk_are_errors_of_the_call() {
+    let folder = Folder::new("errors");
+    let options = ["--size-bytes", "1048576", "--buffered"];
+    let appliance = Appliance::start(&folder, Path::new("/dev/full"), &options);
+    let says = |arguments: &str, what: &str| {
+        let output = appliance.client(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && said.contains(what),
+            "{output:?}"
+        );
+    };
+    says("--bytes 65536", "there is no space for it on the disk");
+    // Beyond its end it is not asked.
+    says(
+        "--bytes 8192 --offset-bytes 1044480 --block-bytes 8192",
+        "there is no space",
+    );
+    // The next client is served as if nothing had been.
+    says("--bytes 4096 --block-bytes 4096", "there is no space");
+    let figures = appliance.stop();
+    assert_eq!(figures.errors, 2, "{figures:?}");
+}
+
+/// The system calls by which a program moves bytes of files itself.
+const MOVING: &str = "read,write,pread64,pwrite64,readv,writev,preadv,pwritev,preadv2,pwritev2,\
+                      sendfile,splice,vmsplice,tee,copy_file_range,process_vm_readv,process_vm_writev";
+
+/// Bytes that the system calls of a trace by strace moved.
+fn moved_bytes(trace: &str) -> u64 {
+    let results = trace.lines().filter_map(|line| line.rsplit_once(" = "));
+    let counts = results.filter_map(|(_, result)| result.split_whitespace().next());
+    counts.filter_map(|count| count.parse::<u64>().ok()).sum()
+}
+
+#[test]
+fn no_system_call_of_the_appliance_carries_data() {
+    let folder = Folder::new("traced");
+    let (file, trace) = (folder.file("disk"), folder.file("trace"));
+    let mut command = Command::new("strace");
+    command.args(["--follow-forks", "--quiet=all", "--trace", MOVING]);
+    command.arg("--output").arg(&trace);
+    command.arg(env!("CARGO_BIN_EXE_appliance"));
+    let size = (8 * MIB).to_string();
+    let appliance = Appliance::start_by(command, &folder, &file, &["--size-bytes", &size]);
+    appliance.client_succeeds("--bytes 8388608");
+    let figures = appliance.stop();
+    holds_pattern(&file, 0..8 * MIB);
+    assert_eq!(figures.direct_bytes, 16 * MIB);
+    let trace = std::fs::read_to_string(&trace).expect("the trace");
+    // It does see such calls: the programs that are loaded, and what the appliance says.
+    assert!(trace.contains("listening on"), "{trace}");
+    let moved = moved_bytes(&trace);
+    assert!(moved < MIB / 8, "{moved} bytes were moved: {trace}");
+}
+
+#[test]
+fn what_a_trace_moved_is_added_up() {
+    let trace = "7 read(3, \"\\177ELF\"..., 832) = 832\n\
+                 7 write(1, \"a = 5\", 5) = 5\n\
+                 7 read(4, 0x7f, 8) = -1 EAGAIN (Resource temporarily unavailable)\n\
+                 8 pread64(3, \"\", 64, 9) = 0\n";
+    assert_eq!(moved_bytes(trace), 837);
+}
