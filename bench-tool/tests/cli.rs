@@ -407,6 +407,21 @@ fn a_set_delay_is_paid_once_by_a_message_and_twice_by_a_fetched_payload() {
     }
 }
 
+#[test]
+fn a_service_takes_the_time_that_it_is_given() {
+    let words = "--op echo --service-time 50us --count 20 --warmup 0 --quiet --json -";
+    let arguments: Vec<&str> = ["run"]
+        .into_iter()
+        .chain(words.split_whitespace())
+        .collect();
+    let output = bench_tool(&arguments, "");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let report: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+    assert_eq!(report["service_time_ns"], 50_000);
+    let fastest = report["latency_ns"]["min"].as_u64().unwrap();
+    assert!(fastest >= 50_000, "{fastest} ns");
+}
+
 fn interrupted_run(json: &Path, life: Duration) -> Output {
     let child = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
         .args(["run", "--duration", "1h", "--warmup", "0", "--json"])

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rpcrdma_engine::{
     Activity, Application, BulkArguments, BulkItem, Context, CounterSnapshot, DeferToken, Outcome,
     ReplyRefused, ReplyWriter, Request,
 };
-use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Lease;
 
@@ -54,6 +55,8 @@ pub struct BenchService {
     answer: Answer,
     /// Calls that wait for buffers.
     deferred: VecDeque<(DeferToken, Operations)>,
+    /// How long each call keeps the core busy, beside what it takes.
+    work: Option<Work>,
 }
 
 impl BenchService {
@@ -66,6 +69,13 @@ impl BenchService {
         }
     }
 
+    /// The same service, which keeps its core busy for so long in each call.
+    #[must_use]
+    pub fn working_for(self, time: Duration) -> Self {
+        let work = (!time.is_zero()).then(|| Work::new(time));
+        Self { work, ..self }
+    }
+
     /// Answers one call.
     #[inline]
     fn answer(
@@ -74,6 +84,9 @@ impl BenchService {
         items: Option<&BulkArguments<'_>>,
         reply: &mut ReplyWriter<'_>,
     ) -> Outcome {
+        if let Some(work) = &self.work {
+            work.spin();
+        }
         if request.program != PROGRAM {
             return Outcome::ProgramUnavailable;
         }
@@ -210,6 +223,28 @@ impl Application for BenchService {
             Activity::Idle
         } else {
             self.answer_deferred(core)
+        }
+    }
+}
+
+/// What a service is slower by, on purpose.
+struct Work {
+    clock: Clock,
+    ticks: Ticks,
+}
+
+impl Work {
+    fn new(time: Duration) -> Self {
+        let clock = Clock::new();
+        let ticks = clock.ticks(time);
+        Self { clock, ticks }
+    }
+
+    /// Reads the clock until the time is over.
+    fn spin(&self) {
+        let start = self.clock.now();
+        while self.clock.now().wrapping_sub(start) < self.ticks {
+            std::hint::spin_loop();
         }
     }
 }

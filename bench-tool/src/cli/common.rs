@@ -40,9 +40,9 @@ pub struct CommonArgs {
     #[arg(long, value_enum, default_value_t = Protocol::Auto)]
     pub protocol: Protocol,
 
-    /// One-way delay of everything that is sent, to try distance on one machine (shm; for rdma, tests/lab/lab run --delay)
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
-    pub delay: Duration,
+    /// What is made slower on purpose
+    #[command(flatten)]
+    pub slowed: SlowedArgs,
 
     /// Connections opened beside them that stay silent
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_536))]
@@ -67,6 +67,33 @@ pub struct CommonArgs {
     /// No table and no progress; errors and warnings only
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// What is made slower on purpose, to see what it costs.
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlowedArgs {
+    /// One-way delay of everything that is sent, to try distance on one machine (shm; for rdma, tests/lab/lab run --delay)
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
+    pub delay: Duration,
+
+    /// Time for which the bench service keeps its core busy in each call, to try a slower one
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
+    pub service_time: Duration,
+}
+
+impl SlowedArgs {
+    /// The same as arguments, for a server that a run starts.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let given = [
+            ("--delay", self.delay),
+            ("--service-time", self.service_time),
+        ];
+        let given = given.into_iter().filter(|(_, time)| !time.is_zero());
+        given
+            .flat_map(|(option, time)| [option.to_owned(), format!("{}ns", time.as_nanos())])
+            .collect()
+    }
 }
 
 /// How long a run of any kind takes.

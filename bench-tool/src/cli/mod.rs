@@ -17,7 +17,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rpcrdma_control::Versions;
 
-pub use self::common::{CommonArgs, LengthArgs};
+pub use self::common::{CommonArgs, LengthArgs, SlowedArgs};
 pub use self::compare::CompareArgs;
 pub use self::doctor::DoctorArgs;
 pub use self::manual::{CompletionsArgs, ManArgs};
@@ -365,9 +365,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
     pub bulk_calls: Option<u32>,
 
-    /// One-way delay of everything that is sent, to try distance on one machine (shm; for rdma, tests/lab/lab run --delay)
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
-    pub delay: Duration,
+    /// What is made slower on purpose
+    #[command(flatten)]
+    pub slowed: SlowedArgs,
 
     /// How it is watched
     #[command(flatten)]

@@ -21,7 +21,7 @@ pub const RUNS_MAX: usize = 500;
 const SCHEMAS: [&str; 2] = [crate::report::RUN_SCHEMA, crate::nfs_client::SCHEMA];
 
 /// What is the same in repeats of a run: the work. Runs that differ in it are not taken for one side.
-const WORK: [&str; 16] = [
+const WORK: [&str; 17] = [
     "schema",
     "op",
     "size_bytes",
@@ -31,6 +31,7 @@ const WORK: [&str; 16] = [
     "seed",
     "placement_asked",
     "delay_ns",
+    "service_time_ns",
     "depth",
     "connections",
     "idle_connections",

@@ -61,7 +61,8 @@ impl Load for NodeLoad {
         server: &Address,
         watch: &Watch,
     ) -> Result<RunResult, Failure> {
-        let fabric = Fabric::to_connect(server, config.device.as_deref())?.delayed(config.delay)?;
+        let fabric =
+            Fabric::to_connect(server, config.device.as_deref())?.delayed(config.slowed.delay)?;
         let loaded = profile(config, &fabric)?;
         let measure = Measure {
             config,

@@ -152,6 +152,9 @@ pub struct Report {
     pub seed: Option<u64>,
     /// One-way delay that was added to everything sent; nobody knows of one on the link.
     pub delay_ns: u64,
+    /// Time for which the service of the run's own server kept its core busy in each call; nobody
+    /// knows of another's.
+    pub service_time_ns: u64,
     /// Calls outstanding per connection.
     pub depth: u32,
     /// Connections that carried calls.
@@ -309,7 +312,9 @@ impl Report {
                 .bulk
                 .filter(|_| config.op == Op::Mix || config.sizes.is_some())
                 .map(|bulk| bulk.seed),
-            delay_ns: u64::try_from(config.delay.as_nanos()).unwrap_or(u64::MAX),
+            delay_ns: u64::try_from(config.slowed.delay.as_nanos()).unwrap_or(u64::MAX),
+            service_time_ns: u64::try_from(config.slowed.service_time.as_nanos())
+                .unwrap_or(u64::MAX),
             placement_asked: config.bulk.map(|bulk| bulk.placement.name()),
             depth: config.depth,
             connections: config.connections,
@@ -467,7 +472,7 @@ pub(crate) mod tests {
             sizes: None,
             bulk: None,
             protocol: crate::cli::Protocol::Auto,
-            delay: Duration::ZERO,
+            slowed: crate::cli::SlowedArgs::default(),
             depth: 1,
             connections: 1,
             idle_connections: 0,
@@ -581,6 +586,7 @@ pub(crate) mod tests {
             "read_percent",
             "seed",
             "delay_ns",
+            "service_time_ns",
             "per_call",
             "server_counters",
             "interval_s",
@@ -591,7 +597,7 @@ pub(crate) mod tests {
         }
         assert_eq!(
             object.len(),
-            47,
+            48,
             "a new key belongs into this list and into docs/bench-tool.md"
         );
         let keys = |name: &str| -> Vec<String> {

@@ -112,9 +112,13 @@ pub(crate) fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
         0 => String::new(),
         delay => format!(" with {} of delay each way", nanoseconds(delay)),
     };
+    let service_time = match report.service_time_ns {
+        0 => String::new(),
+        time => format!(", a service that takes {}", nanoseconds(time)),
+    };
     writeln!(
         text,
-        "{}, RPC-over-RDMA {} over {}{device}{delay}, {looped}",
+        "{}, RPC-over-RDMA {} over {}{device}{delay}{service_time}, {looped}",
         work(report),
         report.protocol,
         report.fabric
@@ -518,7 +522,8 @@ from              calls        rate        p50        p99        max
         let mut config = config();
         (config.op, config.size_bytes) = (Op::Mix, 4096);
         config.sizes = Sizes::new(&[(4096, 80), (65_536, 20)]).ok();
-        config.delay = std::time::Duration::from_micros(50);
+        config.slowed.delay = std::time::Duration::from_micros(50);
+        config.slowed.service_time = std::time::Duration::from_nanos(40);
         config.bulk = Some(crate::run::config::BulkConfig {
             operations: 4,
             read_percent: 70,
@@ -535,7 +540,7 @@ from              calls        rate        p50        p99        max
         );
         for part in [
             "mix of 4 times 4 KiB (80 %) or 64 KiB (20 %), 70 % of them reads, placement auto, which is rdma, RPC-over-RDMA v2 over shm \
-             with 50.00 us of delay each way",
+             with 50.00 us of delay each way, a service that takes 40 ns, ",
             "bandwidth 10.24 kB/s of payload\n",
             "per call  2.00 round trips\n",
             "  client  1.01 Sends, 1.00 Receives, 1.00 registrations\n",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::authentication::Host;
-use crate::cli::{Op, OwnFabric, Placement, ProfileChoice, Protocol, RunArgs};
+use crate::cli::{Op, OwnFabric, Placement, ProfileChoice, Protocol, RunArgs, SlowedArgs};
 use crate::exit::Failure;
 use crate::load::sizes::Sizes;
 use crate::machine::Machine;
@@ -90,8 +90,8 @@ pub struct RunConfig {
     pub bulk: Option<BulkConfig>,
     /// The version of RPC-over-RDMA.
     pub protocol: Protocol,
-    /// One-way delay of everything that is sent, at both ends where the server is the run's own.
-    pub delay: Duration,
+    /// What is made slower, at both ends where the server is the run's own.
+    pub slowed: SlowedArgs,
     /// Calls outstanding on each connection.
     pub depth: u32,
     /// Connections that carry calls, spread over the cores.
@@ -130,6 +130,11 @@ impl RunConfig {
         if let Some(cores) = &args.common.cores {
             machine.check_cores(cores)?;
         }
+        if args.common.connect.is_some() && !args.common.slowed.service_time.is_zero() {
+            let what =
+                "--service-time slows the run's own server, and means nothing with --connect";
+            return Err(Failure::usage(what).advice("give it to serve"));
+        }
         let (cores, server, mut warnings) = place(args, machine)?;
         let connections = usize::try_from(args.connections).unwrap_or(usize::MAX);
         if connections < cores.len() {
@@ -152,7 +157,7 @@ impl RunConfig {
             sizes: args.sizes,
             bulk,
             protocol: args.common.protocol,
-            delay: args.common.delay,
+            slowed: args.common.slowed,
             depth: args.depth,
             connections: args.connections,
             idle_connections: args.common.idle_connections,
@@ -440,6 +445,7 @@ mod tests {
             ("--cores 0,7", "numbers from 0,1"),
             ("--op echo --sizes 1k=1,2k=1", "--op read"),
             ("--op read --sizes 1k=1,128M=1", "64MiB"),
+            ("--service-time 1us --connect shm:x", "give it to serve"),
             ("--interval 99ms", "100ms at least"),
             ("--interval 100ms --duration 1h", "longer --interval"),
         ] {
@@ -484,7 +490,7 @@ mod tests {
             ..bulk
         };
         assert_eq!(config.bulk, Some(bulk));
-        assert_eq!(config.delay, Duration::from_micros(50));
+        assert_eq!(config.slowed.delay, Duration::from_micros(50));
         let config = config_on(&[0, 1], "--op read --sizes 4k=80,64k=20 --seed 3").unwrap();
         assert_eq!((config.size_bytes, config.bulk.unwrap().seed), (65_536, 3));
         assert_eq!(config.sizes, Sizes::new(&[(4096, 80), (65_536, 20)]).ok());

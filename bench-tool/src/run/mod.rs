@@ -224,10 +224,7 @@ fn server_arguments(
         config.bulk.map_or(1, |bulk| bulk.operations).to_string(),
         "--exit-with-stdin".to_owned(),
     ];
-    if !config.delay.is_zero() {
-        let delay = format!("{}ns", config.delay.as_nanos());
-        arguments.extend(["--delay".to_owned(), delay]);
-    }
+    arguments.extend(config.slowed.arguments());
     arguments.extend(config.profile.arguments());
     if let Some(device) = &config.device {
         arguments.extend(["--device".to_owned(), device.clone()]);
@@ -241,7 +238,7 @@ fn server_arguments(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, Command, SlowedArgs};
     use crate::report::tests::{config, result};
     use clap::Parser;
 
@@ -373,14 +370,16 @@ mod tests {
         assert_eq!(serve.cores.unwrap().0, [2, 3]);
         assert_eq!(serve.profile, config.profile);
         assert!(serve.exit_with_stdin);
-        assert_eq!((serve.bulk_calls, serve.delay), (Some(0), Duration::ZERO));
+        assert_eq!(serve.bulk_calls, Some(0));
+        assert_eq!(serve.slowed, SlowedArgs::default());
     }
 
     #[test]
     fn the_own_server_gets_memory_for_payloads_and_the_delay() {
         let mut config = config();
         (config.depth, config.connections, config.size_bytes) = (8, 4, 1 << 20);
-        config.delay = Duration::from_micros(50);
+        config.slowed.delay = Duration::from_micros(50);
+        config.slowed.service_time = Duration::from_nanos(40);
         config.bulk = Some(crate::run::config::BulkConfig {
             operations: 2,
             read_percent: 50,
@@ -401,7 +400,7 @@ mod tests {
             (serve.max_payload, serve.max_operations),
             (Some(1 << 20), 2)
         );
-        assert_eq!(serve.delay, Duration::from_micros(50));
+        assert_eq!(serve.slowed, config.slowed);
         config.size_bytes = 64 << 20;
         assert_eq!(server_bulk_calls(&config, &[2]), 32, "not all at once");
     }

@@ -64,7 +64,7 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
     };
     let machine = Machine::detect();
     let cores = server_cores(args, &machine)?;
-    let fabric = Fabric::to_listen(listen, args.device.as_deref())?.delayed(args.delay)?;
+    let fabric = Fabric::to_listen(listen, args.device.as_deref())?.delayed(args.slowed.delay)?;
     let core_count = u32::try_from(cores.len()).unwrap_or(u32::MAX);
     let need = Need {
         connections_per_core: args.max_connections.map(|all| all.div_ceil(core_count)),
@@ -84,6 +84,10 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
         operator.warn(&warning);
     }
     if args.service == ServiceName::Nfs3 {
+        if !args.slowed.service_time.is_zero() {
+            let what = "--service-time slows the bench service, and means nothing with nfs3";
+            return Err(Failure::usage(what));
+        }
         let [core] = cores[..] else {
             return Err(Failure::usage(
                 "one core owns the files of nfs3: give --cores one",
@@ -119,6 +123,8 @@ fn check_tcp(args: &ServeArgs) -> Result<(), Failure> {
         ("--credits", args.credits.is_some()),
         ("--max-payload", args.max_payload.is_some()),
         ("--bulk-calls", args.bulk_calls.is_some()),
+        ("--delay", !args.slowed.delay.is_zero()),
+        ("--service-time", !args.slowed.service_time.is_zero()),
         ("--psk-file", args.authentication.psk_file.is_some()),
         ("--limits", args.operate.limits.is_some()),
     ];
@@ -154,8 +160,9 @@ impl Job for Serve<'_> {
             config.core.bulk_buffers,
             config.core.bulk_buffer_bytes,
         ));
+        let service_time = self.args.slowed.service_time;
         let node = Node::start(provider, &config, |_| {
-            BenchService::new(Arc::clone(&common))
+            BenchService::new(Arc::clone(&common)).working_for(service_time)
         })
         .map_err(|error| Failure::failed("the server could not be set up").because(error))?;
         self.operator.attend(&node)?;
