@@ -72,6 +72,19 @@ fn sealed_file(
 }
 
 /// The file of one direction of a channel.
+///
+/// # Example
+///
+/// ```
+/// use rpcrdma_fabric::shm::ChannelFile;
+///
+/// let (file, mapping) = ChannelFile::create(16_384)?;
+/// // The ring, and before it how far each side is.
+/// assert!(mapping.bytes() > 16_384);
+/// assert_eq!(std::fs::File::from(file).metadata()?.len(), mapping.bytes() as u64);
+/// assert!(ChannelFile::create(10_000).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct ChannelFile;
 
@@ -136,6 +149,26 @@ pub(super) fn create_event() -> Result<(OwnedFd, OwnedFd), SetupError> {
 
 /// The other end of a channel: its memory, checked and mapped. Sizes and seals cannot change any
 /// more; the bytes can, at any time, and are checked whenever they are read.
+///
+/// # Example
+///
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
+/// # use rpcrdma_fabric::shm::Joint;
+/// use rpcrdma_fabric::shm::CheckedPeer;
+///
+/// # let [a, b] = [0, 1].map(ends::End::new);
+/// # let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle)?;
+/// # let files = || joint.seeds(&a.handle, &b.handle)
+/// #     .map(|(seed, _)| seed.files.expect("a client has them"));
+/// assert!(CheckedPeer::map(files()?).is_ok());
+/// // A peer that could change its file behind our back is found out.
+/// let mut hostile = files()?;
+/// hostile.arena = rustix::fs::memfd_create("arena", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+/// let refused = CheckedPeer::map(hostile).expect_err("it is not sealed");
+/// assert!(refused.to_string().starts_with("the peer's arena is not sealed"));
+/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
+/// ```
 #[derive(Debug)]
 pub struct CheckedPeer {
     pub(super) consumer: Consumer<MappedRing>,
