@@ -16,6 +16,28 @@ use crate::message::BUFFERS_MIN;
 use crate::placement::PlacementConfig;
 
 /// What a core does while there is nothing to do.
+///
+/// # Example
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
+/// # use ends::*;
+/// # use std::time::{Duration, Instant};
+/// # use rpcrdma_engine::{Command, CoreConfig, IdlePolicy};
+/// // For a processor that others need too: awake for 50 us behind the last call, then asleep.
+/// let idle = IdlePolicy::Park { after: Duration::from_micros(50) };
+/// let config = CoreConfig { idle, ..CoreConfig::default() };
+/// # let End { core, handle } = alone(&config, Nothing);
+/// let core = std::thread::spawn(move || core.run());
+/// # let deadline = Instant::now() + Duration::from_secs(10);
+/// while handle.counters().parks == 0 {
+///     std::thread::sleep(Duration::from_millis(1));
+/// #   assert!(Instant::now() < deadline);
+/// }
+/// // A command wakes it.
+/// handle.send(Command::Stop)?;
+/// core.join().expect("it does not panic")?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdlePolicy {
     /// Poll again at once: the lowest latency, and the default.
@@ -32,6 +54,17 @@ pub enum IdlePolicy {
 }
 
 /// The sizes of a core. Everything is reserved from them at start-up.
+///
+/// # Example
+/// ```
+/// use rpcrdma_engine::CoreConfig;
+///
+/// let default = CoreConfig::default();
+/// let deeper = CoreConfig { credits_per_connection: 128, ..default.clone() };
+/// // 96 more Receives for each of 64 connections, of 4096 bytes and a cache line each.
+/// assert_eq!(deeper.receives() - default.receives(), 64 * 96);
+/// assert_eq!(deeper.arena_bytes() - default.arena_bytes(), 64 * 96 * (4096 + 64));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreConfig {
     /// The processor that the core is pinned to; `None` leaves that to the scheduler.

@@ -22,6 +22,24 @@ pub(crate) const RESULTS_OFFSET: usize = REPLY_HEADER_BYTES_WITHOUT_AUTH;
 
 /// Takes the results of a call. They go straight into the message that carries them: short ones
 /// into the send buffer, long ones into a message buffer that is sent in parts.
+///
+/// # Example
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
+/// # use ends::*;
+/// # use rpcrdma_engine::Outcome;
+/// let ended = answered(
+///     |request, reply| {
+///         let name = b"root";
+///         // An XDR string: its length, its octets, and zeroes up to a multiple of four.
+///         let written = reply.write_u32(4).and_then(|()| reply.write(name));
+///         written.map_or(Outcome::SystemError, |()| Outcome::Success)
+///     },
+///     CALL,
+///     &[],
+/// );
+/// assert_eq!(ended, Ok(b"\0\0\0\x04root".to_vec()));
+/// ```
 #[derive(Debug)]
 pub struct ReplyWriter<'a> {
     /// The send buffer, from the results on, as far as one message goes.
@@ -35,6 +53,23 @@ pub struct ReplyWriter<'a> {
 }
 
 /// The results are longer than a message may be, or no buffer for a long message is free.
+///
+/// # Example
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
+/// # use ends::*;
+/// # use rpcrdma_engine::{CallError, Outcome, ReplyTooLong};
+/// let ended = answered(
+///     |_, reply| {
+///         assert_eq!(reply.write(&[0; 2 << 20]), Err(ReplyTooLong));
+///         Outcome::Success
+///     },
+///     CALL,
+///     &[],
+/// );
+/// // What cannot be said in full is no success.
+/// assert_eq!(ended, Err(CallError::SystemError));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyTooLong;
 

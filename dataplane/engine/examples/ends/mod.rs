@@ -33,7 +33,11 @@ pub(crate) fn ends<C: Application, S: Application>(
     (client, server)
 }
 
-fn port(number: u32, config: &CoreConfig, clock: &Clock) -> (shm::Port, shm::PortHandle) {
+pub(crate) fn port(
+    number: u32,
+    config: &CoreConfig,
+    clock: &Clock,
+) -> (shm::Port, shm::PortHandle) {
     let arena = Arena::shared(&ArenaOptions {
         bytes: config.arena_bytes(),
         huge_pages: HugePages::Prefer,
@@ -42,7 +46,7 @@ fn port(number: u32, config: &CoreConfig, clock: &Clock) -> (shm::Port, shm::Por
     shm::Port::new(shm::PortConfig::new(number, arena, clock.clone())).expect("a port")
 }
 
-fn end<A: Application>(
+pub(crate) fn end<A: Application>(
     clock: &Clock,
     port: shm::Port,
     config: &CoreConfig,

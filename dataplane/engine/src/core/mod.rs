@@ -51,6 +51,24 @@ use crate::transmit::Transmit;
 use group::{LaidOutKinds, PlanMemo};
 
 /// One core with its application. See the [crate] for what it does.
+///
+/// # Example
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
+/// # use ends::*;
+/// # use rpcrdma_engine::{Command, Core, CoreConfig};
+/// # use rpcrdma_fabric::clock::Clock;
+/// let (config, clock) = (CoreConfig::default(), Clock::new());
+/// # let (port, _) = port(0, &config, &clock);
+/// let (mut core, handle) = Core::new(port, &config, clock, service(echo))?;
+/// handle.send(Command::Stop)?;
+/// // By hand, as tests run it; elsewhere `Core::run` does so on a thread of its own.
+/// while !core.is_stopped() {
+///     let _ = core.iterate();
+/// }
+/// assert_eq!(handle.counters().commands, 1);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub struct Core<P: Port, A: Application> {
     state: State<P>,
     application: A,
@@ -62,6 +80,19 @@ pub struct Core<P: Port, A: Application> {
 }
 
 /// Why a core did not run.
+///
+/// # Example
+/// ```
+/// use rpcrdma_engine::{RunError, pin_current_thread};
+///
+/// match pin_current_thread(1 << 20) {
+///     Err(RunError::Pin { cpu, allowed }) => {
+///         assert_eq!(cpu, 1 << 20);
+///         assert!(!allowed.contains(&cpu));
+///     }
+///     Ok(()) => panic!("there is no such processor"),
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The thread could not be pinned.
