@@ -12,56 +12,17 @@ use rpcrdma_protocol::chunks::{
 use rpcrdma_protocol::constants::PLAN_ITEMS_MAX;
 use rpcrdma_protocol::v2::plan::{
     BulkItems, CallFacts, CallForm, CallPlan, CallRefused, Demand, Direction, ExpectedResult,
-    Layout, Piece, SenderMeans, Thresholds, plan_call,
+    Layout, Piece, SenderMeans, plan_call,
 };
 use rpcrdma_protocol::v2::rtr::{
-    BufferSegment, Location, MessageItem, ReceiveBufferStructure, ResponseItemRepr,
-    ResponseLocation, ResponseSetRepr, RtrSupport, SegmentGroup, StreamRange, TransmitRequest,
+    Location, MessageItem, ResponseItemRepr, ResponseLocation, ResponseSetRepr, RtrSupport,
+    StreamRange, TransmitRequest,
 };
 use rpcrdma_protocol::v2::{self, Prefix, Properties};
 use rpcrdma_protocol::xdr::{Reader, Writer};
 
+use crate::ends::{KIB, MEANS, MIB, call_facts, with_placement};
 use crate::support::encoded;
-
-const KIB: u32 = 1024;
-const MIB: u32 = 1024 * 1024;
-
-/// One inline segment of 1 KiB and one placement segment of 64 KiB, all of the extension.
-pub(crate) fn with_placement() -> Properties {
-    let segment = |length_bytes, is_targetable| SegmentGroup {
-        count: 1,
-        segment: BufferSegment {
-            length_bytes,
-            align_bytes: 0,
-            is_targetable,
-        },
-    };
-    let groups = [segment(KIB, false), segment(64 * KIB, true)];
-    let structure = ReceiveBufferStructure::new(&groups).unwrap();
-    Properties {
-        send_bytes_max: 65 * KIB,
-        receive_buffer_bytes: 65 * KIB,
-        rtr_support: RtrSupport::ALL,
-        receive_buffer_structure: Some(structure),
-        request_transmissions_max: 16,
-        response_transmissions_max: 16,
-        ..Properties::default()
-    }
-}
-
-pub(crate) const THRESHOLDS: Thresholds = Thresholds {
-    inline_item_bytes_max: 512,
-    send_placement_bytes_max: 256 * KIB,
-    continued_bytes_max: 80 * KIB,
-};
-
-pub(crate) const MEANS: SenderMeans = SenderMeans {
-    send_bytes_max: 65 * KIB,
-    gather_entries_max: 4,
-    padding_region_bytes: 64 * KIB,
-    message_bytes_max: 2 * MIB,
-    credits: 8,
-};
 
 /// A call that the tables vary.
 #[derive(Clone, Debug)]
@@ -128,23 +89,17 @@ impl Case {
     fn plan(&self) -> Result<CallPlan, CallRefused> {
         plan_call(&CallFacts {
             demand: self.demand,
-            thresholds: THRESHOLDS,
             stream_bytes: self.stream_bytes,
-            items: self.items.as_slice(),
             reply_stream_bytes_max: self.reply_stream_bytes_max,
-            results: &self.expected(),
             means: self.means,
             plain_send_bytes_max: self.plain_send_bytes_max,
             continues_with_chunks: self.continues_with_chunks,
-            credits_max: 32,
             own: &self.own,
-            peer: &self.peer,
             peer_read_chunks_max: self.peer_read_chunks_max,
             peer_write_chunks_max: self.peer_write_chunks_max,
             windows: self.windows,
-            window_bytes_max: MIB,
-            reply_bytes_max: 2 * MIB,
             reply_credits: self.reply_credits,
+            ..call_facts(&self.items, &self.expected(), &self.peer)
         })
     }
 }

@@ -3,6 +3,8 @@
 mod buffer_structure;
 mod call;
 mod chunks;
+#[path = "../../examples/placement/ends.rs"]
+mod ends;
 mod layout;
 mod reply;
 #[path = "../support/mod.rs"]

@@ -20,11 +20,8 @@ use rpcrdma_protocol::v2::rtr::{
 use rpcrdma_protocol::v2::{self, Prefix, Properties, TransportError};
 use rpcrdma_protocol::xdr::{Reader, Writer};
 
-use crate::call::{MEANS, THRESHOLDS, with_placement};
+use crate::ends::{KIB, MEANS, MIB, reply_facts, with_placement};
 use crate::support::encoded;
-
-const KIB: u32 = 1024;
-const MIB: u32 = 1024 * 1024;
 
 /// Results, and the position in the call that asked for each.
 #[derive(Clone, Debug)]
@@ -200,13 +197,10 @@ impl Case {
     fn plan(&self) -> Result<ReplyPlan, TransportError> {
         let bytes = self.encoded_offer();
         plan_reply(&ReplyFacts {
-            thresholds: THRESHOLDS,
             stream_bytes: self.stream_bytes,
-            results: &self.results,
-            offer: self.offer(&bytes),
             means: self.means,
             own: &self.own,
-            peer: &self.peer,
+            ..reply_facts(&self.results, self.offer(&bytes), &self.peer)
         })
     }
 }
