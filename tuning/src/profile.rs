@@ -18,6 +18,21 @@ macro_rules! knobs {
         /// A profile that came from [`Layers::build`](crate::Layers::build) has been checked; one
         /// that was changed afterwards is to be checked again with
         /// [`validate`](Profile::validate).
+        ///
+        /// # Example
+        ///
+        /// ```
+        /// use rpcrdma_tuning::Profile;
+        ///
+        /// let mut profile = Profile { connections_max: 1000, ..Profile::default() };
+        /// // 32 credits and a spare for each connection, with 4096 bytes of registered memory each.
+        /// assert_eq!(profile.receives_posted(), 33_000);
+        /// assert_eq!(profile.receive_pool_bytes(), 33_000 * 4096);
+        /// profile.validate()?;
+        /// profile.credits_per_connection = 0;
+        /// assert!(profile.validate().is_err());
+        /// # Ok::<(), rpcrdma_tuning::Error>(())
+        /// ```
         #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
         pub struct Profile {
             $( $(#[$doc])* pub $name: $kind, )*
@@ -31,6 +46,21 @@ macro_rules! knobs {
         }
 
         /// The knobs that one layer sets; `None` leaves the value of the layers below.
+        ///
+        /// # Example
+        ///
+        /// ```
+        /// use rpcrdma_tuning::{Hugepages, Settings};
+        ///
+        /// let mut settings = Settings::default();
+        /// settings.assign("credits_per_connection=64")?;
+        /// settings.assign("hugepages=never")?;
+        /// assert_eq!(settings.credits_per_connection, Some(64));
+        /// assert_eq!((settings.hugepages, settings.idle), (Some(Hugepages::Never), None));
+        /// // A name that is no knob's is answered with all that are.
+        /// assert!(settings.assign("credits=64").is_err());
+        /// # Ok::<(), rpcrdma_tuning::Error>(())
+        /// ```
         #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub struct Settings {
@@ -119,7 +149,7 @@ knobs! {
     /// and a connect beyond it is rejected. From 1 to 65 536.
     connections_max: u32 = 64,
         because "inferred: receive buffers of 8 MiB at the default sizes";
-    /// Connections that one peer (one uid on shm, one address on verbs) may hold at a time, over
+    /// Connections that one peer (one process on shm, one address on verbs) may hold at a time, over
     /// all cores of the process. From 1 to 1 048 576.
     peers_connections_max: u32 = 64,
         because "inferred: one peer may take what one core has";
