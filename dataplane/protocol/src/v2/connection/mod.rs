@@ -82,6 +82,24 @@ const VERSIONS_SUPPORTED: crate::v2::ErrVers = crate::v2::ErrVers {
 /// One version 2 connection. See the module for the order of calls.
 ///
 /// What every message touches comes first, in as few cache lines as there can be: hence the order.
+///
+/// # Example
+/// ```
+/// use rpcrdma_protocol::v2::Properties;
+/// use rpcrdma_protocol::v2::connection::{Config, Connection, Direction, Event, Role};
+///
+/// let properties = Properties::default();
+/// let config = |role| Config { role, receive_reserve: 8, properties, message_bytes_max: 1 << 20 };
+/// let [mut client, mut server] = [Role::Client, Role::Server].map(|role| Connection::new(&config(role)));
+/// let mut call = [0; 48];
+/// let at = client.encode_message(&mut call, 7, Direction::Call, false, 12)?;
+/// call[at..].copy_from_slice(b"\0\0\0\x07\0\0\0\0rest");
+/// assert!(matches!(server.handle_message(&call), Event::Call { xid: 7, .. }));
+/// server.handle_receives_posted(1);
+/// // The call has brought six credits beside the implicit one; the client waits for those of the reply.
+/// assert_eq!((server.credits_available(), client.credits_available()), (7, 0));
+/// # Ok::<(), rpcrdma_protocol::v2::connection::SendRefused>(())
+/// ```
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Connection {
