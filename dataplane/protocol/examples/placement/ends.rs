@@ -1,9 +1,9 @@
-// Two ends that place bulk data by Send, and a call and a reply between them: what the examples of plans, and their
-// tests, vary.
+// Two ends that place bulk data by Send, and messages between them: what the examples of plans, and their tests, vary.
 
 use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::plan::{
-    CallFacts, Demand, ExpectedResult, ReplyFacts, RequesterOffer, SenderMeans, Thresholds,
+    CallFacts, Demand, ExpectedResult, LayoutRequest, ReplyFacts, RequesterOffer, SendLimits,
+    SenderMeans, Thresholds,
 };
 use rpcrdma_protocol::v2::rtr::{BufferSegment, ReceiveBufferStructure, RtrSupport, SegmentGroup};
 
@@ -47,6 +47,28 @@ pub(crate) const MEANS: SenderMeans = SenderMeans {
     message_bytes_max: 2 * MIB,
     credits: 8,
 };
+
+pub(crate) const LIMITS: SendLimits = SendLimits {
+    send_bytes_max: u32::MAX,
+    gather_entries_max: 64,
+    padding_region_bytes: u32::MAX,
+    transmissions_max: 64,
+};
+
+/// A message of so many octets and these items, behind a header of 60 octets without segment numbers.
+pub(crate) fn layout_request<'a, I: ?Sized>(
+    structure: &'a ReceiveBufferStructure,
+    stream_bytes: u32,
+    items: &'a I,
+) -> LayoutRequest<'a, I> {
+    LayoutRequest {
+        structure,
+        header_bytes: 60,
+        stream_bytes,
+        items,
+        limits: LIMITS,
+    }
+}
 
 /// A call of 100 octets with these items and results, between two ends of these properties.
 pub(crate) fn call_facts<'a>(

@@ -9,15 +9,10 @@ use rpcrdma_protocol::v2::plan::{
 };
 use rpcrdma_protocol::v2::rtr::{BufferSegment, ReceiveBufferStructure, SegmentGroup};
 
+use crate::ends::{LIMITS, layout_request};
+
 /// Octets of the header of a later transmission.
 const CONTINUE_BYTES: u32 = 32;
-
-const LIMITS: SendLimits = SendLimits {
-    send_bytes_max: u32::MAX,
-    gather_entries_max: 64,
-    padding_region_bytes: u32::MAX,
-    transmissions_max: 64,
-};
 
 fn structure(groups: &[(u32, u32, bool)]) -> ReceiveBufferStructure {
     let groups: Vec<_> = groups
@@ -32,20 +27,6 @@ fn structure(groups: &[(u32, u32, bool)]) -> ReceiveBufferStructure {
         })
         .collect();
     ReceiveBufferStructure::new(&groups).expect("a sound structure")
-}
-
-fn request<'a, I: ?Sized>(
-    structure: &'a ReceiveBufferStructure,
-    stream_bytes: u32,
-    items: &'a I,
-) -> LayoutRequest<'a, I> {
-    LayoutRequest {
-        structure,
-        header_bytes: 60,
-        stream_bytes,
-        items,
-        limits: LIMITS,
-    }
 }
 
 fn pieces<I: BulkItems + ?Sized>(layout: &Layout<'_, I>) -> Vec<Vec<Piece>> {
@@ -87,7 +68,7 @@ const fn item(item: usize, from_bytes: u32, length_bytes: u32) -> Piece {
 #[test]
 fn one_item_that_fills_its_segment() {
     let structure = structure(&[(1, 1024, false), (1, 65536, true)]);
-    let layout = Layout::new(request(&structure, 120, &[65536][..])).unwrap();
+    let layout = Layout::new(layout_request(&structure, 120, &[65536][..])).unwrap();
     assert_eq!(
         pieces(&layout),
         [[header(64), stream(0, 120), padding(840), item(0, 0, 65536)]]
@@ -101,7 +82,7 @@ fn one_item_that_fills_its_segment() {
 #[test]
 fn an_item_goes_on_in_the_next_transmission() {
     let structure = structure(&[(1, 1024, false), (1, 65536, true)]);
-    let layout = Layout::new(request(&structure, 120, &[100_000][..])).unwrap();
+    let layout = Layout::new(layout_request(&structure, 120, &[100_000][..])).unwrap();
     assert_eq!(
         pieces(&layout),
         [
@@ -116,7 +97,7 @@ fn an_item_goes_on_in_the_next_transmission() {
 #[test]
 fn items_begin_at_segments_and_the_stream_takes_the_segments_that_none_needs() {
     let structure = structure(&[(1, 100, false), (2, 1000, true)]);
-    let layout = Layout::new(request(&structure, 1500, &[1400, 0, 10][..])).unwrap();
+    let layout = Layout::new(layout_request(&structure, 1500, &[1400, 0, 10][..])).unwrap();
     // Three segments are needed, four are in two Sends, and 1500 octets of the stream do not fit what is left.
     assert_eq!(
         pieces(&layout),
@@ -137,10 +118,10 @@ fn items_begin_at_segments_and_the_stream_takes_the_segments_that_none_needs() {
 fn the_header_grows_with_the_numbers_that_it_holds() {
     let structure = structure(&[(1, 64, false), (3, 50, true)]);
     // 60 octets and one number fill the first segment exactly.
-    let layout = Layout::new(request(&structure, 0, &[50][..])).unwrap();
+    let layout = Layout::new(layout_request(&structure, 0, &[50][..])).unwrap();
     assert_eq!(pieces(&layout), [[header(64), item(0, 0, 50)]]);
     // Two numbers do not fit: the items begin a segment later.
-    let layout = Layout::new(request(&structure, 0, &[51][..])).unwrap();
+    let layout = Layout::new(layout_request(&structure, 0, &[51][..])).unwrap();
     assert_eq!(pieces(&layout), [[header(68), padding(46), item(0, 0, 51)]]);
     assert!(layout.numbers(0).eq([1, 2]));
 }
@@ -151,7 +132,7 @@ fn the_header_grows_with_the_numbers_that_it_holds() {
 fn a_plan_whose_numbers_do_not_fit_is_made_again() {
     let structure = structure(&[(1, 66, false), (2, 10, true), (1, 100, true)]);
     // One segment of 100 octets would do, but 66 octets hold a header with one number alone.
-    let layout = Layout::new(request(&structure, 0, &[100][..])).unwrap();
+    let layout = Layout::new(layout_request(&structure, 0, &[100][..])).unwrap();
     assert_eq!(
         pieces(&layout),
         [[header(68), padding(8), item(0, 0, 100)]],
@@ -164,7 +145,7 @@ fn a_plan_whose_numbers_do_not_fit_is_made_again() {
 #[test]
 fn a_stream_without_items_is_continued() {
     let structure = structure(&[(1, 100, false), (1, 200, true), (1, 50, false)]);
-    let layout = Layout::new(request(&structure, 700, &[][..])).unwrap();
+    let layout = Layout::new(layout_request(&structure, 700, &[][..])).unwrap();
     assert_eq!(
         pieces(&layout),
         [
@@ -184,7 +165,7 @@ fn padding_is_cut_to_the_zeroed_memory_and_counts_as_gather_entries() {
         ..LIMITS
     };
     let lay_out = |limits| {
-        let request = request(&structure, 100, &[4000, 4000][..]);
+        let request = layout_request(&structure, 100, &[4000, 4000][..]);
         Layout::new(LayoutRequest { limits, ..request }).map(|layout| pieces(&layout))
     };
     // Header, stream, two paddings of 512 and 344, an item, a padding of 96, an item: seven.
@@ -215,7 +196,7 @@ fn padding_is_cut_to_the_zeroed_memory_and_counts_as_gather_entries() {
 fn what_cannot_be_laid_out_is_told() {
     let inline = ReceiveBufferStructure::single(4096);
     let refused = |structure, stream_bytes, items: &[u32], limits| {
-        let request = request(structure, stream_bytes, items);
+        let request = layout_request(structure, stream_bytes, items);
         Layout::new(LayoutRequest { limits, ..request }).unwrap_err()
     };
     assert_eq!(
@@ -392,7 +373,7 @@ proptest! {
         lengths in vec(0..700_u32, 0..4),
     ) {
         let structure = structure(&[(1, inline_bytes, false), (targets, target_bytes, true)]);
-        let laid_out = Layout::new(request(&structure, stream_bytes, lengths.as_slice()));
+        let laid_out = Layout::new(layout_request(&structure, stream_bytes, lengths.as_slice()));
         let needed: u32 = lengths.iter().map(|length| length.div_ceil(target_bytes)).sum();
         let first_header_bytes = 60 + 4 * needed;
         // The most octets of the stream, by how many segments have items, over all ways to share them out.
