@@ -133,11 +133,11 @@ impl Buffer {
 /// # Example
 ///
 /// ```
-/// # use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, PoolShape};
-/// # let options = ArenaOptions { bytes: 4096, huge_pages: HugePages::Never };
-/// # let [mut arena, other] = [Arena::shared(&options)?, Arena::shared(&options)?];
-/// # let shape = PoolShape { buffers: 2, buffer_bytes: 512, stride_bytes: 512, align_bytes: 64 };
-/// let (memory, mut pool) = (arena.memory(), arena.pool(shape)?);
+/// # mod made { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/pool.rs")); }
+/// use rpcrdma_fabric::memory::Memory;
+///
+/// # let ((arena, mut pool), (other, _)) = (made::pool()?, made::pool()?);
+/// let memory: Memory = arena.memory();
 /// let (_first, mut second) = (pool.take(), pool.take().expect("two"));
 /// memory.bytes_mut(&mut second)[..4].copy_from_slice(&7_u32.to_be_bytes());
 /// assert_eq!(memory.bytes(&second)[..4], [0, 0, 0, 7]);

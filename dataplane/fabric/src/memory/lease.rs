@@ -59,18 +59,17 @@ use super::{Buffer, Memory, SharedLease};
 /// # Example
 ///
 /// ```
-/// # use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, PoolShape};
-/// # let options = ArenaOptions { bytes: 4096, huge_pages: HugePages::Never };
-/// # let mut arena = Arena::shared(&options)?;
-/// # let shape = PoolShape { buffers: 1, buffer_bytes: 512, stride_bytes: 512, align_bytes: 64 };
-/// # let mut pool = arena.pool(shape)?;
-/// # let buffer = pool.take().expect("one");
-/// let mut lease = pool.lease(buffer, 0, 5).expect("it lies within");
+/// # mod made { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/pool.rs")); }
+/// use rpcrdma_fabric::memory::Lease;
+///
+/// # let (_arena, mut pool) = made::pool()?;
+/// # let buffer = pool.take().expect("two");
+/// let mut lease: Lease = pool.lease(buffer, 0, 5).expect("it lies within");
 /// let disk = std::thread::spawn(move || lease.copy_from_slice(b"bytes"));
 /// disk.join().expect("the thread ends, and the lease with it");
-/// assert_eq!(pool.available(), 0);
-/// assert_eq!(pool.reclaim(8), 1);
 /// assert_eq!(pool.available(), 1);
+/// assert_eq!(pool.reclaim(8), 1);
+/// assert_eq!(pool.available(), 2);
 /// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
 /// ```
 #[derive(Debug)]

@@ -90,11 +90,11 @@ impl Site {
 /// # Example
 ///
 /// ```
-/// # use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, PoolShape};
-/// # let options = ArenaOptions { bytes: 4096, huge_pages: HugePages::Never };
-/// # let mut arena = Arena::shared(&options)?;
-/// # let shape = PoolShape { buffers: 2, buffer_bytes: 512, stride_bytes: 512, align_bytes: 64 };
-/// let mut pool = arena.pool(shape)?;
+/// # mod made { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/pool.rs")); }
+/// use rpcrdma_fabric::memory::Pool;
+///
+/// # let (_arena, pool) = made::pool()?;
+/// let mut pool: Pool = pool;
 /// let (first, second) = (pool.take().expect("two"), pool.take().expect("one"));
 /// assert!(pool.take().is_none());
 /// let warm = first.index();

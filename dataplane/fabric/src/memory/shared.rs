@@ -29,15 +29,14 @@ use super::pool::Site;
 /// # Example
 ///
 /// ```
-/// # use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, PoolShape};
-/// # let options = ArenaOptions { bytes: 4096, huge_pages: HugePages::Never };
-/// # let mut arena = Arena::shared(&options)?;
-/// # let shape = PoolShape { buffers: 1, buffer_bytes: 512, stride_bytes: 512, align_bytes: 64 };
-/// # let mut pool = arena.pool(shape)?;
-/// # let buffer = pool.take().expect("one");
+/// # mod made { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/pool.rs")); }
+/// use rpcrdma_fabric::memory::SharedLease;
+///
+/// # let (_arena, mut pool) = made::pool()?;
+/// # let buffer = pool.take().expect("two");
 /// let mut lease = pool.lease(buffer, 0, 10).expect("it lies within");
 /// lease.copy_from_slice(b"name value");
-/// let mut whole = lease.share();
+/// let mut whole: SharedLease = lease.share();
 /// let value = whole.slice(5, 5).expect("it lies within");
 /// assert_eq!((&value[..], whole.bytes_mut().is_none()), (&b"value"[..], true));
 /// drop(value);
@@ -216,16 +215,13 @@ impl fmt::Debug for SharedLease {
 /// # Example
 ///
 /// ```
-/// # use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, PoolShape};
+/// # mod made { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/pool.rs")); }
 /// use rpcrdma_fabric::memory::Views;
-/// # let options = ArenaOptions { bytes: 4096, huge_pages: HugePages::Never };
-/// # let mut arena = Arena::shared(&options)?;
-/// # let shape = PoolShape { buffers: 1, buffer_bytes: 512, stride_bytes: 512, align_bytes: 64 };
-/// # let mut pool = arena.pool(shape)?;
-/// # let buffer = pool.take().expect("one");
-/// # let shared = pool.lease(buffer, 0, 64).expect("it lies within").share();
 ///
-/// let mut views = Views::new(2, shape.buffers);
+/// # let (_arena, mut pool) = made::pool()?;
+/// # let buffer = pool.take().expect("two");
+/// let shared = pool.lease(buffer, 0, 64).expect("it lies within").share();
+/// let mut views = Views::new(2, pool.shape().buffers);
 /// // One half to each of two peers, out of the same bytes.
 /// let halves = [0, 32].map(|offset| shared.slice(offset, 32).expect("it lies within"));
 /// let tokens = halves.map(|half| views.show(half).expect("two are free"));
