@@ -1,4 +1,5 @@
-//! Packets and files for the tests, written from the formats' specifications and not with the crate's own code.
+// Packets and files for the tests and the examples, written from the specifications of the formats and not with the
+// code of the crate.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -56,6 +57,26 @@ pub(crate) fn read_request(sequence: u32, length: u32) -> Send {
     Send {
         extended,
         ..a_to_b(0x0c, sequence, &[])
+    }
+}
+
+/// A message of the connection manager, with these fields behind its header.
+pub(crate) fn managed(from_a: bool, attribute: u8, fields: &[(usize, &[u8])]) -> Send {
+    let mut payload = vec![0; 256];
+    payload[1] = 7;
+    payload[17] = attribute;
+    for (at, octets) in fields {
+        payload[24 + at..24 + at + octets.len()].copy_from_slice(octets);
+    }
+    let packet = if from_a {
+        a_to_b(0x64, 0, &payload)
+    } else {
+        b_to_a(0x64, 0, &payload)
+    };
+    Send {
+        queue_pair: 1,
+        extended: vec![0, 0, 0, 0, 0, 0, 0, 1],
+        ..packet
     }
 }
 

@@ -1,6 +1,8 @@
 //! What is made of packets: messages, what was sent again, what is missing, and which directions belong together.
 
-use crate::build::{A, B, Send, a_to_b, acknowledged_by_b, b_to_a, happened, read_request};
+use crate::build::{
+    A, B, Send, a_to_b, acknowledged_by_b, b_to_a, happened, managed, read_request,
+};
 use proptest::prelude::*;
 use rpcrdma_capture::{Event, Gap, Happened, Message};
 
@@ -183,25 +185,6 @@ fn directions_are_paired_by_what_they_acknowledge() {
 }
 
 /// A management datagram, with this at these offsets behind its header.
-fn managed(from_a: bool, attribute: u8, fields: &[(usize, &[u8])]) -> Send {
-    let mut payload = vec![0; 256];
-    payload[1] = 7;
-    payload[17] = attribute;
-    for (at, octets) in fields {
-        payload[24 + at..24 + at + octets.len()].copy_from_slice(octets);
-    }
-    let packet = if from_a {
-        a_to_b(0x64, 0, &payload)
-    } else {
-        b_to_a(0x64, 0, &payload)
-    };
-    Send {
-        queue_pair: 1,
-        extended: vec![0, 0, 0, 0, 0, 0, 0, 1],
-        ..packet
-    }
-}
-
 #[test]
 fn the_connection_manager_tells_who_belongs_together() {
     let private_data = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
