@@ -8,6 +8,18 @@ use rpcrdma_protocol::v2::Properties;
 pub const RECEIVE_BUFFER_BYTES_LEAST: u32 = 1024;
 
 /// What is to be done with a peer's properties.
+///
+/// # Example
+/// ```
+/// use rpcrdma_control::properties::{Decision, decide};
+/// use rpcrdma_protocol::v2::Properties;
+///
+/// let peer = Properties { receive_buffer_bytes: 512, ..Properties::default() };
+/// match decide(&peer) {
+///     Decision::Accept(properties) => panic!("no message fits: {properties:?}"),
+///     Decision::ReceiveBufferTooSmall(bytes) => assert_eq!(bytes, 512),
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Use the connection, with these properties of the peer.
