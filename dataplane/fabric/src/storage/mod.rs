@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
-use io_uring::{IoUring, opcode, squeue};
+use io_uring::{IoUring, SubmissionQueue, opcode, squeue};
 
 use crate::memory::Lease;
 
@@ -34,7 +34,8 @@ const ORDERS_MAX: u32 = 4096;
 /// What is to be done with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Write the bytes of the leases, one behind the other.
+    /// Write the bytes of the leases, one behind the other. A write that the kernel does in part goes on
+    /// with the rest, so that the result is all of it, or what kept the rest from being written.
     Write {
         /// Complete it when the bytes and what it takes to find them survive a loss of power
         /// (`RWF_DSYNC`), not when the device has taken them.
@@ -53,7 +54,7 @@ pub struct Order {
     pub operation: Operation,
     /// The number of the file, in the order in which the ring got them.
     pub file: usize,
-    /// Where in the file, in bytes. Has no meaning for [`Operation::Sync`].
+    /// Where in the file, in bytes, at most [`i64::MAX`]. Has no meaning for [`Operation::Sync`].
     pub offset_bytes: u64,
     /// The owner's name for it, which comes back with its completion.
     pub tag: u64,
@@ -64,9 +65,9 @@ pub struct Order {
 pub struct Done<'a> {
     /// Which it was.
     pub order: Order,
-    /// Bytes written or read, which may be fewer than were asked for: a file ends, a device is full. Or
-    /// what the kernel says is wrong.
-    pub result: io::Result<u32>,
+    /// Bytes written or read: of a READ fewer than were asked for where the file ends. Or what the kernel
+    /// says is wrong, in which case some of the bytes may have been written.
+    pub result: io::Result<usize>,
     /// The leases of the order. Those that are not taken end.
     pub parts: std::vec::Drain<'a, Lease>,
 }
@@ -80,6 +81,8 @@ pub enum OrderRefused {
     UnknownFile,
     /// More than [`STORAGE_PARTS_MAX`] leases.
     TooManyParts,
+    /// No file is as long as its offset.
+    BeyondFiles,
 }
 
 impl fmt::Display for OrderRefused {
@@ -88,6 +91,7 @@ impl fmt::Display for OrderRefused {
             Self::Full => "the storage ring is full",
             Self::UnknownFile => "the storage ring has no such file",
             Self::TooManyParts => "more pieces of memory than one order takes",
+            Self::BeyondFiles => "no file is as long as that offset",
         })
     }
 }
@@ -114,6 +118,9 @@ struct Slot {
     order: Option<Order>,
     parts: Vec<Lease>,
     vectors: Vectors,
+    /// Vectors that are done with.
+    vectors_done: usize,
+    bytes_done: usize,
 }
 
 impl Slot {
@@ -126,24 +133,69 @@ impl Slot {
             order: None,
             parts: Vec::with_capacity(STORAGE_PARTS_MAX),
             vectors: Vectors(Box::new([nothing; STORAGE_PARTS_MAX])),
+            vectors_done: 0,
+            bytes_done: 0,
         }
     }
 
-    /// Takes `parts`; how many there are.
-    fn fill(&mut self, parts: impl IntoIterator<Item = Lease>) -> Result<u32, OrderRefused> {
-        let mut count = 0;
+    /// Takes `parts`.
+    fn fill(&mut self, parts: impl IntoIterator<Item = Lease>) -> Result<(), OrderRefused> {
+        // There are some left when the iterator of an order panicked that was never given.
+        self.clear();
         for mut part in parts {
             let Some(vector) = self.vectors.0.get_mut(self.parts.len()) else {
-                self.parts.clear();
+                self.clear();
                 return Err(OrderRefused::TooManyParts);
             };
             // The lease can move: its bytes stay where they are.
             vector.iov_base = part.as_mut_ptr().cast();
             vector.iov_len = part.len();
             self.parts.push(part);
-            count += 1;
         }
-        Ok(count)
+        Ok(())
+    }
+
+    /// Ends the leases of an order that never began.
+    fn clear(&mut self) {
+        self.order = None;
+        self.parts.clear();
+        (self.vectors_done, self.bytes_done) = (0, 0);
+    }
+
+    /// What the kernel is to do for `order` now.
+    fn entry(&self, order: &Order, file: Fd) -> squeue::Entry {
+        let left = self.vectors.0.get(self.vectors_done..self.parts.len());
+        let vectors = left.unwrap_or_default();
+        let count = u32::try_from(vectors.len()).unwrap_or_default();
+        let offset_bytes = order.offset_bytes.saturating_add(self.bytes_done as u64);
+        match order.operation {
+            Operation::Write { is_durable } => opcode::Writev::new(file, vectors.as_ptr(), count)
+                .offset(offset_bytes)
+                .rw_flags(if is_durable { libc::RWF_DSYNC } else { 0 })
+                .build(),
+            Operation::Read => opcode::Readv::new(file, vectors.as_ptr(), count)
+                .offset(offset_bytes)
+                .build(),
+            Operation::Sync => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
+        }
+    }
+
+    /// Counts `bytes` bytes as done with; whether there are more.
+    fn advance(&mut self, bytes: usize) -> bool {
+        self.bytes_done += bytes;
+        let mut left = bytes;
+        while self.vectors_done < self.parts.len()
+            && let Some(vector) = self.vectors.0.get_mut(self.vectors_done)
+        {
+            if left < vector.iov_len {
+                vector.iov_base = vector.iov_base.wrapping_byte_add(left);
+                vector.iov_len -= left;
+                return true;
+            }
+            left -= vector.iov_len;
+            self.vectors_done += 1;
+        }
+        false
     }
 }
 
@@ -212,47 +264,21 @@ impl StorageRing {
     ) -> Result<(), OrderRefused> {
         let file = self.files.get(order.file);
         let file = Fd(file.ok_or(OrderRefused::UnknownFile)?.as_raw_fd());
+        // To the kernel the last offset of all means the place where the descriptor stands.
+        if order.operation != Operation::Sync && i64::try_from(order.offset_bytes).is_err() {
+            return Err(OrderRefused::BeyondFiles);
+        }
         let index = *self.free.last().ok_or(OrderRefused::Full)?;
         let slot = self.slots.get_mut(index).ok_or(OrderRefused::Full)?;
-        let count = slot.fill(parts)?;
-        let vectors = slot.vectors.0.as_ptr();
-        let entry = match order.operation {
-            Operation::Write { is_durable } => opcode::Writev::new(file, vectors, count)
-                .offset(order.offset_bytes)
-                .rw_flags(if is_durable { libc::RWF_DSYNC } else { 0 })
-                .build(),
-            Operation::Read => opcode::Readv::new(file, vectors, count)
-                .offset(order.offset_bytes)
-                .build(),
-            Operation::Sync => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
-        };
-        if !self.enqueue(&entry.user_data(index as u64)) {
-            self.clear(index);
+        slot.fill(parts)?;
+        let entry = slot.entry(&order, file).user_data(index as u64);
+        if !enqueue(&mut self.ring.submission(), &entry) {
+            slot.clear();
             return Err(OrderRefused::Full);
         }
+        slot.order = Some(order);
         self.free.pop();
-        if let Some(slot) = self.slots.get_mut(index) {
-            slot.order = Some(order);
-        }
         Ok(())
-    }
-
-    /// Puts an entry into the kernel's queue, for a slot that holds all that it names.
-    fn enqueue(&mut self, entry: &squeue::Entry) -> bool {
-        let mut queue = self.ring.submission();
-        // SAFETY: the entry names a file of this ring, and vectors and leases in a slot of this ring.
-        // They stay there until `reap` sees the completion that the kernel posts when it is done with
-        // them: nobody else gets at a slot under way, and `drop` waits for it, or lets the slots and files go
-        // for good. The leases are the only access to their bytes, to which the kernel may therefore
-        // write; their memory stays where it is while leases move, and as long as there are any.
-        unsafe { queue.push(entry).is_ok() }
-    }
-
-    /// Ends the leases of a slot whose order never began.
-    fn clear(&mut self, index: usize) {
-        if let Some(slot) = self.slots.get_mut(index) {
-            slot.parts.clear();
-        }
     }
 
     /// Tells the kernel of all orders since the last time and, if `patience` is not zero, waits for that
@@ -279,7 +305,8 @@ impl StorageRing {
     /// Hands over each order that is done, and says how many there were.
     pub fn reap(&mut self, mut take: impl FnMut(Done<'_>)) -> usize {
         let mut reaped = 0;
-        for completion in self.ring.completion() {
+        let (_, mut queue, completions) = self.ring.split();
+        for completion in completions {
             let index = usize::try_from(completion.user_data()).unwrap_or(usize::MAX);
             let Some(slot) = self.slots.get_mut(index) else {
                 continue;
@@ -287,19 +314,47 @@ impl StorageRing {
             let Some(order) = slot.order.take() else {
                 continue;
             };
-            let result = completion.result();
+            let result = usize::try_from(completion.result())
+                .map_err(|_| io::Error::from_raw_os_error(completion.result().saturating_neg()));
+            let is_left = result
+                .as_ref()
+                .is_ok_and(|&bytes| slot.advance(bytes) && bytes != 0);
+            if is_left
+                && matches!(order.operation, Operation::Write { .. })
+                && let Some(file) = self.files.get(order.file)
+            {
+                let entry = slot.entry(&order, Fd(file.as_raw_fd()));
+                if enqueue(&mut queue, &entry.user_data(index as u64)) {
+                    slot.order = Some(order);
+                    continue;
+                }
+            }
+            let bytes_done = slot.bytes_done;
             // Before the owner sees it: whatever becomes of that, the slot is free.
             self.free.push(index);
             reaped += 1;
             take(Done {
                 order,
-                result: u32::try_from(result)
-                    .map_err(|_| io::Error::from_raw_os_error(result.saturating_neg())),
+                result: result.map(|_| bytes_done),
                 parts: slot.parts.drain(..),
             });
         }
         reaped
     }
+}
+
+/// Puts an entry into the kernel's queue, for a slot that holds all that it names. There is room: the queue is
+/// as long as there are slots, and each has one entry at a time. So has the queue of completions, which
+/// is twice as long.
+fn enqueue(queue: &mut SubmissionQueue<'_>, entry: &squeue::Entry) -> bool {
+    // SAFETY: the entry names a file of this ring, and vectors and leases in a slot of this ring. They stay
+    // there, and the vectors as they are, until `reap` sees the completion that the kernel posts when it
+    // is done with them: nobody else gets at a slot under way, and `drop` waits for it, or lets the slots
+    // and files go for good; a ring that is forgotten keeps them for good as well. Vectors never reach
+    // beyond their leases (`fill`, `advance`). The leases are the only access to their bytes, to
+    // which the kernel may therefore write; their memory stays where it is while leases move, and as
+    // long as there are any.
+    unsafe { queue.push(entry).is_ok() }
 }
 
 /// Whether the same can be tried again.

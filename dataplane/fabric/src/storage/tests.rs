@@ -1,4 +1,7 @@
 use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -48,6 +51,11 @@ impl Bench {
             .expect("io_uring, which kernel.io_uring_disabled and filters of containers can deny")
     }
 
+    /// A ring on the end of a pipe, which is done when the other end says so.
+    fn ring_on(end: impl Into<OwnedFd>) -> StorageRing {
+        StorageRing::new([File::from(end.into())], 4).expect("a ring, as above")
+    }
+
     /// A lease whose bytes are all `byte`.
     fn lease(&mut self, byte: u8, bytes: u32) -> Lease {
         let buffer = self.pool.take().expect("a buffer");
@@ -81,7 +89,7 @@ fn order(operation: Operation, offset_bytes: u64, tag: u64) -> Order {
 const WRITE: Operation = Operation::Write { is_durable: false };
 
 /// The result of the only order under way, its tag, and what its leases hold.
-fn outcome(ring: &mut StorageRing) -> (u64, io::Result<u32>, Vec<u8>) {
+fn outcome(ring: &mut StorageRing) -> (u64, io::Result<usize>, Vec<u8>) {
     let deadline = Instant::now() + PATIENCE;
     let mut outcome = None;
     while ring.under_way() != 0 {
@@ -149,6 +157,8 @@ fn what_a_ring_does_not_take_is_refused_and_its_leases_end() {
     };
     let refused = ring.push(elsewhere, [bench.lease(1, 1)]);
     assert_eq!(refused, Err(OrderRefused::UnknownFile));
+    let refused = ring.push(order(WRITE, u64::MAX, 1), [bench.lease(1, 1)]);
+    assert_eq!(refused, Err(OrderRefused::BeyondFiles));
     assert!(bench.has_all());
     let lease = bench.lease(1, 1);
     ring.push(order(WRITE, 0, 1), [lease]).expect("room");
@@ -176,6 +186,123 @@ fn a_ring_that_ends_waits_for_what_is_under_way() {
         [3; 8 * 4096],
         "what was ordered is done"
     );
+}
+
+/// Leases of whole buffers that add up to more than a pipe holds (64 KiB), each with its number as its bytes.
+fn more_than_a_pipe_holds(bench: &mut Bench) -> Vec<Lease> {
+    (0..20)
+        .map(|number| bench.lease(number, BUFFER_BYTES))
+        .collect()
+}
+
+/// Begins to write more than the pipe holds: a part of it is written, and the order goes on.
+fn write_in_part(bench: &mut Bench, ring: &mut StorageRing) {
+    let parts = more_than_a_pipe_holds(bench);
+    ring.push(order(WRITE, 0, 5), parts).expect("room");
+    ring.submit(Duration::ZERO).expect("a kernel");
+    assert_eq!(ring.reap(|_| ()), 0, "it is not done with a part of it");
+    assert_eq!(ring.under_way(), 1);
+}
+
+#[test]
+fn what_was_written_in_part_is_gone_on_with() {
+    let mut bench = Bench::new();
+    let (mut reader, writer) = io::pipe().expect("a pipe");
+    let mut ring = Bench::ring_on(writer);
+    write_in_part(&mut bench, &mut ring);
+    let reader = std::thread::spawn(move || {
+        let mut bytes = vec![0; 20 * BUFFER_BYTES as usize];
+        reader.read_exact(&mut bytes).expect("all of it comes");
+        bytes
+    });
+    let (tag, written, held) = outcome(&mut ring);
+    assert_eq!((tag, written.expect("it is written")), (5, 20 * 4096));
+    assert_eq!(reader.join().expect("no panic"), held);
+    assert!(bench.has_all());
+    // The next order in the same place begins at its own beginning.
+    let (mut reader, writer) = io::pipe().expect("a pipe");
+    ring.files = Box::new([File::from(OwnedFd::from(writer))]);
+    let lease = bench.lease(77, 3);
+    ring.push(order(WRITE, 0, 6), [lease]).expect("room");
+    assert_eq!(outcome(&mut ring).1.expect("it is written"), 3);
+    let mut bytes = [0; 3];
+    reader.read_exact(&mut bytes).expect("all of it comes");
+    assert_eq!(bytes, [77; 3]);
+}
+
+#[test]
+fn what_keeps_the_rest_from_being_written_is_the_result() {
+    let mut bench = Bench::new();
+    let (reader, writer) = io::pipe().expect("a pipe");
+    let mut ring = Bench::ring_on(writer);
+    write_in_part(&mut bench, &mut ring);
+    drop(reader);
+    let (_, result, held) = outcome(&mut ring);
+    let error = result.expect_err("nobody reads the rest");
+    assert_eq!(error.raw_os_error(), Some(libc::EPIPE));
+    assert_eq!(held.len(), 20 * 4096, "the leases are whole");
+    assert!(bench.has_all());
+}
+
+#[test]
+fn memory_stays_until_the_kernel_is_done_with_it() {
+    let mut bench = Bench::new();
+    let (reader, mut writer) = io::pipe().expect("a pipe");
+    let mut ring = Bench::ring_on(reader);
+    let lease = bench.lease(1, 4096);
+    ring.push(order(Operation::Read, 0, 1), [lease])
+        .expect("room");
+    ring.submit(Duration::ZERO).expect("a kernel");
+    assert!(!bench.has_all());
+    // The pool and its arena are gone before the bytes come.
+    drop(bench);
+    writer.write_all(&[9; 4096]).expect("a pipe");
+    let (_, read, bytes) = outcome(&mut ring);
+    assert_eq!(read.expect("it is read"), 4096);
+    assert_eq!(bytes, [9; 4096]);
+}
+
+#[test]
+fn a_panic_of_its_thread_waits_for_what_is_under_way() {
+    let mut bench = Bench::new();
+    let (reader, mut writer) = io::pipe().expect("a pipe");
+    let mut ring = Bench::ring_on(reader);
+    let lease = bench.lease(1, 4096);
+    ring.push(order(Operation::Read, 0, 1), [lease])
+        .expect("room");
+    ring.submit(Duration::ZERO).expect("a kernel");
+    let thread = std::thread::spawn(move || {
+        let _ring = ring;
+        resume_unwind(Box::new("a panic"));
+    });
+    assert!(!bench.has_all(), "the kernel may still write to it");
+    writer.write_all(&[9; 4096]).expect("a pipe");
+    thread.join().expect_err("it panicked");
+    assert!(bench.has_all());
+}
+
+#[test]
+fn a_panic_of_an_owner_leaves_the_ring_whole() {
+    let mut bench = Bench::new();
+    let mut ring = bench.ring(1, true);
+    let mut parts = vec![bench.lease(1, 8)];
+    let parts =
+        std::iter::from_fn(|| Some(parts.pop().unwrap_or_else(|| resume_unwind(Box::new(())))));
+    let push = || ring.push(order(WRITE, 0, 1), parts.take(2));
+    catch_unwind(AssertUnwindSafe(push)).expect_err("the iterator panics");
+    let lease = bench.lease(2, 4);
+    ring.push(order(WRITE, 0, 2), [lease]).expect("room");
+    let mut panics = 0;
+    while ring.under_way() != 0 {
+        ring.submit(PATIENCE).expect("a kernel");
+        let reap = || ring.reap(|_| resume_unwind(Box::new(())));
+        panics += u32::from(catch_unwind(AssertUnwindSafe(reap)).is_err());
+    }
+    assert_eq!(panics, 1, "one for each order that is done");
+    let stored = std::fs::read(&bench.path).expect("the file");
+    assert_eq!(stored, [2; 4], "what was given whole is what is written");
+    assert!(ring.has_room());
+    assert!(bench.has_all());
 }
 
 #[test]
