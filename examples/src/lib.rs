@@ -11,8 +11,10 @@
 //! The data of both are the program's DDP-eligible items: they may travel beside their messages.
 #![forbid(unsafe_code)]
 
+use std::error::Error;
 use std::fmt;
 use std::ops::Range;
+use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::thread::Thread;
 
@@ -193,14 +195,15 @@ pub fn profile(connections_max: u32, bulk_buffers: u32) -> Profile {
     }
 }
 
-/// How one thread wakes another that waits for what comes by a ring.
+/// How one thread wakes another that waits for what comes by a ring, with [`std::thread::park`].
 #[derive(Debug, Default)]
 pub struct Sleeper(OnceLock<Thread>);
 
 impl Sleeper {
-    /// The current thread is the one that sleeps, with [`std::thread::park`]. The first one counts.
-    pub fn set_current(&self) {
-        let _ = self.0.set(std::thread::current());
+    /// `thread` is the one that sleeps: said once, and before anybody has a reason to wake it, or the first of
+    /// them might miss it.
+    pub fn set(&self, thread: Thread) {
+        let _ = self.0.set(thread);
     }
 
     /// Has it look again. This calls the kernel only when that thread is asleep.
@@ -209,6 +212,21 @@ impl Sleeper {
             thread.unpark();
         }
     }
+}
+
+/// Says on standard error what went wrong, and why, and ends the program with it.
+pub fn end(program: &str, result: Result<(), Box<dyn Error>>) -> ExitCode {
+    let Err(error) = result else {
+        return ExitCode::SUCCESS;
+    };
+    eprint!("{program}: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        eprint!(": {error}");
+        cause = error.source();
+    }
+    eprintln!();
+    ExitCode::FAILURE
 }
 
 /// The byte at `position` of what the client writes, so that each block is unlike all others.

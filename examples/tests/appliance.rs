@@ -2,10 +2,12 @@
 //! there from the memory that RDMA put it into.
 #![forbid(unsafe_code)]
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use rpcrdma_examples::pattern;
 use rustix::process::{Pid, Signal, kill_process};
@@ -148,16 +150,30 @@ impl Drop for Appliance {
     }
 }
 
-/// Whether `file` holds what the client writes in this range.
-fn holds_pattern(file: &Path, range: Range<u64>) {
-    let stored = std::fs::read(file).expect("the disk");
-    for position in range {
-        let index = usize::try_from(position).expect("a place in memory");
-        assert_eq!(stored[index], pattern(position), "byte {position}");
+/// Whether `file` begins with so many bytes of what the client writes.
+fn holds_pattern(file: &Path, bytes: u64) {
+    let disk = BufReader::new(File::open(file).expect("the disk"));
+    let mut count = 0;
+    for (position, byte) in (0..bytes).zip(disk.bytes()) {
+        assert_eq!(
+            byte.expect("the disk"),
+            pattern(position),
+            "byte {position}"
+        );
+        count += 1;
     }
+    assert_eq!(count, bytes, "the disk is that long");
 }
 
 const MIB: u64 = 1 << 20;
+
+/// A disk that nobody writes wholly in these tests, in bytes.
+const LONG: u64 = 1 << 30;
+
+/// How long anything here may take before the test fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const LOOK_PERIOD: Duration = Duration::from_millis(1);
 
 #[test]
 fn placed_data_go_to_the_disk_and_back_without_a_copy() {
@@ -169,7 +185,7 @@ fn placed_data_go_to_the_disk_and_back_without_a_copy() {
     appliance.client_succeeds("--bytes 4194304 --block-bytes 65536");
     appliance
         .client_succeeds("--bytes 8388608 --block-bytes 1048576 --offset-bytes 4194304 --durable");
-    holds_pattern(&file, 0..12 * MIB);
+    holds_pattern(&file, 12 * MIB);
     let expected = Figures {
         direct_bytes: 2 * 12 * MIB,
         buffered_bytes: 0,
@@ -192,7 +208,7 @@ fn what_direct_io_does_not_take_is_on_the_disk_as_well() {
     appliance.client_succeeds("--bytes 4194305 --block-bytes 262144");
     // So short that they come in the stream.
     appliance.client_succeeds("--bytes 3000 --block-bytes 100 --offset-bytes 5");
-    holds_pattern(&file, 0..4 * MIB + 1);
+    holds_pattern(&file, 4 * MIB + 1);
     let figures = appliance.stop();
     assert!(figures.direct_bytes >= 8 * MIB, "{figures:?}");
     assert!(figures.buffered_bytes >= 2 * 1_000_003, "{figures:?}");
@@ -207,7 +223,7 @@ fn an_appliance_without_direct_io_works_through_the_page_cache() {
     let options = ["--size-bytes", "1048576", "--buffered"];
     let appliance = Appliance::start(&folder, &file, &options);
     appliance.client_succeeds("--bytes 1048576");
-    holds_pattern(&file, 0..MIB);
+    holds_pattern(&file, MIB);
     let figures = appliance.stop();
     assert_eq!((figures.direct_bytes, figures.buffered_bytes), (0, 2 * MIB));
 }
@@ -237,9 +253,52 @@ fn errors_of_the_disk_are_errors_of_the_call() {
     assert_eq!(figures.errors, 2, "{figures:?}");
 }
 
-/// The system calls by which a program moves bytes of files itself.
+/// Starts a client that writes for a long time, and waits until it has written.
+fn writing(appliance: &Appliance, file: &Path) -> Child {
+    let client = Command::new(env!("CARGO_BIN_EXE_appliance-client"))
+        .args(["--connect", &appliance.address])
+        .args(["--bytes", &LONG.to_string(), "--durable"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the client starts");
+    let deadline = Instant::now() + PATIENCE;
+    while std::fs::metadata(file).expect("the disk").blocks() == 0 {
+        assert!(Instant::now() < deadline, "nothing is ever written");
+        std::thread::sleep(LOOK_PERIOD);
+    }
+    client
+}
+
+#[test]
+fn either_end_may_go_with_writes_in_flight() {
+    let folder = Folder::new("gone");
+    let file = folder.file("disk");
+    let appliance = Appliance::start(&folder, &file, &["--size-bytes", &LONG.to_string()]);
+    let mut client = writing(&appliance, &file);
+    client.kill().expect("it is still at work");
+    client.wait().expect("it is gone");
+    // Others are served as before.
+    appliance.client_succeeds("--bytes 4194304");
+    holds_pattern(&file, 4 * MIB);
+
+    File::create(&file)
+        .and_then(|file| file.set_len(LONG))
+        .expect("an empty disk");
+    let client = writing(&appliance, &file);
+    let figures = appliance.stop();
+    assert_eq!(figures.errors, 0, "what was under way is done: {figures:?}");
+    let output = client.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && said.contains("the connection ended"),
+        "{output:?}"
+    );
+}
+
+/// The system calls by which a program moves bytes itself.
 const MOVING: &str = "read,write,pread64,pwrite64,readv,writev,preadv,pwritev,preadv2,pwritev2,\
-                      sendfile,splice,vmsplice,tee,copy_file_range,process_vm_readv,process_vm_writev";
+                      sendfile,splice,vmsplice,tee,copy_file_range,process_vm_readv,process_vm_writev,\
+                      sendto,recvfrom,sendmsg,recvmsg,sendmmsg,recvmmsg";
 
 /// Bytes that the system calls of a trace by strace moved.
 fn moved_bytes(trace: &str) -> u64 {
@@ -260,7 +319,7 @@ fn no_system_call_of_the_appliance_carries_data() {
     let appliance = Appliance::start_by(command, &folder, &file, &["--size-bytes", &size]);
     appliance.client_succeeds("--bytes 8388608");
     let figures = appliance.stop();
-    holds_pattern(&file, 0..8 * MIB);
+    holds_pattern(&file, 8 * MIB);
     assert_eq!(figures.direct_bytes, 16 * MIB);
     let trace = std::fs::read_to_string(&trace).expect("the trace");
     // It does see such calls: the programs that are loaded, and what the appliance says.

@@ -123,7 +123,7 @@ impl Caller {
     /// The core to wake when it sleeps; the current thread is the one that calls from now on.
     pub(crate) fn woken_by(mut self, core: CoreHandle<<ShmProvider as Provider>::Port>) -> Self {
         self.core = Some(core);
-        self.sleeper.set_current();
+        self.sleeper.set(std::thread::current());
         self
     }
 

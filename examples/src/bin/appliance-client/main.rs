@@ -16,7 +16,7 @@ use std::time::Duration;
 use clap::Parser;
 use rpcrdma_control::{ConnectOptions, Node, NodeConfig, ShmProvider};
 use rpcrdma_engine::ConnectionKey;
-use rpcrdma_examples::{DATA_BYTES_MAX, Status, pattern, profile};
+use rpcrdma_examples::{DATA_BYTES_MAX, Status, end, pattern, profile};
 
 use caller::{Answer, Asked, Caller, caller};
 
@@ -188,11 +188,5 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("appliance-client: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    end("appliance-client", run(&Arguments::parse()))
 }

@@ -23,9 +23,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use rpcrdma_control::{ListenOptions, Node, NodeConfig, ShmProvider};
-use rpcrdma_examples::{Sleeper, profile};
+use rpcrdma_examples::{Sleeper, end, profile};
 use rpcrdma_fabric::ring::spsc;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 
 use service::{DiskService, Figures};
 use storage::{Disk, StorageThread};
@@ -36,11 +36,11 @@ struct Arguments {
     /// Where to listen: shm:NAME
     #[arg(long, default_value = "shm:disk")]
     listen: String,
-    /// The file, which is made if it is not there, or the block device
+    /// The file, which is made if it is not there, or the block device: what it holds is written over
     #[arg(long)]
     file: PathBuf,
-    /// How long the disk is, in bytes; a file is made so long
-    #[arg(long)]
+    /// How long the disk is, in bytes; a file that is shorter is made so long
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     size_bytes: u64,
     /// Go through the page cache, for file systems without direct I/O
     #[arg(long)]
@@ -54,11 +54,13 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let disk = Disk::open(&arguments.file, arguments.size_bytes, arguments.buffered)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
+    // What goes beyond the file size limit of the process is an error of its call, not the end of all.
+    signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
+    let disk = Disk::open(&arguments.file, arguments.size_bytes, arguments.buffered)?;
 
     let profile = profile(8, 512);
     // Calls that are with the storage thread are deferred ones, so that these rings never lack room.
@@ -88,10 +90,8 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let storage = StorageThread::new(disk, (storage_jobs, storage_finished), Arc::clone(&figures))?;
     let storage: JoinHandle<std::io::Result<()>> = std::thread::Builder::new()
         .name("storage".to_owned())
-        .spawn({
-            let sleeper = Arc::clone(&sleeper);
-            move || storage.run(&sleeper, wake_core)
-        })?;
+        .spawn(move || storage.run(wake_core))?;
+    sleeper.set(storage.thread().clone());
 
     let listening = node.listen(&arguments.listen, ListenOptions::default())?;
     println!(
@@ -115,11 +115,5 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("appliance: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    end("appliance", run(&Arguments::parse()))
 }

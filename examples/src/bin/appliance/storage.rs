@@ -1,7 +1,7 @@
 //! The storage thread: orders of jobs to the kernel, straight from and into the leases of their calls.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rpcrdma_engine::{BulkItem, DeferToken};
-use rpcrdma_examples::{Sleeper, Status};
+use rpcrdma_examples::Status;
 use rpcrdma_fabric::ring::spsc::{Consumer, Producer};
 use rpcrdma_fabric::storage::{
     DIRECT_ALIGN_BYTES, Done, Operation, Order, OrderRefused, StorageRing, fits_direct,
@@ -35,19 +35,32 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Opens `path`, and makes a file that long.
+    /// Opens `path`, and makes a file that is shorter that long.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what to do.
     pub(crate) fn open(path: &Path, size_bytes: u64, is_buffered: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true);
-        let buffered = options
+        let mut buffered = options
             .clone()
             .create(true)
             .truncate(false)
             .open(path)
             .map_err(|error| of_file(path, "cannot be opened", &error))?;
         let kind = buffered.metadata()?.file_type();
-        if !kind.is_block_device() && !kind.is_char_device() {
-            buffered.set_len(size_bytes)?;
+        if !kind.is_char_device() {
+            let bytes = buffered
+                .seek(SeekFrom::End(0))
+                .map_err(|error| of_file(path, "is of no length", &error))?;
+            if bytes < size_bytes && kind.is_block_device() {
+                let advice = format!("ask for that with --size-bytes {bytes}");
+                return Err(of_file(path, "is shorter", &io::Error::other(advice)));
+            }
+            if bytes < size_bytes {
+                let made = buffered.set_len(size_bytes);
+                made.map_err(|error| of_file(path, "cannot be made so long", &error))?;
+            }
         }
         let direct = if is_buffered {
             None
@@ -130,8 +143,7 @@ impl StorageThread {
     ///
     /// # Errors
     /// When the kernel takes no orders any more.
-    pub(crate) fn run(mut self, sleeper: &Sleeper, wake_core: impl Fn()) -> io::Result<()> {
-        sleeper.set_current();
+    pub(crate) fn run(mut self, wake_core: impl Fn()) -> io::Result<()> {
         loop {
             // In this order: what was pushed before the core went is still taken.
             let is_over = self.jobs.is_abandoned();
@@ -189,13 +201,6 @@ impl StorageThread {
                 last.set_len(last.len() - beyond);
             }
         }
-        if operation != Operation::Sync {
-            let figure = match is_direct {
-                true => &self.figures.direct_bytes,
-                false => &self.figures.buffered_bytes,
-            };
-            figure.fetch_add(bytes as u64, Ordering::Relaxed);
-        }
         let Some(tag) = self.free.pop() else {
             return self.finish(token, Status::Busy, is_read, BulkItem::new());
         };
@@ -215,7 +220,9 @@ impl StorageThread {
                 self.free.push(tag);
                 let status = match refused {
                     OrderRefused::Full => Status::Busy,
-                    OrderRefused::UnknownFile | OrderRefused::TooManyParts => Status::Invalid,
+                    OrderRefused::UnknownFile
+                    | OrderRefused::TooManyParts
+                    | OrderRefused::BeyondFiles => Status::Invalid,
                 };
                 self.finish(token, status, is_read, BulkItem::new());
             }
@@ -240,10 +247,20 @@ impl StorageThread {
             };
             free.push(tag);
             let operation = done.order.operation;
-            if let Err(error) = &done.result {
-                figures.errors.fetch_add(1, Ordering::Relaxed);
-                if !std::mem::replace(is_error_told, true) {
-                    eprintln!("appliance: {operation:?}: {error}; further errors are counted");
+            match &done.result {
+                Ok(moved) => {
+                    let figure = match done.order.file {
+                        DIRECT => &figures.direct_bytes,
+                        _ => &figures.buffered_bytes,
+                    };
+                    // Direct READs go to the end of the block.
+                    figure.fetch_add((*moved).min(job.bytes) as u64, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    figures.errors.fetch_add(1, Ordering::Relaxed);
+                    if !std::mem::replace(is_error_told, true) {
+                        eprintln!("appliance: {operation:?}: {error}; further errors are counted");
+                    }
                 }
             }
             let (status, item) = outcome(done, job.bytes);
@@ -276,13 +293,13 @@ fn push(finished: &mut Producer<Finished>, answer: Finished) {
 /// What the caller is told of an order for `bytes` bytes, and what it gets.
 fn outcome(done: Done<'_>, bytes: usize) -> (Status, BulkItem) {
     let moved = match done.result {
-        Ok(moved) => (moved as usize).min(bytes),
+        Ok(moved) => moved.min(bytes),
         Err(error) => return (status_of(&error), BulkItem::new()),
     };
     let mut item = BulkItem::new();
     match done.order.operation {
         Operation::Sync => (Status::Done, item),
-        // Parts of requests are taken by disks that have reached their end.
+        // The disk takes no more and does not say why.
         Operation::Write { .. } if moved < bytes => (Status::NoSpace, item),
         Operation::Write { .. } => (Status::Done, item),
         Operation::Read => {
@@ -304,7 +321,7 @@ fn status_of(error: &io::Error) -> Status {
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Status::NoSpace,
         Some(Errno::INVAL) => Status::Invalid,
-        Some(Errno::AGAIN | Errno::NOMEM) => Status::Busy,
+        Some(Errno::AGAIN | Errno::INTR | Errno::NOMEM) => Status::Busy,
         _ => Status::Failed,
     }
 }
