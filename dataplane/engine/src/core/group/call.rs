@@ -315,18 +315,7 @@ impl<P: Port> State<P> {
 
     /// Sends a call that is a transmission group.
     pub(in crate::core) fn send_group_call(&mut self, index: u32) -> Step {
-        let work = Work::Call(index);
-        let is_new = self
-            .bulk
-            .calls
-            .get(index as usize)
-            .is_some_and(|slot| slot.group.sent == 0);
-        let sending = if is_new && !self.is_group_sendable(work) {
-            Sending::Impossible
-        } else {
-            self.send_group(work)
-        };
-        match sending {
+        match self.send_group(Work::Call(index)) {
             Sending::Waits(step) => step,
             Sending::Done => {
                 if let Some(slot) = self.bulk.calls.get_mut(index as usize) {
