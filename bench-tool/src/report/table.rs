@@ -1,6 +1,6 @@
 //! The report of a run, for people.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use super::per_call::{EndPerCall, PerCall};
@@ -395,16 +395,35 @@ pub fn write_warnings(text: &mut impl fmt::Write, warnings: &[String]) -> fmt::R
         .try_for_each(|warning| writeln!(text, "warning: {warning}"))
 }
 
-/// What many runs warn of: each warning once, the first few, and how many more there are.
+/// What many runs warn of: each kind of warning once, the first few kinds, and how many more there are.
 pub fn warnings_of<'a>(runs: impl IntoIterator<Item = &'a Vec<String>>) -> Vec<String> {
-    let said: BTreeSet<&str> = runs.into_iter().flatten().map(String::as_str).collect();
-    let first = said.iter().take(WARNINGS_OF_RUNS_MAX);
-    let mut warnings: Vec<String> = first.map(|&warning| warning.to_owned()).collect();
-    let more = said.len() - warnings.len();
+    let mut kinds: BTreeMap<String, (&str, usize)> = BTreeMap::new();
+    for warning in runs.into_iter().flatten() {
+        let (_, times) = kinds.entry(kind_of(warning)).or_insert((warning, 0));
+        *times += 1;
+    }
+    let shown = kinds.values().take(WARNINGS_OF_RUNS_MAX);
+    let mut warnings: Vec<String> = shown
+        .map(|(first, times)| match times - 1 {
+            0 => (*first).to_owned(),
+            more => format!("{first} (and {more} more like it)"),
+        })
+        .collect();
+    let more = kinds.len() - warnings.len();
     if more > 0 {
-        warnings.push(format!("{more} more warnings are in the runs"));
+        warnings.push(format!("{more} more kinds of warnings are in the runs"));
     }
     warnings
+}
+
+/// A warning without its figures, which differ from run to run.
+fn kind_of(warning: &str) -> String {
+    const UNITS: [&str; 4] = ["ns", "us", "ms", "s"];
+    let words = warning.split_whitespace().filter(|word| {
+        let is_figure = word.contains(|c: char| c.is_ascii_digit());
+        !is_figure && !UNITS.contains(&word.trim_end_matches(','))
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 pub(crate) fn write_floor(text: &mut String, report: &Report) -> fmt::Result {
@@ -591,5 +610,31 @@ from              calls        rate        p50        p99        max
             "only what waited or failed:\n{text}"
         );
         assert!(text.lines().last().unwrap().starts_with("floor"));
+    }
+
+    #[test]
+    fn many_runs_warn_of_each_kind_once() {
+        let run = |ms: u32| {
+            vec![
+                format!("other work ran on core 0: it waited {ms}.5 ms, 0.{ms} % of the time"),
+                "an arena needs hugepages".to_owned(),
+            ]
+        };
+        let runs = [run(3), run(4), run(5), vec!["few calls".to_owned()]];
+        let expected = [
+            "an arena needs hugepages (and 2 more like it)",
+            "few calls",
+            "other work ran on core 0: it waited 3.5 ms, 0.3 % of the time (and 2 more like it)",
+        ];
+        assert_eq!(warnings_of(&runs), expected);
+        let many: Vec<String> = ('a'..='z').map(|c| c.to_string()).collect();
+        let shown = warnings_of(&[many]);
+        assert_eq!(shown.len(), WARNINGS_OF_RUNS_MAX + 1);
+        assert!(
+            shown
+                .last()
+                .unwrap()
+                .ends_with("more kinds of warnings are in the runs")
+        );
     }
 }
