@@ -259,7 +259,7 @@ knobs! {
         because "inferred: about 10 us, so that one long copy delays no other connection longer";
 
     /// Bytes of the ring of one shm channel, that is of one direction between two cores. A power of
-    /// two, from 4096 to 16 MiB.
+    /// two, from 8192 to 16 MiB.
     channel_ring_bytes: u32 = 32_768,
         because "inferred: it fits the first-level cache of most processors";
     /// Inbound shm channels that every poll looks at; the others are looked at when their doorbell

@@ -136,7 +136,7 @@ impl Profile {
             (
                 "channel_ring_bytes",
                 self.channel_ring_bytes,
-                4096,
+                8192,
                 16 * MIB,
             ),
             ("hot_channels_max", self.hot_channels_max, 1, 64),

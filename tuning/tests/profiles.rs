@@ -305,9 +305,9 @@ fn ranges_hold_at_their_ends_and_not_beyond() {
         ("copy_bytes_per_poll", 4096, 16 << 20, &[]),
         (
             "channel_ring_bytes",
-            4096,
+            8192,
             16 << 20,
-            &["inline_bytes_max=960"],
+            &["inline_bytes_max=1984"],
         ),
         ("hot_channels_max", 1, 64, &[]),
         ("cold_sweep_polls", 1, 65_536, &[]),
@@ -436,10 +436,10 @@ fn relations_name_both_knobs_and_a_remedy_that_works() {
             "inline_bytes_max=1024",
         ),
         case(
-            &["channel_ring_bytes=4096", "inline_bytes_max=960"],
-            &["channel_ring_bytes=4096", "inline_bytes_max=961"],
-            ["inline_bytes_max = 961", "channel_ring_bytes = 4096"],
-            "channel_ring_bytes=8192",
+            &["channel_ring_bytes=8192", "inline_bytes_max=1984"],
+            &["channel_ring_bytes=8192", "inline_bytes_max=1985"],
+            ["inline_bytes_max = 1985", "channel_ring_bytes = 8192"],
+            "channel_ring_bytes=16384",
         ),
         case(
             &[
