@@ -6,12 +6,14 @@
 //! | `port` | state, link, addresses and packets of a port |
 //! | `counters` | messages that were sent again, and what was lost |
 //! | `congestion` | PFC, ECN and the class of packets |
+//! | `dcb` | PFC, as the kernel tells it by netlink |
 //! | `pcie` | the slot: speed, lanes, requests, IOMMU |
 //! | `place` | how far cores and hugepages are from the device |
 //! | `profile` | the tuning profile that it takes |
 
 mod congestion;
 mod counters;
+mod dcb;
 mod pcie;
 mod place;
 mod port;
@@ -122,7 +124,7 @@ pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Vec<De
     }
     for device in &devices {
         let name = &device.name;
-        judge_device(device, &mut findings);
+        judge_device(system, device, &mut findings);
         profile::judge(name, &device.profile, &mut findings);
         if let Some(pcie) = &device.pcie {
             pcie::judge(device, pcie, &mut findings);
@@ -141,12 +143,19 @@ pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Vec<De
 fn read_device(system: &System, name: String, findings: &mut Findings<'_>) -> Device {
     let folder = format!("{CLASS}/{name}");
     let file = uverbs(system, &name);
-    let limits = if system.is_real() {
-        limits(&name)
+    let ports = system.names(&format!("{folder}/ports"));
+    let mut ports: Vec<DevicePort> = ports
+        .iter()
+        .filter_map(|number| Some(port::read(system, &folder, number.parse().ok()?)))
+        .collect();
+    ports.sort_unstable_by_key(|port| port.number);
+    let usable = file.as_deref().is_some_and(|file| system.is_usable(file));
+    let answer = if system.is_real() && usable {
+        ask(&name, &mut ports)
     } else {
         Ok(None)
     };
-    let limits = limits.unwrap_or_else(|why| {
+    let answer = answer.unwrap_or_else(|why| {
         findings.note_only(
             Severity::Warning,
             format!("{name} does not tell its limits: {why}"),
@@ -154,14 +163,8 @@ fn read_device(system: &System, name: String, findings: &mut Findings<'_>) -> De
         );
         None
     });
-    let (limits, knobs) = limits.unzip();
+    let (limits, knobs) = answer.unzip();
     let driver = system.link_name(&format!("{folder}/device/driver"));
-    let ports = system.names(&format!("{folder}/ports"));
-    let mut ports: Vec<DevicePort> = ports
-        .iter()
-        .filter_map(|number| Some(port::read(system, &folder, number.parse().ok()?)))
-        .collect();
-    ports.sort_unstable_by_key(|port| port.number);
     Device {
         firmware: system
             .text(&format!("{folder}/fw_ver"))
@@ -173,7 +176,7 @@ fn read_device(system: &System, name: String, findings: &mut Findings<'_>) -> De
         place: place::read(system, &folder),
         pcie: pcie::read(system, &folder),
         profile: profile::read(system, &name, knobs.as_ref()),
-        usable: file.as_deref().is_some_and(|file| system.is_usable(file)),
+        usable,
         file,
         ports,
         limits,
@@ -192,7 +195,7 @@ fn uverbs(system: &System, device: &str) -> Option<String> {
     system.exists(&file).then_some(file)
 }
 
-fn judge_device(device: &Device, findings: &mut Findings<'_>) {
+fn judge_device(system: &System, device: &Device, findings: &mut Findings<'_>) {
     let Device { name, .. } = device;
     match (&device.file, device.usable) {
         (None, _) => findings.note(
@@ -205,7 +208,7 @@ fn judge_device(device: &Device, findings: &mut Findings<'_>) {
             Severity::Problem,
             format!("{name}: this user may not open {file}"),
             "programs of this user cannot reach it",
-            "usermod -aG rdma $USER   # and log in again; the file's group and mode say who may",
+            system.way_to_open(file),
         ),
         (Some(_), true) => {
             let firmware = device
@@ -261,25 +264,23 @@ fn judge_cm(system: &System, findings: &mut Findings<'_>) {
             Severity::Problem,
             format!("this user may not open {FILE}"),
             CONNECTIONS,
-            "usermod -aG rdma $USER   # and log in again",
+            system.way_to_open(FILE),
         );
     }
 }
 
-/// Asks the device for its limits, and what they leave of the knobs, by the library that this build has.
+/// Asks the device for its limits, what they leave of the knobs, and the size of packets on its
+/// ports, by the library that this build has.
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-fn limits(name: &str) -> Result<Option<(Limits, Settings)>, String> {
+fn ask(name: &str, ports: &mut [DevicePort]) -> Result<Option<(Limits, Settings)>, String> {
     use rpcrdma_control::VerbsProvider;
     use rpcrdma_fabric::verbs::Context;
-    let context = Context::open(Some(name)).map_err(|error| {
-        let mut text = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
-        text
-    })?;
+    let context = Context::open(Some(name)).map_err(|error| error.to_string())?;
+    for port in ports {
+        let number = u8::try_from(port.number).ok();
+        let mtu = number.and_then(|number| context.port_mtu_bytes(number));
+        port.active_mtu_bytes = mtu.map(u64::from);
+    }
     let limits = context.limits();
     let knobs = VerbsProvider::limits(limits);
     let limits = Limits {
@@ -300,7 +301,7 @@ fn limits(name: &str) -> Result<Option<(Limits, Settings)>, String> {
 /// This build has no library to ask.
 #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
 #[expect(clippy::unnecessary_wraps, reason = "the other build can fail")]
-fn limits(_name: &str) -> Result<Option<(Limits, Settings)>, String> {
+fn ask(_name: &str, _ports: &mut [DevicePort]) -> Result<Option<(Limits, Settings)>, String> {
     Ok(None)
 }
 

@@ -71,7 +71,8 @@ fn judge_namespaces(kernel: &Kernel, has_devices: bool, findings: &mut Findings<
             Severity::Hint,
             "each RDMA device belongs to one network namespace, and this one has none",
             "devices of other namespaces cannot be reached from here",
-            "rdma dev set DEVICE netns NAMESPACE   # in the namespace that has it; or `rdma system set netns shared`",
+            "rdma dev set DEVICE netns NAMESPACE   # in the namespace that has it; to share all: `options ib_core \
+             netns_mode=1` in /etc/modprobe.d, and reboot",
         ),
         Some(false) => findings.ok("RDMA devices are shared by all network namespaces"),
         None => findings.ok("no RDMA namespaces: the kernel's RDMA core (ib_core) is not loaded"),

@@ -43,6 +43,8 @@ pub struct Memory {
     pub available_bytes: Option<u64>,
     /// Bytes that this process may lock; null is "unlimited".
     pub memlock_bytes: Option<u64>,
+    /// How far it may raise that itself; null is "unlimited".
+    pub memlock_max_bytes: Option<u64>,
     /// This process may lock memory beyond the limit (CAP_IPC_LOCK).
     pub memlock_exempt: bool,
     /// Hugepages, by size.
@@ -67,6 +69,9 @@ pub fn examine(
         memlock_bytes: system
             .limit("Max locked memory")
             .and_then(|limit| limit.soft),
+        memlock_max_bytes: system
+            .limit("Max locked memory")
+            .and_then(|limit| limit.hard),
         memlock_exempt: may_lock(system),
         hugepages: hugepages(system),
         transparent_hugepages: system
@@ -158,8 +163,14 @@ fn judge_memlock(memory: &Memory, has_devices: bool, findings: &mut Findings<'_>
             memory.core_bytes.div_ceil(1 << 20)
         ),
         cost,
-        "ulimit -l unlimited   # lasting: `* - memlock unlimited` in /etc/security/limits.d/rdma.conf, or \
-         LimitMEMLOCK=infinity in the systemd unit",
+        format!(
+            "{}; lasting: `* - memlock unlimited` in /etc/security/limits.d/rdma.conf, or LimitMEMLOCK=infinity \
+             in the systemd unit",
+            match memory.memlock_max_bytes {
+                None => "ulimit -l unlimited   # in the shell of the run",
+                Some(_) => "prlimit --pid $$ --memlock=unlimited   # by sudo, in the shell of the run",
+            }
+        ),
     );
 }
 
@@ -230,7 +241,10 @@ fn judge_files(memory: &Memory, needs: &Needs, findings: &mut Findings<'_>) {
                 needs.connections_max
             ),
             "each connection takes one: they run out before the profile's own limit",
-            format!("ulimit -n {need}   # lasting: nofile in /etc/security/limits.d, or LimitNOFILE={need} in the systemd unit"),
+            format!(
+                "prlimit --pid $$ --nofile={need}   # by sudo, in the shell of the run; lasting: nofile in \
+                 /etc/security/limits.d, or LimitNOFILE={need} in the systemd unit"
+            ),
         ),
         Some(limit) => findings.ok(format!("open files: up to {limit}")),
         None => findings.ok("open files: unlimited, or not told"),
@@ -281,13 +295,17 @@ mod tests {
         assert_eq!(memory.memlock_bytes, Some(8 << 20));
         let finding = about(&findings, "may lock 8 MiB");
         assert_eq!(finding.severity, Severity::Problem);
+        // Above the hard limit only root lifts it.
+        let mend = finding.mend.as_deref().unwrap();
         assert!(
-            finding
-                .mend
-                .as_deref()
-                .unwrap()
-                .starts_with("ulimit -l unlimited")
+            mend.starts_with("prlimit --pid $$ --memlock=unlimited "),
+            "{mend}"
         );
+        let locked = "Max locked memory   8388608   unlimited   bytes";
+        machine.set("proc/self/limits", locked);
+        let (_, findings) = of(&machine, &needs(), true);
+        let mend = about(&findings, "may lock 8 MiB").mend.clone().unwrap();
+        assert!(mend.starts_with("ulimit -l unlimited "), "{mend}");
         let (_, findings) = of(&machine, &needs(), false);
         assert_eq!(about(&findings, "may lock 8 MiB").severity, Severity::Hint);
         machine.set("proc/self/status", "CapEff:\t0000000000004000");
@@ -346,7 +364,7 @@ mod tests {
         );
         let files = about(&findings, "may have 128 open files");
         assert_eq!(files.severity, Severity::Warning);
-        assert!(files.mend.as_deref().unwrap().starts_with("ulimit -n 320 "));
+        assert!(files.mend.as_deref().unwrap().contains(" --nofile=320 "));
         assert_eq!(
             about(&findings, "transparent hugepages are off").severity,
             Severity::Hint

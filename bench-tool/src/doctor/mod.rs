@@ -11,7 +11,8 @@
 //! | [`clock`] | clock source, TSC, steal time |
 //! | [`system`], [`finding`] | the files that all of them read, and what they say |
 //!
-//! Everything is read from `/proc`, `/sys` and `/dev`, without privilege; nothing is changed.
+//! Everything is read from `/proc`, `/sys` and `/dev`, PFC by netlink and the limits of devices by their
+//! library; without privilege, and nothing is changed.
 
 pub mod clock;
 pub mod device;

@@ -1,5 +1,7 @@
 //! Cores that can poll: which there are, and what keeps them from their work.
 
+use std::path::Path;
+
 use serde::Serialize;
 
 use super::Needs;
@@ -30,12 +32,14 @@ pub struct Processors {
     pub allowed: Option<Vec<usize>>,
     /// Cores kept free of other work by the kernel's command line.
     pub isolated: Option<Vec<usize>>,
-    /// Cores without a timer tick while one thread runs.
+    /// Cores without a timer tick while one thread runs; null where the kernel knows no such cores.
     pub nohz_full: Option<Vec<usize>>,
     /// Pairs of allowed cores that are threads of one physical core.
     pub siblings: Vec<[usize; 2]>,
     /// The share of all time that the control group may use, as (microseconds, of microseconds).
     pub quota_us: Option<(u64, u64)>,
+    /// The file that sets it.
+    pub quota_file: Option<String>,
     /// Frequency governors of the allowed cores.
     pub governors: Vec<String>,
     /// Idle states of the first allowed core that are not disabled.
@@ -62,12 +66,18 @@ impl Processors {
 pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Processors {
     let allowed = system.cores_allowed();
     let cores = allowed.clone().unwrap_or_default();
+    let (quota_us, quota_file) = quota(system).unzip();
+    let nohz_full = format!("{CPU}/nohz_full");
     let processors = Processors {
         online: system.cores(&format!("{CPU}/online")),
         isolated: system.cores(&format!("{CPU}/isolated")),
-        nohz_full: system.cores(&format!("{CPU}/nohz_full")),
+        // Without a list the kernel writes `(null)`, or nothing.
+        nohz_full: system
+            .exists(&nohz_full)
+            .then(|| system.cores(&nohz_full).unwrap_or_default()),
         siblings: siblings(system, &cores),
-        quota_us: quota_us(system),
+        quota_us,
+        quota_file,
         governors: governors(system, &cores),
         idle_states: idle_states(system, cores.first().copied().unwrap_or(0)),
         hypervisor: system.has_cpu_flag("hypervisor"),
@@ -102,22 +112,35 @@ fn siblings(system: &System, cores: &[usize]) -> Vec<[usize; 2]> {
     pairs
 }
 
-/// The quota of the control group of this process, of either version; the groups above it are not
-/// looked at.
-fn quota_us(system: &System) -> Option<(u64, u64)> {
+/// The quota of the control group of this process, or of the nearest one around it that has one; and
+/// the file that sets it. Groups of either version.
+fn quota(system: &System) -> Option<((u64, u64), String)> {
     let groups = system.text("/proc/self/cgroup")?;
     groups.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
         let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let around = Path::new(path).ancestors().filter_map(Path::to_str);
+        let mut folders = around.map(|group| {
+            let group = group.trim_end_matches('/');
+            match controllers {
+                "" => format!("/sys/fs/cgroup{group}"),
+                controllers => format!("/sys/fs/cgroup/{controllers}{group}"),
+            }
+        });
         if controllers.is_empty() {
-            let text = system.text(&format!("/sys/fs/cgroup{path}/cpu.max"))?;
-            let (quota, period) = text.split_once(' ')?;
-            return Some((quota.parse().ok()?, period.parse().ok()?));
+            return folders.find_map(|folder| {
+                let file = format!("{folder}/cpu.max");
+                let text = system.text(&file)?;
+                let (quota, period) = text.split_once(' ')?;
+                Some(((quota.parse().ok()?, period.parse().ok()?), file))
+            });
         }
         controllers.split(',').find(|name| *name == "cpu")?;
-        let number =
-            |file: &str| system.number(&format!("/sys/fs/cgroup/{controllers}{path}/{file}"));
-        Some((number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?))
+        folders.find_map(|folder| {
+            let file = format!("{folder}/cpu.cfs_quota_us");
+            let period = system.number(&format!("{folder}/cpu.cfs_period_us"))?;
+            Some(((system.number(&file)?, period), file))
+        })
     })
 }
 
@@ -153,23 +176,36 @@ fn judge_allowed(processors: &Processors, findings: &mut Findings<'_>) {
     };
     let list = format_cores(allowed);
     if allowed.len() < 2 {
+        let online = processors.online.as_deref().unwrap_or_default();
+        let mend = if online.len() < 2 {
+            "give the machine a second processor: client and server poll on one each".to_owned()
+        } else {
+            format!(
+                "taskset -c {} bench-tool run   # or a wider cpuset for the container",
+                format_cores(online)
+            )
+        };
         findings.note(
             Severity::Warning,
             format!("this process may use core {list} alone"),
             "client and server take turns by the scheduler's clock",
-            "taskset -c 0,1 bench-tool run   # or a wider cpuset for the container, or a larger virtual machine",
+            mend,
         );
     } else {
         findings.ok(format!("cores that this process may use: {list}"));
     }
-    if let [first, second] = processors.siblings.first().copied().unwrap_or_default()
-        && first != second
-    {
+    if let [[first, second], more @ ..] = processors.siblings.as_slice() {
+        let more = match more.len() {
+            0 => String::new(),
+            pairs => format!(", one of {} such pairs", pairs + 1),
+        };
         findings.note(
             Severity::Hint,
-            format!("cores {first} and {second} are threads of one physical core"),
+            format!("cores {first} and {second} are threads of one physical core{more}"),
             "what runs on one takes execution units and caches from the other",
-            format!("echo 0 > {CPU}/cpu{second}/online   # or leave it idle: --cores without it"),
+            format!(
+                "echo off > {CPU}/smt/control   # until the next boot; or leave one of a pair idle: --cores without it"
+            ),
         );
     }
 }
@@ -185,10 +221,13 @@ fn judge_isolated(processors: &Processors, findings: &mut Findings<'_>) {
             Severity::Hint,
             "no core is isolated",
             "other work and the timer tick interrupt polling cores",
-            command_line(
-                "isolcpus=managed_irq,domain,LIST nohz_full=LIST rcu_nocbs=LIST",
-                &polling,
-            ),
+            match processors.nohz_full {
+                Some(_) => command_line(
+                    "isolcpus=managed_irq,domain,LIST nohz_full=LIST rcu_nocbs=LIST",
+                    &polling,
+                ),
+                None => command_line("isolcpus=managed_irq,domain,LIST", &polling),
+            },
         );
     }
     findings.ok(format!("isolated cores: {}", format_cores(isolated)));
@@ -201,6 +240,11 @@ fn judge_isolated(processors: &Processors, findings: &mut Findings<'_>) {
     if ticking.is_empty() {
         findings.ok("isolated cores have no timer tick while one thread runs (nohz_full)");
     } else {
+        let mend = if processors.nohz_full.is_some() {
+            command_line("nohz_full=LIST rcu_nocbs=LIST", isolated)
+        } else {
+            "run a kernel with CONFIG_NO_HZ_FULL: this one can stop no tick".to_owned()
+        };
         findings.note(
             Severity::Hint,
             format!(
@@ -208,7 +252,7 @@ fn judge_isolated(processors: &Processors, findings: &mut Findings<'_>) {
                 format_cores(&ticking)
             ),
             "each tick takes a few microseconds from a polling core, some hundred times a second",
-            command_line("nohz_full=LIST rcu_nocbs=LIST", isolated),
+            mend,
         );
     }
 }
@@ -223,14 +267,20 @@ fn command_line(options: &str, cores: &[usize]) -> String {
 }
 
 fn judge_quota(processors: &Processors, findings: &mut Findings<'_>) {
-    if let Some((quota, period)) = processors.quota_us {
+    if let (Some((quota, period)), Some(file)) = (processors.quota_us, &processors.quota_file) {
+        let none = if file.ends_with("cpu.max") {
+            "max"
+        } else {
+            "-1"
+        };
         findings.note(
             Severity::Warning,
-            format!(
-                "the control group may run {quota} of every {period} us"
-            ),
+            format!("the control group may run {quota} of every {period} us"),
             "a polling core uses all of its time, and is stopped for the rest of each period",
-            "systemctl set-property SLICE_OR_SERVICE CPUQuota=   # in Kubernetes: whole CPUs and the static CPU manager policy",
+            format!(
+                "echo {none} > {file}   # lasting: CPUQuota= of the systemd unit; in Kubernetes: whole CPUs and the \
+                 static CPU manager policy"
+            ),
         );
     }
 }
@@ -329,9 +379,17 @@ mod tests {
         let (processors, findings) = of(&machine, &needs());
         // Core 9 is not ours to use.
         assert_eq!(processors.siblings, [[0, 2]]);
-        assert_eq!(
-            about(&findings, "cores 0 and 2 are threads").severity,
-            Severity::Hint
+        let pair = about(&findings, "cores 0 and 2 are threads of one physical core");
+        assert_eq!(pair.severity, Severity::Hint);
+        assert!(pair.what.ends_with("core"), "{pair:?}");
+        machine.set(
+            "sys/devices/system/cpu/cpu1/topology/thread_siblings_list",
+            "1,3",
+        );
+        about(&of(&machine, &needs()).1, "core, one of 2 such pairs");
+        machine.set(
+            "sys/devices/system/cpu/cpu1/topology/thread_siblings_list",
+            "1",
         );
         let isolated = about(&findings, "no core is isolated");
         // Core 2 is a thread of core 0, which everything else gets.
@@ -345,8 +403,30 @@ mod tests {
         let ticking = about(&of(&machine, &needs()).1, "cores 1,3 keep their timer tick").clone();
         assert_eq!(ticking.severity, Severity::Hint);
         machine.set("proc/self/status", "Cpus_allowed_list:\t3");
-        let (_, findings) = of(&machine, &needs());
-        assert_eq!(about(&findings, "core 3 alone").severity, Severity::Warning);
+        let alone = about(&of(&machine, &needs()).1, "core 3 alone").clone();
+        assert_eq!(alone.severity, Severity::Warning);
+        assert!(alone.mend.unwrap().starts_with("taskset -c 0-3 "));
+        machine.set("sys/devices/system/cpu/online", "3");
+        let alone = about(&of(&machine, &needs()).1, "core 3 alone").clone();
+        assert!(alone.mend.unwrap().starts_with("give the machine "));
+    }
+
+    #[test]
+    fn a_kernel_that_stops_no_tick_is_not_asked_to() {
+        let machine = FakeMachine::good();
+        machine.remove("sys/devices/system/cpu/nohz_full");
+        let (processors, findings) = of(&machine, &needs());
+        assert_eq!(processors.nohz_full, None);
+        let ticking = about(&findings, "cores 2,3 keep their timer tick");
+        let mend = ticking.mend.as_deref().unwrap();
+        assert!(mend.contains("CONFIG_NO_HZ_FULL"), "{mend}");
+        machine.set("sys/devices/system/cpu/isolated", "");
+        let isolated = about(&of(&machine, &needs()).1, "no core is isolated").clone();
+        let mend = isolated.mend.unwrap();
+        assert!(
+            mend.contains("=\"isolcpus=managed_irq,domain,1-3\""),
+            "{mend}"
+        );
     }
 
     #[test]
@@ -355,17 +435,35 @@ mod tests {
         machine.set("sys/fs/cgroup/user.slice/cpu.max", "150000 100000");
         let (processors, findings) = of(&machine, &needs());
         assert_eq!(processors.quota_us, Some((150_000, 100_000)));
-        assert_eq!(
-            about(&findings, "150000 of every 100000 us").severity,
-            Severity::Warning
+        let quota = about(&findings, "150000 of every 100000 us");
+        assert_eq!(quota.severity, Severity::Warning);
+        let mend = quota.mend.as_deref().unwrap();
+        assert!(
+            mend.starts_with("echo max > /sys/fs/cgroup/user.slice/cpu.max "),
+            "{mend}"
         );
+        // That of a group around it holds as well.
+        machine.set("proc/self/cgroup", "0::/user.slice/a/b");
+        machine.set("sys/fs/cgroup/user.slice/a/b/cpu.max", "max 100000");
+        let (processors, _) = of(&machine, &needs());
+        let file = processors.quota_file.as_deref();
+        assert_eq!(file, Some("/sys/fs/cgroup/user.slice/cpu.max"));
+        machine.set("proc/self/cgroup", "0::/");
+        machine.set("sys/fs/cgroup/cpu.max", "1000 100000");
+        let (processors, _) = of(&machine, &needs());
+        let file = processors.quota_file.as_deref();
+        assert_eq!(file, Some("/sys/fs/cgroup/cpu.max"), "as in a container");
         machine.set("proc/self/cgroup", "4:cpu,cpuacct:/pod\n1:name=systemd:/");
         assert_eq!(of(&machine, &needs()).0.quota_us, None);
         machine.set("sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_quota_us", "-1");
         machine.set("sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_period_us", "100000");
         assert_eq!(of(&machine, &needs()).0.quota_us, None, "-1 is no quota");
         machine.set("sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_quota_us", "50000");
-        assert_eq!(of(&machine, &needs()).0.quota_us, Some((50_000, 100_000)));
+        let (processors, findings) = of(&machine, &needs());
+        assert_eq!(processors.quota_us, Some((50_000, 100_000)));
+        let mend = about(&findings, "50000 of every").mend.clone().unwrap();
+        let command = "echo -1 > /sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_quota_us ";
+        assert!(mend.starts_with(command), "{mend}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
@@ -97,7 +98,11 @@ impl System {
             .filter_map(|list| self.text(&format!("/lib/modules/{release}/{list}")))
             .peekable();
         let names = self.names("/sys/class/net");
-        let netdev = names.iter().find(|name| *name != "lo");
+        let is_hardware = |name: &&String| self.exists(&format!("/sys/class/net/{name}/device"));
+        let netdev = names
+            .iter()
+            .find(is_hardware)
+            .or_else(|| names.iter().find(|name| *name != "lo"));
         let netdev = netdev.map_or("NETDEV", String::as_str);
         let command = format!(
             "rdma link add rxe0 type rxe netdev {netdev}   # soft-RoCE, over any network device"
@@ -112,6 +117,19 @@ impl System {
         } else {
             "run a kernel with CONFIG_RDMA_RXE (soft-RoCE, over any network device): this one has no such module"
                 .to_owned()
+        }
+    }
+
+    /// What lets a user open a device's file: its group where that may, and else its mode.
+    #[must_use]
+    pub fn way_to_open(&self, file: &str) -> String {
+        const GROUP: u32 = 0o060;
+        let by_group = fs::metadata(self.path(file))
+            .is_ok_and(|found| found.mode() & GROUP == GROUP && found.gid() != 0);
+        if by_group {
+            format!("usermod -aG $(stat -c %G {file}) $USER   # by sudo; and log in again")
+        } else {
+            format!("chmod a+rw {file}   # lasting: MODE=\"0666\" in a udev rule")
         }
     }
 
@@ -168,11 +186,16 @@ impl System {
         core_list(&text).ok().map(|list| list.0)
     }
 
-    /// The cores that this process may use.
+    /// The cores that this process may use. The kernel lists those that are offline as well.
     #[must_use]
     pub fn cores_allowed(&self) -> Option<Vec<usize>> {
         let list = self.status("Cpus_allowed_list")?;
-        core_list(&list).ok().map(|list| list.0)
+        let mut cores = core_list(&list).ok()?.0;
+        let online = self.cores("/sys/devices/system/cpu/online");
+        if let Some(online) = online.filter(|online| !online.is_empty()) {
+            cores.retain(|core| online.contains(core));
+        }
+        Some(cores)
     }
 
     /// A field of `/proc/self/status`.
@@ -334,6 +357,11 @@ pub(crate) mod tests {
             fs::write(self.root.join(path), bytes).unwrap();
         }
 
+        /// Takes a file away.
+        pub(crate) fn remove(&self, path: &str) {
+            fs::remove_file(self.root.join(path)).unwrap();
+        }
+
         /// Makes a link that leads to a folder of that name, somewhere.
         pub(crate) fn link(&self, path: &str, name: &str) {
             let path = self.root.join(path);
@@ -370,6 +398,9 @@ pub(crate) mod tests {
             Some(vec![2, 3])
         );
         assert_eq!(system.status("Cpus_allowed_list").as_deref(), Some("0-3"));
+        assert_eq!(system.cores_allowed(), Some(vec![0, 1, 2, 3]));
+        machine.set("sys/devices/system/cpu/online", "0,2-7");
+        assert_eq!(system.cores_allowed(), Some(vec![0, 2, 3]));
         assert_eq!(
             system.meminfo_bytes("MemAvailable"),
             Some(12_000_000 * 1024)
@@ -450,6 +481,26 @@ pub(crate) mod tests {
         let here = way();
         assert!(here.starts_with("rdma link add rxe0 type rxe netdev eth7 "));
         assert!(!here.contains("CONFIG"), "{here}");
+        machine.set("sys/class/net/bridge0", "");
+        machine.remove("sys/class/net/eth7");
+        machine.set("sys/class/net/eth7/device/vendor", "");
+        assert_eq!(way(), here, "the one that is no hardware comes first");
+    }
+
+    #[test]
+    fn a_file_is_opened_by_its_group_where_that_may() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let machine = FakeMachine::empty();
+        let file = "dev/infiniband/uverbs0";
+        machine.set(file, "");
+        let path = machine.root().join(file);
+        let own_group = fs::metadata(&path).unwrap().gid();
+        for (mode, group_may) in [(0o600, false), (0o640, false), (0o660, own_group != 0)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let way = machine.system().way_to_open("/dev/infiniband/uverbs0");
+            assert_eq!(way.starts_with("usermod -aG $(stat "), group_may, "{way}");
+            assert_eq!(way.starts_with("chmod a+rw /dev/"), !group_may, "{way}");
+        }
     }
 
     #[test]

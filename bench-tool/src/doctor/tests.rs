@@ -275,7 +275,11 @@ fn each_fault_of_a_badly_set_machine_is_found_with_its_cost_and_its_mend() {
             "for point in rp np; do echo 1 > ",
         ),
         (Severity::Hint, "with DSCP 0", "echo 104 > "),
-        (Severity::Problem, "may lock 8 MiB", "ulimit -l unlimited"),
+        (
+            Severity::Problem,
+            "may lock 8 MiB",
+            "prlimit --pid $$ --memlock=",
+        ),
         (
             Severity::Warning,
             "hugepages: 0 of 2 MiB",
@@ -286,8 +290,16 @@ fn each_fault_of_a_badly_set_machine_is_found_with_its_cost_and_its_mend() {
             "transparent hugepages are off",
             "echo madvise > ",
         ),
-        (Severity::Warning, "64 open files", "ulimit -n "),
-        (Severity::Hint, "threads of one physical core", "echo 0 > "),
+        (
+            Severity::Warning,
+            "64 open files",
+            "prlimit --pid $$ --nofile=",
+        ),
+        (
+            Severity::Hint,
+            "threads of one physical core",
+            "echo off > ",
+        ),
         (Severity::Hint, "no core is isolated", "grubby "),
         (
             Severity::Warning,

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::super::finding::{Findings, Severity};
 use super::super::system::System;
-use super::DevicePort;
+use super::{DevicePort, dcb};
 
 /// Priorities of Ethernet.
 const PRIORITIES: u8 = 8;
@@ -13,10 +13,11 @@ const PRIORITIES: u8 = 8;
 /// The type of service that is asked for in examples: DSCP 26, which NICs map to priority 3.
 const TYPE_OF_SERVICE: u8 = 104;
 
-/// What can be read of it, as JSON has it; the kernel has no files for PFC. `None` where the driver
-/// does not say.
+/// What can be read of it, as JSON has it. `None` where the driver does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Congestion {
+    /// Priorities for which PFC is on.
+    pub pfc: Option<Vec<u8>>,
     /// The type of service that RDMA-CM gives to connections that do not choose one; DSCP is a quarter of it.
     pub type_of_service: Option<u64>,
     /// Priorities on which the device slows down when it is told of congestion.
@@ -35,6 +36,9 @@ pub(super) fn read(system: &System, device: &str, number: u32, netdev: Option<&s
         (!told.is_empty()).then(|| enabled.map(|(priority, _)| *priority).collect())
     };
     Congestion {
+        pfc: netdev
+            .filter(|_| system.is_real())
+            .and_then(dcb::pfc_priorities),
         type_of_service: system.number(&format!(
             "/sys/kernel/config/rdma_cm/{device}/ports/{number}/default_roce_tos"
         )),
@@ -49,9 +53,7 @@ pub(super) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>
     };
     let place = port.place(device);
     let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
-    findings.ok(format!(
-        "{place}: PFC is not readable from files (`dcb pfc show dev {netdev}`, `mlnx_qos -i {netdev}`)"
-    ));
+    judge_pfc(&place, netdev, congestion, findings);
     judge_ecn(&place, netdev, congestion, findings);
     let folder = format!("/sys/kernel/config/rdma_cm/{device}");
     match congestion.type_of_service {
@@ -75,6 +77,34 @@ pub(super) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>
     }
 }
 
+fn judge_pfc(place: &str, netdev: &str, congestion: &Congestion, findings: &mut Findings<'_>) {
+    match congestion.pfc.as_deref() {
+        None => findings.ok(format!(
+            "{place}: PFC is not readable: the driver does not tell the kernel (`dcb pfc show dev {netdev}`, \
+             `mlnx_qos -i {netdev}`)"
+        )),
+        Some([]) => findings.note(
+            Severity::Hint,
+            format!("{place}: PFC is off for every priority"),
+            "where ECN does not slow senders down in time, packets are dropped and sent again",
+            format!(
+                "dcb pfc set dev {netdev} prio-pfc all:off 3:on   # or mlnx_qos -i {netdev} --pfc 0,0,0,1,0,0,0,0; \
+                 and the same on the switches"
+            ),
+        ),
+        Some(priorities) => findings.ok(format!(
+            "{place}: PFC is on for priority {}",
+            list(priorities.iter())
+        )),
+    }
+}
+
+/// Priorities with a comma between them.
+fn list<'a>(priorities: impl Iterator<Item = &'a u8>) -> String {
+    let words: Vec<String> = priorities.map(ToString::to_string).collect();
+    words.join(", ")
+}
+
 fn judge_ecn(place: &str, netdev: &str, congestion: &Congestion, findings: &mut Findings<'_>) {
     let (Some(reaction), Some(notification)) =
         (&congestion.ecn_reaction, &congestion.ecn_notification)
@@ -83,11 +113,11 @@ fn judge_ecn(place: &str, netdev: &str, congestion: &Congestion, findings: &mut 
             "{place}: ECN is not readable: the driver has no files for it (/sys/class/net/{netdev}/ecn)"
         ));
     };
-    let both: Vec<String> = reaction
-        .iter()
-        .filter(|priority| notification.contains(priority))
-        .map(ToString::to_string)
-        .collect();
+    let both = list(
+        reaction
+            .iter()
+            .filter(|priority| notification.contains(priority)),
+    );
     if both.is_empty() {
         findings.note(
             Severity::Warning,
@@ -96,9 +126,6 @@ fn judge_ecn(place: &str, netdev: &str, congestion: &Congestion, findings: &mut 
             format!("for point in rp np; do echo 1 > /sys/class/net/{netdev}/ecn/roce_$point/enable/3; done"),
         );
     } else {
-        findings.ok(format!(
-            "{place}: ECN is on for priority {}",
-            both.join(", ")
-        ));
+        findings.ok(format!("{place}: ECN is on for priority {both}"));
     }
 }

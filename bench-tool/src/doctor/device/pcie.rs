@@ -234,7 +234,7 @@ fn judge_iommu(device: &Device, pcie: &Pcie, findings: &mut Findings<'_>) {
             Severity::Hint,
             format!("{name}: the IOMMU translates its addresses ({mode})"),
             "each access to memory needs the translation, and many buffers miss its cache",
-            "grubby --update-kernel=ALL --args=iommu=pt   # or the same on the kernel's command line by other means; then reboot",
+            "grubby --update-kernel=ALL --args=iommu=pt   # on arm64 iommu.passthrough=1; or the same on the kernel's command line by other means; then reboot",
         ),
         Some(mode) => findings.ok(format!("{name}: the IOMMU does not translate ({mode})")),
         None => {}

@@ -11,6 +11,9 @@ use super::counters::{self, Counters};
 /// Ethernet MTU before it chooses the MTU of the port (IP, UDP, BTH, extension headers, ICRC).
 const ROCE_OVERHEAD_BYTES: u64 = 96;
 
+/// What packets cost that are smaller than they could be.
+const MORE_PACKETS: &str = "large transfers take more packets, each with its headers and its work";
+
 /// One port of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DevicePort {
@@ -30,6 +33,9 @@ pub struct DevicePort {
     pub netdev_mtu_bytes: Option<u64>,
     /// The largest payload of a packet that follows from it, in octets; at most 4096.
     pub path_mtu_bytes: Option<u64>,
+    /// The payload of a packet that the device took of it, in octets; null where the port is not
+    /// active, or this build cannot ask.
+    pub active_mtu_bytes: Option<u64>,
     /// Addresses (GIDs) of the port, and how many of them are of RoCE version 2.
     pub gids: usize,
     /// Of those, the ones of RoCE version 2.
@@ -106,6 +112,7 @@ pub(super) fn read(system: &System, device: &str, number: u32) -> DevicePort {
         link_layer,
         netdev,
         netdev_mtu_bytes,
+        active_mtu_bytes: None,
         gids,
         roce_v2_gids,
         counters: counters::read(system, device, &folder),
@@ -162,12 +169,19 @@ pub(super) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>
         };
         return findings.note(Severity::Warning, what, "no message passes it", mend);
     }
-    let mtu = match (port.path_mtu_bytes, port.netdev_mtu_bytes) {
-        (Some(path), Some(mtu)) => format!(", {netdev} with MTU {mtu}, so {path} octets a packet"),
-        _ => String::new(),
+    let link = port
+        .netdev_mtu_bytes
+        .filter(|_| port.is_ethernet())
+        .map_or_else(String::new, |mtu| format!(", {netdev} with MTU {mtu}"));
+    let packet = match (port.active_mtu_bytes, port.path_mtu_bytes) {
+        (Some(active), _) => format!(", {active} octets a packet"),
+        (None, Some(path)) => format!(
+            ", so {path} octets a packet (what the device took of it is not readable without verbs)"
+        ),
+        (None, None) => String::new(),
     };
     findings.ok(format!(
-        "{place} is active, {}, {}{mtu}",
+        "{place} is active, {}, {}{link}{packet}",
         port.link_layer, port.rate
     ));
     if port.gids == 0 {
@@ -185,6 +199,21 @@ pub(super) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>
             format!("ip address add ADDRESS/PREFIX dev {netdev}   # and a driver and firmware that speak RoCE version 2"),
         );
     }
+    judge_mtu(&place, netdev, port, findings);
+}
+
+/// Whether packets are as large as they can be.
+fn judge_mtu(place: &str, netdev: &str, port: &DevicePort, findings: &mut Findings<'_>) {
+    if let (Some(active), Some(path)) = (port.active_mtu_bytes, port.path_mtu_bytes)
+        && active < path
+    {
+        findings.note(
+            Severity::Hint,
+            format!("{place}: the device puts {active} octets into a packet, and the MTU of {netdev} has room for {path}"),
+            MORE_PACKETS,
+            format!("ip link set dev {netdev} down; ip link set dev {netdev} up   # it takes the MTU as the link comes up"),
+        );
+    }
     if port.path_mtu_bytes.is_some_and(|mtu| mtu < 4096) {
         findings.note(
             Severity::Hint,
@@ -192,7 +221,7 @@ pub(super) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>
                 "{place}: {netdev} has an MTU of {} octets, and one of 4200 carries 4096 octets a packet",
                 port.netdev_mtu_bytes.unwrap_or_default()
             ),
-            "large transfers take more packets, each with its headers and its work",
+            MORE_PACKETS,
             format!("ip link set dev {netdev} mtu 4200   # on every host, and the switches between them"),
         );
     }

@@ -52,6 +52,32 @@ fn a_good_device_is_told_with_link_and_mtu() {
 }
 
 #[test]
+fn a_device_that_took_less_than_its_link_has_room_for_is_a_hint() {
+    let machine = FakeMachine::good();
+    with_roce(&machine);
+    let mut port = of(&machine).0[0].ports[0].clone();
+    let mut judged = |active| {
+        port.active_mtu_bytes = active;
+        let mut all = Vec::new();
+        port::judge("mlx5_0", &port, &mut Findings::new(Area::Devices, &mut all));
+        all
+    };
+    assert_eq!(complaints(&judged(Some(4096))), [] as [&Finding; 0]);
+    about(
+        &judged(Some(4096)),
+        "eth2 with MTU 9000, 4096 octets a packet",
+    );
+    about(&judged(None), "is not readable without verbs");
+    let less = about(&judged(Some(1024)), "room for 4096").clone();
+    assert_eq!(less.severity, Severity::Hint);
+    assert!(
+        less.mend
+            .unwrap()
+            .starts_with("ip link set dev eth2 down; ip link set dev eth2 up ")
+    );
+}
+
+#[test]
 fn the_path_mtu_is_the_largest_that_fits_the_ethernet_mtu() {
     for (ethernet, path) in [
         (9000, Some(4096)),
@@ -342,6 +368,22 @@ fn a_port_says_what_of_flow_control_cannot_be_read() {
     ] {
         assert_eq!(about(&findings, words).severity, Severity::Ok);
     }
+    // A machine made of files has no kernel to ask.
+    let mut port = devices[0].ports[0].clone();
+    let mut judged = |priorities| {
+        port.congestion.as_mut().unwrap().pfc = Some(priorities);
+        let mut all = Vec::new();
+        congestion::judge("mlx5_0", &port, &mut Findings::new(Area::Devices, &mut all));
+        all
+    };
+    about(&judged(vec![3, 4]), "PFC is on for priority 3, 4");
+    let off = about(&judged(vec![]), "PFC is off for every priority").clone();
+    assert_eq!(off.severity, Severity::Hint);
+    assert!(
+        off.mend
+            .unwrap()
+            .starts_with("dcb pfc set dev eth2 prio-pfc all:off 3:on ")
+    );
     machine.set(
         "sys/class/infiniband/mlx5_0/ports/1/link_layer",
         "InfiniBand",
@@ -549,7 +591,11 @@ fn what_a_device_lacks_is_told_once_its_limits_are_known() {
         send_with_invalidate: true,
     });
     let mut all = Vec::new();
-    judge_device(&device, &mut Findings::new(Area::Devices, &mut all));
+    judge_device(
+        &FakeMachine::empty().system(),
+        &device,
+        &mut Findings::new(Area::Devices, &mut all),
+    );
     about(&all, "100 queue pairs of 64 work requests");
     about(&all, "4 RDMA Reads each way");
     assert_eq!(

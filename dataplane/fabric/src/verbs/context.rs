@@ -206,7 +206,18 @@ impl Context {
         unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).async_fd) }
     }
 
-    /// The size of packets on a port that is up.
+    /// Octets that a packet carries on a port that is up: what the port took of the MTU of its link.
+    /// `None` where it is not up, or there is no such port.
+    #[must_use]
+    pub fn port_mtu_bytes(&self, port: u8) -> Option<u32> {
+        // 1 is 256 octets, and each one more is twice as many.
+        match self.port_mtu(port)? {
+            code @ 1..=5 => Some(128 << code),
+            _ => None,
+        }
+    }
+
+    /// The size of packets on a port that is up, by the number that verbs has for it.
     pub(super) fn port_mtu(&self, port: u8) -> Option<bindings::ibv_mtu::Type> {
         query_port(self.raw, port)
             .filter(is_up)
