@@ -20,6 +20,11 @@ use std::thread::Thread;
 
 use rpcrdma_tuning::{Idle, Profile};
 
+/// The program at the head of docs/embedding.md, which the documentation tests run.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/embedding.md")]
+mod embedding {}
+
 /// The RPC program, of the range that RFC 5531 section 13 leaves to users.
 pub const PROGRAM: u32 = 0x2000_0d15;
 /// Its version.
@@ -219,13 +224,17 @@ pub fn end(program: &str, result: Result<(), Box<dyn Error>>) -> ExitCode {
     let Err(error) = result else {
         return ExitCode::SUCCESS;
     };
-    eprint!("{program}: {error}");
+    let mut said = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        eprint!(": {error}");
+        let why = error.to_string();
+        // Some errors say their cause themselves.
+        if !said.ends_with(&why) {
+            said = format!("{said}: {why}");
+        }
         cause = error.source();
     }
-    eprintln!();
+    eprintln!("{program}: {said}");
     ExitCode::FAILURE
 }
 

@@ -244,16 +244,22 @@ fn what_keeps_the_rest_from_being_written_is_the_result() {
     assert!(bench.has_all());
 }
 
-#[test]
-fn memory_stays_until_the_kernel_is_done_with_it() {
-    let mut bench = Bench::new();
-    let (reader, mut writer) = io::pipe().expect("a pipe");
+/// A ring with one order under way: a read of 4096 bytes, which come when they are written to the other end.
+fn read_of_nothing_yet(bench: &mut Bench) -> (StorageRing, io::PipeWriter) {
+    let (reader, writer) = io::pipe().expect("a pipe");
     let mut ring = Bench::ring_on(reader);
     let lease = bench.lease(1, 4096);
     ring.push(order(Operation::Read, 0, 1), [lease])
         .expect("room");
     ring.submit(Duration::ZERO).expect("a kernel");
     assert!(!bench.has_all());
+    (ring, writer)
+}
+
+#[test]
+fn memory_stays_until_the_kernel_is_done_with_it() {
+    let mut bench = Bench::new();
+    let (mut ring, mut writer) = read_of_nothing_yet(&mut bench);
     // The pool and its arena are gone before the bytes come.
     drop(bench);
     writer.write_all(&[9; 4096]).expect("a pipe");
@@ -265,12 +271,7 @@ fn memory_stays_until_the_kernel_is_done_with_it() {
 #[test]
 fn a_panic_of_its_thread_waits_for_what_is_under_way() {
     let mut bench = Bench::new();
-    let (reader, mut writer) = io::pipe().expect("a pipe");
-    let mut ring = Bench::ring_on(reader);
-    let lease = bench.lease(1, 4096);
-    ring.push(order(Operation::Read, 0, 1), [lease])
-        .expect("room");
-    ring.submit(Duration::ZERO).expect("a kernel");
+    let (ring, mut writer) = read_of_nothing_yet(&mut bench);
     let thread = std::thread::spawn(move || {
         let _ring = ring;
         resume_unwind(Box::new("a panic"));
