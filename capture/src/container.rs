@@ -104,11 +104,11 @@ pub struct Packet {
 /// assert!(packets.next().is_some_and(|packet| packet.is_ok()));
 /// let error = packets.next().unwrap().unwrap_err();
 /// assert_eq!((error.packets, error.offset), (1, 24 + 16 + 62));
-/// assert!(error.to_string().starts_with("at byte 102, behind 1 packets: the file ends within"));
+/// assert!(error.to_string().starts_with("at byte 102, after 1 whole packet(s): the file ends within"));
 /// # Ok::<(), rpcrdma_capture::CaptureError>(())
 /// ```
 #[derive(Debug, thiserror::Error)]
-#[error("at byte {offset}, behind {packets} packets: {fault}")]
+#[error("at byte {offset}, after {packets} whole packet(s): {fault}")]
 pub struct CaptureError {
     /// Packets that were read before.
     pub packets: u64,

@@ -474,7 +474,7 @@ impl fmt::Display for CallError {
         match self {
             Self::TimedOut => f.write_str("no reply came in time"),
             Self::Disconnected => f.write_str("the connection ended before the reply came"),
-            Self::Transport(error) => write!(f, "the responder refused the call: {error:?}"),
+            Self::Transport(error) => write!(f, "the responder refused the call: {error}"),
             Self::BadReply => f.write_str("the reply cannot be decoded"),
             Self::ReplyTooLong => f.write_str("the reply is longer than a message may be here"),
             Self::ProgramUnavailable => f.write_str("the responder does not have the program"),
@@ -603,6 +603,19 @@ pub enum ReplyRefused {
     UnknownToken,
 }
 
+impl fmt::Display for ReplyRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "nothing can be sent or kept now",
+            Self::TooLong => "the reply is longer than a message may be",
+            Self::NoAnswer => "an outcome that is deferred again is no answer",
+            Self::UnknownToken => "the token is of another core, or was used",
+        })
+    }
+}
+
+impl std::error::Error for ReplyRefused {}
+
 /// Why a connection ended.
 ///
 /// # Example
@@ -706,3 +719,5 @@ impl fmt::Display for CloseReason {
         }
     }
 }
+
+impl std::error::Error for CloseReason {}

@@ -171,6 +171,8 @@ impl fmt::Display for AuthenticationFailure {
     }
 }
 
+impl std::error::Error for AuthenticationFailure {}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,8 @@
 //! a spare takes its place, and the Receive is posted again at once. When no spare is left, the
 //! message waits in its Receive, which is not posted and so not granted before a lease comes back.
 
+use std::fmt;
+
 use rpcrdma_fabric::interface::{Port, Receive, SetupError};
 use rpcrdma_fabric::memory::{Buffer, Lease, Pool, PoolShape};
 use rpcrdma_protocol::v2::rtr::{
@@ -133,6 +135,17 @@ pub enum NotLeased {
     /// The Receive has no such placement segment, or the range does not lie within it.
     NoSuchRange,
 }
+
+impl fmt::Display for NotLeased {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSpare => "applications hold all spare placement segments",
+            Self::NoSuchRange => "the Receive has no such range in a placement segment",
+        })
+    }
+}
+
+impl std::error::Error for NotLeased {}
 
 /// The placement segments of a core that are in no Receive: spares, and those that were leased.
 ///

@@ -1,5 +1,7 @@
 //! Calls of peers: from the RPC header to the reply.
 
+use std::fmt;
+
 use rpcrdma_fabric::memory::{Lease, SharedLease};
 use rpcrdma_protocol::constants::{
     REPLY_HEADER_BYTES_WITHOUT_AUTH, RPC_VERSION, V2_HEADER_BYTES_WITHOUT_CHUNKS,
@@ -72,6 +74,14 @@ pub struct ReplyWriter<'a> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyTooLong;
+
+impl fmt::Display for ReplyTooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the results are longer than a reply may be")
+    }
+}
+
+impl std::error::Error for ReplyTooLong {}
 
 impl ReplyWriter<'_> {
     /// Bytes of results written.

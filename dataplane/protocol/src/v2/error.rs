@@ -1,5 +1,7 @@
 //! Transport errors of version 2 (-00 section 6.4.3), and which of them a header that cannot be decoded asks for.
 
+use core::fmt;
+
 use crate::constants::{
     COMMON_PREFIX_BYTES, ERR_VERS, RDMA2_ERR_BAD_XDR, RDMA2_ERR_INVAL_FLAG, RDMA2_ERR_INVAL_HTYPE,
     RDMA2_ERR_READ_CHUNKS, RDMA2_ERR_REPLY_RESOURCE, RDMA2_ERR_SEGMENTS, RDMA2_ERR_SYSTEM,
@@ -43,6 +45,8 @@ pub struct ErrVers {
 /// assert_eq!(encode_error(&mut message, 7, &error)?, 32);
 /// assert_eq!(message[20..], [0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0x20, 0]);
 /// assert_eq!(decode(&message).map(|header| header.body), Ok(Body::Error(error)));
+/// let text = "a Write chunk is too short: number 1, which takes 8192 octets";
+/// assert_eq!(error.to_string(), text);
 /// # Ok::<(), rpcrdma_protocol::EncodeError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,6 +95,58 @@ pub enum TransportError {
         code: u32,
     },
 }
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Vers(versions) => write!(
+                f,
+                "it speaks versions {} to {} of RPC-over-RDMA",
+                versions.low, versions.high
+            ),
+            Self::BadXdr => f.write_str("the header cannot be decoded"),
+            Self::InvalHtype => f.write_str("it does not know the header type"),
+            Self::InvalFlag => f.write_str("the flags of the header are wrong"),
+            Self::ReadChunks { max_chunks } => {
+                write!(f, "it serves {max_chunks} Read chunks at most")
+            }
+            Self::WriteChunks { max_chunks } => {
+                write!(f, "it serves {max_chunks} Write chunks at most")
+            }
+            Self::Segments { max_segments } => {
+                write!(f, "it takes {max_segments} segments in a chunk at most")
+            }
+            Self::WriteResource {
+                chunk_index,
+                length_needed_bytes,
+            } => {
+                f.write_str("a Write chunk is too short")?;
+                if chunk_index != 0 {
+                    write!(f, ": number {chunk_index}")?;
+                }
+                needed(f, length_needed_bytes)
+            }
+            Self::ReplyResource {
+                length_needed_bytes,
+            } => {
+                f.write_str("there is no room for the reply")?;
+                needed(f, length_needed_bytes)
+            }
+            Self::System => f.write_str("it has a problem that it does not name"),
+            Self::Unknown { .. } => write!(f, "error code {}", self.code()),
+        }
+    }
+}
+
+/// The octets that it takes, where they are known.
+fn needed(f: &mut fmt::Formatter<'_>, length_bytes: u32) -> fmt::Result {
+    match length_bytes {
+        0 => Ok(()),
+        bytes => write!(f, ", which takes {bytes} octets"),
+    }
+}
+
+impl core::error::Error for TransportError {}
 
 impl TransportError {
     /// The error code as it stands on the wire.

@@ -475,6 +475,8 @@ impl fmt::Display for CloseReason {
     }
 }
 
+impl core::error::Error for CloseReason {}
+
 /// A message that is answered with a transport error.
 ///
 /// It is answered when a credit is there; a peer that sends wrong messages and grants nothing to answer them with may

@@ -1,5 +1,7 @@
 //! How far version negotiation has come: a table of states and events.
 
+use core::fmt;
+
 /// The state of a connection as to version negotiation (-00 section 4.3.3).
 ///
 /// # Example
@@ -82,6 +84,18 @@ pub struct IllegalEvent {
     /// The event.
     pub event: PhaseEvent,
 }
+
+impl fmt::Display for IllegalEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is not allowed in phase {:?}",
+            self.event, self.phase
+        )
+    }
+}
+
+impl core::error::Error for IllegalEvent {}
 
 impl Phase {
     /// The phase after `event`.
