@@ -123,6 +123,14 @@ impl Appliance {
         assert!(output.status.success(), "{arguments}: {output:?}");
     }
 
+    /// As [`Appliance::client`], which is told that there is no space.
+    fn has_no_space(&self, arguments: &str) {
+        let output = self.client(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let is_told = said.contains("there is no space for it on the disk");
+        assert!(!output.status.success() && is_told, "{output:?}");
+    }
+
     /// Stops it; what it says of its work.
     fn stop(mut self) -> Figures {
         self.signal(Signal::TERM);
@@ -221,9 +229,13 @@ fn an_appliance_without_direct_io_works_through_the_page_cache() {
     let folder = Folder::new("buffered");
     let file = folder.file("disk");
     let options = ["--size-bytes", "1048576", "--buffered"];
+    // Longer than the disk, and what is beyond that is somebody else's.
+    std::fs::write(&file, [7; (1 << 20) + 10]).expect("a file");
     let appliance = Appliance::start(&folder, &file, &options);
     appliance.client_succeeds("--bytes 1048576");
     holds_pattern(&file, MIB);
+    let stored = std::fs::read(&file).expect("the disk");
+    assert_eq!(stored[1 << 20..], [7; 10]);
     let figures = appliance.stop();
     assert_eq!((figures.direct_bytes, figures.buffered_bytes), (0, 2 * MIB));
 }
@@ -233,24 +245,34 @@ fn errors_of_the_disk_are_errors_of_the_call() {
     let folder = Folder::new("errors");
     let options = ["--size-bytes", "1048576", "--buffered"];
     let appliance = Appliance::start(&folder, Path::new("/dev/full"), &options);
-    let says = |arguments: &str, what: &str| {
-        let output = appliance.client(arguments);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(
-            !output.status.success() && said.contains(what),
-            "{output:?}"
-        );
-    };
-    says("--bytes 65536", "there is no space for it on the disk");
+    appliance.has_no_space("--bytes 65536");
     // Beyond its end it is not asked.
-    says(
-        "--bytes 8192 --offset-bytes 1044480 --block-bytes 8192",
-        "there is no space",
-    );
+    appliance.has_no_space("--bytes 8192 --offset-bytes 1044480 --block-bytes 8192");
     // The next client is served as if nothing had been.
-    says("--bytes 4096 --block-bytes 4096", "there is no space");
+    appliance.has_no_space("--bytes 4096 --block-bytes 4096");
     let figures = appliance.stop();
-    assert_eq!(figures.errors, 2, "{figures:?}");
+    assert_eq!((figures.errors, figures.buffered_bytes), (2, 0));
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error_of_the_call() {
+    let folder = Folder::new("limit");
+    let file = folder.file("disk");
+    File::create(&file)
+        .and_then(|file| file.set_len(LONG))
+        .expect("a long file");
+    let mut command = Command::new("sh");
+    // In blocks of 512 bytes: half of the disk.
+    let limited = format!("ulimit -f {} && exec \"$0\" \"$@\"", LONG / 2 / 512);
+    command.args(["-c", &limited, env!("CARGO_BIN_EXE_appliance")]);
+    let options = ["--size-bytes", &LONG.to_string()];
+    let appliance = Appliance::start_by(command, &folder, &file, &options);
+    let before = LONG / 2 - 8192;
+    // The second half of each call is beyond it.
+    let odd = format!("--bytes 16384 --offset-bytes {before} --block-bytes 16384");
+    appliance.has_no_space(&odd);
+    appliance.client_succeeds(&format!("--bytes 8192 --offset-bytes {before}"));
+    assert_eq!(appliance.stop().errors, 1);
 }
 
 /// Starts a client that writes for a long time, and waits until it has written.
@@ -281,9 +303,9 @@ fn either_end_may_go_with_writes_in_flight() {
     appliance.client_succeeds("--bytes 4194304");
     holds_pattern(&file, 4 * MIB);
 
-    File::create(&file)
-        .and_then(|file| file.set_len(LONG))
-        .expect("an empty disk");
+    assert_eq!(appliance.stop().errors, 0);
+    let file = folder.file("another disk");
+    let appliance = Appliance::start(&folder, &file, &["--size-bytes", &LONG.to_string()]);
     let client = writing(&appliance, &file);
     let figures = appliance.stop();
     assert_eq!(figures.errors, 0, "what was under way is done: {figures:?}");

@@ -25,7 +25,7 @@ mod tests;
 pub const STORAGE_PARTS_MAX: usize = 32;
 
 /// What address, length and offset of direct I/O are multiples of, in bytes. Devices ask for their logical
-/// block, which is at most this long.
+/// block, which is 512 or 4096 bytes long where nobody has formatted them otherwise.
 pub const DIRECT_ALIGN_BYTES: usize = 4096;
 
 /// Orders that a ring holds at most.
