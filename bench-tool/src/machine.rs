@@ -87,7 +87,7 @@ impl Machine {
                 "there is no core {core} that this process may use"
             ))
             .advice(format!(
-                "give --cores numbers from {}; taskset and the container's cpuset decide which these are",
+                "give --cores numbers from {}; taskset and the container's cpuset decide which these are, and isolated cores are had by taskset alone",
                 format_cores(&self.cores_usable)
             ))),
         }

@@ -231,6 +231,7 @@ fn judge_isolated(processors: &Processors, findings: &mut Findings<'_>) {
         );
     }
     findings.ok(format!("isolated cores: {}", format_cores(isolated)));
+    judge_away(processors, isolated, findings);
     let full = processors.nohz_full.as_deref().unwrap_or_default();
     let ticking: Vec<usize> = isolated
         .iter()
@@ -255,6 +256,37 @@ fn judge_isolated(processors: &Processors, findings: &mut Findings<'_>) {
             mend,
         );
     }
+}
+
+/// Whether this process may use the isolated cores: the kernel leaves them out for everybody who does
+/// not ask for them.
+fn judge_away(processors: &Processors, isolated: &[usize], findings: &mut Findings<'_>) {
+    let Some(allowed) = processors.allowed.as_deref() else {
+        return;
+    };
+    let away: Vec<usize> = isolated
+        .iter()
+        .copied()
+        .filter(|core| !allowed.contains(core))
+        .collect();
+    if away.is_empty() {
+        return;
+    }
+    let mut together = [allowed, &away].concat();
+    together.sort_unstable();
+    findings.note(
+        Severity::Hint,
+        format!(
+            "isolated cores {} are not among those that this process may use",
+            format_cores(&away)
+        ),
+        "runs poll on cores that have other work",
+        format!(
+            "taskset -c {} bench-tool run   # and --cores with two among {}",
+            format_cores(&together),
+            format_cores(&away)
+        ),
+    );
 }
 
 /// The command that adds options to the kernel's command line, with a list of cores in place of `LIST`.
@@ -409,6 +441,26 @@ mod tests {
         machine.set("sys/devices/system/cpu/online", "3");
         let alone = about(&of(&machine, &needs()).1, "core 3 alone").clone();
         assert!(alone.mend.unwrap().starts_with("give the machine "));
+    }
+
+    #[test]
+    fn isolated_cores_that_a_process_was_not_given_are_a_hint() {
+        let machine = FakeMachine::good();
+        machine.set("proc/self/status", "Cpus_allowed_list:\t0-1");
+        let away = about(
+            &of(&machine, &needs()).1,
+            "isolated cores 2,3 are not among",
+        )
+        .clone();
+        assert_eq!(away.severity, Severity::Hint);
+        assert!(
+            away.mend
+                .unwrap()
+                .starts_with("taskset -c 0-3 bench-tool run ")
+        );
+        machine.set("proc/self/status", "Cpus_allowed_list:\t0-3");
+        let (_, findings) = of(&machine, &needs());
+        assert!(!findings.iter().any(|it| it.what.contains("not among")));
     }
 
     #[test]
