@@ -37,6 +37,33 @@ pub fn nanoseconds(value: u64) -> String {
     }
 }
 
+/// A latency beside an axis: microseconds from one on, and no zeroes behind the point.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "four digits are shown")]
+pub fn time_mark(value: u64) -> String {
+    match value {
+        1_000..10_000 => short(&format!("{} us", four_digits(value as f64 / 1e3))),
+        _ => short(&nanoseconds(value)),
+    }
+}
+
+/// A rate beside an axis, without zeroes behind the point.
+#[must_use]
+pub fn rate_mark(value: f64) -> String {
+    short(&rate(value))
+}
+
+/// A number with its unit, without zeroes behind the point: `8 M/s` for `8.000 M/s`.
+fn short(text: &str) -> String {
+    let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
+    let number = if number.contains('.') {
+        number.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        number
+    };
+    format!("{number} {unit}").trim_end().to_owned()
+}
+
 /// How many a second; none where no time has passed.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "a rate")]
@@ -142,6 +169,23 @@ mod tests {
         ] {
             assert_eq!(nanoseconds(value), text);
         }
+    }
+
+    #[test]
+    fn marks_of_axes_are_short() {
+        for (value, text) in [
+            (500, "500 ns"),
+            (5_000, "5 us"),
+            (2_500, "2.5 us"),
+            (10_000, "10 us"),
+            (100_000, "100 us"),
+        ] {
+            assert_eq!(time_mark(value), text);
+        }
+        assert_eq!(rate_mark(8e6), "8 M/s");
+        assert_eq!(rate_mark(1.5e5), "150 k/s");
+        assert_eq!(rate_mark(0.0), "0 /s");
+        assert_eq!(short("7"), "7");
     }
 
     #[test]

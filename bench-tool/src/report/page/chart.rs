@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::escape::escape;
-use crate::report::units::{nanoseconds, text_of};
+use crate::report::units::{text_of, time_mark};
 
 /// The picture, in units of its own: it is scaled to the page.
 const WIDTH: f64 = 860.0;
@@ -96,7 +96,7 @@ impl Axis {
             is_log: true,
             low: ends[0].map_or(1.0, |mark| *mark as f64),
             high: ends[1].map_or(2.0, |mark| *mark as f64),
-            marks: shown.map(|at| (*at as f64, mark(*at))).collect(),
+            marks: shown.map(|at| (*at as f64, time_mark(*at))).collect(),
             noted: None,
         }
     }
@@ -123,25 +123,6 @@ impl Axis {
             (value - self.low) / (self.high - self.low)
         };
         place.clamp(0.0, 1.0)
-    }
-}
-
-/// A number with its unit, without zeroes behind the point: `500 ns`, `40 k/s`.
-pub(super) fn short(text: &str) -> String {
-    let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
-    let number = if number.contains('.') {
-        number.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        number
-    };
-    format!("{number} {unit}")
-}
-
-/// A mark of an axis of times: microseconds from one on, where other figures have whole nanoseconds up to ten.
-fn mark(value_ns: u64) -> String {
-    match value_ns {
-        1_000..10_000 => format!("{} us", value_ns / 1_000),
-        _ => short(&nanoseconds(value_ns)),
     }
 }
 
@@ -306,8 +287,6 @@ mod tests {
         let wide = names(400, 1_700_000);
         assert_eq!(wide, ["1 us", "10 us", "100 us", "1 ms"]);
         assert_eq!(names(0, 0), ["1 ns", "2 ns"]);
-        assert_eq!(short("40.00 k/s"), "40 k/s");
-        assert_eq!(short("100 ns"), "100 ns");
         assert!(!names(1, u64::MAX).is_empty());
     }
 

@@ -2,12 +2,12 @@
 
 use std::fmt::{self, Write as _};
 
-use super::chart::{Axis, Curve, chart, short};
+use super::chart::{Axis, Curve, chart};
 use super::escape::escape;
 use super::{begin_page, begin_table, end_page, end_table, title, write_row, write_warnings};
 use crate::histogram::LatencySummary;
 use crate::report::knee::{COLUMNS, KneeReport, cells};
-use crate::report::units::{rate, text_of};
+use crate::report::units::{rate, rate_mark, text_of};
 
 /// The page of a report.
 #[must_use]
@@ -56,7 +56,7 @@ fn write_curves(page: &mut String, report: &KneeReport) {
     let steps = &report.steps;
     let highest = steps.last().map_or(0.0, |it| it.offered_rate_per_s as f64);
     let mut rates = Axis::linear("offered calls per second", highest, |value| {
-        short(&rate(value))
+        rate_mark(value)
     })
     .cut(highest);
     if let Some(knee) = &report.knee {

@@ -7,11 +7,11 @@ pub mod knee;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use self::chart::{Axis, Curve, chart, short};
+use self::chart::{Axis, Curve, chart};
 use self::escape::escape;
 use super::table::{correction_meaning, latency_meaning};
 use super::timeline::IntervalFigures;
-use super::units::{bandwidth, count, duration, nanoseconds, rate, size, text_of};
+use super::units::{bandwidth, count, duration, nanoseconds, rate, rate_mark, size, text_of};
 use super::{Report, table};
 use crate::histogram::{LatencyHistogram, LatencySummary};
 use crate::machine::format_cores;
@@ -250,7 +250,7 @@ fn write_over_time(page: &mut String, report: &Report) -> fmt::Result {
     };
     let rates = curve("rate", &|it| it.rate_per_s);
     let most = intervals.iter().map(|it| it.rate_per_s).fold(0.0, f64::max);
-    let axis = Axis::linear("calls per second", most, |value| short(&rate(value)));
+    let axis = Axis::linear("calls per second", most, rate_mark);
     let title = "Rate of each interval";
     page.push_str(&chart("rates", title, &seconds, &axis, &[rates]));
     let curves = [
