@@ -6,6 +6,7 @@
 //! | [`commands`] | runs that two commands make in turns |
 //! | [`metric`] | the figures that are compared |
 //! | [`rank_sum`] | the test, and how large a difference is |
+//! | [`rounds`] | how large it is between runs that took turns |
 //! | [`verdict`] | what it comes to |
 //! | [`threshold`] | `--fail-if` |
 //! | [`table`] | the table |
@@ -13,6 +14,7 @@
 pub mod commands;
 pub mod metric;
 pub mod rank_sum;
+pub mod rounds;
 pub mod runs;
 pub mod table;
 pub mod threshold;
@@ -23,6 +25,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::Value;
 
+use self::rank_sum::Design;
 use self::runs::Run;
 use self::threshold::Check;
 pub use self::threshold::Threshold;
@@ -69,6 +72,7 @@ pub struct Report {
     a: Side,
     b: Side,
     differences: Vec<Difference>,
+    design: Design,
     metrics: Vec<Comparison>,
     verdict: String,
     thresholds: Vec<Check>,
@@ -83,10 +87,12 @@ impl Report {
         command: String,
         sources: [String; 2],
         runs: &[Vec<Run>; 2],
+        in_turns: bool,
         thresholds: &[Threshold],
     ) -> Self {
         let [a, b] = runs;
-        let metrics = compare(a, b);
+        let design = Design::of(in_turns, a.len(), b.len());
+        let metrics = compare(a, b, design);
         let side = |source, runs: &[Run]| Side {
             source,
             runs: runs.len(),
@@ -108,6 +114,7 @@ impl Report {
             differences: differences.unwrap_or_default(),
             verdict: sentence(&metrics),
             thresholds: thresholds.iter().filter_map(check).collect(),
+            design,
             metrics,
             interrupted: false,
             warnings: warnings(a, b),
@@ -156,7 +163,13 @@ pub fn execute(args: &CompareArgs, command: String) -> Result<Status, Failure> {
     let json = args.json.as_deref();
     let json = json.map(|path| Output::check("--json", path)).transpose()?;
     let (sources, runs, interrupted) = sides(args)?;
-    let mut report = Report::new(command, sources, &runs, &args.fail_if);
+    let mut report = Report::new(
+        command,
+        sources,
+        &runs,
+        args.files.is_empty(),
+        &args.fail_if,
+    );
     if interrupted {
         report.interrupted = true;
         report
@@ -210,6 +223,7 @@ mod tests {
             "test".to_owned(),
             sources,
             &runs,
+            false,
             &["p50+5%".parse().unwrap()],
         )
     }
@@ -254,6 +268,7 @@ mod tests {
         assert_eq!(value["thresholds"][0]["threshold"], "p50+5%");
         assert_eq!(value["thresholds"][0]["significant"], true);
         assert_eq!(value["differences"][0]["key"], "revision");
+        assert_eq!(value["design"], "apart");
     }
 
     #[test]

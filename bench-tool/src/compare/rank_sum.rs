@@ -4,11 +4,16 @@
 //! choice of as many runs would be as likely: the share of choices whose sum is at least as far from the middle is the
 //! p-value. Ranks make it indifferent to the one run that the machine disturbed.
 //!
+//! Runs that took turns are exchanged within their round alone: what drifts on the machine from round to round then
+//! counts for neither side, and a difference is found that a drift would hide otherwise.
+//!
 //! Several figures of the same runs are looked at together: the adjusted p-value of one is the share of choices for
 //! which the sum of *any* figure is as far from the middle (Westfall and Young). What moves together, as p50 and p90
 //! do, costs nothing then, and chance has as many tries as it really has.
 
 use std::cmp::Ordering;
+
+use serde::Serialize;
 
 use crate::load::Draw;
 
@@ -30,6 +35,32 @@ const EXACT_VALUES_MAX: usize = 64;
 /// Of a normal distribution, 95 of 100 are within this many standard deviations.
 const NORMAL_95: f64 = 1.959_964;
 
+/// How many rounds there must be for their runs to be exchanged within rounds alone: with fewer, no difference could be
+/// told from noise.
+pub const ROUNDS_LEAST: usize = 6;
+
+/// How the runs were made: it says which labels they could as well have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Design {
+    /// Nobody knows when: any run could be of either side.
+    Apart,
+    /// In turns: the runs at one place of A and of B are a round, within which they could change places.
+    InTurns,
+}
+
+impl Design {
+    /// The one for so many runs of each side, which were made in turns or not.
+    #[must_use]
+    pub const fn of(in_turns: bool, a: usize, b: usize) -> Self {
+        if in_turns && a == b && a >= ROUNDS_LEAST {
+            Self::InTurns
+        } else {
+            Self::Apart
+        }
+    }
+}
+
 /// The p-values (two-sided, 0 to 1) of the claim that the groups are of one distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PValue {
@@ -41,7 +72,7 @@ pub struct PValue {
 
 /// The p-values of every figure, each given as the values of the runs of A and of those of B, in the same order of runs.
 #[must_use]
-pub fn p_values(figures: &[(&[f64], &[f64])]) -> Vec<PValue> {
+pub fn p_values(figures: &[(&[f64], &[f64])], design: Design) -> Vec<PValue> {
     let ranks: Vec<Vec<usize>> = figures.iter().map(|(a, b)| doubled_ranks(a, b)).collect();
     let (chosen, all) = figures
         .first()
@@ -55,7 +86,7 @@ pub fn p_values(figures: &[(&[f64], &[f64])]) -> Vec<PValue> {
     let observed: Vec<usize> = ranks.iter().map(|ranks| distance(ranks, &labels)).collect();
     let mut extreme = vec![(0, 0); figures.len()];
     let mut distances = vec![0; figures.len()];
-    let choices = each_choice(chosen, all, |choice| {
+    let choices = each_labelling(design, chosen, all, |choice| {
         for (distance_of, ranks) in distances.iter_mut().zip(&ranks) {
             *distance_of = distance(ranks, choice);
         }
@@ -84,6 +115,42 @@ pub fn p_value_least(a: usize, b: usize) -> f64 {
 #[must_use]
 pub fn is_exact(a: usize, b: usize) -> bool {
     number_of_choices(a, a + b).is_some()
+}
+
+/// Calls `visit` with each choice of the runs that could be A's; returns how many there were.
+fn each_labelling(design: Design, count: usize, of: usize, visit: impl FnMut(&[usize])) -> u64 {
+    match design {
+        Design::Apart => each_choice(count, of, visit),
+        Design::InTurns => each_exchange(count, visit),
+    }
+}
+
+/// Calls `visit` with one run of each round, in every way, or in as many drawn ways as make do, the first of them with
+/// those of A; returns how many there were. The run of B in round `r` is `rounds + r`.
+fn each_exchange(rounds: usize, mut visit: impl FnMut(&[usize])) -> u64 {
+    let mut choice: Vec<usize> = (0..rounds).collect();
+    let ways = u32::try_from(rounds)
+        .ok()
+        .and_then(|it| 1_u64.checked_shl(it));
+    if let Some(ways) = ways.filter(|ways| *ways <= EXACT_CHOICES_MAX) {
+        for way in 0..ways {
+            for (round, run) in choice.iter_mut().enumerate() {
+                *run = round + rounds * usize::from(way >> round & 1 == 1);
+            }
+            visit(&choice);
+        }
+        return ways;
+    }
+    let mut draw = Draw(SEED);
+    visit(&choice);
+    for _ in 0..DRAWS {
+        for (round, run) in choice.iter_mut().enumerate() {
+            // The upper bit: the lower ones of a draw are the poorer ones.
+            *run = round + rounds * usize::from(draw.next() >> 63 == 1);
+        }
+        visit(&choice);
+    }
+    DRAWS + 1
 }
 
 /// Calls `visit` with every choice of `count` of the numbers below `of`, or with as many drawn ones as make do, the
@@ -246,7 +313,7 @@ fn share(part: u64, all: u64) -> f64 {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "numbers of runs")]
-const fn size(number: usize) -> f64 {
+pub(super) const fn size(number: usize) -> f64 {
     number as f64
 }
 
@@ -290,7 +357,7 @@ mod tests {
     }
 
     fn alone(a: &[f64], b: &[f64]) -> f64 {
-        p_values(&[(a, b)])[0].alone
+        p_values(&[(a, b)], Design::Apart)[0].alone
     }
 
     /// Two figures of up to six runs of each side, of few different values, so that many are equal.
@@ -304,7 +371,7 @@ mod tests {
         #[test]
         fn the_test_is_what_trying_every_choice_gives([one, other] in figures()) {
             let figures = [(&one.0[..], &one.1[..]), (&other.0[..], &other.1[..])];
-            for (fast, plain) in p_values(&figures).iter().zip(brute_force(&figures)) {
+            for (fast, plain) in p_values(&figures, Design::Apart).iter().zip(brute_force(&figures)) {
                 prop_assert!((fast.alone - plain.alone).abs() < 1e-12);
                 prop_assert!((fast.adjusted - plain.adjusted).abs() < 1e-12);
                 prop_assert!(fast.alone <= fast.adjusted);
@@ -341,13 +408,36 @@ mod tests {
         assert!((alone(&a, &b) - 2.0 / 252.0).abs() < 1e-12);
         assert!((p_value_least(5, 5) - 2.0 / 252.0).abs() < 1e-12);
         assert!((alone(&a, &a) - 1.0).abs() < 1e-12);
-        assert!(p_values(&[]).is_empty());
+        assert!(p_values(&[], Design::Apart).is_empty());
         // Tables of the test have 2 and 8 as the critical values of U for 5 and 5, and for 7 and 7.
         assert_eq!(pairs_outside(5, 5), Some(2));
         assert_eq!(pairs_outside(7, 7), Some(8));
         assert_eq!(pairs_outside(3, 3), None);
         assert!((median(&[1.0, 2.0, 4.0]) - 2.0).abs() < 1e-12);
         assert!((median(&[1.0, 2.0, 4.0, 5.0]) - 3.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn runs_in_turns_change_places_within_their_round() {
+        let in_turns = |a: &[f64], b: &[f64]| p_values(&[(a, b)], Design::InTurns)[0].alone;
+        // Two machines in one: B is above A in every round, and many runs of A are above many of B.
+        let a = [10.0, 20.0, 11.0, 21.0, 12.0, 22.0];
+        let b = [13.0, 23.0, 14.0, 24.0, 15.0, 25.0];
+        assert!((in_turns(&a, &b) - 2.0 / 64.0).abs() < 1e-12);
+        assert!(alone(&a, &b) > 0.1);
+        assert!((in_turns(&a, &a) - 1.0).abs() < 1e-12);
+        let mut seen = std::collections::BTreeSet::new();
+        let visited = each_exchange(4, |choice| assert!(seen.insert(choice.to_vec())));
+        assert_eq!((visited, seen.len()), (16, 16));
+        let of_round = |choice: &Vec<usize>| choice.iter().enumerate().all(|(r, run)| run % 4 == r);
+        assert!(seen.iter().all(of_round));
+        // Of 18 rounds the ways are drawn, and of 17 counted.
+        assert_eq!(each_exchange(17, |_| ()), 1 << 17);
+        assert_eq!(each_exchange(18, |_| ()), DRAWS + 1);
+        for (turns, a, b) in [(false, 9, 9), (true, 9, 8), (true, 5, 5)] {
+            assert_eq!(Design::of(turns, a, b), Design::Apart);
+        }
+        assert_eq!(Design::of(true, 6, 6), Design::InTurns);
     }
 
     #[test]

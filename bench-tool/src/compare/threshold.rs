@@ -121,6 +121,7 @@ impl fmt::Display for Check {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rank_sum::Design;
     use super::super::runs::{Run, tests::report};
     use super::super::verdict::compare;
     use super::*;
@@ -163,7 +164,7 @@ mod tests {
                 (0..u32::try_from(runs).unwrap()).map(|run| (400.0 + f64::from(run)) * factor);
             p50.map(|p50| Run::new(&report(p50)).unwrap()).collect()
         };
-        let comparisons = compare(&group(1.0), &group(factor));
+        let comparisons = compare(&group(1.0), &group(factor), Design::Apart);
         let check = |text: &&str| Check::new(text.parse().unwrap(), &comparisons).unwrap();
         thresholds.iter().map(check).collect()
     }

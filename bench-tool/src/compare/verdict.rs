@@ -5,7 +5,10 @@ use std::cmp::Ordering;
 use serde::Serialize;
 
 use super::metric::Metric;
-use super::rank_sum::{SIGNIFICANCE, direction, median, p_value_least, p_values, ratio, sorted};
+use super::rank_sum::{
+    Design, SIGNIFICANCE, direction, median, p_value_least, p_values, ratio, sorted,
+};
+use super::rounds;
 use super::runs::Run;
 
 /// What can be said of one figure.
@@ -37,7 +40,7 @@ pub struct Comparison {
     pub a_median: f64,
     /// The median of the values of B.
     pub b_median: f64,
-    /// B over A: the median of the ratios of all pairs of runs.
+    /// B over A: the median of the ratios of all pairs of runs, or of all rounds and pairs of rounds.
     pub ratio: f64,
     /// Where that ratio is with 95 % confidence; `None` where there are too few runs.
     pub ratio_interval: Option<[f64; 2]>,
@@ -93,21 +96,24 @@ pub fn runs_least() -> usize {
 
 /// Compares every figure of two groups.
 #[must_use]
-pub fn compare(a: &[Run], b: &[Run]) -> Vec<Comparison> {
+pub fn compare(a: &[Run], b: &[Run], design: Design) -> Vec<Comparison> {
     let values = |runs: &[Run], metric| runs.iter().map(|run| run.value(metric)).collect();
     let mut comparisons: Vec<Comparison> = Metric::ALL
         .into_iter()
-        .map(|metric| estimate(metric, values(a, metric), values(b, metric)))
+        .map(|metric| estimate(metric, values(a, metric), values(b, metric), design))
         .collect();
     if are_enough(a.len(), b.len()) {
-        judge(&mut comparisons);
+        judge(&mut comparisons, design);
     }
     comparisons
 }
 
 /// One figure, not judged yet.
-fn estimate(metric: Metric, a: Vec<f64>, b: Vec<f64>) -> Comparison {
-    let (ratio, ratio_interval) = ratio(&a, &b);
+fn estimate(metric: Metric, a: Vec<f64>, b: Vec<f64>, design: Design) -> Comparison {
+    let (ratio, ratio_interval) = match design {
+        Design::Apart => ratio(&a, &b),
+        Design::InTurns => rounds::ratio(&a, &b),
+    };
     Comparison {
         metric,
         unit: metric.unit(),
@@ -125,9 +131,9 @@ fn estimate(metric: Metric, a: Vec<f64>, b: Vec<f64>) -> Comparison {
 
 /// Says of every figure whether it differs beyond noise, by the p-value that takes all of them into account: one
 /// comparison in twenty of a build with itself errs, and not one figure in twenty.
-fn judge(comparisons: &mut [Comparison]) {
+fn judge(comparisons: &mut [Comparison], design: Design) {
     let figures: Vec<(&[f64], &[f64])> = comparisons.iter().map(|c| (&c.a[..], &c.b[..])).collect();
-    for (p, comparison) in p_values(&figures).into_iter().zip(comparisons) {
+    for (p, comparison) in p_values(&figures, design).into_iter().zip(comparisons) {
         comparison.p = Some(p.alone);
         comparison.p_adjusted = Some(p.adjusted);
         // Not by the ratio: where many values are equal, it may be 1 although one side has more of the low ones.
@@ -197,20 +203,39 @@ mod tests {
         (0..count).map(|_| run()).collect()
     }
 
-    fn verdicts(seeds: u64, count: usize, factor: f64) -> usize {
+    /// In how many of so many comparisons a difference is found; on a machine that `drifts`, one that is slower by half
+    /// in some rounds, for some rounds on end.
+    fn verdicts(seeds: u64, count: usize, factor: f64, design: Design, drifts: bool) -> usize {
         let found = |seed: &u64| {
             let mut draw = Draw(*seed);
-            let (a, b) = (runs(&mut draw, count, 1.0), runs(&mut draw, count, factor));
-            compare(&a, &b).iter().any(Comparison::is_significant)
+            let (mut a, mut b, mut pace) = (Vec::new(), Vec::new(), 1.0);
+            for _ in 0..count {
+                if drifts && draw.next() % 10 < 3 {
+                    pace = 2.5 - pace;
+                }
+                a.append(&mut runs(&mut draw, 1, pace));
+                b.append(&mut runs(&mut draw, 1, pace * factor));
+            }
+            compare(&a, &b, design)
+                .iter()
+                .any(Comparison::is_significant)
         };
         (1..=seeds).filter(found).count()
     }
 
     #[test]
     fn a_build_against_itself_shows_no_difference_nine_times_in_ten() {
-        for count in [4, 5, 7, 12] {
-            let wrong = verdicts(200, count, 1.0);
-            assert!(wrong <= 20, "{count} runs: {wrong} of 200");
+        for (design, counts) in [
+            (Design::Apart, [4, 5, 7, 12]),
+            (Design::InTurns, [6, 7, 10, 12]),
+        ] {
+            for (count, drifts) in counts.into_iter().flat_map(|it| [(it, false), (it, true)]) {
+                let wrong = verdicts(200, count, 1.0, design, drifts);
+                assert!(
+                    wrong <= 20,
+                    "{count} runs: {wrong} of 200, {design:?} {drifts}"
+                );
+            }
         }
     }
 
@@ -223,8 +248,26 @@ mod tests {
             (40, 10, 1.1, 36),
             (200, 12, 1.1, 180),
         ] {
-            let found = verdicts(seeds, count, factor);
-            assert!(found >= least, "{count} runs, {factor}: {found} of {seeds}");
+            for design in [Design::Apart, Design::InTurns] {
+                let found = verdicts(seeds, count, factor, design, false);
+                assert!(
+                    found >= least,
+                    "{count} runs, {factor}, {design:?}: {found} of {seeds}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn ten_percent_are_found_by_turns_on_a_machine_that_drifts() {
+        for (count, least) in [(7, 90), (10, 150)] {
+            let in_turns = verdicts(200, count, 1.1, Design::InTurns, true);
+            let apart = verdicts(200, count, 1.1, Design::Apart, true);
+            assert!(in_turns >= least, "{count} runs: {in_turns} of 200");
+            assert!(
+                apart < in_turns / 2,
+                "{count} runs: {apart}, {in_turns} in turns"
+            );
         }
     }
 
@@ -232,7 +275,7 @@ mod tests {
     fn the_sentence_says_which_way() {
         let mut draw = Draw(7);
         let a = runs(&mut draw, 9, 1.0);
-        let slower = compare(&a, &runs(&mut draw, 9, 1.2));
+        let slower = compare(&a, &runs(&mut draw, 9, 1.2), Design::Apart);
         let text = sentence(&slower);
         assert!(text.starts_with("B is slower: p50 +"), "{text}");
         assert!(text.contains("rate -"), "{text}");
@@ -241,12 +284,15 @@ mod tests {
         let [low, high] = p50.ratio_interval.unwrap();
         assert!(low <= p50.ratio && p50.ratio <= high && low > 1.0);
         assert!(p50.p_adjusted >= p50.p);
-        let faster = compare(&a, &runs(&mut draw, 9, 0.8));
+        let faster = compare(&a, &runs(&mut draw, 9, 0.8), Design::Apart);
         assert!(sentence(&faster).starts_with("B is faster: "));
         let mut mixed = slower;
         mixed[0].verdict = Verdict::Lower;
         assert!(sentence(&mixed).contains("in some figures"));
-        assert_eq!(sentence(&compare(&a, &a)), "no difference beyond noise");
+        assert_eq!(
+            sentence(&compare(&a, &a, Design::Apart)),
+            "no difference beyond noise"
+        );
     }
 
     #[test]
@@ -255,12 +301,12 @@ mod tests {
             let p50 = (0..30).map(|run| if run < lower { 390.0 } else { 400.0 });
             p50.map(|p50| Run::new(&report(p50)).unwrap()).collect()
         };
-        let comparison = &compare(&group(0), &group(12))[0];
+        let comparison = &compare(&group(0), &group(12), Design::Apart)[0];
         assert!((comparison.ratio - 1.0).abs() < 1e-12);
         assert_eq!(comparison.verdict, Verdict::Lower);
         assert!(!comparison.is_worse());
         // Half of the runs one step lower: nothing that four runs could tell.
-        let few = &compare(&group(0)[..4], &group(2)[..4])[0];
+        let few = &compare(&group(0)[..4], &group(2)[..4], Design::Apart)[0];
         assert_eq!(few.verdict, Verdict::NoDifference);
     }
 
@@ -270,7 +316,7 @@ mod tests {
         assert!(are_enough(3, 8) && !are_enough(1, 9) && are_enough(400, 400));
         let mut draw = Draw(7);
         let (a, b) = (runs(&mut draw, 1, 1.0), runs(&mut draw, 1, 2.0));
-        let comparisons = compare(&a, &b);
+        let comparisons = compare(&a, &b, Design::Apart);
         assert_eq!(comparisons[0].verdict, Verdict::TooFewRuns);
         assert_eq!(
             (comparisons[0].p, comparisons[0].ratio_interval),
