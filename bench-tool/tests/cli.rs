@@ -262,17 +262,18 @@ fn a_run_with_a_server_of_its_own() {
     );
 }
 
-/// Starts a run without end, interrupts it after `life`, and returns what it said.
 /// The report of a short run with a server of its own.
 fn run_of(words: &str) -> serde_json::Value {
-    let line = "run --count 300 --warmup 50ms --quiet --json - ";
-    let arguments: Vec<&str> = line
-        .split_whitespace()
-        .chain(words.split_whitespace())
-        .collect();
+    report_of(&format!("--count 300 --warmup 50ms {words}"))
+}
+
+/// The report of a run of these words that ends well.
+fn report_of(words: &str) -> serde_json::Value {
+    let line = format!("run --quiet --json - {words}");
+    let arguments: Vec<&str> = line.split_whitespace().collect();
     let output = bench_tool(&arguments, "");
     assert_eq!(code(&output), 0, "{words}: {}", stderr(&output));
-    serde_json::from_str(stdout(&output)).unwrap()
+    serde_json::from_str(stdout(&output)).expect("a report")
 }
 
 #[test]
@@ -393,14 +394,9 @@ fn payloads_of_several_sizes_are_checked_and_counted() {
 fn a_set_delay_is_paid_once_by_a_message_and_twice_by_a_fetched_payload() {
     let delay_ns = 2_000_000;
     for (placement, trips) in [("inline", 1), ("rdma", 2)] {
-        let words = format!("--op write --placement {placement} --size 1000 --delay 2ms --count 5");
-        let arguments: Vec<&str> = "run --warmup 0 --quiet --json -"
-            .split_whitespace()
-            .chain(words.split_whitespace())
-            .collect();
-        let output = bench_tool(&arguments, "");
-        assert_eq!(code(&output), 0, "{words}: {}", stderr(&output));
-        let report: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+        let report = report_of(&format!(
+            "--op write --placement {placement} --size 1000 --delay 2ms --count 5 --warmup 0"
+        ));
         assert_eq!(report["delay_ns"], delay_ns);
         let fastest = report["latency_ns"]["min"].as_u64().unwrap();
         assert!(fastest >= 2 * delay_ns * trips, "{placement}: {fastest} ns");
@@ -409,19 +405,13 @@ fn a_set_delay_is_paid_once_by_a_message_and_twice_by_a_fetched_payload() {
 
 #[test]
 fn a_service_takes_the_time_that_it_is_given() {
-    let words = "--op echo --service-time 50us --count 20 --warmup 0 --quiet --json -";
-    let arguments: Vec<&str> = ["run"]
-        .into_iter()
-        .chain(words.split_whitespace())
-        .collect();
-    let output = bench_tool(&arguments, "");
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    let report: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+    let report = report_of("--op echo --service-time 50us --count 20 --warmup 0");
     assert_eq!(report["service_time_ns"], 50_000);
     let fastest = report["latency_ns"]["min"].as_u64().unwrap();
     assert!(fastest >= 50_000, "{fastest} ns");
 }
 
+/// Starts a run without end, interrupts it after `life`, and returns what it said.
 fn interrupted_run(json: &Path, life: Duration) -> Output {
     let child = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
         .args(["run", "--duration", "1h", "--warmup", "0", "--json"])
