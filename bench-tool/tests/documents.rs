@@ -355,6 +355,7 @@ const EXECUTED: &[&str] = &[
     "bench-tool sweep --op write --size 1k,4k,64k --placement send,rdma --duration 1s --plot sizes.svg",
     "bench-tool sweep --depth 8 --repeats 7 --json main.json",
     "bench-tool compare -- run --op write --placement send -- run --op write --placement rdma",
+    "bench-tool compare -- run --op write --size 4k -- run --op write --size 4k --service-time 150ns",
     "bench-tool compare main.json branch.json --fail-if p99+5% --fail-if rate-3%",
     "bench-tool floor --quick --json -",
     "echo 00000007 00000002 00000000 00000004 00000001 00000008 00000002 00001000 | bench-tool decode",
