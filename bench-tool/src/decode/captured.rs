@@ -384,7 +384,7 @@ mod tests {
         let (_, file) = CAPTURES[0];
         let (result, _, output) = run(&file[..file.len() - 1], true);
         let failure = result.unwrap_err().to_string();
-        for part in ["a.pcap", "behind", "packets", "at byte", "what to do"] {
+        for part in ["a.pcap", "after 140 whole", "at byte", "what to do"] {
             assert!(failure.contains(part), "{part}: {failure}");
         }
         assert!(output.lines().count() > 50);
