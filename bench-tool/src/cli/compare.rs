@@ -15,11 +15,12 @@ use crate::compare::Threshold;
 A file holds the JSON of one run or of several, in a row or in a list, or what `sweep` wrote. A command is `run` or \
 `nfs` with its options, made by this program; or any other program that writes the JSON of a run to standard output. \
 They take turns (A B, B A, ...), so that what drifts on the machine meets both.\n\n\
-Each run gives one p50, one p99 and so on. Whether those of A and B differ is judged by the rank-sum test, exact up \
-to ten runs of each, and corrected for the number of figures: one comparison in twenty of a build with itself finds a \
-difference, at most. The change is the median over all pairs of runs, and stands with the interval that holds it with \
-95 % confidence. Four runs of each are the least, and ten are well.\n\n\
-Exit status: 0 done and no threshold exceeded, 1 failed, 2 the command line cannot be obeyed, 3 a threshold of \
+Each run gives one p50, one p99 and so on. Whether those of A and B differ is judged by ranks and permutations: of all \
+runs, where they are of files; of the two runs of each round, where commands took turns for six rounds or more, so that \
+a machine that is slower in some rounds hides nothing. It is corrected for the number of figures: one comparison in \
+twenty of a build with itself finds a difference, at most. The change is the median over pairs of runs, or over rounds, \
+and stands with the interval that holds it with 95 % confidence. Four runs of each are the least, and ten are well.\n\n\
+Exit status: 0 done and no threshold exceeded, 1 failed, or interrupted before a threshold could be judged, 2 the command line cannot be obeyed, 3 a threshold of \
 --fail-if is exceeded and the difference is beyond noise, 4 one is exceeded, by what may be noise.\n\n\
 Examples:
   bench-tool compare -- run --op write --placement send -- run --op write --placement rdma

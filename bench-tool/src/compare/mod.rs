@@ -177,7 +177,11 @@ pub fn execute(args: &CompareArgs, command: String) -> Result<Status, Failure> {
             .push("stopped by a signal: the runs made until then are compared".to_owned());
     }
     put_report(&table::text(&report), &report, json.as_ref())?;
-    Ok(Check::status(&report.thresholds))
+    match Check::status(&report.thresholds) {
+        // Fewer runs were made than were asked for: that a threshold is kept says nothing.
+        Status::Success if interrupted && !report.thresholds.is_empty() => Ok(Status::Failure),
+        status => Ok(status),
+    }
 }
 
 type Sides = ([String; 2], [Vec<Run>; 2], bool);

@@ -78,19 +78,29 @@ pub fn p_values(figures: &[(&[f64], &[f64])], design: Design) -> Vec<PValue> {
         .first()
         .map_or((0, 0), |(a, b)| (a.len(), a.len() + b.len()));
     let middle = chosen * (all + 1);
-    let distance = |ranks: &Vec<usize>, choice: &[usize]| -> usize {
+    let ranks: Vec<(Vec<usize>, f64)> = (ranks.into_iter())
+        .map(|ranks| {
+            let spread = spread(&ranks, design);
+            (ranks, spread)
+        })
+        .collect();
+    let distance = |(ranks, spread): &(Vec<usize>, f64), choice: &[usize]| -> f64 {
         let of_choice = choice.iter().filter_map(|&run| ranks.get(run));
-        of_choice.sum::<usize>().abs_diff(middle)
+        size(of_choice.sum::<usize>().abs_diff(middle)) / spread
     };
     let labels: Vec<usize> = (0..chosen).collect();
-    let observed: Vec<usize> = ranks.iter().map(|ranks| distance(ranks, &labels)).collect();
+    // A little less, since the same distance of two figures may differ in its last digit.
+    let observed: Vec<f64> = ranks
+        .iter()
+        .map(|it| distance(it, &labels) * (1.0 - 1e-9))
+        .collect();
     let mut extreme = vec![(0, 0); figures.len()];
-    let mut distances = vec![0; figures.len()];
+    let mut distances = vec![0.0; figures.len()];
     let choices = each_labelling(design, chosen, all, |choice| {
         for (distance_of, ranks) in distances.iter_mut().zip(&ranks) {
             *distance_of = distance(ranks, choice);
         }
-        let farthest = distances.iter().copied().max().unwrap_or(0);
+        let farthest = distances.iter().copied().fold(0.0, f64::max);
         for ((alone, any), (own, observed)) in
             extreme.iter_mut().zip(distances.iter().zip(&observed))
         {
@@ -103,6 +113,18 @@ pub fn p_values(figures: &[(&[f64], &[f64])], design: Design) -> Vec<PValue> {
         adjusted: share(*any, choices),
     };
     extreme.iter().map(p_value).collect()
+}
+
+/// What the distances of a figure are measured by, so that those of several can be set against each other. Where any
+/// run may change places, they are alike; where runs do so within their round, a figure that goes with the pace of the
+/// machine has small steps in each, and one that does not has large ones.
+fn spread(ranks: &[usize], design: Design) -> f64 {
+    if design == Design::Apart {
+        return 1.0;
+    }
+    let (a, b) = ranks.split_at(ranks.len() / 2);
+    let steps = a.iter().zip(b).map(|(a, b)| size(a.abs_diff(*b)));
+    steps.map(|step| step * step).sum::<f64>().sqrt().max(1.0)
 }
 
 /// The smallest p-value that groups of these sizes give where no two values are equal: when they do not overlap.
@@ -426,6 +448,17 @@ mod tests {
         assert!((in_turns(&a, &b) - 2.0 / 64.0).abs() < 1e-12);
         assert!(alone(&a, &b) > 0.1);
         assert!((in_turns(&a, &a) - 1.0).abs() < 1e-12);
+        // Ten paces, B a little slower in each; and a figure that is noise, with larger steps.
+        let pace: Vec<f64> = (0..10).map(|round| f64::from(round * 10)).collect();
+        let slower: Vec<f64> = pace.iter().map(|value| value + 1.0).collect();
+        let noise = [3.0, 9.0, 1.0, 7.0, 5.0, 2.0, 8.0, 6.0, 4.0, 0.0];
+        let other: Vec<f64> = noise.iter().map(|value| 9.5 - value).collect();
+        let figures = [(&pace[..], &slower[..]), (&noise[..], &other[..])];
+        let [found, not] = p_values(&figures, Design::InTurns)[..] else {
+            panic!("two figures")
+        };
+        assert!(found.alone < 0.002 && found.adjusted < 0.01, "{found:?}");
+        assert!(not.adjusted > 0.5, "{not:?}");
         let mut seen = std::collections::BTreeSet::new();
         let visited = each_exchange(4, |choice| assert!(seen.insert(choice.to_vec())));
         assert_eq!((visited, seen.len()), (16, 16));

@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::Report;
+use super::rank_sum::Design;
 use super::verdict::{Comparison, Verdict, percent, sentence};
 use crate::report::table::write_warnings;
 use crate::report::units::text_of;
@@ -20,6 +21,12 @@ fn write(text: &mut String, report: &Report) -> fmt::Result {
     for (name, side) in [("A", &report.a), ("B", &report.b)] {
         let runs = if side.runs == 1 { "run" } else { "runs" };
         writeln!(text, "{name}  {} {runs}  {}", side.runs, side.source)?;
+    }
+    if report.design == Design::InTurns {
+        writeln!(
+            text,
+            "   in turns: the runs of each round are set against each other"
+        )?;
     }
     for difference in &report.differences {
         let (a, b) = (short(&difference.a), short(&difference.b));
