@@ -62,6 +62,8 @@ pub struct Limits {
 pub struct Device {
     /// Its name, as `mlx5_0`.
     pub name: String,
+    /// What kind of node it is: `CA` of InfiniBand and RoCE, `RNIC` of iWARP.
+    pub node_type: Option<String>,
     /// Version of its firmware.
     pub firmware: Option<String>,
     /// The driver of the hardware; a software device has none.
@@ -122,6 +124,7 @@ pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Vec<De
         );
         return devices;
     }
+    let any_active = devices.iter().any(Device::is_active);
     for device in &devices {
         let name = &device.name;
         judge_device(system, device, &mut findings);
@@ -129,11 +132,16 @@ pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Vec<De
         if let Some(pcie) = &device.pcie {
             pcie::judge(device, pcie, &mut findings);
         }
-        place::judge(system, needs, device, &mut findings);
+        // What carries nothing costs nothing, while something else carries it.
+        if device.is_active() || !any_active {
+            place::judge(system, needs, device, &mut findings);
+        }
         for port in &device.ports {
-            port::judge(name, port, &mut findings);
-            counters::judge(name, port, &mut findings);
-            congestion::judge(name, port, &mut findings);
+            port::judge(name, port, any_active, &mut findings);
+            if port.is_active() || !any_active {
+                counters::judge(name, port, &mut findings);
+                congestion::judge(name, port, &mut findings);
+            }
         }
     }
     judge_cm(system, &mut findings);
@@ -143,10 +151,14 @@ pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Vec<De
 fn read_device(system: &System, name: String, findings: &mut Findings<'_>) -> Device {
     let folder = format!("{CLASS}/{name}");
     let file = uverbs(system, &name);
+    let node_type = system.numbered_name(&format!("{folder}/node_type"));
     let ports = system.names(&format!("{folder}/ports"));
     let mut ports: Vec<DevicePort> = ports
         .iter()
-        .filter_map(|number| Some(port::read(system, &folder, number.parse().ok()?)))
+        .filter_map(|number| {
+            let number = number.parse().ok()?;
+            Some(port::read(system, &folder, node_type.as_deref(), number))
+        })
         .collect();
     ports.sort_unstable_by_key(|port| port.number);
     let usable = file.as_deref().is_some_and(|file| system.is_usable(file));
@@ -166,6 +178,7 @@ fn read_device(system: &System, name: String, findings: &mut Findings<'_>) -> De
     let (limits, knobs) = answer.unzip();
     let driver = system.link_name(&format!("{folder}/device/driver"));
     Device {
+        node_type,
         firmware: system
             .text(&format!("{folder}/fw_ver"))
             .filter(|text| !text.is_empty()),

@@ -143,6 +143,14 @@ impl System {
         })
     }
 
+    /// The name behind its number in a file, as in `4: ACTIVE`.
+    #[must_use]
+    pub fn numbered_name(&self, path: &str) -> Option<String> {
+        let text = self.text(path)?;
+        let name = text.split_once(": ").map(|(_, name)| name.to_owned());
+        Some(name.unwrap_or(text))
+    }
+
     /// The number in a file.
     #[must_use]
     pub fn number(&self, path: &str) -> Option<u64> {

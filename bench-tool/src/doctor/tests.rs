@@ -20,6 +20,7 @@ pub(super) fn needs() -> Needs {
 pub(super) fn with_roce(machine: &FakeMachine) {
     for (path, text) in [
         ("sys/class/infiniband/mlx5_0/fw_ver", "22.31.1014"),
+        ("sys/class/infiniband/mlx5_0/node_type", "1: CA"),
         ("sys/class/infiniband/mlx5_0/device/numa_node", "1"),
         ("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE"),
         (

@@ -11,6 +11,9 @@ use super::counters::{self, Counters};
 /// Ethernet MTU before it chooses the MTU of the port (IP, UDP, BTH, extension headers, ICRC).
 const ROCE_OVERHEAD_BYTES: u64 = 96;
 
+/// The kind of node whose ports speak RoCE where they are Ethernet; that of iWARP is `RNIC`.
+const ROCE_NODE: &str = "CA";
+
 /// What packets cost that are smaller than they could be.
 const MORE_PACKETS: &str = "large transfers take more packets, each with its headers and its work";
 
@@ -25,13 +28,15 @@ pub struct DevicePort {
     pub physical_state: String,
     /// `InfiniBand` or `Ethernet`.
     pub link_layer: String,
+    /// Whether it speaks RoCE; iWARP runs over Ethernet as well.
+    pub roce: bool,
     /// Its rate, as the kernel writes it.
     pub rate: String,
     /// The network device beneath an Ethernet port.
     pub netdev: Option<String>,
     /// The MTU of that, in octets.
     pub netdev_mtu_bytes: Option<u64>,
-    /// The largest payload of a packet that follows from it, in octets; at most 4096.
+    /// The largest payload of a packet of RoCE that follows from it, in octets; at most 4096.
     pub path_mtu_bytes: Option<u64>,
     /// The payload of a packet that the device took of it, in octets; null where the port is not
     /// active, or this build cannot ask.
@@ -72,14 +77,17 @@ impl DevicePort {
     }
 }
 
-/// Reads a port of the device in that folder.
-pub(super) fn read(system: &System, device: &str, number: u32) -> DevicePort {
+/// Reads a port of the device in that folder, of that kind of node (`CA`, `RNIC`).
+pub(super) fn read(
+    system: &System,
+    device: &str,
+    node_type: Option<&str>,
+    number: u32,
+) -> DevicePort {
     let folder = format!("{device}/ports/{number}");
-    // As in `4: ACTIVE`.
     let name = |file: &str| {
-        let text = system.text(&format!("{folder}/{file}")).unwrap_or_default();
-        text.split_once(": ")
-            .map_or(text.clone(), |(_, name)| name.to_owned())
+        let name = system.numbered_name(&format!("{folder}/{file}"));
+        name.unwrap_or_default()
     };
     let netdev = system
         .text(&format!("{folder}/gid_attrs/ndevs/0"))
@@ -96,7 +104,8 @@ pub(super) fn read(system: &System, device: &str, number: u32) -> DevicePort {
     let link_layer = system
         .text(&format!("{folder}/link_layer"))
         .unwrap_or_default();
-    let congestion = (link_layer == "Ethernet").then(|| {
+    let roce = link_layer == "Ethernet" && node_type.is_none_or(|kind| kind == ROCE_NODE);
+    let congestion = roce.then(|| {
         let device = device.rsplit('/').next().unwrap_or_default();
         congestion::read(system, device, number, netdev.as_deref())
     });
@@ -106,10 +115,9 @@ pub(super) fn read(system: &System, device: &str, number: u32) -> DevicePort {
         state: name("state"),
         physical_state: name("phys_state"),
         rate: system.text(&format!("{folder}/rate")).unwrap_or_default(),
-        path_mtu_bytes: netdev_mtu_bytes
-            .filter(|_| link_layer == "Ethernet")
-            .and_then(path_mtu_bytes),
+        path_mtu_bytes: netdev_mtu_bytes.filter(|_| roce).and_then(path_mtu_bytes),
         link_layer,
+        roce,
         netdev,
         netdev_mtu_bytes,
         active_mtu_bytes: None,
@@ -153,7 +161,14 @@ pub(super) fn path_mtu_bytes(netdev_mtu_bytes: u64) -> Option<u64> {
 }
 
 /// Whether messages can pass, and how large their packets are.
-pub(super) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>) {
+///
+/// `elsewhere_active`: another port of this machine is active, so that this one may have no cable by intent.
+pub(super) fn judge(
+    device: &str,
+    port: &DevicePort,
+    elsewhere_active: bool,
+    findings: &mut Findings<'_>,
+) {
     let place = port.place(device);
     let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
     if !port.is_active() {
@@ -167,7 +182,12 @@ pub(super) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>
         } else {
             "ibstat; iblinkinfo   # and look after cable and switch".to_owned()
         };
-        return findings.note(Severity::Warning, what, "no message passes it", mend);
+        let severity = if elsewhere_active {
+            Severity::Hint
+        } else {
+            Severity::Warning
+        };
+        return findings.note(severity, what, "no message passes it", mend);
     }
     let link = port
         .netdev_mtu_bytes
@@ -191,7 +211,7 @@ pub(super) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>
             "RDMA-CM finds no route to or from it",
             format!("ip address add ADDRESS/PREFIX dev {netdev}"),
         );
-    } else if port.is_ethernet() && port.roce_v2_gids == 0 {
+    } else if port.roce && port.roce_v2_gids == 0 {
         findings.note(
             Severity::Warning,
             format!("{place} has addresses of RoCE version 1 alone"),

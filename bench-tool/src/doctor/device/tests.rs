@@ -59,7 +59,12 @@ fn a_device_that_took_less_than_its_link_has_room_for_is_a_hint() {
     let mut judged = |active| {
         port.active_mtu_bytes = active;
         let mut all = Vec::new();
-        port::judge("mlx5_0", &port, &mut Findings::new(Area::Devices, &mut all));
+        port::judge(
+            "mlx5_0",
+            &port,
+            true,
+            &mut Findings::new(Area::Devices, &mut all),
+        );
         all
     };
     assert_eq!(complaints(&judged(Some(4096))), [] as [&Finding; 0]);
@@ -135,6 +140,88 @@ fn ports_that_are_not_active_say_what_makes_them_so() {
         devices[0].ports[0].path_mtu_bytes, None,
         "an Ethernet MTU says nothing of InfiniBand"
     );
+}
+
+#[test]
+fn iwarp_over_ethernet_gets_no_advice_that_is_for_roce() {
+    let machine = FakeMachine::good();
+    with_roce(&machine);
+    machine.set("sys/class/infiniband/mlx5_0/node_type", "4: RNIC");
+    machine.set("sys/class/net/eth2/mtu", "1500");
+    machine.set(
+        "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/1",
+        "IB/RoCE v1",
+    );
+    let (devices, findings) = of(&machine);
+    assert_eq!(devices[0].node_type.as_deref(), Some("RNIC"));
+    let port = &devices[0].ports[0];
+    assert!(!port.roce && port.is_ethernet());
+    assert_eq!((port.path_mtu_bytes, &port.congestion), (None, &None));
+    let link = about(&findings, "active, Ethernet, 100 Gb/sec");
+    assert!(link.what.ends_with("eth2 with MTU 1500"), "{link:?}");
+    assert_eq!(complaints(&findings), [] as [&Finding; 0]);
+    for words in ["RoCE", "4200", "PFC", "ECN", "DSCP"] {
+        assert!(
+            !findings.iter().any(|it| it.what.contains(words)),
+            "{words}"
+        );
+    }
+    let port = "sys/class/infiniband/mlx5_0/ports/1/state";
+    machine.set(port, "1: DOWN");
+    let down = about(&of(&machine).1, "port 1 is DOWN").clone();
+    assert!(down.mend.unwrap().starts_with("ip link set dev eth2 up "));
+    machine.remove("sys/class/infiniband/mlx5_0/node_type");
+    assert!(of(&machine).0[0].ports[0].roce, "RoCE where nobody tells");
+}
+
+#[test]
+fn a_second_port_without_a_cable_is_a_hint_and_what_belongs_to_it_is_not_judged() {
+    let machine = FakeMachine::good();
+    with_roce(&machine);
+    let second = "sys/class/infiniband/mlx5_1";
+    for (file, text) in [
+        ("node_type", "1: CA"),
+        ("device/numa_node", "0"),
+        ("device/local_cpulist", "8-15"),
+        ("ports/1/state", "1: DOWN"),
+        ("ports/1/phys_state", "3: Disabled"),
+        ("ports/1/link_layer", "Ethernet"),
+        ("ports/1/gid_attrs/ndevs/0", "eth3"),
+        ("ports/1/counters/symbol_error", "7"),
+        ("ports/1/counters/port_xmit_packets", "1"),
+        ("ports/1/counters/port_rcv_packets", "1"),
+    ] {
+        machine.set(&format!("{second}/{file}"), text);
+    }
+    machine.set("sys/class/net/eth3/ecn/roce_rp/enable/3", "0");
+    machine.set("sys/class/net/eth3/ecn/roce_np/enable/3", "0");
+    let pages = "sys/devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages";
+    machine.set(pages, "0");
+    let of_second = || {
+        let findings = of(&machine).1;
+        let second = complaints(&findings)
+            .into_iter()
+            .filter(|it| it.what.contains("mlx5_1 ") || it.what.contains("mlx5_1:"));
+        second.cloned().collect::<Vec<Finding>>()
+    };
+    let down = "mlx5_1 port 1 is DOWN (Disabled)";
+    assert_eq!(about(&of_second(), down).severity, Severity::Hint);
+    let others = [
+        "no core of it may be used",
+        "0 hugepages of 2 MiB",
+        "ECN is off on every priority",
+        "packets were damaged",
+    ];
+    for words in others {
+        let found = of_second();
+        assert!(!found.iter().any(|it| it.what.contains(words)), "{words}");
+    }
+    // Where none is active, the second may be the one that is meant.
+    machine.set("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN");
+    assert_eq!(about(&of_second(), down).severity, Severity::Warning);
+    for words in others {
+        assert!(about(&of_second(), words).severity >= Severity::Warning);
+    }
 }
 
 #[test]
