@@ -243,7 +243,7 @@ fn a_family_that_cannot_be_used_says_why() {
 }
 
 #[test]
-fn the_environment_of_mlx5_is_known() {
+fn the_environment_of_devices_is_known() {
     for name in ["mlx5", "mlx5-connectx7"] {
         let rules = load(name).environment;
         let rule = |wanted: &str| {
@@ -263,6 +263,11 @@ fn the_environment_of_mlx5_is_known() {
                 .starts_with("export MLX5_TOTAL_UUARS=")
         );
     }
+    let combining = &load("cxgb4").environment[0];
+    assert_eq!(combining.complaint(None), None, "it is on by default");
+    let (complaint, command) = combining.complaint(Some("0")).unwrap();
+    assert!(complaint.starts_with("T5_ENABLE_WC is 0: write combining"));
+    assert_eq!(command, "unset T5_ENABLE_WC");
     assert!(load("shm").environment.is_empty());
     for rule in names().iter().flat_map(|name| load(name).environment) {
         assert!(rule.why.len() > 8 && rule.source.len() > 8, "{rule}");
