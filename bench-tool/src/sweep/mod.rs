@@ -176,6 +176,7 @@ fn make_runs(
     load: &mut impl Load,
 ) {
     let mut order: Vec<usize> = (0..configs.len()).collect();
+    let mut failed = Vec::new();
     let total = u64::try_from(configs.len()).unwrap_or(u64::MAX) * u64::from(report.repeats);
     let mut rounds = Rounds::start(total, is_quiet);
     for _ in 0..report.repeats {
@@ -190,17 +191,20 @@ fn make_runs(
                     report.runs.push(run);
                     report.point_of_run.push(place);
                 }
-                Err(failure) if !stop.is_asked() => report.failures.push(PointFailure {
-                    point: label,
-                    failure: failure.to_string(),
-                }),
+                Err(failure) if !stop.is_asked() => {
+                    failed.push(place);
+                    report.failures.push(PointFailure {
+                        point: label,
+                        failure: failure.to_string(),
+                    });
+                }
                 Ok(_) | Err(_) => {
                     report.interrupted = true;
                     return;
                 }
             }
         }
-        order.retain(|&place| report.runs_of(place).next().is_some());
+        order.retain(|place| !failed.contains(place));
         order.reverse();
     }
 }
@@ -248,6 +252,8 @@ pub(crate) mod tests {
     struct Formula {
         made: Vec<(u64, u32)>,
         fails_at_depth: Option<u32>,
+        /// Runs of that depth which succeed before.
+        fails_after: usize,
         stops_after: Option<usize>,
     }
 
@@ -259,7 +265,13 @@ pub(crate) mod tests {
             watch: &Watch,
         ) -> Result<RunResult, Failure> {
             self.made.push((config.size_bytes, config.depth));
-            if self.fails_at_depth == Some(config.depth) {
+            let made_before = self
+                .made
+                .iter()
+                .filter(|(_, it)| *it == config.depth)
+                .count()
+                - 1;
+            if self.fails_at_depth == Some(config.depth) && made_before >= self.fails_after {
                 return Err(Failure::failed("no such placement"));
             }
             let mut made = result();
@@ -347,6 +359,21 @@ pub(crate) mod tests {
         };
         let (report, _) = swept("--repeats 2", load);
         assert!(nothing(&report).to_string().contains("no such placement"));
+    }
+
+    #[test]
+    fn what_fails_after_it_succeeded_is_not_tried_again_and_keeps_its_runs() {
+        let load = Formula {
+            fails_at_depth: Some(4),
+            fails_after: 1,
+            ..Formula::default()
+        };
+        let (report, made) = swept("--depth 1,4 --repeats 4", load);
+        assert_eq!(made, [(0, 1), (0, 4), (0, 4), (0, 1), (0, 1), (0, 1)]);
+        assert_eq!(report.point_of_run, [0, 1, 0, 0, 0]);
+        assert_eq!(report.failures.len(), 1);
+        let text = table::text(&report);
+        assert!(text.contains("depth 4 failed: no such placement"), "{text}");
     }
 
     #[test]
