@@ -66,7 +66,7 @@ pub enum Command {
     Compare(CompareArgs),
     /// Measure the machine's own limits: what no transport here can beat
     Floor(FloorArgs),
-    /// Explain transport headers, given as hex on standard input
+    /// Explain what a capture or hex holds, from files or standard input: messages, and what is wrong with them
     Decode(DecodeArgs),
     /// Look at the machine: what stands in the way, and which command mends it
     Doctor(DoctorArgs),
