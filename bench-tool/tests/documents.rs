@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use bench_tool::cli::Cli;
@@ -352,7 +353,10 @@ const EXECUTED: &[&str] = &[
     "bench-tool run --rate 200k --depth 64 --hgrm run.hgrm",
     "bench-tool run --duration 1m --interval 5s --intervals --hlog run.hlog",
     "bench-tool run --duration 1m --html run.html",
+    "bench-tool run --to-knee --depth 64 --html knee.html",
     "bench-tool sweep --op write --size 1k,4k,64k --placement send,rdma --duration 1s --plot sizes.svg",
+    "bench-tool sweep --depth 1,2,4,8,16,32,64 --duration 1s --csv depths.csv --plot depths.png",
+    "bench-tool sweep --rate 100k,200k,400k,800k --depth 64 --figure p99 --plot load.svg",
     "bench-tool sweep --depth 8 --repeats 7 --json main.json",
     "bench-tool compare -- run --op write --placement send -- run --op write --placement rdma",
     "bench-tool compare -- run --op write --size 4k -- run --op write --size 4k --service-time 150ns",
@@ -365,6 +369,51 @@ const EXECUTED: &[&str] = &[
     "bench-tool profile show my.toml --set read_depth_max=8 --json -",
     "bench-tool profile check my.toml",
     "bench-tool doctor",
+    "bench-tool doctor --json - | jq '.findings[] | select(.severity != \"ok\")'",
+    "bench-tool completions bash > /usr/share/bash-completion/completions/bench-tool",
+    "bench-tool completions zsh > /usr/local/share/zsh/site-functions/_bench-tool",
+    "bench-tool completions fish > /usr/share/fish/vendor_completions.d/bench-tool.fish",
+    "bench-tool man --out /usr/local/share/man/man1",
+];
+
+/// What these lines leave in their folder, and how each begins.
+const WRITTEN: &[(&str, &[u8])] = &[
+    ("run.json", b"{"),
+    ("run.hgrm", b" "),
+    ("run.hlog", b"#"),
+    ("run.html", b"<!"),
+    ("knee.html", b"<!"),
+    ("sizes.svg", b"<svg"),
+    ("depths.csv", b""),
+    ("depths.png", b"\x89PNG"),
+    ("load.svg", b"<svg"),
+    ("main.json", b"{"),
+    (
+        "usr/share/bash-completion/completions/bench-tool",
+        b"_bench",
+    ),
+    (
+        "usr/local/share/zsh/site-functions/_bench-tool",
+        b"#compdef",
+    ),
+    ("usr/share/fish/vendor_completions.d/bench-tool.fish", b"#"),
+    ("usr/local/share/man/man1/bench-tool-profile-show.1", b"."),
+];
+
+/// Pairs of a server and a client of the documents.
+const SERVED: &[(&str, &str)] = &[
+    (
+        "bench-tool serve --listen shm:bench",
+        "bench-tool run --connect shm:bench",
+    ),
+    (
+        "bench-tool serve --listen rdma:0.0.0.0:20049 --psk-file keys --identity server",
+        "bench-tool run --connect rdma:server:20049 --psk-file keys --identity client",
+    ),
+    (
+        "bench-tool serve --listen shm:bench --metrics 127.0.0.1:9464",
+        "curl http://127.0.0.1:9464/metrics",
+    ),
 ];
 
 /// A line without its comment.
@@ -372,10 +421,16 @@ fn bare(line: &str) -> &str {
     line.split("  #").next().unwrap_or(line).trim_end()
 }
 
-/// The line with runs of a hundred calls, few of them, and cores that leave a busy machine to others.
+/// The line without the filter of its JSON, which not all machines have, with runs of a hundred calls or a tenth of
+/// a second, few of them, and cores that leave a busy machine to others.
 fn short(line: &str) -> String {
     const PATIENT: &str = "--set idle=park --set connect_timeout_ms=60000";
-    const CALLS: &str = "--count 100 --warmup 0";
+    let calls = if line.contains("--to-knee") {
+        "--duration 100ms --warmup 0"
+    } else {
+        "--count 100 --warmup 0"
+    };
+    let line = line.split(" | jq ").next().unwrap_or(line);
     let is_of_files = line.contains("compare") && !line.contains(" -- ");
     let repeats = if line.contains("--repeats") { "2" } else { "1" };
     let mut words: Vec<String> = Vec::new();
@@ -386,9 +441,9 @@ fn short(line: &str) -> String {
                 given.next();
                 continue;
             }
-            (Some("bench-tool" | "--"), "run") => format!("{CALLS} {PATIENT}"),
+            (Some("bench-tool" | "--"), "run") => format!("{calls} {PATIENT}"),
             (Some("bench-tool"), "serve") => PATIENT.to_owned(),
-            (Some("bench-tool"), "sweep") => format!("--repeats {repeats} {CALLS} {PATIENT}"),
+            (Some("bench-tool"), "sweep") => format!("--repeats {repeats} {calls} {PATIENT}"),
             (Some("bench-tool"), "compare") if !is_of_files => "--runs 2".to_owned(),
             _ => String::new(),
         };
@@ -451,9 +506,13 @@ fn command_lines_that_need_no_device_do_what_they_say() {
     let profile = tuning.split("```toml\n").nth(1).unwrap();
     let profile = profile.split("```").next().unwrap();
     fs::write(folder.0.join("my.toml"), profile).unwrap();
+    for (file, _) in WRITTEN {
+        fs::create_dir_all(folder.0.join(file).parent().unwrap()).unwrap();
+    }
     for line in EXECUTED {
         assert!(known.contains(line), "no document has: {line}");
-        let output = folder.shell(&short(line)).output().unwrap();
+        let here = short(line).replace("/usr/", "usr/");
+        let output = folder.shell(&here).output().unwrap();
         // What the doctor finds is the machine's affair.
         let is_done =
             output.status.success() || (line.contains("doctor") && output.status.code() == Some(1));
@@ -463,54 +522,99 @@ fn command_lines_that_need_no_device_do_what_they_say() {
         if !shown.is_empty() {
             assert_eq!(String::from_utf8_lossy(&output.stdout), shown, "{line}");
         }
+        if line.contains(" | jq ") {
+            let json: Result<serde_json::Value, _> = serde_json::from_slice(&output.stdout);
+            assert!(json.is_ok_and(|it| it.is_object()), "{}", told(&output));
+        }
         if line.ends_with("main.json") {
             fs::copy(folder.0.join("main.json"), folder.0.join("branch.json")).unwrap();
         }
     }
-    for file in [
-        "run.json",
-        "run.hgrm",
-        "run.hlog",
-        "run.html",
-        "sizes.svg",
-        "main.json",
-    ] {
-        let length = fs::metadata(folder.0.join(file)).unwrap().len();
-        assert!(length > 100, "{file}: {length}");
+    for (file, begin) in WRITTEN {
+        let held = fs::read(folder.0.join(file)).unwrap();
+        assert!(held.len() > 100 && held.starts_with(begin), "{file}");
+    }
+}
+
+/// A server that a line starts, and that ends with this.
+struct Served {
+    process: Child,
+    /// What it says when it listens.
+    listening: String,
+}
+
+impl Served {
+    fn start(folder: &Folder, line: &str) -> Self {
+        let mut process = folder
+            .shell(&format!("exec {line}"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = process.stdout.take().unwrap();
+        let mut served = Self {
+            process,
+            listening: String::new(),
+        };
+        let mut lines = BufReader::new(stdout);
+        lines.read_line(&mut served.listening).unwrap();
+        served
+    }
+
+    /// What it answers to a GET of `path` at the address of its metrics.
+    fn page(&self, path: &str) -> String {
+        let address = self.listening.split_once("(metrics at http://").unwrap().1;
+        let address = address.split([')', '/', ' ']).next().unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended by itself, which the test then says.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
 #[test]
-fn a_server_and_a_run_of_the_documents_find_each_other() {
+fn servers_and_clients_of_the_documents_find_each_other() {
     let _alone = POLLING.lock().unwrap_or_else(PoisonError::into_inner);
-    let (serve, run) = (
-        "bench-tool serve --listen shm:bench",
-        "bench-tool run --connect shm:bench",
-    );
     let all: Vec<Typed> = documents().iter().flat_map(|(_, it)| typed(it)).collect();
-    for line in [serve, run] {
-        assert!(all.iter().any(|it| bare(&it.line) == line), "{line}");
-    }
-    // Others may run the same test beside.
-    let name = format!("shm:documents-{}", std::process::id());
-    let here = |line: &str| short(line).replace("shm:bench", &name);
+    let known = |line: &str| all.iter().find(|it| bare(&it.line) == line);
     let folder = Folder::new("served");
-    let mut server = folder
-        .shell(&format!("exec {}", here(serve)))
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let mut lines = BufReader::new(server.stdout.take().unwrap());
-    lines.read_line(&mut line).unwrap();
-    let output = folder.shell(&here(run)).output().unwrap();
-    server.kill().unwrap();
-    server.wait().unwrap();
-    assert!(line.starts_with("listening on shm:"), "{line}");
-    assert!(output.status.success(), "{}", told(&output));
-    assert!(
-        told(&output).contains("round-trip time"),
-        "{}",
-        told(&output)
-    );
+    let keys = all.iter().find(|it| it.line.contains("> keys"));
+    // Not all machines have openssl.
+    let keys = bare(&keys.unwrap().line).replace("$(openssl rand -hex 32)", &"5e".repeat(32));
+    assert!(folder.shell(&keys).status().unwrap().success(), "{keys}");
+    for (number, (serve, client)) in SERVED.iter().enumerate() {
+        for line in [serve, client] {
+            assert!(known(line).is_some(), "no document has: {line}");
+        }
+        // Others may run the same test beside.
+        let name = format!("shm:documents-{}-{number}", std::process::id());
+        let here = |line: &str| {
+            let places = ["shm:bench", "rdma:0.0.0.0:20049", "rdma:server:20049"];
+            let line = short(line).replace("127.0.0.1:9464", "127.0.0.1:0");
+            places
+                .iter()
+                .fold(line, |it, place| it.replace(place, &name))
+        };
+        let served = Served::start(&folder, &here(serve));
+        let said = &served.listening;
+        assert!(said.starts_with("listening on shm:"), "{serve}: {said}");
+        if let Some((_, path)) = client.split_once(":9464") {
+            let page = served.page(path);
+            let is_found = page.lines().next().is_some_and(|it| it.ends_with("200 OK"));
+            assert!(is_found && page.contains("# TYPE rpcrdma_ready"), "{page}");
+        } else {
+            let output = folder.shell(&here(client)).output().unwrap();
+            let told = told(&output);
+            assert!(output.status.success(), "{client}: {told}");
+            assert!(told.contains("round-trip time"), "{client}: {told}");
+        }
+    }
 }
