@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::panic::resume_unwind;
 use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -107,17 +108,31 @@ fn output_of(words: &[String], name: &str, stop: &Stop) -> Result<Option<String>
     }
     if !status.success() {
         // What a run warns of is in its report. What it failed by is nowhere else.
-        let _ = io::stderr().write_all(&messages.join().unwrap_or_default());
+        let _ = io::stderr().write_all(&read_by(messages, stop).unwrap_or_default());
         return Err(
             Failure::failed(format!("{name} failed ({status}): {}", words.join(" ")))
                 .advice("its own message, above, says why"),
         );
     }
-    let text = reader.join().unwrap_or_else(|_| Ok(String::new()));
+    let Some(text) = read_by(reader, stop) else {
+        return Ok(None);
+    };
     let text = text.map_err(|error| {
         Failure::failed(format!("cannot read what {name} wrote to standard output")).because(error)
     })?;
     Ok(Some(text))
+}
+
+/// What a thread read from a command that has ended; `None` when the end was asked for before: a process that the
+/// command left behind may hold its output open, for as long as it likes.
+fn read_by<T>(reader: JoinHandle<T>, stop: &Stop) -> Option<T> {
+    while !reader.is_finished() {
+        if stop.is_asked() {
+            return None;
+        }
+        thread::sleep(PERIOD);
+    }
+    Some(reader.join().unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
 /// Reads up to the limit, and the rest to nowhere, so that the command can end.
@@ -257,5 +272,30 @@ mod tests {
         let sleeps = shell("exec sleep 1000");
         let runs = take_turns([&sleeps, &sleeps], 2, true, &stop).unwrap();
         assert_eq!(runs.each_ref().map(Vec::len), [0, 0]);
+    }
+
+    #[test]
+    fn the_end_is_obeyed_where_a_process_that_is_left_holds_the_output() {
+        let name = format!("bench-tool-left-{}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let stop = Stop::new();
+        let (asks, told) = (stop.clone(), file.clone());
+        let asker = thread::spawn(move || {
+            let left = loop {
+                match std::fs::read_to_string(&told) {
+                    Ok(pid) if pid.ends_with('\n') => break pid.trim().parse().unwrap(),
+                    _ => thread::sleep(PERIOD),
+                }
+            };
+            // The command itself ends now.
+            thread::sleep(Duration::from_millis(100));
+            asks.ask();
+            Pid::from_raw(left).unwrap()
+        });
+        let leaves = shell(&format!("sleep 60 & echo $! > {}", file.display()));
+        let runs = take_turns([&leaves, &leaves], 2, true, &stop);
+        let _ = kill_process(asker.join().unwrap(), Signal::KILL);
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(runs.unwrap().each_ref().map(Vec::len), [0, 0]);
     }
 }
