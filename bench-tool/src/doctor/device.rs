@@ -95,6 +95,14 @@ impl Device {
     }
 }
 
+/// Cores near the first device that carries messages; none where there is no such, or nobody tells.
+#[must_use]
+pub fn near_cores(devices: &[Device]) -> &[usize] {
+    let mut active = devices.iter().filter(|device| device.is_active());
+    let local = active.find_map(|device| device.place.local_cores.as_deref());
+    local.unwrap_or_default()
+}
+
 /// The feature of this build that reaches devices.
 #[must_use]
 pub const fn feature() -> Option<&'static str> {

@@ -101,7 +101,8 @@ impl Report {
         let devices = device::examine(system, needs, &mut findings);
         let providers = provider::examine(system, &devices, &mut findings);
         let memory = memory::examine(system, needs, !devices.is_empty(), &mut findings);
-        let processors = processor::examine(system, needs, &mut findings);
+        let near = device::near_cores(&devices);
+        let processors = processor::examine(system, needs, near, &mut findings);
         let kernel = kernel::examine(system, !devices.is_empty(), &mut findings);
         let clock = clock::examine(system, &mut findings);
         // Stable: within an area things stay in the order in which they were looked at.

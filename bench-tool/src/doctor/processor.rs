@@ -14,6 +14,9 @@ const CPU: &str = "/sys/devices/system/cpu";
 /// Idle states that take longer than this to leave show in latencies.
 const WAKE_UP_US_MAX: u64 = 10;
 
+/// Polling cores of a run: one for the client and one for the server.
+const POLLING_CORES: usize = 2;
+
 /// An idle state that the kernel may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct IdleState {
@@ -36,7 +39,8 @@ pub struct Processors {
     pub nohz_full: Option<Vec<usize>>,
     /// Pairs of allowed cores that are threads of one physical core.
     pub siblings: Vec<[usize; 2]>,
-    /// The share of all time that the control group may use, as (microseconds, of microseconds).
+    /// The least share of all time that the control group, or one around it, may use, as (microseconds,
+    /// of microseconds).
     pub quota_us: Option<(u64, u64)>,
     /// The file that sets it.
     pub quota_file: Option<String>,
@@ -49,21 +53,34 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// The allowed cores but the first physical one, which is left to everything else.
-    fn to_poll_on(&self) -> Vec<usize> {
+    /// Two physical cores for polling, with all their threads among the allowed ones: those near a
+    /// device where there are such, and of them the last. The first is left to everything else.
+    fn to_poll_on(&self, near: &[usize]) -> Vec<usize> {
         let allowed = self.allowed.as_deref().unwrap_or_default();
-        let Some(&first) = allowed.first() else {
-            return Vec::new();
+        let is_second_thread =
+            |core: &usize| self.siblings.iter().any(|[_, second]| second == core);
+        let physical = allowed.iter().copied();
+        let mut physical: Vec<usize> = physical
+            .filter(|core| !is_second_thread(core))
+            .skip(1)
+            .collect();
+        physical.sort_by_key(|core| near.contains(core));
+        let chosen = physical.split_off(physical.len().saturating_sub(POLLING_CORES));
+        let is_chosen = |core: &usize| {
+            let with = |first: &usize| first == core || self.siblings.contains(&[*first, *core]);
+            chosen.iter().any(with)
         };
-        let cores = allowed.iter().copied();
-        cores
-            .filter(|core| *core != first && !self.siblings.contains(&[first, *core]))
-            .collect()
+        allowed.iter().copied().filter(is_chosen).collect()
     }
 }
 
-/// Examines them.
-pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Processors {
+/// Examines them. `near`: cores near the device that a run takes; none where nothing is known of them.
+pub fn examine(
+    system: &System,
+    needs: &Needs,
+    near: &[usize],
+    all: &mut Vec<Finding>,
+) -> Processors {
     let allowed = system.cores_allowed();
     let cores = allowed.clone().unwrap_or_default();
     let (quota_us, quota_file) = quota(system).unzip();
@@ -85,7 +102,7 @@ pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Proces
     };
     let mut findings = Findings::new(Area::Processors, all);
     judge_allowed(&processors, &mut findings);
-    judge_isolated(&processors, &mut findings);
+    judge_isolated(&processors, near, &mut findings);
     judge_quota(&processors, &mut findings);
     judge_governors(&processors, &mut findings);
     judge_idle_states(&processors, needs, &mut findings);
@@ -112,36 +129,51 @@ fn siblings(system: &System, cores: &[usize]) -> Vec<[usize; 2]> {
     pairs
 }
 
-/// The quota of the control group of this process, or of the nearest one around it that has one; and
-/// the file that sets it. Groups of either version.
+/// The quota that leaves the least of those of the control group of this process and of all around it,
+/// each of which holds; and the file that sets it. Groups of either version.
 fn quota(system: &System) -> Option<((u64, u64), String)> {
     let groups = system.text("/proc/self/cgroup")?;
-    groups.lines().find_map(|line| {
-        let mut fields = line.splitn(3, ':');
-        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-        let around = Path::new(path).ancestors().filter_map(Path::to_str);
-        let mut folders = around.map(|group| {
-            let group = group.trim_end_matches('/');
-            match controllers {
-                "" => format!("/sys/fs/cgroup{group}"),
-                controllers => format!("/sys/fs/cgroup/{controllers}{group}"),
-            }
-        });
-        if controllers.is_empty() {
-            return folders.find_map(|folder| {
-                let file = format!("{folder}/cpu.max");
-                let text = system.text(&file)?;
-                let (quota, period) = text.split_once(' ')?;
-                Some(((quota.parse().ok()?, period.parse().ok()?), file))
-            });
+    let quotas = groups.lines().flat_map(|line| quotas_of(system, line));
+    quotas
+        .filter(|((_, period), _)| *period != 0)
+        .min_by_key(|((quota, period), _)| {
+            // Shares in parts so small that rounding says nothing.
+            (u128::from(*quota) << 32) / u128::from(*period)
+        })
+}
+
+/// The quotas of a control group, which `/proc/self/cgroup` names in this line, and of those around it.
+fn quotas_of(system: &System, line: &str) -> Vec<((u64, u64), String)> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
+        return Vec::new();
+    };
+    let around = Path::new(path).ancestors().filter_map(Path::to_str);
+    let folders = around.map(|group| {
+        let group = group.trim_end_matches('/');
+        match controllers {
+            "" => format!("/sys/fs/cgroup{group}"),
+            controllers => format!("/sys/fs/cgroup/{controllers}{group}"),
         }
-        controllers.split(',').find(|name| *name == "cpu")?;
-        folders.find_map(|folder| {
+    });
+    if controllers.is_empty() {
+        let read = |folder: String| {
+            let file = format!("{folder}/cpu.max");
+            let text = system.text(&file)?;
+            let (quota, period) = text.split_once(' ')?;
+            Some(((quota.parse().ok()?, period.parse().ok()?), file))
+        };
+        folders.filter_map(read).collect()
+    } else if controllers.split(',').any(|name| name == "cpu") {
+        let read = |folder: String| {
             let file = format!("{folder}/cpu.cfs_quota_us");
             let period = system.number(&format!("{folder}/cpu.cfs_period_us"))?;
             Some(((system.number(&file)?, period), file))
-        })
-    })
+        };
+        folders.filter_map(read).collect()
+    } else {
+        Vec::new()
+    }
 }
 
 fn governors(system: &System, cores: &[usize]) -> Vec<String> {
@@ -210,10 +242,10 @@ fn judge_allowed(processors: &Processors, findings: &mut Findings<'_>) {
     }
 }
 
-fn judge_isolated(processors: &Processors, findings: &mut Findings<'_>) {
+fn judge_isolated(processors: &Processors, near: &[usize], findings: &mut Findings<'_>) {
     let isolated = processors.isolated.as_deref().unwrap_or_default();
     if isolated.is_empty() {
-        let polling = processors.to_poll_on();
+        let polling = processors.to_poll_on(near);
         if polling.is_empty() {
             return;
         }
@@ -221,13 +253,16 @@ fn judge_isolated(processors: &Processors, findings: &mut Findings<'_>) {
             Severity::Hint,
             "no core is isolated",
             "other work and the timer tick interrupt polling cores",
-            match processors.nohz_full {
-                Some(_) => command_line(
-                    "isolcpus=managed_irq,domain,LIST nohz_full=LIST rcu_nocbs=LIST",
-                    &polling,
-                ),
-                None => command_line("isolcpus=managed_irq,domain,LIST", &polling),
-            },
+            format!(
+                "{}; cores beyond these two go into the lists likewise, all threads of one together",
+                match processors.nohz_full {
+                    Some(_) => command_line(
+                        "isolcpus=managed_irq,domain,LIST nohz_full=LIST rcu_nocbs=LIST",
+                        &polling,
+                    ),
+                    None => command_line("isolcpus=managed_irq,domain,LIST", &polling),
+                }
+            ),
         );
     }
     findings.ok(format!("isolated cores: {}", format_cores(isolated)));
@@ -305,10 +340,15 @@ fn judge_quota(processors: &Processors, findings: &mut Findings<'_>) {
         } else {
             "-1"
         };
+        let what = format!("the control group may run {quota} of every {period} us");
+        let need = period.saturating_mul(POLLING_CORES as u64);
+        if quota >= need {
+            return findings.ok(format!("{what}, and two polling cores take {need}"));
+        }
         findings.note(
             Severity::Warning,
-            format!("the control group may run {quota} of every {period} us"),
-            "a polling core uses all of its time, and is stopped for the rest of each period",
+            format!("{what}, and two polling cores take {need}"),
+            "polling cores use all of their time, and are stopped for the rest of each period",
             format!(
                 "echo {none} > {file}   # lasting: CPUQuota= of the systemd unit; in Kubernetes: whole CPUs and the \
                  static CPU manager policy"
@@ -373,7 +413,7 @@ mod tests {
 
     fn of(machine: &FakeMachine, needs: &Needs) -> (Processors, Vec<Finding>) {
         let mut findings = Vec::new();
-        let processors = examine(&machine.system(), needs, &mut findings);
+        let processors = examine(&machine.system(), needs, &[], &mut findings);
         (processors, findings)
     }
 
@@ -444,6 +484,38 @@ mod tests {
     }
 
     #[test]
+    fn two_physical_cores_are_proposed_with_their_threads_near_the_device() {
+        let with = |allowed: usize, siblings: &[[usize; 2]]| Processors {
+            allowed: Some((0..allowed).collect()),
+            siblings: siblings.to_vec(),
+            ..Processors::default()
+        };
+        let pairs: Vec<[usize; 2]> = (0..4).map(|core| [core, core + 4]).collect();
+        for (processors, near, polling) in [
+            (with(64, &[]), vec![], vec![62, 63]),
+            (with(64, &[]), (0..16).collect(), vec![14, 15]),
+            (with(64, &[]), vec![0, 7], vec![7, 63]),
+            (with(8, &pairs), vec![], vec![2, 3, 6, 7]),
+            (with(8, &pairs), vec![0, 1, 4, 5], vec![1, 3, 5, 7]),
+            (with(2, &[]), vec![], vec![1]),
+            (with(2, &[[0, 1]]), vec![], vec![]),
+            (with(0, &[]), vec![0], vec![]),
+        ] {
+            assert_eq!(processors.to_poll_on(&near), polling, "near {near:?}");
+        }
+        let machine = FakeMachine::good();
+        machine.set("sys/devices/system/cpu/isolated", "");
+        let mut findings = Vec::new();
+        examine(&machine.system(), &needs(), &[0, 1], &mut findings);
+        let mend = about(&findings, "no core is isolated")
+            .mend
+            .clone()
+            .unwrap();
+        assert!(mend.contains("isolcpus=managed_irq,domain,1,3 "), "{mend}");
+        assert!(mend.contains("cores beyond these two go into"), "{mend}");
+    }
+
+    #[test]
     fn isolated_cores_that_a_process_was_not_given_are_a_hint() {
         let machine = FakeMachine::good();
         machine.set("proc/self/status", "Cpus_allowed_list:\t0-1");
@@ -476,7 +548,7 @@ mod tests {
         let isolated = about(&of(&machine, &needs()).1, "no core is isolated").clone();
         let mend = isolated.mend.unwrap();
         assert!(
-            mend.contains("=\"isolcpus=managed_irq,domain,1-3\""),
+            mend.contains("=\"isolcpus=managed_irq,domain,2,3\""),
             "{mend}"
         );
     }
@@ -500,6 +572,23 @@ mod tests {
         let (processors, _) = of(&machine, &needs());
         let file = processors.quota_file.as_deref();
         assert_eq!(file, Some("/sys/fs/cgroup/user.slice/cpu.max"));
+        // Of two that hold the lesser counts, though a nearer one has more, or another period.
+        machine.set("sys/fs/cgroup/user.slice/a/cpu.max", "100000 50000");
+        assert_eq!(of(&machine, &needs()).0.quota_us, Some((150_000, 100_000)));
+        machine.set("sys/fs/cgroup/user.slice/a/cpu.max", "70000 50000");
+        assert_eq!(of(&machine, &needs()).0.quota_us, Some((70_000, 50_000)));
+        machine.set("sys/fs/cgroup/user.slice/a/cpu.max", "1 0");
+        assert_eq!(of(&machine, &needs()).0.quota_us, Some((150_000, 100_000)));
+        // Two processors are what two polling cores take.
+        for (quota, severity) in [("200000", Severity::Ok), ("199999", Severity::Warning)] {
+            machine.set(
+                "sys/fs/cgroup/user.slice/cpu.max",
+                &format!("{quota} 100000"),
+            );
+            let found = about(&of(&machine, &needs()).1, "two polling cores take 200000").clone();
+            assert!(found.what.contains(quota), "{found:?}");
+            assert_eq!(found.severity, severity);
+        }
         machine.set("proc/self/cgroup", "0::/");
         machine.set("sys/fs/cgroup/cpu.max", "1000 100000");
         let (processors, _) = of(&machine, &needs());
