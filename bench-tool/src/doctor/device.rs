@@ -121,7 +121,7 @@ pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Vec<De
     let devices: Vec<Device> = system
         .names(CLASS)
         .into_iter()
-        .map(|name| read_device(system, name, &mut findings))
+        .map(|name| read_device(system, needs, name, &mut findings))
         .collect();
     if devices.is_empty() {
         findings.note(
@@ -156,7 +156,12 @@ pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Vec<De
     devices
 }
 
-fn read_device(system: &System, name: String, findings: &mut Findings<'_>) -> Device {
+fn read_device(
+    system: &System,
+    needs: &Needs,
+    name: String,
+    findings: &mut Findings<'_>,
+) -> Device {
     let folder = format!("{CLASS}/{name}");
     let file = uverbs(system, &name);
     let node_type = system.numbered_name(&format!("{folder}/node_type"));
@@ -194,7 +199,7 @@ fn read_device(system: &System, name: String, findings: &mut Findings<'_>) -> De
             .as_ref()
             .and_then(|driver| system.text(&format!("/sys/module/{driver}/version"))),
         driver,
-        place: place::read(system, &folder),
+        place: place::read(system, needs, &folder),
         pcie: pcie::read(system, &folder),
         profile: profile::read(system, &name, knobs.as_ref()),
         usable,

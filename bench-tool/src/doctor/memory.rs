@@ -18,10 +18,7 @@ const OTHER_FILES: u64 = 64;
 /// Cores of a run: one for the client and one for the server.
 const CORES: u64 = 2;
 
-/// The size of the hugepages that arenas are made of.
-pub(super) const PAGE_BYTES: u64 = 2 << 20;
-
-const HUGEPAGES: &str = "/sys/kernel/mm/hugepages";
+const MM: &str = "/sys/kernel/mm";
 
 /// Hugepages of one size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -49,6 +46,8 @@ pub struct Memory {
     pub memlock_exempt: bool,
     /// Hugepages, by size.
     pub hugepages: Vec<HugepageSize>,
+    /// The size that `vm.nr_hugepages` is of.
+    pub hugepage_default_bytes: Option<u64>,
     /// Mode of transparent hugepages: always, madvise or never.
     pub transparent_hugepages: Option<String>,
     /// Descriptors that this process may have, once it has raised its own limit; null is "unlimited".
@@ -74,6 +73,7 @@ pub fn examine(
             .and_then(|limit| limit.hard),
         memlock_exempt: may_lock(system),
         hugepages: hugepages(system),
+        hugepage_default_bytes: system.meminfo_bytes("Hugepagesize"),
         transparent_hugepages: system
             .text("/sys/kernel/mm/transparent_hugepage/enabled")
             .and_then(|text| crate::machine::chosen_of_brackets(&text)),
@@ -97,8 +97,9 @@ fn may_lock(system: &System) -> bool {
 }
 
 fn hugepages(system: &System) -> Vec<HugepageSize> {
+    let folder = format!("{MM}/hugepages");
     let mut sizes: Vec<HugepageSize> = system
-        .names(HUGEPAGES)
+        .names(&folder)
         .iter()
         .filter_map(|name| {
             let kib: u64 = name
@@ -106,7 +107,7 @@ fn hugepages(system: &System) -> Vec<HugepageSize> {
                 .strip_suffix("kB")?
                 .parse()
                 .ok()?;
-            let count = |file: &str| system.number(&format!("{HUGEPAGES}/{name}/{file}"));
+            let count = |file: &str| system.number(&format!("{folder}/{name}/{file}"));
             Some(HugepageSize {
                 page_bytes: kib.checked_mul(1024)?,
                 total: count("nr_hugepages")?,
@@ -176,8 +177,13 @@ fn judge_memlock(memory: &Memory, has_devices: bool, findings: &mut Findings<'_>
 
 /// Hugepages that the arenas of a run take; `None` where the profile does not want them.
 pub(super) fn pages_needed(needs: &Needs) -> Option<u64> {
-    let pages = needs.core_bytes.div_ceil(PAGE_BYTES).saturating_mul(CORES);
-    (needs.hugepages != Hugepages::Never).then_some(pages)
+    let pages = needs.core_bytes.div_ceil(needs.hugepage_bytes.max(1));
+    (needs.hugepages != Hugepages::Never).then_some(pages.saturating_mul(CORES))
+}
+
+/// The folder of the hugepages that the profile asks for, below that of the kernel or of a NUMA node.
+pub(super) fn pool(needs: &Needs) -> String {
+    format!("hugepages/hugepages-{}kB", needs.hugepage_bytes / 1024)
 }
 
 fn judge_hugepages(memory: &Memory, needs: &Needs, findings: &mut Findings<'_>) {
@@ -187,14 +193,16 @@ fn judge_hugepages(memory: &Memory, needs: &Needs, findings: &mut Findings<'_>) 
     let found = memory
         .hugepages
         .iter()
-        .find(|pages| pages.page_bytes == PAGE_BYTES);
+        .find(|pages| pages.page_bytes == needs.hugepage_bytes);
     let (total, unclaimed) = found.map_or((0, 0), |found| {
         (found.total, found.free.saturating_sub(found.reserved))
     });
+    let what = format!(
+        "hugepages: {unclaimed} of {} are free, two cores take {pages}",
+        size(needs.hugepage_bytes)
+    );
     if unclaimed >= pages {
-        return findings.ok(format!(
-            "hugepages: {unclaimed} of 2 MiB are free, two cores take {pages}"
-        ));
+        return findings.ok(what);
     }
     let (severity, cost) = if needs.hugepages == Hugepages::Require {
         (
@@ -207,15 +215,28 @@ fn judge_hugepages(memory: &Memory, needs: &Needs, findings: &mut Findings<'_>) 
             "arenas are made of ordinary pages: more TLB misses, in the processor and in the device",
         )
     };
-    findings.note(
-        severity,
-        format!("hugepages: {unclaimed} of 2 MiB are free, two cores take {pages}"),
-        cost,
+    let mend = if found.is_some() {
+        let count = total.saturating_add(pages - unclaimed);
+        // The sysctl has the default size alone.
+        let sysctl = if memory.hugepage_default_bytes == Some(needs.hugepage_bytes) {
+            format!("vm.nr_hugepages={count} in /etc/sysctl.d, or ")
+        } else {
+            String::new()
+        };
         format!(
-            "sysctl -w vm.nr_hugepages={}   # lasting: the same in /etc/sysctl.d, or hugepages= on the kernel's command line",
-            total.saturating_add(pages - unclaimed)
-        ),
-    );
+            "echo {count} > {MM}/{}/nr_hugepages   # lasting: {sysctl}hugepagesz={} hugepages={count} on the \
+             kernel's command line",
+            pool(needs),
+            size(needs.hugepage_bytes)
+                .replace(" GiB", "G")
+                .replace(" MiB", "M")
+        )
+    } else {
+        format!(
+            "ls {MM}/hugepages   # the sizes that the kernel has; hugepage_bytes of the profile chooses one"
+        )
+    };
+    findings.note(severity, what, cost, mend);
 }
 
 fn judge_transparent(memory: &Memory, findings: &mut Findings<'_>) {
@@ -331,12 +352,17 @@ mod tests {
                 .contains("30 of 2 MiB are free, two cores take 64"),
             "{preferred:?}"
         );
-        assert!(
-            preferred
-                .mend
-                .unwrap()
-                .starts_with("sysctl -w vm.nr_hugepages=134 ")
+        let pool = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+        let mend = preferred.mend.unwrap();
+        let command = format!("echo 134 > {pool}   # lasting: hugepagesz=2M hugepages=134 on ");
+        assert!(mend.starts_with(&command), "{mend}");
+        machine.set(
+            "proc/meminfo",
+            "MemAvailable: 12000000 kB\nHugepagesize: 2048 kB",
         );
+        let mend = finding(&needs()).mend.unwrap();
+        let lasting = "# lasting: vm.nr_hugepages=134 in /etc/sysctl.d, or hugepagesz=2M ";
+        assert!(mend.contains(lasting), "{mend}");
         let hugepages = |hugepages| Needs {
             hugepages,
             ..needs()
@@ -346,6 +372,34 @@ mod tests {
             Severity::Problem
         );
         assert_eq!(finding(&hugepages(Hugepages::Never)).severity, Severity::Ok);
+    }
+
+    #[test]
+    fn hugepages_are_looked_for_in_the_size_that_the_profile_asks_for() {
+        let machine = FakeMachine::good();
+        let large = Needs {
+            hugepage_bytes: 1 << 30,
+            ..needs()
+        };
+        let finding = || about(&of(&machine, &large, false).1, "hugepages: ").clone();
+        let none = finding();
+        assert!(none.what.contains("0 of 1 GiB are free, two cores take 2"));
+        let mend = none.mend.unwrap();
+        assert!(mend.starts_with("ls /sys/kernel/mm/hugepages "), "{mend}");
+        let pool = "sys/kernel/mm/hugepages/hugepages-1048576kB";
+        machine.set(&format!("{pool}/nr_hugepages"), "1");
+        machine.set(&format!("{pool}/free_hugepages"), "1");
+        // The default size, which a sysctl sets, is another.
+        machine.set("proc/meminfo", "Hugepagesize: 2048 kB");
+        let one = finding();
+        assert_eq!(one.severity, Severity::Warning);
+        let command =
+            format!("echo 2 > /{pool}/nr_hugepages   # lasting: hugepagesz=1G hugepages=2 on ");
+        let mend = one.mend.unwrap();
+        assert!(mend.starts_with(&command), "{mend}");
+        machine.set(&format!("{pool}/nr_hugepages"), "2");
+        machine.set(&format!("{pool}/free_hugepages"), "2");
+        assert_eq!(finding().severity, Severity::Ok);
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub struct Needs {
     pub parks: bool,
     /// Whether arenas want hugepages.
     pub hugepages: Hugepages,
+    /// The size of those.
+    pub hugepage_bytes: u64,
 }
 
 impl Needs {
@@ -70,6 +72,7 @@ impl Needs {
             connections_max: profile.connections_max,
             parks: profile.idle == Idle::Park,
             hugepages: profile.hugepages,
+            hugepage_bytes: profile.hugepage_bytes.into(),
             profile: loaded.name,
         })
     }

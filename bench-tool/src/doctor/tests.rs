@@ -13,6 +13,7 @@ pub(super) fn needs() -> Needs {
         connections_max: 256,
         parks: false,
         hugepages: Hugepages::Prefer,
+        hugepage_bytes: 2 << 20,
     }
 }
 
@@ -281,11 +282,7 @@ fn each_fault_of_a_badly_set_machine_is_found_with_its_cost_and_its_mend() {
             "may lock 8 MiB",
             "prlimit --pid $$ --memlock=",
         ),
-        (
-            Severity::Warning,
-            "hugepages: 0 of 2 MiB",
-            "sysctl -w vm.nr_hugepages=",
-        ),
+        (Severity::Warning, "hugepages: 0 of 2 MiB", "echo 4"),
         (
             Severity::Hint,
             "transparent hugepages are off",

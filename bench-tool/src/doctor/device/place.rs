@@ -4,10 +4,11 @@ use serde::Serialize;
 
 use super::super::Needs;
 use super::super::finding::{Findings, Severity};
-use super::super::memory::{self, PAGE_BYTES};
+use super::super::memory;
 use super::super::system::System;
 use super::Device;
 use crate::machine::format_cores;
+use crate::report::units::size;
 
 const NODES: &str = "/sys/devices/system/node";
 
@@ -20,12 +21,12 @@ pub struct Place {
     pub local_cores: Option<Vec<usize>>,
     /// Distances from that node to each, in node order; 10 is the node itself.
     pub numa_distances: Option<Vec<u32>>,
-    /// Hugepages of 2 MiB that are free on that node.
+    /// Hugepages of the profile's size that are free on that node.
     pub local_hugepages_free: Option<u64>,
 }
 
 /// Reads the place of the device in that folder.
-pub(super) fn read(system: &System, device: &str) -> Place {
+pub(super) fn read(system: &System, needs: &Needs, device: &str) -> Place {
     // -1 where there is no choice, or the firmware does not tell.
     let numa_node = system
         .number(&format!("{device}/device/numa_node"))
@@ -41,7 +42,7 @@ pub(super) fn read(system: &System, device: &str) -> Place {
                     .map(|word| word.parse().ok())
                     .collect()
             }),
-        local_hugepages_free: of_node("hugepages/hugepages-2048kB/free_hugepages")
+        local_hugepages_free: of_node(&format!("{}/free_hugepages", memory::pool(needs)))
             .and_then(|file| system.number(&file)),
     }
 }
@@ -119,19 +120,21 @@ fn judge_hugepages(needs: &Needs, device: &Device, findings: &mut Findings<'_>) 
     let Some(pages) = memory::pages_needed(needs) else {
         return;
     };
-    let name = &device.name;
+    let what = format!(
+        "{}: {free} hugepages of {} are free on its NUMA node {node}, two cores take {pages}",
+        device.name,
+        size(needs.hugepage_bytes)
+    );
     if free >= pages {
-        return findings.ok(format!(
-            "{name}: {free} hugepages of 2 MiB are free on its NUMA node {node}, two cores take {pages}"
-        ));
+        return findings.ok(what);
     }
     findings.note(
         Severity::Warning,
-        format!("{name}: {free} hugepages of 2 MiB are free on its NUMA node {node}, two cores take {pages}"),
+        what,
         "registered memory comes from another node or of ordinary pages, and the device reaches it late",
         format!(
-            "f={NODES}/node{node}/hugepages/hugepages-{}kB/nr_hugepages; echo $(($(cat $f) + {})) > $f",
-            PAGE_BYTES / 1024,
+            "f={NODES}/node{node}/{}/nr_hugepages; echo $(($(cat $f) + {})) > $f",
+            memory::pool(needs),
             pages - free
         ),
     );

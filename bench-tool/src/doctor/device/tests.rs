@@ -6,8 +6,12 @@ use super::super::tests::{configuration, needs, with_roce};
 use super::*;
 
 fn of(machine: &FakeMachine) -> (Vec<Device>, Vec<Finding>) {
+    with_needs(machine, &needs())
+}
+
+fn with_needs(machine: &FakeMachine, needs: &Needs) -> (Vec<Device>, Vec<Finding>) {
     let mut findings = Vec::new();
-    let devices = examine(&machine.system(), &needs(), &mut findings);
+    let devices = examine(&machine.system(), needs, &mut findings);
     (devices, findings)
 }
 
@@ -266,6 +270,22 @@ fn hugepages_of_the_wrong_node_are_a_warning_with_the_command_for_the_right_one(
              echo $(($(cat $f) + 4)) > $f"
         )
     );
+    let large = Needs {
+        hugepage_bytes: 1 << 30,
+        ..needs()
+    };
+    machine.set(
+        "sys/devices/system/node/node1/hugepages/hugepages-1048576kB/free_hugepages",
+        "1",
+    );
+    let (devices, findings) = with_needs(&machine, &large);
+    assert_eq!(devices[0].place.local_hugepages_free, Some(1));
+    let far = about(
+        &findings,
+        "1 hugepages of 1 GiB are free on its NUMA node 1",
+    );
+    let mend = far.mend.as_deref().unwrap();
+    assert!(mend.contains("/hugepages-1048576kB/nr_hugepages; echo $(($(cat $f) + 1)) "));
 }
 
 #[test]
