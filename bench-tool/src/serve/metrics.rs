@@ -32,7 +32,10 @@ const FAMILIES: &[Family] = &[
     family(
         "rpcrdma_calls_total",
         "Calls of clients that were handed to the service.",
-        &[("calls_received", &[])],
+        &[
+            ("calls_received_version_1", &[("version", "1")]),
+            ("calls_received_version_2", &[("version", "2")]),
+        ],
     ),
     family(
         "rpcrdma_replies_total",
@@ -75,8 +78,22 @@ const FAMILIES: &[Family] = &[
         "rpcrdma_message_bytes_total",
         "Bytes of messages, with what Sends place.",
         &[
-            ("message_bytes_received", &[("direction", "received")]),
-            ("message_bytes_sent", &[("direction", "sent")]),
+            (
+                "message_bytes_received_version_1",
+                &[("version", "1"), ("direction", "received")],
+            ),
+            (
+                "message_bytes_sent_version_1",
+                &[("version", "1"), ("direction", "sent")],
+            ),
+            (
+                "message_bytes_received_version_2",
+                &[("version", "2"), ("direction", "received")],
+            ),
+            (
+                "message_bytes_sent_version_2",
+                &[("version", "2"), ("direction", "sent")],
+            ),
         ],
     ),
     family(
@@ -207,6 +224,13 @@ const FAMILIES: &[Family] = &[
         "Times that the core slept.",
         &[("parks", &[])],
     ),
+];
+
+/// Counters that are the sum of those of the versions, which are in families.
+const SUMS: [&str; 3] = [
+    "calls_received",
+    "message_bytes_received",
+    "message_bytes_sent",
 ];
 
 /// The family of all other counters of the engine, so that none is hidden.
@@ -419,9 +443,10 @@ fn core_pages(page: &mut Page, cores: &[(&str, &CoreSnapshot)]) {
         page.sample(&with_core(core, &[]), busy_s);
     }
     page.family(
-        "rpcrdma_reply_poll_seconds",
+        "rpcrdma_reply_seconds",
         Kind::Histogram,
-        "Replies by how long the poll took that sent them: the time on the core of calls that did not have to wait.",
+        "Replies by how long their calls were on the core: the time of the poll that found and answered them, or the \
+         time from that poll to the one that sent the reply.",
     );
     for (core, snapshot) in cores {
         let times = &snapshot.poll_times;
@@ -444,6 +469,9 @@ fn with_core<'a>(core: &'a str, labels: &[(&'a str, &'a str)]) -> Vec<(&'a str, 
 }
 
 fn is_in_family(counter: &str) -> bool {
+    if SUMS.contains(&counter) {
+        return true;
+    }
     let mut counters = FAMILIES.iter().flat_map(|family| family.counters);
     counters.any(|entry| entry.0 == counter)
 }
@@ -460,7 +488,8 @@ mod tests {
     fn node() -> NodeSnapshot {
         let core = CoreSnapshot {
             counters: CounterSnapshot {
-                calls_received: 7,
+                calls_received_version_1: 2,
+                calls_received_version_2: 7,
                 awaiting_credit: 2,
                 keep_alives_sent: 5,
                 ..CounterSnapshot::default()
@@ -514,14 +543,14 @@ mod tests {
             "rpcrdma_server_info{address=\"shm:x\",service=\"bench\",fabric=\"shm\"} 1",
             "process_start_time_seconds 1.5",
             "rpcrdma_ready 1",
-            "rpcrdma_calls_total{core=\"2\"} 7",
-            "rpcrdma_calls_total{core=\"5\"} 7",
+            "rpcrdma_calls_total{core=\"2\",version=\"2\"} 7",
+            "rpcrdma_calls_total{core=\"5\",version=\"1\"} 2",
             "rpcrdma_waits_total{core=\"5\",state=\"credit\"} 2",
             "rpcrdma_core_events_total{core=\"2\",event=\"keep_alives_sent\"} 5",
             "rpcrdma_pool_free_buffers{core=\"2\",pool=\"bulk\"} 3",
             "rpcrdma_busy_seconds_total{core=\"2\"} 1.5",
-            "rpcrdma_reply_poll_seconds_bucket{core=\"2\",le=\"0.000001\"} 6",
-            "rpcrdma_reply_poll_seconds_bucket{core=\"2\",le=\"+Inf\"} 7",
+            "rpcrdma_reply_seconds_bucket{core=\"2\",le=\"0.000001\"} 6",
+            "rpcrdma_reply_seconds_bucket{core=\"2\",le=\"+Inf\"} 7",
             "rpcrdma_control_events_total{event=\"rejected_exhausted\"} 4",
         ] {
             assert!(text.lines().any(|other| other == line), "{line} in\n{text}");

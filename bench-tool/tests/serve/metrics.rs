@@ -56,7 +56,7 @@ fn metrics_follow_the_calls_and_never_go_back() {
         after.sum("rpcrdma_replies_total", "")
     );
     assert_eq!(
-        after.sum("rpcrdma_reply_poll_seconds_count", ""),
+        after.sum("rpcrdma_reply_seconds_count", ""),
         after.sum("rpcrdma_replies_total", "")
     );
     assert!(after.sum("rpcrdma_message_bytes_total", "direction=\"received\"") > 500.0 * 1024.0);

@@ -144,6 +144,14 @@ counters! {
     message_bytes_received,
     /// Bytes of messages sent, in the same way.
     message_bytes_sent,
+    /// Bytes of messages received on connections of version 1.
+    message_bytes_received_version_1,
+    /// Bytes of messages sent on connections of version 1.
+    message_bytes_sent_version_1,
+    /// Bytes of messages received on connections of version 2, and on those that have not told theirs.
+    message_bytes_received_version_2,
+    /// Bytes of messages sent on connections of version 2, in the same way.
+    message_bytes_sent_version_2,
     /// Messages received on connections of version 1, credit grants apart; counted now and then.
     messages_received_version_1,
     /// Messages sent on connections of version 1, in the same way.
@@ -156,6 +164,10 @@ counters! {
     receiver_not_ready,
     /// Calls of peers that were handed to the application.
     calls_received,
+    /// The calls among them that came on connections of version 1.
+    calls_received_version_1,
+    /// The calls among them that came on connections of version 2.
+    calls_received_version_2,
     /// RPC messages refused because their peer was still to authenticate itself; each ends its connection.
     messages_unauthenticated,
     /// Replies sent to peers, RPC errors included.

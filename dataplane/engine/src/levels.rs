@@ -117,14 +117,14 @@ const BOUNDS_NS: [u64; 16] = [
     1_000_000_000,
 ];
 
-/// Replies by the time of the poll that sent them.
+/// Replies by how long their calls were on the core.
 #[derive(Debug)]
 pub(crate) struct PollTimes {
     clock: Clock,
     bounds: [Ticks; BOUNDS_NS.len()],
     /// The last one is for what is beyond all bounds.
     replies: [Counter; BOUNDS_NS.len() + 1],
-    /// The time of each reply's poll, in sum.
+    /// These times, in sum.
     reply_ticks: Counter,
     /// The time of all polls that did something.
     busy_ticks: Counter,
@@ -141,10 +141,21 @@ impl PollTimes {
         }
     }
 
-    /// A poll took so long that did something, and sent so many replies.
+    /// A poll took so long that did something, and sent so many replies to calls that it found.
     #[inline]
     pub(crate) fn record(&self, ticks: Ticks, replies: u64) {
         self.busy_ticks.add(ticks);
+        self.record_replies(ticks, replies);
+    }
+
+    /// A reply was sent to a call that was found so long ago, in another poll.
+    #[inline]
+    pub(crate) fn record_late(&self, ticks: Ticks) {
+        self.record_replies(ticks, 1);
+    }
+
+    #[inline]
+    fn record_replies(&self, ticks: Ticks, replies: u64) {
         if replies != 0 {
             self.reply_ticks.add(ticks.saturating_mul(replies));
             let bounds = self.bounds.iter();
@@ -184,11 +195,13 @@ impl PollTimes {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PollTimeSnapshot {
-    /// Replies by the time of the poll that sent them: those of a poll within the bound and beyond
-    /// the one before; the last one has no bound. A call that is answered in the poll in which it is
-    /// found was on the core no longer than that; one that is deferred, or waits for bulk data, was.
+    /// Replies by how long their calls were on the core: those within the bound and beyond the one
+    /// before; the last one has no bound. For a call that is answered in the poll that finds it that is
+    /// the time of the poll, and for one that is deferred, or waits for bulk data, buffers or credits, the time
+    /// from that poll to the one that sends its reply. What a call waits for in its Receive comes before
+    /// ([`LevelSnapshot::calls_held`]).
     pub replies: Vec<(Option<Duration>, u64)>,
-    /// The time of each reply's poll, in sum.
+    /// These times, in sum.
     pub reply_time: Duration,
     /// The time of all polls that did something. Idle polls between two readings of the clock
     /// ([`Application::CLOCK_INTERVAL_POLLS`](crate::Application::CLOCK_INTERVAL_POLLS)) are counted

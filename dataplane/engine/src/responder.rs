@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::memory::{Lease, SharedLease};
 use rpcrdma_protocol::constants::{
     REPLY_HEADER_BYTES_WITHOUT_AUTH, RPC_VERSION, V2_HEADER_BYTES_WITHOUT_CHUNKS,
@@ -248,6 +249,9 @@ pub(crate) struct Desk<'a> {
     pub(crate) connection: ConnectionKey,
     /// The call came in the reverse direction.
     pub(crate) is_reverse: bool,
+    pub(crate) is_version_1: bool,
+    /// The reading of the clock of this poll.
+    pub(crate) now: Ticks,
     /// A send buffer.
     pub(crate) scratch: &'a mut [u8],
     /// The longest message that the peer takes.
@@ -314,6 +318,12 @@ impl Desk<'_> {
             counters: self.counters,
         };
         self.counters.calls_received.increment();
+        let of_version = if self.is_version_1 {
+            &self.counters.calls_received_version_1
+        } else {
+            &self.counters.calls_received_version_2
+        };
+        of_version.increment();
         let mut outcome = answer(&request, &mut writer);
         let deferral = request.deferral;
         let (written, spilled, too_long) = (writer.written, writer.spilled, writer.too_long);
@@ -339,7 +349,7 @@ impl Desk<'_> {
         }
         self.items.clear();
         if outcome == Outcome::Deferred {
-            if deferral.is_some() && self.deferrals.take(self.connection, xid) {
+            if deferral.is_some() && self.deferrals.take(self.connection, xid, self.now) {
                 self.counters.deferred.increment();
                 return Served::Deferred;
             }
@@ -463,6 +473,8 @@ struct Deferral {
     open: bool,
     connection: ConnectionKey,
     xid: u32,
+    /// When it was found.
+    found_at: Ticks,
 }
 
 impl Deferrals {
@@ -472,6 +484,7 @@ impl Deferrals {
             open: false,
             connection: ConnectionKey::default(),
             xid: 0,
+            found_at: 0,
         };
         Self {
             slots: vec![slot; deferred_max as usize].into_boxed_slice(),
@@ -498,7 +511,7 @@ impl Deferrals {
     }
 
     /// Takes the slot that [`Deferrals::next`] told.
-    fn take(&mut self, connection: ConnectionKey, xid: u32) -> bool {
+    fn take(&mut self, connection: ConnectionKey, xid: u32, found_at: Ticks) -> bool {
         let Some(index) = self.free.pop() else {
             return false;
         };
@@ -508,15 +521,19 @@ impl Deferrals {
         slot.open = true;
         slot.connection = connection;
         slot.xid = xid;
+        slot.found_at = found_at;
         true
     }
 
-    /// The call that `token` stands for.
-    pub(crate) fn find(&self, token: &DeferToken) -> Result<(ConnectionKey, u32), ReplyRefused> {
+    /// The call that `token` stands for, and when it was found.
+    pub(crate) fn find(
+        &self,
+        token: &DeferToken,
+    ) -> Result<(ConnectionKey, u32, Ticks), ReplyRefused> {
         self.slots
             .get(token.0.slot as usize)
             .filter(|slot| slot.open && slot.generation == token.0.generation)
-            .map(|slot| (slot.connection, slot.xid))
+            .map(|slot| (slot.connection, slot.xid, slot.found_at))
             .ok_or(ReplyRefused::UnknownToken)
     }
 

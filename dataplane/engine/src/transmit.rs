@@ -165,7 +165,7 @@ impl Transmit {
             match port.post_send_copied(connection.queue_pair, &self.scratch, bytes, options) {
                 Ok(()) => {
                     counters.sends_copied.increment();
-                    counters.message_bytes_sent.add(bytes.into());
+                    count_bytes(connection, bytes.into(), counters);
                 }
                 Err(error) => self.copied_failed(error, connection, (bytes, options), counters),
             }
@@ -321,7 +321,7 @@ impl Transmit {
         match port.post_send(connection.queue_pair, &mut self.gather, options) {
             Ok(()) => {
                 counters.sends_registered.increment();
-                counters.message_bytes_sent.add(bytes);
+                count_bytes(connection, bytes, counters);
             }
             // It is kept. When the queue pair is in error, until its Disconnected, which is on its way.
             Err(error) => {
@@ -360,4 +360,16 @@ impl Transmit {
             }
         }
     }
+}
+
+/// Counts the bytes of a message that was posted.
+#[inline]
+fn count_bytes(connection: &Connection, bytes: u64, counters: &Counters) {
+    counters.message_bytes_sent.add(bytes);
+    let of_version = if connection.protocol.is_version_1() {
+        &counters.message_bytes_sent_version_1
+    } else {
+        &counters.message_bytes_sent_version_2
+    };
+    of_version.add(bytes);
 }

@@ -1,5 +1,6 @@
 //! Calls of peers with chunks.
 
+use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::memory::{Buffer, Lease};
 use rpcrdma_protocol::chunks::{ChunkLists, Fill, ReturnedLists, Segment};
 use rpcrdma_protocol::connection::chunks_of;
@@ -142,6 +143,8 @@ pub(crate) struct ServeSlot {
     pub(crate) queued: bool,
     pub(crate) connection: ConnectionKey,
     pub(crate) xid: u32,
+    /// When it was found.
+    pub(crate) found_at: Ticks,
     /// The transport header, and the first word behind it.
     pub(crate) header: Vec<u8>,
     pub(crate) stream: Stream,
@@ -183,6 +186,7 @@ impl ServeSlot {
             queued: false,
             connection: ConnectionKey::default(),
             xid: 0,
+            found_at: 0,
             header: Vec::with_capacity(HEADER_BYTES_MAX),
             stream: Stream::Chunk,
             chunks: Vec::with_capacity(BULK_ITEMS_MAX + 1),

@@ -369,7 +369,7 @@ impl<P: Port> State<P> {
         if outcome == Outcome::Deferred {
             return Err(ReplyRefused::NoAnswer);
         }
-        let (key, xid) = self.deferrals.find(token)?;
+        let (key, xid, found_at) = self.deferrals.find(token)?;
         let chunked = self.answer_deferred_chunked(token, outcome, results, items);
         if let Some(answered) = chunked {
             return answered;
@@ -389,6 +389,7 @@ impl<P: Port> State<P> {
                 .and_then(|space| write_short_reply(space, xid, outcome, results));
             if let Some(rpc_bytes) = written {
                 self.shared.counters.rpc_errors_sent.add(failed);
+                self.note_late_reply(found_at);
                 self.send_scratch_reply(key.index, xid, rpc_bytes);
                 return Ok(());
             }
@@ -408,6 +409,7 @@ impl<P: Port> State<P> {
         let counters = &self.shared.counters;
         counters.bulk_bytes_copied.add(copied_bytes);
         counters.rpc_errors_sent.add(failed);
+        self.note_late_reply(found_at);
         self.queue_reply(key.index, xid, buffer);
         Ok(())
     }

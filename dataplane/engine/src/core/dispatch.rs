@@ -62,6 +62,16 @@ impl<P: Port> State<P> {
             self.shared.counters.completions_late.increment();
             return self.post_receive(receive);
         };
+        let counters = &self.shared.counters;
+        if connection.protocol.is_version_1() {
+            counters.message_bytes_received_version_1.add(bytes.into());
+        } else if connection.stage != Stage::Open
+            || !connection
+                .protocol
+                .begins_version_1(self.port.received(&receive))
+        {
+            counters.message_bytes_received_version_2.add(bytes.into());
+        }
         if !connection.takes_calls() {
             return self.receive_guarded(application, index, receive, bytes);
         }
@@ -198,6 +208,8 @@ impl<P: Port> State<P> {
                 let desk = Desk {
                     connection: key,
                     is_reverse: connection.serves_reverse(),
+                    is_version_1: connection.protocol.is_version_1(),
+                    now: self.now,
                     scratch: self.transmit.scratch(),
                     threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
                     messages: &mut self.messages,

@@ -122,6 +122,8 @@ impl<P: Port> State<P> {
         let desk = Desk {
             connection: key,
             is_reverse: connection.serves_reverse(),
+            is_version_1: connection.protocol.is_version_1(),
+            now: self.now,
             scratch: self.transmit.scratch(),
             threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
             messages: &mut self.messages,
@@ -236,6 +238,8 @@ impl<P: Port> State<P> {
         let desk = Desk {
             connection: key,
             is_reverse: connection.serves_reverse(),
+            is_version_1: connection.protocol.is_version_1(),
+            now: self.now,
             scratch: self.transmit.scratch(),
             threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
             messages: &mut self.messages,

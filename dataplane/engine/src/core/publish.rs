@@ -24,6 +24,8 @@ pub(super) struct Publisher {
     was_busy: bool,
     /// Replies sent when that was looked at last.
     replies_sent: u64,
+    /// Replies since then to calls that were found in a poll before.
+    late_replies: u64,
     /// Of the port, when it was looked at last.
     receiver_not_ready: u64,
 }
@@ -35,6 +37,7 @@ impl Publisher {
             next: LevelSnapshot::default(),
             was_busy: false,
             replies_sent: 0,
+            late_replies: 0,
             receiver_not_ready: 0,
         }
     }
@@ -54,9 +57,30 @@ impl<P: Port> State<P> {
         if self.publisher.was_busy {
             let replies_sent = self.shared.counters.replies_sent.get();
             let replies = replies_sent.wrapping_sub(self.publisher.replies_sent);
+            let late_replies = std::mem::take(&mut self.publisher.late_replies);
             self.publisher.replies_sent = replies_sent;
             let ticks = now.saturating_sub(self.now);
-            self.shared.poll_times.record(ticks, replies);
+            self.shared
+                .poll_times
+                .record(ticks, replies.saturating_sub(late_replies));
+        }
+    }
+
+    /// Takes note of the reply to a call that was found at `found_at`, if that was in a poll before.
+    #[inline]
+    pub(in crate::core) fn note_late_reply(&mut self, found_at: Ticks) {
+        if found_at != self.now {
+            let ticks = self.now.saturating_sub(found_at);
+            self.shared.poll_times.record_late(ticks);
+            self.publisher.late_replies += 1;
+        }
+    }
+
+    /// Counts the reply to the call in a slot.
+    pub(in crate::core) fn count_served_reply(&mut self, index: u32) {
+        self.shared.counters.replies_sent.increment();
+        if let Some(slot) = self.bulk.serves.get(index as usize) {
+            self.note_late_reply(slot.found_at);
         }
     }
 

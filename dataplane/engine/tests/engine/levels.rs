@@ -65,6 +65,21 @@ fn levels_and_messages_are_of_the_versions_that_are_spoken() {
         assert_eq!((received.1, sent.1), (0, 0), "{counters}");
         // The arguments and the results passed, with headers around them.
         assert!(counters.message_bytes_received > 200 && counters.message_bytes_sent > 200);
+        let bytes_in = of_version(
+            counters.message_bytes_received_version_1,
+            counters.message_bytes_received_version_2,
+        );
+        let bytes_out = of_version(
+            counters.message_bytes_sent_version_1,
+            counters.message_bytes_sent_version_2,
+        );
+        assert_eq!(bytes_in, (counters.message_bytes_received, 0));
+        assert_eq!(bytes_out, (counters.message_bytes_sent, 0));
+        let calls = of_version(
+            counters.calls_received_version_1,
+            counters.calls_received_version_2,
+        );
+        assert_eq!(calls, (counters.calls_received, 0));
         assert_eq!(counters.receiver_not_ready, 0);
     }
 }
@@ -113,4 +128,30 @@ fn calls_that_are_deferred_show_until_they_are_answered() {
     let replies: u64 = times.replies.iter().map(|bucket| bucket.1).sum();
     assert_eq!(replies, pair.server.handle.counters().replies_sent);
     assert!(times.busy_time > Duration::ZERO);
+}
+
+/// A call is on the core from the poll that finds it to the one that answers it.
+#[test]
+fn a_deferred_call_is_told_with_the_time_that_it_took() {
+    let mut pair = Pair::new(&config());
+    let (client, _) = pair.connect();
+    let app = pair.client.core.application_mut();
+    app.want(client, NEVER, &[], 1);
+    pair.until("the call is deferred", |pair| {
+        !pair.server.core.application().never.is_empty()
+    });
+    pair.pass(LONG_ENOUGH);
+    let app = pair.server.core.application_mut();
+    let token = app.never.pop().expect("it was deferred");
+    app.deferred.push_back((token, Vec::new(), 1));
+    pair.until("the reply", |pair| {
+        pair.client.core.application().result(1).is_some()
+    });
+    pair.turns_exactly(20);
+    let times = pair.server.handle.poll_times();
+    assert!(times.reply_time >= LONG_ENOUGH, "{times:?}");
+    let is_long = |bucket: &&(Option<Duration>, u64)| bucket.0.is_none_or(|it| it >= LONG_ENOUGH);
+    let long: u64 = times.replies.iter().filter(is_long).map(|it| it.1).sum();
+    let all: u64 = times.replies.iter().map(|it| it.1).sum();
+    assert_eq!((long, all), (1, 1), "{times:?}");
 }

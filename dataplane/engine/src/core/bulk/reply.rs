@@ -242,7 +242,7 @@ impl<P: Port> State<P> {
             signalled: None,
             invalidate: invalidate.map(RemoteKey),
         };
-        self.shared.counters.replies_sent.increment();
+        self.count_served_reply(index);
         if let Some(connection) = self.connections.get_mut(key) {
             let counters = &self.shared.counters;
             self.transmit
@@ -362,7 +362,7 @@ impl<P: Port> State<P> {
         };
         slot.stage = ServeStage::InParts;
         match self.outgoing.push(&mut connection.outbound, message) {
-            Ok(()) => self.shared.counters.replies_sent.increment(),
+            Ok(()) => self.count_served_reply(index),
             Err(message) => {
                 debug_assert!(false, "there is an entry for each message buffer");
                 self.messages.give(message.buffer);

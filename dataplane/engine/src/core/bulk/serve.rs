@@ -67,6 +67,13 @@ impl<P: Port> State<P> {
             .is_none_or(|connection| may_take_slot(&self.bulk, connection, key.index))
     }
 
+    /// Remembers when the call in a slot was found.
+    pub(in crate::core) fn note_found(&mut self, index: u32) {
+        if let Some(slot) = self.bulk.serves.get_mut(index as usize) {
+            slot.found_at = self.now;
+        }
+    }
+
     /// Puts a call into a slot.
     pub(in crate::core) fn begin_serve(
         &mut self,
@@ -89,6 +96,7 @@ impl<P: Port> State<P> {
                 return self.refuse(key, Refusal::new(xid, error));
             }
         };
+        self.note_found(index);
         if start == end {
             self.repost(key.index, receive);
             return self.check_serve(index, Stream::Chunk, PayloadPlace::PositionZero);
@@ -126,6 +134,7 @@ impl<P: Port> State<P> {
                 return self.refuse(key, Refusal::new(xid, error));
             }
         };
+        self.note_found(index);
         let length_bytes = u32::try_from(message.filled().len()).unwrap_or(u32::MAX);
         let place = PayloadPlace::Inline { length_bytes };
         self.check_serve(index, Stream::Message(message), place);
@@ -347,6 +356,7 @@ impl<P: Port> State<P> {
             connection.protocol.send_threshold_bytes() as usize
         });
         let is_reverse = connection.is_some_and(Connection::serves_reverse);
+        let is_version_1 = connection.is_some_and(|it| it.protocol.is_version_1());
         if !rpc_start_matches(xid, Direction::Call, 0, message) {
             // A long call, whose start nobody has looked at so far.
             self.clear_items();
@@ -357,6 +367,8 @@ impl<P: Port> State<P> {
         let desk = Desk {
             connection: key,
             is_reverse,
+            is_version_1,
+            now: self.now,
             scratch: self.transmit.scratch().get_mut(shift..).unwrap_or(&mut []),
             threshold_bytes: threshold.saturating_sub(shift),
             messages: &mut self.messages,

@@ -140,6 +140,7 @@ impl<P: Port> State<P> {
             };
             match begun {
                 Ok(index) => {
+                    self.note_found(index);
                     self.reserve_reply(key, index, note.first.response_transmissions_max);
                     index
                 }

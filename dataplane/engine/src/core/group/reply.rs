@@ -63,7 +63,7 @@ impl<P: Port> State<P> {
         match self.send_group(work) {
             Sending::Waits(step) => step,
             Sending::Done => {
-                self.shared.counters.replies_sent.increment();
+                self.count_served_reply(index);
                 self.keep_reply(index);
                 self.end_serve(index);
                 Step::Waits
