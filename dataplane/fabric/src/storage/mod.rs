@@ -383,18 +383,21 @@ impl StorageRing {
     /// What the kernel says. That it lacks memory or room at the moment is none: it is told again by the next
     /// call.
     pub fn submit(&mut self, patience: Duration) -> io::Result<()> {
-        let submitted = if patience.is_zero() || self.under_way() == 0 {
-            self.ring.submit()
-        } else {
-            let patience = Timespec::from(patience);
-            let arguments = SubmitArgs::new().timespec(&patience);
-            self.ring.submitter().submit_with_args(1, &arguments)
-        };
-        match submitted {
+        match self.enter(patience) {
             Ok(_) => Ok(()),
             Err(error) if is_passing(&error) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// [`StorageRing::submit`] with all that the kernel says.
+    fn enter(&mut self, patience: Duration) -> io::Result<usize> {
+        if patience.is_zero() || self.under_way() == 0 {
+            return self.ring.submit();
+        }
+        let patience = Timespec::from(patience);
+        let arguments = SubmitArgs::new().timespec(&patience);
+        self.ring.submitter().submit_with_args(1, &arguments)
     }
 
     /// Hands over each order that is done, and says how many there were.
@@ -464,14 +467,19 @@ impl Drop for StorageRing {
     fn drop(&mut self) {
         /// How long one wait is at most; then there is another.
         const WAIT: Duration = Duration::from_millis(100);
+        /// How long the kernel gets that lacks memory or room, and says so without a wait.
+        const PAUSE: Duration = Duration::from_millis(1);
         while self.under_way() != 0 {
-            if self.submit(WAIT).is_err() {
+            let entered = self.enter(WAIT);
+            if entered.as_ref().is_err_and(|error| !is_passing(error)) {
                 // The kernel may still be at work: what it was given is never used again.
                 let _ = Box::leak(std::mem::take(&mut self.slots));
                 let _ = Box::leak(std::mem::take(&mut self.files));
                 break;
             }
-            self.reap(|done| drop(done));
+            if self.reap(|done| drop(done)) == 0 && entered.is_err() {
+                std::thread::sleep(PAUSE);
+            }
         }
     }
 }
