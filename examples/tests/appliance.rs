@@ -77,11 +77,14 @@ impl Appliance {
     fn start_by(mut command: Command, folder: &Folder, file: &Path, options: &[&str]) -> Self {
         let name = folder.0.file_name().and_then(|name| name.to_str());
         let address = format!("shm:{}", name.expect("a name of this test's own"));
+        command.args(["--listen", &address]).arg("--file").arg(file);
+        command.args(options);
+        Self::started(command, address)
+    }
+
+    /// The one that `command` starts at `address`.
+    fn started(mut command: Command, address: String) -> Self {
         let mut process = command
-            .args(["--listen", &address])
-            .arg("--file")
-            .arg(file)
-            .args(options)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -132,14 +135,22 @@ impl Appliance {
     }
 
     /// Stops it; what it says of its work.
-    fn stop(mut self) -> Figures {
+    fn stop(self) -> Figures {
+        self.stop_and_say().0
+    }
+
+    /// As [`Appliance::stop`], with what stands on standard error.
+    fn stop_and_say(mut self) -> (Figures, String) {
         self.signal(Signal::TERM);
         let mut said = String::new();
         let stdout = self.process.stdout.as_mut().expect("it is piped");
         stdout.read_to_string(&mut said).expect("its figures");
         let status = self.process.wait().expect("it ends");
         assert!(status.success(), "{status}: {said}");
-        Figures::parse(&said)
+        let mut errors = String::new();
+        let stderr = self.process.stderr.as_mut().expect("it is piped");
+        stderr.read_to_string(&mut errors).expect("its messages");
+        (Figures::parse(&said), errors)
     }
 
     fn signal(&self, signal: Signal) {
@@ -333,10 +344,7 @@ fn moved_bytes(trace: &str) -> u64 {
 fn no_system_call_of_the_appliance_carries_data() {
     let folder = Folder::new("traced");
     let (file, trace) = (folder.file("disk"), folder.file("trace"));
-    let mut command = Command::new("strace");
-    command.args(["--follow-forks", "--quiet=all", "--trace", MOVING]);
-    command.arg("--output").arg(&trace);
-    command.arg(env!("CARGO_BIN_EXE_appliance"));
+    let command = traced(&trace, &["--trace", MOVING]);
     let size = (8 * MIB).to_string();
     let appliance = Appliance::start_by(command, &folder, &file, &["--size-bytes", &size]);
     appliance.client_succeeds("--bytes 8388608");
@@ -348,6 +356,51 @@ fn no_system_call_of_the_appliance_carries_data() {
     assert!(trace.contains("listening on"), "{trace}");
     let moved = moved_bytes(&trace);
     assert!(moved < MIB / 8, "{moved} bytes were moved: {trace}");
+}
+
+/// The program under strace, which follows its threads and writes what it sees to `trace`.
+fn traced(trace: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new("strace");
+    command.args(["--follow-forks", "--quiet=all", "--output"]);
+    command.arg(trace).args(options);
+    command.arg(env!("CARGO_BIN_EXE_appliance"));
+    command
+}
+
+#[test]
+fn a_file_that_is_made_is_durable_under_its_name() {
+    let folder = Folder::new("made");
+    let (file, trace) = (folder.file("disk"), folder.file("trace"));
+    let start = || {
+        let command = traced(&trace, &["--decode-fds=path", "--trace", "fsync"]);
+        let appliance = Appliance::start_by(command, &folder, &file, &["--size-bytes", "4096"]);
+        appliance.stop();
+        std::fs::read_to_string(&trace).expect("the trace")
+    };
+    let made = start();
+    let synced = |path: &Path| made.contains(&format!("<{}>) = 0", path.display()));
+    assert!(synced(&file) && synced(&folder.0), "{made}");
+    assert!(!start().contains("fsync"), "it was there");
+}
+
+#[test]
+fn a_file_that_is_made_and_of_no_use_does_not_stay() {
+    let folder = Folder::new("useless");
+    let (file, trace) = (folder.file("disk"), folder.file("trace"));
+    let path = file.display().to_string();
+    // It is looked for, made, and opened for direct I/O.
+    let failing = ["--trace-path", &path, "--inject=openat:error=EINVAL:when=3"];
+    let output = traced(&trace, &failing)
+        .args(["--listen", "shm:never", "--size-bytes", "4096", "--file"])
+        .arg(&file)
+        .output()
+        .expect("strace is installed");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let is_told = said.contains("takes no direct I/O");
+    assert!(!output.status.success() && is_told, "{said}");
+    let made = std::fs::read_to_string(&trace).expect("the trace");
+    assert!(made.contains("O_CREAT|O_EXCL"), "{made}");
+    assert!(!file.exists());
 }
 
 #[test]

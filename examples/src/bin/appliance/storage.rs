@@ -28,26 +28,47 @@ const DISK_PATIENCE: Duration = Duration::from_micros(100);
 
 /// A file or block device, opened twice: what direct I/O does not take goes through the page cache. The
 /// kernel keeps the two views of a file alike for requests that follow one another, and so do its clients
-/// who wait for an answer before they ask for the same bytes again.
+/// who wait for an answer before they ask for the same bytes again. It does so by pages: where these are longer than
+/// [`DIRECT_ALIGN_BYTES`], as the 64 KiB of some arm64 kernels, the same bytes means the same page.
 pub(crate) struct Disk {
     buffered: File,
     direct: Option<File>,
 }
 
 impl Disk {
-    /// Opens `path`, and makes a file that is shorter that long.
+    /// Opens `path`, and makes a file that is shorter that long. A file that is made for it is durable under its
+    /// name before anything is written to it, and does not stay when it cannot be used.
     ///
     /// # Errors
     /// What is wrong with it, and what to do.
     pub(crate) fn open(path: &Path, size_bytes: u64, is_buffered: bool) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true);
-        let mut buffered = options
-            .clone()
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(|error| of_file(path, "cannot be opened", &error))?;
+        let mut opened = options().open(path);
+        let is_made = matches!(&opened, Err(error) if error.kind() == io::ErrorKind::NotFound);
+        if is_made {
+            opened = options().create_new(true).open(path);
+        }
+        let buffered = opened.map_err(|error| of_file(path, "cannot be opened", &error))?;
+        let disk = Self::prepare(buffered, path, size_bytes, is_buffered).and_then(|disk| {
+            if is_made {
+                let synced = sync_with_folder(&disk.buffered, path);
+                synced.map_err(|error| of_file(path, "cannot be made durable", &error))?;
+            }
+            Ok(disk)
+        });
+        if is_made && disk.is_err() {
+            // The error says more than one of this would.
+            let _ = std::fs::remove_file(path);
+        }
+        disk
+    }
+
+    /// Makes what was opened as long as the disk, and opens it for direct I/O.
+    fn prepare(
+        mut buffered: File,
+        path: &Path,
+        size_bytes: u64,
+        is_buffered: bool,
+    ) -> io::Result<Self> {
         let kind = buffered.metadata()?.file_type();
         if !kind.is_char_device() {
             let bytes = buffered
@@ -62,16 +83,15 @@ impl Disk {
                 made.map_err(|error| of_file(path, "cannot be made so long", &error))?;
             }
         }
-        let direct = if is_buffered {
-            None
-        } else {
+        let mut direct = None;
+        if !is_buffered {
             let flags = OFlags::DIRECT.bits().cast_signed();
-            let direct = options.custom_flags(flags).open(path).map_err(|error| {
+            let opened = options().custom_flags(flags).open(path);
+            direct = Some(opened.map_err(|error| {
                 let advice = "takes no direct I/O; use a file elsewhere, or --buffered";
                 of_file(path, advice, &error)
-            })?;
-            Some(direct)
-        };
+            })?);
+        }
         Ok(Self { buffered, direct })
     }
 
@@ -84,6 +104,18 @@ impl Disk {
             io::Error::new(error.kind(), format!("{advice}: {error}"))
         })
     }
+}
+
+/// To read and to write.
+fn options() -> OpenOptions {
+    File::options().read(true).write(true).clone()
+}
+
+/// Makes a new file durable, and its name with it: what is written to it durably is to be found again.
+fn sync_with_folder(file: &File, path: &Path) -> io::Result<()> {
+    file.sync_all()?;
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn of_file(path: &Path, what: &str, error: &io::Error) -> io::Error {
