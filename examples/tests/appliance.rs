@@ -403,6 +403,54 @@ fn a_file_that_is_made_and_of_no_use_does_not_stay() {
     assert!(!file.exists());
 }
 
+/// How much shorter the disk of the document is here.
+const SHORTER: u64 = 16;
+
+/// The three command lines of docs/embedding.md that start the two programs, as they stand there but for sizes, and
+/// for where the programs and the disk are.
+#[test]
+fn the_command_lines_of_the_document_do_what_it_says() {
+    let document = include_str!("../../docs/embedding.md");
+    let lines = document.lines().filter(|it| it.contains("target/release/"));
+    let lines: Vec<&str> = lines.collect();
+    let &[serves, calls, traces] = &lines[..] else {
+        panic!("the document has other lines: {lines:?}");
+    };
+    let folder = Folder::new("document");
+    let address = format!("shm:document-{}", std::process::id());
+    let command = |line: &str| {
+        let bytes = 64 * MIB;
+        let line = line
+            .trim_end_matches(" &")
+            .replace(&bytes.to_string(), &(bytes / SHORTER).to_string())
+            .replace("shm:disk", &address)
+            .replace(
+                "target/release/appliance-client",
+                env!("CARGO_BIN_EXE_appliance-client"),
+            )
+            .replace(
+                "target/release/appliance ",
+                concat!(env!("CARGO_BIN_EXE_appliance"), " "),
+            );
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &format!("exec {line}")])
+            .current_dir(&folder.0);
+        command
+    };
+    let shown = document.lines().find(|it| it.starts_with("direct_bytes="));
+    let mut shown = Figures::parse(shown.expect("what the appliance says"));
+    shown.direct_bytes /= SHORTER;
+    for (line, is_traced) in [(serves, false), (traces, true)] {
+        let appliance = Appliance::started(command(line), address.clone());
+        let output = command(calls).output().expect("the client starts");
+        assert!(output.status.success(), "{calls}: {output:?}");
+        let (figures, said) = appliance.stop_and_say();
+        assert_eq!(figures, shown, "{line}");
+        assert_eq!(said.contains("io_uring_enter"), is_traced, "{said}");
+    }
+}
+
 #[test]
 fn what_a_trace_moved_is_added_up() {
     let trace = "7 read(3, \"\\177ELF\"..., 832) = 832\n\
