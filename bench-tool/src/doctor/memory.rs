@@ -12,6 +12,9 @@ use crate::report::units::size;
 /// The bit of CAP_IPC_LOCK among the capabilities: who has it may lock memory without limit.
 const CAP_IPC_LOCK: u32 = 14;
 
+/// The map of users where each is itself: the first inside, the first outside, and how many.
+const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
+
 /// Descriptors of a process beside its connections, generously.
 const OTHER_FILES: u64 = 64;
 
@@ -42,7 +45,7 @@ pub struct Memory {
     pub memlock_bytes: Option<u64>,
     /// How far it may raise that itself; null is "unlimited".
     pub memlock_max_bytes: Option<u64>,
-    /// This process may lock memory beyond the limit (CAP_IPC_LOCK).
+    /// This process may lock memory beyond the limit (CAP_IPC_LOCK of the machine, not of a user namespace).
     pub memlock_exempt: bool,
     /// Hugepages, by size.
     pub hugepages: Vec<HugepageSize>,
@@ -89,11 +92,16 @@ pub fn examine(
     memory
 }
 
+/// Whether this process has CAP_IPC_LOCK where it counts: devices ask for that of the first user namespace.
 fn may_lock(system: &System) -> bool {
-    system
+    let has_capability = system
         .status("CapEff")
         .and_then(|hex| u64::from_str_radix(&hex, 16).ok())
-        .is_some_and(|bits| bits >> CAP_IPC_LOCK & 1 == 1)
+        .is_some_and(|bits| bits >> CAP_IPC_LOCK & 1 == 1);
+    // Only there every user is itself; a kernel without user namespaces has no such file.
+    let users = system.text("/proc/self/uid_map");
+    let is_first = users.is_none_or(|users| users.split_whitespace().eq(ALL_USERS));
+    has_capability && is_first
 }
 
 fn hugepages(system: &System) -> Vec<HugepageSize> {
@@ -145,7 +153,8 @@ fn judge_memlock(memory: &Memory, has_devices: bool, findings: &mut Findings<'_>
         };
         return findings.ok(format!("locked memory: {why}"));
     };
-    if limit >= memory.core_bytes.saturating_mul(CORES) {
+    // The limit is each process's own, and client and server are one each, of one core.
+    if limit > memory.core_bytes {
         return findings.ok(format!("locked memory: up to {}", size(limit)));
     }
     let (severity, cost) = if has_devices {
@@ -159,7 +168,7 @@ fn judge_memlock(memory: &Memory, has_devices: bool, findings: &mut Findings<'_>
     findings.note(
         severity,
         format!(
-            "this process may lock {}, and each core of the profile registers {} MiB",
+            "this process may lock {}, and a process of one core registers {} MiB and its queues",
             size(limit),
             memory.core_bytes.div_ceil(1 << 20)
         ),
@@ -329,10 +338,31 @@ mod tests {
         assert!(mend.starts_with("ulimit -l unlimited "), "{mend}");
         let (_, findings) = of(&machine, &needs(), false);
         assert_eq!(about(&findings, "may lock 8 MiB").severity, Severity::Hint);
+        // Client and server are two processes, and each has the limit for itself.
+        for (locked, severity) in [("67108865", Severity::Ok), ("67108864", Severity::Problem)] {
+            let locked = format!("Max locked memory   {locked}   {locked}   bytes");
+            machine.set("proc/self/limits", &locked);
+            let found = about(&of(&machine, &needs(), true).1, "lock").clone();
+            assert_eq!(found.severity, severity, "{found:?}");
+        }
         machine.set("proc/self/status", "CapEff:\t0000000000004000");
         let (memory, findings) = of(&machine, &needs(), true);
         assert!(memory.memlock_exempt);
         assert_eq!(about(&findings, "CAP_IPC_LOCK").severity, Severity::Ok);
+        // Root of a user namespace, as in a rootless container, has it there alone.
+        for (users, exempt) in [
+            ("         0          0 4294967295", true),
+            ("         0       1000          1", false),
+            ("0 1000 1\n1 100000 65536", false),
+        ] {
+            machine.set("proc/self/uid_map", users);
+            let (memory, findings) = of(&machine, &needs(), true);
+            assert_eq!(memory.memlock_exempt, exempt, "{users}");
+            let problem = findings
+                .iter()
+                .any(|finding| finding.severity == Severity::Problem);
+            assert_eq!(problem, !exempt, "{users}");
+        }
     }
 
     #[test]
