@@ -15,6 +15,9 @@ const FAST: [&str; 4] = [
     "arch_sys_counter",
 ];
 
+/// Those that the kernel of a PC falls back to when it finds the processor's counter unsteady.
+const SLOW: [&str; 4] = ["hpet", "acpi_pm", "jiffies", "refined-jiffies"];
+
 /// Steal above this share is worth a hint, in thousandths.
 const STEAL_HINT_PERMILLE: u64 = 1;
 
@@ -64,7 +67,7 @@ fn judge_source(clock: &Clock, findings: &mut Findings<'_>) {
             "a slow one would not be seen",
         );
     };
-    if !FAST.contains(&source) {
+    if SLOW.contains(&source) {
         let what =
             format!("clock source is {source}: the kernel does not trust the processor's counter");
         let cost =
@@ -76,6 +79,11 @@ fn judge_source(clock: &Clock, findings: &mut Findings<'_>) {
                 .to_owned()
         };
         return findings.note(Severity::Warning, what, cost, mend);
+    }
+    if !FAST.contains(&source) {
+        return findings.ok(format!(
+            "clock source is {source}; how long reading it takes is not known here"
+        ));
     }
     let unsteady = clock.tsc_constant == Some(false) || clock.tsc_nonstop == Some(false);
     if unsteady && source != "tsc" {
@@ -176,6 +184,28 @@ mod tests {
         );
         let (_, findings) = of(&machine);
         assert!(findings[0].mend.as_deref().unwrap().starts_with("dmesg"));
+    }
+
+    #[test]
+    fn sources_that_nothing_is_known_of_are_told_without_judgement() {
+        let machine = FakeMachine::good();
+        for (source, severity) in [
+            ("acpi_pm", Severity::Warning),
+            ("jiffies", Severity::Warning),
+            ("refined-jiffies", Severity::Warning),
+            ("xen", Severity::Ok),
+            ("timebase", Severity::Ok),
+            ("riscv_clocksource", Severity::Ok),
+        ] {
+            machine.set(
+                "sys/devices/system/clocksource/clocksource0/current_clocksource",
+                source,
+            );
+            let found = &of(&machine).1[0];
+            assert_eq!(found.severity, severity, "{found:?}");
+            let distrusts = found.what.contains("does not trust");
+            assert_eq!(distrusts, severity == Severity::Warning, "{found:?}");
+        }
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub fn examine(system: &System, has_devices: bool, all: &mut Vec<Finding>) -> Ke
         ));
     }
     judge_balancing(&kernel, &mut findings);
-    judge_namespaces(&kernel, has_devices, &mut findings);
+    let has_core = system.exists("/sys/module/ib_core");
+    judge_namespaces(&kernel, has_core, has_devices, &mut findings);
     kernel
 }
 
@@ -62,7 +63,12 @@ fn judge_balancing(kernel: &Kernel, findings: &mut Findings<'_>) {
     }
 }
 
-fn judge_namespaces(kernel: &Kernel, has_devices: bool, findings: &mut Findings<'_>) {
+fn judge_namespaces(
+    kernel: &Kernel,
+    has_core: bool,
+    has_devices: bool,
+    findings: &mut Findings<'_>,
+) {
     match kernel.rdma_namespaces_exclusive {
         Some(true) if has_devices => {
             findings.ok("each RDMA device belongs to one network namespace; those of this one are seen");
@@ -75,6 +81,9 @@ fn judge_namespaces(kernel: &Kernel, has_devices: bool, findings: &mut Findings<
              netns_mode=1` in /etc/modprobe.d, and reboot",
         ),
         Some(false) => findings.ok("RDMA devices are shared by all network namespaces"),
+        None if has_core => findings.ok(
+            "whether RDMA devices belong to network namespaces is not told: ib_core of this kernel has no netns_mode",
+        ),
         None => findings.ok("no RDMA namespaces: the kernel's RDMA core (ib_core) is not loaded"),
     }
 }
@@ -126,6 +135,11 @@ mod tests {
     fn namespaces_without_a_device_of_their_own_are_told() {
         let machine = FakeMachine::good();
         about(&of(&machine, false).1, "no RDMA namespaces");
+        machine.set("sys/module/ib_core/refcnt", "3");
+        about(
+            &of(&machine, false).1,
+            "ib_core of this kernel has no netns_mode",
+        );
         let mode = "sys/module/ib_core/parameters/netns_mode";
         machine.set(mode, "Y");
         about(&of(&machine, false).1, "shared by all network namespaces");
