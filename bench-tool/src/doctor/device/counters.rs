@@ -24,8 +24,8 @@ pub struct Counters {
 struct Kind {
     what: &'static str,
     cost: &'static str,
-    /// What to look after where they still grow.
-    look_after: &'static str,
+    /// What to do where they still grow.
+    where_growing: &'static str,
     names: &'static [&'static str],
 }
 
@@ -33,7 +33,7 @@ const KINDS: [Kind; 3] = [
     Kind {
         what: "Sends met no Receive (RNR)",
         cost: "each waits for the receiver's timer before it is sent again",
-        look_after: "fewer credits at the end that had no Receive (credits_per_connection of its profile)",
+        where_growing: "and rpcrdma alone uses the port, report it as a fault: its credits leave a Receive for each Send",
         names: &[
             "out_of_buffer",
             "rcvd_rnr_err",
@@ -46,7 +46,7 @@ const KINDS: [Kind; 3] = [
     Kind {
         what: "packets were sent again, or came out of order",
         cost: "each holds up its connection for a round trip, or for the acknowledgement timer",
-        look_after: "cables, and PFC and ECN of device and switches",
+        where_growing: "look after cables, and PFC and ECN of device and switches",
         names: &[
             "completer_retry_err",
             "duplicate_request",
@@ -65,7 +65,7 @@ const KINDS: [Kind; 3] = [
     Kind {
         what: "packets were damaged or dropped at the port",
         cost: "each is sent again",
-        look_after: "cable and transceiver, and PFC of device and switches",
+        where_growing: "look after cable and transceiver, and PFC of device and switches",
         names: &[
             "excessive_buffer_overrun_errors",
             "local_link_integrity_errors",
@@ -153,8 +153,9 @@ pub(super) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>
             format!("{place}: {} since the device was started: {events}{packets}", kind.what),
             kind.cost,
             format!(
-                "rdma statistic show link {device}/{}   # before and after a run: where they grow with it, look after {}",
-                port.number, kind.look_after
+                "rdma statistic show link {device}/{}   # before and after a run; it counts for every program that uses \
+                 the port. Where they grow with the run, {}",
+                port.number, kind.where_growing
             ),
         );
     }

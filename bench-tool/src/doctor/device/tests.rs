@@ -471,6 +471,9 @@ fn a_port_says_what_of_flow_control_cannot_be_read() {
     for words in [
         "PFC is not readable",
         "ECN is not readable",
+        for words in ["every program that uses the port", "report it as a fault"] {
+            assert!(mend.contains(words), "{mend}");
+        }
         "DSCP of RDMA-CM is not readable",
     ] {
         assert_eq!(about(&findings, words).severity, Severity::Ok);
