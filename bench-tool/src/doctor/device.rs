@@ -138,7 +138,7 @@ pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Vec<De
         judge_device(system, device, &mut findings);
         profile::judge(name, &device.profile, &mut findings);
         if let Some(pcie) = &device.pcie {
-            pcie::judge(device, pcie, &mut findings);
+            pcie::judge(device, pcie, &devices, &mut findings);
         }
         // What carries nothing costs nothing, while something else carries it.
         if device.is_active() || !any_active {

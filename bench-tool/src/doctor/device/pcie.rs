@@ -29,6 +29,8 @@ pub struct Pcie {
     pub payload_max_bytes: Option<u32>,
     /// Whether it may let packets overtake each other; told to root alone.
     pub relaxed_ordering: Option<bool>,
+    /// Whether it is a virtual function, whose link and requests are set by its physical one.
+    pub virtual_function: bool,
     /// How the IOMMU treats it: `identity` is not at all, `DMA` and `DMA-FQ` translate.
     pub iommu: Option<String>,
 }
@@ -112,7 +114,6 @@ fn capacity_mbps(speed_mtps: u64, lanes: u64) -> Option<u64> {
 pub(super) fn read(system: &System, device: &str) -> Option<Pcie> {
     let folder = format!("{device}/device");
     let config = system.bytes(&format!("{folder}/config"))?;
-    let control = DeviceControl::find(&config);
     // `16.0 GT/s PCIe`; a virtual function says `Unknown`, and that it has no lanes.
     let speed = |file: &str| {
         let text = system.text(&format!("{folder}/{file}"))?;
@@ -122,11 +123,18 @@ pub(super) fn read(system: &System, device: &str) -> Option<Pcie> {
         let lanes = system.number(&format!("{folder}/{file}"));
         lanes.filter(|lanes| (1..=32).contains(lanes))
     };
+    let (speed_mtps, lanes_used) = (speed("current_link_speed"), lanes("current_link_width"));
+    // A virtual machine that was given one sees no physical function.
+    let virtual_function =
+        system.exists(&format!("{folder}/physfn")) || (speed_mtps, lanes_used) == (None, None);
+    // Its own control is reserved: zeros, which stand for 128 bytes.
+    let control = DeviceControl::find(&config).filter(|_| !virtual_function);
     Some(Pcie {
         address: system.link_name(&folder),
-        speed_mtps: speed("current_link_speed"),
+        speed_mtps,
         speed_max_mtps: speed("max_link_speed"),
-        lanes: lanes("current_link_width"),
+        lanes: lanes_used,
+        virtual_function,
         lanes_max: lanes("max_link_width"),
         read_request_max_bytes: control.and_then(DeviceControl::read_request_max_bytes),
         payload_max_bytes: control.and_then(DeviceControl::payload_max_bytes),
@@ -135,13 +143,37 @@ pub(super) fn read(system: &System, device: &str) -> Option<Pcie> {
     })
 }
 
-pub(super) fn judge(device: &Device, pcie: &Pcie, findings: &mut Findings<'_>) {
-    judge_link(device, pcie, findings);
+/// `all`: every device, of which some are other functions of the same card.
+pub(super) fn judge(device: &Device, pcie: &Pcie, all: &[Device], findings: &mut Findings<'_>) {
+    judge_link(device, pcie, all, findings);
     judge_requests(device, pcie, findings);
     judge_iommu(device, pcie, findings);
 }
 
-fn judge_link(device: &Device, pcie: &Pcie, findings: &mut Findings<'_>) {
+/// The devices that share the slot with this one, itself among them: functions of one card, as the
+/// two ports of many. Virtual functions share the ports of those.
+fn in_slot<'a>(device: &'a Device, pcie: &Pcie, all: &'a [Device]) -> Vec<&'a Device> {
+    let slot = |pcie: &Pcie| {
+        let (slot, _) = pcie.address.as_deref()?.rsplit_once('.')?;
+        Some(slot.to_owned())
+    };
+    let Some(own) = slot(pcie) else {
+        return vec![device];
+    };
+    let is_with = |other: &&Device| {
+        let pcie = other.pcie.as_ref();
+        pcie.is_some_and(|pcie| !pcie.virtual_function && slot(pcie).as_ref() == Some(&own))
+    };
+    all.iter().filter(is_with).collect()
+}
+
+/// A link as people write it: `16 GT/s on 8 lanes`.
+fn link_text(speed_mtps: u64, lanes: u64) -> String {
+    let plural = if lanes == 1 { "" } else { "s" };
+    format!("{} GT/s on {lanes} lane{plural}", decimal(speed_mtps))
+}
+
+fn judge_link(device: &Device, pcie: &Pcie, all: &[Device], findings: &mut Findings<'_>) {
     let name = &device.name;
     let (Some(speed), Some(lanes), Some(capacity)) =
         (pcie.speed_mtps, pcie.lanes, pcie.capacity_mbps())
@@ -150,11 +182,22 @@ fn judge_link(device: &Device, pcie: &Pcie, findings: &mut Findings<'_>) {
             "{name}: speed and lanes of its PCIe link are not told, as for a virtual function; its host knows"
         ));
     };
-    let active = device.ports.iter().filter(|port| port.is_active());
-    let rate: u64 = active.filter_map(|port| port.rate_mbps()).sum();
-    let link = format!("{name}: PCIe at {} GT/s on {lanes} lanes", decimal(speed));
+    let sharing = in_slot(device, pcie, all);
+    let ports = sharing.iter().flat_map(|device| &device.ports);
+    let active = ports.filter(|port| port.is_active());
+    let rate = active
+        .filter_map(|port| port.rate_mbps())
+        .fold(0, u64::saturating_add);
+    let ports = match sharing.as_slice() {
+        [] | [_] => "its ports".to_owned(),
+        sharing => {
+            let names: Vec<&str> = sharing.iter().map(|device| device.name.as_str()).collect();
+            format!("the ports of {}, which share the slot", names.join(" and "))
+        }
+    };
+    let link = format!("{name}: PCIe at {}", link_text(speed, lanes));
     let best = match (pcie.speed_max_mtps, pcie.lanes_max) {
-        (Some(speed), Some(lanes)) => format!("{} GT/s on {lanes} lanes", decimal(speed)),
+        (Some(speed), Some(lanes)) => link_text(speed, lanes),
         _ => "its best".to_owned(),
     };
     let address = pcie.address.as_deref().unwrap_or("ADDRESS");
@@ -166,9 +209,9 @@ fn judge_link(device: &Device, pcie: &Pcie, findings: &mut Findings<'_>) {
     if capacity < rate {
         findings.note(
             Severity::Warning,
-            format!("{link}, less than its ports"),
+            format!("{link}, less than {ports}"),
             format!(
-                "at most {} Gb/s of the {} Gb/s of its ports",
+                "at most {} Gb/s of the {} Gb/s of {ports}",
                 decimal(capacity),
                 decimal(rate)
             ),
@@ -192,6 +235,12 @@ fn judge_link(device: &Device, pcie: &Pcie, findings: &mut Findings<'_>) {
 fn judge_requests(device: &Device, pcie: &Pcie, findings: &mut Findings<'_>) {
     let name = &device.name;
     let address = pcie.address.as_deref().unwrap_or("ADDRESS");
+    if pcie.virtual_function {
+        return findings.ok(format!(
+            "{name}: MaxReadReq, MaxPayload and relaxed ordering of a virtual function are set by its physical \
+             one; its host knows"
+        ));
+    }
     let (Some(read), Some(payload), Some(relaxed)) = (
         pcie.read_request_max_bytes,
         pcie.payload_max_bytes,

@@ -324,9 +324,82 @@ fn a_slot_that_is_too_slow_for_the_ports_is_a_warning() {
     ] {
         set(speed, lanes);
         let (_, findings) = of(&machine);
-        about(&findings, "are not told, as for a virtual function");
+        about(&findings, "not told, as for a virtual function");
         assert_eq!(complaints(&findings), [] as [&Finding; 0], "{speed}");
     }
+}
+
+/// Adds a port of 100 Gb/s at this address of PCI.
+fn add_function(machine: &FakeMachine, name: &str, address: &str) {
+    for (file, text) in [
+        ("current_link_speed", "8.0 GT/s PCIe"),
+        ("max_link_speed", "8.0 GT/s PCIe"),
+        ("current_link_width", "16"),
+        ("max_link_width", "16"),
+    ] {
+        machine.set(&format!("sys/class/{address}/{file}"), text);
+    }
+    let config = format!("sys/class/{address}/config");
+    machine.set_bytes(&config, &configuration(0x2920));
+    let port = format!("sys/class/infiniband/{name}/ports/1");
+    machine.set(&format!("{port}/state"), "4: ACTIVE");
+    machine.set(&format!("{port}/rate"), "100 Gb/sec (4X EDR)");
+    machine.link(&format!("sys/class/infiniband/{name}/device"), address);
+}
+
+#[test]
+fn functions_of_one_card_share_its_slot() {
+    let machine = FakeMachine::good();
+    add_function(&machine, "mlx5_0", "0000:3b:00.0");
+    add_function(&machine, "mlx5_2", "0000:5e:00.0");
+    // A virtual function has the port of its physical one.
+    add_function(&machine, "mlx5_3", "0000:3b:00.2");
+    machine.set("sys/class/0000:3b:00.2/physfn/vendor", "0x15b3");
+    let enough = "mlx5_0: PCIe at 8 GT/s on 16 lanes, 126 Gb/s";
+    assert_eq!(about(&of(&machine).1, enough).severity, Severity::Ok);
+    add_function(&machine, "mlx5_1", "0000:3b:00.1");
+    let (_, findings) = of(&machine);
+    for name in ["mlx5_0", "mlx5_1"] {
+        let words =
+            format!("{name}: PCIe at 8 GT/s on 16 lanes, less than the ports of mlx5_0 and");
+        let slow = about(&findings, &words);
+        assert_eq!(slow.severity, Severity::Warning);
+        let cost = slow.cost.as_deref().unwrap();
+        assert!(cost.starts_with("at most 126 Gb/s of the 200 Gb/s of the ports of "));
+    }
+    about(&findings, "mlx5_2: PCIe at 8 GT/s on 16 lanes, 126 Gb/s");
+    machine.set("sys/class/0000:5e:00.0/current_link_width", "1");
+    about(
+        &of(&machine).1,
+        "mlx5_2: PCIe at 8 GT/s on 1 lane, less than its ports",
+    );
+}
+
+#[test]
+fn requests_of_a_virtual_function_are_its_hosts_affair() {
+    let machine = FakeMachine::good();
+    let slot = "sys/class/0000:3b:00.2";
+    add_function(&machine, "mlx5_0", "0000:3b:00.2");
+    machine.set_bytes(&format!("{slot}/config"), &configuration(0));
+    about(&of(&machine).1, "MaxReadReq is 128 bytes");
+    machine.set(&format!("{slot}/physfn/vendor"), "0x15b3");
+    let told_by_host = || {
+        let (devices, findings) = of(&machine);
+        let pcie = devices[0].pcie.as_ref().unwrap();
+        assert!(pcie.virtual_function);
+        assert_eq!(
+            (pcie.read_request_max_bytes, pcie.relaxed_ordering),
+            (None, None)
+        );
+        let words = "relaxed ordering of a virtual function are set by its physical one";
+        assert_eq!(about(&findings, words).severity, Severity::Ok);
+    };
+    told_by_host();
+    // In the machine that it was given to.
+    std::fs::remove_dir_all(machine.root().join(slot).join("physfn")).unwrap();
+    machine.set(&format!("{slot}/current_link_speed"), "Unknown");
+    machine.set(&format!("{slot}/current_link_width"), "0");
+    told_by_host();
 }
 
 #[test]
@@ -398,6 +471,9 @@ fn events_that_are_many_for_the_packets_are_a_warning_and_few_are_a_hint() {
             mend.starts_with("rdma statistic show link mlx5_0/1 "),
             "{mend}"
         );
+        for words in ["every program that uses the port", "report it as a fault"] {
+            assert!(mend.contains(words), "{mend}");
+        }
     }
 }
 
@@ -471,9 +547,6 @@ fn a_port_says_what_of_flow_control_cannot_be_read() {
     for words in [
         "PFC is not readable",
         "ECN is not readable",
-        for words in ["every program that uses the port", "report it as a fault"] {
-            assert!(mend.contains(words), "{mend}");
-        }
         "DSCP of RDMA-CM is not readable",
     ] {
         assert_eq!(about(&findings, words).severity, Severity::Ok);
