@@ -254,7 +254,7 @@ fn judge_isolated(processors: &Processors, near: &[usize], findings: &mut Findin
             "no core is isolated",
             "other work and the timer tick interrupt polling cores",
             format!(
-                "{}; cores beyond these two go into the lists likewise, all threads of one together",
+                "{}; more cores go into each list likewise, all threads of one together",
                 match processors.nohz_full {
                     Some(_) => command_line(
                         "isolcpus=managed_irq,domain,LIST nohz_full=LIST rcu_nocbs=LIST",
@@ -512,7 +512,10 @@ mod tests {
             .clone()
             .unwrap();
         assert!(mend.contains("isolcpus=managed_irq,domain,1,3 "), "{mend}");
-        assert!(mend.contains("cores beyond these two go into"), "{mend}");
+        assert!(
+            mend.contains("more cores go into each list likewise"),
+            "{mend}"
+        );
     }
 
     #[test]
