@@ -83,7 +83,7 @@ pub fn survey<H: Harness>() -> (Vec<&'static str>, Vec<&'static str>) {
 /// Makes a module of tests of a [`Harness`]: one test per case, and one that fails when a case is
 /// skipped that is not named as expected, or when none would run.
 ///
-/// ```ignore
+/// ```text
 /// rpcrdma_tests::fabric_conformance!(shm, ShmHarness, skipped []);
 /// ```
 #[macro_export]
