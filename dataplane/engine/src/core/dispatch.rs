@@ -63,6 +63,7 @@ impl<P: Port> State<P> {
             return self.post_receive(receive);
         };
         let counters = &self.shared.counters;
+        // The message that makes a connection one of version 1 comes here again when it is one.
         if connection.protocol.is_version_1() {
             counters.message_bytes_received_version_1.add(bytes.into());
         } else if connection.stage != Stage::Open
@@ -77,7 +78,6 @@ impl<P: Port> State<P> {
         }
         let key = connection.key(index);
         let bytes = bytes as usize;
-        let counters = &self.shared.counters;
         let first = self.port.received(&receive);
         if bytes > first.len()
             && let Some(transmission) = connection.protocol.handle_alike(first, bytes)
