@@ -188,6 +188,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rpcrdma-capture",
         ],
     ),
+    ("rpcrdma-bench", &["rpcrdma-protocol", "rpcrdma-fabric"]),
 ];
 
 #[test]
