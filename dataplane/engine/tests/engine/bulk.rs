@@ -6,7 +6,7 @@ use crate::support::bulk::{
     BulkPair, GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, HOLD, TAKE, Wanted, asking, bulk_config,
     bulk_pair, given, limited_bulk_pair,
 };
-use crate::support::fabric::Limits;
+use crate::support::fabric::{Limits, rounds};
 use crate::support::pattern;
 use rpcrdma_engine::{CallError, CallRefused, CloseReason, CoreConfig, Placement};
 use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
@@ -246,7 +246,7 @@ fn what_was_kept_lies_in_registered_memory_and_comes_back_when_dropped() {
 /// Calls of many sizes, both ways at once: all of them succeed, and every buffer comes back.
 fn many_calls(pair: &mut BulkPair) {
     let (client, server) = pair.connect();
-    let count = 60_u64;
+    let count = u64::try_from(rounds(60)).expect("small");
     for tag in 0..count {
         for (side, connection) in [(&mut pair.client, client), (&mut pair.server, server)] {
             let bytes = [0_u32, 70_000, 300_000][usize::try_from(tag % 3).expect("small")];
@@ -579,7 +579,7 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
         read_depth_max: 2,
         ..bulk_config()
     };
-    for turns in 0..40 {
+    for (round, turns) in (0..40).step_by(40 / rounds(40)).enumerate() {
         let mut pair = bulk_pair(&config, &config);
         let (connection, server) = pair.connect();
         for (tag, procedure) in (0..).zip([GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED]) {
@@ -596,7 +596,7 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
             });
         }
         pair.turns_exactly(turns);
-        let side = if turns % 2 == 0 {
+        let side = if round % 2 == 0 {
             (&pair.client.handle, connection)
         } else {
             (&pair.server.handle, server)

@@ -2,6 +2,7 @@
 //! comes home.
 
 use crate::support::bulk::{BulkApp, TAKE};
+use crate::support::fabric::rounds;
 use crate::support::raw::{Attack, CREDIT, words};
 use crate::support::{PROGRAM, VERSION};
 use rpcrdma_engine::{CloseReason, Command, CoreConfig};
@@ -193,7 +194,7 @@ fn with_list_of(xid: u32, lists: &[u32]) -> Vec<u32> {
 #[test]
 fn any_chunk_lists_leave_the_other_peer_alone() {
     let mut sent = 0;
-    for seed in 1..=40 {
+    for seed in 1..=u64::try_from(rounds(40)).expect("small") {
         let mut random = Random(seed * 0x9e37_79b9);
         let mut two = Two::new();
         for xid in 0..24 {
@@ -224,5 +225,5 @@ fn any_chunk_lists_leave_the_other_peer_alone() {
         two.assert_all_home();
     }
     // Most runs end with a Read or Write that the peer does not allow.
-    assert!(sent > 100, "only {sent} messages went out");
+    assert!(sent > rounds(100), "only {sent} messages went out");
 }

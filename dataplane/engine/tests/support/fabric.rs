@@ -40,7 +40,7 @@ pub trait Fabric {
     /// Turns in which nothing happens, after which nothing is under way any more; `None` where each
     /// turn brings what was sent in the one before.
     const IDLE_TURNS: Option<usize>;
-    /// Of the number of cases that a property is tried on, one in so many.
+    /// Of the cases or rounds of a campaign, one in so many: a device of the lab is emulated.
     const ONE_CASE_IN: u32;
     /// The tests that cannot run, and why.
     const SKIPPED: &'static [(&'static str, &'static str)];
@@ -78,6 +78,14 @@ pub fn skips(test: &str) -> bool {
         .filter(|(name, _)| *name == test)
         .map(|(_, why)| why);
     why.inspect(|why| println!("skipped {test}: {why}")).count() > 0
+}
+
+/// How many of all rounds of a campaign are run here; all of them where the environment has `RPCRDMA_WHOLE`.
+pub fn rounds(all: usize) -> usize {
+    if std::env::var_os("RPCRDMA_WHOLE").is_some() {
+        return all;
+    }
+    all / usize::try_from(crate::TestFabric::ONE_CASE_IN).expect("small")
 }
 
 /// Shared memory. Whatever is sent is there when the peer polls, and time is what the test says.
