@@ -106,8 +106,8 @@ impl Fabric {
         }
     }
 
-    /// Why an `rdma:` address cannot be used, and how it could.
-    #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+    /// Why a build without the verbs fabric cannot use an `rdma:` address, and what to do.
+    #[cfg(any(test, not(any(feature = "verbs", feature = "verbs-dlopen"))))]
     fn missing(address: &Address) -> Failure {
         Failure::usage(format!(
             "{address} needs the verbs fabric, which this build of bench-tool does not have"
@@ -221,19 +221,30 @@ mod tests {
         assert!(failure.to_string().contains("mlx5_0"), "{failure}");
     }
 
-    #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+    // Both are of every build: ./check runs the tests with the verbs fabric, and only compiles the workspace without.
+
     #[test]
     fn without_the_verbs_fabric_an_rdma_address_tells_how_to_get_it() {
+        let text = Fabric::missing(&"rdma:192.0.2.1:20049".parse().unwrap()).to_string();
+        for word in ["--features verbs", "verbs-dlopen", "libibverbs-dev"] {
+            assert!(text.contains(word), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_rdma_address_without_the_verbs_fabric_is_status_2_and_says_how_to_get_it() {
         let address: Address = "rdma:192.0.2.1:20049".parse().unwrap();
-        for failure in [
-            Fabric::to_listen(&address, None).unwrap_err(),
-            Fabric::to_connect(&address, None).unwrap_err(),
-            own_rdma_address(None).unwrap_err(),
-        ] {
-            assert_eq!(failure.status(), Status::Usage);
-            let text = failure.to_string();
-            for word in ["--features verbs", "verbs-dlopen", "libibverbs-dev"] {
-                assert!(text.contains(word), "{text}");
+        let failure = Fabric::missing(&address);
+        assert_eq!(failure.status().code(), 2);
+        assert!(failure.to_string().contains("rdma:192.0.2.1:20049 needs"));
+        if cfg!(not(any(feature = "verbs", feature = "verbs-dlopen"))) {
+            for missing in [
+                Fabric::to_listen(&address, None).unwrap_err(),
+                Fabric::to_connect(&address, None).unwrap_err(),
+                own_rdma_address(None).unwrap_err(),
+            ] {
+                assert_eq!(missing.status(), failure.status());
+                assert!(missing.to_string().contains("needs the verbs fabric"));
             }
         }
     }

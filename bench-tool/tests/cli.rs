@@ -447,22 +447,6 @@ fn a_server_that_is_not_there_is_status_1_with_its_address() {
     assert!(output.stdout.is_empty());
 }
 
-#[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
-#[test]
-fn an_rdma_address_without_the_verbs_fabric_is_status_2_and_says_how_to_get_it() {
-    for arguments in [
-        &["run", "--connect", "rdma:192.0.2.1:20049"][..],
-        &["run", "--fabric", "rdma"],
-        &["serve", "--listen", "rdma:0.0.0.0:0"],
-    ] {
-        let output = bench_tool(arguments, "");
-        let text = stderr(&output);
-        assert_eq!(code(&output), 2, "{arguments:?}: {text}");
-        assert!(text.contains("--features verbs"), "{arguments:?}: {text}");
-        assert!(stdout(&output).is_empty(), "{arguments:?}");
-    }
-}
-
 #[test]
 fn addresses_that_nobody_can_be_called_at_are_status_2() {
     for (arguments, words) in [
