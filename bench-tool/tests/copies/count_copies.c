@@ -1,11 +1,13 @@
 /*
  * Takes note of every long copy of a process: preloaded (LD_PRELOAD), it stands before memcpy and
  * memmove of the C library, and writes lengths, addresses and callers to the file that COPIES_LOG
- * names, which others may read meanwhile.
+ * names, which others may read meanwhile. A copy from one place of a stack to another is no payload's: a compiler that
+ * does not optimise moves large values so.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -44,8 +46,31 @@ __attribute__((constructor)) static void begin(void) {
     notes = at;
 }
 
+static __thread struct {
+    /* What follows may copy as well. */
+    int is_asked;
+    uintptr_t low, high;
+} stack;
+
+static int is_on_stack(const void *at) {
+    if (!stack.is_asked) {
+        pthread_attr_t attributes;
+        void *low;
+        size_t bytes;
+        stack.is_asked = 1;
+        if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+            if (pthread_attr_getstack(&attributes, &low, &bytes) == 0) {
+                stack.low = (uintptr_t)low;
+                stack.high = (uintptr_t)low + bytes;
+            }
+            pthread_attr_destroy(&attributes);
+        }
+    }
+    return (uintptr_t)at >= stack.low && (uintptr_t)at < stack.high;
+}
+
 static void take_note(const void *to, const void *from, size_t bytes, const void *caller) {
-    if (bytes < LONG_BYTES || !notes)
+    if (bytes < LONG_BYTES || !notes || (is_on_stack(to) && is_on_stack(from)))
         return;
     uint64_t number = atomic_fetch_add(&notes->count, 1);
     if (number < COPIES_MAX)
