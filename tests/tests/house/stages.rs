@@ -1,5 +1,5 @@
 //! Every test of the repository runs in a stage of ./check: its file belongs to a program that cargo builds, what
-//! switches it on is switched on by a stage, and none is ignored.
+//! switches it on is switched on by a stage, and what is ignored runs in a guest of the lab.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ struct Test {
 }
 
 /// What is the same in every build on the machines that ./check is for.
-const ALWAYS: [&str; 9] = [
+const ALWAYS: [&str; 10] = [
     "test",
     "not(loom)",
     "all(test, not(loom))",
@@ -38,43 +38,25 @@ const ALWAYS: [&str; 9] = [
     "target_pointer_width = \"64\"",
     // The stage `tests` builds the whole workspace, and with it the examples, which switch this on.
     "feature = \"storage\"",
-    // It switches on no feature itself.
-    "not(any(feature = \"verbs\", feature = \"verbs-dlopen\"))",
-];
-
-/// The features of the verbs fabric.
-const VERBS: [&str; 3] = [
+    // The stages of ./check have `verbs-dlopen` on.
     "any(feature = \"verbs\", feature = \"verbs-dlopen\")",
-    "feature = \"verbs\"",
     "feature = \"verbs-dlopen\"",
 ];
 
 /// Why no stage runs a test; `None` where one does.
 fn left_out(test: &Test) -> Option<&'static str> {
-    if test.is_ignored {
+    let is_of_the_fabric =
+        matches!(&test.program, Program::Unit(folder) if folder.ends_with("dataplane/fabric"));
+    // A guest runs the ignored unit tests of the fabric, and no others.
+    if test.is_ignored && !is_of_the_fabric {
         return Some("it is ignored");
     }
-    for gate in test.gates.iter().map(String::as_str) {
-        if ALWAYS.contains(&gate) {
-            continue;
-        }
-        let runs = match &test.program {
-            // The stage `verbs` chooses unit tests by that word.
-            Program::Unit(_) if VERBS.contains(&gate) => test.name.contains("verbs"),
-            // The stage `lab` chooses programs by the end of their names; this one needs no device.
-            Program::Integration(name) if VERBS.contains(&gate) => {
-                name.ends_with("_verbs") || name == "verbs_layouts"
-            }
-            Program::Unit(folder) if ["loom", "all(test, loom)"].contains(&gate) => {
-                folder.ends_with("dataplane/fabric") && test.name.contains("loom_tests")
-            }
-            _ => false,
-        };
-        if !runs {
-            return Some("no stage of ./check switches on what it is behind");
-        }
-    }
-    None
+    let is_on = |gate: &str| match gate {
+        "loom" | "all(test, loom)" => is_of_the_fabric && test.name.contains("loom_tests"),
+        gate => ALWAYS.contains(&gate),
+    };
+    let is_off = test.gates.iter().any(|gate| !is_on(gate));
+    is_off.then_some("no stage of ./check switches on what it is behind")
 }
 
 /// The attribute's inside, if the line is this attribute.
@@ -273,35 +255,30 @@ fn every_test_runs_in_a_stage() {
 #[test]
 fn what_no_stage_switches_on_is_left_out() {
     let unit = Program::Unit(PathBuf::from("dataplane/fabric"));
-    let case = |program: &Program, name: &str, gate: &str| {
+    let elsewhere = Program::Unit(PathBuf::from("control"));
+    let runs = |program: &Program, name: &str, gate: &str, is_ignored: bool| {
         let test = Test {
             file: PathBuf::new(),
             name: name.to_owned(),
             program: program.clone(),
             gates: vec![gate.to_owned()],
-            is_ignored: false,
+            is_ignored,
         };
         left_out(&test).is_none()
     };
+    let case = |program, name, gate| runs(program, name, gate, false);
     assert!(case(&unit, "ring::tests::a", "all(test, not(loom))"));
     assert!(case(&unit, "ring::loom_tests::a", "all(test, loom)"));
     assert!(!case(&unit, "ring::tests::a", "all(test, loom)"));
-    assert!(case(&unit, "verbs::tests::a", VERBS[0]));
-    assert!(!case(&unit, "profile::tests::a", VERBS[0]));
+    assert!(!case(&elsewhere, "ring::loom_tests::a", "all(test, loom)"));
     assert!(!case(&unit, "tests::a", "feature = \"slow\""));
+    assert!(!case(&unit, "tests::a", "feature = \"verbs\""));
+    assert!(case(&unit, "tests::a", "feature = \"verbs-dlopen\""));
+    assert!(case(&unit, "tests::a", "feature = \"storage\""));
+    assert!(files::text("check").contains("\nfeatures=verbs-dlopen\n"));
     let examples = files::text("examples/Cargo.toml");
     assert!(examples.contains("rpcrdma-fabric = { workspace = true, features = [\"storage\"] }"));
-    assert!(case(&unit, "tests::a", "feature = \"storage\""));
-    let on_devices = Program::Integration("port_verbs".to_owned());
-    assert!(case(&on_devices, "a", VERBS[0]));
-    let elsewhere = Program::Integration("node".to_owned());
-    assert!(!case(&elsewhere, "a", VERBS[0]));
-    let ignored = Test {
-        file: PathBuf::new(),
-        name: "a".to_owned(),
-        program: unit,
-        gates: Vec::new(),
-        is_ignored: true,
-    };
-    assert!(left_out(&ignored).is_some());
+    assert!(runs(&unit, "tests::a", "test", true));
+    assert!(!runs(&elsewhere, "tests::a", "test", true));
+    assert!(files::text("tests/lab/guest/programs").contains("--ignored"));
 }
