@@ -276,7 +276,7 @@ pub(crate) fn connects_beyond_the_reserved_memory_are_rejected_with_a_reason<F: 
         other => panic!("{other:?}"),
     };
     assert_eq!(reason, RejectReason::ConnectionsExhausted);
-    assert_eq!(server.control_counter("rejected_exhausted"), 1);
+    server.counts("rejected_exhausted", 1);
     // The others go on, and a place that is given back can be taken again.
     assert_eq!(client.call(&first, ECHO, b"one"), Ok(b"one".to_vec()));
     client.node.close(&second);
@@ -358,7 +358,7 @@ pub(crate) fn a_peer_has_at_most_its_limit<F: Fabric>() {
         ),
         "{error:?}"
     );
-    assert_eq!(server.control_counter("rejected_peer_limit"), 1);
+    server.counts("rejected_peer_limit", 1);
 }
 
 /// What an application is told of a peer by which it can be known again. On shm that is no address, but a process.
@@ -479,7 +479,7 @@ pub(crate) fn a_peer_that_never_answers_is_a_timeout_that_says_how_far_it_came<F
         other => panic!("{other:?}"),
     }
     assert!(error.to_string().contains("200 ms"), "{error}");
-    assert_eq!(client.control_counter("connect_timeouts"), 1);
+    client.counts("connect_timeouts", 1);
 }
 
 /// Whether nobody listens on `address`.
@@ -535,7 +535,7 @@ pub(crate) fn a_server_whose_receive_buffers_hold_no_message_is_told_from_one_th
     for part in [&address, "512 octets", "raise receive_buffer_bytes"] {
         assert!(text.contains(part), "{text}");
     }
-    assert_eq!(client.control_counter("properties_refused"), 1);
+    client.counts("properties_refused", 1);
     server.stop();
 }
 

@@ -261,6 +261,13 @@ impl<F: Fabric> TestNode<F> {
             .expect("a counter")
     }
 
+    /// Waits until a counter has this value: the control thread may learn of an event later than the test.
+    pub(crate) fn counts(&self, name: &str, value: u64) {
+        self.wait_until(&format!("{value} {name}"), |node| {
+            node.control_counter(name) == value
+        });
+    }
+
     /// Waits until `condition` holds.
     pub(crate) fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
