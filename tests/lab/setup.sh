@@ -36,6 +36,9 @@ missing_packages() {
     done
 }
 
+# One at a time on the machine: ./check takes the same lock.
+apt_get() { flock /var/lock/rpcrdma-apt apt-get "$@"; }
+
 # The package lists are fetched at most once, and only where something has to be fetched.
 lists_are_fresh=
 refresh_lists() {
@@ -43,7 +46,7 @@ refresh_lists() {
     lists_are_fresh=yes
     [ "$(id -u)" -eq 0 ] || return 0
     say "fetching the package lists"
-    apt-get update -qq
+    apt_get update -qq
 }
 
 install_packages() {
@@ -55,7 +58,7 @@ install_packages() {
     refresh_lists || die 1 "the package lists could not be fetched: is there a network?"
     say "installing $missing"
     # shellcheck disable=SC2086 # a list of words
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing \
+    DEBIAN_FRONTEND=noninteractive apt_get install -y -qq --no-install-recommends $missing \
         >"$cache/apt.log" 2>&1 || die 1 "apt-get failed: $(tail -n 5 "$cache/apt.log")"
     missing=$(missing_packages)
     [ -z "$missing" ] || die 1 "apt-get succeeded, and still these are missing: $missing"
