@@ -144,6 +144,7 @@ fn sections(text: &str) -> Roff {
     for paragraph in text.split("\n\n") {
         let (heading, lines) = match paragraph.split_once(':') {
             Some(("Examples", lines)) => (Some("EXAMPLES"), lines),
+            Some(("Faults", lines)) => (Some("FAULTS"), lines),
             Some(("Exit status", lines)) => (Some("EXIT STATUS"), lines),
             _ => ((!has_heading).then_some("NOTES"), paragraph),
         };

@@ -64,6 +64,8 @@ counters! {
     properties_decided,
     /// Property sets that announced receive buffers too small for any message.
     properties_refused,
+    /// Connections closed because the peer announced other properties than before.
+    properties_changed,
     /// Peers that proved their identity.
     authentications,
     /// Peers that were refused because they did not, or that refused this end.

@@ -9,6 +9,7 @@
 //! * [`provider`] names what a fabric must bring along; [`ShmProvider`] is the embedded one, and
 //!   `VerbsProvider` (features `verbs` and `verbs-dlopen`) is for RDMA devices.
 //! * [`authentication`] has peers prove what they are, where this end asks for it.
+//! * [`faults`] injects faults on purpose, to see how peers bear them.
 //! * [`placement`] chooses the core of a new connection, and counts peers against their limit.
 //! * [`reconnect`] decides when a lost connection is made again.
 //! * [`properties`] decides what this end announces, and what it makes of the peer's.
@@ -28,6 +29,7 @@ mod versions;
 mod watch;
 
 pub mod authentication;
+pub mod faults;
 pub mod node;
 pub mod placement;
 pub mod properties;
@@ -38,6 +40,10 @@ pub use authentication::{Authentication, HostAuthentication, PresharedKey, Presh
 pub use counters::ControlCounters;
 pub use error::{ConnectError, NodeError, Stage};
 pub use events::{EventSink, NodeEvent};
+pub use faults::{
+    Fault, FaultError, FaultKind, FaultPlan, FaultyApplication, FaultyManager, FaultyPort,
+    FaultyProvider, Often,
+};
 pub use limits::NodeLimits;
 pub use node::{
     ConnectOptions, Connection, DrainReport, ListenOptions, Listening, Node, NodeConfig,

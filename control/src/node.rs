@@ -17,6 +17,7 @@ use crate::authentication::Authentication;
 use crate::counters::ControlCounters;
 use crate::error::{ConnectError, NodeError};
 use crate::events::EventSink;
+use crate::faults::{FaultPlan, FaultyApplication, FaultyProvider};
 use crate::limits::NodeLimits;
 use crate::link::CoreLink;
 use crate::placement::CoreChoice;
@@ -373,6 +374,8 @@ impl<V: Provider, A: Application> Node<V, A> {
         let settings = Settings {
             limits: node.reserved,
             properties: config.properties,
+            application_properties: config.core.application_properties,
+            remote_invalidation: node.attributes.iter().all(|it| it.send_with_invalidate),
             send_buffer_bytes: config.core.send_buffer_bytes,
             target_attempts_per_second_max: config.target_attempts_per_second_max,
             // The hashes of the standard library begin with chance of the system's.
@@ -586,6 +589,22 @@ impl<V: Provider, A: Application> Node<V, A> {
         for core in self.cores.drain(..) {
             let _ = core.join();
         }
+    }
+}
+
+impl<V: Provider, A: Application> Node<FaultyProvider<V>, FaultyApplication<A>> {
+    /// As [`Node::start`], with faults: those of `plan`, which counts them.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_with_faults(
+        provider: V,
+        config: &NodeConfig,
+        plan: &FaultPlan,
+        mut application: impl FnMut(usize) -> A,
+    ) -> Result<Self, NodeError> {
+        let faulty = |core| plan.application(core, application(core));
+        Self::start(plan.provider(provider), config, faulty)
     }
 }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 use rpcrdma_engine::{CoreConfig, IdlePolicy, PlacementConfig};
 use rpcrdma_fabric::memory::{HugePageSize, HugePages};
 use rpcrdma_protocol::v2::plan::Thresholds;
-use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport};
+use rpcrdma_protocol::v2::{
+    ApplicationHeaderTypes, ApplicationProperties, Properties, ReverseRequestSupport,
+};
 use rpcrdma_tuning::{Hugepages, Idle, Profile, ReceiveQueues};
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 use rpcrdma_tuning::{Settings, WithoutWindows};
@@ -98,6 +100,8 @@ impl ShmProvider {
             hot_channels_max: profile.hot_channels_max,
             cold_sweep_polls: profile.cold_sweep_polls,
             handshake_timeout: handshake_timeout(profile, Self::default().handshake_timeout),
+            peer_arena_bytes_max: u64::from(profile.peer_arena_mib_max) << 20,
+            peer_memory_bytes_max: u64::from(profile.peer_memory_mib_max) << 20,
             own_receive_queues: profile.receive_queues == ReceiveQueues::Own,
             delay: Duration::ZERO,
         }
@@ -214,6 +218,9 @@ fn core_config(profile: &Profile) -> CoreConfig {
         keep_alive_silent_ticks_max: u8::try_from(profile.keep_alive_silent_ticks_max)
             .unwrap_or(u8::MAX),
         mailbox_depth: profile.mailbox_depth,
+        // What an application adds to the protocol is no matter of the machine either.
+        header_types: ApplicationHeaderTypes::NONE,
+        application_properties: ApplicationProperties::NONE,
     }
 }
 
@@ -325,8 +332,8 @@ mod tests {
         assert_eq!(config.huge_pages, HugePages::Never);
         let provider = ShmProvider::from_profile(&profile);
         assert_eq!(provider.channel_ring_bytes, 8192);
-        let usual = ShmProvider::default().handshake_timeout;
-        assert_eq!(provider.handshake_timeout, usual);
+        let connect_timeout = Duration::from_millis(profile.connect_timeout_ms.into());
+        assert_eq!(provider.handshake_timeout, connect_timeout);
         assert!(!provider.own_receive_queues);
         let placing = Profile {
             placement_segments: 2,

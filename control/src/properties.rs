@@ -1,6 +1,6 @@
 //! What this end announces, and what it makes of the peer's properties (-00 section 5).
 
-use rpcrdma_protocol::v2::Properties;
+use rpcrdma_protocol::v2::{Properties, PropertySet};
 
 /// The smallest receive buffers that a peer may announce, in octets: what the first message of a
 /// connection may take (-00 section 4.3.3). Section 4.3.2 asks for 4096 of every receiver; below
@@ -29,13 +29,37 @@ pub enum Decision {
 }
 
 /// Decides on the properties that a peer announced. Properties stand for the life of the
-/// connection (-00 section 6.4.4), so this is asked once.
+/// connection (-00 section 6.4.4), so this is asked once; of later sets, [`changes`] tells.
 #[must_use]
 pub fn decide(peer: &Properties) -> Decision {
     if peer.receive_buffer_bytes < RECEIVE_BUFFER_BYTES_LEAST {
         return Decision::ReceiveBufferTooSmall(peer.receive_buffer_bytes);
     }
     Decision::Accept(*peer)
+}
+
+/// Whether a set that follows the first one has another value for a property, which is not allowed
+/// (-00 section 6.4.4). What it does not name stays as it is.
+///
+/// # Example
+/// ```
+/// use rpcrdma_control::properties::changes;
+/// use rpcrdma_protocol::v2::{Properties, PropertySet};
+///
+/// // The largest segment has 1 octet.
+/// let body = [0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 1];
+/// let set = PropertySet::decode(&body)?;
+/// assert!(changes(&Properties::default(), &set));
+/// assert!(!changes(&Properties { segment_bytes_max: 1, ..Properties::default() }, &set));
+/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
+/// ```
+#[must_use]
+pub fn changes(peer: &Properties, set: &PropertySet<'_>) -> bool {
+    let mut changed = *peer;
+    for property in *set {
+        changed.apply(property);
+    }
+    changed != *peer
 }
 
 #[cfg(test)]

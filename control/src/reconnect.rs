@@ -17,6 +17,7 @@ use rpcrdma_engine::{AuthenticationFailure, CloseReason};
 use rpcrdma_fabric::interface::{ManagerError, RejectReason};
 
 use crate::error::ConnectError;
+use crate::versions::{Versions, have_common};
 
 /// How a connection is made again after it was lost, or could not be made.
 ///
@@ -86,11 +87,12 @@ impl Reconnect {
 /// # Example
 /// ```
 /// use std::time::Instant;
+/// use rpcrdma_control::Versions;
 /// use rpcrdma_control::reconnect::{Reconnect, TargetId, Targets};
 ///
 /// let (mut targets, now) = (Targets::new(100, 1), Instant::now());
 /// for id in [7, 8] {
-///     targets.add(TargetId(id), "shm:storage", Reconnect::default(), now)?;
+///     targets.add(TargetId(id), "shm:storage", Versions::Both, Reconnect::default(), now)?;
 /// }
 /// // One that is removed is never named again.
 /// targets.remove(TargetId(7));
@@ -105,10 +107,10 @@ pub struct TargetId(pub u64);
 /// # Example
 /// ```
 /// # use std::time::{Duration, Instant};
-/// # use rpcrdma_control::ConnectError;
+/// # use rpcrdma_control::{ConnectError, Versions};
 /// # use rpcrdma_control::reconnect::{Reconnect, Step, TargetId, Targets};
 /// # let (mut targets, now) = (Targets::new(100, 1), Instant::now());
-/// # targets.add(TargetId(1), "shm:storage", Reconnect::default(), now)?;
+/// # targets.add(TargetId(1), "shm:storage", Versions::Both, Reconnect::default(), now)?;
 /// # let (id, error) = (targets.poll(now).unwrap(), ConnectError::NoRoom { limit: 64 });
 /// match targets.handle_failed(id, &error, now) {
 ///     Step::Retry { after } => {
@@ -148,6 +150,8 @@ enum State {
 #[derive(Debug)]
 struct Target {
     address: String,
+    /// That it may speak.
+    versions: Versions,
     reconnect: Reconnect,
     state: State,
     /// Attempts that failed since it was connected.
@@ -178,12 +182,13 @@ impl Peer {
 /// # Example
 /// ```
 /// use std::time::{Duration, Instant};
+/// use rpcrdma_control::Versions;
 /// use rpcrdma_control::reconnect::{Reconnect, TargetId, Targets};
 ///
 /// // Ten attempts in a second at most, over all targets; time comes from outside.
 /// let (mut targets, now) = (Targets::new(10, 1), Instant::now());
 /// for id in 0..2 {
-///     targets.add(TargetId(id), "shm:storage", Reconnect::default(), now)?;
+///     targets.add(TargetId(id), "shm:storage", Versions::Both, Reconnect::default(), now)?;
 /// }
 /// assert_eq!(targets.poll(now), Some(TargetId(0)));
 /// assert_eq!(targets.poll(now), None);
@@ -223,20 +228,23 @@ impl Targets {
         }
     }
 
-    /// A new target, to be tried at once.
+    /// A new target, which may speak `versions`, to be tried at once.
     ///
     /// # Errors
-    /// [`ConnectError::VersionMismatch`] when its server lately said that it speaks no version of
-    /// ours; it is not asked again for [`VERSION_MISMATCH_REMEMBERED`].
+    /// [`ConnectError::VersionMismatch`] when its server lately said that it speaks none of these
+    /// versions; it is not asked again for [`VERSION_MISMATCH_REMEMBERED`].
     pub fn add(
         &mut self,
         id: TargetId,
         address: &str,
+        versions: Versions,
         reconnect: Reconnect,
         now: Instant,
     ) -> Result<(), ConnectError> {
         self.mismatched.retain(|_, (_, _, until)| *until > now);
-        if let Some(&(low, high, _)) = self.mismatched.get(address) {
+        if let Some(&(low, high, _)) = self.mismatched.get(address)
+            && !have_common(versions, low, high)
+        {
             return Err(ConnectError::VersionMismatch {
                 address: address.to_owned(),
                 low,
@@ -245,6 +253,7 @@ impl Targets {
         }
         let target = Target {
             address: address.to_owned(),
+            versions,
             reconnect,
             state: State::Waiting(now),
             failed: 0,
@@ -305,7 +314,10 @@ impl Targets {
         let State::Trying(begin) = target.state else {
             return Step::GiveUp;
         };
+        let mut is_permanent = error.is_permanent();
         if let ConnectError::VersionMismatch { low, high, .. } = *error {
+            // The server may speak another version than the one it was asked for.
+            is_permanent = !have_common(target.versions, low, high);
             let until = now + VERSION_MISMATCH_REMEMBERED;
             let address = target.address.clone();
             self.mismatched.insert(address, (low, high, until));
@@ -315,7 +327,7 @@ impl Targets {
             .reconnect
             .attempts_max
             .is_some_and(|most| target.failed >= most);
-        if is_last || error.is_permanent() {
+        if is_last || is_permanent {
             self.remove(id);
             return Step::GiveUp;
         }
@@ -332,7 +344,10 @@ impl Targets {
             return Step::GiveUp;
         };
         let is_final = match reason {
-            CloseReason::Local | CloseReason::Stopped | CloseReason::VersionMismatch { .. } => true,
+            CloseReason::Local | CloseReason::Stopped => true,
+            // A server that was taken to speak version 1, because it had not answered version 2, may
+            // say otherwise when it is called.
+            CloseReason::VersionMismatch { low, high } => !have_common(target.versions, low, high),
             CloseReason::Unauthenticated(failure) => is_refusal(failure),
             CloseReason::Peer
             | CloseReason::PeerSilent { .. }
@@ -341,7 +356,8 @@ impl Targets {
             | CloseReason::ErrorsUnread
             | CloseReason::CallUnanswered
             | CloseReason::PropertiesRefused(_)
-            | CloseReason::PropertiesUnawaited => false,
+            | CloseReason::PropertiesUnawaited
+            | CloseReason::PropertiesChanged => false,
         };
         if is_final {
             self.remove(id);
@@ -424,10 +440,10 @@ fn is_refusal(failure: AuthenticationFailure) -> bool {
 
 /// A generator of numbers that look random (SplitMix64): the same ones for the same seed.
 #[derive(Debug)]
-struct Chance(u64);
+pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
         word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

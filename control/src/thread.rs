@@ -19,8 +19,8 @@ use rpcrdma_fabric::interface::{
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::constants::{RPCRDMA_VERSION_1, RPCRDMA_VERSION_2};
-use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::Role;
+use rpcrdma_protocol::v2::{ApplicationProperties, Properties};
 
 pub(crate) use self::targets::Wanted;
 
@@ -37,7 +37,7 @@ use crate::node::{ConnectOptions, Connection, DrainReport, ListenOptions, Listen
 use crate::placement::{CoreChoice, Occupancy, PeerLimits};
 use crate::provider::Provider;
 use crate::reconnect::TargetId;
-use crate::versions::VersionMemory;
+use crate::versions::{Source, VersionMemory};
 
 /// What the application asks for.
 pub(crate) enum Request {
@@ -70,6 +70,11 @@ pub(crate) enum Request {
 pub(crate) struct Settings {
     pub(crate) limits: NodeLimits,
     pub(crate) properties: Properties,
+    /// What the cores announce besides, for the application.
+    pub(crate) application_properties: ApplicationProperties,
+    /// Whether peers may invalidate what calls of this end expose, and are asked the same of their
+    /// own: all of it is memory windows, each bound for one call.
+    pub(crate) remote_invalidation: bool,
     /// The longest message of version 1 that a core can send: what one of its buffers holds.
     pub(crate) send_buffer_bytes: u32,
     pub(crate) target_attempts_per_second_max: u32,
@@ -250,13 +255,9 @@ impl<V: Provider> ControlThread<V> {
         match self.start_connect(&address, options.core) {
             Ok((id, core)) => {
                 ControlCounters::add(&self.counters.connects_sent);
+                let permitted = negotiate::permitted(&options);
+                let versions = self.versions.choose(&address, permitted, Instant::now());
                 let session = Session::client(options.authentication);
-                let versions = if session.is_guarded() {
-                    Versions::Two
-                } else {
-                    let now = Instant::now();
-                    self.versions.choose(&address, options.versions, now)
-                };
                 let tracked = Tracked {
                     id,
                     end: End::Client(Attempt::new(address, options.timeout, waiter)),
@@ -549,6 +550,7 @@ impl<V: Provider> ControlThread<V> {
                         counters,
                     });
                     self.note_unanswered(id);
+                    self.note_closed(id, counters);
                     self.fail_attempt(id, |attempt, stage| ended(attempt, stage, reason));
                     let tracked = self.connections.get(&id);
                     if let Some(target) = tracked.and_then(Tracked::target) {
@@ -637,7 +639,8 @@ impl<V: Provider> ControlThread<V> {
         let fell_back = version_1 && tracked.versions == Versions::Both;
         if let Some(attempt) = tracked.attempt() {
             if fell_back {
-                self.versions.remember(&attempt.address, Instant::now());
+                self.versions
+                    .remember(&attempt.address, Source::Server, Instant::now());
             }
             attempt.answer(Ok(Connection {
                 core,
@@ -758,7 +761,8 @@ fn ended(attempt: &Attempt, stage: Stage, reason: CloseReason) -> ConnectError {
         | CloseReason::ErrorsUnread
         | CloseReason::CallUnanswered
         | CloseReason::PropertiesRefused(_)
-        | CloseReason::PropertiesUnawaited => ConnectError::Ended {
+        | CloseReason::PropertiesUnawaited
+        | CloseReason::PropertiesChanged => ConnectError::Ended {
             address,
             stage,
             reason,

@@ -4,24 +4,45 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 pub use rpcrdma_protocol::connection::Versions;
+use rpcrdma_protocol::constants::{RPCRDMA_VERSION_1, RPCRDMA_VERSION_2};
 
 /// How long a server is taken to speak version 1 alone after it said so, or after a connection to it was lost before
-/// the first message was answered. It may be another one after that, or a newer one.
+/// the first message was answered. It may be another one after that, or a newer one. What is only inferred from a
+/// silence ends sooner: with an ERR_VERS to version 1, or with a connection on which version 1 was not answered either.
 pub const VERSION_1_REMEMBERED: Duration = Duration::from_secs(60);
 
 /// Servers remembered at most.
 const SERVERS_MAX: usize = 1024;
 
+/// Whether an end that may speak `permitted` and one that speaks versions `low` to `high` have a version in common.
+pub(crate) fn have_common(permitted: Versions, low: u32, high: u32) -> bool {
+    let (lowest, highest) = match permitted {
+        Versions::One => (RPCRDMA_VERSION_1, RPCRDMA_VERSION_1),
+        Versions::Two => (RPCRDMA_VERSION_2, RPCRDMA_VERSION_2),
+        Versions::Both => (RPCRDMA_VERSION_1, RPCRDMA_VERSION_2),
+    };
+    low <= high && low <= highest && lowest <= high
+}
+
+/// How it is known that a server speaks version 1 alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// It said so, by ERR_VERS.
+    Server,
+    /// It did not answer version 2. It may have been slow, or another one that has been replaced.
+    Silence,
+}
+
 /// The servers that speak version 1 alone, as far as is known.
 #[derive(Debug, Default)]
 pub(crate) struct VersionMemory {
-    until: HashMap<String, Instant>,
+    until: HashMap<String, (Instant, Source)>,
 }
 
 impl VersionMemory {
     /// What a connection to `address` begins with, where the application permits `permitted`.
     pub(crate) fn choose(&mut self, address: &str, permitted: Versions, now: Instant) -> Versions {
-        self.until.retain(|_, until| *until > now);
+        self.until.retain(|_, (until, _)| *until > now);
         if permitted == Versions::Both && self.until.contains_key(address) {
             return Versions::One;
         }
@@ -29,17 +50,24 @@ impl VersionMemory {
     }
 
     /// The server at `address` speaks version 1, and as it seems no other.
-    pub(crate) fn remember(&mut self, address: &str, now: Instant) {
-        self.until.retain(|_, until| *until > now);
+    pub(crate) fn remember(&mut self, address: &str, source: Source, now: Instant) {
+        self.until.retain(|_, (until, _)| *until > now);
         if self.until.len() < SERVERS_MAX {
-            self.until
-                .insert(address.to_owned(), now + VERSION_1_REMEMBERED);
+            let known = (now + VERSION_1_REMEMBERED, source);
+            self.until.insert(address.to_owned(), known);
         }
     }
 
     /// The server at `address` does not speak version 1.
     pub(crate) fn forget(&mut self, address: &str) {
         self.until.remove(address);
+    }
+
+    /// The server at `address` did not answer version 1 either: its silence says nothing of its versions.
+    pub(crate) fn doubt(&mut self, address: &str) {
+        if matches!(self.until.get(address), Some((_, Source::Silence))) {
+            self.until.remove(address);
+        }
     }
 }
 
@@ -59,20 +87,61 @@ mod tests {
             )
         };
         assert_eq!(choose(&mut memory, "shm:a", 0), Versions::Both);
-        memory.remember("shm:a", begin);
+        memory.remember("shm:a", Source::Server, begin);
         assert_eq!(choose(&mut memory, "shm:a", 59), Versions::One);
         assert_eq!(choose(&mut memory, "shm:b", 59), Versions::Both);
         assert_eq!(choose(&mut memory, "shm:a", 60), Versions::Both);
-        memory.remember("shm:a", begin);
+        memory.remember("shm:a", Source::Server, begin);
         memory.forget("shm:a");
         assert_eq!(choose(&mut memory, "shm:a", 1), Versions::Both);
+    }
+
+    #[test]
+    fn what_a_silence_said_does_not_outlive_a_second_one() {
+        let mut memory = VersionMemory::default();
+        let now = Instant::now();
+        for (source, expected) in [
+            (Source::Silence, Versions::Both),
+            (Source::Server, Versions::One),
+        ] {
+            memory.remember("shm:a", source, now);
+            let chosen = memory.choose("shm:a", Versions::Both, now);
+            assert_eq!(chosen, Versions::One);
+            memory.doubt("shm:a");
+            assert_eq!(
+                memory.choose("shm:a", Versions::Both, now),
+                expected,
+                "{source:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn ends_with_a_version_in_common_are_told_from_others() {
+        use Versions::{Both, One, Two};
+        for (permitted, low, high, common) in [
+            (One, 1, 1, true),
+            (One, 1, 2, true),
+            (One, 2, 2, false),
+            (Two, 1, 1, false),
+            (Two, 2, 2, true),
+            (Two, 3, 5, false),
+            (Both, 1, 1, true),
+            (Both, 2, 3, true),
+            (Both, 3, 3, false),
+            (Both, 0, 0, false),
+            (Both, 2, 1, false),
+        ] {
+            let told = have_common(permitted, low, high);
+            assert_eq!(told, common, "{permitted:?}, {low} to {high}");
+        }
     }
 
     #[test]
     fn what_the_application_asks_for_stands() {
         let mut memory = VersionMemory::default();
         let now = Instant::now();
-        memory.remember("shm:a", now);
+        memory.remember("shm:a", Source::Server, now);
         for asked in [Versions::One, Versions::Two] {
             assert_eq!(memory.choose("shm:a", asked, now), asked);
         }
@@ -83,7 +152,7 @@ mod tests {
         let mut memory = VersionMemory::default();
         let now = Instant::now();
         for number in 0..2 * SERVERS_MAX {
-            memory.remember(&format!("shm:{number}"), now);
+            memory.remember(&format!("shm:{number}"), Source::Server, now);
         }
         assert_eq!(memory.until.len(), SERVERS_MAX);
     }

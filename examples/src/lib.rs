@@ -1,6 +1,6 @@
-//! What the two programs of this crate have in common: a program of three procedures that makes a file or
+//! What the appliance and its client have in common: a program of three procedures that makes a file or
 //! block device a disk for others. `appliance` serves it, `appliance-client` uses it, and
-//! docs/embedding.md walks through both.
+//! docs/embedding.md walks through both. `nfs41-recall`, which docs/nfs.md explains, uses [`end`] alone.
 //!
 //! | procedure | arguments | results |
 //! |---|---|---|

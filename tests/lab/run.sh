@@ -24,14 +24,16 @@ make_scratch() {
 }
 
 boot() { # boot NAME MAC NETDEV: one guest in the background; its process is added to guest_pids
-    local machine=(-accel "tcg,thread=multi,tb-size=256" -cpu max)
+    # Emulated, a string instruction is a loop over its steps. Without the features for fast byte strings, the kernel
+    # and libc step by words. The translated code of the kernel and of large test programs fits 1 GiB.
+    local machine=(-accel "tcg,thread=multi,tb-size=1024" -cpu max,-erms,-fsrm)
     [ "$accelerator" = tcg ] || machine=(-accel kvm -cpu host)
     # The guest dies with us even where we are killed and can clean nothing up.
     setpriv --pdeathsig KILL \
         qemu-system-x86_64 "${machine[@]}" -m "$memory" -smp "$cpus" -nodefaults \
         -display none -monitor none -serial "file:$lab/$1.console" -no-reboot \
         -kernel "$kernel/vmlinux" -initrd "$initramfs" \
-        -append "$boot_options lab.name=$1 lab.mtu=$mtu lab.delay=$delay \
+        -append "$boot_options lab.name=$1 lab.device=$device lab.mtu=$mtu lab.delay=$delay \
 lab.hugepages=$hugepages lab.modules=$kernel/lib/modules" \
         -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
         -virtfs "local,path=$out,mount_tag=out,security_model=none" \
@@ -99,10 +101,12 @@ parse_options() {
                 shift
                 break
                 ;;
-            --b | --mtu | --delay | --memory | --cpus | --hugepages | --timeout | --out | --accel)
+            --b | --device | --kernel | --mtu | --delay | --memory | --cpus | --hugepages | --timeout | --out | --accel)
                 [ $# -ge 2 ] || die 2 "$1 needs a value"
                 ;;&
             --b) command_b=$2 ;;
+            --device) device=$2 ;;
+            --kernel) kernel_name=$2 ;;
             --mtu) mtu=$2 ;;
             --delay) delay=$2 ;;
             --memory) memory=$2 ;;
@@ -122,6 +126,9 @@ parse_options() {
     for number in "$mtu" "$memory" "$cpus" "$hugepages" "$timeout_s"; do
         [[ $number =~ ^[0-9]{1,6}$ ]] || die 2 "$number is not a number"
     done
+    [ "$device" = rxe ] || [ "$device" = siw ] || die 2 "--device is rxe or siw"
+    [ "$kernel_name" = stock ] || [ "$kernel_name" = newest ] || die 2 "--kernel is stock or newest"
+    [ "$kernel_name$device" != newestsiw ] || die 2 "the newest kernel has no software iWARP here"
     [[ $delay =~ ^[0-9.]+(us|ms|s)?$ ]] || die 2 "$delay is not a time such as 50us"
     [ -z "$accel" ] || [ "$accel" = kvm ] || [ "$accel" = tcg ] || die 2 "--accel is kvm or tcg"
 }
@@ -136,11 +143,16 @@ forward() { # forward NAME PREFIX
 }
 
 run() {
-    local mtu=9000 delay=0 memory=2048 cpus=2 hugepages=0 timeout_s=300 out="" accel=""
+    local device=rxe kernel_name=stock mtu=9000 delay=0 memory=2048 cpus=2 hugepages=0 timeout_s=300 out="" accel=""
     local command_a="" command_b=""
     parse_options "$@"
     local release kernel initramfs accelerator
-    find_kernel || die 2 "no kernel is ready; do this first: tests/lab/lab setup"
+    if [ "$kernel_name" = newest ]; then
+        cache=$cache/newest
+        find_kernel || die 2 "the newest kernel is not ready; do this first: tests/lab/lab setup --kernel newest"
+    else
+        find_kernel || die 2 "no kernel is ready; do this first: tests/lab/lab setup"
+    fi
     accelerator=${accel:-$accelerator}
 
     trap clean_up EXIT

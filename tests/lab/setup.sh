@@ -5,13 +5,15 @@
 #
 # In $cache:
 #   kernel-RELEASE/               vmlinux, and lib/modules/RELEASE
+#   siw-RELEASE.ko                software iWARP, which Debian does not build
 #   initramfs-RELEASE-RECIPE.gz   what a guest starts from
 #   accelerator-RELEASE           kvm or tcg
 #   ready-RECIPE                  names the RELEASE; written last
+#   newest/                       the same for the newest kernel, without siw; and apt's lists of where it is from
 # RECIPE is a digest of the files that made it, so that checkouts of different age share a cache.
 
 # What the lab itself runs with, and what the guests find installed because the host has it.
-host_packages=(qemu-system-x86 busybox-static cpio kmod xz-utils)
+host_packages=(qemu-system-x86 busybox-static cpio kmod xz-utils make)
 guest_packages=(iproute2 iputils-ping rdma-core ibverbs-utils rdmacm-utils ibverbs-providers perftest nfs-kernel-server
     git gcc libc6-dev tcpdump tshark)
 
@@ -28,9 +30,9 @@ find_kernel() {
     accelerator=$(cat "$cache/accelerator-$release")
 }
 
-missing_packages() {
+missing_packages() { # missing_packages PACKAGE...
     local package
-    for package in "${host_packages[@]}" "${guest_packages[@]}"; do
+    for package in "$@"; do
         dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed ||
             printf '%s ' "$package"
     done
@@ -39,19 +41,36 @@ missing_packages() {
 # One at a time on the machine: ./check takes the same lock.
 apt_get() { flock /var/lock/rpcrdma-apt apt-get "$@"; }
 
+# Where kernels come from, as options of apt: none for the distribution that the machine has.
+apt_source=()
+
+# The newest kernel is that of Debian's development distribution. Lists of it are kept apart from the machine's.
+choose_newest_kernel() {
+    local archive
+    archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -m 1 '/debian/*$') ||
+        archive=http://deb.debian.org/debian
+    cache=$cache/newest
+    mkdir -p "$cache/lists/partial"
+    echo "deb $archive sid main" >"$cache/sources.list"
+    apt_source=(-o "Dir::Etc::SourceList=$cache/sources.list" -o Dir::Etc::SourceParts=/dev/null
+        -o "Dir::State::Lists=$cache/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
+        -o APT::Update::Error-Mode=any)
+    lists_are_fresh=
+}
+
 # The package lists are fetched at most once, and only where something has to be fetched.
 lists_are_fresh=
 refresh_lists() {
     [ -z "$lists_are_fresh" ] || return 0
     lists_are_fresh=yes
-    [ "$(id -u)" -eq 0 ] || return 0
+    [ "$(id -u)" -eq 0 ] || [ ${#apt_source[@]} -gt 0 ] || return 0
     say "fetching the package lists"
-    apt_get update -qq
+    apt_get "${apt_source[@]}" update -qq
 }
 
-install_packages() {
+install_packages() { # install_packages PACKAGE...
     local missing
-    missing=$(missing_packages)
+    missing=$(missing_packages "$@")
     [ -n "$missing" ] || return 0
     [ "$(id -u)" -eq 0 ] ||
         die 1 "packages are missing; as root: apt-get install --no-install-recommends $missing"
@@ -60,40 +79,54 @@ install_packages() {
     # shellcheck disable=SC2086 # a list of words
     DEBIAN_FRONTEND=noninteractive apt_get install -y -qq --no-install-recommends $missing \
         >"$cache/apt.log" 2>&1 || die 1 "apt-get failed: $(tail -n 5 "$cache/apt.log")"
-    missing=$(missing_packages)
+    missing=$(missing_packages "$@")
     [ -z "$missing" ] || die 1 "apt-get succeeded, and still these are missing: $missing"
 }
 
+depends() { apt-cache "${apt_source[@]}" depends "$1" 2>/dev/null; }
+
 # The kernel package that Debian's metapackage stands for today.
-kernel_package() {
-    apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends: linux-image/ { print $2; exit }'
+kernel_package() { depends linux-image-amd64 | awk '/Depends: linux-image/ { print $2; exit }'; }
+
+# Newer ones have the kernel, its modules and lists of them in packages beside it.
+kernel_parts() { depends "$1" | awk '/Depends: linux-(base|binary|modules)-[0-9]/ { print $2 }'; }
+
+download() { # download FOLDER PACKAGE...: leaves their .deb there
+    [ -n "$2" ] &&
+        (cd "$1" && shift && apt-get "${apt_source[@]}" -o APT::Sandbox::User=root download -qq "$@") >"$cache/apt.log" 2>&1
 }
 
-download_kernel() { # download_kernel FOLDER: leaves one .deb there
+download_kernel() { # download_kernel FOLDER
     local package
     package=$(kernel_package)
-    [ -n "$package" ] &&
-        (cd "$1" && apt-get -o APT::Sandbox::User=root download -qq "$package") >"$cache/apt.log" 2>&1
+    # shellcheck disable=SC2046 # a list of words
+    download "$1" "$package" $(kernel_parts "$package")
 }
 
 # Sets release, and leaves kernel-RELEASE in the cache.
 unpack_kernel() {
-    local work=$cache/new
+    local work=$cache/new package folder image
     rm -rf "$work"
     mkdir "$work"
     say "downloading Debian's kernel"
     # Lists that are out of date name a version that the mirror no longer has.
     if ! download_kernel "$work"; then
         refresh_lists || die 1 "the package lists could not be fetched: is there a network?"
-        download_kernel "$work" ||
-            die 1 "no kernel package could be downloaded: $(tail -n 3 "$cache/apt.log")"
+        download_kernel "$work" || die 1 "no kernel package could be downloaded: $(tail -n 3 "$cache/apt.log")"
     fi
-    dpkg -x "$work"/linux-image-*.deb "$work/package"
-    release=$(basename "$work"/package/lib/modules/*)
+    for package in "$work"/*.deb; do dpkg -x "$package" "$work/package"; done
     mkdir -p "$work/kernel/lib"
-    mv "$work/package/lib/modules" "$work/kernel/lib/"
+    # Newer ones have all under /usr, the kernel beside its modules, and modules that are compressed, which busybox
+    # does not load.
+    for folder in lib usr/lib; do
+        [ ! -d "$work/package/$folder/modules" ] || mv "$work/package/$folder/modules" "$work/kernel/lib/"
+    done
+    release=$(basename "$work"/kernel/lib/modules/*)
+    find "$work/kernel/lib" -name '*.ko.xz' -exec xz -d {} +
     depmod -b "$work/kernel" "$release"
-    extract_vmlinux "$work/package/boot/vmlinuz-$release" "$work/kernel/vmlinux"
+    image=$work/package/boot/vmlinuz-$release
+    [ -e "$image" ] || image=$work/kernel/lib/modules/$release/vmlinuz
+    extract_vmlinux "$image" "$work/kernel/vmlinux"
     # A kernel of the same release is the same kernel, and guests may be using it.
     [ -d "$cache/kernel-$release" ] || mv "$work/kernel" "$cache/kernel-$release"
     rm -rf "$work"
@@ -118,19 +151,77 @@ extract_vmlinux() { # extract_vmlinux IMAGE OUTPUT
     [ "$(head -c 4 "$2" 2>/dev/null | tail -c 3)" = ELF ] || cp "$1" "$2"
 }
 
+# Whether the headers of the unpacked kernel can be had: a mirror keeps those of the newest kernels alone.
+has_headers() {
+    apt-cache show "linux-headers-$release" >/dev/null 2>&1 ||
+        { refresh_lists && apt-cache show "linux-headers-$release" >/dev/null 2>&1; }
+}
+
+# Debian leaves software iWARP out of its kernel, and has the source: siw-RELEASE.ko is built of it, in seconds.
+build_siw() {
+    local work=$cache/new-siw source=drivers/infiniband/sw/siw version
+    [ ! -e "$cache/siw-$release.ko" ] || return 0
+    say "building software iWARP for kernel $release"
+    install_packages gcc make "linux-headers-$release"
+    # 6.1.0-56-amd64 is of linux-source-6.1.
+    version=$(sed -E 's/^([0-9]+\.[0-9]+).*/\1/' <<<"$release")
+    rm -rf "$work"
+    mkdir "$work"
+    download "$work" "linux-source-$version" ||
+        die 1 "the source of the kernel could not be downloaded: $(tail -n 3 "$cache/apt.log")"
+    # Of the source, which is large, nothing else is unpacked.
+    dpkg --fsys-tarfile "$work"/linux-source-*.deb | tar -xO --wildcards './usr/src/linux-source-*.tar.xz' |
+        tar -xJ -C "$work" --strip-components=1 --wildcards "linux-source-$version/$source/*" ||
+        die 1 "the source of the kernel has no $source"
+    make -C "/lib/modules/$release/build" M="$work/$source" CONFIG_RDMA_SIW=m modules >"$cache/siw.log" 2>&1 ||
+        die 1 "software iWARP could not be built: $(tail -n 5 "$cache/siw.log")"
+    strip --strip-debug -o "$work/siw.ko" "$work/$source/siw.ko"
+    mv "$work/siw.ko" "$cache/siw-$release.ko"
+    rm -rf "$work"
+}
+
+# The modules that carry NAME..., in the order in which they must be loaded.
+modules_of() { # modules_of NAME...
+    local name
+    for name in "$@"; do
+        modprobe -d "$cache/kernel-$release" -S "$release" --show-depends "$name"
+    done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }'
+}
+
+modules_of_device() { # modules_of_device rxe|siw
+    if [ "$1" = rxe ]; then
+        modules_of rdma_rxe
+    else
+        # It looks for the checksum as it is loaded, and names no module for it.
+        modules_of iw_cm crc32c_generic libcrc32c
+        echo "$cache/siw-$release.ko"
+    fi
+}
+
 build_initramfs() { # build_initramfs OUTPUT
-    local root=$cache/initramfs order=100 module
+    local root=$cache/initramfs order=100 module device
+    declare -A common=()
     rm -rf "$root"
     mkdir -p "$root"/{bin,modules,proc,sys,dev,low,layer,new}
     cp /bin/busybox "$root/bin/busybox"
     cp "$here/guest/init" "$root/init"
     chmod 755 "$root/init"
-    # The number in a name keeps the order in which the modules must be loaded.
-    for module in $(for name in virtio_pci 9p 9pnet_virtio overlay virtio_net rdma_rxe rdma_ucm ib_uverbs; do
-        modprobe -d "$cache/kernel-$release" -S "$release" --show-depends "$name"
-    done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }'); do
+    # The number in a name keeps the order in which the modules must be loaded. Those of the two devices stand
+    # apart: a guest has one of them. ib_uverbs comes before rdma_cm: modules let go of a device in the reverse order,
+    # and ib_uverbs waits until processes have left soft-RoCE, of whose removal only rdma_cm tells them.
+    for module in $(modules_of virtio_pci 9p 9pnet_virtio overlay virtio_net ib_uverbs rdma_ucm); do
+        common[$module]=yes
         cp "$module" "$root/modules/$order-$(basename "$module")"
         order=$((order + 1))
+    done
+    for device in rxe siw; do
+        [ $device = rxe ] || [ -e "$cache/siw-$release.ko" ] || continue
+        mkdir "$root/modules/$device"
+        for module in $(modules_of_device $device); do
+            [ -z "${common[$module]:-}" ] || continue
+            cp "$module" "$root/modules/$device/$order-$(basename "$module")"
+            order=$((order + 1))
+        done
     done
     (cd "$root" && find . | cpio -o -H newc --quiet) | gzip -1 >"$1"
     rm -rf "$root"
@@ -155,22 +246,43 @@ have_debian() {
         [ "$(dpkg --print-architecture)" = amd64 ]
 }
 
-setup() {
-    local release kernel initramfs accelerator recipe
+setup() { # setup [newest]
+    local release kernel initramfs accelerator recipe newest=""
     have_debian || die 1 "setup knows only Debian on x86-64; tests/lab/README.md says what else would do"
     mkdir -p "$cache" || die 1 "$cache cannot be made; set LAB_CACHE to a folder that can"
     recipe=$(recipe)
     # Of two setups at once the second waits, and then finds everything done.
     exec 9>"$cache/lock"
     flock 9
-    install_packages
-    if ! find_kernel; then
-        find_unpacked_kernel || unpack_kernel
-        build_initramfs "$cache/initramfs-$release-$recipe.gz"
-        choose_accelerator "$cache/initramfs-$release-$recipe.gz" >"$cache/accelerator-$release"
+    install_packages "${host_packages[@]}" "${guest_packages[@]}"
+    if [ $# -gt 0 ]; then
+        choose_newest_kernel
+        # Which one that is is asked each time.
+        refresh_lists || die 1 "the package lists of the newest kernel could not be fetched: is there a network?"
+        newest=$(kernel_package)
+        newest=${newest#linux-image-}
+        [ -n "$newest" ] || die 1 "the package lists name no newest kernel"
+    fi
+    if ! find_kernel || [ "${newest:-$release}" != "$release" ]; then
+        prepare_kernel "$newest"
         printf '%s\n' "$release" >"$cache/ready-$recipe"
         find_kernel
     fi
     exec 9>&-
     say "ready: kernel $release, accelerator $accelerator, in $cache"
+}
+
+# Sets release: to that of the newest kernel if it is given, which has no software iWARP.
+prepare_kernel() { # prepare_kernel NEWEST
+    if [ -n "$1" ]; then
+        release=$1
+        [ -e "$cache/kernel-$release/vmlinux" ] || unpack_kernel
+        [ "$release" = "$1" ] || die 1 "the package of kernel $1 holds $release"
+    else
+        find_unpacked_kernel || unpack_kernel
+        [ -e "$cache/siw-$release.ko" ] || has_headers || unpack_kernel
+        build_siw
+    fi
+    build_initramfs "$cache/initramfs-$release-$recipe.gz"
+    choose_accelerator "$cache/initramfs-$release-$recipe.gz" >"$cache/accelerator-$release"
 }

@@ -24,6 +24,11 @@ fn lab(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name}: run this in the lab, tests/lab"))
 }
 
+/// Whether the lab's device is software iWARP.
+fn is_iwarp() -> bool {
+    lab("LAB_DEV").starts_with("siw")
+}
+
 /// Ports and managers of an RDMA device.
 struct VerbsHarness;
 
@@ -44,6 +49,9 @@ impl Harness for VerbsHarness {
             windows_unbounded: soft_roce,
             invalidates_late: soft_roce,
             invalidates_foreign: soft_roce,
+            windows_of_all: is_iwarp(),
+            done_when_sent: is_iwarp(),
+            ends_without_receive: is_iwarp(),
             ..Extras::default()
         }
     }
@@ -63,6 +71,8 @@ impl Harness for VerbsHarness {
             queue_pairs_max: options.queue_pairs,
             send_queue_depth_max: options.send_queue_depth,
             windows_max: options.windows,
+            // Software iWARP has none: so the suite tries what stands in for them.
+            without_windows: verbs::WithoutWindows::Register,
             receives_max: 512,
             work_requests_max: 512,
             ..verbs::PortConfig::new(arena, clock())
@@ -100,6 +110,42 @@ rpcrdma_tests::fabric_conformance!(conformance, VerbsHarness, skipped [
     write_out_of_range,
     // Nor does it look at whose window a peer invalidates.
     invalidate_foreign_key_fails,
+    // A device moves the bytes by itself, knows no delay, and fails when it fails.
+    large_transfer_is_bounded_per_poll,
+    large_read_is_bounded_per_poll,
+    set_delay_is_one_way,
+    set_delay_is_paid_twice_by_a_read,
+    set_delay_keeps_the_order,
+    a_dropped_connection_ends_both_sides,
+    a_work_request_fails_on_demand,
+    receiver_not_ready_on_demand
+], or where is_iwarp() => [
+    // A message that meets no Receive ends the connection.
+    receiver_not_ready_stalls_then_delivers,
+    // This end posts no RDMA Reads on iWARP.
+    rdma_read,
+    rdma_reads_up_to_the_depth,
+    rdma_read_after_write,
+    read_after_invalidate_fails,
+    read_out_of_range,
+    read_without_access,
+    wrong_key,
+    // Memory is registered for a call: its key is of no one peer.
+    key_of_other_queue_pair,
+    write_with_key_of_other_queue_pair,
+    old_generation_key,
+    a_refused_access_harms_no_other_connection,
+    // And a peer cannot invalidate it.
+    send_with_invalidate,
+    invalidate_foreign_key_fails,
+    invalidate_unknown_key_fails,
+    an_ended_window_of_another_port_is_refused,
+    flush_on_disconnect,
+    peer_disconnect_seen,
+    peer_end_seen_without_receives,
+    late_message_of_an_old_connection_is_dropped,
+    work_behind_a_failure_is_flushed,
+    reads_are_flushed,
     // A device moves the bytes by itself, knows no delay, and fails when it fails.
     large_transfer_is_bounded_per_poll,
     large_read_is_bounded_per_poll,

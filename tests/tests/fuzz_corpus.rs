@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rpcrdma_fabric::testing::HostileRing;
 use rpcrdma_tests::fuzz_targets::{TARGETS, Target};
 
 /// How many mutated inputs each target gets.
@@ -129,6 +130,45 @@ fn every_target_is_driven_here_and_by_libfuzzer() {
         corpus_bytes <= CORPUS_BYTES_MAX,
         "the corpora take {corpus_bytes} octets"
     );
+}
+
+/// What the port counts of records, pulled bytes, failures that it reports, and broken channels.
+fn counted(records: &[u8]) -> [u64; 4] {
+    let mut ring = HostileRing::new().expect("two small ports");
+    ring.take(records).expect("a channel");
+    let counters = ring.counters();
+    ["records_in", "bytes_pulled", "naks_out", "channels_broken"].map(|name| {
+        let found = counters.iter().find(|(known, _)| *known == name);
+        found.expect("a counter of a port").1
+    })
+}
+
+fn record(control: u8, op: u8, payload: &[u8]) -> Vec<u8> {
+    let bytes = u8::try_from(payload.len()).expect("a short record");
+    [&[control, 0, bytes, 0, op, 0], payload].concat()
+}
+
+/// A piece of the writer's arena: so many octets from its start.
+fn piece(bytes: u8) -> [u8; 16] {
+    let mut piece = [0; 16];
+    piece[8] = bytes;
+    piece
+}
+
+/// The target `shm_ring` would hold over anything if its records went nowhere.
+#[test]
+fn ring_records_reach_the_port_as_they_are_written() {
+    const WINDOW: u8 = 2;
+    let send = record(0, 2, b"abc");
+    assert_eq!(counted(&[]), [0; 4]);
+    assert_eq!(counted(&send), [1, 0, 0, 0]);
+    assert_eq!(counted(&send.repeat(20)), [20, 0, 0, 0]);
+    assert_eq!(counted(&record(0, 3, &piece(100))), [1, 100, 0, 0]);
+    let write = [[0; 16], piece(64)].concat();
+    assert_eq!(counted(&record(WINDOW, 4, &write)), [1, 64, 0, 0]);
+    // Without the window there is no such key.
+    assert_eq!(counted(&record(0, 4, &write))[1..], [0, 1, 0]);
+    assert_eq!(counted(&record(0, 77, b"no"))[1..], [0, 0, 1]);
 }
 
 /// A generator of well-mixed numbers, the same in every run (SplitMix64).

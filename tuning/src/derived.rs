@@ -63,7 +63,11 @@ impl Profile {
     /// Bytes of a core's send buffers.
     #[must_use]
     pub fn send_pool_bytes(&self) -> u64 {
-        u64::from(self.send_buffers) * u64::from(self.send_buffer_bytes)
+        // Those that connections share ...
+        let buffers = u64::from(self.send_buffers)
+            // ... and those that each has of its own: for a message, and for a grant or an error.
+            + 2 * u64::from(self.connections_max);
+        buffers * u64::from(self.send_buffer_bytes)
     }
 
     /// Bytes of a core's zeroed padding buffers: a page for each Send in flight, and for each entry
@@ -97,8 +101,8 @@ impl Profile {
             + self.bulk_pool_bytes()
     }
 
-    /// Bytes of the buffers in which a core holds messages that come or go in several Sends. They
-    /// are ordinary memory: no peer reaches them.
+    /// Bytes of the buffers that connections share for messages that come or go in several Sends. They are ordinary
+    /// memory: no peer reaches them. Each connection has four more, which take no memory before they are used.
     #[must_use]
     pub fn reassembly_pool_bytes(&self) -> u64 {
         u64::from(self.reassembly_buffers) * u64::from(self.message_bytes_max)

@@ -156,9 +156,9 @@ knobs! {
 
     /// Bytes of one receive buffer: the inline threshold that is announced to the peer, transport
     /// header included (the receive buffer size property, -00 section 5.2.2). A multiple of 64, from
-    /// 1024, the size of the largest first message, to 1 MiB.
+    /// 4096, which every receiver takes (-00 section 4.3.2), to 1 MiB.
     receive_buffer_bytes: u32 = 4096,
-        because "RFC 8166 section 3.3.3 asks for 1024 at least, and Linux announces 4096: a header with its lists, and a small call";
+        because "-00 section 4.3.2 asks for 4096 at least, and Linux announces as many: a header with its lists, and a small call";
     /// Placement segments of one receive buffer, into which peers place bulk data by the Send that
     /// carries it. With 0 a receive buffer is one segment of `receive_buffer_bytes`; otherwise a
     /// segment of `inline_segment_bytes` and these, and the sum is what the peer is told. From 0 to
@@ -228,8 +228,9 @@ knobs! {
     /// Commands of other threads that one core's mailbox holds. From 1 to 65 536.
     mailbox_depth: u32 = 256,
         because "inferred: commands are few, and who finds no room waits";
-    /// RDMA Reads outstanding on one connection. The peer's limit and the device's lower it. From
-    /// 1 to 255, the largest value that a queue pair can be given.
+    /// RDMA Reads outstanding on one connection, of either end. The peer's limit and the device's
+    /// lower it; on iWARP this end posts none. From 1 to 255, the largest value that a queue pair can
+    /// be given.
     read_depth_max: u32 = 16,
         because "the limit of most NICs (ConnectX, and twice that of irdma)";
     /// Buffers of one core for bulk data that travels beside the streams of its messages; 0 for a
@@ -274,6 +275,14 @@ knobs! {
     /// `send_buffer_bytes`, and at most a quarter of `channel_ring_bytes` with the record's header.
     inline_bytes_max: u32 = 1024,
         because "measured on shm: above, pulling from the sender's registered memory wins";
+    /// MiB of the registered memory of one core of a peer that shm maps; a peer with more is refused.
+    /// From 1 to 1 048 576 (1 TiB).
+    peer_arena_mib_max: u32 = 4096,
+        because "inferred: a core with 30 000 connections at the default sizes registers as much";
+    /// MiB that shm maps of all peers together: the registered memory of each of their cores once,
+    /// and a ring for each channel. A peer that does not fit is refused. From 1 to 1 048 576 (1 TiB).
+    peer_memory_mib_max: u32 = 65_536,
+        because "inferred: sixteen cores of the largest size; the peers have this memory, and the mappings take 1/512 of it";
 
     /// Bytes of a Send up to which a NIC is asked to take the payload from the work request instead
     /// of from memory (`max_inline_data`). Has no meaning on shm. From 0 to 4096.
@@ -293,7 +302,8 @@ knobs! {
 
     /// What becomes of explicit RDMA on a device without memory windows of type 2: `refuse`, and bulk
     /// data stays in messages, or `register`, a registration for each call with a key that opens the
-    /// buffer to every peer of the core (-00 section 10.1.1). Has no meaning on shm.
+    /// buffer to every peer of the core, or with own receive queues to its own peer alone (-00 section
+    /// 10.1.1). Has no meaning on shm.
     without_windows: WithoutWindows = WithoutWindows::Refuse,
         because "-00 section 10.1.1: no memory is opened to other peers unless somebody asks for it";
 
@@ -303,11 +313,15 @@ knobs! {
     ack_timeout_exponent: u32 = 16,
         because "inferred: with retry_count a peer that is gone is noticed in two to nine seconds";
     /// How often a NIC sends again what was not acknowledged, before the connection breaks. From 0
-    /// to 7; with the ACK timeout it decides how soon a peer that is gone is noticed.
+    /// to 7; with the ACK timeout it decides how soon a peer that is gone is noticed. Soft-RoCE takes 7
+    /// for without end: there it is keep-alives that notice.
     retry_count: u32 = 7,
         because "InfiniBand volume 1: the most that the three bits of a queue pair's attribute hold";
-    /// How often a NIC sends again when the peer had no receive posted. From 0 to 7, which is for
-    /// ever. Credits make sure that it never comes to this.
+    /// How often a NIC sends again when the peer had no receive posted, each time after the time
+    /// that the peer asks for (its `min_rnr_timer_code`). From 0 to 7, which is for ever. An honest
+    /// peer posts a receive for each credit, so that retries are needed only while it is delayed. Six
+    /// retries take between 4 ms (code 12) and four seconds (code 0, as Linux asks for), which may be
+    /// less than the delay of an honest peer. What ends a connection whose peer takes nothing is `stall_timeout_ms`.
     rnr_retry_count: u32 = 7,
         because "InfiniBand volume 1: 7 is for ever; fewer would break connections over nothing";
     /// The time that a peer is told to wait when no receive is posted here, as the code of the
@@ -337,8 +351,8 @@ knobs! {
 
     /// Milliseconds that a connect may take, version and property exchange included. From 1 to
     /// 3 600 000 (an hour).
-    connect_timeout_ms: u32 = 5_000,
-        because "inferred: longer than ARP, route and handshake take together";
+    connect_timeout_ms: u32 = 15_000,
+        because "inferred: the Linux connection manager repeats a lost request after 4.3 s, so that three are sent";
     /// Attempts in a second at most to make lost connections again, over all peers of a process.
     /// From 1 to 65 536.
     reconnects_per_second_max: u32 = 100,

@@ -7,6 +7,8 @@ use crate::profile::Profile;
 /// The first message of a connection, either way, may be this long before anything is negotiated,
 /// so no receive buffer is shorter (-00 section 6.4.4).
 const FIRST_MESSAGE_BYTES_MAX: u32 = 1024;
+/// What a receiver of version 2 takes at least (-00 section 4.3.2).
+const RECEIVE_BUFFER_BYTES_LEAST: u32 = 4096;
 
 /// Room that a ring record needs beside its payload, rounded up to a cache line.
 const RING_RECORD_HEADER_BYTES: u32 = 64;
@@ -67,7 +69,7 @@ impl Profile {
             (
                 "receive_buffer_bytes",
                 self.receive_buffer_bytes,
-                FIRST_MESSAGE_BYTES_MAX,
+                RECEIVE_BUFFER_BYTES_LEAST,
                 MIB,
             ),
             ("placement_segments", self.placement_segments, 0, 16),
@@ -142,6 +144,8 @@ impl Profile {
             ("hot_channels_max", self.hot_channels_max, 1, 64),
             ("cold_sweep_polls", self.cold_sweep_polls, 1, 65_536),
             ("inline_bytes_max", self.inline_bytes_max, 0, MIB),
+            ("peer_arena_mib_max", self.peer_arena_mib_max, 1, MIB),
+            ("peer_memory_mib_max", self.peer_memory_mib_max, 1, MIB),
             (
                 "device_inline_bytes_max",
                 self.device_inline_bytes_max,

@@ -60,12 +60,12 @@ fn the_sizes_of_the_defaults_are_documented() {
     assert_eq!(profile.receives_posted(), 2112);
     assert_eq!(profile.connection_bytes(), 132 * 1024);
     assert_eq!(profile.receive_pool_bytes(), 33 * 1024 * 1024 / 4);
-    assert_eq!(profile.send_pool_bytes(), 1024 * 1024);
+    assert_eq!(profile.send_pool_bytes(), 3 * 1024 * 1024 / 2);
     let page = page().replace('\n', " ");
     for stated in [
         "2112 receives (8.25 MiB",
         "132 KiB for each connection",
-        "256 send buffers (1 MiB)",
+        "384 send buffers (1.5 MiB)",
     ] {
         assert!(page.contains(stated), "{stated:?}");
     }

@@ -264,7 +264,7 @@ fn ranges_hold_at_their_ends_and_not_beyond() {
     let together: &[(&str, u64, u64, &[&str])] = &[
         ("connections_max", 1, 65_536, &[]),
         ("peers_connections_max", 1, 1_048_576, &[]),
-        ("receive_buffer_bytes", 1024, 1_048_576, &[]),
+        ("receive_buffer_bytes", 4096, 1_048_576, &[]),
         (
             "placement_segments",
             0,
@@ -317,6 +317,8 @@ fn ranges_hold_at_their_ends_and_not_beyond() {
             1 << 20,
             &["send_buffer_bytes=1048576", "channel_ring_bytes=16777216"],
         ),
+        ("peer_arena_mib_max", 1, 1 << 20, &[]),
+        ("peer_memory_mib_max", 1, 1 << 20, &[]),
         ("device_inline_bytes_max", 0, 4096, &[]),
         ("send_gather_entries_max", 1, 64, &[]),
         ("receive_scatter_entries_max", 1, 64, &[]),
@@ -499,16 +501,16 @@ fn derived_sums_for_a_small_profile() {
         "send_buffers=5",
         "reassembly_buffers=2",
         "message_bytes_max=5000",
-        "receive_buffer_bytes=1024",
+        "receive_buffer_bytes=4096",
         "send_buffer_bytes=2048",
     ])
     .unwrap();
     assert_eq!(profile.receives_per_connection(), 5);
     assert_eq!(profile.receives_posted(), 15);
-    assert_eq!(profile.connection_bytes(), 5120);
-    assert_eq!(profile.receive_pool_bytes(), 15_360);
-    assert_eq!(profile.send_pool_bytes(), 10_240);
-    assert_eq!(profile.registered_bytes(), 25_600);
+    assert_eq!(profile.connection_bytes(), 20_480);
+    assert_eq!(profile.receive_pool_bytes(), 61_440);
+    assert_eq!(profile.send_pool_bytes(), (5 + 6) * 2048);
+    assert_eq!(profile.registered_bytes(), 61_440 + (5 + 6) * 2048);
     assert_eq!(profile.reassembly_pool_bytes(), 10_000);
 }
 
@@ -526,6 +528,6 @@ fn derived_sums_do_not_overflow() {
     ])
     .unwrap();
     assert_eq!(profile.receives_posted(), 1 << 24);
-    assert_eq!(profile.registered_bytes(), (1 << 44) + (1 << 36));
+    assert_eq!(profile.registered_bytes(), (1 << 44) + 3 * (1 << 36));
     assert_eq!(profile.reassembly_pool_bytes(), 1 << 46);
 }

@@ -1,15 +1,19 @@
 //! The bench program: the RPC program that `run` calls and `serve` answers. `docs/bench-program.md`
 //! is its description, and its binding to RPC-over-RDMA.
 
+mod back;
 mod operations;
 pub mod pattern;
+mod payload;
 mod service;
 
-use rpcrdma_engine::Call;
+use rpcrdma_engine::{Call, Outcome, ReplyWriter, Request};
 
+pub use self::back::{BackStatus, CALLS_BACK_MAX, CallBack, CalledBack};
 pub use self::operations::{
     Arguments, Kind, Operation, Place, procedure, results_bytes, results_match,
 };
+pub(crate) use self::payload::Payload;
 pub use self::service::{BenchService, Common, ReadCounters};
 
 /// RPC program number, of the range that RFC 5531 section 13.1 leaves to users: "BEN" in ASCII.
@@ -36,6 +40,9 @@ pub const COMPOUND: u32 = 4;
 /// Procedure COUNTERS: what the server's cores counted.
 pub const COUNTERS: u32 = 5;
 
+/// Procedure CALL_BACK: the server calls the client.
+pub const CALL_BACK: u32 = 6;
+
 /// Operations of one COMPOUND at most.
 pub const OPERATIONS_MAX: usize = rpcrdma_engine::BULK_ITEMS_MAX;
 
@@ -47,6 +54,30 @@ pub const fn call(procedure: u32) -> Call {
         version: VERSION,
         procedure,
     }
+}
+
+/// Answers what takes nothing but the call itself: null calls, echoes, and calls of other programs or versions. `None`
+/// for the other procedures.
+#[inline]
+pub(crate) fn answer_plain(request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Option<Outcome> {
+    Some(
+        match (request.program, request.version, request.procedure) {
+            (PROGRAM, VERSION, NULL) if request.args.is_empty() => Outcome::Success,
+            (PROGRAM, VERSION, ECHO) if opaque_payload(request.args).is_some() => {
+                match reply.write(request.args) {
+                    Ok(()) => Outcome::Success,
+                    Err(_) => Outcome::SystemError,
+                }
+            }
+            (PROGRAM, VERSION, NULL | ECHO) => Outcome::GarbageArgs,
+            (PROGRAM, VERSION, _) => return None,
+            (PROGRAM, ..) => Outcome::ProgramMismatch {
+                low: VERSION,
+                high: VERSION,
+            },
+            _ => Outcome::ProgramUnavailable,
+        },
+    )
 }
 
 /// Bytes of an XDR opaque of `payload_bytes` (RFC 4506 section 4.10).

@@ -170,7 +170,7 @@ fn payload_matches(
     pieces_match(item.parts().map(|part| &**part), bytes, operation.number)
 }
 
-/// Whether these pieces are payload `number`, of `bytes` bytes.
+/// Whether these pieces begin with payload `number`, of `bytes` bytes.
 pub(super) fn pieces_match<'a>(
     pieces: impl Iterator<Item = &'a [u8]>,
     bytes: usize,
@@ -178,6 +178,7 @@ pub(super) fn pieces_match<'a>(
 ) -> bool {
     let mut offset = 0;
     for piece in pieces {
+        let piece = piece.get(..bytes - offset).unwrap_or(piece);
         if !pattern::matches(piece, offset, number) {
             return false;
         }

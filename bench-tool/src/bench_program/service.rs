@@ -5,16 +5,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rpcrdma_engine::{
-    Activity, Application, BulkArguments, BulkItem, Context, CounterSnapshot, DeferToken, Outcome,
-    ReplyRefused, ReplyWriter, Request,
+    Activity, Application, BulkArguments, BulkItem, CallError, CallTag, ConnectionKey, Context,
+    CounterSnapshot, DeferToken, Outcome, Reply, ReplyRefused, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Lease;
 
+use super::back::CallsBack;
 use super::operations::{Kind, Operation, pieces_match};
 use super::{
-    COMPOUND, COUNTERS, ECHO, NULL, OPERATIONS_MAX, PROGRAM, READ, VERSION, WRITE, opaque_payload,
+    CALL_BACK, COMPOUND, COUNTERS, ECHO, OPERATIONS_MAX, PROGRAM, READ, WRITE, answer_plain,
     pattern,
 };
 
@@ -55,6 +56,8 @@ pub struct BenchService {
     answer: Answer,
     /// Calls that wait for buffers.
     deferred: VecDeque<(DeferToken, Operations)>,
+    /// Calls in the reverse direction.
+    back: CallsBack,
     /// How long each call keeps the core busy, beside what it takes.
     work: Option<Work>,
 }
@@ -87,14 +90,14 @@ impl BenchService {
         if let Some(work) = &self.work {
             work.spin();
         }
-        if request.program != PROGRAM {
-            return Outcome::ProgramUnavailable;
+        // An echo has nothing beside its stream.
+        if items.is_some_and(|it| !it.is_empty())
+            && (request.program, request.procedure) == (PROGRAM, ECHO)
+        {
+            return Outcome::GarbageArgs;
         }
-        if request.version != VERSION {
-            return Outcome::ProgramMismatch {
-                low: VERSION,
-                high: VERSION,
-            };
+        if let Some(outcome) = answer_plain(request, reply) {
+            return outcome;
         }
         let success = |is_written: bool| {
             if is_written {
@@ -104,12 +107,6 @@ impl BenchService {
             }
         };
         match request.procedure {
-            NULL if request.args.is_empty() => Outcome::Success,
-            ECHO if items.is_none_or(BulkArguments::is_empty)
-                && opaque_payload(request.args).is_some() =>
-            {
-                success(reply.write(request.args).is_ok())
-            }
             READ | WRITE | COMPOUND => {
                 match Operations::decode(request.procedure, request.args, items) {
                     None => Outcome::GarbageArgs,
@@ -120,7 +117,8 @@ impl BenchService {
                 }
             }
             COUNTERS if request.args.is_empty() => success(self.write_counters(reply).is_some()),
-            NULL | ECHO | COUNTERS => Outcome::GarbageArgs,
+            COUNTERS => Outcome::GarbageArgs,
+            CALL_BACK => self.back.begin(request),
             _ => Outcome::ProcedureUnavailable,
         }
     }
@@ -217,13 +215,26 @@ impl Application for BenchService {
         self.answer(request, Some(items), reply)
     }
 
+    fn completed(
+        &mut self,
+        tag: CallTag,
+        _connection: ConnectionKey,
+        result: Result<Reply<'_>, CallError>,
+        now: Ticks,
+    ) {
+        self.back.completed(tag, result, now);
+    }
+
     #[inline]
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
-        if self.deferred.is_empty() {
-            Activity::Idle
-        } else {
-            self.answer_deferred(core)
+        let mut activity = Activity::Idle;
+        if !self.deferred.is_empty() {
+            activity = self.answer_deferred(core);
         }
+        if !self.back.is_idle() {
+            activity = activity.or(self.back.poll(core));
+        }
+        activity
     }
 }
 
@@ -384,7 +395,8 @@ impl<'a> Stream<'a> {
             self.item += 1;
             self.payloads += padded;
             let pieces = items.parts(index);
-            return (items.bytes(index) == Some(bytes))
+            return items
+                .is_of(index, bytes)
                 .then(|| pieces_match(pieces, bytes, number));
         }
         let payload = self.take(padded)?.get(..bytes)?;

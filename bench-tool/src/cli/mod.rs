@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use rpcrdma_control::Versions;
+use rpcrdma_control::{Fault, Versions};
 
 pub use self::common::{CommonArgs, LengthArgs, SlowedArgs};
 pub use self::compare::CompareArgs;
@@ -230,6 +230,8 @@ Examples:
       how steady it is: a line for every 5 s, and a log for HistogramLogAnalyzer
   bench-tool run --duration 1m --html run.html
       the percentile curve, and rate and latency over time, as a page
+  bench-tool run --reverse --op echo --size 256
+      calls of the server to its client, as callbacks are, on the client's connection
   bench-tool run --connect shm:bench --cores 0
       against `bench-tool serve --listen shm:bench`
   bench-tool run --connect rdma:server:20049
@@ -264,6 +266,10 @@ pub struct RunArgs {
     /// Open loop: send this many calls per second in all, whether replies come or not (k and M are understood)
     #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]
     pub rate: Option<u64>,
+
+    /// Have the server make the calls, null or echo, in the reverse direction of this end's connections, and say how long each took; it must be ready for that, as `serve --reverse` is
+    #[arg(long, conflicts_with_all = ["rate", "to_knee"])]
+    pub reverse: bool,
 
     /// Latency against rate: a closed loop, then open loops at rising shares of what it carried, to the knee and beyond; each takes --duration [default: 2s]
     #[arg(long, conflicts_with_all = ["rate", "count", "hgrm", "hlog", "interval", "intervals"])]
@@ -303,6 +309,21 @@ pub struct RunArgs {
 #[command(after_help = "\
 Prints one line that begins with `listening on ADDR` when it is ready. Ctrl-C or SIGTERM lets the calls in \
 hand finish, then ends; a second one ends at once.\n\n\
+Faults: --fault KIND or --fault KIND:OPTION=VALUE,... injects faults, to see how clients bear them. They are counted \
+in the log at the end, and in the metrics.
+  delay-message:for=TIME  a message that arrived reaches its core TIME late, as in for=10ms
+  late-receive:for=TIME   a Receive is posted again TIME late, after its credit was granted
+  disconnect              the connection is lost instead of a Send
+  refuse-connect          a connection request is rejected
+  drop-reply              a call is taken and never answered
+  error-reply             a call is answered with SYSTEM_ERR
+  fail-read, fail-write   the client's device refuses an RDMA Read or Write: the connection is lost\n\n\
+Without an option a fault strikes at every occasion: message, Receive, Send, request, call, RDMA Read or Write. \
+Occasions are counted on each core, so that the same traffic meets the same faults.
+  every=N                 strikes each Nth occasion
+  one-in=N                strikes each occasion with a chance of one in N, drawn by seed=N
+  after=N                 lets the first N occasions pass
+  times=N                 strikes N times at most\n\n\
 Examples:
   bench-tool serve --listen shm:bench
   bench-tool serve --listen shm:bench --cores 2,3 --max-connections 4200
@@ -310,12 +331,18 @@ Examples:
   bench-tool serve --listen rdma:[2001:db8::7]:0        the system chooses the port, and the line tells it
   bench-tool serve --listen rdma:0.0.0.0:20049 --psk-file keys --identity server
       for clients that have a key of the file; without one, for anybody who reaches the device
+  bench-tool serve --listen rdma:0.0.0.0:20049 --reverse
+      for `bench-tool run --reverse` too: it calls clients that ask for it
   bench-tool serve --listen rdma:0.0.0.0:20049 --metrics 127.0.0.1:9464
       curl http://127.0.0.1:9464/metrics
   bench-tool serve --service nfs3 --listen rdma:0.0.0.0:20049 --space 8GiB
       mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=20048,mountproto=tcp,nolock server:/export /mnt
   bench-tool serve --service nfs3 --listen tcp:0.0.0.0:2049
-      mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock server:/export /mnt")]
+      mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock server:/export /mnt
+  bench-tool serve --listen shm:bench --fault drop-reply:every=1000
+      each 1000th call of a core gets no reply, and its client's timeout acts
+  bench-tool serve --service nfs3 --listen rdma:0.0.0.0:20049 --fault disconnect:every=5000
+      each 5000th Send of a core loses its connection")]
 pub struct ServeArgs {
     /// Address to listen on: shm:NAME or rdma:HOST:PORT, for nfs3 tcp:HOST:PORT; `0.0.0.0` and `[::]` are all addresses, port 0 is any that is free
     #[arg(long, value_name = "ADDR")]
@@ -365,9 +392,17 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
     pub bulk_calls: Option<u32>,
 
+    /// Call clients back that ask for it (`run --reverse`), by their own connections; in version 1, a quarter of what --credits says is then for these calls
+    #[arg(long)]
+    pub reverse: bool,
+
     /// What is made slower on purpose
     #[command(flatten)]
     pub slowed: SlowedArgs,
+
+    /// Inject a fault, as in drop-reply:every=100 or delay-message:for=10ms; may be given several times, and is explained below
+    #[arg(long = "fault", value_name = "KIND[:OPTION=VALUE,...]")]
+    pub faults: Vec<Fault>,
 
     /// How it is watched
     #[command(flatten)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rpcrdma_engine::CounterSnapshot;
 use rpcrdma_engine::{
     Activity, Application, BulkReply, Call, CallError, CallRefused, CallTag, CloseReason,
-    ConnectionKey, Context, Reply,
+    ConnectionKey, Context, Outcome, Reply, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{Port, REAP_MAX};
@@ -15,8 +15,10 @@ use rpcrdma_fabric::interface::{Port, REAP_MAX};
 use super::bulk::{BulkLoad, BulkPlan, Reads};
 use super::intervals::{Exchange, Recorder};
 use super::pace::Pace;
-use super::payload::Payload;
 use super::probe::{self, Question};
+use crate::bench_program::{
+    self, BackStatus, CALL_BACK, CALLS_BACK_MAX, CallBack, CalledBack, Payload, answer_plain,
+};
 use crate::progress::Progress;
 use crate::signals::Stop;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -55,6 +57,11 @@ pub(crate) enum Work {
     },
     /// Payloads may travel beside it.
     Bulk(BulkPlan),
+    /// The server calls, and says how long that took.
+    Back {
+        /// Payload of an echo; `None` for null calls.
+        payload_bytes: Option<u32>,
+    },
 }
 
 /// The work in hand.
@@ -62,6 +69,7 @@ pub(crate) enum Work {
 enum Maker {
     Message(Call, Payload),
     Bulk(BulkLoad),
+    Back(CallBack),
 }
 
 /// What the generator shares with the thread that set it up.
@@ -136,6 +144,8 @@ pub(crate) struct Measured {
     /// Why a connection took no more calls.
     pub(crate) first_refusal: Option<CallRefused>,
     pub(crate) mismatches: u64,
+    /// Calls of the server that failed.
+    pub(crate) back_failed: u64,
     /// Payload of the calls that are in the latencies; of bulk data alone.
     pub(crate) payload_bytes: u64,
     pub(crate) elapsed: Duration,
@@ -163,9 +173,8 @@ pub(crate) struct Generator {
     number: u64,
     /// Calls that ended well, those of the warm-up included: for the live line.
     completed: u64,
-    /// Calls made since the measurement began, and those of them that were recorded.
+    /// Calls made since the measurement began.
     started: u64,
-    calls: u64,
     /// Set while and after measuring; calls that started before are not recorded.
     measured_start: Option<Ticks>,
     /// When measuring ends; never where calls are counted.
@@ -194,6 +203,10 @@ impl Generator {
                 payload_bytes,
             } => Maker::Message(call, Payload::new(payload_bytes)),
             Work::Bulk(plan) => Maker::Bulk(BulkLoad::new(plan)),
+            Work::Back { payload_bytes } => Maker::Back(CallBack {
+                count: 0,
+                payload_bytes,
+            }),
         };
         let clock = Clock::new();
         let interval = clock.ticks(plan.interval);
@@ -213,7 +226,6 @@ impl Generator {
             number: 0,
             completed: 0,
             started: 0,
-            calls: 0,
             measured_start: None,
             measured_until: Ticks::MAX,
             last_recorded: 0,
@@ -226,6 +238,7 @@ impl Generator {
                 first_error: None,
                 first_refusal: None,
                 mismatches: 0,
+                back_failed: 0,
                 payload_bytes: 0,
                 elapsed: Duration::ZERO,
                 interrupted: false,
@@ -279,8 +292,9 @@ impl Generator {
                 self.measure_on();
             }
             Phase::Measuring(until) => {
-                let calls = self.calls + self.ended.len() as u64;
-                let enough = self.plan.count.is_some_and(|count| calls >= count);
+                // Calls that failed count as well: no others are made for them.
+                let is_count = |count| self.started >= count && self.outstanding == 0;
+                let enough = self.plan.count.is_some_and(is_count);
                 // Calls that are outstanding at the end belong to the last interval.
                 if enough || now >= until && now >= self.measured_until {
                     self.end_measuring(core, now);
@@ -394,6 +408,7 @@ impl Generator {
             return true;
         };
         let (number, tag) = (self.number, u64::from(index));
+        let mut started = 1;
         let outcome = match &mut self.maker {
             Maker::Message(call, payload) => core
                 .call_in_place(slot.connection, *call, payload.args_bytes(), tag, |space| {
@@ -401,6 +416,16 @@ impl Generator {
                 })
                 .map(|()| (number, Reads::default())),
             Maker::Bulk(load) => load.call(core, slot.connection, tag, number),
+            Maker::Back(asked) => {
+                // As many as may be, but no more than are to be counted.
+                let most = CALLS_BACK_MAX as u64;
+                let left = self.plan.count.map_or(most, |it| it - self.started);
+                asked.count = u32::try_from(left.min(most)).unwrap_or(1);
+                started = asked.count.into();
+                let call = bench_program::call(CALL_BACK);
+                core.call(slot.connection, call, &asked.encode(), tag)
+                    .map(|()| (number, Reads::default()))
+            }
         };
         match outcome {
             Ok(made) => {
@@ -408,7 +433,9 @@ impl Generator {
                 (slot.number, slot.reads) = made;
                 self.number = number.wrapping_add(1);
                 self.outstanding += 1;
-                self.started += u64::from(self.measured_start.is_some_and(|begin| start >= begin));
+                if self.measured_start.is_some_and(|begin| start >= begin) {
+                    self.started += started;
+                }
                 true
             }
             Err(refused) if refused.is_transient() => {
@@ -416,12 +443,20 @@ impl Generator {
                 false
             }
             Err(refused) => {
-                slot.alive = false;
-                self.measured.first_refusal.get_or_insert(refused);
-                self.end_without_slots();
+                self.give_up(index, refused);
                 false
             }
         }
+    }
+
+    /// Nothing more can be called by this slot.
+    #[cold]
+    fn give_up(&mut self, index: u32, refused: CallRefused) {
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            slot.alive = false;
+        }
+        self.measured.first_refusal.get_or_insert(refused);
+        self.end_without_slots();
     }
 
     /// Ends when nothing can be called any more.
@@ -434,6 +469,48 @@ impl Generator {
         }
     }
 
+    /// The slot of a call that has ended, free again.
+    #[inline]
+    fn give_back(&mut self, tag: CallTag) -> Option<(u32, Slot)> {
+        let index = u32::try_from(tag).ok()?;
+        let slot = self.slots.get(index as usize).copied()?;
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.free.push_back(index);
+        Some((index, slot))
+    }
+
+    /// The server has made calls, or not.
+    fn called_back(&mut self, tag: CallTag, result: Result<Reply<'_>, CallError>, now: Ticks) {
+        let Some((index, slot)) = self.give_back(tag) else {
+            return;
+        };
+        let called = match result {
+            Ok(reply) => CalledBack::decode(reply.results),
+            // A server that was made before CALL_BACK was.
+            Err(CallError::ProcedureUnavailable) => {
+                return self.give_up(index, CallRefused::NotTaken);
+            }
+            Err(error) => return self.note_error(error),
+        };
+        let Some(called) = called else {
+            self.measured.mismatches += 1;
+            return;
+        };
+        match called.status {
+            BackStatus::Done => {}
+            BackStatus::NotTaken => self.give_up(index, CallRefused::NotTaken),
+            BackStatus::TooLong => self.give_up(index, CallRefused::TooLong),
+        }
+        self.completed += called.round_trips_ns().len() as u64;
+        self.measured.back_failed += u64::from(called.failed);
+        if self.measured_start.is_some_and(|begin| slot.start >= begin) {
+            for round_trip_ns in called.round_trips_ns() {
+                self.measured.latency.record(*round_trip_ns);
+            }
+            self.last_recorded = now;
+        }
+    }
+
     /// A call has ended; `is_right` says whether the reply is the one to it.
     #[inline]
     fn call_ended(
@@ -442,14 +519,9 @@ impl Generator {
         now: Ticks,
         is_right: impl FnOnce(&Maker, &Slot) -> Result<bool, CallError>,
     ) {
-        let Ok(index) = u32::try_from(tag) else {
+        let Some((_, slot)) = self.give_back(tag) else {
             return;
         };
-        let Some(slot) = self.slots.get(index as usize).copied() else {
-            return;
-        };
-        self.outstanding = self.outstanding.saturating_sub(1);
-        self.free.push_back(index);
         match is_right(&self.maker, &slot) {
             Ok(is_right) => {
                 self.measured.mismatches += u64::from(!is_right);
@@ -470,7 +542,6 @@ impl Generator {
         while let Some((start, end)) = self.ended.pop() {
             let latency_ns = self.clock.nanos_between(start, end);
             self.measured.latency.record(latency_ns);
-            self.calls += 1;
             self.last_recorded = end;
         }
     }
@@ -498,13 +569,22 @@ impl Application for Generator {
         if tag == probe::TAG {
             return self.shared.question.completed(result);
         }
+        if matches!(self.maker, Maker::Back(_)) {
+            return self.called_back(tag, result, now);
+        }
         self.call_ended(tag, now, |maker, slot| {
             let reply = result?;
             Ok(match maker {
                 Maker::Message(_, payload) => payload.matches(reply.results, slot.number),
-                Maker::Bulk(_) => false,
+                Maker::Bulk(_) | Maker::Back(_) => false,
             })
         });
+    }
+
+    /// The server calls: what it was asked for.
+    #[inline]
+    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+        answer_plain(request, reply).unwrap_or(Outcome::ProcedureUnavailable)
     }
 
     #[inline]
@@ -519,7 +599,7 @@ impl Application for Generator {
             let reply = result?;
             Ok(match maker {
                 Maker::Bulk(load) => load.matches(&reply, slot.number, slot.reads),
-                Maker::Message(..) => false,
+                Maker::Message(..) | Maker::Back(_) => false,
             })
         });
     }

@@ -5,7 +5,6 @@ mod generator;
 pub mod idle;
 mod intervals;
 pub(crate) mod pace;
-mod payload;
 mod probe;
 pub mod sizes;
 
@@ -19,6 +18,7 @@ use rpcrdma_control::{
 };
 use rpcrdma_engine::{CallRefused, CoreHandle, CounterSnapshot};
 use rpcrdma_fabric::memory::{PageKind, PageReport};
+use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_tuning::Loaded;
 
 use self::bulk::BulkPlan;
@@ -144,6 +144,7 @@ impl Job for Measure<'_> {
             &counts(&client_counted),
             result.server_counters.as_ref(),
             call_bytes,
+            config.reverse,
         );
         result.placement = result.per_call.placement(config.op).to_owned();
         result.protocol = connections
@@ -199,6 +200,12 @@ fn cannot_call(refused: CallRefused, config: &RunConfig) -> Failure {
         (CallRefused::NoPlacement, _) => failure.advice(
             "RDMA needs a device with memory windows at this end; give --placement auto, which does without",
         ),
+        (CallRefused::NotTaken, _) => {
+            failure.advice("start the server with `bench-tool serve --reverse`, of the version that this is of")
+        }
+        (CallRefused::TooLong, _) if config.reverse => {
+            failure.advice("give a smaller --size: in version 1 a call in the reverse direction has to fit one message")
+        }
         (CallRefused::TooLong, _) => {
             failure.advice("give a smaller --size, fewer --operations, or --placement auto")
         }
@@ -226,7 +233,7 @@ fn profile(config: &RunConfig, fabric: &Fabric) -> Result<Loaded, Failure> {
     })?;
     Need {
         connections_per_core: Some(connections),
-        credits: Some(config.depth),
+        credits: Some(config.credits()),
         payload_bytes: Some(config.size_bytes),
         bulk: BulkNeed {
             calls: config.bulk.map_or(0, |_| calls),
@@ -253,7 +260,10 @@ impl<V: Provider> Client<V> {
         watch: &Watch,
     ) -> Result<Self, Failure> {
         let cores: Vec<_> = config.cores.iter().copied().map(Some).collect();
-        let node_config = NodeConfig::from_profile(&loaded.profile, cores);
+        let mut node_config = NodeConfig::from_profile(&loaded.profile, cores);
+        if config.reverse {
+            node_config = node_config.with_reverse_calls(ReverseRequestSupport::Inline);
+        }
         let shared: Vec<Arc<Shared>> = config.cores.iter().map(|_| Arc::default()).collect();
         let node = Node::start(provider, &node_config, |core| {
             Generator::new(
@@ -357,7 +367,13 @@ fn work(config: &RunConfig, core: usize) -> Work {
         call: bench_program::call(procedure),
         payload_bytes,
     };
+    let size_bytes = || usize::try_from(config.size_bytes).ok();
     match (config.bulk, config.op) {
+        (_, op) if config.reverse => Work::Back {
+            payload_bytes: u32::try_from(config.size_bytes)
+                .ok()
+                .filter(|_| op == Op::Echo),
+        },
         (Some(bulk), _) => Work::Bulk(BulkPlan {
             read_percent: bulk.read_percent,
             payload_bytes: u32::try_from(config.size_bytes).unwrap_or(u32::MAX),
@@ -373,7 +389,7 @@ fn work(config: &RunConfig, core: usize) -> Work {
             seed: bulk.seed.wrapping_add(core as u64),
         }),
         (None, Op::Null) => message(NULL, None),
-        (None, _) => message(ECHO, usize::try_from(config.size_bytes).ok()),
+        (None, _) => message(ECHO, size_bytes()),
     }
 }
 
@@ -470,12 +486,13 @@ fn result(
         latency.merge(&core.total());
     }
     let mut counters: BTreeMap<String, u64> = BTreeMap::new();
-    let (mut errors, mut mismatches, mut backlog) = (0, 0, 0);
+    let (mut errors, mut mismatches, mut backlog, mut back_failed) = (0, 0, 0, 0);
     let (mut elapsed, mut interrupted, mut first_error) = (Duration::ZERO, false, None);
     for core in measured {
         errors += core.errors;
         mismatches += core.mismatches;
         backlog += core.backlog;
+        back_failed += core.back_failed;
         elapsed = elapsed.max(core.elapsed);
         interrupted |= core.interrupted;
         first_error = first_error.or(core.first_error);
@@ -495,6 +512,12 @@ fn result(
     if mismatches > 0 {
         errors += mismatches;
         warnings.push(format!("{mismatches} replies did not carry what was sent"));
+    }
+    if back_failed > 0 {
+        errors += back_failed;
+        warnings.push(format!(
+            "{back_failed} calls of the server failed, or were answered with something else"
+        ));
     }
     if backlog > 0 {
         warnings.push(format!(

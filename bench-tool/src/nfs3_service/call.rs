@@ -50,8 +50,11 @@ pub struct Call<'a> {
 
 /// What came beside the argument stream.
 pub trait Items {
-    /// The item that belongs where `args_offset` octets of the stream stand before it, and its bytes.
-    fn at(&self, args_offset: usize) -> Option<(usize, usize)>;
+    /// The item that belongs where `args_offset` octets of the stream stand before it.
+    fn at(&self, args_offset: usize) -> Option<usize>;
+
+    /// Whether item `index` is an opaque of `bytes` octets. Its pieces may have some more, of round-up.
+    fn is_of(&self, index: usize, bytes: usize) -> bool;
 
     /// How many items there are.
     fn count(&self) -> usize;
@@ -65,8 +68,12 @@ pub trait Items {
 pub struct NoItems;
 
 impl Items for NoItems {
-    fn at(&self, _args_offset: usize) -> Option<(usize, usize)> {
+    fn at(&self, _args_offset: usize) -> Option<usize> {
         None
+    }
+
+    fn is_of(&self, _index: usize, _bytes: usize) -> bool {
+        false
     }
 
     fn count(&self) -> usize {

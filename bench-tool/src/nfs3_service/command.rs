@@ -3,7 +3,8 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use rpcrdma_control::{Node, NodeConfig, Provider};
+use rpcrdma_control::{Node, NodeConfig, NodeError, Provider};
+use rpcrdma_engine::Application;
 use rpcrdma_tuning::{Loaded, Profile};
 
 use super::desk::Desk;
@@ -118,24 +119,41 @@ pub struct ServeOnFabric<'a> {
 impl Job for ServeOnFabric<'_> {
     type Output = ();
 
-    fn run<V: Provider>(mut self, provider: V) -> Result<(), Failure> {
+    fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
         let space_bytes = self.args.nfs3.space;
         let (mut config, pages) = with_files(&self.loaded.profile, self.core, space_bytes);
         config.events = Some(self.operator.events());
         let mut pages = Some(pages);
         let hatch = Arc::new(Hatch::new());
-        let node = Node::start(provider, &config, |_| {
+        let service = |_| {
             // There is one core.
             let pages = pages
                 .take()
                 .unwrap_or_else(|| LeasedPages::new(0, PAGE_BYTES, BUFFER_BYTES, 0));
             NfsApplication::new(desk(&self.args.nfs3, pages), Arc::clone(&hatch))
-        })
-        .map_err(|error| {
+        };
+        let failed = |error: NodeError| {
             Failure::failed("the server could not be set up")
                 .because(error)
                 .advice("less --space takes less memory at the start")
-        })?;
+        };
+        let faults = self.operator.faults().clone();
+        if faults.is_empty() {
+            let node = Node::start(provider, &config, service).map_err(failed)?;
+            self.serve(node, hatch)
+        } else {
+            let node = Node::start_with_faults(provider, &config, &faults, service);
+            self.serve(node.map_err(failed)?, hatch)
+        }
+    }
+}
+
+impl ServeOnFabric<'_> {
+    fn serve<V: Provider, A: Application>(
+        mut self,
+        node: Node<V, A>,
+        hatch: Arc<Hatch>,
+    ) -> Result<(), Failure> {
         self.operator.attend(&node)?;
         if let Some(core) = node.cores().first().cloned() {
             hatch.set_wake(move || core.wake());

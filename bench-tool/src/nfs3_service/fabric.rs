@@ -193,10 +193,13 @@ impl<'a, 'b> Beside<'a, 'b> {
 }
 
 impl Items for Beside<'_, '_> {
-    fn at(&self, args_offset: usize) -> Option<(usize, usize)> {
+    fn at(&self, args_offset: usize) -> Option<usize> {
         let mut all = 0..self.arguments.len();
-        let index = all.find(|index| self.arguments.args_offset(*index) == Some(args_offset))?;
-        Some((index, self.arguments.bytes(index)?))
+        all.find(|index| self.arguments.args_offset(*index) == Some(args_offset))
+    }
+
+    fn is_of(&self, index: usize, bytes: usize) -> bool {
+        self.arguments.is_of(index, bytes)
     }
 
     fn count(&self) -> usize {

@@ -444,11 +444,17 @@ fn what_is_not_here_is_said_to_be_not_here() {
 struct Beside {
     args_offset: usize,
     data: Vec<u8>,
+    is_version_1: bool,
 }
 
 impl Items for Beside {
-    fn at(&self, args_offset: usize) -> Option<(usize, usize)> {
-        (args_offset == self.args_offset).then_some((0, self.data.len()))
+    fn at(&self, args_offset: usize) -> Option<usize> {
+        (args_offset == self.args_offset).then_some(0)
+    }
+
+    fn is_of(&self, _index: usize, bytes: usize) -> bool {
+        let there = self.data.len();
+        there == bytes || (self.is_version_1 && there == bytes.next_multiple_of(4))
     }
 
     fn count(&self) -> usize {
@@ -480,6 +486,7 @@ fn data_beside_the_stream_are_written_as_those_in_it() {
     let mut items = Beside {
         args_offset: args.len(),
         data: data.clone(),
+        is_version_1: false,
     };
     let credential = client.credential.clone();
     let call = |client: &mut Client, procedure: u32, args: &[u8], items: &Beside| {
@@ -500,7 +507,17 @@ fn data_beside_the_stream_are_written_as_those_in_it() {
     };
     let write = Procedure::Write.number();
     assert_eq!(call(&mut client, write, &args, &items), Outcome::Success);
-    assert_eq!(client.read(file, 5, count_bytes), (data, true));
+    assert_eq!(client.read(file, 5, count_bytes), (data.clone(), true));
+    // Its round-up comes with it, and is no data.
+    items.data.extend_from_slice(&[0xaa; 3]);
+    assert_eq!(
+        call(&mut client, write, &args, &items),
+        Outcome::GarbageArgs
+    );
+    items.is_version_1 = true;
+    assert_eq!(call(&mut client, write, &args, &items), Outcome::Success);
+    assert_eq!(client.read(file, 5, count_bytes + 3), (data, true));
+    items.data.truncate(7001);
     items.args_offset += 4;
     assert_eq!(
         call(&mut client, write, &args, &items),

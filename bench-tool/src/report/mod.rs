@@ -140,6 +140,8 @@ pub struct Report {
     pub server_identity: Option<String>,
     /// The procedure called.
     pub op: &'static str,
+    /// Who calls: the client, `forward`, or the server, `reverse`, which then measures too.
+    pub direction: &'static str,
     /// Payload of one operation, each way that the procedure carries it.
     pub size_bytes: u64,
     /// The sizes that operations were drawn from; `None` where all have `size_bytes`, which is the largest otherwise.
@@ -304,6 +306,7 @@ impl Report {
             protocol: format!("v{}", result.protocol),
             connect,
             op: config.op.name(),
+            direction: if config.reverse { "reverse" } else { "forward" },
             size_bytes: config.size_bytes,
             sizes: config.sizes.map(|sizes| SizeShare::of(&sizes)),
             operations: config.bulk.map_or(1, |bulk| bulk.operations),
@@ -471,6 +474,7 @@ pub(crate) mod tests {
             size_bytes: 0,
             sizes: None,
             bulk: None,
+            reverse: false,
             protocol: crate::cli::Protocol::Auto,
             slowed: crate::cli::SlowedArgs::default(),
             depth: 1,
@@ -555,6 +559,7 @@ pub(crate) mod tests {
             "placement",
             "profile",
             "op",
+            "direction",
             "size_bytes",
             "sizes",
             "depth",
@@ -597,7 +602,7 @@ pub(crate) mod tests {
         }
         assert_eq!(
             object.len(),
-            48,
+            49,
             "a new key belongs into this list and into docs/bench-tool.md"
         );
         let keys = |name: &str| -> Vec<String> {

@@ -47,14 +47,21 @@ pub struct EndPerCall {
 }
 
 impl PerCall {
-    /// From what the ends counted while the calls were made, each of `call_bytes` of payload.
+    /// From what the ends counted while the calls were made, each of `call_bytes` of payload; in the reverse direction
+    /// the client answered them.
     #[must_use]
     pub fn new(
         client: &BTreeMap<String, u64>,
         server: Option<&BTreeMap<String, u64>>,
         call_bytes: u64,
+        is_reverse: bool,
     ) -> Self {
-        let calls = value(client, "replies_received");
+        let counted = if is_reverse {
+            "calls_received"
+        } else {
+            "replies_received"
+        };
+        let calls = value(client, counted);
         if calls == 0 {
             return Self::default();
         }
@@ -142,7 +149,7 @@ pub(crate) mod tests {
             ("rdma_reads", 2000),
             ("rdma_read_rounds", 1000),
         ]);
-        PerCall::new(&client, Some(&server), 4096)
+        PerCall::new(&client, Some(&server), 4096, false)
     }
 
     #[test]
@@ -160,7 +167,7 @@ pub(crate) mod tests {
     #[test]
     fn copies_are_multiples_of_the_payload() {
         let client = counters(&[("replies_received", 10), ("bulk_bytes_copied", 81_920)]);
-        let per_call = PerCall::new(&client, None, 4096);
+        let per_call = PerCall::new(&client, None, 4096, false);
         assert_eq!(
             (per_call.client.copied_bytes, per_call.client.copies),
             (8192.0, 2.0)
@@ -177,7 +184,7 @@ pub(crate) mod tests {
         let client = |windows| counters(&[("replies_received", 10), ("windows_bound", windows)]);
         let server = counters(&[("bulk_bytes_placed", 40_960)]);
         for (windows, placement) in [(0, "send"), (3, "mixed")] {
-            let per_call = PerCall::new(&client(windows), Some(&server), 4096);
+            let per_call = PerCall::new(&client(windows), Some(&server), 4096, false);
             assert_eq!(per_call.server.as_ref().unwrap().placed_bytes, 4096.0);
             assert_eq!(per_call.placement(Op::Write), placement);
         }
@@ -185,6 +192,9 @@ pub(crate) mod tests {
 
     #[test]
     fn no_call_took_nothing() {
-        assert_eq!(PerCall::new(&counters(&[]), None, 4096), PerCall::default());
+        assert_eq!(
+            PerCall::new(&counters(&[]), None, 4096, false),
+            PerCall::default()
+        );
     }
 }

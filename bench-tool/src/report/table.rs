@@ -116,9 +116,13 @@ pub(crate) fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
         0 => String::new(),
         time => format!(", a service that takes {}", nanoseconds(time)),
     };
+    let direction = match report.direction {
+        "reverse" => " in the reverse direction (the server calls, and measures)",
+        _ => "",
+    };
     writeln!(
         text,
-        "{}, RPC-over-RDMA {} over {}{device}{delay}{service_time}, {looped}",
+        "{}{direction}, RPC-over-RDMA {} over {}{device}{delay}{service_time}, {looped}",
         work(report),
         report.protocol,
         report.fabric

@@ -88,6 +88,8 @@ pub struct RunConfig {
     pub sizes: Option<Sizes>,
     /// What the calls do; `None` for null and echo.
     pub bulk: Option<BulkConfig>,
+    /// The server makes the calls, in the reverse direction.
+    pub reverse: bool,
     /// The version of RPC-over-RDMA.
     pub protocol: Protocol,
     /// What is made slower, at both ends where the server is the run's own.
@@ -156,6 +158,7 @@ impl RunConfig {
             size_bytes,
             sizes: args.sizes,
             bulk,
+            reverse: args.reverse,
             protocol: args.common.protocol,
             slowed: args.common.slowed,
             depth: args.depth,
@@ -191,6 +194,14 @@ impl RunConfig {
         self.size_bytes.saturating_mul(operations.into())
     }
 
+    /// Credits that a connection of the run needs of each end. In version 1 a quarter of them is for calls in the
+    /// reverse direction.
+    #[must_use]
+    pub fn credits(&self) -> u32 {
+        let times = if self.reverse { 4 } else { 1 };
+        self.depth.saturating_mul(times).min(u16::MAX.into())
+    }
+
     /// How long the run should take, warm-up included; `None` where that is up to the calls.
     #[must_use]
     pub fn expected(&self) -> Option<Duration> {
@@ -214,6 +225,13 @@ fn bulk(args: &RunArgs) -> Result<Option<BulkConfig>, Failure> {
     }
     if args.op != Op::Mix && args.sizes.is_none() && args.common.seed.is_some() {
         return refuse("--seed", "mix");
+    }
+    if args.reverse && args.op.is_bulk() {
+        let what = format!(
+            "a server does not {} in the reverse direction",
+            args.op.name()
+        );
+        return Err(Failure::usage(what).advice("give --op null or --op echo with --reverse"));
     }
     if !args.op.is_bulk() && args.sizes.is_some() {
         return refuse("--sizes", "read, --op write or --op mix");

@@ -215,7 +215,7 @@ fn server_arguments(
         "--max-connections".to_owned(),
         connections.min(65_536).to_string(),
         "--credits".to_owned(),
-        config.depth.to_string(),
+        config.credits().to_string(),
         "--max-payload".to_owned(),
         config.size_bytes.max(1).to_string(),
         "--bulk-calls".to_owned(),
@@ -224,6 +224,7 @@ fn server_arguments(
         config.bulk.map_or(1, |bulk| bulk.operations).to_string(),
         "--exit-with-stdin".to_owned(),
     ];
+    arguments.extend(config.reverse.then(|| "--reverse".to_owned()));
     arguments.extend(config.slowed.arguments());
     arguments.extend(config.profile.arguments());
     if let Some(device) = &config.device {

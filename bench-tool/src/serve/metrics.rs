@@ -1,7 +1,7 @@
 //! What a server tells Prometheus: the counters and levels that cores publish, under names and with
 //! labels that say what they are.
 
-use rpcrdma_control::{CoreSnapshot, NodeSnapshot};
+use rpcrdma_control::{CoreSnapshot, FaultPlan, NodeSnapshot};
 use rpcrdma_engine::LevelSnapshot;
 
 use super::exposition::{Kind, Page};
@@ -336,6 +336,8 @@ pub struct Identity {
     pub started_s: f64,
     /// The processors of the cores, in the node's order.
     pub processors: Vec<usize>,
+    /// The faults that it injects.
+    pub faults: FaultPlan,
 }
 
 /// The page of metrics.
@@ -388,6 +390,16 @@ pub fn page(identity: &Identity, is_ready: bool, node: &NodeSnapshot) -> String 
         );
         for (event, count) in &node.control {
             page.sample(&[("event", event)], count);
+        }
+    }
+    if !identity.faults.is_empty() {
+        page.family(
+            "rpcrdma_faults_injected_total",
+            Kind::Counter,
+            "Times that a fault of --fault struck.",
+        );
+        for (fault, times) in identity.faults.injected() {
+            page.sample(&[("fault", &fault.to_string())], times);
         }
     }
     page.finish()
@@ -517,6 +529,7 @@ mod tests {
             fabric: "shm",
             started_s: 1.5,
             processors: vec![2, 5],
+            faults: FaultPlan::default(),
         }
     }
 

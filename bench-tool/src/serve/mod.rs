@@ -21,8 +21,9 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma_control::{ListenOptions, Node, NodeConfig, Provider};
+use rpcrdma_control::{Fault, ListenOptions, Node, NodeConfig, NodeError, Provider};
 use rpcrdma_engine::{Application, CoreHandle};
+use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_tuning::{Loaded, Profile};
 
 use crate::address::{Address, ListenAddress};
@@ -62,6 +63,9 @@ pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
             .advice("listen on shm:NAME or rdma:HOST:PORT, or serve --service nfs3"));
         }
     };
+    if let Some(fault) = given_twice(&args.faults) {
+        return Err(Failure::usage(format!("--fault {fault} is given twice")));
+    }
     let machine = Machine::detect();
     let cores = server_cores(args, &machine)?;
     let fabric = Fabric::to_listen(listen, args.device.as_deref())?.delayed(args.slowed.delay)?;
@@ -121,10 +125,12 @@ fn check_tcp(args: &ServeArgs) -> Result<(), Failure> {
         ("--cores", args.cores.is_some()),
         ("--profile and --set", args.profile.given().is_some()),
         ("--credits", args.credits.is_some()),
+        ("--reverse", args.reverse),
         ("--max-payload", args.max_payload.is_some()),
         ("--bulk-calls", args.bulk_calls.is_some()),
         ("--delay", !args.slowed.delay.is_zero()),
         ("--service-time", !args.slowed.service_time.is_zero()),
+        ("--fault", !args.faults.is_empty()),
         ("--psk-file", args.authentication.psk_file.is_some()),
         ("--limits", args.operate.limits.is_some()),
     ];
@@ -150,21 +156,40 @@ struct Serve<'a> {
 impl Job for Serve<'_> {
     type Output = ();
 
-    fn run<V: Provider>(mut self, provider: V) -> Result<(), Failure> {
-        let cores = self.cores.into_iter().map(Some).collect();
-        let config = NodeConfig {
+    fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
+        let cores = self.cores.iter().copied().map(Some).collect();
+        let mut config = NodeConfig {
             events: Some(self.operator.events()),
             ..NodeConfig::from_profile(&self.loaded.profile, cores)
         };
+        if self.args.reverse {
+            config = config.with_reverse_calls(ReverseRequestSupport::Inline);
+        }
         let common = Arc::new(Common::new(
             config.core.bulk_buffers,
             config.core.bulk_buffer_bytes,
         ));
         let service_time = self.args.slowed.service_time;
-        let node = Node::start(provider, &config, |_| {
-            BenchService::new(Arc::clone(&common)).working_for(service_time)
-        })
-        .map_err(|error| Failure::failed("the server could not be set up").because(error))?;
+        let service = |_| BenchService::new(Arc::clone(&common)).working_for(service_time);
+        let failed =
+            |error: NodeError| Failure::failed("the server could not be set up").because(error);
+        let faults = self.operator.faults().clone();
+        if faults.is_empty() {
+            let node = Node::start(provider, &config, service).map_err(failed)?;
+            self.serve(node, &common)
+        } else {
+            let node = Node::start_with_faults(provider, &config, &faults, service);
+            self.serve(node.map_err(failed)?, &common)
+        }
+    }
+}
+
+impl Serve<'_> {
+    fn serve<V: Provider, A: Application>(
+        mut self,
+        node: Node<V, A>,
+        common: &Common,
+    ) -> Result<(), Failure> {
         self.operator.attend(&node)?;
         let cores = node.cores().to_vec();
         common.set_counters(Box::new(move || {
@@ -220,6 +245,13 @@ pub fn end<V: Provider, A: Application>(
     drop(node.shutdown());
     operator.ended(&report, timeout);
     Ok(())
+}
+
+/// The first fault that is there before: metrics could not tell the two apart.
+fn given_twice(faults: &[Fault]) -> Option<&Fault> {
+    let mut before = faults.iter().enumerate();
+    let twice = before.find(|(place, fault)| faults.iter().take(*place).any(|it| it == *fault));
+    twice.map(|(_, fault)| fault)
 }
 
 fn server_cores(args: &ServeArgs, machine: &Machine) -> Result<Vec<usize>, Failure> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rpcrdma_control::{
-    DrainReport, EventSink, Node, NodeEvent, NodeLimits, NodeSnapshot, Provider,
+    DrainReport, EventSink, FaultPlan, Node, NodeEvent, NodeLimits, NodeSnapshot, Provider,
 };
 use rpcrdma_engine::{Application, CloseReason, ConnectionKey};
 use signal_hook::consts::SIGHUP;
@@ -164,6 +164,7 @@ impl Operator {
                 .duration_since(UNIX_EPOCH)
                 .map_or(0.0, |since| since.as_secs_f64()),
             processors: processors.to_vec(),
+            faults: FaultPlan::new(args.faults.iter().copied()),
         };
         let board = Arc::new(Board {
             identity,
@@ -260,6 +261,12 @@ impl Operator {
         self.notifier.ready(&self.status);
     }
 
+    /// The faults that were asked for.
+    #[must_use]
+    pub fn faults(&self) -> &FaultPlan {
+        &self.board.identity.faults
+    }
+
     /// What asks for the end.
     #[must_use]
     pub const fn stop(&self) -> &Stop {
@@ -275,13 +282,24 @@ impl Operator {
         let metrics = self.http.as_ref().map_or_else(String::new, |http| {
             format!(" (metrics at http://{}/metrics)", http.address())
         });
+        let faults: Vec<_> = self.faults().faults().map(|it| it.to_string()).collect();
+        let injects = if faults.is_empty() {
+            String::new()
+        } else {
+            format!(" (injects {})", faults.join(" and "))
+        };
         let mut out = std::io::stdout().lock();
-        let told = writeln!(out, "{READY_PREFIX}{address}{metrics}").and_then(|()| out.flush());
+        let line = format_args!("{READY_PREFIX}{address}{metrics}{injects}");
+        let told = writeln!(out, "{line}").and_then(|()| out.flush());
         written(told)?;
         self.status = format!("{READY_PREFIX}{address}");
         self.notifier.ready(&self.status);
         self.logger
             .log(Event::new(LogLevel::Info, "listening").with("address", address));
+        for fault in faults {
+            let event = Event::new(LogLevel::Warn, "fault_on");
+            self.logger.log(event.with("fault", fault));
+        }
         Ok(())
     }
 
@@ -341,6 +359,11 @@ impl Operator {
             self.warn(&format!(
                 "calls were still under way after {at_most:?}; they were abandoned"
             ));
+        }
+        for (fault, times) in self.faults().injected() {
+            let event = Event::new(LogLevel::Warn, "fault_injected");
+            let event = event.telling("fault", fault).with("times", times);
+            self.logger.log(event);
         }
         let cores = self.board.snapshot().cores;
         let sum = |count: fn(&rpcrdma_engine::CounterSnapshot) -> u64| {

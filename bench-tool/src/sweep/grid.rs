@@ -184,6 +184,7 @@ impl Point {
             connections: self.connections,
             rate: self.rate_per_s,
             to_knee: false,
+            reverse: false,
             common: args.common.clone(),
             sizes: None,
             json: None,

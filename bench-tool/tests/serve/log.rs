@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{BENCH_TOOL, Server, address, run, serve};
 
 /// The log of a server, as JSON.
-struct Log(Lines<BufReader<ChildStderr>>);
+pub(crate) struct Log(Lines<BufReader<ChildStderr>>);
 
 impl Log {
     fn next(&mut self) -> Option<Value> {
@@ -26,7 +26,7 @@ impl Log {
         Some(event)
     }
 
-    fn until(&mut self, name: &str) -> Value {
+    pub(crate) fn until(&mut self, name: &str) -> Value {
         loop {
             let event = self
                 .next()
@@ -38,7 +38,7 @@ impl Log {
     }
 }
 
-fn start(address: &str, arguments: &[&str]) -> (Server, Log) {
+pub(crate) fn start(address: &str, arguments: &[&str]) -> (Server, Log) {
     let mut command = serve(address, &["--log-format", "json", "--log-level", "info"]);
     let mut server = Server::start(command.args(arguments).stderr(Stdio::piped()));
     let log = BufReader::new(server.child.stderr.take().unwrap()).lines();

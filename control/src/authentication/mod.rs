@@ -22,7 +22,7 @@ use std::sync::Arc;
 use rpcrdma_engine::{AuthenticationFailure, HostIdentity};
 
 pub use self::preshared::{KeyFileError, PresharedKey, PresharedKeys};
-pub(crate) use self::session::{Session, Verdict};
+pub(crate) use self::session::{Announced, Session, Verdict};
 
 /// Who a peer must be.
 ///

@@ -56,6 +56,8 @@ const KNOBS: &[(&str, &str, At)] = &[
     ("hot_channels_max", "9", At::Shm),
     ("cold_sweep_polls", "17", At::Shm),
     ("inline_bytes_max", "512", At::Fabrics),
+    ("peer_arena_mib_max", "4095", At::Shm),
+    ("peer_memory_mib_max", "65535", At::Shm),
     ("device_inline_bytes_max", "96", At::Device),
     ("send_gather_entries_max", "5", At::Device),
     ("receive_scatter_entries_max", "4", At::Device),

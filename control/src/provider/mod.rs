@@ -45,6 +45,19 @@ pub struct PortNeed {
     pub windows_max: u32,
 }
 
+impl PortNeed {
+    /// Work requests of a port.
+    pub(crate) fn work_requests(&self) -> u32 {
+        // A queue pair needs several, and few Sends ask for a completion.
+        const PER_QUEUE_PAIR: u32 = 4;
+        PER_QUEUE_PAIR
+            .saturating_mul(self.queue_pairs_max)
+            .max(self.sends_max.saturating_mul(2))
+            // A window is bound and invalidated, and what it exposes read or written.
+            .max(self.windows_max.saturating_mul(3))
+    }
+}
+
 /// Makes the ports and the connection manager of one fabric.
 ///
 /// # Example

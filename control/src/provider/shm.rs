@@ -44,21 +44,28 @@ pub struct ShmProvider {
     pub cold_sweep_polls: u32,
     /// How long a peer may take for its part of a connect.
     pub handshake_timeout: Duration,
+    /// Bytes of the registered memory of one core of a peer that are mapped at most.
+    pub peer_arena_bytes_max: u64,
+    /// Bytes that are mapped at most of all peers together.
+    pub peer_memory_bytes_max: u64,
     /// Give each connection a receive queue of its own, as devices without shared ones do.
     pub own_receive_queues: bool,
-    /// One-way delay of every delivery, to try distance on one machine.
+    /// One-way delay of every delivery, to try distance on one machine; at most 10 s.
     pub delay: Duration,
 }
 
 impl Default for ShmProvider {
     fn default() -> Self {
+        let manager = shm::ManagerOptions::default();
         Self {
             channel_ring_bytes: 32 * 1024,
             inline_bytes_max: 1024,
             copy_bytes_per_poll: 64 * 1024,
             hot_channels_max: 8,
             cold_sweep_polls: 16,
-            handshake_timeout: shm::ManagerOptions::default().handshake_timeout,
+            handshake_timeout: manager.handshake_timeout,
+            peer_arena_bytes_max: manager.peer_arena_bytes_max,
+            peer_memory_bytes_max: manager.peer_memory_bytes_max,
             own_receive_queues: false,
             delay: Duration::ZERO,
         }
@@ -75,6 +82,8 @@ impl Provider for ShmProvider {
     fn manager(&self) -> Result<shm::Manager, ManagerError> {
         shm::Manager::with_options(shm::ManagerOptions {
             handshake_timeout: self.handshake_timeout,
+            peer_arena_bytes_max: self.peer_arena_bytes_max,
+            peer_memory_bytes_max: self.peer_memory_bytes_max,
             ..shm::ManagerOptions::default()
         })
     }
@@ -90,6 +99,7 @@ impl Provider for ShmProvider {
         };
         let arena = Arena::shared_in(&options, need.huge_page_size)?;
         let number = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
+        let usual = shm::PortConfig::new(number, arena, clock.clone());
         let config = shm::PortConfig {
             channel_ring_bytes: self.channel_ring_bytes,
             inline_bytes_max: self.inline_bytes_max,
@@ -100,7 +110,8 @@ impl Provider for ShmProvider {
             windows_max: need.windows_max,
             own_receive_queues: self.own_receive_queues,
             delay: self.delay,
-            ..shm::PortConfig::new(number, arena, clock.clone())
+            work_requests_max: need.work_requests().max(usual.work_requests_max),
+            ..usual
         };
         shm::Port::new(config)
     }

@@ -7,10 +7,6 @@ use rpcrdma_fabric::verbs;
 
 use super::{PortNeed, Provider};
 
-/// Work requests of a port for each of its queue pairs, so that a Send need not ask the device
-/// for a completion of its own.
-const WORK_REQUESTS_PER_QUEUE_PAIR: u32 = 4;
-
 /// An RDMA device. All cores of a node share it; each has a protection domain, a completion queue
 /// and a shared receive queue of its own.
 ///
@@ -93,12 +89,7 @@ impl Provider for VerbsProvider {
             huge_pages: need.huge_pages,
         };
         let arena = Arena::private_in(&options, need.huge_page_size)?;
-        let work_requests = WORK_REQUESTS_PER_QUEUE_PAIR
-            .saturating_mul(need.queue_pairs_max)
-            .max(need.sends_max.saturating_mul(2))
-            // A window is bound and invalidated, and what it exposes read or written.
-            .max(need.windows_max.saturating_mul(3))
-            .max(self.send_queue_depth_max);
+        let work_requests = need.work_requests().max(self.send_queue_depth_max);
         verbs::Port::new(verbs::PortConfig {
             device: self.device.clone(),
             queue_pairs_max: need.queue_pairs_max,

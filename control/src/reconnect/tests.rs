@@ -47,7 +47,8 @@ impl World {
     fn add(&mut self, address: &str, reconnect: Reconnect) -> TargetId {
         self.added += 1;
         let id = TargetId(self.added);
-        let added = self.targets.add(id, address, reconnect, self.now);
+        let versions = Versions::Two;
+        let added = self.targets.add(id, address, versions, reconnect, self.now);
         added.expect("its server said nothing");
         id
     }
@@ -339,10 +340,12 @@ fn a_server_of_another_version_is_not_asked_again_for_a_minute() {
     assert_eq!(step, Step::GiveUp);
     world.add("shm:b", steady());
     world.now += 60 * SECOND - MS;
-    let again = world
-        .targets
-        .add(TargetId(99), "shm:a", steady(), world.now);
-    let error = again.expect_err("it is remembered");
+    let mut add_again = |versions| {
+        let (id, now) = (TargetId(99), world.now);
+        world.targets.add(id, "shm:a", versions, steady(), now)
+    };
+    add_again(Versions::Both).expect("they have version 1 in common");
+    let error = add_again(Versions::Two).expect_err("it is remembered");
     assert!(
         matches!(
             error,
@@ -356,6 +359,35 @@ fn a_server_of_another_version_is_not_asked_again_for_a_minute() {
     );
     world.now += MS;
     world.add("shm:a", steady());
+}
+
+#[test]
+fn a_server_that_was_asked_for_the_wrong_one_of_its_versions_is_asked_again() {
+    let (low, high) = (2, 2);
+    for (versions, is_asked_again) in [(Versions::Both, true), (Versions::One, false)] {
+        let mut world = World::new(1000, 0);
+        let connected = TargetId(1);
+        let failed = TargetId(2);
+        for id in [connected, failed] {
+            let now = world.now;
+            let added = world.targets.add(id, "shm:a", versions, steady(), now);
+            added.expect("its server said nothing");
+            world.until_tried(id);
+        }
+        // Its first call is answered by ERR_VERS.
+        world.targets.handle_established(connected, world.now);
+        let reason = CloseReason::VersionMismatch { low, high };
+        let lost = world.targets.handle_lost(connected, reason, world.now);
+        let error = ConnectError::VersionMismatch {
+            address: "shm:a".to_owned(),
+            low,
+            high,
+        };
+        for step in [lost, world.targets.handle_failed(failed, &error, world.now)] {
+            let is_retried = matches!(step, Step::Retry { .. });
+            assert_eq!(is_retried, is_asked_again, "{versions:?}");
+        }
+    }
 }
 
 #[test]

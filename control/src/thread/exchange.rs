@@ -8,7 +8,7 @@ use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::v2::PropertySet;
 
 use super::ControlThread;
-use crate::authentication::Verdict;
+use crate::authentication::{Announced, Verdict};
 use crate::connection::End;
 use crate::counters::ControlCounters;
 use crate::error::ConnectError;
@@ -52,7 +52,10 @@ impl<V: Provider> ControlThread<V> {
         };
         ControlCounters::add(&self.counters.properties_decided);
         let answer = matches!(tracked.end, End::Server);
-        let own = &self.settings.properties;
+        let own = Announced {
+            properties: &self.settings.properties,
+            application: &self.settings.application_properties,
+        };
         let verdict =
             PropertySet::decode(body).map(|set| tracked.session.handle(&set, own, Instant::now()));
         match verdict {
@@ -88,6 +91,10 @@ impl<V: Provider> ControlThread<V> {
             Ok(Verdict::Close(failure)) => {
                 ControlCounters::add(&self.counters.authentications_refused);
                 self.end_unauthenticated(id, failure);
+            }
+            Ok(Verdict::PropertiesChanged) => {
+                ControlCounters::add(&self.counters.properties_changed);
+                self.close(core, key, CloseReason::PropertiesChanged);
             }
             Ok(Verdict::Ignore) => {}
             Ok(Verdict::ReceiveBufferTooSmall(announced_bytes)) => {

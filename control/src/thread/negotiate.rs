@@ -2,32 +2,47 @@
 
 use std::time::Instant;
 
+use rpcrdma_engine::ConnectionCounters;
 use rpcrdma_fabric::interface::ConnectionId;
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::connection::{Terms, Versions};
 
-use super::ControlThread;
+use super::{ControlThread, Settings};
 use crate::connection::{Attempt, Tracked};
 use crate::error::Stage;
+use crate::node::ConnectOptions;
 use crate::provider::Provider;
+use crate::versions::Source;
+
+/// The versions that a connection with these options may speak.
+pub(super) const fn permitted(options: &ConnectOptions) -> Versions {
+    if options.authentication.is_required() {
+        // Version 1 has no means for it.
+        Versions::Two
+    } else {
+        options.versions
+    }
+}
+
+/// What RFC 8797 has us tell, for version 1: our sizes, and whether remote invalidation is supported.
+fn own_data(settings: &Settings) -> PrivateData {
+    PrivateData {
+        remote_invalidation: settings.remote_invalidation,
+        // Longer ones are gathered from several buffers, as transmission groups of version 2 alone.
+        send_bytes: settings
+            .send_buffer_bytes
+            .min(settings.properties.send_bytes_max),
+        receive_bytes: settings.properties.receive_buffer_bytes,
+    }
+}
 
 impl<V: Provider> ControlThread<V> {
     pub(super) fn private_data(&self) -> [u8; 8] {
         self.own_data().to_bytes()
     }
 
-    /// What RFC 8797 has us tell, for version 1: our sizes, and that remote invalidation is supported,
-    /// since whatever memory is exposed is a window of its call's own.
     fn own_data(&self) -> PrivateData {
-        PrivateData {
-            remote_invalidation: true,
-            // Longer ones are gathered from several buffers, as transmission groups of version 2 alone.
-            send_bytes: self
-                .settings
-                .send_buffer_bytes
-                .min(self.settings.properties.send_bytes_max),
-            receive_bytes: self.settings.properties.receive_buffer_bytes,
-        }
+        own_data(&self.settings)
     }
 
     /// What a core is to know of both ends.
@@ -49,7 +64,53 @@ impl<V: Provider> ControlThread<V> {
             tracked.stage == Stage::ExchangingProperties && tracked.versions == Versions::Both;
         let waits = |attempt: &&mut Attempt| is_unanswered && attempt.waiter.is_some();
         if let Some(attempt) = tracked.attempt().filter(waits) {
-            self.versions.remember(&attempt.address, Instant::now());
+            self.versions
+                .remember(&attempt.address, Source::Silence, Instant::now());
+        }
+    }
+
+    /// A connection has closed. A server that did not answer version 1 either is asked for version 2 by the next attempt.
+    pub(super) fn note_closed(&mut self, id: ConnectionId, counters: ConnectionCounters) {
+        let Some(tracked) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let is_unanswered = tracked.versions == Versions::One
+            && counters.messages_sent != 0
+            && counters.messages_received == 0;
+        if let Some(attempt) = tracked.attempt().filter(|_| is_unanswered) {
+            self.versions.doubt(&attempt.address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_protocol::v2::{ApplicationProperties, Properties};
+
+    use super::*;
+    use crate::limits::NodeLimits;
+
+    /// Memory that is registered for a call has a key that no peer may invalidate. A device that is told to do so ends the
+    /// connection.
+    #[test]
+    fn remote_invalidation_is_told_where_the_device_has_it() {
+        for remote_invalidation in [true, false] {
+            let settings = Settings {
+                limits: NodeLimits {
+                    connections_per_core: 1,
+                    credits_per_connection: 1,
+                    peer_connections_max: 1,
+                },
+                properties: Properties::default(),
+                application_properties: ApplicationProperties::NONE,
+                remote_invalidation,
+                send_buffer_bytes: 4096,
+                target_attempts_per_second_max: 1,
+                seed: 0,
+            };
+            let told = PrivateData::find(&own_data(&settings).to_bytes()).expect("it is whole");
+            assert_eq!(told.remote_invalidation, remote_invalidation);
+            assert_eq!((told.send_bytes, told.receive_bytes), (4096, 4096));
         }
     }
 }

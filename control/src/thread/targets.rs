@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rpcrdma_engine::CloseReason;
 
-use super::ControlThread;
+use super::{ControlThread, negotiate};
 use crate::connection::{News, Waiter};
 use crate::counters::ControlCounters;
 use crate::error::ConnectError;
@@ -120,7 +120,11 @@ impl<V: Provider> ControlThread<V> {
             reconnect,
             events,
         } = wanted;
-        let added = self.keeper.targets.add(id, &address, reconnect, now);
+        let versions = negotiate::permitted(&options);
+        let added = self
+            .keeper
+            .targets
+            .add(id, &address, versions, reconnect, now);
         let kept = Kept {
             address,
             options,

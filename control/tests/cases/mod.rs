@@ -18,11 +18,15 @@ use rpcrdma_tuning::Profile;
 
 use crate::support::{ECHO, Fabric, HELD, PATIENCE, TestNode, foreign, profile, start};
 
+mod application;
 mod authentication;
+mod faults;
 mod reverse;
 mod versions;
 
+pub(crate) use self::application::*;
 pub(crate) use self::authentication::*;
+pub(crate) use self::faults::*;
 pub(crate) use self::reverse::*;
 pub(crate) use self::versions::*;
 
@@ -69,6 +73,8 @@ macro_rules! cases {
             #[test]
             fn a_server_that_refuses_our_properties_is_told_with_its_error();
             #[test]
+            fn a_peer_that_changes_its_properties_is_left();
+            #[test]
             fn where_nobody_is_vouched_for_a_listener_asks_for_a_decision();
             #[test]
             fn both_ends_learn_the_other_s_identity_and_calls_pass();
@@ -91,6 +97,8 @@ macro_rules! cases {
             #[test]
             fn a_server_calls_its_client_as_far_as_both_enabled_it();
             #[test]
+            fn applications_announce_properties_and_send_messages_of_their_own();
+            #[test]
             fn a_target_is_connected_again_when_its_server_comes_back();
             #[test]
             fn a_target_waits_for_a_server_that_is_not_there_yet();
@@ -99,7 +107,27 @@ macro_rules! cases {
             #[test]
             fn a_target_whose_server_speaks_another_version_is_not_asked_again();
             #[test]
+            fn a_target_survives_a_first_message_that_was_not_answered();
+            #[test]
             fn a_target_that_is_dropped_is_not_tried_again();
+            #[test]
+            fn calls_that_are_struck_end_with_an_error_and_are_the_same_in_each_run();
+            #[test]
+            fn a_call_whose_reply_is_dropped_times_out_and_the_next_is_answered();
+            #[test]
+            fn a_connection_is_lost_at_the_send_that_is_struck();
+            #[test]
+            fn connects_that_are_struck_are_refused();
+            #[test]
+            fn messages_that_are_struck_come_late_and_in_order();
+            #[test]
+            fn a_connection_that_ends_does_not_wait_for_what_is_late();
+            #[test]
+            fn receives_that_are_struck_are_posted_late();
+            #[test]
+            fn an_rdma_read_that_is_struck_loses_the_connection_before_the_call();
+            #[test]
+            fn an_rdma_write_that_is_struck_loses_the_connection_behind_the_call();
             #[test]
             fn a_processor_that_does_not_exist_is_named();
             #[test]
@@ -318,7 +346,13 @@ pub(crate) fn a_storm_of_as_many_connects_as_there_are_places_is_taken_whole_aga
     };
     let (server, address) = server::<F>(&storm, 1);
     let mut client = start::<F>(&storm, 1);
-    for round in 1..=5 {
+    // A device of the lab is emulated.
+    let rounds = if std::env::var_os("RPCRDMA_WHOLE").is_some() {
+        5
+    } else {
+        2
+    };
+    for round in 1..=rounds {
         let pending: Vec<_> = (0..PLACES)
             .map(|_| client.node.connect_start(&address, options()))
             .collect();
@@ -560,6 +594,19 @@ pub(crate) fn a_server_that_refuses_our_properties_is_told_with_its_error<F: Fab
         text.contains(&address) && text.contains("refused our properties"),
         "{text}"
     );
+    server.stop();
+}
+
+pub(crate) fn a_peer_that_changes_its_properties_is_left<F: Fabric>() {
+    let address = F::address();
+    let server = foreign::start::<F>(&address, foreign::smaller_segments_with_each_message);
+    let mut client = start::<F>(&profile(), 1);
+    let connection = client.node.connect(&address, options());
+    let connection = connection.expect("its first properties are good");
+    client
+        .call(&connection, ECHO, b"up")
+        .expect_err("it answers by other properties");
+    client.counts("properties_changed", 1);
     server.stop();
 }
 

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rpcrdma_control::{
-    ConnectError, ConnectOptions, Connection, GivenUp, Reconnect, Target, TargetEvent, Versions,
+    ConnectError, ConnectOptions, Connection, GivenUp, ListenOptions, Reconnect, Target,
+    TargetEvent, Versions,
 };
 use rpcrdma_engine::CloseReason;
 use rpcrdma_fabric::interface::ManagerError;
@@ -160,6 +161,48 @@ pub(crate) fn a_target_whose_server_speaks_another_version_is_not_asked_again<F:
     }
     client.counts("target_attempts", 1);
     server.stop();
+}
+
+/// A server that was slow once is taken to speak version 1. One that speaks version 2 alone says so when it is called.
+pub(crate) fn a_target_survives_a_first_message_that_was_not_answered<F: Fabric>() {
+    let address = F::address();
+    let silent = foreign::start::<F>(&address, foreign::nothing);
+    let mut client = start::<F>(&profile(), 1);
+    let impatient = ConnectOptions {
+        // Long enough for a device to connect.
+        timeout: Duration::from_secs(2),
+        ..options()
+    };
+    let later = Reconnect {
+        first_ms: 500,
+        most_ms: 500,
+        ..soon()
+    };
+    let target = client.node.keep_connected(&address, impatient, later);
+    let event = next(&target);
+    assert!(matches!(event, TargetEvent::Failed { .. }), "{event}");
+    silent.stop();
+    let server = start::<F>(&profile(), 1);
+    let version_2 = ListenOptions {
+        versions: Versions::Two,
+        ..listening()
+    };
+    let listening = server.node.listen(&address, version_2);
+    listening.expect("the name is free");
+    let args = b"up".to_vec();
+    loop {
+        // It fails until the server listens, and is lost when version 1 is refused.
+        match next(&target) {
+            TargetEvent::Established { connection } => {
+                if client.call(&connection, ECHO, &args) == Ok(args.clone()) {
+                    assert_eq!(connection.version, 2);
+                    return;
+                }
+            }
+            TargetEvent::Failed { .. } | TargetEvent::Lost { .. } => {}
+            event @ TargetEvent::GivenUp(_) => panic!("{event}"),
+        }
+    }
 }
 
 pub(crate) fn a_target_that_is_dropped_is_not_tried_again<F: Fabric>() {

@@ -201,17 +201,27 @@ pub(crate) fn version_1_alone(message: &[u8]) -> Vec<u8> {
 
 /// A property set with receive buffers of 512 octets, too small for the first message.
 pub(crate) fn small_receive_buffers(message: &[u8]) -> Vec<u8> {
+    announce(message, &[Property::ReceiveBufferSize(Some(512))])
+}
+
+/// Properties in answer to properties, and in answer to a call others: segments of one octet.
+pub(crate) fn smaller_segments_with_each_message(message: &[u8]) -> Vec<u8> {
+    let is_call = message.get(12..16) == Some(&[0; 4]);
+    let segment_bytes = if is_call { 1 } else { 1 << 20 };
+    announce(message, &[Property::SegmentSizeMax(Some(segment_bytes))])
+}
+
+fn announce(message: &[u8], properties: &[Property<'_>]) -> Vec<u8> {
     let prefix = Prefix {
         xid: xid(message),
         credit: CreditWord {
             granted: 8,
-            maximum: 8,
+            maximum: 16,
         },
         flags: Flags::RESPONSE,
     };
     let mut answer = vec![0; 256];
-    let properties = [Property::ReceiveBufferSize(Some(512))];
-    let bytes = encode_connprop(&mut answer, prefix, &properties).expect("it fits");
+    let bytes = encode_connprop(&mut answer, prefix, properties).expect("it fits");
     answer.truncate(bytes);
     answer
 }

@@ -8,11 +8,12 @@ use rpcrdma_protocol::constants::{
     RTR_TRANSMISSIONS_MAX, V2_FIRST_MESSAGE_BYTES_MAX, V2_HEADER_BYTES_WITHOUT_CHUNKS,
     V2_MSG_BYTES_LEAST,
 };
-use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::plan::Thresholds;
 use rpcrdma_protocol::v2::rtr::{ReceiveBufferStructure, RtrSupport, StructureError};
+use rpcrdma_protocol::v2::{ApplicationHeaderTypes, ApplicationProperties, Properties};
 
-use crate::message::BUFFERS_MIN;
+use crate::guarantees;
+use crate::limits::{at_least, at_most};
 use crate::placement::PlacementConfig;
 
 /// What a core does while there is nothing to do.
@@ -83,19 +84,20 @@ pub struct CoreConfig {
     /// Where the lines are drawn between bulk data in the stream, placed by Sends, and moved by
     /// explicit RDMA.
     pub thresholds: Thresholds,
-    /// Registered Sends in flight, over all connections.
+    /// Registered Sends in flight that connections share. Each connection has two more.
     pub send_buffers: u32,
     /// Bytes of a send buffer: the SBSIZ property (-00 section 5.2.1), at least 1024.
     pub send_buffer_bytes: u32,
     /// The longest RPC message, header included, that is put together or sent in parts.
     pub message_bytes_max: u32,
-    /// Buffers of `message_bytes_max` for messages that arrive or leave in parts, and for
-    /// replies that wait for credits; at least 4. What finds none waits, in its Receives: with
-    /// three for each connection nothing ever does.
+    /// Buffers of `message_bytes_max` that connections share, for messages that arrive or leave in parts and for
+    /// replies that wait for credits. Each connection has four more, one for each such use. Their
+    /// memory is not taken before it is needed. A message that finds none waits in its Receives.
     pub message_buffers: u32,
-    /// Calls of ours that wait for their replies, over all connections; at most 65 536.
+    /// Calls of ours that wait for their replies, which connections share; at most 65 536. Besides these, each
+    /// connection can always have one.
     pub calls_outstanding_max: u32,
-    /// Calls of peers whose replies are deferred, over all connections.
+    /// Calls of peers whose replies are deferred, over all connections. Each connection has one more place.
     pub deferred_max: u32,
     /// Buffers for bulk data; 0 for a core that takes none. They hold the items that the
     /// application fills, those of peers' calls and of replies, and what services keep of them.
@@ -130,6 +132,11 @@ pub struct CoreConfig {
     pub stall_timeout: Duration,
     /// Commands that the mailbox holds.
     pub mailbox_depth: u32,
+    /// Header types of the application's own (-00 appendix B.1): messages of them go to
+    /// [`Application::message`](crate::Application::message) instead of being refused, and may be sent.
+    pub header_types: ApplicationHeaderTypes,
+    /// Properties of the application's own (-00 appendix B.3), which are announced to every peer with the others.
+    pub application_properties: ApplicationProperties,
 }
 
 impl Default for CoreConfig {
@@ -165,6 +172,8 @@ impl Default for CoreConfig {
             keep_alive_silent_ticks_max: 10,
             stall_timeout: Duration::from_secs(60),
             mailbox_depth: 256,
+            header_types: ApplicationHeaderTypes::NONE,
+            application_properties: ApplicationProperties::NONE,
         }
     }
 }
@@ -185,7 +194,7 @@ const PADDING_ENTRIES_MAX: u32 = 32;
 /// Two ends that both live hear each other at every second tick at least.
 const KEEP_ALIVE_SILENT_TICKS_LEAST: u64 = 3;
 
-/// The most calls outstanding: half of an XID is the slot of its call.
+/// The most calls outstanding of one core.
 pub(crate) const CALLS_OUTSTANDING_LIMIT: u32 = 1 << 16;
 
 impl CoreConfig {
@@ -312,16 +321,33 @@ impl CoreConfig {
             .map_or(0, |placement| placement.spares / placement.segments.max(1))
     }
 
+    /// Message buffers that the core makes.
+    #[must_use]
+    pub fn message_buffers_total(&self) -> u32 {
+        // Each connection's own ...
+        let guaranteed = self
+            .connections_max
+            .saturating_mul(guarantees::MESSAGE_BUFFERS);
+        // ... and those that any of them may have besides.
+        guaranteed.saturating_add(self.message_buffers)
+    }
+
     /// Send buffers that the core makes.
     #[must_use]
     pub fn send_buffers_total(&self) -> u32 {
-        // Registered Sends in flight, and messages that wait for a place in a send queue ...
-        let in_flight = self.send_buffers;
-        // ... the one that messages are written into before it is known how they are sent ...
+        // Registered Sends in flight, and messages that wait for a place in a send queue: each connection's own ...
+        let guaranteed = self.send_buffers_guaranteed();
+        // ... and those that any of them may have besides ...
+        let shared = self.send_buffers;
+        // ... and the one that messages are written into before it is known how they are sent.
         let scratch = 1;
-        // ... and the one that takes its place when it leaves.
-        let replacement = 1;
-        in_flight.saturating_add(scratch + replacement)
+        guaranteed.saturating_add(shared).saturating_add(scratch)
+    }
+
+    /// Send buffers that all connections can always have together.
+    pub(crate) fn send_buffers_guaranteed(&self) -> u32 {
+        self.connections_max
+            .saturating_mul(guarantees::SEND_BUFFERS)
     }
 
     /// The pool of receive buffers; with `placement` that of their inline segments.
@@ -467,11 +493,6 @@ impl CoreConfig {
         self.validate_receives(attributes)?;
         at_least("send buffer bytes", self.send_buffer_bytes.into(), first)?;
         at_least("send buffers", self.send_buffers.into(), 1)?;
-        at_least(
-            "message buffers",
-            self.message_buffers.into(),
-            BUFFERS_MIN.into(),
-        )?;
         at_least("message bytes", self.message_bytes_max.into(), first)?;
         at_least("mailbox entries", self.mailbox_depth.into(), 1)?;
         at_least(
@@ -562,23 +583,6 @@ fn pool_bytes(shape: &PoolShape) -> u64 {
     u64::from(shape.buffers) * u64::from(shape.stride_bytes)
 }
 
-pub(crate) fn at_least(what: &'static str, asked: u64, least: u64) -> Result<(), SetupError> {
-    if asked >= least {
-        return Ok(());
-    }
-    Err(SetupError::System {
-        doing: format!("{what}: {asked} asked for, at least {least} needed"),
-        source: std::io::Error::from(std::io::ErrorKind::InvalidInput),
-    })
-}
-
-pub(crate) fn at_most(what: &'static str, asked: u64, limit: u64) -> Result<(), SetupError> {
-    if asked <= limit {
-        return Ok(());
-    }
-    Err(SetupError::Limit { what, asked, limit })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -603,9 +607,9 @@ mod tests {
             send_buffer_bytes: 1024,
             ..CoreConfig::default()
         };
-        // 8 receives of 4096 + 64, 7 send buffers of 1024 + 64, and a page of alignment each.
+        // 8 receives of 4096 + 64, 10 send buffers of 1024 + 64 (5, two for each connection, and one), and a page of alignment each.
         // There are no bulk buffers, but their pool would start on a page.
-        assert_eq!(config.arena_bytes(), 8 * 4160 + 7 * 1088 + 3 * 4096);
+        assert_eq!(config.arena_bytes(), 8 * 4160 + 10 * 1088 + 3 * 4096);
         let placement = PlacementConfig {
             inline_segment_bytes: 1024,
             segments: 2,
@@ -617,10 +621,10 @@ mod tests {
             ..config
         };
         assert_eq!(config.receive_bytes(), 1024 + 2 * 10_000);
-        // 8 inline segments of 1024 + 64, 16 of 10 000 bytes in whole pages and 3 spares, the 7.
+        // 8 inline segments of 1024 + 64, 16 of 10 000 bytes in whole pages and 3 spares, the 10.
         assert_eq!(
             config.arena_bytes(),
-            8 * 1088 + 19 * 12_288 + 7 * 1088 + 4 * 4096
+            8 * 1088 + 19 * 12_288 + 10 * 1088 + 4 * 4096
         );
     }
 

@@ -168,6 +168,9 @@ counters! {
     calls_received_version_1,
     /// The calls among them that came on connections of version 2.
     calls_received_version_2,
+    /// Calls that peers of version 1 sent beyond what they were granted, and that were taken; counted
+    /// now and then. A Linux client does so when tasks of it are killed.
+    calls_beyond_grant,
     /// RPC messages refused because their peer was still to authenticate itself; each ends its connection.
     messages_unauthenticated,
     /// Replies sent to peers, RPC errors included.
@@ -188,6 +191,10 @@ counters! {
     calls_refused_no_slot,
     /// Replies to calls of ours.
     replies_received,
+    /// Messages of header types of the application that were handed to it.
+    application_messages_received,
+    /// Messages of header types of the application sent.
+    application_messages_sent,
     /// Replies that belong to no call: their XID is unknown, or of another connection.
     unmatched_replies,
     /// Replies to calls that had timed out.
@@ -220,6 +227,8 @@ counters! {
     grants_sent,
     /// Such messages that were sent as keep-alives.
     keep_alives_sent,
+    /// RDMA Writes of no bytes, sent to silent peers of version 1; `shm` sends none.
+    probes_sent,
     /// Messages received that granted credits, if any, and nothing else.
     grants_received,
     /// Messages discarded in silence, being shorter than their type allows.

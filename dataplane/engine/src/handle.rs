@@ -14,10 +14,11 @@ use rpcrdma_protocol::connection::Terms;
 use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::Role;
 
-use crate::application::{CloseReason, ConnectionKey};
 use crate::authentication::{AuthenticationMessage, HostIdentity};
+use crate::close_reason::CloseReason;
 use crate::counters::{CounterSnapshot, Counters};
 use crate::levels::{LevelSnapshot, Levels, PollTimeSnapshot, PollTimes};
+use crate::rpc::ConnectionKey;
 
 /// Asks something of a core.
 ///

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::application::Activity;
 use crate::config::IdlePolicy;
+use crate::rpc::Activity;
 
 /// Follows an [`IdlePolicy`].
 #[derive(Debug)]

@@ -37,27 +37,31 @@ const FORM: support::Form = support::Form::SharedQueue;
 #[cfg(test)]
 type TestFabric = support::fabric::Shm;
 
-mod application;
+mod application_messages;
 mod authentication;
 mod bulk;
+mod close_reason;
 mod config;
 mod connection;
 mod core;
 mod counters;
+mod guarantees;
 mod handle;
 mod idle;
 mod levels;
+mod limits;
 mod message;
 pub mod placement;
 mod requester;
 mod responder;
 pub mod ring_client;
+mod rpc;
 mod timer;
-mod transmit;
+mod xids;
 
-pub use crate::application::{
-    Activity, Application, Call, CallError, CallRefused, CallTag, CloseReason, ConnectionKey,
-    DeferToken, Outcome, Reply, ReplyRefused, Request,
+pub use crate::application_messages::{
+    ApplicationMessage, MessageOutcome, PEER_PROPERTIES_BYTES_MAX, PEER_PROPERTIES_MAX,
+    PeerProperties,
 };
 pub use crate::authentication::{
     AuthenticationFailure, AuthenticationMessage, BadIdentity, HostIdentity,
@@ -66,8 +70,9 @@ pub use crate::bulk::{
     BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkArguments, BulkCall, BulkItem, BulkReply, BulkResult,
     ExpectedResult, ITEM_PARTS_MAX, NoRoom, Placement, StreamPiece,
 };
+pub use crate::close_reason::{CloseReason, Owed};
 pub use crate::config::{CoreConfig, IdlePolicy};
-pub use crate::core::{Context, Core, RunError, pin_current_thread};
+pub use crate::core::{Application, Context, Core, RunError, pin_current_thread};
 pub use crate::counters::{Counter, CounterSnapshot, Counters};
 pub use crate::handle::{
     Command, ConnectionCounters, CoreHandle, Full, Notification, PROPERTY_BYTES_MAX, PropertyBytes,
@@ -75,3 +80,7 @@ pub use crate::handle::{
 pub use crate::levels::{LevelSnapshot, PollTimeSnapshot};
 pub use crate::placement::PlacementConfig;
 pub use crate::responder::{ReplyTooLong, ReplyWriter};
+pub use crate::rpc::{
+    Activity, Call, CallError, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, Reply,
+    ReplyRefused, Request,
+};

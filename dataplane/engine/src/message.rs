@@ -1,4 +1,17 @@
-//! Buffers for whole RPC messages, in ordinary memory.
+//! Where messages wait: in their Receives, or whole, in buffers of ordinary memory.
+
+use rpcrdma_fabric::interface::Receive;
+use rpcrdma_fabric::share::Share;
+
+use crate::guarantees::{MESSAGE_BUFFERS, MESSAGE_BUFFERS_OF_A_USE};
+
+/// A message that stays in its Receive, and the range of that which counts.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) receive: Receive,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
 
 /// A buffer of the message pool, and how much of it is filled.
 #[derive(Debug)]
@@ -6,6 +19,8 @@ pub(crate) struct MessageBuffer {
     bytes: Box<[u8]>,
     len: usize,
     purpose: Use,
+    /// The place of the connection that it is taken for.
+    place: u32,
 }
 
 /// Appending would exceed the capacity.
@@ -40,9 +55,8 @@ impl MessageBuffer {
     }
 }
 
-/// What a message buffer is taken for. Each use but the last always has its turn: while it has no
-/// buffer, one is kept back for it. Two cores that are both short of buffers therefore do not wait
-/// for each other for ever: what each of them sends is taken, if only one at a time.
+/// What a message buffer is taken for. Each connection always has its turn with each use: two cores that are short of
+/// buffers therefore do not wait for each other for ever, and no peer keeps another waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// To put a reply together.
@@ -51,65 +65,79 @@ pub(crate) enum Use {
     Answer,
     /// To put a call, or properties, together.
     CallIn,
-    /// To send a call in parts. It has no claim: such calls wait until there is plenty.
+    /// To send a call in parts.
     CallOut,
 }
 
-const USES: [Use; 4] = [Use::ReplyIn, Use::Answer, Use::CallIn, Use::CallOut];
-
-/// The least number of buffers with which every use gets its turn.
-pub(crate) const BUFFERS_MIN: u32 = 4;
+const USES: usize = 4;
 
 /// The message buffers of a core, all made at start-up.
 #[derive(Debug)]
 pub(crate) struct MessagePool {
+    /// Those whose pages are there come last, and are taken first.
     free: Vec<MessageBuffer>,
-    in_use: [usize; USES.len()],
-    /// Buffers that each use must leave to the others.
-    kept_back: [usize; USES.len()],
+    share: Share,
+    /// What each connection has, by its place and the use.
+    held: Box<[[u32; USES]]>,
 }
 
 impl MessagePool {
-    pub(crate) fn new(buffers: u32, buffer_bytes: u32) -> Self {
-        // Not zeroes: the pages are to be there before the first message is.
-        let make = || MessageBuffer {
-            bytes: vec![0xa5; buffer_bytes as usize].into_boxed_slice(),
+    /// As many buffers as `connections` are guaranteed, and `shared` that any of them may have besides.
+    pub(crate) fn new(connections: u32, shared: u32, buffer_bytes: u32) -> Self {
+        let guaranteed = connections.saturating_mul(MESSAGE_BUFFERS);
+        let make = |byte, place| MessageBuffer {
+            bytes: vec![byte; buffer_bytes as usize].into_boxed_slice(),
             len: 0,
             purpose: Use::CallOut,
+            place,
         };
-        let mut pool = Self {
-            free: (0..buffers).map(|_| make()).collect(),
-            in_use: [0; USES.len()],
-            kept_back: [0; USES.len()],
-        };
-        pool.count_kept_back();
-        pool
+        // Zeroes take no memory before they are written. Most of what is guaranteed is never used, and what is
+        // shared is to be there before the first message is.
+        let untouched = (0..guaranteed).map(|place| make(0, place));
+        let present = (0..shared).map(|place| make(0xa5, place));
+        Self {
+            free: untouched.chain(present).collect(),
+            share: Share::new(guaranteed.saturating_add(shared), guaranteed),
+            held: vec![[0; USES]; connections as usize].into_boxed_slice(),
+        }
     }
 
-    /// Whether there is a buffer for `purpose`.
+    /// The pool as the connection at `place` sees it.
     #[inline]
-    pub(crate) fn has_room(&self, purpose: Use) -> bool {
-        self.free.len() > self.kept_back[purpose as usize]
+    pub(crate) fn of(&mut self, place: u32) -> MessagesOf<'_> {
+        MessagesOf { pool: self, place }
     }
 
-    /// Takes an empty buffer.
-    pub(crate) fn take(&mut self, purpose: Use) -> Option<MessageBuffer> {
-        if !self.has_room(purpose) {
+    /// Whether there is a buffer for the connection at `place`, for `purpose`.
+    #[inline]
+    pub(crate) fn has_room(&self, place: u32, purpose: Use) -> bool {
+        let held = self.held.get(place as usize);
+        let held = held.map_or(u32::MAX, |held| held[purpose as usize]);
+        self.share.may_take(held, MESSAGE_BUFFERS_OF_A_USE, 1)
+    }
+
+    /// Takes an empty buffer for the connection at `place`.
+    pub(crate) fn take(&mut self, place: u32, purpose: Use) -> Option<MessageBuffer> {
+        if !self.has_room(place, purpose) {
             return None;
         }
+        let held = self.held.get_mut(place as usize)?;
         let mut buffer = self.free.pop()?;
+        self.share
+            .take(&mut held[purpose as usize], MESSAGE_BUFFERS_OF_A_USE);
         buffer.len = 0;
         buffer.purpose = purpose;
-        self.in_use[purpose as usize] += 1;
-        self.count_kept_back();
+        buffer.place = place;
         Some(buffer)
     }
 
     /// Gives a buffer back.
     pub(crate) fn give(&mut self, buffer: MessageBuffer) {
-        self.in_use[buffer.purpose as usize] -= 1;
+        if let Some(held) = self.held.get_mut(buffer.place as usize) {
+            self.share
+                .give(&mut held[buffer.purpose as usize], MESSAGE_BUFFERS_OF_A_USE);
+        }
         self.free.push(buffer);
-        self.count_kept_back();
     }
 
     /// Buffers that are free.
@@ -117,12 +145,29 @@ impl MessagePool {
         self.free.len()
     }
 
-    fn count_kept_back(&mut self) {
-        let claims = |other: &Use| *other != Use::CallOut && self.in_use[*other as usize] == 0;
-        self.kept_back = USES.map(|purpose| {
-            let others = USES.iter().filter(|other| **other != purpose);
-            others.filter(|other| claims(other)).count()
-        });
+    /// For the sums: the share, what each connection has by its place and the use, and the buffers that are free.
+    #[cfg(test)]
+    pub(crate) fn ledger(&self) -> (&Share, &[[u32; USES]], usize) {
+        (&self.share, &self.held, self.free.len())
+    }
+}
+
+/// The message buffers that one connection can have.
+#[derive(Debug)]
+pub(crate) struct MessagesOf<'a> {
+    pub(crate) pool: &'a mut MessagePool,
+    place: u32,
+}
+
+impl MessagesOf<'_> {
+    /// Whether there is a buffer for `purpose`.
+    pub(crate) fn has_room(&self, purpose: Use) -> bool {
+        self.pool.has_room(self.place, purpose)
+    }
+
+    /// Takes an empty buffer.
+    pub(crate) fn take(&mut self, purpose: Use) -> Option<MessageBuffer> {
+        self.pool.take(self.place, purpose)
     }
 }
 
@@ -130,40 +175,37 @@ impl MessagePool {
 mod tests {
     use super::*;
 
+    const USED: [Use; USES] = [Use::ReplyIn, Use::Answer, Use::CallIn, Use::CallOut];
+
     #[test]
     fn a_buffer_holds_as_much_as_it_says_and_comes_back_empty() {
-        let mut pool = MessagePool::new(BUFFERS_MIN, 10);
-        let mut buffer = pool.take(Use::CallOut).expect("one buffer");
-        assert!(pool.take(Use::CallOut).is_none());
+        let mut pool = MessagePool::new(1, 0, 10);
+        let mut buffer = pool.take(0, Use::CallOut).expect("one buffer");
+        assert!(pool.take(0, Use::CallOut).is_none());
         assert_eq!(buffer.append(&[1; 6]), Ok(()));
         assert_eq!(buffer.append(&[2; 5]), Err(TooLong));
         assert_eq!(buffer.append(&[3; 4]), Ok(()));
         assert_eq!(buffer.filled(), [1, 1, 1, 1, 1, 1, 3, 3, 3, 3]);
         pool.give(buffer);
-        let again = pool.take(Use::CallOut).expect("given back");
+        let again = pool.take(0, Use::CallOut).expect("given back");
         assert!(again.filled().is_empty());
     }
 
     #[test]
-    fn each_use_has_its_turn_whatever_the_others_took_first() {
-        for first in USES {
-            let mut pool = MessagePool::new(BUFFERS_MIN, 10);
-            let mut taken: Vec<_> = std::iter::from_fn(|| pool.take(first)).collect();
-            let claims = if first == Use::CallOut { 3 } else { 2 };
-            assert_eq!(
-                pool.available(),
-                claims,
-                "{first:?} leaves one to each of the others"
-            );
-            for purpose in USES
-                .into_iter()
-                .filter(|it| ![first, Use::CallOut].contains(it))
-            {
-                taken.extend(pool.take(purpose));
+    fn each_connection_has_its_turn_with_each_use_whatever_others_took_first() {
+        for first in USED {
+            let mut pool = MessagePool::new(2, 3, 10);
+            let mut taken: Vec<_> = std::iter::from_fn(|| pool.take(0, first)).collect();
+            assert_eq!(taken.len(), 1 + 3, "its own, and what is shared");
+            for (place, purpose) in [0, 1].into_iter().flat_map(|it| USED.map(|of| (it, of))) {
+                if (place, purpose) != (0, first) {
+                    taken.extend(pool.take(place, purpose));
+                    assert!(pool.take(place, purpose).is_none());
+                }
             }
             assert_eq!(pool.available(), 0, "and each of them gets it");
             taken.into_iter().for_each(|buffer| pool.give(buffer));
-            assert_eq!(pool.available(), BUFFERS_MIN as usize);
+            assert_eq!(pool.available(), 11);
         }
     }
 }

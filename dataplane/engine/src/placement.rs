@@ -14,7 +14,7 @@ use rpcrdma_protocol::v2::rtr::{
     BufferSegment, ReceiveBufferStructure, SegmentGroup, StructureError,
 };
 
-use crate::config::at_least;
+use crate::limits::at_least;
 
 /// Placement segments start on a page, so that what arrives in them can be handed to storage.
 const SEGMENT_ALIGN_BYTES: u32 = 4096;

@@ -1,15 +1,15 @@
 //! Calls of ours that wait for their replies.
 
+use std::hash::{BuildHasher, RandomState};
+
 use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::share::Share;
 use rpcrdma_protocol::rpc::{AcceptStatus, ReplyBody, ReplyHeader};
 
-use crate::application::{CallError, CallTag, ConnectionKey, Reply};
-use crate::config::CALLS_OUTSTANDING_LIMIT;
+use crate::guarantees::OUTSTANDING_CALLS;
+use crate::rpc::{CallError, CallTag, ConnectionKey, Reply};
 use crate::timer::TimerWheel;
-
-/// An XID is the slot of its call in the low half, and the slot's generation in the high half.
-const SLOT_MASK: u32 = CALLS_OUTSTANDING_LIMIT - 1;
-const GENERATION_ONE: u32 = CALLS_OUTSTANDING_LIMIT;
+use crate::xids::Xids;
 
 /// What a slot of the table is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,8 @@ enum State {
     Free,
     /// It waits for a reply.
     Waiting,
-    /// Its call timed out. The slot, and with it the XID, is not used again before the reply comes
-    /// or the connection ends, so that a late reply is never taken for another.
+    /// Its call timed out, and the slot is freed at once by [`Requester::end`]. No other call has the
+    /// XID for long ([`Xids`]), so that a late reply is never taken for another.
     TimedOut,
     /// It waits, and its call has bulk data: that is in this slot of the core's bulk data.
     Bulk(u16),
@@ -35,11 +35,36 @@ struct Slot {
     tag: CallTag,
 }
 
-/// The calls of a core that wait for replies, with their timers.
+/// Our calls on one connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallsOf {
+    /// Those that have a slot.
+    outstanding: u32,
+    /// Those that timed out and were not answered since.
+    unanswered: u32,
+}
+
+impl CallsOf {
+    /// Those that have a slot, which `Requester` knows by their XIDs.
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    /// Those whose replies may come, late ones too.
+    pub(crate) fn replies_due(&self) -> u32 {
+        self.outstanding.saturating_add(self.unanswered)
+    }
+}
+
+/// The calls of a core that wait for replies, with their timers. Each connection can always have one; a server that
+/// does not answer keeps no more than the others leave.
 #[derive(Debug)]
 pub(crate) struct Requester {
     slots: Box<[Slot]>,
+    share: Share,
+    /// The last one to become free is used first: it is still in the cache.
     free: Vec<u32>,
+    xids: Xids,
     timers: TimerWheel,
     timeout: Ticks,
     waiting: u32,
@@ -52,7 +77,7 @@ pub(crate) struct Requester {
 pub(crate) enum Ended {
     /// A call that waits for it.
     Call(CallTag),
-    /// A call that timed out: its slot is free again.
+    /// A call that timed out.
     TimedOut,
     /// A call with bulk data, in this slot of that, whether it timed out or not. Its own slot is
     /// freed by [`Requester::end_bulk`].
@@ -64,30 +89,50 @@ pub(crate) enum Ended {
 /// A call whose time is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimedOut {
-    /// An ordinary one.
-    Call(CallTag, ConnectionKey),
+    /// An ordinary one. [`Requester::end`] is called for its XID.
+    Call {
+        tag: CallTag,
+        connection: ConnectionKey,
+        xid: u32,
+    },
     /// One with bulk data, in this slot of that.
     Bulk(u32),
     /// The same, for the second time.
     BulkAgain(u32),
 }
 
+/// An XID for a core to begin with, from the system's randomness. Cores of one host then count in
+/// different parts of the 2^32, and so does a core that was started again: a server that remembers
+/// calls by address and XID does not take a call of one for a call of another.
+pub(crate) fn first_xid() -> u32 {
+    // The keys of each `RandomState` differ, and those of a thread's first one are random.
+    let [a, b, c, d, ..] = RandomState::new().hash_one(0).to_be_bytes();
+    u32::from_be_bytes([a, b, c, d])
+}
+
 impl Requester {
-    /// A table of `calls_max` slots. `seed` makes XIDs differ from those of an earlier run, which
-    /// a responder may remember.
-    pub(crate) fn new(calls_max: u32, timeout: Ticks, now: Ticks, seed: u64) -> Self {
-        let calls_max = calls_max.min(CALLS_OUTSTANDING_LIMIT);
-        let [a, b, ..] = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-        let generation = u32::from(u16::from_be_bytes([a, b])) * GENERATION_ONE;
-        let slot = |index: u32| Slot {
-            xid: generation | index,
+    /// A table of slots: `shared` that any connection may have, and those that each of `connections` can always have.
+    /// The first call has the XID `first_xid`.
+    pub(crate) fn new(
+        shared: u32,
+        connections: u32,
+        timeout: Ticks,
+        now: Ticks,
+        first_xid: u32,
+    ) -> Self {
+        let guaranteed = connections.saturating_mul(OUTSTANDING_CALLS);
+        let calls_max = shared.saturating_add(guaranteed);
+        let slot = Slot {
+            xid: 0,
             state: State::Free,
             connection: ConnectionKey::default(),
             tag: 0,
         };
         Self {
-            slots: (0..calls_max).map(slot).collect(),
+            slots: vec![slot; calls_max as usize].into_boxed_slice(),
+            share: Share::new(calls_max, guaranteed),
             free: (0..calls_max).rev().collect(),
+            xids: Xids::new(calls_max, first_xid),
             // A call that times out does so at most a hundredth late.
             timers: TimerWheel::new(calls_max, timeout / 128, now),
             timeout,
@@ -96,13 +141,39 @@ impl Requester {
         }
     }
 
-    /// The XID that the next call will have, if a slot is free.
+    /// The XID that the next call will have, if there is a slot for a connection with these calls.
     #[inline]
-    pub(crate) fn next_xid(&self) -> Option<u32> {
-        let index = *self.free.last()?;
-        self.slots
-            .get(index as usize)
-            .map(|slot| slot.xid.wrapping_add(GENERATION_ONE))
+    pub(crate) fn next_xid(&self, calls: &CallsOf) -> Option<u32> {
+        let has_slot = self.share.may_take(calls.outstanding, OUTSTANDING_CALLS, 1);
+        has_slot.then_some(self.xids.next())
+    }
+
+    /// The XID of a message that is no call, if it is sent; then [`Requester::pass_xid`] is called.
+    pub(crate) fn unused_xid(&self) -> u32 {
+        self.xids.next()
+    }
+
+    /// The XID of [`Requester::unused_xid`] was used, and no call of ours has it for long.
+    pub(crate) fn pass_xid(&mut self) {
+        self.xids.pass();
+    }
+
+    /// The number of slots.
+    pub(crate) fn slots(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+    }
+
+    /// For the sums: the share, the connections that have slots, once for each slot, and the slots that are free.
+    #[cfg(test)]
+    pub(crate) fn ledger(&self) -> (&Share, Vec<ConnectionKey>, usize) {
+        let mut slots = self.slots.iter();
+        assert!(
+            slots.all(|slot| slot.state != State::TimedOut),
+            "such slots are freed at once"
+        );
+        let used = self.slots.iter().filter(|slot| slot.state != State::Free);
+        let keys = used.map(|slot| slot.connection).collect();
+        (&self.share, keys, self.free.len())
     }
 
     /// Calls that wait for a reply.
@@ -110,101 +181,127 @@ impl Requester {
         self.waiting
     }
 
-    /// Takes the slot whose XID [`Requester::next_xid`] told.
+    /// Takes a slot for the call that has the XID of [`Requester::next_xid`].
     #[inline]
-    pub(crate) fn begin(&mut self, connection: ConnectionKey, tag: CallTag, now: Ticks) {
-        self.begin_as(State::Waiting, connection, tag, now);
+    pub(crate) fn begin(
+        &mut self,
+        connection: ConnectionKey,
+        calls: &mut CallsOf,
+        tag: CallTag,
+        now: Ticks,
+    ) {
+        self.begin_as(State::Waiting, connection, calls, tag, now);
     }
 
     /// As [`Requester::begin`], for a call with bulk data in slot `bulk`.
     pub(crate) fn begin_bulk(
         &mut self,
         connection: ConnectionKey,
+        calls: &mut CallsOf,
         tag: CallTag,
         now: Ticks,
         bulk: u32,
     ) {
         let bulk = u16::try_from(bulk).unwrap_or(u16::MAX);
-        self.begin_as(State::Bulk(bulk), connection, tag, now);
+        self.begin_as(State::Bulk(bulk), connection, calls, tag, now);
     }
 
     #[inline]
-    fn begin_as(&mut self, state: State, connection: ConnectionKey, tag: CallTag, now: Ticks) {
+    fn begin_as(
+        &mut self,
+        state: State,
+        connection: ConnectionKey,
+        calls: &mut CallsOf,
+        tag: CallTag,
+        now: Ticks,
+    ) {
         let Some(index) = self.free.pop() else {
             debug_assert!(false, "a slot was free a moment ago");
             return;
         };
         if let Some(slot) = self.slots.get_mut(index as usize) {
             *slot = Slot {
-                xid: slot.xid.wrapping_add(GENERATION_ONE),
+                xid: self.xids.take(index),
                 state,
                 connection,
                 tag,
             };
+            self.share.take(&mut calls.outstanding, OUTSTANDING_CALLS);
             self.waiting += 1;
             self.timers.set(index, now.saturating_add(self.timeout));
         }
     }
 
-    /// A reply came, or an error took its place. Frees the slot.
+    /// The slot of the call with this XID, if it is one of that connection.
     #[inline]
-    pub(crate) fn end(&mut self, xid: u32, connection: ConnectionKey) -> Ended {
-        let index = xid & SLOT_MASK;
-        let Some(slot) = self.slots.get_mut(index as usize) else {
-            return Ended::Unknown;
-        };
-        if slot.xid != xid || slot.connection != connection {
-            return Ended::Unknown;
+    fn slot_of(&self, xid: u32, connection: ConnectionKey) -> Option<(u32, &Slot)> {
+        let index = self.xids.slot_of(xid)?;
+        let slot = self.slots.get(index as usize)?;
+        (slot.xid == xid && slot.connection == connection).then_some((index, slot))
+    }
+
+    /// Frees a slot, whose timer is cancelled by the caller where it is set.
+    #[inline]
+    fn free_slot(&mut self, index: u32, calls: &mut CallsOf) {
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            slot.state = State::Free;
+            self.xids.free(slot.xid);
+            self.free.push(index);
+            self.share.give(&mut calls.outstanding, OUTSTANDING_CALLS);
         }
+    }
+
+    /// A reply came, or an error took its place, or a call timed out. Frees the slot. `calls` are those of the
+    /// connection.
+    #[inline]
+    pub(crate) fn end(
+        &mut self,
+        xid: u32,
+        connection: ConnectionKey,
+        calls: &mut CallsOf,
+    ) -> Ended {
+        let Some((index, slot)) = self.slot_of(xid, connection) else {
+            return end_unknown(calls);
+        };
         let tag = slot.tag;
         match slot.state {
             State::Waiting => {
-                slot.state = State::Free;
                 self.timers.cancel(index);
                 self.waiting -= 1;
-                self.free.push(index);
+                self.free_slot(index, calls);
                 Ended::Call(tag)
             }
             State::TimedOut => {
-                slot.state = State::Free;
-                self.free.push(index);
+                self.free_slot(index, calls);
+                calls.unanswered = calls.unanswered.saturating_add(1);
                 Ended::TimedOut
             }
             State::Bulk(bulk) | State::BulkTimedOut(bulk) => Ended::Bulk(bulk.into()),
-            State::Free => Ended::Unknown,
+            State::Free => end_unknown(calls),
         }
     }
 
     /// The slot of the bulk data of the call with this XID, if it is one of that connection.
     pub(crate) fn bulk_of(&self, xid: u32, connection: ConnectionKey) -> Option<u32> {
-        let slot = self.slots.get((xid & SLOT_MASK) as usize)?;
+        let (_, slot) = self.slot_of(xid, connection)?;
         match slot.state {
-            State::Bulk(bulk) | State::BulkTimedOut(bulk)
-                if slot.xid == xid && slot.connection == connection =>
-            {
-                Some(bulk.into())
-            }
+            State::Bulk(bulk) | State::BulkTimedOut(bulk) => Some(bulk.into()),
             _ => None,
         }
     }
 
     /// Nothing of a call with bulk data is exposed any more: frees its slot.
-    pub(crate) fn end_bulk(&mut self, xid: u32, connection: ConnectionKey) {
-        let index = xid & SLOT_MASK;
-        let slot = self.slots.get_mut(index as usize);
-        let Some(slot) = slot.filter(|it| it.xid == xid && it.connection == connection) else {
+    pub(crate) fn end_bulk(&mut self, xid: u32, connection: ConnectionKey, calls: &mut CallsOf) {
+        let Some((index, slot)) = self.slot_of(xid, connection) else {
             return;
         };
-        match std::mem::replace(&mut slot.state, State::Free) {
+        match slot.state {
             State::Bulk(_) => self.waiting -= 1,
             State::BulkTimedOut(_) => {}
-            other => {
-                slot.state = other;
-                return;
-            }
+            State::Free | State::Waiting | State::TimedOut => return,
         }
         self.timers.cancel(index);
-        self.free.push(index);
+        self.free_slot(index, calls);
     }
 
     /// Whether [`Requester::poll_timeouts`] has anything to look at.
@@ -230,7 +327,11 @@ impl Requester {
                 State::Waiting => {
                     slot.state = State::TimedOut;
                     *waiting -= 1;
-                    timed_out(TimedOut::Call(slot.tag, slot.connection));
+                    timed_out(TimedOut::Call {
+                        tag: slot.tag,
+                        connection: slot.connection,
+                        xid: slot.xid,
+                    });
                 }
                 State::Bulk(bulk) => {
                     slot.state = State::BulkTimedOut(bulk);
@@ -251,18 +352,20 @@ impl Requester {
     }
 
     /// Looks at `count` slots from `from` on, and ends the calls of `connection` among them:
-    /// `ended` gets the tag of each that still waited, and whether it has bulk data. Returns where to go on, and how many slots
-    /// it freed.
+    /// `ended` gets the tag of each that still waited, and whether it has bulk data. Returns where to go on.
     pub(crate) fn end_all_of(
         &mut self,
         connection: ConnectionKey,
+        calls: &mut CallsOf,
         from: u32,
         count: u32,
         mut ended: impl FnMut(CallTag, bool),
-    ) -> (u32, u32) {
-        let mut freed = 0;
-        let slots = self.slots.iter_mut().zip(0_u32..);
-        for (slot, index) in slots.skip(from as usize).take(count as usize) {
+    ) -> u32 {
+        let end = from.saturating_add(count);
+        for index in from..end {
+            let Some(&slot) = self.slots.get(index as usize) else {
+                break;
+            };
             if slot.state == State::Free || slot.connection != connection {
                 continue;
             }
@@ -274,11 +377,21 @@ impl Requester {
             } else if matches!(slot.state, State::BulkTimedOut(_)) {
                 self.timers.cancel(index);
             }
-            slot.state = State::Free;
-            self.free.push(index);
-            freed += 1;
+            self.free_slot(index, calls);
         }
-        (from.saturating_add(count), freed)
+        end
+    }
+}
+
+/// What a reply with an unknown XID is the end of.
+#[cold]
+fn end_unknown(calls: &mut CallsOf) -> Ended {
+    match calls.unanswered.checked_sub(1) {
+        Some(rest) => {
+            calls.unanswered = rest;
+            Ended::TimedOut
+        }
+        None => Ended::Unknown,
     }
 }
 
@@ -313,80 +426,4 @@ fn refused(status: AcceptStatus) -> CallError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HERE: ConnectionKey = ConnectionKey {
-        index: 3,
-        generation: 1,
-    };
-    const THERE: ConnectionKey = ConnectionKey {
-        index: 3,
-        generation: 2,
-    };
-
-    fn begin(requester: &mut Requester, tag: CallTag, now: Ticks) -> u32 {
-        let xid = requester.next_xid().expect("a slot is free");
-        requester.begin(HERE, tag, now);
-        xid
-    }
-
-    #[test]
-    fn a_call_ends_once_and_on_its_own_connection() {
-        let mut requester = Requester::new(2, 1000, 0, 1);
-        let first = begin(&mut requester, 10, 0);
-        let second = begin(&mut requester, 20, 0);
-        assert!(requester.next_xid().is_none());
-        assert_eq!(requester.end(first, THERE), Ended::Unknown);
-        assert_eq!(requester.end(second, HERE), Ended::Call(20));
-        assert_eq!(requester.end(second, HERE), Ended::Unknown);
-        assert_eq!(requester.end(first ^ GENERATION_ONE, HERE), Ended::Unknown);
-        assert_eq!(requester.end(first, HERE), Ended::Call(10));
-        let third = begin(&mut requester, 30, 0);
-        assert_ne!(third, first, "the generation tells them apart");
-        assert_eq!(
-            third & SLOT_MASK,
-            first & SLOT_MASK,
-            "warm slots are used again"
-        );
-        assert_eq!(requester.end(first, HERE), Ended::Unknown);
-        assert_eq!(requester.waiting(), 1);
-    }
-
-    #[test]
-    fn the_slot_of_a_late_reply_is_not_used_again_before_it() {
-        let mut requester = Requester::new(1, 1000, 0, 1);
-        let xid = begin(&mut requester, 10, 0);
-        let mut timed_out = Vec::new();
-        requester.poll_timeouts(999, 100, |what| timed_out.push(what));
-        assert!(timed_out.is_empty(), "never early");
-        requester.poll_timeouts(1016, 1000, |what| timed_out.push(what));
-        assert_eq!(timed_out, [TimedOut::Call(10, HERE)]);
-        assert_eq!(requester.waiting(), 0);
-        assert!(requester.next_xid().is_none());
-        assert_eq!(requester.end(xid, HERE), Ended::TimedOut);
-        assert!(requester.next_xid().is_some());
-    }
-
-    #[test]
-    fn a_disconnect_ends_every_call_of_the_connection_in_steps() {
-        let mut requester = Requester::new(10, 1000, 0, 1);
-        for tag in 0..6 {
-            let xid = requester.next_xid().expect("a slot is free");
-            let connection = if tag % 2 == 0 { HERE } else { THERE };
-            requester.begin(connection, tag, 0);
-            if tag == 4 {
-                assert_eq!(requester.end(xid, connection), Ended::Call(4));
-            }
-        }
-        let (mut from, mut freed, mut tags) = (0, 0, Vec::new());
-        while from < 10 {
-            let step = requester.end_all_of(HERE, from, 3, |tag, _| tags.push(tag));
-            from = step.0;
-            freed += step.1;
-        }
-        tags.sort_unstable();
-        assert_eq!((tags.as_slice(), freed), ([0, 2].as_slice(), 2));
-        assert_eq!(requester.waiting(), 3);
-    }
-}
+mod tests;

@@ -4,18 +4,18 @@ use std::fmt;
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::memory::{Lease, SharedLease};
+use rpcrdma_fabric::share::Share;
 use rpcrdma_protocol::constants::{
     REPLY_HEADER_BYTES_WITHOUT_AUTH, RPC_VERSION, V2_HEADER_BYTES_WITHOUT_CHUNKS,
 };
 use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, RejectStatus, ReplyBody, ReplyHeader};
 use rpcrdma_protocol::{DecodeError, Reason};
 
-use crate::application::{
-    Application, ConnectionKey, DeferId, DeferToken, Outcome, ReplyRefused, Request,
-};
 use crate::bulk::{BulkItem, ItemPart, ReplyItems, give_lease};
 use crate::counters::Counters;
-use crate::message::{MessageBuffer, MessagePool, Use};
+use crate::guarantees::DEFERRED_CALLS;
+use crate::message::{MessageBuffer, MessagesOf, Use};
+use crate::rpc::{ConnectionKey, DeferId, DeferToken, Outcome, ReplyRefused, Request};
 
 /// Where an RPC message begins in a send buffer: behind the transport header.
 pub(crate) const RPC_OFFSET: usize = V2_HEADER_BYTES_WITHOUT_CHUNKS;
@@ -48,9 +48,11 @@ pub struct ReplyWriter<'a> {
     /// The send buffer, from the results on, as far as one message goes.
     space: &'a mut [u8],
     written: usize,
-    messages: &'a mut MessagePool,
+    messages: MessagesOf<'a>,
     spilled: Option<MessageBuffer>,
     too_long: bool,
+    /// Bytes of the reply with an item that found no room.
+    length_needed_bytes: Option<u32>,
     items: &'a mut ReplyItems,
     counters: &'a Counters,
 }
@@ -188,7 +190,12 @@ impl ReplyWriter<'_> {
             return Ok(());
         }
         let bytes = item.len();
-        let space = self.reserve(bytes.next_multiple_of(4))?;
+        let padded_bytes = bytes.next_multiple_of(4);
+        let end = stream_offset.saturating_add(padded_bytes);
+        let Ok(space) = self.reserve(padded_bytes) else {
+            self.length_needed_bytes = u32::try_from(end).ok();
+            return Err(ReplyTooLong);
+        };
         item.copy_to(space);
         space.get_mut(bytes..).unwrap_or(&mut []).fill(0);
         let copied = u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -240,6 +247,12 @@ pub(crate) enum Served {
     Short(usize),
     /// It is in a message buffer.
     Long(MessageBuffer),
+    /// An item of the results found no room in the stream, and the call offered no chunks. What the reply would take,
+    /// and an RPC reply, SYSTEM_ERR, as if it were [`Served::Short`].
+    TooLong {
+        length_needed_bytes: u32,
+        rpc_bytes: usize,
+    },
     /// It comes later.
     Deferred,
 }
@@ -256,7 +269,7 @@ pub(crate) struct Desk<'a> {
     pub(crate) scratch: &'a mut [u8],
     /// The longest message that the peer takes.
     pub(crate) threshold_bytes: usize,
-    pub(crate) messages: &'a mut MessagePool,
+    pub(crate) messages: MessagesOf<'a>,
     pub(crate) deferrals: &'a mut Deferrals,
     /// The items of the reply; what is left there when it fails is the caller's to clear.
     pub(crate) items: &'a mut ReplyItems,
@@ -264,22 +277,9 @@ pub(crate) struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    /// Has `application` answer the RPC call in `message`.
-    #[inline]
-    pub(crate) fn serve<A: Application>(
-        self,
-        application: &mut A,
-        xid: u32,
-        message: &[u8],
-    ) -> Served {
-        self.serve_with(xid, message, |request, reply| {
-            application.call(request, reply)
-        })
-    }
-
     /// Has `answer` answer the RPC call in `message`.
     #[inline]
-    pub(crate) fn serve_with(
+    pub(crate) fn serve(
         self,
         xid: u32,
         message: &[u8],
@@ -296,6 +296,7 @@ impl Desk<'_> {
         let request = Request {
             connection: self.connection,
             is_reverse: self.is_reverse,
+            is_version_1: self.is_version_1,
             xid,
             program: header.program,
             version: header.version,
@@ -303,9 +304,10 @@ impl Desk<'_> {
             credential: header.credential,
             verifier: header.verifier,
             args: message.get(header_bytes..).unwrap_or(&[]),
-            deferral: self.deferrals.next(),
+            deferral: self.deferrals.next(self.connection.index),
         };
         self.items.arguments_at = u32::try_from(header_bytes).unwrap_or(u32::MAX);
+        self.items.may_reduce = header.credential.permits_reduction();
         let one_message = self.threshold_bytes.saturating_sub(RPC_OFFSET);
         let limit = rpc.len().min(one_message);
         let mut writer = ReplyWriter {
@@ -314,6 +316,7 @@ impl Desk<'_> {
             messages: self.messages,
             spilled: None,
             too_long: false,
+            length_needed_bytes: None,
             items: self.items,
             counters: self.counters,
         };
@@ -327,6 +330,11 @@ impl Desk<'_> {
         let mut outcome = answer(&request, &mut writer);
         let deferral = request.deferral;
         let (written, spilled, too_long) = (writer.written, writer.spilled, writer.too_long);
+        let messages = writer.messages;
+        // A service may well call it a system error itself.
+        let is_only_too_long = matches!(outcome, Outcome::Success | Outcome::SystemError);
+        let has_way_out = is_only_too_long && writer.items.came_without_chunks();
+        let length_needed_bytes = writer.length_needed_bytes.filter(|_| has_way_out);
         if too_long && outcome == Outcome::Success {
             self.counters.replies_too_long.increment();
             outcome = Outcome::SystemError;
@@ -345,7 +353,7 @@ impl Desk<'_> {
             };
         }
         if let Some(buffer) = spilled {
-            self.messages.give(buffer);
+            messages.pool.give(buffer);
         }
         self.items.clear();
         if outcome == Outcome::Deferred {
@@ -356,8 +364,15 @@ impl Desk<'_> {
             // There was no token to defer it with.
             outcome = Outcome::SystemError;
         }
+        let rpc_bytes = encode(rpc, &outcome.reply_header(xid));
+        if let Some(length_needed_bytes) = length_needed_bytes {
+            return Served::TooLong {
+                length_needed_bytes,
+                rpc_bytes,
+            };
+        }
         self.counters.rpc_errors_sent.increment();
-        Served::Short(encode(rpc, &outcome.reply_header(xid)))
+        Served::Short(rpc_bytes)
     }
 }
 
@@ -382,7 +397,7 @@ pub(crate) fn write_reply(
 }
 
 /// Writes an RPC reply into a message buffer, with `results` and the items that belong at offsets
-/// of them: those that there is a Write chunk for are attached, the others copied into their
+/// of them: those that may leave the stream are attached, the others copied into their
 /// places. The bytes that were copied so; `None`, and the items are as they were, when it does not fit.
 pub(crate) fn write_reply_with_items(
     buffer: &mut MessageBuffer,
@@ -395,8 +410,8 @@ pub(crate) fn write_reply_with_items(
     if outcome != Outcome::Success {
         return write_reply(buffer, xid, outcome, &[]).then_some(0);
     }
-    let padded = |(_, item): &(usize, BulkItem)| item.len().next_multiple_of(4);
-    let bytes = RESULTS_OFFSET + results.len() + items.iter().map(padded).sum::<usize>();
+    let copied = items.iter().map(|(_, item)| attached.copied_bytes(item));
+    let bytes = RESULTS_OFFSET + results.len() + copied.sum::<usize>();
     if bytes > buffer.space().len() {
         return None;
     }
@@ -465,6 +480,9 @@ fn undecodable(xid: u32, error: DecodeError) -> ReplyHeader<'static> {
 pub(crate) struct Deferrals {
     slots: Box<[Deferral]>,
     free: Vec<u32>,
+    share: Share,
+    /// How many each connection has, by its place.
+    held: Box<[u32]>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -475,20 +493,28 @@ struct Deferral {
     xid: u32,
     /// When it was found.
     found_at: Ticks,
+    /// Its slot among the calls with chunks, if it came with any.
+    serve: Option<u32>,
 }
 
 impl Deferrals {
-    pub(crate) fn new(deferred_max: u32) -> Self {
+    /// Places for `deferred_max` calls that `connections` share, besides those that each of them can always have.
+    pub(crate) fn new(connections: u32, deferred_max: u32) -> Self {
+        let guaranteed = connections.saturating_mul(DEFERRED_CALLS);
+        let places = guaranteed.saturating_add(deferred_max);
         let slot = Deferral {
             generation: 0,
             open: false,
             connection: ConnectionKey::default(),
             xid: 0,
             found_at: 0,
+            serve: None,
         };
         Self {
-            slots: vec![slot; deferred_max as usize].into_boxed_slice(),
-            free: (0..deferred_max).rev().collect(),
+            slots: vec![slot; places as usize].into_boxed_slice(),
+            free: (0..places).rev().collect(),
+            share: Share::new(places, guaranteed),
+            held: vec![0; connections as usize].into_boxed_slice(),
         }
     }
 
@@ -497,14 +523,24 @@ impl Deferrals {
         self.slots.len() - self.free.len()
     }
 
+    /// For the sums: the share, what each connection has by its place, and the places that are free.
+    #[cfg(test)]
+    pub(crate) fn ledger(&self) -> (&Share, &[u32], usize) {
+        (&self.share, &self.held, self.free.len())
+    }
+
     /// Whether no call is deferred.
     pub(crate) fn is_empty(&self) -> bool {
         self.open() == 0
     }
 
-    /// The slot that the next deferred call gets.
+    /// The slot that the next call gets which the connection at `place` has deferred.
     #[inline]
-    pub(crate) fn next(&self) -> Option<DeferId> {
+    pub(crate) fn next(&self, place: u32) -> Option<DeferId> {
+        let held = *self.held.get(place as usize)?;
+        if !self.share.may_take(held, DEFERRED_CALLS, 1) {
+            return None;
+        }
         let slot = *self.free.last()?;
         let generation = self.slots.get(slot as usize)?.generation;
         Some(DeferId { slot, generation })
@@ -522,7 +558,25 @@ impl Deferrals {
         slot.connection = connection;
         slot.xid = xid;
         slot.found_at = found_at;
+        slot.serve = None;
+        if let Some(held) = self.held.get_mut(connection.index as usize) {
+            self.share.take(held, DEFERRED_CALLS);
+        }
         true
+    }
+
+    /// The call at `id` came with chunks, and is in this slot of those.
+    pub(crate) fn set_serve(&mut self, id: DeferId, serve: u32) {
+        if let Some(slot) = self.slots.get_mut(id.slot as usize) {
+            slot.serve = Some(serve);
+        }
+    }
+
+    /// The slot of the call of `token` among those with chunks, if it came with any.
+    pub(crate) fn serve_of(&self, token: &DeferToken) -> Option<u32> {
+        let slot = self.slots.get(token.0.slot as usize)?;
+        slot.serve
+            .filter(|_| slot.open && slot.generation == token.0.generation)
     }
 
     /// The call that `token` stands for, and when it was found.
@@ -546,6 +600,9 @@ impl Deferrals {
             slot.open = false;
             slot.generation = slot.generation.wrapping_add(1);
             self.free.push(token.0.slot);
+            if let Some(held) = self.held.get_mut(slot.connection.index as usize) {
+                self.share.give(held, DEFERRED_CALLS);
+            }
         }
     }
 }

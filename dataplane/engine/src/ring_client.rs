@@ -13,12 +13,14 @@ use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::ring::spsc::{self, Consumer, Producer};
 use rpcrdma_fabric::sync::Arc;
+use rpcrdma_protocol::rpc::OpaqueAuth;
 
-use crate::application::{
-    Activity, Application, Call, CallError, CallRefused, CallTag, ConnectionKey, DeferToken,
-    Outcome, Reply, ReplyRefused,
-};
+use crate::core::Application;
 use crate::core::Context;
+use crate::rpc::{
+    Activity, Call, CallError, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, Reply,
+    ReplyRefused,
+};
 
 /// Messages moved in one iteration, per ring.
 const MOVED_MAX: usize = 8;
@@ -82,6 +84,9 @@ pub struct CallMessage {
     pub connection: ConnectionKey,
     /// What to call.
     pub call: Call,
+    /// Who calls: the flavor and the body of the credential (RFC 5531 section 8.2), of at most 400 octets. AUTH_NONE by
+    /// default.
+    pub credential: (u32, Vec<u8>),
     /// The thread's own name for the call; the core does not look at it.
     pub tag: u64,
     /// The arguments: an XDR stream.
@@ -283,7 +288,15 @@ impl RingService {
             return false;
         };
         let tag = (u64::from(self.tag_space) << 32) | u64::from(index);
-        match core.call(message.connection, message.call, &message.args, tag) {
+        let (flavor, ref body) = message.credential;
+        let credential = OpaqueAuth { flavor, body };
+        let args = &message.args;
+        let write = |space: &mut [u8]| {
+            space.copy_from_slice(args);
+            args.len()
+        };
+        let (connection, call, bytes) = (message.connection, message.call, args.len());
+        match core.call_authenticated(connection, call, credential, bytes, tag, write) {
             Ok(()) => {
                 message.status = CallStatus::Pending;
                 self.free.pop();

@@ -134,6 +134,21 @@ pub const CONNPROP_BYTES_MAX: usize = 64 * 1024;
 /// properties, and a mechanism that has more to say takes more messages.
 pub const HOST_AUTHENTICATION_BYTES_MAX: usize = 512;
 
+// ---- Numbers of applications ----
+//
+// -00 appendix B.3 speaks of a range of property numbers for experiments, and the section that it names for it is
+// absent. The range is that of draft-cel-nfsv4-rpcrdma-version-two-05 section 6.4.2, the revision before -00. Header types
+// have no such range in any revision: theirs is the same, far from the small numbers of documents and from the block
+// of RTR below.
+
+/// The lowest header type, and the lowest property number, that an application may give a meaning.
+pub const APPLICATION_NUMBER_FIRST: u32 = 0xffff_ff00;
+/// The highest one.
+pub const APPLICATION_NUMBER_LAST: u32 = 0xffff_ffff;
+/// Most octets that the properties of an application take in a message, their numbers, lengths and padding included.
+/// Ours: so they fit the first message of a connection beside all properties and a message of host authentication.
+pub const APPLICATION_PROPERTIES_BYTES_MAX: usize = 192;
+
 // ---- Round-trip reduction (RTR): numbers of ours ----
 //
 // RTR builds on an earlier revision of version 2, and its own numbers stand for other things in -00. These are a

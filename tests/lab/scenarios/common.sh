@@ -5,7 +5,7 @@
 # the last line is the summary that ./check counts.
 set -u
 
-scenario=$(basename "$0" .sh)
+scenario=${SCENARIO:-$(basename "$0" .sh)}
 passed=0
 failed=0
 work=$(mktemp -d /tmp/scenario.XXXXXX)
@@ -15,6 +15,8 @@ port=$((20000 + RANDOM % 10000))
 # PROGRAMS, set by tests/lab/suites, is the folder of copies of what was built on the host.
 ledger=$PROGRAMS/ledger
 bench=$PROGRAMS/bench-tool
+# A connect has time to repeat its messages more than once: an emulated device under load loses some.
+patient=(--set connect_timeout_ms=60000)
 
 check() { # check NAME COMMAND...: something that must hold: the command succeeds
     local name=$1 status
@@ -61,7 +63,7 @@ within() { # within SECONDS COMMAND...
 }
 
 contains() { grep -qE -- "$2" "$1" 2>/dev/null; } # contains FILE REGEX
-lacks() { ! contains "$@"; }
+lacks() { [ -r "$1" ] && ! contains "$@"; }
 
 # --- The other guest ----------------------------------------------------------------------------
 
@@ -104,8 +106,8 @@ address=rdma:$LAB_PEER:$port
 # In memory of guest b, where it outlives the responder; it is fetched at the end.
 book=/dev/shm/book-$scenario
 
-start_responder() {
-    start_on_b "$ledger serve $address --book $book --connections ${connections:-64}"
+start_responder() { # start_responder [OPTION...]
+    start_on_b "$ledger serve $address --book $book --connections ${connections:-64} $*"
     responder=$answer
     check "the responder listens" within 60 contains "$responder.output" '^listening on ' ||
         cat "$responder.output"

@@ -5,6 +5,8 @@
 
 export_path=/srv/lab
 mount_port=20048
+# 0 makes it the root of version 4.
+export_id=1
 
 start_knfsd() {
     mkdir -p $export_path /run/rpcbind
@@ -13,7 +15,8 @@ start_knfsd() {
         mount -t nfsd nfsd /proc/fs/nfsd &&
         # The default shrinks with the memory of the machine.
         echo $((1 << 20)) >/proc/fs/nfsd/max_block_size &&
-        printf '%s *(rw,no_root_squash,insecure,fsid=1,no_subtree_check)\n' $export_path >/etc/exports &&
+        printf '%s *(rw,no_root_squash,insecure,fsid=%s,no_subtree_check)\n' $export_path $export_id \
+            >/etc/exports &&
         rpcbind -w &&
         exportfs -r &&
         rpc.mountd --port $mount_port &&

@@ -11,7 +11,7 @@ serve() { # serve ADDRESS
 
 listening_on() { sed -n 's/^listening on \([^ ]*\).*/\1/p' "$work/server"; }
 
-run() { "$bench" run --connect "$(listening_on)" --warmup 0 "$@" </dev/null; }
+run() { "$bench" run --connect "$(listening_on)" "${patient[@]}" --warmup 0 "$@" </dev/null; }
 
 check "the server listens" serve "rdma:$LAB_IP:0"
 check "null calls" run --op null --count 2000
@@ -24,3 +24,7 @@ check "it ends in good order" wait "$server"
 check "a server on IPv6" serve "rdma:[$LAB_IP6]:0"
 check "null calls over IPv6" run --count 500
 check "a server of the run's own" "$bench" run --fabric rdma --count 500 --warmup 0
+for protocol in v1 v2; do
+    check "calls of the server, in version ${protocol#v}" "$bench" run --fabric rdma --reverse --protocol $protocol \
+        --op echo --size 256 --depth 4 --connections 2 --count 500 --warmup 0
+done

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/knfsd.sh"
 
 nfs() { # nfs ARGUMENT...
-    "$bench" nfs --connect "rdma:$LAB_IP:20049" --export $export_path --warmup 0 "$@" </dev/null
+    "$bench" nfs --connect "rdma:$LAB_IP:20049" "${patient[@]}" --export $export_path --warmup 0 "$@" </dev/null
 }
 
 check "the Linux NFS server starts" start_knfsd || exit 1

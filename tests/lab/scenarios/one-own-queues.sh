@@ -20,7 +20,7 @@ serve() {
 }
 
 run() {
-    "$bench" run --connect "rdma:$LAB_IP:$port" --profile "$work/own.toml" --warmup 0 "$@" </dev/null
+    "$bench" run --connect "rdma:$LAB_IP:$port" --profile "$work/own.toml" "${patient[@]}" --warmup 0 "$@" </dev/null
 }
 
 # Places of the server are given again and again.

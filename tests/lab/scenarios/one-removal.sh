@@ -10,7 +10,7 @@ serve() {
     within 60 contains "$work/server" '^listening on '
 }
 
-calls() { "$bench" run --connect "rdma:$LAB_IP:$port" --warmup 0 "$@" </dev/null; }
+calls() { "$bench" run --connect "rdma:$LAB_IP:$port" "${patient[@]}" --warmup 0 "$@" </dev/null; }
 
 ended() { ! kill -0 "$1" 2>/dev/null; }
 # What the device has sent. Queue pairs that are up say too little: a connection is made in several

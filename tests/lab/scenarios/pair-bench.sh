@@ -4,7 +4,7 @@
 
 start_on_b "$bench serve --listen $address"
 check "the server listens" within 60 contains "$answer.output" '^listening on '
-run() { "$bench" run --connect "$address" --warmup 0 "$@" </dev/null; }
+run() { "$bench" run --connect "$address" "${patient[@]}" --warmup 0 "$@" </dev/null; }
 check "null calls" run --op null --count 1000
 check "null calls, 32 at a time over 4 connections" run --op null --depth 8 --connections 4 --count 5000
 check "echoes of 64 KiB" run --op echo --size 64KiB --count 100

@@ -26,7 +26,7 @@ end_capture() {
 # --- Our requester and the Linux server --------------------------------------------------------------
 
 nfs() { # nfs ARGUMENT...
-    on_b "$bench nfs --connect rdma:$LAB_IP:20049 --export $export_path --mount-port $mount_port --quiet \
+    on_b "$bench nfs --connect rdma:$LAB_IP:20049 ${patient[*]} --export $export_path --mount-port $mount_port --quiet \
         --warmup 0 --protocol v1 --files 1 --file-size 5000 --size 5000 $*"
 }
 
@@ -71,15 +71,14 @@ check "the capture ends" end_capture
 # --- Version 2, between two of ours ------------------------------------------------------------------
 
 # Nothing is sent again because a guest stood still: 17 s pass before an acknowledgement is missed.
-patient="--set ack_timeout_exponent=22"
+patient+=(--set ack_timeout_exponent=22)
 serve_own() {
-    start_on_b "$bench serve --listen $own $patient"
+    start_on_b "$bench serve --listen $own ${patient[*]}"
     within 60 contains "$answer.output" '^listening on '
 }
 own=rdma:$LAB_PEER:$((port + 1))
 run() {
-    # shellcheck disable=SC2086 # two words
-    "$bench" run --connect "$own" $patient --warmup 0 --protocol v2 --quiet "$@" </dev/null
+    "$bench" run --connect "$own" "${patient[@]}" --warmup 0 --protocol v2 --quiet "$@" </dev/null
 }
 placed() { # placed PLACEMENT: bulk data both ways
     run --op write --size 5000 --count 1 --placement "$1" && run --op read --size 5000 --count 1 --placement "$1"

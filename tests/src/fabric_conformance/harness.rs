@@ -62,6 +62,12 @@ pub struct Extras {
     pub invalidates_late: bool,
     /// The device lets a peer invalidate the window of another.
     pub invalidates_foreign: bool,
+    /// Windows are registrations, whose keys open them to every peer of the port.
+    pub windows_of_all: bool,
+    /// A work is done when it has left: what the peer makes of it shows in the end of the connection.
+    pub done_when_sent: bool,
+    /// A message that meets no Receive ends the connection.
+    pub ends_without_receive: bool,
 }
 
 /// What a case cannot do without. A case whose needs are not met is skipped by name.
@@ -75,6 +81,10 @@ pub enum Need {
     BoundedWindows,
     /// Windows that only the peer they are for can invalidate.
     OwnedWindows,
+    /// Windows that only the peer they are for can reach.
+    PrivateWindows,
+    /// A message that meets no Receive waits for one.
+    Patience,
     /// A receive queue that serves several queue pairs.
     SharedReceiveQueue,
     /// Send With Invalidate.
@@ -101,6 +111,14 @@ impl Need {
             Self::OwnedWindows => (
                 attributes.windows_max > 0 && !extras.invalidates_foreign,
                 "lets a peer invalidate the window of another",
+            ),
+            Self::PrivateWindows => (
+                attributes.windows_max > 0 && !extras.windows_of_all,
+                "opens memory to every peer of the port",
+            ),
+            Self::Patience => (
+                !extras.ends_without_receive,
+                "ends the connection where no Receive is posted",
             ),
             Self::SharedReceiveQueue => (
                 attributes.shared_receive_queue,

@@ -41,7 +41,7 @@ macro_rules! fabric_conformance_list {
                 #[test]
                 fn receives_are_used_in_the_order_they_were_posted() needs [];
                 #[test]
-                fn receiver_not_ready_stalls_then_delivers() needs [];
+                fn receiver_not_ready_stalls_then_delivers() needs [Patience];
                 #[test]
                 fn message_longer_than_receive() needs [];
                 #[test]
@@ -52,6 +52,8 @@ macro_rules! fabric_conformance_list {
                 fn a_receive_queue_takes_no_more_than_it_holds() needs [];
                 #[test]
                 fn receives_count_when_they_are_flushed() needs [];
+                #[test]
+                fn a_receive_of_another_port_is_refused() needs [];
             }
             remote {
                 #[test]
@@ -79,9 +81,9 @@ macro_rules! fabric_conformance_list {
                 #[test]
                 fn wrong_key() needs [Windows, Reads];
                 #[test]
-                fn key_of_other_queue_pair() needs [Windows, Reads, SharedReceiveQueue];
+                fn key_of_other_queue_pair() needs [PrivateWindows, Reads, SharedReceiveQueue];
                 #[test]
-                fn write_with_key_of_other_queue_pair() needs [Windows, SharedReceiveQueue];
+                fn write_with_key_of_other_queue_pair() needs [PrivateWindows, SharedReceiveQueue];
                 #[test]
                 fn old_generation_key() needs [Windows, Reads];
                 #[test]
@@ -104,18 +106,24 @@ macro_rules! fabric_conformance_list {
                 fn a_window_longer_than_its_buffer_is_refused() needs [Windows];
                 #[test]
                 fn windows_end_with_their_queue_pair() needs [Windows];
+                #[test]
+                fn a_window_of_another_port_is_refused() needs [Windows];
+                #[test]
+                fn an_ended_window_of_another_port_is_refused() needs [Windows, SendWithInvalidate];
             }
             ending {
                 #[test]
-                fn flush_on_disconnect() needs [];
+                fn flush_on_disconnect() needs [Patience];
                 #[test]
                 fn flush_in_the_middle_of_a_transfer() needs [Windows];
                 #[test]
                 fn disconnect_completes_everything_once() needs [];
                 #[test]
-                fn peer_disconnect_seen() needs [];
+                fn peer_disconnect_seen() needs [Patience];
                 #[test]
-                fn peer_end_seen_without_receives() needs [];
+                fn peer_end_seen_without_receives() needs [Patience];
+                #[test]
+                fn a_probe_disturbs_no_peer_that_is_there() needs [];
                 #[test]
                 fn manager_disconnect_seen() needs [];
                 #[test]
@@ -123,7 +131,7 @@ macro_rules! fabric_conformance_list {
                 #[test]
                 fn a_destroyed_queue_pair_is_unknown() needs [];
                 #[test]
-                fn late_message_of_an_old_connection_is_dropped() needs [SharedReceiveQueue];
+                fn late_message_of_an_old_connection_is_dropped() needs [Patience, SharedReceiveQueue];
                 #[test]
                 fn work_behind_a_failure_is_flushed() needs [Windows, Reads];
                 #[test]
@@ -152,6 +160,8 @@ macro_rules! fabric_conformance_list {
                 fn queue_pairs_are_used_again() needs [];
                 #[test]
                 fn queue_pairs_run_out() needs [SharedReceiveQueue];
+                #[test]
+                fn a_queue_pair_of_another_port_is_not_planted() needs [];
                 #[test]
                 fn a_send_before_established_arrives() needs [];
                 #[test]

@@ -86,9 +86,23 @@ pub fn survey<H: Harness>() -> (Vec<&'static str>, Vec<&'static str>) {
 /// ```text
 /// rpcrdma_tests::fabric_conformance!(shm, ShmHarness, skipped []);
 /// ```
+///
+/// A provider of several devices may have a second list, for when a condition holds:
+///
+/// ```text
+/// rpcrdma_tests::fabric_conformance!(verbs, VerbsHarness, skipped [], or where is_iwarp() => [rdma_read]);
+/// ```
 #[macro_export]
 macro_rules! fabric_conformance {
     ($module:ident, $harness:ty, skipped [$($skipped:ident),*]) => {
+        $crate::fabric_conformance!($module, $harness, skipped [$($skipped),*], or where false => []);
+    };
+    (
+        $module:ident,
+        $harness:ty,
+        skipped [$($skipped:ident),*],
+        or where $other:expr => [$($other_skipped:ident),*]
+    ) => {
         mod $module {
             #[allow(unused_imports, reason = "the harness may be named by a path")]
             use super::*;
@@ -96,7 +110,11 @@ macro_rules! fabric_conformance {
             #[test]
             fn what_is_skipped_is_as_expected() {
                 let (run, skipped) = $crate::fabric_conformance::survey::<$harness>();
-                let expected: &[&str] = &[$(stringify!($skipped)),*];
+                let expected: &[&str] = if $other {
+                    &[$(stringify!($other_skipped)),*]
+                } else {
+                    &[$(stringify!($skipped)),*]
+                };
                 assert!(!run.is_empty(), "no case would run");
                 assert_eq!(skipped, expected);
             }

@@ -12,6 +12,8 @@ pub mod reference;
 mod rpc_call;
 mod rpc_reply;
 mod rtr_header;
+mod shm_handshake;
+mod shm_ring;
 mod v1_header;
 mod v2_header;
 mod xdr;
@@ -20,13 +22,15 @@ mod xdr;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also that of its corpus folder and of its libFuzzer file.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 11] = [
     ("capture", capture::run),
     ("cm_private_data", cm_private_data::run),
     ("properties", properties::run),
     ("rpc_call", rpc_call::run),
     ("rpc_reply", rpc_reply::run),
     ("rtr_header", rtr_header::run),
+    ("shm_handshake", shm_handshake::run),
+    ("shm_ring", shm_ring::run),
     ("v1_header", v1_header::run),
     ("v2_header", v2_header::run),
     ("xdr", xdr::run),

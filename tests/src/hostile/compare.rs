@@ -159,6 +159,7 @@ fn other(event: &Event<'_>, message: &[u8], connection: &Connection) -> Verdict 
         }
         Event::Close(reason) => Verdict::Closed(closed(reason)),
         Event::FellBack
+        | Event::ApplicationMessage { .. }
         | Event::VersionMismatch { .. }
         | Event::Call { .. }
         | Event::Reply { .. } => {

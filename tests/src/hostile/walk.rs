@@ -398,6 +398,8 @@ fn plan(
         stream_bytes: random.pick(&[24, 100, 900, 3000]),
         results: &lengths[..],
         offer,
+        is_version_1: false,
+        may_reduce: random.once_in(2),
         means: SenderMeans {
             credits: random.between(0, 8),
             ..MEANS

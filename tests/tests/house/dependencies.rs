@@ -171,6 +171,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "rpcrdma-examples",
         &[
+            "rpcrdma-protocol",
             "rpcrdma-fabric",
             "rpcrdma-engine",
             "rpcrdma-control",

@@ -130,18 +130,44 @@ fn names_between(file: &str, begin: &str, end: &str) -> Vec<String> {
 #[test]
 fn what_is_skipped_on_a_device_is_told() {
     let told = files::text("docs/verbs.md");
-    let suite = names_between(
-        "tests/tests/fabric_verbs.rs",
-        "VerbsHarness, skipped [",
-        "]);",
-    );
+    let suite = "tests/tests/fabric_verbs.rs";
     let engine = "dataplane/engine/tests/support/verbs.rs";
-    let engine = names_between(engine, "str)] = &[", "];");
-    assert!(
-        suite.len() >= 5 && engine.len() >= 2,
-        "{suite:?}, {engine:?}"
-    );
-    for name in suite.iter().chain(&engine) {
+    let ports = "dataplane/fabric/tests/port_verbs/main.rs";
+    // Each list, and how many names it has at least.
+    let lists = [
+        (suite, "VerbsHarness, skipped [", "], or", 5),
+        (suite, "is_iwarp() => [", "]);", 5),
+        (
+            engine,
+            "const SKIPPED: &'static [(&'static str, &'static str)] = &[",
+            "];",
+            2,
+        ),
+        (
+            engine,
+            "const PLACEMENT_ON_IWARP: &[(&str, &str)] = &[",
+            "];",
+            2,
+        ),
+        (
+            engine,
+            "const ENGINE_ON_IWARP: &[(&str, &str)] = &[",
+            "];",
+            2,
+        ),
+        (
+            ports,
+            "const SKIPPED_ON_IWARP: &[(&str, &str)] = &[",
+            "];",
+            2,
+        ),
+    ];
+    let names = lists.map(|(file, begin, end, least)| {
+        let names = names_between(file, begin, end);
+        assert!(names.len() >= least, "{file}: {names:?}");
+        names
+    });
+    for name in names.iter().flatten() {
         assert!(told.contains(&format!("`{name}`")), "docs/verbs.md: {name}");
     }
     let cases = files::text("tests/src/fabric_conformance/list.rs");

@@ -53,6 +53,10 @@ fn left_out(test: &Test) -> Option<&'static str> {
     }
     let is_on = |gate: &str| match gate {
         "loom" | "all(test, loom)" => is_of_the_fabric && test.name.contains("loom_tests"),
+        "not(any(feature = \"verbs\", feature = \"verbs-dlopen\"))" => {
+            test.program == Program::Integration("cli".to_owned())
+                && test.name.contains("without_the_verbs_fabric")
+        }
         gate => ALWAYS.contains(&gate),
     };
     let is_off = test.gates.iter().any(|gate| !is_on(gate));
@@ -275,7 +279,16 @@ fn what_no_stage_switches_on_is_left_out() {
     assert!(!case(&unit, "tests::a", "feature = \"verbs\""));
     assert!(case(&unit, "tests::a", "feature = \"verbs-dlopen\""));
     assert!(case(&unit, "tests::a", "feature = \"storage\""));
-    assert!(files::text("check").contains("\nfeatures=verbs-dlopen\n"));
+    let check = files::text("check");
+    assert!(check.contains("\nfeatures=verbs-dlopen\n"));
+    let (cli, without) = (
+        Program::Integration("cli".to_owned()),
+        "not(any(feature = \"verbs\", feature = \"verbs-dlopen\"))",
+    );
+    assert!(case(&cli, "a_without_the_verbs_fabric_b", without));
+    assert!(!case(&cli, "another", without));
+    assert!(!case(&unit, "a_without_the_verbs_fabric_b", without));
+    assert!(check.contains("-E 'test(without_the_verbs_fabric)'"));
     let examples = files::text("examples/Cargo.toml");
     assert!(examples.contains("rpcrdma-fabric = { workspace = true, features = [\"storage\"] }"));
     assert!(runs(&unit, "tests::a", "test", true));

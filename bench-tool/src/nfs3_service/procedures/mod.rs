@@ -77,8 +77,8 @@ impl<'a, I: Items> Task<'a, I> {
         let before = rest;
         let length = rest.read_u32()? as usize;
         let data = match self.items.at(rest.position()) {
-            Some((index, bytes)) if bytes == length && self.items.count() == 1 => Data {
-                bytes,
+            Some(index) if self.items.is_of(index, length) && self.items.count() == 1 => Data {
+                bytes: length,
                 stream: None,
                 item: Some((self.items, index)),
             },
@@ -142,6 +142,12 @@ impl<'a, I: Items> Data<'a, I> {
     fn pieces(&self) -> impl Iterator<Item = Piece<'a>> + use<'a, I> {
         let item = self.item.into_iter();
         let pieces = item.flat_map(|(items, index)| items.pieces(index));
+        // Round-up is no data.
+        let pieces = pieces.scan(self.bytes, |rest, piece| {
+            let piece = piece.first(*rest);
+            *rest -= piece.bytes.len();
+            Some(piece)
+        });
         self.stream.into_iter().map(Piece::from).chain(pieces)
     }
 }

@@ -87,6 +87,14 @@ pub struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
+    /// The first `count` bytes, or all where it has fewer.
+    pub(in super::super) fn first(self, count: usize) -> Self {
+        Self {
+            bytes: self.bytes.get(..count).unwrap_or(self.bytes),
+            ..self
+        }
+    }
+
     /// Without the first `count` bytes.
     pub(super) fn behind(self, count: usize) -> Self {
         Self {

@@ -7,7 +7,9 @@ use rpcrdma_engine::{AuthenticationFailure, AuthenticationMessage, HostIdentity}
 use rpcrdma_protocol::EncodeError;
 use rpcrdma_protocol::constants::HOST_AUTHENTICATION_BYTES_MAX;
 use rpcrdma_protocol::v2::connection::Role;
-use rpcrdma_protocol::v2::{Properties, PropertySet, write_property_set};
+use rpcrdma_protocol::v2::{
+    ApplicationProperties, Properties, PropertySet, write_property_set_with,
+};
 use rpcrdma_protocol::xdr::Writer;
 
 use super::{Authentication, BoundProperties, Exchange, Step};
@@ -36,12 +38,21 @@ enum Stage {
         exchange: Box<dyn Exchange>,
         properties: BoundProperties,
     },
-    /// Properties are exchanged, without authentication.
-    Exchanged,
+    /// Properties are exchanged, without authentication: these are the peer's.
+    Exchanged(Properties),
     /// The peer has proved what it is.
     Authenticated(HostIdentity),
     /// The peer was told that it is refused, and shall close.
     Refused(AuthenticationFailure),
+    /// The connection is to be closed.
+    Over,
+}
+
+/// What this end announces in its first set, its message of host authentication apart, in this order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Announced<'a> {
+    pub(crate) properties: &'a Properties,
+    pub(crate) application: &'a ApplicationProperties,
 }
 
 /// What to do about a set of the peer.
@@ -64,7 +75,9 @@ pub(crate) enum Verdict {
     },
     /// Close at once.
     Close(AuthenticationFailure),
-    /// Nothing: the peer was refused.
+    /// Close at once: the peer announced other properties than before.
+    PropertiesChanged,
+    /// Nothing: the peer was refused, or the connection is to be closed.
     Ignore,
 }
 
@@ -139,10 +152,10 @@ impl Session {
     pub(crate) fn handle(
         &mut self,
         set: &PropertySet<'_>,
-        own: &Properties,
+        own: Announced<'_>,
         now: Instant,
     ) -> Verdict {
-        match std::mem::replace(&mut self.stage, Stage::Exchanged) {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::First(exchange) => self.handle_first(set, own, exchange, now),
             Stage::Exchanging {
                 exchange,
@@ -154,24 +167,31 @@ impl Session {
                 let message = set.host_authentication().unwrap_or(&[]);
                 self.step(exchange, properties, message, None, now)
             }
-            // Sets that bind nothing: the last one holds.
-            Stage::Exchanged => match properties::decide(&set.properties()) {
-                Decision::Accept(peer) => Verdict::Accept(peer),
-                Decision::ReceiveBufferTooSmall(bytes) => Verdict::ReceiveBufferTooSmall(bytes),
-            },
+            Stage::Exchanged(peer) => {
+                if properties::changes(&peer, set) {
+                    return Verdict::PropertiesChanged;
+                }
+                self.accept(peer)
+            }
             // What was proved was proved of the properties as they were.
             Stage::Authenticated(_) => Verdict::Close(AuthenticationFailure::PropertiesChanged),
             Stage::Refused(failure) => {
                 self.stage = Stage::Refused(failure);
                 Verdict::Ignore
             }
+            Stage::Over => Verdict::Ignore,
         }
+    }
+
+    fn accept(&mut self, peer: Properties) -> Verdict {
+        self.stage = Stage::Exchanged(peer);
+        Verdict::Accept(peer)
     }
 
     fn handle_first(
         &mut self,
         set: &PropertySet<'_>,
-        own: &Properties,
+        own: Announced<'_>,
         exchange: Option<Box<dyn Exchange>>,
         now: Instant,
     ) -> Verdict {
@@ -187,13 +207,13 @@ impl Session {
             if self.role == Role::Client && message == Some(&[]) {
                 return Verdict::Close(AuthenticationFailure::RequiredByPeer);
             }
-            return Verdict::Accept(peer);
+            return self.accept(peer);
         };
         let Some(message) = message else {
             if self.policy.is_required() {
                 return self.fail(AuthenticationFailure::NotOffered, true, now);
             }
-            return Verdict::Accept(peer);
+            return self.accept(peer);
         };
         let exchange = match exchange {
             Some(exchange) => Ok(exchange),
@@ -294,9 +314,11 @@ fn to_send(
 fn bound(
     role: Role,
     set: &PropertySet<'_>,
-    own: &Properties,
+    own: Announced<'_>,
 ) -> Result<BoundProperties, EncodeError> {
-    let own = encoded(|writer| write_property_set(writer, &own.to_properties()))?;
+    let own = encoded(|writer| {
+        write_property_set_with(writer, &own.properties.to_properties(), own.application)
+    })?;
     let peer = encoded(|writer| set.write_without_host_authentication(writer))?;
     Ok(match role {
         Role::Client => BoundProperties {

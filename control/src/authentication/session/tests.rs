@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::authentication::HostAuthentication;
-use rpcrdma_protocol::v2::Property;
+use rpcrdma_protocol::v2::{Property, write_property_set};
 use std::sync::Arc;
 
 /// Says "1", "2", "3", "4" in turn, and takes nothing else.
@@ -112,7 +112,11 @@ fn handle(session: &mut Session, set: &[u8], now: Instant) -> Verdict {
         Role::Server => server_properties(),
     };
     let set = PropertySet::decode(set).expect("a good set");
-    session.handle(&set, &own, now)
+    let own = Announced {
+        properties: &own,
+        application: &ApplicationProperties::NONE,
+    };
+    session.handle(&set, own, now)
 }
 
 /// The set that an end sends with this verdict, if it sends any.
@@ -321,6 +325,33 @@ fn host_authentication_alone_may_come_again_and_only_during_the_exchange() {
             refused,
             Verdict::Close(AuthenticationFailure::PropertiesChanged)
         );
+    }
+}
+
+#[test]
+fn properties_stand_for_the_life_of_the_connection() {
+    let now = Instant::now();
+    let peer = Properties {
+        segment_bytes_max: 65_536,
+        ..Properties::default()
+    };
+    let same = octets(Some(&peer), None);
+    let smaller = Properties {
+        segment_bytes_max: 1,
+        ..peer
+    };
+    let smaller = octets(Some(&smaller), None);
+    let client = Session::client(Authentication::None);
+    for mut session in [client, server(Authentication::None)] {
+        // What a set does not name stays.
+        for again in [&same, &same, &octets(None, None), &octets(None, Some(b"1"))] {
+            let accepted = handle(&mut session, again, now);
+            assert_eq!(accepted, Verdict::Accept(peer));
+        }
+        let refused = handle(&mut session, &smaller, now);
+        assert_eq!(refused, Verdict::PropertiesChanged);
+        let ignored = handle(&mut session, &same, now);
+        assert_eq!(ignored, Verdict::Ignore, "it is to be closed");
     }
 }
 

@@ -47,8 +47,16 @@ pub(crate) fn config() -> CoreConfig {
 
 /// Two small cores that can call each other.
 pub(crate) fn pair<C: Application, S: Application>(client: C, server: S) -> (End<C>, End<S>) {
-    let config = config();
-    let (mut client, mut server) = ends(&Clock::new(), (&config, client), (&config, server));
+    pair_with(&config(), client, server)
+}
+
+/// As [`pair`], of this configuration.
+pub(crate) fn pair_with<C: Application, S: Application>(
+    config: &CoreConfig,
+    client: C,
+    server: S,
+) -> (End<C>, End<S>) {
+    let (mut client, mut server) = ends(&Clock::new(), (config, client), (config, server));
     joined::connect(&mut client, &mut server);
     (client, server)
 }

@@ -43,7 +43,13 @@ pub(crate) fn port(
         huge_pages: HugePages::Prefer,
     })
     .expect("memory for the arena");
-    shm::Port::new(shm::PortConfig::new(number, arena, clock.clone())).expect("a port")
+    let usual = shm::PortConfig::new(number, arena, clock.clone());
+    let queue_pairs_max = usual.queue_pairs_max.max(config.connections_max);
+    shm::Port::new(shm::PortConfig {
+        queue_pairs_max,
+        ..usual
+    })
+    .expect("a port")
 }
 
 pub(crate) fn end<A: Application>(

@@ -39,6 +39,7 @@ pub(crate) struct ArgumentItem {
 pub struct BulkArguments<'a> {
     pub(crate) items: &'a mut [ArgumentItem],
     pub(crate) leases: &'a mut [Option<Lease>],
+    pub(crate) is_version_1: bool,
 }
 
 /// A piece of the argument stream as the caller meant it.
@@ -98,6 +99,16 @@ impl BulkArguments<'_> {
         self.items.get(index).map(|item| item.bytes as usize)
     }
 
+    /// Whether item `index` is an opaque of `bytes` bytes, as the stream before it counts them. In
+    /// version 1 a requester may send its round-up with it (RFC 8166 section 3.4.5.2): then the
+    /// item's pieces have up to three bytes more, which mean nothing.
+    #[must_use]
+    pub fn is_of(&self, index: usize, bytes: usize) -> bool {
+        self.bytes(index).is_some_and(|there| {
+            there == bytes || (self.is_version_1 && there == bytes.next_multiple_of(4))
+        })
+    }
+
     /// The pieces of item `index`; none once it was taken.
     pub fn parts(&self, index: usize) -> impl Iterator<Item = &[u8]> {
         self.leases_of(index).iter().flatten().map(|part| &**part)
@@ -150,5 +161,34 @@ impl BulkArguments<'_> {
                     .get(item.first_part..item.first_part + item.parts)
             })
             .unwrap_or(&[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_up_is_part_of_an_item_in_version_1_alone() {
+        let length_of = |is_version_1, item_bytes: u32, bytes| {
+            let mut items = [ArgumentItem {
+                bytes: item_bytes,
+                ..ArgumentItem::default()
+            }];
+            let arguments = BulkArguments {
+                items: &mut items,
+                leases: &mut [],
+                is_version_1,
+            };
+            assert!(!arguments.is_of(1, bytes), "there is one item");
+            arguments.is_of(0, bytes)
+        };
+        for is_version_1 in [false, true] {
+            assert!(length_of(is_version_1, 5, 5));
+            assert_eq!(length_of(is_version_1, 8, 5), is_version_1);
+            for item_bytes in [4, 6, 7, 9, 12] {
+                assert!(!length_of(is_version_1, item_bytes, 5), "{item_bytes}");
+            }
+        }
     }
 }

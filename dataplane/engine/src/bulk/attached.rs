@@ -1,10 +1,8 @@
 //! The items that go beside the stream of a reply.
 
-use std::ops::Deref;
-
 use rpcrdma_fabric::memory::{Buffer, Lease, SharedLease};
 
-use super::{BulkItem, BulkPool, ReplyItems, give_lease};
+use super::{BulkItem, BulkPool};
 
 /// An item that goes beside the stream of a reply.
 #[derive(Debug)]
@@ -21,6 +19,14 @@ impl Attached {
         match self {
             Self::Own(item) => item.len(),
             Self::Shared(item) => item.len(),
+        }
+    }
+
+    /// Copies its bytes to the start of `out`.
+    pub(crate) fn copy_to(&self, out: &mut [u8]) -> usize {
+        match self {
+            Self::Own(item) => item.copy_to(out),
+            Self::Shared(item) => item.copy_to(out),
         }
     }
 
@@ -52,42 +58,4 @@ impl Attached {
             }
         }
     }
-}
-
-/// A piece of an item of a reply: the application's alone, or shared.
-pub(crate) trait ItemPart: Deref<Target = [u8]> + Sized {
-    /// Whether the item can go beside the stream as it is.
-    fn may_be_attached(items: &ReplyItems, item: &BulkItem<Self>) -> bool;
-
-    /// The item, as one that does.
-    fn attached(item: BulkItem<Self>) -> Attached;
-
-    /// Is done with a piece.
-    fn give(self, pool: &mut BulkPool);
-}
-
-impl ItemPart for Lease {
-    fn may_be_attached(items: &ReplyItems, item: &BulkItem) -> bool {
-        item.parts().all(|part| items.pool.owns_lease(part))
-    }
-
-    fn attached(item: BulkItem) -> Attached {
-        Attached::Own(item)
-    }
-
-    fn give(self, pool: &mut BulkPool) {
-        give_lease(pool, self);
-    }
-}
-
-impl ItemPart for SharedLease {
-    fn may_be_attached(items: &ReplyItems, item: &BulkItem<Self>) -> bool {
-        items.may_share(item)
-    }
-
-    fn attached(item: BulkItem<Self>) -> Attached {
-        Attached::Shared(item)
-    }
-
-    fn give(self, _pool: &mut BulkPool) {}
 }

@@ -7,7 +7,7 @@ use rpcrdma_fabric::memory::Lease;
 use rpcrdma_protocol::rpc::OpaqueAuth;
 
 use super::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkItem};
-use crate::application::{Call, Reply};
+use crate::rpc::{Call, Reply};
 
 /// How the items of a call and of its reply are to travel.
 ///

@@ -20,29 +20,23 @@
 //! queue pair.
 
 mod arguments;
-pub(crate) mod arrival;
 mod attached;
 mod call;
-pub(crate) mod calls;
 pub(crate) mod directed;
-pub(crate) mod group;
 mod item;
-pub(crate) mod kept;
-pub(crate) mod lists;
 mod pool;
-pub(crate) mod serves;
-mod shares;
-mod state;
+mod reply;
 
 pub use arguments::{BulkArguments, StreamPiece};
 pub use call::{BulkCall, BulkReply, BulkResult, ExpectedResult, NoRoom, Placement};
 pub use item::{BulkItem, ITEM_PARTS_MAX};
 
 pub(crate) use arguments::ArgumentItem;
-pub(crate) use attached::ItemPart;
-pub(crate) use group::Group;
-pub(crate) use pool::{BulkPool, Home};
-pub(crate) use state::{Bulk, ReplyItems, Work, give_lease, slot_of, work_id};
+pub(crate) use attached::Attached;
+#[cfg(test)]
+pub(crate) use pool::tests::pool as pool_for_tests;
+pub(crate) use pool::{BulkPool, Home, NO_INDEX};
+pub(crate) use reply::{ItemPart, Offered, ReplyItems, give_lease};
 
 /// Items in one call, and in one reply.
 pub const BULK_ITEMS_MAX: usize = 8;

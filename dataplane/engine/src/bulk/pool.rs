@@ -22,6 +22,9 @@ pub(crate) enum Home {
     Kept { reply: u32 },
 }
 
+/// The index of a buffer that is not of the bulk pool.
+pub(crate) const NO_INDEX: u32 = u32::MAX;
+
 /// The buffer is not kept any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GivenUp;
@@ -286,13 +289,13 @@ impl BulkPool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, PoolShape};
 
     use super::*;
 
     /// Buffers, of which so many are for calls.
-    pub(in crate::bulk) fn pool(buffers: u32, for_calls: u32) -> BulkPool {
+    pub(crate) fn pool(buffers: u32, for_calls: u32) -> BulkPool {
         let options = ArenaOptions {
             bytes: 1 << 20,
             huge_pages: HugePages::Never,

@@ -1,12 +1,16 @@
 //! The connections of a core.
 
 mod outbound;
+mod owed;
 mod reassembly;
 mod table;
 
-pub(crate) use outbound::{Outbound, Outgoing, OutgoingMessage};
+pub(crate) use outbound::{Backlog, Outbound, OutgoingMessage};
+pub(crate) use owed::{Debts, Owing, Silence, VISITS};
 pub(crate) use reassembly::{Assembled, PartCounts, Reassembly, Taken};
 pub(crate) use table::ConnectionTable;
+
+use std::collections::VecDeque;
 
 use rpcrdma_fabric::interface::{Gather, QueuePairId, SendOptions};
 use rpcrdma_protocol::connection as protocol;
@@ -14,10 +18,20 @@ use rpcrdma_protocol::v2::connection as v2;
 use rpcrdma_protocol::v2::rtr::ReportError;
 use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport, TransportError};
 
-use crate::application::{CloseReason, ConnectionKey};
+use crate::application_messages::PeerProperties;
 use crate::authentication::AuthenticationMessage;
-use crate::core::{MessagesCounted, Stall};
+use crate::close_reason::CloseReason;
 use crate::handle::PropertyBytes;
+use crate::requester::CallsOf;
+use crate::rpc::ConnectionKey;
+
+/// Messages of a connection that its version's counters have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MessagesCounted {
+    pub(crate) received: u32,
+    pub(crate) sent: u32,
+    pub(crate) calls_beyond_grant: u32,
+}
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +57,6 @@ pub(crate) enum Complaint {
     Report(ReportError),
 }
 
-/// Complaints about one peer that wait for a credit to be sent with.
-const REFUSALS_WAITING_MAX: usize = 4;
-
 /// An encoded message that found the send queue full, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Stuck {
@@ -66,9 +77,9 @@ impl Stuck {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupIn {
     /// A call, in this slot.
-    Serve(u32),
+    Incoming(u32),
     /// The reply to a call of ours, in this slot.
-    Call(u32),
+    Outgoing(u32),
 }
 
 /// One connection: the protocol's state, and what waits to be sent.
@@ -100,8 +111,10 @@ pub(crate) struct Connection {
     pub(crate) refuses_chunks: bool,
     /// RDMA Reads of ours in flight.
     pub(crate) reads_in_flight: u32,
-    /// Calls of ours that wait for a reply, those that timed out included.
-    pub(crate) calls_outstanding: u32,
+    /// In version 1, how long the peer has been silent.
+    pub(crate) silence: Silence,
+    /// Calls of ours.
+    pub(crate) calls: CallsOf,
     /// Messages that wait for credits or a place in the send queue.
     pub(crate) outbound: Outbound,
     pub(crate) stuck: Stuck,
@@ -116,17 +129,20 @@ pub(crate) struct Connection {
     pub(crate) reassembly: Reassembly,
     /// Parts of continued messages that wait in their Receives for a message buffer.
     pub(crate) parts: PartCounts,
-    /// What the peer has left unfinished.
-    pub(crate) stall: Stall,
+    /// What the peer owes.
+    pub(crate) debts: Debts,
     /// Messages that passed over it and were counted.
     pub(crate) messages_counted: MessagesCounted,
     pub(crate) close_reason: CloseReason,
     /// Space for the peer's properties; with the control plane while it decides.
     pub(crate) property_bytes: Option<Box<PropertyBytes>>,
+    /// The unknown properties of the peer's first set. They are empty when the application has seen them.
+    pub(crate) peer_properties: Option<PeerProperties>,
     /// A message of host authentication that is to be sent.
     pub(crate) authentication_out: Option<Box<AuthenticationMessage>>,
-    refusals: [Option<Complaint>; REFUSALS_WAITING_MAX],
-    refusal_count: usize,
+    /// Complaints that wait for a credit to be sent with: there is room for one about each message that its peer may
+    /// send at once.
+    refusals: VecDeque<Complaint>,
 }
 
 /// The scarce resource that a message waits for.
@@ -161,7 +177,8 @@ impl Connection {
             peer: Properties::default(),
             refuses_chunks: false,
             reads_in_flight: 0,
-            calls_outstanding: 0,
+            silence: Silence::default(),
+            calls: CallsOf::default(),
             outbound: Outbound::EMPTY,
             stuck: Stuck {
                 list: Gather::new(),
@@ -173,13 +190,13 @@ impl Connection {
             replies_reserved: 0,
             reassembly: Reassembly::Idle,
             parts: PartCounts::default(),
-            stall: Stall::default(),
+            debts: Debts::default(),
             messages_counted: MessagesCounted::default(),
             close_reason: CloseReason::Local,
             property_bytes: None,
+            peer_properties: None,
             authentication_out: None,
-            refusals: [None; REFUSALS_WAITING_MAX],
-            refusal_count: 0,
+            refusals: VecDeque::new(),
         }
     }
 
@@ -221,7 +238,7 @@ impl Connection {
     #[inline]
     pub(crate) fn has_backlog(&self) -> bool {
         self.properties_due
-            || self.refusal_count != 0
+            || !self.refusals.is_empty()
             || self.stuck.is_some()
             || !self.outbound.is_empty()
     }
@@ -245,7 +262,9 @@ impl Connection {
     /// Whether a reply of one message could be encoded now, as far as the connection goes.
     #[inline]
     pub(crate) fn can_reply(&self) -> bool {
-        !self.has_backlog() && self.protocol.credits_for_replies() != 0
+        !self.has_backlog()
+            && self.protocol.credits_for_replies() != 0
+            && !self.protocol.sequence_open()
     }
 
     /// Credits that calls may use. An end that answers calls keeps the last credit for replies:
@@ -291,7 +310,8 @@ impl Connection {
         let window = self.protocol.credits().window;
         let takes_calls = self.protocol.peer_calls() != ReverseRequestSupport::None;
         let reserved = self
-            .calls_outstanding
+            .calls
+            .replies_due()
             .saturating_add(self.reply_transmissions_extra)
             .saturating_add(u32::from(takes_calls && window > 2));
         // As above.
@@ -301,36 +321,31 @@ impl Connection {
     /// Keeps a complaint until it can be sent. False when too many wait.
     #[must_use]
     pub(crate) fn push_refusal(&mut self, refusal: Complaint) -> bool {
-        match self.refusals.get_mut(self.refusal_count) {
-            Some(slot) => {
-                *slot = Some(refusal);
-                self.refusal_count += 1;
-                true
-            }
-            None => false,
+        let has_room = self.refusals.len() < self.refusals.capacity();
+        if has_room {
+            self.refusals.push_back(refusal);
         }
+        has_room
     }
 
     /// The complaint that has waited longest.
     pub(crate) fn first_refusal(&self) -> Option<Complaint> {
-        self.refusals.first().copied().flatten()
+        self.refusals.front().copied()
     }
 
     /// Forgets the complaint that has waited longest.
     pub(crate) fn pop_refusal(&mut self) {
-        if self.refusal_count != 0 {
-            self.refusals.rotate_left(1);
-            self.refusal_count -= 1;
-            if let Some(slot) = self.refusals.get_mut(self.refusal_count) {
-                *slot = None;
-            }
-        }
+        self.refusals.pop_front();
     }
 
     /// Forgets all complaints.
     pub(crate) fn clear_refusals(&mut self) {
-        self.refusals = [None; REFUSALS_WAITING_MAX];
-        self.refusal_count = 0;
+        self.refusals.clear();
+    }
+
+    /// Whether complaints wait for a credit.
+    pub(crate) fn has_refusals(&self) -> bool {
+        !self.refusals.is_empty()
     }
 
     /// The key of the connection at `index`.

@@ -4,13 +4,13 @@ use rpcrdma_protocol::v2::connection::Direction;
 
 use crate::message::MessageBuffer;
 
-/// Index into [`Outgoing`].
+/// Index into [`Backlog`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutboundId(u32);
 
 const NONE: OutboundId = OutboundId(u32::MAX);
 
-/// The messages that wait on one connection, first in, first out, linked through [`Outgoing`].
+/// The messages that wait on one connection, first in, first out, linked through [`Backlog`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outbound {
     head: OutboundId,
@@ -67,12 +67,12 @@ struct Entry {
 /// The messages that wait on all connections of a core. There is an entry for each message buffer,
 /// so that whoever has a buffer has an entry.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct Backlog {
     entries: Box<[Entry]>,
     free: Vec<OutboundId>,
 }
 
-impl Outgoing {
+impl Backlog {
     pub(crate) fn new(message_buffers: u32) -> Self {
         Self {
             entries: (0..message_buffers)
@@ -164,14 +164,14 @@ mod tests {
         #[test]
         fn lists_are_queues(operations in proptest::collection::vec((0_usize..3, any::<bool>()), 0..100)) {
             const BUFFERS: u32 = 11;
-            let mut pool = MessagePool::new(BUFFERS, 16);
-            let mut outgoing = Outgoing::new(BUFFERS);
+            let mut pool = MessagePool::new(1, BUFFERS - 4, 16);
+            let mut outgoing = Backlog::new(BUFFERS);
             let mut lists = [Outbound::EMPTY; 3];
             let mut oracle = [const { VecDeque::new() }; 3];
             let mut xid = 0;
             for (list, push) in operations {
                 if push {
-                    let Some(buffer) = pool.take(Use::CallOut) else { continue };
+                    let Some(buffer) = pool.take(0, Use::CallOut) else { continue };
                     xid += 1;
                     let direction = Direction::Call;
                     let message = OutgoingMessage { xid, direction, buffer, sent_bytes: 0, chunks: None };

@@ -2,7 +2,7 @@
 
 use rpcrdma_protocol::v2::connection::Direction;
 
-use crate::message::{MessageBuffer, MessagePool, Use};
+use crate::message::{MessageBuffer, MessagePool, MessagesOf, Use};
 
 /// What is put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Reassembly {
     /// Takes a part at `offset`, where 0 begins a new message.
     pub(crate) fn take_part(
         &mut self,
-        pool: &mut MessagePool,
+        messages: &mut MessagesOf<'_>,
         what: Assembled,
         xid: u32,
         offset: u32,
@@ -93,8 +93,8 @@ impl Reassembly {
         last: bool,
     ) -> Taken {
         if offset == 0 {
-            self.reset(pool);
-            *self = match pool.take(what.purpose()) {
+            self.reset(messages.pool);
+            *self = match messages.take(what.purpose()) {
                 Some(buffer) => Self::Open { what, xid, buffer },
                 None => Self::given_up(last),
             };
@@ -109,7 +109,7 @@ impl Reassembly {
         let in_order = usize::try_from(offset).is_ok_and(|offset| offset == buffer.filled().len());
         debug_assert!(in_order, "the protocol numbers the parts without gaps");
         if !in_order || buffer.append(part).is_err() {
-            self.reset(pool);
+            self.reset(messages.pool);
             *self = Self::given_up(last);
             return Taken::NoRoom;
         }
@@ -146,11 +146,12 @@ mod tests {
 
     #[test]
     fn parts_become_a_message() {
-        let mut pool = MessagePool::new(4, 8);
+        let mut pool = MessagePool::new(1, 0, 8);
         let mut reassembly = Reassembly::Idle;
-        let first = reassembly.take_part(&mut pool, CALL, 7, 0, &[1, 2, 3, 4], false);
+        let first = reassembly.take_part(&mut pool.of(0), CALL, 7, 0, &[1, 2, 3, 4], false);
         assert!(matches!(first, Taken::Incomplete));
-        let Taken::Complete(buffer) = reassembly.take_part(&mut pool, CALL, 7, 4, &[5, 6], true)
+        let Taken::Complete(buffer) =
+            reassembly.take_part(&mut pool.of(0), CALL, 7, 4, &[5, 6], true)
         else {
             panic!("complete with the last part");
         };
@@ -160,28 +161,49 @@ mod tests {
     }
 
     #[test]
-    fn the_last_buffers_are_kept_back_and_the_rest_passed_over() {
-        let mut pool = MessagePool::new(2, 8);
+    fn without_a_buffer_the_message_is_passed_over() {
+        let mut pool = MessagePool::new(1, 0, 8);
+        let other = pool.take(0, Use::CallIn).expect("its own");
         let mut reassembly = Reassembly::Idle;
-        let first = reassembly.take_part(&mut pool, CALL, 7, 0, &[0; 4], false);
+        let first = reassembly.take_part(&mut pool.of(0), CALL, 7, 0, &[0; 4], false);
         assert!(matches!(first, Taken::NoRoom));
-        let second = reassembly.take_part(&mut pool, CALL, 7, 4, &[0; 4], true);
+        let second = reassembly.take_part(&mut pool.of(0), CALL, 7, 4, &[0; 4], true);
         assert!(matches!(second, Taken::Incomplete));
         assert!(matches!(reassembly, Reassembly::Idle));
-        assert_eq!(pool.available(), 2);
+        pool.give(other);
+        assert_eq!(pool.available(), 4);
     }
 
     #[test]
     fn a_message_that_is_too_long_gives_its_buffer_back() {
-        let mut pool = MessagePool::new(4, 6);
+        let mut pool = MessagePool::new(1, 0, 6);
         let mut reassembly = Reassembly::Idle;
-        let _ = reassembly.take_part(&mut pool, CALL, 7, 0, &[0; 4], false);
-        let second = reassembly.take_part(&mut pool, CALL, 7, 4, &[0; 4], false);
+        let _ = reassembly.take_part(&mut pool.of(0), CALL, 7, 0, &[0; 4], false);
+        let second = reassembly.take_part(&mut pool.of(0), CALL, 7, 4, &[0; 4], false);
         assert!(matches!(second, Taken::NoRoom));
         assert!(matches!(reassembly, Reassembly::GivenUp));
         assert_eq!(pool.available(), 4);
         // A new message begins although the old one never ended.
-        let anew = reassembly.take_part(&mut pool, CALL, 8, 0, &[0; 4], true);
+        let anew = reassembly.take_part(&mut pool.of(0), CALL, 8, 0, &[0; 4], true);
         assert!(matches!(anew, Taken::Complete(_)));
+    }
+
+    /// The protocol tells of a message that was broken before the next one begins. Were it not so, no buffer would be
+    /// lost.
+    #[test]
+    fn a_message_that_begins_anew_gives_the_buffer_of_the_one_before_back() {
+        let mut pool = MessagePool::new(1, 0, 8);
+        let mut reassembly = Reassembly::Idle;
+        for xid in [7, 8] {
+            let first = reassembly.take_part(&mut pool.of(0), CALL, xid, 0, &[0; 4], false);
+            assert!(matches!(first, Taken::Incomplete), "call {xid}");
+        }
+        let last = reassembly.take_part(&mut pool.of(0), CALL, 8, 4, &[1], true);
+        let Taken::Complete(buffer) = last else {
+            panic!("complete with the last part");
+        };
+        assert_eq!(buffer.filled(), [0, 0, 0, 0, 1]);
+        pool.give(buffer);
+        assert_eq!(pool.available(), 4);
     }
 }

@@ -1,12 +1,14 @@
 //! The table of connections: by key for the application, by queue pair for completions.
 
+use std::collections::VecDeque;
+
 use rpcrdma_fabric::interface::QueuePairId;
 use rpcrdma_protocol::connection::Terms;
 use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection as v2;
 
 use super::{Connection, Stage};
-use crate::application::ConnectionKey;
+use crate::rpc::ConnectionKey;
 
 /// Marks a queue pair that no connection has.
 const NONE: u32 = u32::MAX;
@@ -20,7 +22,8 @@ pub(crate) struct ConnectionTable {
 }
 
 impl ConnectionTable {
-    pub(crate) fn new(connections_max: u32, queue_pairs_max: u32) -> Self {
+    /// Places for `connections_max` connections with so many credits each.
+    pub(crate) fn new(connections_max: u32, queue_pairs_max: u32, credits: u16) -> Self {
         let config = v2::Config {
             role: v2::Role::Server,
             receive_reserve: 2,
@@ -29,7 +32,10 @@ impl ConnectionTable {
         };
         Self {
             slots: (0..connections_max)
-                .map(|_| Connection::unused(0, &config, &Terms::default()))
+                .map(|_| Connection {
+                    refusals: VecDeque::with_capacity(credits.into()),
+                    ..Connection::unused(0, &config, &Terms::default())
+                })
                 .collect(),
             free: (0..connections_max).rev().collect(),
             by_queue_pair: vec![NONE; queue_pairs_max as usize].into_boxed_slice(),
@@ -93,9 +99,12 @@ impl ConnectionTable {
         let index = self.free.pop()?;
         let slot = self.slots.get_mut(index as usize)?;
         *entry = index;
+        // It was cleared when the last one was closed, and keeps its room.
+        let refusals = std::mem::take(&mut slot.refusals);
         *slot = Connection {
             queue_pair,
             stage,
+            refusals,
             ..Connection::unused(slot.generation, config, terms)
         };
         Some(slot.key(index))
@@ -114,6 +123,7 @@ impl ConnectionTable {
         slot.generation = slot.generation.wrapping_add(1);
         slot.queue_pair.index = NONE;
         slot.property_bytes = None;
+        slot.peer_properties = None;
         self.free.push(index);
     }
 

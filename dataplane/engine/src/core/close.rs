@@ -3,10 +3,12 @@
 use rpcrdma_fabric::interface::{Port, QueuePairId};
 
 use super::publish::count_messages;
-use super::{Closing, State};
-use crate::application::{Application, CallError, CloseReason};
+use super::state::{Closing, State};
+use crate::close_reason::CloseReason;
 use crate::connection::Stage;
+use crate::core::application::Application;
 use crate::handle::{ConnectionCounters, Notification};
+use crate::rpc::CallError;
 
 /// Closing connections looked at in one iteration.
 const CLOSING_MAX: usize = 4;
@@ -29,10 +31,10 @@ impl<P: Port> State<P> {
         connection.clear_refusals();
         while let Some((buffer, _, _)) = connection.stuck.list.pop() {
             if let Some(buffer) = self.transmit.take_back(buffer) {
-                self.bulk.give(buffer);
+                self.reply.pool.give(buffer);
             }
         }
-        while let Some(message) = self.outgoing.pop(&mut connection.outbound) {
+        while let Some(message) = self.backlog.pop(&mut connection.outbound) {
             self.messages.give(message.buffer);
         }
         connection.reassembly.reset(&mut self.messages);
@@ -44,8 +46,8 @@ impl<P: Port> State<P> {
             told: false,
         });
         self.drop_held(key);
-        self.close_serves(key);
-        self.close_bulk_calls(key);
+        self.close_incoming(key);
+        self.close_outgoing(key);
     }
 
     /// The queue pair is flushed: every work request of it has completed.
@@ -96,24 +98,26 @@ impl<P: Port> State<P> {
             return;
         };
         let key = connection.key(closing.index);
-        if connection.calls_outstanding != 0 && closing.scan < self.config.calls_outstanding_max {
+        if connection.calls.outstanding() != 0 && closing.scan < self.requester.slots() {
             let counters = &self.shared.counters;
-            let (next, ended) =
-                self.requester
-                    .end_all_of(key, closing.scan, SCAN_MAX, |tag, is_bulk| {
-                        counters.calls_disconnected.increment();
-                        let error = CallError::Disconnected;
-                        if is_bulk {
-                            application.completed_bulk(tag, key, Err(error), self.now);
-                        } else {
-                            application.completed(tag, key, Err(error), self.now);
-                        }
-                    });
-            closing.scan = next;
-            connection.calls_outstanding -= ended;
+            let (calls, from) = (&mut connection.calls, closing.scan);
+            let ended = |tag, is_bulk| {
+                counters.calls_disconnected.increment();
+                let error = CallError::Disconnected;
+                if is_bulk {
+                    application.completed_bulk(tag, key, Err(error), self.now);
+                } else {
+                    application.completed(tag, key, Err(error), self.now);
+                }
+            };
+            closing.scan = self.requester.end_all_of(key, calls, from, SCAN_MAX, ended);
             return;
         }
-        debug_assert_eq!(connection.calls_outstanding, 0, "the scan finds every call");
+        debug_assert_eq!(
+            connection.calls.outstanding(),
+            0,
+            "the scan finds every call"
+        );
         closing.told = true;
         if std::mem::take(&mut connection.told_connected) {
             application.disconnected(key, connection.close_reason);

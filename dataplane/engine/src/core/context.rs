@@ -7,15 +7,14 @@ use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Direction;
 
-use super::{Drain, State};
-use crate::application::{
-    Call, CallRefused, CallTag, CloseReason, ConnectionKey, DeferToken, Outcome, ReplyRefused,
-};
+use super::state::State;
 use crate::bulk::{BulkCall, BulkItem};
+use crate::close_reason::CloseReason;
 use crate::connection::{OutgoingMessage, Stage};
 use crate::counters::Counters;
 use crate::message::Use;
 use crate::responder::{RPC_OFFSET, write_reply_with_items, write_short_reply};
+use crate::rpc::{Call, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, ReplyRefused};
 
 /// The core, as its application sees it in [`crate::Application::poll`].
 ///
@@ -135,14 +134,35 @@ impl<P: Port> Context<'_, P> {
         }
     }
 
+    /// Sends a message of a header type of the application to a peer that knows it, as a property of the peer may have
+    /// told ([`crate::Application::peer_properties`]): `body` behind the prefix of 20 octets, in one Send. It uses a
+    /// credit of the peer as a call does, and with `answers`, the XID of a message of the peer, as a reply does. Returns
+    /// the XID, which no call of this core has.
+    ///
+    /// A peer that does not know the type answers with an error ([`crate::Application::message_refused`]); where it
+    /// `answers`, it closes the connection.
+    ///
+    /// # Errors
+    /// [`CallRefused`]; nothing was sent then.
+    pub fn send_message(
+        &mut self,
+        connection: ConnectionKey,
+        header_type: u32,
+        answers: Option<u32>,
+        body: &[u8],
+    ) -> Result<u32, CallRefused> {
+        self.state
+            .send_message(connection, header_type, answers, body)
+    }
+
     /// Takes a bulk buffer to fill, all of its length. `None` while the core has none to spare.
     pub fn take_bulk(&mut self) -> Option<Lease> {
-        self.state.bulk.reply.pool.take_lease()
+        self.state.reply.pool.take_lease()
     }
 
     /// As [`crate::ReplyWriter::give_up_shared`].
     pub fn give_up_shared(&mut self) {
-        self.state.bulk.reply.pool.give_up_views();
+        self.state.reply.pool.give_up_views();
     }
 
     /// Calls with bulk data. It ends with [`crate::Application::completed_bulk`] and `tag`. The
@@ -223,7 +243,7 @@ impl<P: Port> Context<'_, P> {
     /// Whether the core drains, and takes no new calls.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.state.drain != Drain::No
+        self.state.is_draining()
     }
 
     /// The reading of the clock of this iteration.
@@ -250,7 +270,7 @@ impl<P: Port> State<P> {
         tag: CallTag,
         write: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<(), CallRefused> {
-        if self.drain != Drain::No {
+        if self.is_draining() {
             return Err(CallRefused::Draining);
         }
         let Some(connection) = self.connections.get_mut(key) else {
@@ -269,8 +289,8 @@ impl<P: Port> State<P> {
         }
         let Some(xid) = self
             .requester
-            .next_xid()
-            .filter(|_| self.transmit.has_room())
+            .next_xid(&connection.calls)
+            .filter(|_| self.transmit.has_room(connection))
         else {
             counters.calls_refused_no_slot.increment();
             return Err(CallRefused::NoSlot);
@@ -295,8 +315,8 @@ impl<P: Port> State<P> {
             .encode_message(scratch, xid, Direction::Call, false, rpc_bytes)
             .map_err(|_| CallRefused::NoCredit)?;
         self.transmit.close_gap(transport_bytes, rpc_bytes);
-        self.requester.begin(key, tag, self.now);
-        connection.calls_outstanding += 1;
+        self.requester
+            .begin(key, &mut connection.calls, tag, self.now);
         counters.calls_sent.increment();
         let bytes = transport_bytes + rpc_bytes;
         self.transmit
@@ -326,7 +346,7 @@ impl<P: Port> State<P> {
         if !connection.protocol.can_send_without_chunks(rpc_bytes_max) {
             return Err(CallRefused::TooLong);
         }
-        let Some(mut buffer) = self.messages.take(Use::CallOut) else {
+        let Some(mut buffer) = self.messages.take(key.index, Use::CallOut) else {
             self.shared.counters.calls_refused_no_slot.increment();
             return Err(CallRefused::NoSlot);
         };
@@ -348,12 +368,12 @@ impl<P: Port> State<P> {
             sent_bytes: 0,
             chunks: None,
         };
-        if let Err(message) = self.outgoing.push(&mut connection.outbound, message) {
+        if let Err(message) = self.backlog.push(&mut connection.outbound, message) {
             self.messages.give(message.buffer);
             return Err(CallRefused::NoSlot);
         }
-        connection.calls_outstanding += 1;
-        self.requester.begin(key, tag, self.now);
+        self.requester
+            .begin(key, &mut connection.calls, tag, self.now);
         self.shared.counters.calls_sent.increment();
         self.note_pending(key.index);
         Ok(())
@@ -380,27 +400,33 @@ impl<P: Port> State<P> {
             return Ok(());
         };
         let failed = u64::from(outcome != Outcome::Success);
-        if items.is_empty() && connection.can_reply() && self.transmit.has_room() {
+        if items.is_empty() {
             let threshold = connection.protocol.send_threshold_bytes() as usize;
             let scratch = self.transmit.scratch();
             let one_message = scratch.len().min(threshold);
             let written = scratch
                 .get_mut(RPC_OFFSET..one_message)
                 .and_then(|space| write_short_reply(space, xid, outcome, results));
-            if let Some(rpc_bytes) = written {
-                self.shared.counters.rpc_errors_sent.add(failed);
+            let (port, counters) = (&mut self.port, &self.shared.counters);
+            let transmit = &mut self.transmit;
+            let is_sent = written.is_some_and(|rpc_bytes| {
+                connection.can_reply()
+                    && transmit.send_reply(port, connection, xid, rpc_bytes, counters)
+            });
+            if is_sent {
+                counters.rpc_errors_sent.add(failed);
                 self.note_late_reply(found_at);
-                self.send_scratch_reply(key.index, xid, rpc_bytes);
+                self.note_if_pending(key.index);
                 return Ok(());
             }
         }
         if !connection.may_queue() {
             return Err(ReplyRefused::Busy);
         }
-        let Some(mut buffer) = self.messages.take(Use::Answer) else {
+        let Some(mut buffer) = self.messages.take(key.index, Use::Answer) else {
             return Err(ReplyRefused::Busy);
         };
-        let attached = &mut self.bulk.reply;
+        let attached = &mut self.reply;
         let written = write_reply_with_items(&mut buffer, xid, outcome, results, items, attached);
         let Some(copied_bytes) = written else {
             self.messages.give(buffer);

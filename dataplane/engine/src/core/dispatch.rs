@@ -1,21 +1,25 @@
 //! Completions: what each of them means for its connection.
 
 use rpcrdma_fabric::interface::{Completion, CompletionKind, Port, QueuePairId, Receive, Status};
+use rpcrdma_protocol::connection::Received as Sorted;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::{Direction, Event, Refusal, WholeMessage};
+use rpcrdma_protocol::v2::connection::{Direction, Event, Refusal};
 
-use super::State;
-use super::bulk::may_take_slot;
 use super::group::TransmissionNote;
-use super::held::{HeldWork, Received};
+use super::held::HeldWork;
+use super::incoming::Stream;
 use super::rare::{GivenUp, Upshot, handle_rare};
-use crate::application::{Application, CallError, CloseReason, ConnectionKey, Reply};
+use super::state::{Drain, State};
 use crate::authentication::AuthenticationFailure;
+use crate::close_reason::CloseReason;
 use crate::connection::{Assembled, Complaint, Stage};
+use crate::core::application::Application;
 use crate::handle::Notification;
+use crate::message::Received;
 use crate::message::{MessageBuffer, Use};
 use crate::requester::{Ended, read_reply};
 use crate::responder::{Desk, Served};
+use crate::rpc::{CallError, ConnectionKey, Reply};
 
 impl<P: Port> State<P> {
     #[inline]
@@ -43,10 +47,10 @@ impl<P: Port> State<P> {
             CompletionKind::Invalidated(work, window) => {
                 self.window_ended(application, completion.status, work, window);
             }
-            // No Send or RDMA Write is signalled.
-            CompletionKind::Send(_) | CompletionKind::Write(_) => {
-                self.shared.counters.completions_late.increment();
-            }
+            // Probes are the only RDMA Writes that are signalled.
+            CompletionKind::Write(_) => self.probe_ended(completion.queue_pair),
+            // Sends are unsignalled.
+            CompletionKind::Send(_) => self.shared.counters.completions_late.increment(),
         }
     }
 
@@ -63,127 +67,83 @@ impl<P: Port> State<P> {
             return self.post_receive(receive);
         };
         let counters = &self.shared.counters;
-        // The message that makes a connection one of version 1 comes here again when it is one.
+        let whole_bytes = bytes as usize;
+        let segment = self.port.received(&receive);
+        let first = segment.get(..whole_bytes).unwrap_or(segment);
+        // A message that makes a connection one of version 1 comes here again when it is one.
+        let begins_version_1 =
+            connection.stage == Stage::Open && connection.protocol.begins_version_1(first);
         if connection.protocol.is_version_1() {
             counters.message_bytes_received_version_1.add(bytes.into());
-        } else if connection.stage != Stage::Open
-            || !connection
-                .protocol
-                .begins_version_1(self.port.received(&receive))
-        {
+        } else if !begins_version_1 {
             counters.message_bytes_received_version_2.add(bytes.into());
         }
+        let bytes = whole_bytes;
         if !connection.takes_calls() {
             return self.receive_guarded(application, index, receive, bytes);
         }
-        let key = connection.key(index);
-        let bytes = bytes as usize;
-        let first = self.port.received(&receive);
-        if bytes > first.len()
-            && let Some(transmission) = connection.protocol.handle_alike(first, bytes)
-        {
-            let note = TransmissionNote::new(&transmission);
-            return self.receive_transmission(application, key, note, receive);
+        if begins_version_1 {
+            return self.receive_first_of_version_1(application, queue_pair, receive, bytes);
         }
-        let message = self.gathered.head(&self.port, &receive, bytes, counters);
-        let was_group_open = connection.protocol.is_group_open();
-        let whole = match connection.protocol.handle_whole_message(message) {
-            Some(whole) => whole,
-            None if connection.stage == Stage::Open
-                && connection.protocol.begins_version_1(message) =>
-            {
-                return self.receive_first_of_version_1(application, queue_pair, receive, bytes);
+        let key = connection.key(index);
+        let (gathered, port, in_receive) = (&mut self.gathered, &self.port, &receive);
+        let of_payload = |payload: &[u8], receive| Received {
+            start: bytes - payload.len(),
+            end: bytes,
+            receive,
+        };
+        let received = connection.protocol.receive(first, bytes, move || {
+            gathered.head(port, in_receive, bytes, counters)
+        });
+        let whole = match received {
+            Sorted::Whole(whole) => whole,
+            Sorted::Transmission(transmission) => {
+                let note = TransmissionNote::new(&transmission);
+                return self.receive_transmission(application, key, note, receive);
             }
-            None => match connection.protocol.handle_transmission(message, bytes) {
-                Event::Transmission(transmission) => {
-                    let note = TransmissionNote::new(&transmission);
-                    return self.receive_transmission(application, key, note, receive);
+            Sorted::ChunkedCall { xid, payload } => {
+                let received = of_payload(payload, receive);
+                return self.receive_chunked(application, key, xid, received);
+            }
+            Sorted::ChunkedReply { xid, payload } => {
+                let received = of_payload(payload, receive);
+                return self.receive_chunked_reply(application, key, xid, received);
+            }
+            Sorted::Other {
+                event,
+                message,
+                gives_group_up,
+            } => {
+                let start = bytes - payload_bytes(&event);
+                let has_slot =
+                    self.drain == Drain::No && self.incoming.may_begin(connection, index);
+                let kept = &mut self.assembled_header;
+                let messages = &mut self.messages.of(index);
+                let upshot = handle_rare(
+                    connection, messages, counters, kept, has_slot, event, message,
+                );
+                if gives_group_up {
+                    self.drop_group_in(key);
                 }
-                Event::Reply {
-                    xid,
-                    payload,
-                    chunks,
-                    invalidate_handle,
-                } if chunks.are_empty() => WholeMessage {
-                    direction: Direction::Reply,
-                    xid,
-                    payload,
-                    invalidate_handle,
-                },
-                Event::Call {
-                    xid,
-                    payload,
-                    chunks,
-                    invalidate_handle,
-                } if chunks.are_empty() => WholeMessage {
-                    direction: Direction::Call,
-                    xid,
-                    payload,
-                    invalidate_handle,
-                },
-                Event::Call { xid, payload, .. } => {
-                    let received = Received {
-                        start: bytes - payload.len(),
-                        end: bytes,
-                        receive,
-                    };
-                    return self.receive_chunked(application, key, xid, received);
-                }
-                Event::Reply { xid, payload, .. } => {
-                    let received = Received {
-                        start: bytes - payload.len(),
-                        end: bytes,
-                        receive,
-                    };
-                    return self.receive_chunked_reply(application, key, xid, received);
-                }
-                event => {
-                    let is_group_broken = was_group_open && !connection.protocol.is_group_open();
-                    let payload_bytes = payload_bytes(&event);
-                    let has_slot = may_take_slot(&self.bulk, connection, index);
-                    let kept = &mut self.bulk.assembled_header;
-                    let messages = &mut self.messages;
-                    let upshot = handle_rare(
-                        connection, messages, counters, kept, has_slot, event, message,
-                    );
-                    if let Upshot::HoldPart(part) = upshot {
-                        let received = Received {
-                            start: bytes - payload_bytes,
-                            end: bytes,
-                            receive,
-                        };
-                        return self.hold_part(key, part, received);
-                    }
-                    self.repost(index, receive);
-                    if is_group_broken {
-                        self.drop_group_in(key);
-                    }
-                    return match upshot {
-                        Upshot::Done => self.note_if_pending(index),
-                        upshot => self.act(application, key, upshot),
-                    };
-                }
-            },
+                let received = Received {
+                    receive,
+                    start,
+                    end: bytes,
+                };
+                return self.receive_rare(application, key, upshot, received);
+            }
         };
         let (xid, payload) = (whole.xid, whole.payload);
         match whole.direction {
             Direction::Reply => {
-                match self.requester.end(xid, key) {
+                match self.requester.end(xid, key, &mut connection.calls) {
                     Ended::Call(tag) => {
-                        connection.calls_outstanding -= 1;
                         counters.replies_received.increment();
                         application.completed(tag, key, read_reply(payload), self.now);
                     }
-                    Ended::TimedOut => {
-                        connection.calls_outstanding -= 1;
-                        counters.late_replies.increment();
-                    }
+                    Ended::TimedOut => counters.late_replies.increment(),
                     Ended::Bulk(bulk) => {
-                        let received = Received {
-                            start: bytes - payload.len(),
-                            end: bytes,
-                            receive,
-                        };
+                        let received = of_payload(payload, receive);
                         return self.receive_bulk_reply(key, bulk, received);
                     }
                     Ended::Unknown => counters.unmatched_replies.increment(),
@@ -197,13 +157,12 @@ impl<P: Port> State<P> {
             }
             Direction::Call => {
                 connection.serves = true;
-                if !self.messages.has_room(Use::Answer) || !connection.may_queue() {
-                    let received = Received {
-                        start: bytes - payload.len(),
-                        end: bytes,
-                        receive,
-                    };
-                    return self.hold(key, xid, HeldWork::Call(received));
+                if self.drain != Drain::No
+                    || !self.messages.has_room(index, Use::Answer)
+                    || !connection.may_queue()
+                {
+                    let stream = Stream::Received(of_payload(payload, receive));
+                    return self.hold(key, xid, HeldWork::Call(stream));
                 }
                 let desk = Desk {
                     connection: key,
@@ -212,12 +171,14 @@ impl<P: Port> State<P> {
                     now: self.now,
                     scratch: self.transmit.scratch(),
                     threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
-                    messages: &mut self.messages,
+                    messages: self.messages.of(key.index),
                     deferrals: &mut self.deferrals,
-                    items: &mut self.bulk.reply,
+                    items: &mut self.reply,
                     counters,
                 };
-                let served = desk.serve(application, xid, payload);
+                let served = desk.serve(xid, payload, |request, reply| {
+                    application.call(request, reply)
+                });
                 // It is posted below, which is before the reply's credit can be used.
                 connection.protocol.handle_receives_posted(1);
                 match served {
@@ -265,47 +226,33 @@ impl<P: Port> State<P> {
         application: &mut A,
         index: u32,
         receive: Receive,
-        bytes: u32,
+        bytes: usize,
     ) {
         let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
             return self.post_receive(receive);
         };
         let key = connection.key(index);
-        let bytes = bytes as usize;
         let counters = &self.shared.counters;
         let message = self.gathered.message(&self.port, &receive, bytes, counters);
-        let upshot = match connection.protocol.handle_message(message) {
+        let event = connection.protocol.handle_message(message);
+        let start = bytes - payload_bytes(&event);
+        let upshot = match event {
             // What is named here may pass; whatever else there is, or comes to be, is of RPC.
-            event @ (Event::Properties { .. }
+            Event::Properties { .. }
             | Event::PropertiesFragment { .. }
             | Event::Credits
             | Event::TransportError { .. }
             | Event::VersionMismatch { .. }
             | Event::Discarded(_)
             | Event::Refused(_)
-            | Event::Close(_)) => {
-                let start = bytes - payload_bytes(&event);
-                let messages = &mut self.messages;
-                let kept = &mut self.bulk.assembled_header;
+            | Event::Close(_) => {
+                let messages = &mut self.messages.of(index);
+                let kept = &mut self.assembled_header;
                 // No RPC message is among these.
                 let has_slot = false;
-                match handle_rare(
+                handle_rare(
                     connection, messages, counters, kept, has_slot, event, message,
-                ) {
-                    Upshot::HoldPart(part) => {
-                        let end = bytes;
-                        return self.hold_part(
-                            key,
-                            part,
-                            Received {
-                                receive,
-                                start,
-                                end,
-                            },
-                        );
-                    }
-                    upshot => upshot,
-                }
+                )
             }
             _ => {
                 counters.messages_unauthenticated.increment();
@@ -313,7 +260,30 @@ impl<P: Port> State<P> {
                 Upshot::Close(CloseReason::Unauthenticated(early))
             }
         };
-        self.repost(index, receive);
+        let received = Received {
+            receive,
+            start,
+            end: bytes,
+        };
+        self.receive_rare(application, key, upshot, received);
+    }
+
+    /// Acts on a message that is not a whole RPC message.
+    #[cold]
+    fn receive_rare<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        upshot: Upshot,
+        received: Received,
+    ) {
+        if let Upshot::HoldPart(part) = upshot {
+            return self.hold_part(key, part, received);
+        }
+        if let Upshot::Application(heading) = upshot {
+            return self.receive_application_message(application, key, heading, received);
+        }
+        self.repost(key.index, received.receive);
         self.act(application, key, upshot);
     }
 
@@ -344,15 +314,16 @@ impl<P: Port> State<P> {
         upshot: Upshot,
     ) {
         match upshot {
-            // A part is held with its Receive, which this is too late for.
-            Upshot::Done | Upshot::HoldPart(_) => {}
+            // These need their Receives, which this is too late for.
+            Upshot::Done | Upshot::HoldPart(_) | Upshot::Application(_) => {}
             Upshot::Assembled {
                 direction: Direction::Call,
                 xid,
                 message,
             } => {
-                if self.bulk.assembled_header.is_empty() {
-                    self.serve_assembled(application, key, xid, message);
+                if self.assembled_header.is_empty() {
+                    let stream = Stream::Message(message);
+                    self.serve_or_hold(application, key, xid, stream);
                 } else {
                     self.begin_assembled(key, xid, message);
                 }
@@ -415,11 +386,11 @@ impl<P: Port> State<P> {
         xid: u32,
         message: MessageBuffer,
     ) {
-        let ended = self.requester.end(xid, key);
+        let ended = self.take_end(xid, key);
         if let Ended::Bulk(index) = ended {
             return self.end_bulk_assembled(index, message);
         }
-        let result = if self.bulk.assembled_header.is_empty() {
+        let result = if self.assembled_header.is_empty() {
             read_reply(message.filled())
         } else {
             // The call offered no chunks, so none can come back.
@@ -437,12 +408,30 @@ impl<P: Port> State<P> {
         xid: u32,
         result: Result<Reply<'_>, CallError>,
     ) {
-        let ended = self.requester.end(xid, key);
+        let ended = self.take_end(xid, key);
+        self.end_call_as(application, key, ended, result);
+    }
+
+    fn end_call_as<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        ended: Ended,
+        result: Result<Reply<'_>, CallError>,
+    ) {
         if let Ended::Bulk(index) = ended {
             let error = result.err().unwrap_or(CallError::BadReply);
             return self.end_bulk_with_error(index, error);
         }
         self.tell_end(application, key, ended, result);
+    }
+
+    /// What a reply with this XID is the end of. The slot of a call without bulk data is free then.
+    pub(super) fn take_end(&mut self, xid: u32, key: ConnectionKey) -> Ended {
+        match self.connections.get_mut(key) {
+            Some(connection) => self.requester.end(xid, key, &mut connection.calls),
+            None => Ended::Unknown,
+        }
     }
 
     /// What the requester says has ended is told, unless it has bulk data.
@@ -454,11 +443,6 @@ impl<P: Port> State<P> {
         result: Result<Reply<'_>, CallError>,
     ) {
         let counters = &self.shared.counters;
-        if ended != Ended::Unknown
-            && let Some(connection) = self.connections.get_mut(key)
-        {
-            connection.calls_outstanding -= 1;
-        }
         match ended {
             Ended::Call(tag) => {
                 if result.is_ok() {
@@ -487,7 +471,11 @@ impl<P: Port> State<P> {
             if is_mended_by_another_form(error) && self.make_call_plain(key, xid, error) {
                 return;
             }
-            self.end_call(application, key, xid, Err(CallError::Transport(error)));
+            let ended = self.take_end(xid, key);
+            if ended == Ended::Unknown {
+                application.message_refused(key, xid, error);
+            }
+            self.end_call_as(application, key, ended, Err(CallError::Transport(error)));
         } else {
             // No call of ours was sent yet: our properties were refused.
             self.begin_close(key.index, CloseReason::PropertiesRefused(error));
@@ -525,11 +513,12 @@ fn is_mended_by_another_form(error: TransportError) -> bool {
     )
 }
 
-/// The bytes at the end of a message that are a part of a continued one.
+/// The bytes at the end of a message that are a part of a continued one, or for the application.
 fn payload_bytes(event: &Event<'_>) -> usize {
     match event {
         Event::Fragment { payload, .. } => payload.len(),
         Event::PropertiesFragment { bytes, .. } => bytes.len(),
+        Event::ApplicationMessage { body, .. } => body.len(),
         _ => 0,
     }
 }

@@ -5,11 +5,15 @@ use std::time::Duration;
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{CompletionBatch, Port, SEGMENTS_MAX};
 
-use super::{Context, Core, Drain, RunError, State};
-use crate::application::{Activity, Application, CallError, CloseReason};
+use super::context::Context;
+use super::state::{Drain, State};
+use super::{Core, RunError};
+use crate::close_reason::CloseReason;
 use crate::connection::Connection;
+use crate::core::application::Application;
 use crate::handle::Notification;
-use crate::requester::TimedOut;
+use crate::requester::{Ended, TimedOut};
+use crate::rpc::{Activity, CallError};
 
 /// Buffers of finished Sends and RDMA Writes taken back in one iteration: those of eight replies in the
 /// most pieces, as many as come and are answered in one.
@@ -59,12 +63,12 @@ impl<P: Port, A: Application> Core<P, A> {
         busy |= state.reclaim_segments();
         busy |= state.retry_held(application);
         busy |= state.keep_alive();
-        busy |= state.watch_stalls();
+        busy |= state.watch_deadlines();
         busy |= state.publish();
         busy |= application
             .poll(&mut Context { state: &mut *state }, now)
             .is_busy();
-        busy |= state.bulk_work(application);
+        busy |= state.do_work(application);
         busy |= state.send_pending();
         busy |= state.finish_closing(application);
         state.port.flush_receives();
@@ -211,34 +215,37 @@ impl<P: Port> State<P> {
     #[cold]
     fn end_timed_out<A: Application>(&mut self, application: &mut A) -> bool {
         let counters = &self.shared.counters;
-        let late = &mut self.bulk.timeouts;
-        let connections = &self.connections;
+        let late = &mut self.outgoing.timeouts;
         let mut unanswered = [None; TIMERS_MAX as usize];
         let mut places = unanswered.iter_mut();
         let fired = self
             .requester
             .poll_timeouts(self.now, TIMERS_MAX, |what| match what {
-                TimedOut::Call(tag, key) => {
+                TimedOut::Call {
+                    tag,
+                    connection,
+                    xid,
+                } => {
                     counters.timeouts.increment();
-                    application.completed(tag, key, Err(CallError::TimedOut), self.now);
-                    let of_version_1 =
-                        |it: &&Connection| it.is_live() && it.protocol.is_version_1();
-                    if connections.get(key).filter(of_version_1).is_some()
-                        && let Some(place) = places.next()
-                    {
-                        *place = Some(key);
+                    let error = Err(CallError::TimedOut);
+                    application.completed(tag, connection, error, self.now);
+                    if let Some(place) = places.next() {
+                        *place = Some((connection, xid));
                     }
                 }
                 TimedOut::Bulk(index) => late.push((index, false)),
                 TimedOut::BulkAgain(index) => late.push((index, true)),
             });
-        if !self.bulk.timeouts.is_empty() {
+        if !self.outgoing.timeouts.is_empty() {
             self.bulk_timeouts(application);
         }
-        // Version 1 has no message that would tell a slow peer from a dead one, and the call keeps its
-        // credit.
-        for key in unanswered.into_iter().flatten() {
-            if self.connections.get(key).is_some_and(Connection::is_live) {
+        for (key, xid) in unanswered.into_iter().flatten() {
+            let ended = self.take_end(xid, key);
+            debug_assert_eq!(ended, Ended::TimedOut);
+            // Version 1 has no message that would tell a slow peer from a dead one, and the call keeps its
+            // credit.
+            let of_version_1 = |it: &&Connection| it.is_live() && it.protocol.is_version_1();
+            if self.connections.get(key).filter(of_version_1).is_some() {
                 self.begin_close(key.index, CloseReason::CallUnanswered);
             }
         }
@@ -256,14 +263,21 @@ impl<P: Port> State<P> {
         came != 0
     }
 
+    /// Whether no calls are made any more, and none are taken.
+    pub(super) fn is_draining(&self) -> bool {
+        self.drain != Drain::No
+    }
+
     #[inline]
     fn check_drained(&mut self) {
         if self.drain == Drain::Underway
             && self.requester.waiting() == 0
             && self.deferrals.is_empty()
-            && self.outgoing.is_empty()
-            && self.held.is_empty()
-            && self.bulk.is_idle()
+            && self.backlog.is_empty()
+            // What waits for a place in a send queue, or was not taken by its peer.
+            && self.transmit.is_idle()
+            && self.incoming.calls.is_idle()
+            && self.outgoing.calls.is_idle()
         {
             self.drain = Drain::Done;
             self.shared.notify(Notification::Drained);
@@ -274,7 +288,7 @@ impl<P: Port> State<P> {
         if !self.pending.is_empty()
             || !self.held.is_empty()
             || !self.closing.is_empty()
-            || !self.bulk.work.is_empty()
+            || !self.work.is_empty()
         {
             return false;
         }

@@ -1,48 +1,25 @@
 //! Keep-alive: every connection is ticked once in an interval. An end that sent nothing for an
 //! interval sends a grant of nothing (-00 section 4.3.1.2), and a peer that was silent for the set
-//! number of ticks is taken for dead. What a tick means is in [`rpcrdma_protocol`].
+//! number of ticks is taken for dead. What a tick means is in [`rpcrdma_protocol`]. Version 1 has no such message:
+//! there a peer that was silent as long is sent a probe, so that a connection whose peer is dead ends.
 
-use rpcrdma_fabric::clock::{Clock, Ticks};
-use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::interface::{Port, QueuePairId, WorkId};
 use rpcrdma_protocol::v2::connection::Tick;
 
-use super::State;
-use super::sweep::Sweep;
-use crate::application::CloseReason;
-use crate::config::CoreConfig;
-
-/// When the connections are ticked.
-#[derive(Debug)]
-pub(super) struct KeepAlive {
-    sweep: Sweep,
-    silent_ticks_max: u8,
-    /// What so many ticks come to.
-    silent_ms: u32,
-}
-
-impl KeepAlive {
-    pub(super) fn new(config: &CoreConfig, clock: &Clock, now: Ticks) -> Self {
-        let silent_ticks_max = config.keep_alive_silent_ticks_max;
-        let silent = config.keep_alive_interval * u32::from(silent_ticks_max);
-        Self {
-            sweep: Sweep::new(config.keep_alive_interval, clock, now),
-            silent_ticks_max,
-            silent_ms: u32::try_from(silent.as_millis()).unwrap_or(u32::MAX),
-        }
-    }
-}
+use super::state::State;
+use crate::close_reason::CloseReason;
 
 impl<P: Port> State<P> {
     /// Ticks some connections if it is time. Returns whether more are to follow at once.
     #[inline]
     pub(super) fn keep_alive(&mut self) -> bool {
-        self.keep_alive.sweep.is_due(self.now) && self.tick_some()
+        self.keep_alive.is_due(self.now) && self.tick_some()
     }
 
     #[cold]
     fn tick_some(&mut self) -> bool {
         let places = self.config.connections_max;
-        let (ticked, more) = self.keep_alive.sweep.advance(self.now, places);
+        let (ticked, more) = self.keep_alive.advance(self.now, places);
         for index in ticked {
             self.tick(index);
         }
@@ -50,14 +27,13 @@ impl<P: Port> State<P> {
     }
 
     fn tick(&mut self, index: u32) {
-        let KeepAlive {
-            silent_ticks_max,
-            silent_ms,
-            ..
-        } = self.keep_alive;
+        let silent_ticks_max = self.config.keep_alive_silent_ticks_max;
         let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
             return;
         };
+        if connection.protocol.is_version_1() {
+            return self.probe_if_quiet(index);
+        }
         let tick = connection.protocol.handle_tick(silent_ticks_max);
         connection.keep_alive_due = tick == Tick::SendKeepAlive;
         match tick {
@@ -65,8 +41,36 @@ impl<P: Port> State<P> {
             Tick::SendKeepAlive => self.note_pending(index),
             Tick::PeerSilent => {
                 self.shared.counters.peers_silent.increment();
+                let silent = self.config.keep_alive_interval * u32::from(silent_ticks_max);
+                let silent_ms = u32::try_from(silent.as_millis()).unwrap_or(u32::MAX);
                 self.begin_close(index, CloseReason::PeerSilent { silent_ms });
             }
+        }
+    }
+
+    fn probe_if_quiet(&mut self, index: u32) {
+        let silent_ticks_max = self.config.keep_alive_silent_ticks_max;
+        let Some(connection) = self.connections.at(index) else {
+            return;
+        };
+        let (received, _) = connection.protocol.messages_passed();
+        if !connection.silence.tick(received, silent_ticks_max) {
+            return;
+        }
+        connection.silence.ticks = 0;
+        // A full send queue is no loss: what waits in it is acknowledged or ends the connection, too.
+        if self.port.probe(connection.queue_pair, WorkId(0)).is_ok() {
+            connection.silence.is_probed = true;
+            self.shared.counters.probes_sent.increment();
+        }
+    }
+
+    /// A probe was acknowledged, or flushed at the end of its connection.
+    #[cold]
+    pub(super) fn probe_ended(&mut self, queue_pair: QueuePairId) {
+        match self.connections.of_queue_pair(queue_pair) {
+            Some((_, connection)) => connection.silence.is_probed = false,
+            None => self.shared.counters.completions_late.increment(),
         }
     }
 }

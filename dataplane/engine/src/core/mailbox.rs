@@ -5,12 +5,13 @@ use rpcrdma_protocol::connection::{Terms, Versions};
 use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::{Config, Role};
 
-use super::{Drain, State};
-use crate::application::{Application, ConnectionKey};
+use super::state::{Drain, State};
 use crate::authentication::{AuthenticationMessage, HostIdentity};
 use crate::config::NOTIFICATIONS_PER_CONNECTION;
 use crate::connection::Stage;
+use crate::core::application::Application;
 use crate::handle::{Command, Notification, PropertyBytes};
+use crate::rpc::ConnectionKey;
 
 /// Commands taken in one iteration.
 const COMMANDS_MAX: usize = 4;
@@ -162,6 +163,9 @@ impl<P: Port> State<P> {
         };
         if let Some(connection) = self.connections.get_mut(key) {
             connection.property_bytes = Some(PropertyBytes::boxed());
+            connection
+                .protocol
+                .set_header_types(self.config.header_types);
         }
         self.shared.counters.connections_planted.increment();
         Ok(key)
@@ -275,6 +279,11 @@ impl<P: Port> State<P> {
             self.shared.counters.connections_ready.increment();
             let of_version_1 = &self.shared.counters.connections_version_1;
             of_version_1.add(version_1.into());
+            let properties = connection.peer_properties.as_mut();
+            let properties = properties.map(std::mem::take).unwrap_or_default();
+            if !properties.is_empty() {
+                application.peer_properties(key, &properties);
+            }
             application.connected(key, peer);
             self.shared.notify(Notification::Ready {
                 connection: key,

@@ -4,7 +4,7 @@ use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::{Direction, Refusal, SendRefused};
 
-use super::State;
+use super::state::State;
 use crate::connection::{Complaint, OutgoingMessage, Waiting};
 use crate::counters::Counters;
 use crate::message::{MessageBuffer, Use};
@@ -56,6 +56,10 @@ impl<P: Port> State<P> {
         match served {
             Served::Short(rpc_bytes) => self.send_scratch_reply(index, xid, rpc_bytes),
             Served::Long(buffer) => self.queue_reply(index, xid, buffer),
+            Served::TooLong {
+                length_needed_bytes,
+                rpc_bytes,
+            } => self.refuse_too_long(index, xid, length_needed_bytes, rpc_bytes),
             Served::Deferred => self.note_if_pending(index),
         }
     }
@@ -79,7 +83,7 @@ impl<P: Port> State<P> {
 
     #[cold]
     pub(super) fn keep_scratch_reply(&mut self, index: u32, xid: u32, rpc_bytes: usize) {
-        let Some(mut buffer) = self.messages.take(Use::Answer) else {
+        let Some(mut buffer) = self.messages.take(index, Use::Answer) else {
             debug_assert!(false, "a call is served only while a buffer is free");
             return;
         };
@@ -88,6 +92,27 @@ impl<P: Port> State<P> {
         let kept = buffer.append(reply.unwrap_or(&[]));
         debug_assert!(kept.is_ok(), "a message buffer holds what one message does");
         self.queue_reply(index, xid, buffer);
+    }
+
+    /// Has the requester make a call again with a Reply chunk, or, where such calls are not taken, sends the RPC error
+    /// that stands in the scratch buffer.
+    #[cold]
+    fn refuse_too_long(
+        &mut self,
+        index: u32,
+        xid: u32,
+        length_needed_bytes: u32,
+        rpc_bytes: usize,
+    ) {
+        let key = self.connections.at(index).map(|it| it.key(index));
+        let Some(key) = key.filter(|key| self.takes_chunks(*key)) else {
+            self.shared.counters.rpc_errors_sent.increment();
+            return self.send_scratch_reply(index, xid, rpc_bytes);
+        };
+        let error = TransportError::ReplyResource {
+            length_needed_bytes,
+        };
+        self.refuse(key, Refusal::new(xid, error));
     }
 
     /// Queues a reply behind what its connection has to send already.
@@ -113,7 +138,7 @@ impl<P: Port> State<P> {
             sent_bytes: 0,
             chunks: None,
         };
-        match self.outgoing.push(&mut connection.outbound, message) {
+        match self.backlog.push(&mut connection.outbound, message) {
             Ok(()) => self.shared.counters.replies_sent.increment(),
             Err(message) => {
                 debug_assert!(false, "there is an entry for each message buffer");
@@ -199,7 +224,7 @@ impl<P: Port> State<P> {
             connection.waiting = None;
             return Progress::Empty;
         }
-        if !self.transmit.has_room_for_control() {
+        if !self.transmit.has_room_for_control(connection) {
             return Progress::Blocked(Waiting::SendBuffer);
         }
         match self.encode_next(index) {
@@ -226,10 +251,12 @@ impl<P: Port> State<P> {
         if connection.properties_due {
             let scratch = self.transmit.scratch();
             let protocol = &mut connection.protocol;
+            let application = &self.config.application_properties;
             let encoded = match &connection.authentication_out {
-                None => protocol.encode_properties(scratch, PROPERTIES_XID),
+                None => protocol.encode_properties_with(scratch, PROPERTIES_XID, application),
                 Some(message) => {
-                    let (bytes, with_properties) = (&message.bytes, message.with_properties);
+                    let bytes = &message.bytes;
+                    let with_properties = message.with_properties.then_some(application);
                     protocol.encode_host_authentication(
                         scratch,
                         PROPERTIES_XID,
@@ -274,7 +301,7 @@ impl<P: Port> State<P> {
             }
         }
         if connection.outbound.first().is_some() {
-            if !self.transmit.has_room() {
+            if !self.transmit.has_room(connection) {
                 blocked = Waiting::SendBuffer;
             } else if (connection.protocol.credits_available() != 0
                 || connection.protocol.credits_for_replies() != 0)
@@ -302,8 +329,8 @@ impl<P: Port> State<P> {
     /// Encodes the next part of the message that is first in the connection's queue.
     fn encode_part(&mut self, index: u32) -> Option<usize> {
         let connection = self.connections.at(index)?;
-        self.outgoing.prefer_replies(&mut connection.outbound);
-        let message = self.outgoing.get_mut(connection.outbound.first()?)?;
+        self.backlog.prefer_replies(&mut connection.outbound);
+        let message = self.backlog.get_mut(connection.outbound.first()?)?;
         // A call that has begun is finished: while it is under way no reply can be sent either.
         let begins_call = message.direction == Direction::Call && message.sent_bytes == 0;
         if begins_call && connection.credits_for_calls() == 0 {
@@ -318,7 +345,7 @@ impl<P: Port> State<P> {
             && !protocol.is_version_1()
         {
             // The last part shares its message with the lists.
-            let list_bytes = self.bulk.returned_list_bytes(chunks);
+            let list_bytes = self.incoming.returned_list_bytes(chunks);
             let threshold = connection.protocol.send_threshold_bytes() as usize;
             let room = threshold.min(space).saturating_sub(RPC_OFFSET + list_bytes);
             if part_bytes > room {
@@ -333,8 +360,8 @@ impl<P: Port> State<P> {
                 .protocol
                 .encode_message(scratch, xid, direction, more, part_bytes),
             Some(chunks) => {
-                let bulk = &self.bulk;
-                bulk.encode_last_part(connection, scratch, chunks, part_bytes)
+                let incoming = &self.incoming;
+                incoming.encode_last_part(connection, scratch, chunks, part_bytes)
             }
         };
         let header_bytes = header_bytes.ok()?;
@@ -348,10 +375,10 @@ impl<P: Port> State<P> {
             counters.fragment_bytes_copied.add(part_bytes as u64);
         }
         message.sent_bytes += part_bytes;
-        if !more && let Some(done) = self.outgoing.pop(&mut connection.outbound) {
+        if !more && let Some(done) = self.backlog.pop(&mut connection.outbound) {
             self.messages.give(done.buffer);
             if let Some(chunks) = done.chunks {
-                self.end_serve(chunks);
+                self.drop_incoming(chunks);
             }
         }
         Some(end)

@@ -1,54 +1,13 @@
 //! What a core tells whoever watches it: levels now and then, messages by version, poll times.
 
-use std::time::Duration;
-
-use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
 
-use super::State;
-use super::sweep::Sweep;
+use super::state::State;
 use crate::connection::Connection;
+use crate::connection::MessagesCounted;
 use crate::counters::Counters;
 use crate::levels::LevelSnapshot;
-
-/// Between two publications; a sweep over many connections adds to it.
-const INTERVAL: Duration = Duration::from_millis(100);
-
-/// What is published next.
-#[derive(Debug)]
-pub(super) struct Publisher {
-    sweep: Sweep,
-    /// What the connections visited so far come to.
-    next: LevelSnapshot,
-    /// The last poll did something.
-    was_busy: bool,
-    /// Replies sent when that was looked at last.
-    replies_sent: u64,
-    /// Replies since then to calls that were found in a poll before.
-    late_replies: u64,
-    /// Of the port, when it was looked at last.
-    receiver_not_ready: u64,
-}
-
-impl Publisher {
-    pub(super) fn new(clock: &Clock, now: Ticks) -> Self {
-        Self {
-            sweep: Sweep::new(INTERVAL, clock, now),
-            next: LevelSnapshot::default(),
-            was_busy: false,
-            replies_sent: 0,
-            late_replies: 0,
-            receiver_not_ready: 0,
-        }
-    }
-}
-
-/// Messages of a connection that its version's counters have.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct MessagesCounted {
-    received: u32,
-    sent: u32,
-}
 
 impl<P: Port> State<P> {
     /// Takes note of how long the last poll took, when it did something.
@@ -76,12 +35,10 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// Counts the reply to the call in a slot.
-    pub(in crate::core) fn count_served_reply(&mut self, index: u32) {
+    /// Counts the reply to a call that was found at `found_at`.
+    pub(in crate::core) fn count_served_reply(&mut self, found_at: Ticks) {
         self.shared.counters.replies_sent.increment();
-        if let Some(slot) = self.bulk.serves.get(index as usize) {
-            self.note_late_reply(slot.found_at);
-        }
+        self.note_late_reply(found_at);
     }
 
     /// Remembers whether this poll did something.
@@ -126,12 +83,12 @@ impl<P: Port> State<P> {
         levels.receives_posted = self.queues.posted_shared(&self.port).into();
         (levels.send_buffers_free, levels.send_buffers_total) = self.transmit.level();
         levels.message_buffers_free = wide(self.messages.available());
-        levels.message_buffers_total = self.config.message_buffers.into();
-        levels.bulk_buffers_free = wide(self.bulk.reply.pool.level());
-        levels.bulk_buffers_total = wide(self.bulk.reply.pool.total());
+        levels.message_buffers_total = self.config.message_buffers_total().into();
+        levels.bulk_buffers_free = wide(self.reply.pool.level());
+        levels.bulk_buffers_total = wide(self.reply.pool.total());
         levels.placement_segments_free = wide(self.placement.spares());
         levels.placement_segments_leased = wide(self.placement.leased());
-        levels.windows_open = self.bulk.windows_open.into();
+        levels.windows_open = self.outgoing.windows_open.into();
         self.shared.levels.publish(&levels);
         let all = self.port.receiver_not_ready();
         let before = std::mem::replace(&mut self.publisher.receiver_not_ready, all);
@@ -144,9 +101,14 @@ impl<P: Port> State<P> {
 /// connection's own count is modulo 2^32, which no interval between two visits uses up.
 pub(super) fn count_messages(connection: &mut Connection, counters: &Counters) {
     let (received, sent) = connection.protocol.messages_passed();
+    let calls_beyond_grant = connection.protocol.calls_beyond_grant_total();
     let before = std::mem::replace(
         &mut connection.messages_counted,
-        MessagesCounted { received, sent },
+        MessagesCounted {
+            received,
+            sent,
+            calls_beyond_grant,
+        },
     );
     let (counter_received, counter_sent) = if connection.protocol.is_version_1() {
         (
@@ -161,6 +123,8 @@ pub(super) fn count_messages(connection: &mut Connection, counters: &Counters) {
     };
     counter_received.add(received.wrapping_sub(before.received).into());
     counter_sent.add(sent.wrapping_sub(before.sent).into());
+    let beyond = calls_beyond_grant.wrapping_sub(before.calls_beyond_grant);
+    counters.calls_beyond_grant.add(beyond.into());
 }
 
 fn add_connection(levels: &mut LevelSnapshot, connection: &Connection) {

@@ -6,11 +6,13 @@ use rpcrdma_protocol::v2::connection::{Direction, DiscardReason, Event, Refusal}
 use rpcrdma_protocol::v2::rtr::ReportError;
 use rpcrdma_protocol::v2::{PropertySet, TransportError};
 
-use crate::application::{CallError, CloseReason};
+use crate::application_messages::PeerProperties;
+use crate::close_reason::CloseReason;
 use crate::connection::{Assembled, Connection, Taken};
 use crate::counters::Counters;
 use crate::handle::PropertyBytes;
-use crate::message::{MessageBuffer, MessagePool};
+use crate::message::{MessageBuffer, MessagesOf};
+use crate::rpc::CallError;
 
 /// What remains to be done about a message once its Receive is posted again.
 pub(super) enum Upshot {
@@ -38,6 +40,8 @@ pub(super) enum Upshot {
     PeerReport(ReportError),
     /// The message whose parts come now is given up; then the other upshot.
     GiveUp(GivenUp),
+    /// A message for the application, in its Receive.
+    Application(Heading),
     /// The connection is one of version 1 from now on.
     FellBack,
     /// The server does not speak our version.
@@ -54,6 +58,14 @@ pub(super) enum GivenUp {
     Refused(Refusal),
     /// It was a reply, and its call ends.
     Reply { xid: u32, error: CallError },
+}
+
+/// A message of a header type of the application, apart from its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heading {
+    pub(super) header_type: u32,
+    pub(super) xid: u32,
+    pub(super) is_answer: bool,
 }
 
 /// A part of a message, apart from its bytes.
@@ -85,7 +97,7 @@ impl Part {
 #[inline(never)]
 pub(super) fn handle_rare(
     connection: &mut Connection,
-    messages: &mut MessagePool,
+    messages: &mut MessagesOf<'_>,
     counters: &Counters,
     kept_header: &mut Vec<u8>,
     has_slot: bool,
@@ -152,6 +164,19 @@ pub(super) fn handle_rare(
             counters.group_errors_received.increment();
             Upshot::PeerReport(report)
         }
+        Event::ApplicationMessage {
+            header_type,
+            xid,
+            is_response,
+            ..
+        } => {
+            note_window(connection, message);
+            Upshot::Application(Heading {
+                header_type,
+                xid,
+                is_answer: is_response,
+            })
+        }
         Event::Discarded(reason) => discard(counters, reason),
         Event::Refused(refusal) if refusal.sequence_given_up => {
             Upshot::GiveUp(GivenUp::Refused(refusal))
@@ -175,7 +200,7 @@ pub(super) fn keep_header(kept: &mut Vec<u8>, part: Part, message: &[u8], payloa
 /// A part has come: it is taken at once, unless others wait or there is no buffer.
 fn handle_part(
     connection: &mut Connection,
-    messages: &mut MessagePool,
+    messages: &mut MessagesOf<'_>,
     counters: &Counters,
     part: Part,
     bytes: &[u8],
@@ -190,7 +215,7 @@ fn handle_part(
 /// Puts a part to what came before it.
 pub(super) fn take_part(
     connection: &mut Connection,
-    messages: &mut MessagePool,
+    messages: &mut MessagesOf<'_>,
     counters: &Counters,
     part: Part,
     bytes: &[u8],
@@ -222,7 +247,7 @@ pub(super) fn take_part(
                 Ok(_) => take_properties(connection, xid, message.filled()),
                 Err(_) => Upshot::Refuse(Refusal::new(xid, TransportError::BadXdr)),
             };
-            messages.give(message);
+            messages.pool.give(message);
             upshot
         }
         (Taken::NoRoom, Assembled::Message(Direction::Reply)) => {
@@ -254,10 +279,21 @@ fn take_properties(connection: &mut Connection, xid: u32, set: &[u8]) -> Upshot 
         return Upshot::Close(CloseReason::PropertiesUnawaited);
     };
     if space.fill(set) {
+        note_unknown(connection, set);
         return Upshot::Properties(space);
     }
     connection.property_bytes = Some(space);
     Upshot::Refuse(Refusal::new(xid, TransportError::System))
+}
+
+/// Keeps the properties of a peer's first set that nobody but the application may know. They are told when the connection
+/// is ready.
+fn note_unknown(connection: &mut Connection, set: &[u8]) {
+    if connection.peer_properties.is_none()
+        && let Ok(set) = PropertySet::decode(set)
+    {
+        connection.peer_properties = Some(PeerProperties::of(&set));
+    }
 }
 
 fn discard(counters: &Counters, reason: DiscardReason) -> Upshot {

@@ -4,13 +4,17 @@ use std::time::Duration;
 
 use rpcrdma_fabric::interface::{CompletionBatch, CompletionKind, Port};
 use rpcrdma_fabric::memory::Lease;
+use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::v2::connection::Event;
 
-use super::held::{HeldWork, Received};
-use crate::application::ConnectionKey;
+use super::held::HeldWork;
+use super::incoming::Stream;
+use crate::close_reason::{CloseReason, Owed};
 use crate::config::CoreConfig;
+use crate::message::Received;
 use crate::placement::{NotLeased, PlacementConfig};
-use crate::support::{ECHO, Pair, Side, pattern};
+use crate::rpc::ConnectionKey;
+use crate::support::{ECHO, NULL, Pair, Side, pattern};
 
 const INLINE_BYTES: u32 = 100;
 /// The header without chunks, and what stands before the arguments of a call.
@@ -138,7 +142,7 @@ fn calls_wait_for_placement_segments_in_their_receives() {
         assert_eq!(refused, NotLeased::NoSpare);
         let Arrived { xid, received } = arrived;
         let state = &mut pair.server.core.state;
-        state.hold_for_segments(server, xid, HeldWork::Call(received), 1);
+        state.hold_for_segments(server, xid, HeldWork::Call(Stream::Received(received)), 1);
         // What is posted still is granted.
         pair.turns(20);
     }
@@ -199,7 +203,12 @@ fn calls_that_wait_for_segments_end_with_their_connection() {
             let Arrived { xid, received } = arrived;
             let state = &mut pair.server.core.state;
             let needed = SPARES as usize;
-            state.hold_for_segments(server, xid, HeldWork::Call(received), needed);
+            state.hold_for_segments(
+                server,
+                xid,
+                HeldWork::Call(Stream::Received(received)),
+                needed,
+            );
             pair.turns(20);
         }
         assert_eq!(kept.len(), SPARES as usize);
@@ -216,5 +225,64 @@ fn calls_that_wait_for_segments_end_with_their_connection() {
         drop(kept);
         pair.turns(2);
         assert_eq!(pair.server.core.state.placement.leased(), 0);
+    }
+}
+
+/// The probe of a version 1 connection that nobody acknowledges: no port tells the end of that peer.
+#[test]
+fn a_probe_that_is_not_acknowledged_ends_the_connection() {
+    let stall_timeout = Duration::from_secs(4);
+    let mut pair = Pair::new(&CoreConfig {
+        keep_alive_interval: Duration::ZERO,
+        stall_timeout,
+        ..CoreConfig::default()
+    });
+    let key = pair.connect_with(Versions::One, Versions::Both);
+    let quarters = |pair: &mut Pair, count| {
+        for _ in 0..count {
+            pair.pass(stall_timeout / 4);
+            pair.turns(20);
+        }
+    };
+    // A server that nobody calls is owed its first message.
+    pair.client.core.application_mut().want(key, NULL, &[], 1);
+    quarters(&mut pair, 20);
+    assert_eq!(pair.client.closed, []);
+    let state = &mut pair.client.core.state;
+    let connection = state.connections.get_mut(key).expect("it is open");
+    connection.silence.is_probed = true;
+    quarters(&mut pair, 3);
+    assert_eq!(pair.client.closed, [], "before its time");
+    quarters(&mut pair, 3);
+    let owed = Owed::Acknowledgement;
+    let stalled_ms = 4000;
+    let reason = CloseReason::PeerStalled { owed, stalled_ms };
+    assert_eq!(pair.client.closed, [(key, reason)]);
+}
+
+/// An end that serves keeps a credit for replies, where the window is large enough, and more where calls have
+/// reserved more.
+#[test]
+fn calls_leave_the_credits_that_replies_need() {
+    for (credits_per_connection, kept) in [(1, 0), (2, 0), (3, 1), (8, 1)] {
+        let mut pair = Pair::new(&CoreConfig {
+            credits_per_connection,
+            ..CoreConfig::default()
+        });
+        let (client, server) = pair.connect();
+        pair.turns(20);
+        let ends = [
+            (&mut pair.client.core, client, 0),
+            (&mut pair.server.core, server, kept),
+        ];
+        for (core, key, kept) in ends {
+            let connection = core.state.connections.get_mut(key).expect("it is open");
+            let available = connection.protocol.credits_available();
+            assert_ne!(available, 0);
+            assert_eq!(connection.credits_for_calls(), available - kept);
+            connection.replies_reserved = 2;
+            let left = available.saturating_sub(2);
+            assert_eq!(connection.credits_for_calls(), left);
+        }
     }
 }

@@ -130,7 +130,7 @@ fn all_home(attack: &mut Attack<BulkApp>, retried: u64) {
     let gone = counters.windows_invalidated_locally + counters.windows_invalidated_remotely;
     assert_eq!(counters.windows_bound, gone);
     assert_eq!(attack.victim.core.bulk_buffers_free(), 64);
-    assert_eq!(attack.victim.core.message_buffers_free(), 8);
+    assert_eq!(attack.victim.core.message_buffers_in_use(), 0);
 }
 
 fn results(lengths: &[u32]) -> Wanted {

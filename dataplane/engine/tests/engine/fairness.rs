@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::bulk::{BulkApp, TAKE, bulk_config};
 use crate::support::raw::{Attack, CREDIT, message, null_call, words};
 use crate::support::{App, NULL, PROGRAM, VERSION};
-use rpcrdma_engine::{Application, CloseReason, ConnectionKey, CoreConfig, PlacementConfig};
+use rpcrdma_engine::{Application, CloseReason, ConnectionKey, CoreConfig, Owed, PlacementConfig};
 use rpcrdma_fabric::interface::QueuePairId;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::{Config, Connection, Role};
@@ -145,7 +145,10 @@ fn peers_that_grant_nothing_for_their_replies_are_left_in_time() {
     attack.pass(LIMIT / 4);
     let mut closed = attack.victim.closed.clone();
     closed.sort_by_key(|(key, _)| key.index);
-    let reason = CloseReason::PeerStalled { stalled_ms: 40_000 };
+    let reason = CloseReason::PeerStalled {
+        owed: Owed::Credits,
+        stalled_ms: 40_000,
+    };
     let expected: Vec<_> = connections[1..]
         .iter()
         .map(|&(key, _)| (key, reason))
@@ -161,7 +164,7 @@ fn a_continued_message_that_is_never_finished_costs_its_connection() {
     attack.agree();
     let rpc = [2, 0, 2, PROGRAM, VERSION, NULL, 0, 0, 0, 0];
     attack.send(&message(2, 2, &rpc));
-    assert_eq!(attack.victim.core.message_buffers_free(), 7);
+    assert_eq!(attack.victim.core.message_buffers_in_use(), 1);
     // A word now and then does not help.
     for _ in 0..4 {
         attack.pass(LIMIT / 4);
@@ -169,11 +172,14 @@ fn a_continued_message_that_is_never_finished_costs_its_connection() {
         attack.send(&message(2, 2, &[0]));
     }
     attack.pass(LIMIT / 4);
-    let reason = CloseReason::PeerStalled { stalled_ms: 40_000 };
-    let said = "the peer left a message, or the replies to its calls, unfinished for 40000 ms";
+    let reason = CloseReason::PeerStalled {
+        owed: Owed::RestOfMessage,
+        stalled_ms: 40_000,
+    };
+    let said = "the peer owed the rest of a message for 40000 ms";
     assert_eq!(reason.to_string(), said);
     attack.assert_closed(reason);
-    assert_eq!(attack.victim.core.message_buffers_free(), 8);
+    assert_eq!(attack.victim.core.message_buffers_in_use(), 0);
 }
 
 #[test]
@@ -215,7 +221,7 @@ fn a_call_in_parts_waits_for_a_slot() {
     xids.sort_unstable();
     assert_eq!(xids, [3, 4, 5]);
     assert_eq!(attack.victim.handle.counters().errors_sent_system, 0);
-    assert_eq!(attack.victim.core.message_buffers_free(), 8);
+    assert_eq!(attack.victim.core.message_buffers_in_use(), 0);
 }
 
 const REQUEST: u32 = 0x5254_5201;
@@ -264,7 +270,10 @@ fn groups_that_are_never_finished_leave_a_slot_to_every_other_and_end_in_time() 
     }
     let mut closed = attack.victim.closed.clone();
     closed.sort_by_key(|(key, _)| key.index);
-    let reason = CloseReason::PeerStalled { stalled_ms: 40_000 };
+    let reason = CloseReason::PeerStalled {
+        owed: Owed::RestOfMessage,
+        stalled_ms: 40_000,
+    };
     let expected: Vec<_> = hostile.iter().map(|&key| (key, reason)).collect();
     assert_eq!(closed, expected);
     // Where each has Receives of its own, many are flushed.

@@ -2,8 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::TestFabric;
-use crate::support::fabric::Fabric;
+use crate::support::fabric::rounds;
 use crate::support::raw::{
     Attack, CREDIT, CREDITS, config, error, header, message, null_call, null_reply, words,
 };
@@ -154,8 +153,8 @@ fn short_messages_are_discarded_and_counted() {
 
 #[test]
 fn a_sequence_that_is_broken_draws_one_error_and_gives_its_buffer_back() {
-    for _ in 0..2 * config().message_buffers {
-        let mut attack = Attack::established();
+    let mut attack = Attack::established();
+    for _ in 0..2 * config().message_buffers_total() {
         attack.send(&message(2, 2, &[2, 0, 2, PROGRAM, VERSION, ECHO]));
         attack.send(&null_call(3));
         assert_eq!(attack.take(), [error(3, &[4])]);
@@ -442,7 +441,7 @@ fn message_of_sorts() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64 / TestFabric::ONE_CASE_IN))]
+    #![proptest_config(ProptestConfig::with_cases(rounds(64).try_into().expect("small")))]
 
     /// Whatever one peer sends, the core does not panic, loses no Receive and no message buffer,
     /// and serves the next connection.
@@ -470,6 +469,6 @@ proptest! {
             Form::SharedQueue | Form::Segments => config().receives(),
         };
         prop_assert_eq!(posted, reserved);
-        prop_assert_eq!(attack.victim.core.message_buffers_free(), config().message_buffers as usize);
+        prop_assert_eq!(attack.victim.core.message_buffers_in_use(), 0);
     }
 }

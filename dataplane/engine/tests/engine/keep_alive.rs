@@ -176,7 +176,7 @@ fn without_an_interval_no_silence_ends_a_connection() {
 fn many_connections_are_ticked_a_few_at_a_time() {
     const CONNECTIONS: u64 = 40;
     let mut pair = Pair::new(&CoreConfig {
-        connections_max: 64,
+        connections_max: 40,
         keep_alive_silent_ticks_max: 255,
         ..config()
     });

@@ -3,6 +3,7 @@
 use crate::support::bulk::{
     BulkApp, BulkPair, GIVE, TAKE, Wanted, asking, bulk_config, bulk_pair, given,
 };
+use crate::support::fabric::{skips, some_of};
 use crate::support::{App, ECHO, NEVER, NULL, PROGRAM, Pair, VERSION, pattern};
 use rpcrdma_engine::{CallRefused, CoreConfig, Placement, PlacementConfig};
 use rpcrdma_protocol::constants::{RTR_TYPE_EXPLICIT, RTR_TYPE_PLACED};
@@ -63,7 +64,10 @@ fn assert_given(app: &BulkApp, tag: u64) {
 /// credits is enough, whichever end grants it: its peer keeps one of them for replies.
 #[test]
 fn both_ends_call_inline_in_parts_and_with_chunks_at_once() {
-    for (client, server) in [(3, 3), (4, 4), (8, 8), (1, 3), (2, 3), (3, 2), (3, 1)] {
+    if skips("both_ends_call_inline_in_parts_and_with_chunks_at_once") {
+        return;
+    }
+    for (client, server) in some_of([(3, 3), (4, 4), (8, 8), (1, 3), (2, 3), (3, 2), (3, 1)]) {
         let [client, server] = [client, server].map(|credits_per_connection| CoreConfig {
             credits_per_connection,
             ..bulk_config()
@@ -119,6 +123,9 @@ fn pair_with(client: ReverseRequestSupport, server: ReverseRequestSupport) -> Bu
 /// whatever the levels are.
 #[test]
 fn calls_of_the_server_obey_the_levels_of_both_ends() {
+    if skips("calls_of_the_server_obey_the_levels_of_both_ends") {
+        return;
+    }
     for client_level in LEVELS {
         for server_level in LEVELS {
             let level = client_level.min(server_level);
@@ -374,7 +381,7 @@ fn a_call_in_parts_is_refused_by_its_first() {
     attack.send(&message(2, 0, &[1; 100]));
     attack.turns(10);
     assert_eq!(attack.take(), Vec::<Vec<u8>>::new());
-    assert_eq!(attack.victim.core.message_buffers_free(), 8);
+    assert_eq!(attack.victim.core.message_buffers_in_use(), 0);
     assert_calls(&mut attack, 5, |_, _| {});
 }
 

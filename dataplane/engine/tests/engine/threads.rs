@@ -134,6 +134,55 @@ fn a_ring_tells_of_calls_that_fail_or_do_not_fit() {
     );
 }
 
+/// Answers with the credential that calls come with.
+struct Whoever;
+
+impl Application for Whoever {
+    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+        let written = reply.write_u32(request.credential.flavor);
+        match written.and_then(|()| reply.write(request.credential.body)) {
+            Ok(()) => Outcome::Success,
+            Err(_) => Outcome::SystemError,
+        }
+    }
+}
+
+#[test]
+fn a_call_through_a_ring_has_the_credential_of_its_message() {
+    let (application, mut clients) = RingApplication::new(1, 2);
+    let mut pair = Pair::with(&config(), &config(), application, Whoever);
+    let (connection, _) = pair.connect();
+    // The bodies are of 400 octets at most (RFC 5531 section 8.2).
+    for (flavor, body, expected) in [
+        (0, vec![], CallStatus::Success),
+        (1, vec![7; 20], CallStatus::Success),
+        (1, vec![8; 400], CallStatus::Success),
+        (1, vec![9; 404], CallStatus::Refused(CallRefused::TooLong)),
+    ] {
+        let message = CallMessage {
+            connection,
+            call: call(ECHO),
+            credential: (flavor, body.clone()),
+            results: Vec::with_capacity(404),
+            ..CallMessage::default()
+        };
+        clients[0].submit(Box::new(message)).expect("room");
+        let start = Instant::now();
+        let ended = loop {
+            assert!(start.elapsed() < PATIENCE, "it comes back");
+            pair.turn();
+            if let Some(ended) = clients[0].complete() {
+                break ended;
+            }
+        };
+        assert_eq!(ended.status, expected);
+        if expected == CallStatus::Success {
+            let answer = [&flavor.to_be_bytes()[..], &body].concat();
+            assert_eq!(ended.results, answer);
+        }
+    }
+}
+
 /// Hands every call to a thread, which answers it.
 struct Worker {
     calls: std::sync::mpsc::SyncSender<(DeferToken, Vec<u8>)>,

@@ -4,6 +4,7 @@ use crate::support::bulk::{
     BulkPair, GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, TAKE, Wanted, asking, bulk_config,
     bulk_pair, given,
 };
+use crate::support::fabric::skips;
 use crate::support::pattern;
 use rpcrdma_protocol::v2::plan::Thresholds;
 
@@ -53,7 +54,7 @@ pub(crate) fn all_home(pair: &mut BulkPair) {
     pair.turns(50);
     for side in [&mut pair.client, &mut pair.server] {
         assert_eq!(side.core.bulk_buffers_free(), 96);
-        assert_eq!(side.core.message_buffers_free(), 8);
+        assert_eq!(side.core.message_buffers_in_use(), 0);
         assert_eq!(side.core.placement_segments_leased(), 0);
     }
 }
@@ -159,6 +160,9 @@ fn results_of_a_part_of_the_arguments_are_placed_also_when_they_come_later() {
 /// Results whose pieces the service shares are placed as others are, and kept for a second try no longer.
 #[test]
 fn shared_results_are_placed_and_come_home() {
+    if skips("shared_results_are_placed_and_come_home") {
+        return;
+    }
     // The calls behind it have their requester grant the credits for the first reply again.
     have_results_placed(&[&[GIVE_SHARED, GIVE, GIVE, GIVE]]);
 }
@@ -198,6 +202,9 @@ fn an_end_with_short_segments_fills_long_ones() {
 /// stream.
 #[test]
 fn several_items_and_results_with_continuation() {
+    if skips("several_items_and_results_with_continuation") {
+        return;
+    }
     for (segments, segment_bytes) in [(1, 65_536), (4, 4096), (2, 16_384)] {
         let config = placing_config(segments, segment_bytes, 128);
         let mut pair = placing_pair(&config, &config);
@@ -310,6 +317,9 @@ fn calls_and_replies_wait_for_placement_segments() {
 /// A peer that speaks plain version 2 is called so; to ask for placement is refused.
 #[test]
 fn a_peer_without_the_extension_is_called_in_plain_version_2() {
+    if skips("a_peer_without_the_extension_is_called_in_plain_version_2") {
+        return;
+    }
     let config = placing_config(1, 65_536, 64);
     let mut pair = bulk_pair(&config, &bulk_config());
     pair.client.properties = config.announced(pair.client.properties);
@@ -387,6 +397,9 @@ fn a_placed_write_costs_its_responder_one_receive() {
 /// A reply that is longer than its call has allowed is asked for again, in plain version 2.
 #[test]
 fn a_reply_beyond_what_was_reserved_is_asked_for_again() {
+    if skips("a_reply_beyond_what_was_reserved_is_asked_for_again") {
+        return;
+    }
     let config = placing_config(1, 4096, 64);
     let mut pair = placing_pair(&config, &config);
     let (connection, _) = pair.connect();

@@ -206,7 +206,7 @@ impl Hall {
         assert_eq!(core.placement_segments_leased(), 0, "{what}");
         let free = bulk_config().bulk_buffers as usize;
         assert_eq!(core.bulk_buffers_free(), free, "{what}");
-        assert_eq!(core.message_buffers_free(), 8, "{what}");
+        assert_eq!(core.message_buffers_in_use(), 0, "{what}");
     }
 
     fn assert_serves(&mut self, what: &str) {

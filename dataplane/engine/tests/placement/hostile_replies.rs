@@ -13,6 +13,7 @@ use super::hostile::{
     PAGE_BYTES, REPORT, errors, next, properties, range, reports, response, with_page,
 };
 use crate::support::bulk::{BulkApp, GIVE, Wanted, asking, bulk_config, given};
+use crate::support::fabric::skips;
 use crate::support::pattern;
 use crate::support::raw::{Attack, CREDIT, error, header, message, words};
 
@@ -137,7 +138,7 @@ impl Caller {
         assert_eq!(core.placement_segments_leased(), 0, "{what}");
         let free = bulk_config().bulk_buffers as usize;
         assert_eq!(core.bulk_buffers_free(), free, "{what}");
-        assert_eq!(core.message_buffers_free(), 8, "{what}");
+        assert_eq!(core.message_buffers_in_use(), 0, "{what}");
     }
 
     /// The next call goes as if nothing had been.
@@ -316,6 +317,9 @@ fn reports_of_what_there_is_not_change_nothing() {
 /// exposed to the peer. When that has its answer, the memory is the peer's no more.
 #[test]
 fn a_late_write_to_a_call_that_was_placed_first_is_refused() {
+    if skips("a_late_write_to_a_call_that_was_placed_first_is_refused") {
+        return;
+    }
     let mut caller = Caller::new();
     let xid = caller.xid;
     caller.attack.send(&report(xid, 0, true));
@@ -349,6 +353,9 @@ fn a_late_write_to_a_call_that_was_placed_first_is_refused() {
 /// without a word to the memory that was offered for it.
 #[test]
 fn a_late_write_to_a_call_of_both_kinds_is_refused() {
+    if skips("a_late_write_to_a_call_of_both_kinds_is_refused") {
+        return;
+    }
     let config = config();
     let config = CoreConfig {
         thresholds: Thresholds {

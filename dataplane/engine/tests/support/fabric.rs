@@ -42,8 +42,15 @@ pub trait Fabric {
     const IDLE_TURNS: Option<usize>;
     /// Of the cases or rounds of a campaign, one in so many: a device of the lab is emulated.
     const ONE_CASE_IN: u32;
+    /// Whether its ports have probes.
+    const HAS_PROBES: bool;
     /// The tests that cannot run, and why.
     const SKIPPED: &'static [(&'static str, &'static str)];
+
+    /// The same, with what the device at hand cannot do.
+    fn skipped() -> Vec<(&'static str, &'static str)> {
+        Self::SKIPPED.to_vec()
+    }
 
     fn port(number: u32, sizes: &Sizes, clock: &Clock) -> (Self::Port, Self::Handle);
 
@@ -73,11 +80,24 @@ pub type Told<F> = <<F as Fabric>::Port as Port>::Notice;
 
 /// Whether the test cannot run on the fabric of this program; then it says so.
 pub fn skips(test: &str) -> bool {
-    let skipped = crate::TestFabric::SKIPPED.iter();
+    let skipped = crate::TestFabric::skipped().into_iter();
     let why = skipped
         .filter(|(name, _)| *name == test)
         .map(|(_, why)| why);
     why.inspect(|why| println!("skipped {test}: {why}")).count() > 0
+}
+
+/// Fails unless what is skipped is told, and the list of it is of tests that there are.
+pub fn check_skipped() {
+    let program = std::env::current_exe().expect("a test program");
+    let listed = std::process::Command::new(program).arg("--list").output();
+    let listed = listed.expect("it names its tests").stdout;
+    let listed = String::from_utf8(listed).expect("names");
+    for (test, _) in crate::TestFabric::skipped() {
+        let name = format!("::{test}: test");
+        assert!(listed.lines().any(|line| line.ends_with(&name)), "{test}");
+        assert!(skips(test), "it is told");
+    }
 }
 
 /// How many of all rounds of a campaign are run here; all of them where the environment has `RPCRDMA_WHOLE`.
@@ -86,6 +106,13 @@ pub fn rounds(all: usize) -> usize {
         return all;
     }
     all / usize::try_from(crate::TestFabric::ONE_CASE_IN).expect("small")
+}
+
+/// The cases of a list that are run here, the first among them; all of them where the environment has `RPCRDMA_WHOLE`.
+pub fn some_of<T>(cases: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+    const MANY: usize = 1 << 10;
+    // An odd step: every value comes of what the cases combine, also where it takes turns with one other.
+    cases.into_iter().step_by((MANY / rounds(MANY)) | 1)
 }
 
 /// Shared memory. Whatever is sent is there when the peer polls, and time is what the test says.
@@ -100,6 +127,7 @@ impl Fabric for Shm {
     const TURN: Duration = Duration::from_micros(1);
     const IDLE_TURNS: Option<usize> = None;
     const ONE_CASE_IN: u32 = 1;
+    const HAS_PROBES: bool = false;
     const SKIPPED: &'static [(&'static str, &'static str)] = &[];
 
     fn port(number: u32, sizes: &Sizes, clock: &Clock) -> (shm::Port, shm::PortHandle) {

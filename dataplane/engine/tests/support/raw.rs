@@ -13,7 +13,7 @@ use rpcrdma_protocol::connection::{Terms, Versions};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Role;
 
-use super::fabric::{Fabric, Sizes};
+use super::fabric::{Fabric, Seed, Sizes};
 use super::{
     App, Form, NULL, PROGRAM, Side, TestJoint, TestPort, TestPortHandle, VERSION, in_form, port,
     side, turns_until_idle,
@@ -48,8 +48,8 @@ fn shape(buffers: u32) -> PoolShape {
     }
 }
 
-/// A queue of posted Receives.
-fn receive_queue(port: &mut TestPort) -> ReceiveQueueId {
+/// A queue of Receives, so many of which are posted.
+fn receive_queue(port: &mut TestPort, posted: u32) -> ReceiveQueueId {
     let queue = port
         .create_receive_queue(ReceiveQueueAttributes {
             depth: RECEIVES,
@@ -57,7 +57,7 @@ fn receive_queue(port: &mut TestPort) -> ReceiveQueueId {
         })
         .expect("a receive queue");
     let mut pool = port.carve(shape(RECEIVES)).expect("receive buffers");
-    for _ in 0..RECEIVES {
+    for _ in 0..posted {
         let receive = port
             .create_receive(queue, &mut pool.take().into_iter())
             .expect("a Receive");
@@ -78,8 +78,8 @@ pub struct Raw {
 }
 
 impl Raw {
-    fn new(mut port: TestPort) -> Self {
-        let queue = receive_queue(&mut port);
+    fn new(mut port: TestPort, receives_posted: u32) -> Self {
+        let queue = receive_queue(&mut port, receives_posted);
         let pool = port.carve(shape(16)).expect("send buffers");
         Self {
             port,
@@ -140,6 +140,8 @@ pub struct Attack<A: Application = App> {
     pub raw: Raw,
     raw_handle: TestPortHandle,
     joint: TestJoint,
+    /// A peer with a port of its own, which posts no Receives.
+    pub deaf: Option<(Raw, TestPortHandle, TestJoint)>,
     now: Ticks,
     clock: Clock,
 }
@@ -230,7 +232,8 @@ impl<A: Application> Attack<A> {
         let joint = TestFabric::join((&victim_port.0, &victim_port.1), (&raw, &raw_handle));
         Self {
             victim: side(0, role, &config, &clock, application, victim_port),
-            raw: Raw::new(raw),
+            raw: Raw::new(raw, RECEIVES),
+            deaf: None,
             raw_handle,
             joint,
             now: clock.now(),
@@ -249,10 +252,14 @@ impl<A: Application> Attack<A> {
         let [seed, raw_seed] =
             TestFabric::seeds(&mut self.joint, &self.victim.port, &self.raw_handle);
         if crate::FORM == Form::OwnQueues && self.raw.queue_pair.is_some() {
-            self.raw.queue = receive_queue(&mut self.raw.port);
+            self.raw.queue = receive_queue(&mut self.raw.port, RECEIVES);
         }
         let queue = self.raw.queue;
         self.raw.queue_pair = Some(self.raw.port.plant(raw_seed, queue).expect("planted"));
+        self.plant(seed, guarded);
+    }
+
+    fn plant(&mut self, seed: Seed<TestFabric>, guarded: bool) {
         self.victim.command(Command::Plant {
             token: 0,
             seed,
@@ -264,6 +271,30 @@ impl<A: Application> Attack<A> {
             guarded,
         });
         self.turns(5);
+    }
+
+    /// Connects a peer that posts no Receives.
+    pub fn connect_deaf(&mut self) {
+        let sizes = Sizes {
+            arena_bytes: 2 << 20,
+            connections: 1,
+            receives_per_connection: RECEIVES,
+            limits: None,
+        };
+        let (port, handle) = TestFabric::port(2, &sizes, &self.clock);
+        let mut raw = Raw::new(port, 0);
+        let victim = (self.victim.core.port(), &self.victim.port);
+        let mut joint = TestFabric::join(victim, (&raw.port, &handle));
+        let [seed, raw_seed] = TestFabric::seeds(&mut joint, &self.victim.port, &handle);
+        raw.queue_pair = Some(raw.port.plant(raw_seed, raw.queue).expect("planted"));
+        self.deaf = Some((raw, handle, joint));
+        self.plant(seed, false);
+    }
+
+    /// Has the deaf peer send a message.
+    pub fn send_deaf(&mut self, message: &[u8]) {
+        self.deaf.as_mut().expect("connected").0.send(message);
+        self.turns(6);
     }
 
     /// Agrees on version 2 with a server, by a null call.
@@ -294,8 +325,16 @@ impl<A: Application> Attack<A> {
         if let Some(notice) = to_raw {
             self.raw.port.notice(notice);
         }
+        let deaf = self.deaf.as_mut().is_some_and(|(raw, handle, joint)| {
+            let [to_victim, to_raw] = TestFabric::notices(joint, &self.victim.port, handle);
+            self.victim.tell(to_victim);
+            if let Some(notice) = to_raw {
+                raw.port.notice(notice);
+            }
+            raw.poll(self.now)
+        });
         TestFabric::work();
-        raw || victim
+        raw || victim || deaf
     }
 
     pub fn send(&mut self, message: &[u8]) {

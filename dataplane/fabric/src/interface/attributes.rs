@@ -37,7 +37,9 @@ pub struct Attributes {
     pub inline_bytes_max: u32,
     /// Bytes of one message or RDMA operation.
     pub message_bytes_max: u32,
-    /// RDMA Reads outstanding per queue pair, as initiator.
+    /// RDMA Reads outstanding per queue pair, as initiator; zero where the device has none, or where
+    /// one would open more of this end's memory than it reads into (iWARP). Two peers may agree on
+    /// fewer, or on none: [`super::Port::post_read`] says so.
     pub read_depth_max: u32,
     /// Memory windows that one port may bind at a time; zero where the device has none.
     pub windows_max: u32,

@@ -43,6 +43,10 @@ pub enum Status {
     RemoteOperation,
     /// The peer is gone, or did not answer.
     RetryExceeded,
+    /// The peer's device answered that no Receive was posted, and the retries ran out: the peer does
+    /// not keep its credits, or is far behind. By default the device retries without limit, and this
+    /// status does not occur.
+    ReceiverNotReady,
     /// The device refused the work request, or the local memory that it names: a defect on this
     /// side, or of the device.
     LocalFault,
@@ -101,7 +105,9 @@ pub struct Completion {
 /// # let mut told = Vec::new();
 /// for completion in ends::settle(&mut a, &mut b).into_iter().flatten() {
 ///     match completion.kind {
-///         CompletionKind::Receive { receive, .. } => a.port.post_receive(receive),
+///         CompletionKind::Receive { receive, .. } => {
+///             a.port.post_receive(receive);
+///         }
 ///         CompletionKind::Send(work) | CompletionKind::Write(work) => told.push(work),
 ///         CompletionKind::Read(work, _) | CompletionKind::Invalidated(work, _) => told.push(work),
 ///         CompletionKind::Disconnected => a.port.destroy_queue_pair(completion.queue_pair),
@@ -131,7 +137,9 @@ pub enum CompletionKind {
     /// [`super::Port::next_returned`].
     Invalidated(WorkId, Window),
     /// The connection ended: every work request of the queue pair has completed before this.
-    /// The queue pair stays until [`super::Port::destroy_queue_pair`].
+    /// The queue pair stays until [`super::Port::destroy_queue_pair`]. Its status is that of the work
+    /// request or Receive that failed first, signalled or not, if the provider reports it (`verbs`
+    /// does); otherwise [`Status::Flushed`].
     Disconnected,
 }
 
@@ -202,6 +210,20 @@ impl CompletionBatch {
     #[must_use]
     pub fn room(&self) -> usize {
         self.limit - self.end
+    }
+
+    /// Makes `places` of the room unavailable until [`CompletionBatch::release`] returns them.
+    #[inline]
+    pub(crate) fn keep_back(&mut self, places: usize) {
+        debug_assert!(places <= self.room());
+        self.limit -= places;
+    }
+
+    /// Makes `places` that were kept back available again.
+    #[inline]
+    pub(crate) fn release(&mut self, places: usize) {
+        self.limit += places;
+        debug_assert!(self.limit <= REAP_MAX);
     }
 
     /// The completions in it.

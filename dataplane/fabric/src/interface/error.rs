@@ -33,9 +33,10 @@ pub enum PostError {
     TooLong,
     /// The gather list is empty or longer than the device takes.
     BadSegments,
-    /// A buffer of another port's memory.
+    /// A buffer of another port's memory, or a window of another port.
     ForeignMemory,
-    /// The device lacks the operation.
+    /// The device lacks the operation, or the two ends of the connection agreed to do without it:
+    /// posting it again helps nobody.
     Unsupported,
     /// No memory window is free.
     NoWindow,
@@ -49,8 +50,8 @@ impl std::fmt::Display for PostError {
             Self::QueueFull => "the send queue is full",
             Self::TooLong => "more bytes than the operation takes",
             Self::BadSegments => "an empty or too long segment list",
-            Self::ForeignMemory => "a buffer of another port's memory",
-            Self::Unsupported => "the device lacks this operation",
+            Self::ForeignMemory => "a buffer or window of another port",
+            Self::Unsupported => "the device or the connection lacks this operation",
             Self::NoWindow => "no memory window is free",
         })
     }

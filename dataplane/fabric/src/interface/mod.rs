@@ -6,6 +6,11 @@
 //! outlive its queue pair. A [`Manager`] lives in the control thread: it listens, connects and
 //! accepts, and produces the [`Port::Seed`] of a queue pair, which the core plants.
 //!
+//! A [`Receive`] and a [`Window`] are tokens: there is one for each Receive and each window, and it
+//! carries the port that made it. Every call of another port refuses it, changes nothing, and gives
+//! it back where it was passed by value. A [`Port::Seed`] is planted in its own port alone. A
+//! [`QueuePairId`] and a [`ReceiveQueueId`] are plain numbers: a port cannot tell those of another port.
+//!
 //! Ownership of memory is by move: a buffer that is posted, exposed or in flight has been moved
 //! into the port, so no slice of it can exist; its completion gives it back.
 //!
@@ -28,6 +33,7 @@ pub use completion::{Completion, CompletionBatch, CompletionKind, REAP_MAX, REAP
 pub use error::{ManagerError, PostError, SetupError};
 pub use manager::{ConnectionId, ListenerId, Manager, ManagerEvent, PeerIdentity, RejectReason};
 pub use port::{Access, Port, ReceiveQueueAttributes};
+pub(crate) use work::PortNumber;
 pub use work::{
     Gather, QueuePairId, Receive, ReceiveQueueId, RemoteAddress, RemoteKey, SEGMENTS_MAX,
     SendOptions, Window, WorkId,

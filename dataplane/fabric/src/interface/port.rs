@@ -129,8 +129,9 @@ pub trait Port: Send + 'static {
     ) -> Result<Receive, SetupError>;
 
     /// Stages a Receive; it counts from the next [`Port::flush_receives`] on. Cannot fail: a
-    /// receive queue holds all Receives that were made for it.
-    fn post_receive(&mut self, receive: Receive);
+    /// receive queue holds all Receives that were made for it. Returns a Receive of another
+    /// port; a caller that posts only Receives of this port can ignore the result.
+    fn post_receive(&mut self, receive: Receive) -> Option<Receive>;
 
     /// Makes the staged Receives count, all with one doorbell.
     fn flush_receives(&mut self);
@@ -139,15 +140,16 @@ pub trait Port: Send + 'static {
     fn receives_posted(&self, queue: ReceiveQueueId) -> u32;
 
     /// The bytes of the first segment of a Receive, as far as its buffer reaches; the caller
-    /// cuts them to what arrived.
+    /// cuts them to what arrived. None of a Receive of another port.
     fn received(&self, receive: &Receive) -> &[u8];
 
-    /// The bytes of segment `index` of a Receive.
+    /// The bytes of segment `index` of a Receive, if there is such a segment, and the Receive is of
+    /// this port.
     fn received_segment(&self, receive: &Receive, index: usize) -> Option<&[u8]>;
 
     /// Puts `fresh` in the place of segment `index` and gives the segment's buffer out, so that
     /// its data may be kept while the Receive is posted again. Gives `fresh` back as the error
-    /// when there is no such segment or `fresh` is smaller.
+    /// when there is no such segment, `fresh` is smaller, or either is of another port.
     fn replace_segment(
         &mut self,
         receive: &mut Receive,
@@ -155,7 +157,8 @@ pub trait Port: Send + 'static {
         fresh: Buffer,
     ) -> Result<Buffer, Buffer>;
 
-    /// Plants a queue pair that the manager prepared. It draws its Receives from `queue`.
+    /// Plants a queue pair that the manager prepared for this port. It draws its Receives from
+    /// `queue`.
     fn plant(&mut self, seed: Self::Seed, queue: ReceiveQueueId)
     -> Result<QueuePairId, SetupError>;
 
@@ -182,7 +185,9 @@ pub trait Port: Send + 'static {
     ) -> Result<(), PostError>;
 
     /// Reads from the peer's memory into the segments of `list`; completes with
-    /// [`super::CompletionKind::Read`], which gives the list back with its buffers.
+    /// [`super::CompletionKind::Read`], which gives the list back with its buffers. One beyond the
+    /// depth that the peers agreed on waits for its turn; where they agreed on none it is refused with
+    /// [`PostError::Unsupported`].
     fn post_read(
         &mut self,
         queue_pair: QueuePairId,
@@ -201,6 +206,12 @@ pub trait Port: Send + 'static {
         signalled: Option<WorkId>,
     ) -> Result<(), PostError>;
 
+    /// Posts an RDMA Write of no bytes, which takes no Receive at the peer and touches no memory. It
+    /// completes with [`super::CompletionKind::Write`] when the peer's device acknowledges it, so
+    /// that it finds out whether a silent peer is still there. A port that notices a dead peer by
+    /// itself (`shm`) refuses it with [`PostError::Unsupported`].
+    fn probe(&mut self, queue_pair: QueuePairId, work: WorkId) -> Result<(), PostError>;
+
     /// Exposes the first `bytes` bytes of `buffer` to the peer of `queue_pair` alone, by a memory
     /// window. The key opens it when a later Send of the same queue pair arrives, which is how
     /// the peer is to learn of it. On failure the buffer comes back with the reason.
@@ -214,7 +225,8 @@ pub trait Port: Send + 'static {
 
     /// Takes a window away from the peer, locally, and completes with
     /// [`super::CompletionKind::Invalidated`]. A window that the peer has invalidated is given
-    /// to [`Port::close_window`] instead, never here: exactly one invalidation per binding.
+    /// to [`Port::close_window`] instead, never here: exactly one invalidation per binding. A
+    /// window of another port comes back with [`PostError::ForeignMemory`].
     fn invalidate_window(
         &mut self,
         window: Window,
@@ -222,13 +234,11 @@ pub trait Port: Send + 'static {
     ) -> Result<(), (PostError, Window)>;
 
     /// Ends a window that `invalidated` (of a Receive's completion) names, and gives its buffer
-    /// back. Gives the window back when it is still bound.
+    /// back. Gives the window back when it is still bound, or of another port.
     fn close_window(&mut self, window: Window) -> Result<Buffer, Window>;
 
-    /// Whether `window` answers to `key`.
-    fn window_has_key(&self, window: &Window, key: RemoteKey) -> bool {
-        window.remote().key == key
-    }
+    /// Whether `window` is of this port and answers to `key`.
+    fn window_has_key(&self, window: &Window, key: RemoteKey) -> bool;
 
     /// Hands the staged work to the device: one doorbell per queue pair, and acknowledgements.
     fn flush_sends(&mut self);

@@ -1,6 +1,44 @@
-//! Work requests and the handles that name things.
+//! Work requests, the handles that name things, and the tokens that own them.
 
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::SetupError;
 use crate::memory::Buffer;
+
+/// The number of a port, which no other port of this process has or had: it tells the tokens of a
+/// port from those of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PortNumber(NonZeroU32);
+
+impl PortNumber {
+    /// The number of a new port.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Limit`] after 4,294,967,294 ports: a number that came round again would let a
+    /// token of an old port pass for one of a new port.
+    pub(crate) fn new() -> Result<Self, SetupError> {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let next = |last: u32| last.checked_add(1);
+        let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        last.ok()
+            .and_then(next)
+            .and_then(NonZeroU32::new)
+            .map(Self)
+            .ok_or(SetupError::Limit {
+                what: "ports that a process makes",
+                asked: 1 << 32,
+                limit: u32::MAX.into(),
+            })
+    }
+
+    /// The number itself.
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    pub(crate) fn get(self) -> u32 {
+        self.0.get()
+    }
+}
 
 /// The most segments in a scatter or gather list, over all providers.
 pub const SEGMENTS_MAX: usize = 32;
@@ -49,7 +87,8 @@ pub struct QueuePairId {
 pub struct ReceiveQueueId(pub u16);
 
 /// A Receive that is not posted: its scatter list stands in the port's table, and this is the
-/// only handle on it. Posting moves it away; its completion gives it back.
+/// only handle on it. Posting moves it away; its completion gives it back. It belongs to the port
+/// that made it: other ports neither read nor take it.
 ///
 /// # Example
 ///
@@ -70,8 +109,9 @@ pub struct ReceiveQueueId(pub u16);
 #[derive(Debug)]
 #[must_use = "a Receive that is dropped is never posted again, and a credit is lost"]
 pub struct Receive {
-    pub(crate) queue: ReceiveQueueId,
+    pub(crate) port: PortNumber,
     pub(crate) slot: u32,
+    pub(crate) queue: ReceiveQueueId,
 }
 
 impl Receive {
@@ -169,7 +209,8 @@ pub struct RemoteAddress {
     pub offset: u64,
 }
 
-/// A memory window that is bound: the buffer that it exposes has been moved into the port.
+/// A memory window that is bound: the buffer that it exposes has been moved into the port. It
+/// belongs to that port: others neither invalidate nor close it.
 ///
 /// # Example
 ///
@@ -192,17 +233,23 @@ pub struct RemoteAddress {
 #[derive(Debug)]
 #[must_use = "a window that is dropped stays exposed until its port closes"]
 pub struct Window {
+    pub(crate) port: PortNumber,
     pub(crate) slot: u32,
-    /// The key and offset to hand to the peer.
-    pub(crate) remote: RemoteAddress,
+    /// The key and offset to hand to the peer. They stand apart, since a [`RemoteAddress`] has four
+    /// bytes of padding.
+    pub(crate) key: RemoteKey,
     pub(crate) bytes: u32,
+    pub(crate) offset: u64,
 }
 
 impl Window {
     /// What the peer needs to reach it.
     #[must_use]
     pub fn remote(&self) -> RemoteAddress {
-        self.remote
+        RemoteAddress {
+            key: self.key,
+            offset: self.offset,
+        }
     }
 
     /// The bytes that are exposed.
@@ -336,5 +383,29 @@ impl Gather {
             .iter()
             .map(|(_, _, bytes)| u64::from(*bytes))
             .sum()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::interface::Completion;
+
+    #[test]
+    fn no_two_ports_have_the_same_number() {
+        let numbers = [(); 3].map(|()| PortNumber::new().expect("few ports were made"));
+        assert_ne!(numbers[0], numbers[1]);
+        assert_ne!(numbers[1], numbers[2]);
+        assert_ne!(numbers[0], numbers[2]);
+    }
+
+    /// They are moved several times for each message.
+    #[test]
+    fn tokens_are_small() {
+        assert_eq!(size_of::<Receive>(), 12);
+        assert_eq!(size_of::<Option<Receive>>(), 12);
+        assert_eq!(size_of::<Window>(), 24);
+        assert_eq!(size_of::<Option<Window>>(), 24);
+        assert_eq!(size_of::<Completion>(), 56);
     }
 }

@@ -8,6 +8,9 @@ use std::ptr::NonNull;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+/// No page of any machine is smaller.
+const PAGE_BYTES_MIN: usize = 4096;
+
 /// A mapping of this process. Shared between threads by `Arc`.
 ///
 /// # Example
@@ -56,10 +59,8 @@ impl Mapping {
     /// When the kernel cannot map it, or finds no memory for a page of it: that is found out
     /// here, not by a signal at the first use.
     pub fn shared(file: impl AsFd, bytes: usize) -> io::Result<Self> {
-        // The flag serves kernels that cannot populate by advice; it tells of no errors.
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        let mapping = Self::map(file, bytes, protection, flags)?;
+        let mapping = Self::map(file, bytes, protection, MapFlags::SHARED)?;
         mapping.populate()?;
         Ok(mapping)
     }
@@ -72,9 +73,19 @@ impl Mapping {
 
     /// Maps `bytes` bytes of a peer's `file`, to read only, with every page present. Writing
     /// through [`Mapping::start`] ends in a segmentation fault.
+    ///
+    /// A page that the file lacks is made, at the cost of this process: whether the file has them all
+    /// is for the caller to check.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mapping::shared`].
     pub(crate) fn shared_read_only(file: impl AsFd, bytes: usize) -> io::Result<Self> {
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        Self::map(file, bytes, ProtFlags::READ, flags)
+        // Hugepages are not reserved, because the file is to have its own.
+        let flags = MapFlags::SHARED | MapFlags::POPULATE | MapFlags::NORESERVE;
+        let mapping = Self::map(file, bytes, ProtFlags::READ, flags)?;
+        mapping.advise_populate(Advice::LinuxPopulateRead)?;
+        Ok(mapping)
     }
 
     fn map(
@@ -158,15 +169,34 @@ impl Mapping {
     ///
     /// When the kernel has no memory for a page, where a plain access would end in SIGBUS.
     pub(super) fn populate(&self) -> io::Result<()> {
-        let start = self.start().cast();
-        // SAFETY: our own mapping; populating it for writing changes no contents.
-        match unsafe { rustix::mm::madvise(start, self.bytes, Advice::LinuxPopulateWrite) } {
-            // The kernel is older than 5.14. Pages then come as they are touched; hugepages are
-            // reserved by the mapping, so that only a limit of the control group is missed.
-            Err(Errno::INVAL) => Ok(()),
+        if !self.advise_populate(Advice::LinuxPopulateWrite)? {
+            // Peers take a file for whole only when it has all its pages. Hugepages are reserved by the
+            // mapping, so that only a limit of the control group is missed, which ends in SIGBUS here.
+            self.touch();
+        }
+        Ok(())
+    }
+
+    /// Has the kernel populate the mapping. False when the kernel is older than 5.14 and does not know
+    /// the advice.
+    fn advise_populate(&self, advice: Advice) -> io::Result<bool> {
+        // SAFETY: our own mapping; populating it changes no contents.
+        match unsafe { rustix::mm::madvise(self.start().cast(), self.bytes, advice) } {
+            Ok(()) => Ok(true),
+            Err(Errno::INVAL) => Ok(false),
             // What would have been SIGBUS.
             Err(Errno::FAULT) => Err(Errno::NOMEM.into()),
-            result => Ok(result?),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads a byte of every page, by which a file gets the pages that it lacks. Those of private memory
+    /// come when they are first written.
+    pub(super) fn touch(&self) {
+        for offset in (0..self.bytes).step_by(PAGE_BYTES_MIN) {
+            // SAFETY: within the mapping, which can be read; a peer that writes the byte meanwhile
+            // changes nothing, since its value is not used.
+            let _ = unsafe { self.start().add(offset).read_volatile() };
         }
     }
 

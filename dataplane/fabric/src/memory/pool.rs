@@ -116,17 +116,15 @@ impl Pool {
         next: u64,
         shape: PoolShape,
     ) -> Result<Self, SetupError> {
-        // Addresses are to be aligned, and a mapping starts at a page only.
-        let align = u64::from(shape.align_bytes.max(1)).next_power_of_two();
-        let start = memory.mapping().start().addr() as u64;
-        let first = (start + next).next_multiple_of(align) - start;
         let stride = shape.stride_bytes.max(shape.buffer_bytes);
         let shape = PoolShape {
             stride_bytes: stride,
             ..shape
         };
-        let end = first + u64::from(shape.buffers) * u64::from(stride);
         let limit = memory.mapping().bytes() as u64;
+        let start = memory.mapping().start().addr() as u64;
+        // No mapping is as long as what 64 bits do not hold.
+        let (first, end) = place_of(start, next, shape).unwrap_or((0, u64::MAX));
         if end > limit {
             return Err(SetupError::Limit {
                 what: "arena bytes",
@@ -232,4 +230,16 @@ impl Pool {
         }
         came
     }
+}
+
+/// Where the first buffer of a pool begins that is carved behind the first `next` bytes of a mapping
+/// at address `start`, and where the last one ends, in bytes of the mapping. `None` when 64 bits do not
+/// hold it.
+fn place_of(start: u64, next: u64, shape: PoolShape) -> Option<(u64, u64)> {
+    // Addresses are to be aligned, and a mapping starts at a page only.
+    let align = u64::from(shape.align_bytes.max(1)).next_power_of_two();
+    let first = start.checked_add(next)?.checked_next_multiple_of(align)? - start;
+    // Two factors of 32 bits each.
+    let bytes = u64::from(shape.buffers) * u64::from(shape.stride_bytes);
+    Some((first, first.checked_add(bytes)?))
 }

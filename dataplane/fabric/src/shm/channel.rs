@@ -39,6 +39,16 @@ pub(super) enum Report {
     Disconnect,
 }
 
+impl Report {
+    /// The position of the record that failed.
+    fn position(self) -> Option<u32> {
+        match self {
+            Self::Nak { position, .. } => Some(position),
+            Self::Disconnect => None,
+        }
+    }
+}
+
 /// The operation at the head of the peer's ring that takes more than one poll.
 #[derive(Debug)]
 pub(super) struct Pull {
@@ -104,8 +114,14 @@ pub(super) struct Channel {
     /// How far we told the peer that we have come: in our control line, and in any way.
     told: Progress,
     pub(super) told_acked: u32,
-    /// Failures that found our ring full.
+    /// Failures that found our ring full, and how many of them may wait at most.
     reports: VecDeque<(QueuePairNumber, Report)>,
+    reports_max: usize,
+    /// The position of the first failed record among them: what lies there and behind is not
+    /// acknowledged.
+    unreported: Option<u32>,
+    /// More failures than `reports_max` found our ring full: the channel is to be given up.
+    pub(super) overrun: bool,
     pub(super) pull: Pull,
     pub(super) gone: Vec<Gone>,
     /// The record at the head of the peer's ring waits for a Receive.
@@ -124,10 +140,12 @@ pub(super) struct Channel {
 }
 
 impl Channel {
+    /// A channel for at most `queue_pairs_max` queue pairs at a time.
     pub(super) fn new(
         number: u32,
         identity: CoreIdentity,
         own: Arc<Mapping>,
+        queue_pairs_max: usize,
     ) -> Result<Self, SetupError> {
         // SAFETY: both are moved into the value that also holds the mapping.
         let (ring, head) = unsafe { (MappedRing::new(&own), ChannelHead::new(&own)) };
@@ -153,6 +171,9 @@ impl Channel {
             told: Progress { freed: 0, acked: 0 },
             told_acked: 0,
             reports: VecDeque::new(),
+            reports_max: queue_pairs_max,
+            unreported: None,
+            overrun: false,
             pull: Pull {
                 target: Target::Nothing,
                 queue_pair: QueuePairNumber(0),
@@ -213,14 +234,7 @@ impl Channel {
     /// What may be acknowledged: nothing behind a failure that is not reported yet.
     #[inline]
     pub(super) fn ackable(&self) -> u32 {
-        if self.reports.is_empty() {
-            return self.consumed();
-        }
-        let held = self.reports.iter().find_map(|(_, report)| match report {
-            Report::Nak { position, .. } => Some(*position),
-            Report::Disconnect => None,
-        });
-        held.unwrap_or_else(|| self.consumed())
+        self.unreported.unwrap_or_else(|| self.consumed())
     }
 
     /// Whether the peer does not know all that it could.
@@ -369,6 +383,9 @@ impl Channel {
     }
 
     /// Reports a failure to the peer's queue pair `to`, now or when there is room.
+    ///
+    /// Each of our queue pairs reports once. A peer that takes nothing while as many of them fail as
+    /// there may be at a time, and others in their places, makes the channel overrun.
     pub(super) fn report(
         &mut self,
         to: QueuePairNumber,
@@ -384,20 +401,29 @@ impl Channel {
         }
         if self.reports.is_empty() && self.publish_report(to, report, not_before, counters) {
             self.ring_peer(counters);
-        } else {
-            counters.reports_delayed += 1;
+            return;
+        }
+        counters.reports_delayed += 1;
+        // Also for a failure that is never reported: it does not count as success either.
+        self.unreported = self.unreported.or(report.position());
+        if self.reports.len() < self.reports_max {
             self.reports.push_back((to, report));
+        } else {
+            self.overrun = true;
         }
     }
 
     /// Publishes the reports that waited, as far as there is room.
     pub(super) fn flush_reports(&mut self, not_before: u64, counters: &mut Counters) {
         while let Some((to, report)) = self.reports.front().copied() {
-            // Still in the list, so that its own header does not acknowledge beyond it.
+            // Its own header does not acknowledge beyond it yet.
             if !self.publish_report(to, report, not_before, counters) {
                 return;
             }
             self.reports.pop_front();
+            if report.position().is_some() {
+                self.unreported = self.reports.iter().find_map(|(_, next)| next.position());
+            }
             self.ring_peer(counters);
         }
     }

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// `place` is mapped and aligned to 4 bytes.
 #[inline]
 pub(super) unsafe fn read_u32(place: *const u8) -> u32 {
-    // SAFETY: as the caller promises; nobody but atomics touches the word while it is read.
+    // SAFETY: as the caller promises; nobody but atomics touches the word while it is read. The
+    // mapping may be read-only, where Relaxed loads of up to 8 bytes are allowed.
     unsafe { AtomicU32::from_ptr(place.cast_mut().cast()) }.load(Ordering::Relaxed)
 }
 

@@ -56,6 +56,6 @@ counters! {
     queue_full,
     /// RDMA Reads refused by the peer's key table.
     reads_refused,
-    /// Channels given up because of a broken record.
+    /// Channels given up because of a broken record, or of reports that the peer does not take.
     channels_broken,
 }

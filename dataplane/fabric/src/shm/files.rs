@@ -16,19 +16,10 @@ use super::mapped::{
     CHANNEL_HEAD_BYTES, ChannelHead, DOORBELL_BYTES, MappedBell, MappedRing, RING_BYTES_MAX,
     RING_BYTES_MIN,
 };
+use super::peer_memory::{PeerMemory, Purpose, SEALS_DOORBELL, SEALS_READ_ONLY};
 use super::ring::Consumer;
 use crate::interface::SetupError;
 use crate::memory::Mapping;
-
-/// What a peer may do to our memory: nothing but read it.
-const SEALS_READ_ONLY: SealFlags = SealFlags::SHRINK
-    .union(SealFlags::GROW)
-    .union(SealFlags::FUTURE_WRITE)
-    .union(SealFlags::SEAL);
-/// The doorbell is written by both, but stays as long as it is.
-const SEALS_DOORBELL: SealFlags = SealFlags::SHRINK
-    .union(SealFlags::GROW)
-    .union(SealFlags::SEAL);
 
 impl CoreIdentity {
     /// The identity of port number `port` of this process.
@@ -147,26 +138,26 @@ pub(super) fn create_event() -> Result<(OwnedFd, OwnedFd), SetupError> {
     })
 }
 
-/// The other end of a channel: its memory, checked and mapped. Sizes and seals cannot change any
-/// more; the bytes can, at any time, and are checked whenever they are read.
+/// The other end of a channel: its memory, checked and mapped. Sizes, seals and pages cannot change
+/// any more; the bytes can, at any time, and are checked whenever they are read.
+///
+/// The connection manager makes it on its own thread, and a [`Seed`](super::Seed) or a
+/// [`Notice`](super::Notice) carries it to the port, which maps nothing.
 ///
 /// # Example
 ///
 /// ```
 /// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use rpcrdma_fabric::shm::Joint;
-/// use rpcrdma_fabric::shm::CheckedPeer;
+/// # use rpcrdma_fabric::interface::Port as _;
+/// use rpcrdma_fabric::shm::{CheckedPeer, Joint};
 ///
-/// # let [a, b] = [0, 1].map(ends::End::new);
+/// # let [mut a, b] = [0, 1].map(ends::End::new);
 /// # let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle)?;
-/// # let files = || joint.seeds(&a.handle, &b.handle)
-/// #     .map(|(seed, _)| seed.files.expect("a client has them"));
-/// assert!(CheckedPeer::map(files()?).is_ok());
-/// // A peer that could change its file behind our back is found out.
-/// let mut hostile = files()?;
-/// hostile.arena = rustix::fs::memfd_create("arena", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-/// let refused = CheckedPeer::map(hostile).expect_err("it is not sealed");
-/// assert!(refused.to_string().starts_with("the peer's arena is not sealed"));
+/// let (mut seed, _theirs) = joint.seeds(&a.handle, &b.handle)?;
+/// // A server's seed comes without, because the client has confirmed nothing yet.
+/// let client: Option<CheckedPeer> = seed.memory.take();
+/// assert!(client.is_some());
+/// a.port.plant(seed, a.queue)?;
 /// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
 /// ```
 #[derive(Debug)]
@@ -179,37 +170,35 @@ pub struct CheckedPeer {
     pub(super) event: OwnedFd,
     /// The number of the channel among the peer's doorbell bits.
     pub(super) doorbell_number: u32,
-    /// Tells the channel file from others of the same peer.
-    pub(super) channel_inode: u64,
-    /// What `consumer` and `head` point into.
-    _channel: Arc<Mapping>,
+    /// The channel file, which `consumer` and `head` point into.
+    channel: Arc<Mapping>,
 }
 
 impl CheckedPeer {
-    /// Checks and maps the files of a peer.
+    /// Checks and maps the files that `process` passed.
     ///
     /// # Errors
     ///
-    /// When a file is not a memfd with the seals and the size that it must have, or cannot be
-    /// mapped.
-    pub fn map(files: PeerFiles) -> Result<Self, SetupError> {
-        let channel = map_checked(&files.channel, "channel", SEALS_READ_ONLY)?;
+    /// As [`PeerMemory::map`], and when the event descriptor or the doorbell number is wrong.
+    pub(super) fn map(
+        files: PeerFiles,
+        process: u32,
+        memory: &mut PeerMemory,
+    ) -> Result<Self, SetupError> {
+        if files.doorbell_number >= CHANNELS_MAX {
+            return Err(wrong("doorbell number is out of range"));
+        }
+        check_event(&files.event)?;
+        let channel = memory.map(process, &files.channel, Purpose::Channel)?;
         // SAFETY: both are moved into the value that also holds the mapping.
         let (ring, head) = unsafe { (MappedRing::new(&channel), ChannelHead::new(&channel)) };
         let (Some(ring), Some(head)) = (ring, head) else {
             return Err(wrong("channel file does not have the size of a ring"));
         };
-        let arena = map_checked(&files.arena, "arena", SEALS_READ_ONLY)?;
-        let keys = map_checked(&files.keys, "key table", SEALS_READ_ONLY)?;
+        let keys = memory.map(process, &files.keys, Purpose::Keys)?;
         let keys = KeyMemory::new(keys).ok_or_else(|| wrong("key table has a wrong size"))?;
-        let bell = map_checked(&files.doorbell, "doorbell", SEALS_DOORBELL)?;
-        if bell.bytes() != DOORBELL_BYTES {
-            return Err(wrong("doorbell has a wrong size"));
-        }
-        if files.doorbell_number >= CHANNELS_MAX {
-            return Err(wrong("doorbell number is out of range"));
-        }
-        check_event(&files.event)?;
+        let bell = memory.map(process, &files.doorbell, Purpose::Doorbell)?;
+        let arena = memory.map(process, &files.arena, Purpose::Arena)?;
         Ok(Self {
             consumer: Consumer::new(ring),
             head,
@@ -218,41 +207,15 @@ impl CheckedPeer {
             bell: MappedBell::new(bell),
             event: files.event,
             doorbell_number: files.doorbell_number,
-            channel_inode: inode(&files.channel)?,
-            _channel: channel,
+            channel,
         })
     }
-}
 
-/// What tells a file from others, while it exists.
-pub(super) fn inode(file: &OwnedFd) -> Result<u64, SetupError> {
-    let stat = rustix::fs::fstat(file).map_err(|error| system("a peer's file", error.into()))?;
-    Ok(stat.st_ino)
-}
-
-fn map_checked(file: &OwnedFd, what: &str, seals: SealFlags) -> Result<Arc<Mapping>, SetupError> {
-    let has = rustix::fs::fcntl_get_seals(file)
-        .map_err(|error| system(&format!("the seals of the peer's {what}"), error.into()))?;
-    if !has.contains(seals) {
-        return Err(wrong(&format!(
-            "{what} is not sealed: it could change under our feet"
-        )));
+    /// Whether the channel file of both is the same. One process passed both to the same manager, which
+    /// maps each file once.
+    pub(super) fn shares_channel(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.channel, &other.channel)
     }
-    // The seals hold from here on, so the size cannot change behind this check.
-    let stat = rustix::fs::fstat(file)
-        .map_err(|error| system(&format!("the size of the peer's {what}"), error.into()))?;
-    let bytes = usize::try_from(stat.st_size).unwrap_or(0);
-    if bytes == 0 {
-        return Err(wrong(&format!("{what} is empty")));
-    }
-    let mapping = if seals.contains(SealFlags::FUTURE_WRITE) {
-        Mapping::shared_read_only(file, bytes)
-    } else {
-        Mapping::shared(file, bytes)
-    };
-    let mapping = mapping
-        .map_err(|error| system(&format!("the peer's {what} could not be mapped"), error))?;
-    Ok(Arc::new(mapping))
 }
 
 /// A descriptor of another kind could block the core that sends to it.
@@ -286,11 +249,4 @@ pub(super) fn drain(event: BorrowedFd<'_>) {
 
 fn wrong(what: &str) -> SetupError {
     SetupError::Peer { what: what.into() }
-}
-
-fn system(doing: &str, source: io::Error) -> SetupError {
-    SetupError::System {
-        doing: doing.into(),
-        source,
-    }
 }

@@ -1,11 +1,13 @@
 //! Joining two ports of one process without a socket: for tests, and for pairs of threads.
 
-use super::files::ChannelFile;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::files::{ChannelFile, CheckedPeer};
 use super::link::{NumberHold, PeerFiles, PortHandle, QueuePairNumber, Seed};
+use super::peer_memory::{PeerMemory, PeerMemoryLimits};
 use super::port::Port;
 use crate::interface::{Port as _, QueuePairId, ReceiveQueueId, SetupError};
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 /// Joins two ports by a channel of their own with one queue pair. Both must have the same number
 /// of channels until now, or at least number `channel` free.
@@ -44,6 +46,7 @@ pub fn join(
 #[derive(Debug)]
 pub struct Joint {
     ends: [End; 2],
+    memory: Mutex<PeerMemory>,
 }
 
 #[derive(Debug)]
@@ -75,6 +78,11 @@ impl Joint {
         };
         Ok(Self {
             ends: [end(a, a_handle)?, end(b, b_handle)?],
+            // It is our own.
+            memory: Mutex::new(PeerMemory::new(PeerMemoryLimits {
+                arena_bytes_max: u64::MAX,
+                total_bytes_max: u64::MAX,
+            })),
         })
     }
 
@@ -97,7 +105,7 @@ impl Joint {
         Ok((a_id, b_id))
     }
 
-    /// The seeds of one more queue pair, each with the other's files.
+    /// The seeds of one more queue pair, each with the other's memory.
     ///
     /// # Errors
     ///
@@ -111,38 +119,47 @@ impl Joint {
         let (to_a, to_b) = (a_number.number(), b_number.number());
         let [a_end, b_end] = &self.ends;
         Ok((
-            seed(a_end, a_number, to_b, b_handle, b_end)?,
-            seed(b_end, b_number, to_a, a_handle, a_end)?,
+            self.seed(a_end, a_number, to_b, b_handle, b_end)?,
+            self.seed(b_end, b_number, to_a, a_handle, a_end)?,
         ))
+    }
+
+    fn seed(
+        &self,
+        end: &End,
+        number: NumberHold,
+        remote: QueuePairNumber,
+        peer: &PortHandle,
+        peer_end: &End,
+    ) -> Result<Seed, SetupError> {
+        let files = peer_files(peer, peer_end)?;
+        // A panic while it is held leaves at most a file that is mapped again.
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Seed {
+            number,
+            remote,
+            peer: peer.identity,
+            channel: Arc::clone(&end.mapping),
+            doorbell_number: end.doorbell_number,
+            memory: Some(CheckedPeer::map(files, std::process::id(), &mut memory)?),
+        })
     }
 }
 
-fn seed(
-    end: &End,
-    number: NumberHold,
-    remote: QueuePairNumber,
-    peer: &PortHandle,
-    peer_end: &End,
-) -> Result<Seed, SetupError> {
+/// What the peer would send over a socket.
+fn peer_files(peer: &PortHandle, end: &End) -> Result<PeerFiles, SetupError> {
     let copy = |file: &OwnedFd| {
         file.try_clone().map_err(|source| SetupError::System {
             doing: "a descriptor could not be duplicated".into(),
             source,
         })
     };
-    Ok(Seed {
-        number,
-        remote,
-        peer: peer.identity,
-        channel: Arc::clone(&end.mapping),
+    Ok(PeerFiles {
+        channel: copy(&end.file)?,
+        arena: copy(&peer.files.arena)?,
+        keys: copy(&peer.files.keys)?,
+        doorbell: copy(&peer.files.doorbell)?,
+        event: copy(&peer.files.event)?,
         doorbell_number: end.doorbell_number,
-        files: Some(PeerFiles {
-            channel: copy(&peer_end.file)?,
-            arena: copy(&peer.files.arena)?,
-            keys: copy(&peer.files.keys)?,
-            doorbell: copy(&peer.files.doorbell)?,
-            event: copy(&peer.files.event)?,
-            doorbell_number: peer_end.doorbell_number,
-        }),
     })
 }

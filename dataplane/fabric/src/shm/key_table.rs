@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::interface::{Access, RemoteAddress, RemoteKey, Window};
+use crate::interface::{Access, PortNumber, RemoteKey, Window};
 use crate::memory::{Buffer, Mapping};
 
 /// The first page: parked flag, secret, number of entries.
@@ -65,7 +65,8 @@ impl KeyMemory {
     fn head_word(&self, offset: usize) -> &AtomicU32 {
         debug_assert!(offset + 4 <= TABLE_HEAD_BYTES);
         // SAFETY: within the first page of the mapping (checked in `new`), aligned, and only
-        // used as an atomic.
+        // used as an atomic. A peer's table is mapped for reading only: its words are only loaded,
+        // and Relaxed, which is all that the contract of `std::sync::atomic` allows there.
         unsafe { AtomicU32::from_ptr(self.mapping.start().add(offset).cast()) }
     }
 
@@ -73,14 +74,14 @@ impl KeyMemory {
         let offset = TABLE_HEAD_BYTES + (index & (self.entries - 1)) as usize * ENTRY_BYTES;
         debug_assert!(word < ENTRY_BYTES / 4);
         // SAFETY: the masked index lies within the table (checked in `new`); aligned; only used
-        // as an atomic.
+        // as an atomic, and as in `head_word` where it is a peer's.
         unsafe { AtomicU32::from_ptr(self.mapping.start().add(offset + word * 4).cast()) }
     }
 
     fn start_word(&self, index: u32) -> &AtomicU64 {
         let place: *mut u32 = self.word(index, 4).as_ptr();
         // SAFETY: words 4 and 5 of an entry of 32 bytes, so aligned to 8; only used as an atomic
-        // of this width.
+        // of this width, and as in `head_word` where it is a peer's.
         unsafe { AtomicU64::from_ptr(place.cast()) }
     }
 
@@ -103,8 +104,9 @@ impl KeyMemory {
     pub(super) fn find(&self, key: RemoteKey) -> Option<Grant> {
         let secret = self.head_word(SECRET_OFFSET).load(Ordering::Relaxed);
         let index = (key.0 ^ secret) & (self.entries - 1);
+        let generation = self.word(index, 0).load(Ordering::Relaxed);
         // SYNC POINT window: Acquire, partner of `publish`.
-        let generation = self.word(index, 0).load(Ordering::Acquire);
+        fence(Ordering::Acquire);
         let grant = Grant {
             index,
             generation,
@@ -196,6 +198,8 @@ pub(super) const NONE: u32 = u32::MAX;
 /// The owner's side of its windows.
 #[derive(Debug)]
 pub(super) struct Windows {
+    /// The port that they are of.
+    port: PortNumber,
     memory: KeyMemory,
     entries: Vec<Entry>,
     free: u32,
@@ -210,7 +214,7 @@ pub(super) struct Refused;
 
 impl Windows {
     /// The windows of a port, with the table that its peers see.
-    pub(super) fn new(memory: KeyMemory) -> Self {
+    pub(super) fn new(memory: KeyMemory, port: PortNumber) -> Self {
         let random = RandomState::new();
         let secret = low_half(random.hash_one("secret"));
         memory
@@ -232,6 +236,7 @@ impl Windows {
             previous: NONE,
         };
         Self {
+            port,
             entries: (0..count).map(entry).collect(),
             memory,
             free: 0,
@@ -294,12 +299,11 @@ impl Windows {
         let bits = (u32::from(access.remote_read) * ACCESS_READ) | write;
         self.memory.publish(index, key, bits, holder, start, bytes);
         Ok(Window {
+            port: self.port,
             slot: index,
-            remote: RemoteAddress {
-                key: RemoteKey(key),
-                offset: start,
-            },
+            key: RemoteKey(key),
             bytes,
+            offset: start,
         })
     }
 
@@ -341,18 +345,25 @@ impl Windows {
         if allowed { Ok(offset) } else { Err(Refused) }
     }
 
+    /// Whether the token is of this port.
+    pub(super) fn owns(&self, window: &Window) -> bool {
+        window.port == self.port
+    }
+
     /// The queue pair that a window is bound on, when the token is good and the peer has not
     /// invalidated it.
     pub(super) fn bound_on(&self, window: &Window) -> Option<u32> {
-        let entry = self.entries.get(window.slot as usize)?;
-        let good = entry.state == State::Bound && entry.key == window.remote.key.0;
-        good.then_some(entry.queue_pair)
+        self.in_state(window, State::Bound)
     }
 
     /// The queue pair of a window that the peer has invalidated.
     pub(super) fn invalidated_on(&self, window: &Window) -> Option<u32> {
+        self.in_state(window, State::Invalidated)
+    }
+
+    fn in_state(&self, window: &Window, state: State) -> Option<u32> {
         let entry = self.entries.get(window.slot as usize)?;
-        let good = entry.state == State::Invalidated && entry.key == window.remote.key.0;
+        let good = self.owns(window) && entry.state == state && entry.key == window.key.0;
         good.then_some(entry.queue_pair)
     }
 

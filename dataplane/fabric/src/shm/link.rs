@@ -2,14 +2,15 @@
 //!
 //! A *channel* joins an ordered pair of cores and carries all their queue pairs. Each side owns
 //! one channel file, which only it writes: the ring of its outgoing records, and the words that
-//! say how far it has consumed the other side's. The manager makes the files and passes them; the
-//! port maps them and moves the bytes.
+//! say how far it has consumed the other side's. The manager makes the files, passes them, and maps
+//! those of the other side; the port moves the bytes.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
 
+use super::files::CheckedPeer;
 use crate::interface::{SetupError, Status};
 use crate::memory::Mapping;
 
@@ -110,40 +111,20 @@ pub struct PortHandle {
 }
 
 /// The files of the other side, as they came over the socket: not yet checked.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::shm::{ChannelFile, CheckedPeer, PeerFiles};
-///
-/// # let handle = ends::End::new(0).handle;
-/// let files = &handle.files;
-/// let [arena, keys, doorbell, event] =
-///     [&files.arena, &files.keys, &files.doorbell, &files.event].map(|file| file.try_clone());
-/// let (channel, _mapping) = ChannelFile::create(8192)?;
-/// let doorbell_number = u32::MAX;
-/// let peer = PeerFiles {
-///     channel, arena: arena?, keys: keys?, doorbell: doorbell?, event: event?, doorbell_number,
-/// };
-/// let refused = CheckedPeer::map(peer).expect_err("no doorbell has so many bits");
-/// assert_eq!(refused.to_string(), "the peer's doorbell number is out of range");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug)]
-pub struct PeerFiles {
+pub(super) struct PeerFiles {
     /// Its channel file towards us.
-    pub channel: OwnedFd,
+    pub(super) channel: OwnedFd,
     /// Its arena.
-    pub arena: OwnedFd,
+    pub(super) arena: OwnedFd,
     /// Its table of memory windows.
-    pub keys: OwnedFd,
+    pub(super) keys: OwnedFd,
     /// Its doorbell bitmap.
-    pub doorbell: OwnedFd,
+    pub(super) doorbell: OwnedFd,
     /// The socket that wakes it.
-    pub event: OwnedFd,
+    pub(super) event: OwnedFd,
     /// The number that our channel has among its doorbell bits.
-    pub doorbell_number: u32,
+    pub(super) doorbell_number: u32,
 }
 
 /// A number taken out of a port's stock for a queue pair that does not exist yet. Dropped, it
@@ -198,6 +179,11 @@ impl NumberHold {
         self.number
     }
 
+    /// Whether it was taken out of this stock.
+    pub(super) fn is_of(&self, stock: &Arc<ArrayQueue<QueuePairNumber>>) -> bool {
+        Arc::ptr_eq(&self.stock, stock)
+    }
+
     /// The queue pair exists: the number goes back when that is destroyed.
     pub(super) fn keep(mut self) {
         self.kept = true;
@@ -243,8 +229,8 @@ pub struct Seed {
     pub channel: Arc<Mapping>,
     /// The number of our receiving end among our doorbell's bits.
     pub doorbell_number: u32,
-    /// The peer's files: at the client at once, at the server with [`Notice::Established`].
-    pub files: Option<PeerFiles>,
+    /// The peer's memory, mapped: at the client at once, at the server with [`Notice::Established`].
+    pub memory: Option<CheckedPeer>,
 }
 
 impl Seed {
@@ -279,12 +265,12 @@ impl Seed {
 /// ```
 #[derive(Debug)]
 pub enum Notice {
-    /// The client confirmed: here are its files (they are ignored when the channel has them).
+    /// The client confirmed: here is its memory (which is ignored when the channel has it).
     Established {
         /// Our number of the queue pair.
         local: QueuePairNumber,
-        /// The client's files.
-        files: PeerFiles,
+        /// The client's memory, mapped.
+        memory: CheckedPeer,
     },
     /// The peer closed the connection or died: drain what it still published, then flush.
     PeerGone {

@@ -51,8 +51,12 @@ impl RingMemory for Ring {
     }
 
     fn load_sequence(&self, index: u32) -> u32 {
+        self.0.sequences[index as usize].load(Ordering::Relaxed)
+    }
+
+    fn acquire_record(&self, _index: u32) {
         // SYNC POINT record.
-        self.0.sequences[index as usize].load(Ordering::Acquire)
+        fence(Ordering::Acquire);
     }
 
     fn publish(&self, index: u32, sequence: u32) {
@@ -72,8 +76,9 @@ impl RingMemory for Ring {
 /// Sends a record of `units` units; false when there is no room. The units behind the first hold,
 /// where a header could stand, the very number that a record there would have in some lap.
 fn send(producer: &mut Producer<Ring>, units: u32, value: u32) -> bool {
+    let freed = producer.memory().0.freed.load(Ordering::Relaxed);
     // SYNC POINT control.
-    let freed = producer.memory().0.freed.load(Ordering::Acquire);
+    fence(Ordering::Acquire);
     let _ = producer.set_freed(u32::try_from(freed).unwrap());
     let Some(index) = producer.reserve(units) else {
         return false;

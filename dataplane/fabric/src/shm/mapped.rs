@@ -2,6 +2,10 @@
 //!
 //! Memory that a peer writes is never a Rust reference (but for its atomic words): it may change
 //! at any time, so that each value is read once, and checked before it is used.
+//!
+//! A peer's channel file is mapped for reading only. Loads of its words are Relaxed: the contract of
+//! `std::sync::atomic` excludes all other atomic accesses to read-only memory, and names a Relaxed
+//! load that a fence follows as the way to acquire.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -24,6 +28,19 @@ const LEAVES_OFFSET: usize = 128;
 /// The smallest and the largest ring, in bytes.
 pub(super) const RING_BYTES_MIN: u32 = 8192;
 pub(super) const RING_BYTES_MAX: u32 = 1 << 26;
+
+/// Orders what follows behind the Relaxed load of `word` that came before: an Acquire fence.
+/// `ThreadSanitizer` does not know fences. It gets the load that the fence stands for, in tests whose
+/// mappings are all writable.
+macro_rules! acquire {
+    ($word:expr) => {
+        if cfg!(sanitizer = "thread") {
+            let _ = $word.load(Ordering::Acquire);
+        } else {
+            fence(Ordering::Acquire);
+        }
+    };
+}
 
 /// The head of a channel file: what its owner says about the *other* direction.
 #[derive(Debug)]
@@ -57,7 +74,8 @@ impl ChannelHead {
 
     fn control(&self) -> &AtomicU64 {
         // SAFETY: within the mapping (checked in `new`), aligned, and only used as an atomic;
-        // the mapping lives as long as `self`.
+        // the mapping lives as long as `self`. Where it is read-only, as a peer's is, the word is
+        // only loaded, and Relaxed.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(CONTROL_OFFSET).cast()) }
     }
 
@@ -86,8 +104,9 @@ impl ChannelHead {
     /// What the receiver told.
     #[inline]
     pub(super) fn load_progress(&self) -> Progress {
+        let word = self.control().load(Ordering::Relaxed);
         // SYNC POINT control: Acquire, partner of `store_progress`.
-        let word = self.control().load(Ordering::Acquire);
+        acquire!(self.control());
         let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
         Progress {
             freed: u32::from_le_bytes([a, b, c, d]),
@@ -153,7 +172,8 @@ impl MappedRing {
     fn word(&self, index: u32, word: usize) -> &AtomicU32 {
         debug_assert!(word < (HEADER_BYTES / 4) as usize);
         // SAFETY: within the unit, which lies within the mapping; aligned; these words are used
-        // only as atomics by their reader.
+        // only as atomics by their reader, whose mapping may be read-only: it only loads them,
+        // and Relaxed.
         unsafe { AtomicU32::from_ptr(self.unit(index).add(word * 4).cast()) }
     }
 
@@ -227,8 +247,13 @@ impl RingMemory for MappedRing {
 
     #[inline]
     fn load_sequence(&self, index: u32) -> u32 {
+        self.word(index, 0).load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn acquire_record(&self, index: u32) {
         // SYNC POINT record.
-        self.word(index, 0).load(Ordering::Acquire)
+        acquire!(self.word(index, 0));
     }
 
     #[inline]

@@ -9,12 +9,15 @@ mod copy;
 mod counters;
 mod doorbell;
 mod files;
+#[cfg(feature = "testing")]
+pub(crate) mod hostile_ring;
 mod join;
 mod key_table;
 mod link;
 mod manager;
 mod mapped;
 mod packed;
+mod peer_memory;
 mod port;
 mod queue_pair;
 mod receive_queue;
@@ -25,9 +28,10 @@ mod work;
 pub use files::{ChannelFile, CheckedPeer};
 pub use join::{Joint, join};
 pub use link::{
-    CoreIdentity, Fault, Notice, NumberHold, PeerFiles, PortFiles, PortHandle, QueuePairNumber,
-    Seed,
+    CoreIdentity, Fault, Notice, NumberHold, PortFiles, PortHandle, QueuePairNumber, Seed,
 };
+#[cfg(feature = "testing")]
+pub(crate) use manager::message_again;
 pub use manager::{Manager, ManagerOptions};
 pub use port::{Port, PortConfig};
 

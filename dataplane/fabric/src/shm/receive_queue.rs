@@ -4,7 +4,7 @@
 //! serves one queue pair at a time, its Receives are posted while that is alive, and flushed when
 //! it ends.
 
-use crate::interface::{Receive, ReceiveQueueAttributes};
+use crate::interface::ReceiveQueueAttributes;
 use crate::memory::Buffer;
 
 /// Who takes the Receives of a queue.
@@ -109,12 +109,12 @@ impl ReceiveQueue {
             .sum()
     }
 
-    /// Stages a Receive; says whether it is the first one that is staged.
+    /// Stages a Receive of this queue; says whether it is the first one that is staged.
     #[inline]
-    pub(super) fn stage(&mut self, receive: Receive) -> bool {
+    pub(super) fn stage(&mut self, slot: u32) -> bool {
         debug_assert!(self.staged.len() < self.staged.capacity());
         let first = self.staged.is_empty();
-        self.staged.push(receive.slot);
+        self.staged.push(slot);
         first
     }
 

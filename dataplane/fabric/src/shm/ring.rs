@@ -11,14 +11,21 @@
 //! is preceded by a pad that fills the rest.
 //!
 //! The protocol is generic over the memory, so that the model checker runs the very same code.
+//!
+//! The consumer has the ring mapped for reading only, where the contract of the standard library's
+//! atomics covers Relaxed loads alone. So it loads the sequence number Relaxed, and a fence follows
+//! when it is the one that was waited for.
 
 /// The words of a ring that both sides look at. Indices are smaller than `units()`.
 pub(super) trait RingMemory {
     /// Units in the ring: a power of two.
     fn units(&self) -> u32;
-    /// Reads the sequence word of a unit. SYNC POINT record: Acquire, partner of `publish`.
+    /// Reads the sequence word of a unit, Relaxed.
     fn load_sequence(&self, index: u32) -> u32;
-    /// Stores the sequence word. SYNC POINT record: Release, partner of `load_sequence`; it
+    /// Orders what follows behind the load of this sequence word. SYNC POINT record: an Acquire
+    /// fence, partner of `publish`.
+    fn acquire_record(&self, index: u32);
+    /// Stores the sequence word. SYNC POINT record: Release, partner of `acquire_record`; it
     /// orders the payload, and the cleared word behind it, before the number.
     fn publish(&self, index: u32, sequence: u32);
     /// Clears the sequence word of a unit that is free.
@@ -176,7 +183,11 @@ impl<M: RingMemory> Consumer<M> {
     #[inline]
     pub(super) fn peek(&self) -> Option<u32> {
         let index = self.head & (self.memory.units() - 1);
-        (self.memory.load_sequence(index) == sequence_of(self.head)).then_some(index)
+        if self.memory.load_sequence(index) != sequence_of(self.head) {
+            return None;
+        }
+        self.memory.acquire_record(index);
+        Some(index)
     }
 
     /// Goes on behind a record of `units` units.
@@ -218,6 +229,8 @@ mod tests {
         fn load_sequence(&self, index: u32) -> u32 {
             self.sequences.borrow()[index as usize]
         }
+
+        fn acquire_record(&self, _index: u32) {}
 
         fn publish(&self, index: u32, sequence: u32) {
             self.sequences.borrow_mut()[index as usize] = sequence;

@@ -7,6 +7,7 @@
 
 use crate::clock::Ticks;
 use crate::interface::{Gather, RemoteAddress, Status, Window, WorkId};
+use crate::share::Share;
 
 /// No work request.
 pub(super) const NONE: u32 = u32::MAX;
@@ -93,15 +94,27 @@ impl List {
     }
 }
 
+/// Works that each queue pair can always have at most.
+const GUARANTEED_MAX: u32 = 8;
+
+/// Works that each of so many queue pairs can always have, of `count`: all of them together no more than half.
+fn guaranteed(count: u32, queue_pairs: u32) -> u32 {
+    (count / (2 * queue_pairs.max(1))).min(GUARANTEED_MAX)
+}
+
 /// All work requests of a port.
 #[derive(Debug)]
 pub(super) struct Works {
     entries: Vec<Work>,
     free: Vec<u32>,
+    share: Share,
+    guaranteed: u32,
 }
 
 impl Works {
-    pub(super) fn new(count: u32) -> Self {
+    /// So many works for so many queue pairs.
+    pub(super) fn new(count: u32, queue_pairs: u32) -> Self {
+        let guaranteed = guaranteed(count, queue_pairs);
         let entry = |_| Work {
             kind: Kind::Send,
             signalled: None,
@@ -129,12 +142,28 @@ impl Works {
         Self {
             entries: (0..count).map(entry).collect(),
             free: (0..count).rev().collect(),
+            share: Share::new(count, guaranteed * queue_pairs),
+            guaranteed,
         }
     }
 
+    /// Whether a queue pair with so many works outstanding may have `count` more. Each can always have some, whatever
+    /// others leave undone.
     #[inline]
-    pub(super) fn any_free(&self) -> bool {
-        !self.free.is_empty()
+    pub(super) fn may_take(&self, outstanding: u32, count: u32) -> bool {
+        self.share.may_take(outstanding, self.guaranteed, count)
+    }
+
+    /// A work was taken for a queue pair with so many outstanding.
+    #[inline]
+    pub(super) fn count(&mut self, outstanding: &mut u32) {
+        self.share.take(outstanding, self.guaranteed);
+    }
+
+    /// A work was released of a queue pair with so many outstanding.
+    #[inline]
+    pub(super) fn uncount(&mut self, outstanding: &mut u32) {
+        self.share.give(outstanding, self.guaranteed);
     }
 
     /// Takes a work request and appends it to the list of its queue pair.

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::bindings::{self, ibv_context, ibv_device_attr, ibv_port_attr};
 use super::errno::{done, failed, made};
 use super::events::Listeners;
+use super::leaked;
 use crate::interface::SetupError;
 
 /// What a device can do, as it says itself (`ibv_query_device`).
@@ -63,9 +64,48 @@ pub struct DeviceLimits {
     pub message_bytes: u32,
     /// The flags of a completion of which any says that a key was invalidated.
     pub(super) invalidated_flags: u32,
-    /// The device speaks iWARP, where the target of an RDMA Read is a target of the peer's
-    /// RDMA Write (RFC 5040 section 5.3).
+    /// The device speaks iWARP. See [`DeviceLimits::reads_outstanding`].
     pub iwarp: bool,
+    /// It is the kernel's software iWARP (siw), which has ways of its own: see the module `port`.
+    pub(super) soft_iwarp: bool,
+}
+
+impl DeviceLimits {
+    /// RDMA Reads that a queue pair may have outstanding here, as initiator: none on iWARP.
+    ///
+    /// There the request of an RDMA Read tells the peer the key of the memory that it reads into
+    /// (RFC 5040 section 4.4), and that memory is registered for writing by peers. The key that our
+    /// work requests name is that of the whole arena, so a peer that was read from once could write
+    /// anywhere in it, at any time. A registration of the very bytes for each RDMA Read would be a
+    /// system call on the path of a call.
+    #[must_use]
+    pub fn reads_outstanding(&self) -> u8 {
+        if self.iwarp { 0 } else { self.initiator_depth }
+    }
+
+    /// Of no device.
+    #[cfg(test)]
+    pub(super) fn for_tests() -> Self {
+        Self {
+            queue_pairs: 1024,
+            queue_pair_work_requests: 1024,
+            segments: 16,
+            read_segments: 16,
+            completion_queue_entries: 1 << 16,
+            responder_resources: 16,
+            initiator_depth: 16,
+            shared_receive_queues: 16,
+            shared_receive_queue_depth: 1024,
+            shared_receive_queue_segments: 16,
+            windows: 1024,
+            send_with_invalidate: true,
+            ports: 1,
+            message_bytes: 1 << 30,
+            invalidated_flags: 0,
+            iwarp: false,
+            soft_iwarp: false,
+        }
+    }
 }
 
 /// How far a child process disturbs the registered memory of its parent.
@@ -114,6 +154,8 @@ pub struct Context {
     list: NonNull<*mut ibv_context>,
     name: String,
     limits: DeviceLimits,
+    /// On software iWARP alone.
+    placeholder: Option<Placeholder>,
     pub(super) listeners: Listeners,
 }
 
@@ -155,6 +197,7 @@ impl Context {
             raw,
             list: list.keep(),
             name: name_of(raw),
+            placeholder: limits.soft_iwarp.then(|| Placeholder::new(raw)).flatten(),
             limits,
             listeners: Listeners::default(),
         });
@@ -231,6 +274,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        self.placeholder = None;
         // SAFETY: the list came from `rdma_get_devices` and is freed only here. All objects of the
         // context hold the Arc around it, so none is left.
         unsafe { bindings::rdma_free_devices(self.list.as_ptr()) };
@@ -242,6 +286,35 @@ impl fmt::Debug for Context {
         f.debug_struct("Context")
             .field("name", &self.name)
             .finish_non_exhaustive()
+    }
+}
+
+/// Keeps a place in the address space of a device's file. Software iWARP maps each queue of a process
+/// there, at the first place that is free, and its library takes the place at 576 KiB for a failure:
+/// the queue is not made, and nor is any later one, until something before it goes. So the first that is
+/// made is one that lies across that place.
+struct Placeholder(NonNull<bindings::ibv_cq>);
+
+impl Placeholder {
+    /// Entries of 32 bytes.
+    const ENTRIES: c_int = (1 << 20) / 32;
+
+    /// None where it cannot be had: then it is the queues that cannot, some time later.
+    fn new(raw: NonNull<ibv_context>) -> Option<Self> {
+        let null = std::ptr::null_mut();
+        let channel = std::ptr::null_mut();
+        // SAFETY: an open context; a completion queue needs neither a channel nor a mark.
+        let queue =
+            unsafe { bindings::ibv_create_cq(raw.as_ptr(), Self::ENTRIES, null, channel, 0) };
+        NonNull::new(queue).map(Self)
+    }
+}
+
+impl Drop for Placeholder {
+    fn drop(&mut self) {
+        // SAFETY: from `ibv_create_cq`, given back only here; nobody else has it.
+        let returned = unsafe { bindings::ibv_destroy_cq(self.0.as_ptr()) };
+        leaked("completion queue", done(returned));
     }
 }
 
@@ -347,8 +420,12 @@ fn limits(attributes: &ibv_device_attr, message_bytes: u32, iwarp: bool) -> Devi
         message_bytes,
         invalidated_flags: invalidated_flags(attributes.vendor_id),
         iwarp,
+        soft_iwarp: iwarp && attributes.vendor_id == SOFT_IWARP,
     }
 }
+
+/// What software iWARP has for a vendor.
+const SOFT_IWARP: u32 = 0x0062_6d74;
 
 /// Soft-RoCE hands the kernel's flag through, whose number means, in user space, that a checksum
 /// is right: which nobody says of a reliable connection.

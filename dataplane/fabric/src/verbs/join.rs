@@ -10,6 +10,7 @@ use super::bindings::{
 use super::context::Context;
 use super::errno::{done, failed};
 use super::link::{PortHandle, Seed};
+use super::manager::connected_pair;
 use super::port::Port;
 use super::queue_pair::QueuePair;
 use crate::interface::{Port as _, QueuePairId, ReceiveQueueId, SetupError};
@@ -22,13 +23,13 @@ const FIRST_PACKET: u32 = 1;
 const MIN_RNR_TIMER: u8 = 12;
 /// 4.096 µs shifted left by this: 67 ms.
 const ACK_TIMEOUT: u8 = 14;
-/// Retries before a peer that does not answer is given up.
-const RETRIES: u8 = 7;
+/// Retries before a peer that does not answer is given up: soft-RoCE takes 7 for without end.
+const RETRIES: u8 = 6;
 /// Retries of a receiver that is not ready: without end.
 const RNR_RETRIES: u8 = 7;
 
 /// Joins two ports by one queue pair, planted at both ends. They must be on the first port of the
-/// same device, on Ethernet.
+/// same device, on Ethernet. On iWARP it is RDMA-CM that connects them, at an address of the device.
 ///
 /// # Errors
 ///
@@ -52,6 +53,10 @@ pub fn join(
 ///
 /// As [`join`].
 pub fn seeds(a: &PortHandle, b: &PortHandle) -> Result<(Seed, Seed), SetupError> {
+    if a.context().limits().iwarp {
+        let (a_pair, b_pair) = connected_pair(a, b)?;
+        return Ok((established(a_pair), established(b_pair)));
+    }
     let (a_pair, b_pair) = (QueuePair::create(a)?, QueuePair::create(b)?);
     let (index, gid) = gid(a.context())?;
     let mut seeds = [(a, a_pair, b), (b, b_pair, a)].map(Some);
@@ -74,6 +79,15 @@ pub fn seeds(a: &PortHandle, b: &PortHandle) -> Result<(Seed, Seed), SetupError>
         })
     };
     Ok((connect(0)?, connect(1)?))
+}
+
+/// The seed of a queue pair on iWARP, where no end posts RDMA Reads.
+fn established(queue_pair: QueuePair) -> Seed {
+    Seed {
+        queue_pair,
+        initiator_depth: 0,
+        established: true,
+    }
 }
 
 /// From Reset to ready to send.

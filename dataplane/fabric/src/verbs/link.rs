@@ -13,10 +13,12 @@ use crossbeam_queue::ArrayQueue;
 use super::completion_queue::CompletionQueue;
 use super::context::Context;
 use super::events::EventRing;
-use super::protection_domain::ProtectionDomain;
+use super::memory_region::MemoryRegion;
+use super::protection_domain::{OwnDomain, ProtectionDomain};
 use super::queue_pair::{QueuePair, QueuePairSizes};
 use super::shared_receive_queue::SharedReceiveQueue;
-use crate::interface::{QueuePairId, ReceiveQueueId};
+use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
+use crate::memory::Mapping;
 
 /// Ends a wait of the manager early.
 type Waker = Arc<dyn Fn() + Send + Sync>;
@@ -38,6 +40,10 @@ pub(super) struct PortShared {
     /// Queue pairs that the port has given up, for the manager to disconnect.
     closing: ArrayQueue<QueuePairId>,
     waker: Mutex<Option<Waker>>,
+    /// Where each queue pair has a protection domain: the memory that is registered in it.
+    apart: Option<[Arc<Mapping>; 2]>,
+    /// Domains of queue pairs that are no more, to be given back where nobody polls.
+    retired: ArrayQueue<OwnDomain>,
 }
 
 impl PortShared {
@@ -51,6 +57,7 @@ impl PortShared {
         queue_pairs_max: u32,
         responder_resources: u8,
         initiator_depth: u8,
+        apart: Option<[Arc<Mapping>; 2]>,
     ) -> Self {
         let slots = ArrayQueue::new(queue_pairs_max.max(1) as usize);
         for index in 0..queue_pairs_max.max(1) {
@@ -72,6 +79,36 @@ impl PortShared {
             closing: ArrayQueue::new(2 * queue_pairs_max.max(1) as usize),
             slots,
             waker: Mutex::new(None),
+            apart,
+            retired: ArrayQueue::new(2 * queue_pairs_max.max(1) as usize),
+        }
+    }
+
+    /// A domain for one queue pair, with the memory of the port registered in it; `None` where all of them share that of
+    /// the port. It may take long: never on a core.
+    pub(super) fn own_domain(&self) -> Result<Option<OwnDomain>, SetupError> {
+        self.give_back_domains();
+        let Some([arena, staging]) = &self.apart else {
+            return Ok(None);
+        };
+        let domain = Arc::new(ProtectionDomain::new(self.domain.context())?);
+        Ok(Some(OwnDomain {
+            arena: Arc::new(MemoryRegion::new(&domain, arena)?),
+            staging: MemoryRegion::new(&domain, staging)?,
+        }))
+    }
+
+    /// The queue pair of the domain is no more. The manager is to give it back: the longer the arena, the longer that
+    /// takes.
+    fn retire(&self, domain: OwnDomain) {
+        // Where nobody takes them, this thread gives back what there is no room for.
+        drop(self.retired.force_push(domain));
+        self.wake();
+    }
+
+    fn give_back_domains(&self) {
+        while let Some(domain) = self.retired.pop() {
+            drop(domain);
         }
     }
 
@@ -94,11 +131,23 @@ impl PortShared {
         let _ = self.slots.push(id);
     }
 
+    /// As [`PortShared::release`], of a queue pair that is no more and had this domain.
+    pub(super) fn release_with(&self, id: QueuePairId, domain: Option<OwnDomain>) {
+        if let Some(domain) = domain {
+            self.retire(domain);
+        }
+        self.release(id);
+    }
+
     /// Tells the manager that the port has given a queue pair up. Not for the hot path: it may
     /// wake the manager by a system call.
     pub(super) fn tell_closing(&self, id: QueuePairId) {
         // When nobody reads them, the oldest are of no use any more.
         self.closing.force_push(id);
+        self.wake();
+    }
+
+    fn wake(&self) {
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(waker) = waker.as_ref() {
             waker();
@@ -185,6 +234,7 @@ impl PortHandle {
     /// it. It may be one that the manager has already forgotten.
     #[must_use]
     pub fn next_closing(&self) -> Option<QueuePairId> {
+        self.shared.give_back_domains();
         self.shared.closing.pop()
     }
 

@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::bindings::{self, ibv_access_flags as flag, ibv_mr};
+use super::context::DeviceLimits;
 use super::errno::{done, failed, made};
 use super::leaked;
 use super::protection_domain::ProtectionDomain;
@@ -30,15 +31,7 @@ impl MemoryRegion {
         domain: &Arc<ProtectionDomain>,
         mapping: &Arc<Mapping>,
     ) -> Result<Self, SetupError> {
-        let limits = domain.context().limits();
-        let mut access = flag::IBV_ACCESS_LOCAL_WRITE;
-        if limits.windows > 0 {
-            access |= flag::IBV_ACCESS_MW_BIND;
-        }
-        if limits.iwarp {
-            // The target of our RDMA Read is one of the peer's RDMA Write.
-            access |= flag::IBV_ACCESS_REMOTE_WRITE;
-        }
+        let access = own_access(domain.context().limits());
         Self::register(domain, mapping, mapping.start(), mapping.bytes(), access)
     }
 
@@ -111,6 +104,16 @@ impl MemoryRegion {
     }
 }
 
+/// What a whole mapping is registered for: nothing that a peer does, on any device. An RDMA Read
+/// on iWARP would need more, so there are none there ([`DeviceLimits::reads_outstanding`]).
+fn own_access(limits: &DeviceLimits) -> flag {
+    let mut access = flag::IBV_ACCESS_LOCAL_WRITE;
+    if limits.windows > 0 {
+        access |= flag::IBV_ACCESS_MW_BIND;
+    }
+    access
+}
+
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         // SAFETY: from `ibv_reg_mr`, given back only here; windows on it hold the Arc around it.
@@ -118,5 +121,29 @@ impl Drop for MemoryRegion {
             "memory region",
             done(unsafe { bindings::ibv_dereg_mr(self.raw()) }),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_peer_has_access_to_a_whole_mapping_on_any_device() {
+        let remote = flag::IBV_ACCESS_REMOTE_READ
+            | flag::IBV_ACCESS_REMOTE_WRITE
+            | flag::IBV_ACCESS_REMOTE_ATOMIC;
+        for (windows, iwarp) in [(0, false), (0, true), (64, false), (64, true)] {
+            let limits = DeviceLimits {
+                windows,
+                iwarp,
+                ..DeviceLimits::for_tests()
+            };
+            let access = own_access(&limits).0;
+            assert_eq!(access & remote.0, 0, "{limits:?}");
+            assert_ne!(access & flag::IBV_ACCESS_LOCAL_WRITE.0, 0);
+            let binds = access & flag::IBV_ACCESS_MW_BIND.0 != 0;
+            assert_eq!(binds, windows > 0);
+        }
     }
 }

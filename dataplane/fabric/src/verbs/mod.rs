@@ -7,7 +7,8 @@
 //! receive queue, queue pairs and memory windows, all on the [`Context`] that librdmacm opened.
 //!
 //! All queue pairs of a port share one protection domain, as those of one shared receive queue
-//! must. What keeps a peer from the memory of another is the window: memory is registered without
+//! must, but where memory is registered for calls and each has a receive queue of its own: there each has a
+//! domain as well, in which the memory of the port is registered once more. Elsewhere, what keeps a peer from the memory of another is the window: memory is registered without
 //! any remote access, and exposed only by windows of type 2B, whose keys work on the queue pair
 //! that they were bound on and on no other (InfiniBand volume 1, section 10.6.7.2.4).
 //!

@@ -7,9 +7,11 @@ use super::bindings::{self, ibv_pd};
 use super::context::Context;
 use super::errno::{done, failed, made};
 use super::leaked;
+use super::memory_region::MemoryRegion;
 use crate::interface::SetupError;
 
-/// A protection domain: the objects of one port, and nobody else's, can be used together.
+/// A protection domain: the objects of one port, or of one queue pair of it, can be used together, and with nobody
+/// else's.
 #[derive(Debug)]
 pub(crate) struct ProtectionDomain {
     raw: NonNull<ibv_pd>,
@@ -49,5 +51,31 @@ impl Drop for ProtectionDomain {
             "protection domain",
             done(unsafe { bindings::ibv_dealloc_pd(self.raw()) }),
         );
+    }
+}
+
+/// The protection domain of one queue pair, by the memory of its port that is registered in it for the queue pair's own
+/// works. What is exposed to its peer is registered there too, and opens nothing to the peer of another.
+#[derive(Debug)]
+pub(super) struct OwnDomain {
+    /// What messages are sent from and arrive in.
+    pub(super) arena: Arc<MemoryRegion>,
+    /// What copied Sends are sent from.
+    pub(super) staging: MemoryRegion,
+}
+
+/// The keys by which the works of a queue pair name the memory of its port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LocalKeys {
+    pub(super) arena: u32,
+    pub(super) staging: u32,
+}
+
+impl OwnDomain {
+    pub(super) fn local_keys(&self) -> LocalKeys {
+        LocalKeys {
+            arena: self.arena.local_key(),
+            staging: self.staging.local_key(),
+        }
     }
 }

@@ -9,12 +9,13 @@ use super::bindings::{
     self, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
     ibv_qp_type, ibv_recv_wr, ibv_send_wr,
 };
+use super::cm::id::Id;
 use super::completion_queue::CompletionQueue;
 use super::context::Context;
 use super::errno::{done, failed, made};
 use super::leaked;
 use super::link::{PortHandle, PortShared};
-use super::protection_domain::ProtectionDomain;
+use super::protection_domain::{OwnDomain, ProtectionDomain};
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
 
@@ -85,6 +86,10 @@ pub struct QueuePair {
     port: Arc<PortShared>,
     /// The shared receive queue that it draws from, which outlives it; without one it has its own.
     receive_queue: Option<(ReceiveQueueId, Arc<SharedReceiveQueue>)>,
+    /// Where it does not share that of the port. Given up by the drop, once the queue pair is destroyed.
+    domain: Option<OwnDomain>,
+    /// The identifier that made its connection, where no connection manager holds it.
+    connection: Option<Id>,
 }
 
 // SAFETY: calls that take a queue pair may be made from any thread; it has one owner at a time.
@@ -117,8 +122,17 @@ impl QueuePair {
             asked: u64::from(port.queue_pairs_max) + 1,
             limit: port.queue_pairs_max.into(),
         })?;
+        let domain = match port.own_domain() {
+            Ok(domain) => domain,
+            Err(error) => {
+                port.release(id);
+                return Err(error);
+            }
+        };
         let made = make(
-            &port.domain,
+            domain
+                .as_ref()
+                .map_or(&port.domain, |own| own.arena.domain()),
             &port.completion_queue,
             shared.as_deref(),
             &port.sizes,
@@ -127,7 +141,7 @@ impl QueuePair {
         let raw = match made {
             Ok(raw) => raw,
             Err(source) => {
-                port.release(id);
+                port.release_with(id, domain);
                 return Err(failed("no queue pair could be had from the device")(source));
             }
         };
@@ -138,7 +152,14 @@ impl QueuePair {
             id,
             port: Arc::clone(port),
             receive_queue: shared.map(|shared| (queue, shared)),
+            domain,
+            connection: None,
         })
+    }
+
+    /// Keeps the connection: the end of its identifier would be its end.
+    pub(super) fn hold(&mut self, connection: Id) {
+        self.connection = Some(connection);
     }
 
     /// The number by which the peer knows it (24 bits).
@@ -156,6 +177,11 @@ impl QueuePair {
     /// The device that it is of.
     pub(super) fn context(&self) -> &Arc<Context> {
         self.port.domain.context()
+    }
+
+    /// Its protection domain, where it does not share that of the port.
+    pub(super) fn own_domain(&self) -> Option<&OwnDomain> {
+        self.domain.as_ref()
     }
 
     /// Whether it has a receive queue of its own.
@@ -270,10 +296,11 @@ impl Drop for QueuePair {
             "queue pair",
             done(unsafe { bindings::ibv_destroy_qp(self.raw.as_ptr()) }),
         );
-        self.port.release(QueuePairId {
+        let next = QueuePairId {
             index: self.id.index,
             generation: self.id.generation.wrapping_add(1),
-        });
+        };
+        self.port.release_with(next, self.domain.take());
     }
 }
 

@@ -82,20 +82,29 @@ pub(super) struct Fixed<T> {
     count: usize,
 }
 
-// SAFETY: it owns its elements, like the box that it was made of; the pointers in them are given
-// meaning only by whoever posts them.
-unsafe impl<T> Send for Fixed<T> {}
+// SAFETY: it owns its elements, like the box that it was made of, and `Zeroed` promises that those may
+// go to another thread.
+unsafe impl<T: Zeroed> Send for Fixed<T> {}
 
-/// Plain structures of C for which all zeros is a value.
-pub(super) trait Zeroed {}
-impl Zeroed for ibv_send_wr {}
-impl Zeroed for ibv_recv_wr {}
-impl Zeroed for ibv_sge {}
+/// Plain structures of C.
+///
+/// # Safety
+///
+/// All zeros is a value of the type. A value may be moved to another thread: the pointers in it own
+/// nothing, and the device's library follows them only when the value is posted.
+pub(super) unsafe trait Zeroed {}
+
+// SAFETY: numbers and nullable pointers, in unions too, which are filled in when the request is posted.
+unsafe impl Zeroed for ibv_send_wr {}
+// SAFETY: as for `ibv_send_wr`.
+unsafe impl Zeroed for ibv_recv_wr {}
+// SAFETY: three numbers.
+unsafe impl Zeroed for ibv_sge {}
 
 impl<T: Zeroed> Fixed<T> {
     /// `count` elements, all zero.
     pub(super) fn zeroed(count: usize) -> Self {
-        // SAFETY: `Zeroed` is implemented only for structures of numbers and nullable pointers.
+        // SAFETY: `Zeroed` promises that all zeros is a value.
         let elements: Box<[T]> = (0..count).map(|_| unsafe { std::mem::zeroed() }).collect();
         let start = Box::into_raw(elements).cast::<T>();
         Self {

@@ -14,12 +14,67 @@ use rpcrdma_fabric::interface::{
     ReceiveQueueAttributes, ReceiveQueueId, Status, WorkId,
 };
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, Pool, PoolShape};
-use rpcrdma_fabric::verbs::{Port, PortConfig, PortHandle, join};
+use rpcrdma_fabric::verbs::{Port, PortConfig, PortHandle, WithoutWindows, join};
 
 /// Far beyond what anything here takes.
 const DEADLINE: Duration = Duration::from_secs(60);
 const BUFFER_BYTES: u32 = 16 << 10;
 const RECEIVES: u32 = 16;
+
+/// What cannot run on software iWARP, and why.
+const SKIPPED_ON_IWARP: &[(&str, &str)] = &[
+    (
+        "a_probe_finds_a_peer_that_is_gone",
+        "what is posted after the peer has gone never completes: RDMA-CM tells of the end",
+    ),
+    (
+        "reads_beyond_the_depth_wait",
+        "this end posts no RDMA Reads on iWARP",
+    ),
+    (
+        "reads_of_many_segments_are_cut",
+        "this end posts no RDMA Reads on iWARP",
+    ),
+    (
+        "the_peer_invalidates_once",
+        "it has no memory windows, and a peer cannot invalidate a registration",
+    ),
+    (
+        "a_key_of_another_queue_pair_is_refused",
+        "it has no memory windows, and a registration is of no one queue pair",
+    ),
+];
+
+fn device() -> String {
+    std::env::var("LAB_DEV").expect("LAB_DEV: run this in the lab, tests/lab")
+}
+
+/// Whether the lab's device is software iWARP.
+fn is_iwarp() -> bool {
+    device().starts_with("siw")
+}
+
+/// Whether the test cannot run on the lab's device; then it says so.
+fn skips(test: &str) -> bool {
+    let why = SKIPPED_ON_IWARP.iter().find(|(name, _)| *name == test);
+    let why = why.filter(|_| is_iwarp());
+    why.inspect(|(_, why)| println!("skipped {test}: {why}"))
+        .is_some()
+}
+
+/// What is skipped is told, and the list of it is of tests that there are.
+#[test]
+fn what_is_skipped_is_there() {
+    let program = std::env::current_exe().expect("a test program");
+    let listed = std::process::Command::new(program).arg("--list").output();
+    let listed = listed.expect("it names its tests").stdout;
+    let listed = String::from_utf8(listed).expect("names");
+    for (test, _) in SKIPPED_ON_IWARP {
+        let name = format!("::{test}: test");
+        assert!(listed.lines().any(|line| line.ends_with(&name)), "{test}");
+        assert_eq!(skips(test), is_iwarp());
+    }
+}
 
 fn clock() -> Clock {
     static CLOCK: std::sync::OnceLock<Clock> = std::sync::OnceLock::new();
@@ -43,7 +98,8 @@ impl End {
         })
         .expect("memory");
         let mut config = PortConfig::new(arena, clock());
-        config.device = Some(std::env::var("LAB_DEV").expect("LAB_DEV: run this in the lab"));
+        config.device = Some(device());
+        config.without_windows = WithoutWindows::Register;
         config.queue_pairs_max = 16;
         config.work_requests_max = 512;
         config.receives_max = 512;
@@ -183,6 +239,20 @@ impl Pair {
     /// Waits for signalled work of `a` to end.
     fn finished(&mut self, work: WorkId) -> (Status, Option<Gather>) {
         self.until("signalled work", |pair| take_work(&mut pair.a, work))
+    }
+
+    /// A work that the peer refuses: it says so, or on iWARP, where a work is done when it has left,
+    /// the connection ends.
+    fn refused(&mut self, status: Status) {
+        if is_iwarp() {
+            assert!(matches!(status, Status::Success | Status::Flushed));
+            // Without a connection manager nobody tells the port. What it posts from now on is lost.
+            self.a.port.disconnect(self.a_id);
+            self.b.port.disconnect(self.b_id);
+            self.ended();
+        } else {
+            assert_eq!(status, Status::RemoteAccess);
+        }
     }
 
     fn ended(&mut self) {

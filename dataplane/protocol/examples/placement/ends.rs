@@ -109,6 +109,8 @@ pub(crate) fn reply_facts<'a, I: ?Sized>(
         stream_bytes: 100,
         results,
         offer,
+        is_version_1: false,
+        may_reduce: true,
         means: MEANS,
         own: ends,
         peer: ends,

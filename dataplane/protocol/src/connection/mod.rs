@@ -14,7 +14,7 @@
 
 mod version_2;
 
-use crate::chunks::EncodeChunkLists;
+use crate::chunks::{ChunkLists, EncodeChunkLists};
 use crate::cm_private_data::PrivateData;
 use crate::common::CommonPrefix;
 use crate::constants::{
@@ -27,6 +27,83 @@ use crate::v2::connection::{
     Transmission, WholeMessage,
 };
 use crate::v2::{ErrVers, Properties, ReverseRequestSupport, TransportError, header};
+
+/// A received Send, by what is to be done with it ([`Connection::receive`]).
+///
+/// # Example
+/// ```
+/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
+/// # use support::config;
+/// use rpcrdma_protocol::connection::{Connection, Received, Terms, Versions};
+/// use rpcrdma_protocol::v2::connection::Role;
+///
+/// let kind = |message: &[u8]| {
+///     let terms = Terms { versions: Versions::One, ..Terms::default() };
+///     let mut server = Connection::new(&config(Role::Server), &terms);
+///     match server.receive(message, message.len(), || message) {
+///         Received::Whole(_) => "an RPC message without chunks",
+///         Received::ChunkedCall { .. } | Received::ChunkedReply { .. } => "one with chunks",
+///         Received::Transmission(_) => "a transmission of the extension",
+///         Received::Other { .. } => "anything else",
+///     }
+/// };
+/// // Version 1: XID 7, 32 credits, RDMA_MSG, no Read or Write chunks, and a Reply chunk of one segment; then RPC.
+/// let call = [7_u32, 1, 32, 0, 0, 0, 1, 1, 9, 4096, 0, 0x1000, 7, 0].map(u32::to_be_bytes);
+/// assert_eq!(kind(call.as_flattened()), "one with chunks");
+/// assert_eq!(kind(&call.as_flattened()[..20]), "anything else");
+/// ```
+#[derive(Debug)]
+pub enum Received<'m> {
+    /// An RPC message without chunks.
+    Whole(WholeMessage<'m>),
+    /// A call with chunks, all but what these hold.
+    ChunkedCall {
+        /// Its XID.
+        xid: u32,
+        /// The end of the message: the payload stream, which is empty where a Position-Zero Read chunk has it.
+        payload: &'m [u8],
+    },
+    /// A reply with chunks, likewise.
+    ChunkedReply {
+        /// Its XID.
+        xid: u32,
+        /// The payload stream, which is empty where it was written to the Reply chunk.
+        payload: &'m [u8],
+    },
+    /// A transmission of the extension RTR.
+    Transmission(Transmission<'m>),
+    /// What does not come with every call: parts of messages, properties, grants, errors, and all that is wrong. Not
+    /// one of the events above.
+    Other {
+        /// What it is.
+        event: Event<'m>,
+        /// The message.
+        message: &'m [u8],
+        /// The transmission group that was open is over, unfinished.
+        gives_group_up: bool,
+    },
+}
+
+impl<'m> Received<'m> {
+    fn of(
+        direction: Direction,
+        xid: u32,
+        payload: &'m [u8],
+        chunks: &ChunkLists<'_>,
+        invalidate_handle: u32,
+    ) -> Self {
+        match direction {
+            _ if chunks.are_empty() => Self::Whole(WholeMessage {
+                direction,
+                xid,
+                payload,
+                invalidate_handle,
+            }),
+            Direction::Call => Self::ChunkedCall { xid, payload },
+            Direction::Reply => Self::ChunkedReply { xid, payload },
+        }
+    }
+}
 
 /// The versions that an end may speak on a connection.
 ///
@@ -186,29 +263,78 @@ impl Connection {
 
     // ---- What happened ----
 
-    /// As [`v2::Connection::handle_whole_message`], which version 1 has not.
+    /// One received Send, whole and in order, sorted by what is to be done with it.
+    ///
+    /// It has `message_bytes` octets, of which `first` are in one piece. `head` is asked for when these are not enough,
+    /// and brings more of them: all, or of a transmission of the extension RTR at least header and payload stream
+    /// ([`transmission_head_bytes`](crate::v2::rtr::transmission_head_bytes)).
+    ///
+    /// ```
+    /// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
+    /// # use support::config;
+    /// use rpcrdma_protocol::connection::{Connection, Received, Terms, Versions};
+    /// use rpcrdma_protocol::v2::connection::{Direction, Role};
+    ///
+    /// // XID 7 in version 1: 32 credits, RDMA_MSG, no chunks, CALL.
+    /// let call = [7_u32, 1, 32, 0, 0, 0, 0, 7, 0].map(u32::to_be_bytes);
+    /// let terms = Terms { versions: Versions::One, ..Terms::default() };
+    /// let mut server = Connection::new(&config(Role::Server), &terms);
+    /// let message = call.as_flattened();
+    /// let Received::Whole(whole) = server.receive(message, message.len(), || message) else { panic!() };
+    /// assert_eq!((whole.direction, whole.xid, whole.payload.len()), (Direction::Call, 7, 8));
+    /// ```
     #[inline]
-    pub fn handle_whole_message<'m>(&mut self, message: &'m [u8]) -> Option<WholeMessage<'m>> {
-        self.two.handle_whole_message(message)
+    pub fn receive<'m>(
+        &mut self,
+        first: &'m [u8],
+        message_bytes: usize,
+        head: impl FnOnce() -> &'m [u8],
+    ) -> Received<'m> {
+        let mut message = first;
+        if message_bytes > first.len() {
+            // One like the one before is known by its header, and its items need not be looked at.
+            if let Some(transmission) = self.two.handle_alike(first, message_bytes) {
+                return Received::Transmission(transmission);
+            }
+            message = head();
+        }
+        match self.two.handle_whole_message(message) {
+            Some(whole) => Received::Whole(whole),
+            None => self.receive_any(message, message_bytes),
+        }
     }
 
-    /// One received Send, whole and in order.
+    #[inline(never)]
+    fn receive_any<'m>(&mut self, message: &'m [u8], message_bytes: usize) -> Received<'m> {
+        let was_group_open = self.is_group_open();
+        match self.handle_transmission(message, message_bytes) {
+            Event::Transmission(transmission) => Received::Transmission(transmission),
+            Event::Call {
+                xid,
+                payload,
+                chunks,
+                invalidate_handle,
+            } => Received::of(Direction::Call, xid, payload, &chunks, invalidate_handle),
+            Event::Reply {
+                xid,
+                payload,
+                chunks,
+                invalidate_handle,
+            } => Received::of(Direction::Reply, xid, payload, &chunks, invalidate_handle),
+            event => Received::Other {
+                event,
+                message,
+                gives_group_up: was_group_open && !self.is_group_open(),
+            },
+        }
+    }
+
+    /// As [`receive`](Self::receive), for a message in one piece, not sorted.
     pub fn handle_message<'m>(&mut self, message: &'m [u8]) -> Event<'m> {
         self.handle_transmission(message, message.len())
     }
 
-    /// As [`v2::Connection::handle_alike`], which version 1 has not.
-    #[inline]
-    pub fn handle_alike<'m>(
-        &mut self,
-        head: &'m [u8],
-        message_bytes: usize,
-    ) -> Option<Transmission<'m>> {
-        self.two.handle_alike(head, message_bytes)
-    }
-
-    /// As [`v2::Connection::handle_transmission`].
-    pub fn handle_transmission<'m>(&mut self, head: &'m [u8], message_bytes: usize) -> Event<'m> {
+    fn handle_transmission<'m>(&mut self, head: &'m [u8], message_bytes: usize) -> Event<'m> {
         if self.begins_version_1(head) {
             self.begin_version_1();
         }
@@ -537,6 +663,14 @@ impl Connection {
             credits.consumed_total.wrapping_add(received),
             credits.sent_total.wrapping_add(sent),
         )
+    }
+
+    /// As [`v1::connection::Connection::calls_beyond_grant_total`]; in version 2 a message beyond what was granted closes
+    /// the connection.
+    #[must_use]
+    pub fn calls_beyond_grant_total(&self) -> u32 {
+        let one = self.one.as_ref();
+        one.map_or(0, v1::connection::Connection::calls_beyond_grant_total)
     }
 }
 

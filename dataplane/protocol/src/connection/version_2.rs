@@ -2,6 +2,7 @@
 //! nothing of it is under way, and writing it is refused with [`SendRefused::Over`].
 
 use super::Connection;
+use crate::v2::application::{ApplicationHeaderTypes, ApplicationProperties};
 use crate::v2::connection::{SendRefused, Unfinished};
 use crate::v2::rtr::{
     EncodeItems, EncodeResponseSets, Problem, ReceiveBufferStructure, ReportError, TransmitRequest,
@@ -9,12 +10,46 @@ use crate::v2::rtr::{
 };
 
 impl Connection {
+    /// As [`set_header_types`](crate::v2::connection::Connection::set_header_types) of version 2.
+    pub fn set_header_types(&mut self, header_types: ApplicationHeaderTypes) {
+        self.two.set_header_types(header_types);
+    }
+
+    /// As [`encode_application_message`](crate::v2::connection::Connection::encode_application_message) of version 2.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_application_message(
+        &mut self,
+        out: &mut [u8],
+        header_type: u32,
+        xid: u32,
+        is_response: bool,
+        body_bytes: usize,
+    ) -> Result<usize, SendRefused> {
+        self.two
+            .encode_application_message(out, header_type, xid, is_response, body_bytes)
+    }
+
     /// As [`encode_properties`](crate::v2::connection::Connection::encode_properties) of version 2.
     ///
     /// # Errors
     /// As there.
     pub fn encode_properties(&mut self, out: &mut [u8], xid: u32) -> Result<usize, SendRefused> {
         self.two.encode_properties(out, xid)
+    }
+
+    /// As [`encode_properties_with`](crate::v2::connection::Connection::encode_properties_with) of version 2.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_properties_with(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        application: &ApplicationProperties,
+    ) -> Result<usize, SendRefused> {
+        self.two.encode_properties_with(out, xid, application)
     }
 
     /// As [`encode_host_authentication`](crate::v2::connection::Connection::encode_host_authentication) of version 2.
@@ -26,7 +61,7 @@ impl Connection {
         out: &mut [u8],
         xid: u32,
         message: &[u8],
-        with_properties: bool,
+        with_properties: Option<&ApplicationProperties>,
     ) -> Result<usize, SendRefused> {
         self.two
             .encode_host_authentication(out, xid, message, with_properties)

@@ -3,9 +3,10 @@
 //! Every function writes at the start of the space given and returns the octets written. Header and RPC message are
 //! then one buffer: the RPC message begins where the header ends.
 
+use super::application::ApplicationProperties;
 use super::error::{ErrVers, TransportError};
 use super::header::{CreditWord, Direction, Flags, Prefix};
-use super::properties::{Property, write_property_set};
+use super::properties::{Property, write_property_set_with};
 use super::rtr::{
     EncodeItems, EncodeResponseSets, ReportError, TransmitContinue, TransmitRequest,
     TransmitResponse,
@@ -124,7 +125,7 @@ pub fn encode_error(
 
 /// Writes an RDMA2_CONNPROP message that ends its sequence.
 ///
-/// A set that does not fit one message is encoded by [`write_property_set`] into space of its own, cut at will, and
+/// A set that does not fit one message is encoded by [`write_property_set`](super::write_property_set) into space of its own, cut at will, and
 /// each part sent behind an [`encode_prefix`].
 ///
 /// # Errors
@@ -134,8 +135,21 @@ pub fn encode_connprop(
     prefix: Prefix,
     properties: &[Property<'_>],
 ) -> Result<usize, EncodeError> {
+    encode_connprop_with(space, prefix, properties, &ApplicationProperties::NONE)
+}
+
+/// As [`encode_connprop`], with the properties of an application behind the others.
+///
+/// # Errors
+/// As there.
+pub fn encode_connprop_with(
+    space: &mut [u8],
+    prefix: Prefix,
+    properties: &[Property<'_>],
+    application: &ApplicationProperties,
+) -> Result<usize, EncodeError> {
     encode_with(space, prefix, RDMA2_CONNPROP, |writer| {
-        write_property_set(writer, properties)
+        write_property_set_with(writer, properties, application)
     })
 }
 

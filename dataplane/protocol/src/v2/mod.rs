@@ -2,9 +2,10 @@
 //!
 //! [`decode`] reads any version 2 transport header; the `encode_…` functions of [`encode`] write each
 //! kind. [`properties`] has the transport properties that CONNPROP messages carry, [`error`] the transport errors.
-//! [`rtr`] is the round-trip-reduction extension. [`plan`] lays messages with bulk data out.
+//! [`rtr`] is the round-trip-reduction extension. [`application`] is what applications may add. [`plan`] lays messages with bulk data out.
 //! [`connection`] is the state of one connection, which decides what may be sent and what received messages mean.
 
+pub mod application;
 pub mod connection;
 pub mod encode;
 pub mod error;
@@ -13,11 +14,12 @@ pub mod plan;
 pub mod properties;
 pub mod rtr;
 
+pub use application::{ApplicationHeaderTypes, ApplicationNumberRefused, ApplicationProperties};
 pub use encode::{
-    encode_connprop, encode_credit_grant, encode_err_vers_in_version_1_layout, encode_error,
-    encode_msg_header, encode_msg_header_without_chunks, encode_nomsg, encode_prefix,
-    encode_report_error, encode_transmit_continue, encode_transmit_request,
-    encode_transmit_response,
+    encode_connprop, encode_connprop_with, encode_credit_grant,
+    encode_err_vers_in_version_1_layout, encode_error, encode_msg_header,
+    encode_msg_header_without_chunks, encode_nomsg, encode_prefix, encode_report_error,
+    encode_transmit_continue, encode_transmit_request, encode_transmit_response,
 };
 pub use error::{ErrVers, Refusal, TransportError, err_vers_in_version_1_layout, refusal};
 pub use header::{
@@ -25,4 +27,5 @@ pub use header::{
 };
 pub use properties::{
     Properties, Property, PropertyList, PropertySet, ReverseRequestSupport, write_property_set,
+    write_property_set_with,
 };

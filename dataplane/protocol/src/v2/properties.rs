@@ -1,5 +1,6 @@
 //! Transport properties of version 2 (-00 section 5), and those of the extension RTR (RTR section 8).
 
+use super::application::ApplicationProperties;
 use super::rtr::{ReceiveBufferStructure, RtrSupport};
 use crate::constants::{
     RBSIZ_DEFAULT_BYTES, RCSIZ_DEFAULT, RDMA2_PROPID_BRS, RDMA2_PROPID_HOSTAUTH,
@@ -155,7 +156,7 @@ impl<'a> Property<'a> {
     }
 
     /// Reads one property; an error tells where its data begins, or where its framing breaks off.
-    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+    pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let id = reader.read_u32()?;
         let field = *reader;
         let data = reader.read_opaque(usize::MAX)?;
@@ -184,7 +185,7 @@ impl<'a> Property<'a> {
         })
     }
 
-    fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+    pub(super) fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
         writer.write_u32(self.id())?;
         match *self {
             Self::SendSizeMax(Some(value))
@@ -563,8 +564,21 @@ pub fn write_property_set(
     writer: &mut Writer<'_>,
     properties: &[Property<'_>],
 ) -> Result<(), EncodeError> {
-    writer.write_count(properties.len())?;
+    write_property_set_with(writer, properties, &ApplicationProperties::NONE)
+}
+
+/// As [`write_property_set`], with the properties of an application behind the others.
+///
+/// # Errors
+/// As there.
+pub fn write_property_set_with(
+    writer: &mut Writer<'_>,
+    properties: &[Property<'_>],
+    application: &ApplicationProperties,
+) -> Result<(), EncodeError> {
+    writer.write_count(properties.len() + application.count())?;
     properties
         .iter()
-        .try_for_each(|property| property.encode(writer))
+        .try_for_each(|property| property.encode(writer))?;
+    application.write(writer)
 }

@@ -5,6 +5,7 @@
 //! the rule that they show.
 
 mod alike;
+mod application;
 mod credits;
 mod groups;
 mod groups_simulation;

@@ -36,7 +36,7 @@ fn message_word() -> impl Strategy<Value = u32> {
     ]
 }
 
-fn message() -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn message() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         // Nearly right: version 2, a known type, few flags.
         6 => (0_u32..3, 0_u32..6, 0_u32..5, prop::collection::vec(message_word(), 0..14)).prop_map(

@@ -4,7 +4,7 @@ use rpcrdma_protocol::constants::{HOST_AUTHENTICATION_BYTES_MAX, RTR_TRANSMISSIO
 use rpcrdma_protocol::v2::connection::{
     CloseReason, Connection, Direction, DiscardReason, Event, Phase, Refusal, Role, SendRefused,
 };
-use rpcrdma_protocol::v2::{ErrVers, Properties, TransportError};
+use rpcrdma_protocol::v2::{ApplicationProperties, ErrVers, Properties, TransportError};
 
 use super::wire::{self, MORE, RESPONSE, bytes_of, credit, rpc, words_of};
 use super::world::{config, established};
@@ -360,11 +360,11 @@ fn host_authentication_is_sent_with_properties_and_alone() {
     let mut space = [0; 4096];
     let too_long = [0; HOST_AUTHENTICATION_BYTES_MAX + 1];
     assert_eq!(
-        client.encode_host_authentication(&mut space, 0, &too_long, false),
+        client.encode_host_authentication(&mut space, 0, &too_long, None),
         Err(SendRefused::TooLong)
     );
     let bytes = client
-        .encode_host_authentication(&mut space, 0, &longest, true)
+        .encode_host_authentication(&mut space, 0, &longest, Some(&ApplicationProperties::NONE))
         .expect("the first message holds it");
     assert!(bytes <= 1024, "{bytes}");
     let Event::Properties { set, .. } = server.handle_message(&space[..bytes]) else {
@@ -373,7 +373,7 @@ fn host_authentication_is_sent_with_properties_and_alone() {
     assert_eq!(set.host_authentication(), Some(&longest[..]));
     assert_eq!(set.properties(), config(Role::Client, 10).properties);
     let bytes = server
-        .encode_host_authentication(&mut space, 0, b"alone", false)
+        .encode_host_authentication(&mut space, 0, b"alone", None)
         .expect("the client granted a credit");
     let Event::Properties { set, .. } = client.handle_message(&space[..bytes]) else {
         panic!("no properties");

@@ -251,6 +251,7 @@ impl End {
             Event::Transmission(_) | Event::TransmissionRefused(_) | Event::ErrorReported(_) => {
                 panic!("nobody has announced the extension: {event:?}")
             }
+            Event::ApplicationMessage { .. } => panic!("no application has registered any"),
             Event::VersionMismatch { .. } | Event::FellBack => panic!("both ends speak version 2"),
             Event::Close(reason) => panic!("unexpected close: {reason}"),
         }

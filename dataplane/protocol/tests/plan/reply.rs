@@ -81,6 +81,8 @@ struct Case {
     stream_bytes: u32,
     results: Results,
     offer: Offer,
+    is_version_1: bool,
+    may_reduce: bool,
     means: SenderMeans,
     own: Properties,
     peer: Properties,
@@ -107,6 +109,8 @@ impl Case {
             stream_bytes: 100,
             results: Results::of(results),
             offer,
+            is_version_1: false,
+            may_reduce: true,
             means: MEANS,
             own: with_placement(),
             peer: with_placement(),
@@ -198,6 +202,8 @@ impl Case {
         let bytes = self.encoded_offer();
         plan_reply(&ReplyFacts {
             stream_bytes: self.stream_bytes,
+            is_version_1: self.is_version_1,
+            may_reduce: self.may_reduce,
             means: self.means,
             own: &self.own,
             ..reply_facts(&self.results, self.offer(&bytes), &self.peer)
@@ -450,6 +456,67 @@ fn what_no_means_can_carry_has_its_error() {
         refused(crowded.but(|case| case.peer.receive_buffer_bytes = 1019)),
         TransportError::System
     );
+}
+
+/// A reply of version 1 has a header of 28 octets and one message (RFC 8166 section 4.5.3).
+#[test]
+fn version_1_has_one_message_and_no_second_choice() {
+    let case = |results: &[u32], stream_bytes, offer| {
+        Case::new(results, offer).but(|case| {
+            case.stream_bytes = stream_bytes;
+            case.is_version_1 = true;
+        })
+    };
+    let fits = 65 * KIB - 28;
+    assert_plans(&[
+        (
+            "one message",
+            case(&[], fits, chunks(&[], None)),
+            message(1),
+            &[],
+        ),
+        (
+            "the Reply chunk, with its 20 octets in the header",
+            case(&[], fits - 19, chunks(&[], Some(100_000))),
+            ReplyForm::Long,
+            &[],
+        ),
+        (
+            "a result that fits its chunk",
+            case(&[4096], 100, chunks(&[&[4096]], None)),
+            message(1),
+            &[written(0)],
+        ),
+    ]);
+    let refused = |case: Case| case.plan().unwrap_err();
+    assert_eq!(
+        refused(case(&[], fits + 1, chunks(&[], None))),
+        reply_resource(fits + 1)
+    );
+    assert_eq!(
+        refused(case(&[10], 100, chunks(&[&[9]], Some(MIB)))),
+        write_resource(1, 10),
+        "nothing else is tried"
+    );
+}
+
+#[test]
+fn what_a_security_service_protects_as_one_whole_stays_whole() {
+    let case = |offer| Case::new(&[4096], offer).but(|case| case.may_reduce = false);
+    assert_plans(&[
+        (
+            "in the message",
+            case(chunks(&[&[4096]], None)),
+            message(1),
+            &[IN],
+        ),
+        (
+            "in the Reply chunk",
+            case(chunks(&[&[4096]], Some(MIB))).but(|case| case.stream_bytes = 100_000),
+            ReplyForm::Long,
+            &[IN],
+        ),
+    ]);
 }
 
 #[test]

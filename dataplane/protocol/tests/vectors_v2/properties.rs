@@ -194,6 +194,12 @@ fn a_property_set_that_is_wrong() {
             "more behind the inner opaque",
         ),
         ("00000002 00000001 00000000 00000001 00000004 00002000", 12, Reason::DuplicateProperty, "SBSIZ twice"),
+        (
+            "00000003 00000001 00000000 00000003 00000000 00000001 00000000",
+            20,
+            Reason::DuplicateProperty,
+            "SBSIZ twice, with another one between",
+        ),
     ];
     for (text, at, reason, why) in cases {
         let error = PropertySet::decode(&hex(text)).expect_err(why);

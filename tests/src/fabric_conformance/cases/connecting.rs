@@ -242,6 +242,37 @@ pub(in super::super) fn queue_pairs_run_out<H: Harness>(harness: H) {
     world.finish();
 }
 
+/// A queue pair that was prepared for another port is not planted, and harms no later one.
+pub(in super::super) fn a_queue_pair_of_another_port_is_not_planted<H: Harness>(harness: H) {
+    let mut world = World::new(harness);
+    let connections = world.request(&[]);
+    let server = world.server();
+    let seed = server
+        .manager
+        .prepare(connections[SERVER], &server.handle)
+        .expect("the queue pair is prepared");
+    let client = world.client();
+    let refused = client
+        .port
+        .plant(seed, client.queue)
+        .expect_err("the queue pair of another port");
+    assert!(refused.to_string().contains("another port"), "{refused}");
+    world
+        .server()
+        .manager
+        .reject(connections[SERVER], RejectReason::Draining, &[]);
+    match world.event(CLIENT, "the rejection") {
+        ManagerEvent::Rejected { connection, .. } => assert_eq!(connection, connections[CLIENT]),
+        other => panic!("{} instead of a rejection", event_name(&other)),
+    }
+    let link = world.connect();
+    for side in &mut world.sides {
+        side.post_receives(2, &RECEIVE_SEGMENTS);
+    }
+    world.works(link);
+    world.finish();
+}
+
 /// A request beyond what both ports hold fails at the client, or is rejected by the server.
 fn one_too_many<H: Harness>(world: &mut World<H>) {
     let first = world.until("a failure or a request", |world| {

@@ -187,6 +187,31 @@ pub(in super::super) fn peer_disconnect_seen<H: Harness>(harness: H) {
     world.finish();
 }
 
+/// A probe succeeds while the peer is there, before and after messages, and the peer notices nothing; or the port has
+/// no probes.
+pub(in super::super) fn a_probe_disturbs_no_peer_that_is_there<H: Harness>(harness: H) {
+    let (mut world, link) = World::joined(harness);
+    for _ in 0..2 {
+        for who in [CLIENT, SERVER] {
+            let queue_pair = link.queue_pairs[who];
+            let work = world.sides[who].name_work(queue_pair);
+            match world.sides[who].port.probe(queue_pair, work) {
+                Ok(()) => assert_eq!(world.finished(who, work).0, Status::Success),
+                Err(error) => {
+                    assert_eq!(error, PostError::Unsupported);
+                    world.sides[who].forget_work(work);
+                }
+            }
+        }
+        world.idle();
+        for side in &mut world.sides {
+            assert_eq!(side.untaken().count(), 0);
+        }
+        world.works(link);
+    }
+    world.finish();
+}
+
 /// The end is seen although a message waits for a Receive that never comes.
 pub(in super::super) fn peer_end_seen_without_receives<H: Harness>(harness: H) {
     let mut world = World::new(harness);

@@ -285,6 +285,11 @@ pub(in super::super) fn signalled_completions_in_order<H: Harness>(harness: H) {
 /// Posting stops at a full queue with an error that harms nothing, and goes on after a poll.
 pub(in super::super) fn queue_full_is_reported_and_recovers<H: Harness>(harness: H) {
     let (mut world, link) = World::joined(harness);
+    if H::extras().ends_without_receive {
+        // One for each that the queue takes.
+        let depth = world.client().port.attributes().send_queue_depth_max;
+        world.server().post_receives(depth as usize, &[SMALL_BYTES]);
+    }
     let queue_pair = link.queue_pairs[CLIENT];
     for round in 0..3_u64 {
         let mut sent = 0_u64;

@@ -2,10 +2,14 @@
 
 use std::collections::HashSet;
 
-use rpcrdma_fabric::interface::{CompletionKind, Port, PostError, RemoteKey, SendOptions, Status};
+use rpcrdma_fabric::interface::{
+    CompletionKind, Port, PostError, RemoteKey, SendOptions, Status, Window,
+};
 
 use super::super::harness::{Harness, PortOptions};
-use super::super::world::{CLIENT, READ, SERVER, SMALL_BYTES, WRITE, World, pattern};
+use super::super::world::{
+    CLIENT, Link, READ, RECEIVE_SEGMENTS, SERVER, SMALL_BYTES, WRITE, World, pattern,
+};
 
 /// Sends a message that takes `key` away at the peer.
 fn invalidating(key: RemoteKey) -> SendOptions {
@@ -279,6 +283,82 @@ pub(in super::super) fn windows_end_with_their_queue_pair<H: Harness>(harness: H
             .write(next.queue_pairs[CLIENT], &[&[1; 64]], window.remote());
         world.refused(CLIENT, next, work);
         world.close(next);
+    }
+    world.finish();
+}
+
+/// Two joined ports with one window each, so that a token of one names the window of the other, and
+/// the two windows, bound.
+fn with_one_window_each<H: Harness>(
+    harness: H,
+    data: &[Vec<u8>; 2],
+) -> (World<H>, Link, [Window; 2]) {
+    let options = PortOptions {
+        windows: 1,
+        ..PortOptions::default()
+    };
+    let mut world = World::with(harness, options);
+    let link = world.connect();
+    for side in &mut world.sides {
+        side.post_receives(2, &RECEIVE_SEGMENTS);
+    }
+    let windows = [CLIENT, SERVER]
+        .map(|who| world.sides[who].expose(link.queue_pairs[who], &data[who], READ));
+    (world, link, windows)
+}
+
+/// Only the port that bound a window ends it.
+pub(in super::super) fn a_window_of_another_port_is_refused<H: Harness>(harness: H) {
+    let data = [pattern(1, 300), pattern(2, 300)];
+    let (mut world, link, [kept, window]) = with_one_window_each(harness, &data);
+    let key = window.remote().key;
+    let client = world.client();
+    assert!(!client.port.window_has_key(&window, key));
+    let work = client.name_work(link.queue_pairs[CLIENT]);
+    let Err((error, window)) = client.port.invalidate_window(window, work) else {
+        panic!("the window of another port is invalidated");
+    };
+    assert_eq!(error, PostError::ForeignMemory);
+    client.forget_work(work);
+    let window = client
+        .port
+        .close_window(window)
+        .expect_err("the window of another port");
+    assert!(world.server().port.window_has_key(&window, key));
+    for (who, window) in [(CLIENT, kept), (SERVER, window)] {
+        let buffer = world.reclaim(who, link, window);
+        let side = &mut world.sides[who];
+        assert!(side.port.memory().bytes(&buffer)[..300] == data[who]);
+        side.give(buffer);
+    }
+    world.works(link);
+    world.finish();
+}
+
+/// Nor does another port give out the buffer of a window that its peer has invalidated.
+pub(in super::super) fn an_ended_window_of_another_port_is_refused<H: Harness>(harness: H) {
+    let data = [pattern(1, 300), pattern(2, 300)];
+    let (mut world, link, windows) = with_one_window_each(harness, &data);
+    for (from, to) in [(CLIENT, SERVER), (SERVER, CLIENT)] {
+        let key = windows[to].remote().key;
+        world.sides[from]
+            .send_copied(link.queue_pairs[from], &[1; 32], invalidating(key))
+            .expect("a Send With Invalidate");
+        assert_eq!(world.arrival(to).invalidated, Some(key));
+        world.sides[to].repost();
+    }
+    for ((own, other), window) in [(CLIENT, SERVER), (SERVER, CLIENT)]
+        .into_iter()
+        .zip(windows)
+    {
+        let window = world.sides[other]
+            .port
+            .close_window(window)
+            .expect_err("the window of another port");
+        let side = &mut world.sides[own];
+        let buffer = side.port.close_window(window).expect("its peer ended it");
+        assert!(side.port.memory().bytes(&buffer)[..300] == data[own]);
+        side.give(buffer);
     }
     world.finish();
 }

@@ -31,9 +31,12 @@ struct Server {
 struct Beside<'a, 'b>(&'a BulkArguments<'b>);
 
 impl Items for Beside<'_, '_> {
-    fn at(&self, args_offset: usize) -> Option<(usize, usize)> {
-        let index = (0..self.0.len()).find(|it| self.0.args_offset(*it) == Some(args_offset))?;
-        Some((index, self.0.bytes(index)?))
+    fn at(&self, args_offset: usize) -> Option<usize> {
+        (0..self.0.len()).find(|it| self.0.args_offset(*it) == Some(args_offset))
+    }
+
+    fn is_of(&self, index: usize, bytes: usize) -> bool {
+        self.0.is_of(index, bytes)
     }
 
     fn count(&self) -> usize {

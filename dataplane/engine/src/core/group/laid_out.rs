@@ -5,9 +5,9 @@ use rpcrdma_fabric::interface::SEGMENTS_MAX;
 use rpcrdma_protocol::v2::plan::Piece;
 use rpcrdma_protocol::v2::plan::layout::Placement;
 
-use crate::application::ConnectionKey;
-use crate::bulk::group::Way;
-use crate::bulk::{BULK_ITEMS_MAX, Group, Work};
+use super::pieces::{Group, Way};
+use crate::bulk::BULK_ITEMS_MAX;
+use crate::rpc::ConnectionKey;
 
 /// Pieces that are kept: a transmission that can be sent has fewer.
 const PIECES_MAX: usize = 2 * SEGMENTS_MAX;
@@ -16,28 +16,28 @@ const NUMBERS_MAX: usize = 1024;
 
 /// A transmission, laid out. Its space is used again and again.
 #[derive(Debug)]
-pub(super) struct LaidOut {
+pub(in crate::core) struct LaidOut {
     /// What it is gathered from, and how much of it stands in Send buffers and how often in padding.
     pieces: Vec<Piece>,
-    pub(super) head_bytes: u32,
-    pub(super) paddings: usize,
+    pub(in crate::core) head_bytes: u32,
+    pub(in crate::core) paddings: usize,
     /// Of the first transmission of a group, the numbers of the segments that each item is in, one
     /// item after the other, and where those of each end.
     numbers: Vec<u32>,
     ends: Vec<usize>,
     /// Bytes of its header, of its part of the stream, and of all that is behind the header.
-    pub(super) header_bytes: u32,
-    pub(super) stream_bytes: u32,
-    pub(super) behind_bytes: usize,
+    pub(in crate::core) header_bytes: u32,
+    pub(in crate::core) stream_bytes: u32,
+    pub(in crate::core) behind_bytes: usize,
     /// The group that it is all of, when the next one may be alike.
-    pub(super) shape: Option<Shape>,
+    pub(in crate::core) shape: Option<Shape>,
 }
 
 /// Calls and replies, which a core may send in turn, are of different shapes.
 #[derive(Debug)]
 pub(in crate::core) struct LaidOutKinds {
-    pub(super) call: LaidOut,
-    pub(super) reply: LaidOut,
+    pub(in crate::core) call: LaidOut,
+    pub(in crate::core) reply: LaidOut,
 }
 
 impl LaidOutKinds {
@@ -45,13 +45,6 @@ impl LaidOutKinds {
         Self {
             call: LaidOut::new(),
             reply: LaidOut::new(),
-        }
-    }
-
-    pub(super) fn of(&mut self, work: Work) -> &mut LaidOut {
-        match work {
-            Work::Call(_) => &mut self.call,
-            Work::Serve(_) => &mut self.reply,
         }
     }
 
@@ -64,7 +57,7 @@ impl LaidOutKinds {
 /// All that the layout of a group depends on which has at most one item, in one piece: beside the
 /// properties of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(in crate::core) struct Shape {
     connection: ConnectionKey,
     header_bytes: u32,
     stream_bytes: u32,
@@ -74,7 +67,7 @@ pub(super) struct Shape {
 
 impl Shape {
     /// The shape of a group that is to be sent as one transmission; `None` for any other.
-    pub(super) fn of(group: &Group, connection: ConnectionKey) -> Option<Self> {
+    pub(in crate::core) fn of(group: &Group, connection: ConnectionKey) -> Option<Self> {
         let item_bytes = match (group.items.as_slice(), group.parts.as_slice()) {
             ([], []) => None,
             ([item], [part]) if item.way == Way::Placed && item.bytes == part.bytes => {
@@ -107,11 +100,11 @@ impl LaidOut {
     }
 
     /// What the transmission is gathered from.
-    pub(super) fn pieces(&self) -> &[Piece] {
+    pub(in crate::core) fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
-    pub(super) fn set_pieces(&mut self, pieces: impl Iterator<Item = Piece>) {
+    pub(in crate::core) fn set_pieces(&mut self, pieces: impl Iterator<Item = Piece>) {
         self.pieces.clear();
         self.pieces.extend(pieces.take(PIECES_MAX));
         (self.head_bytes, self.paddings) = (0, 0);
@@ -128,7 +121,10 @@ impl LaidOut {
 
     /// Takes the numbers of all placements of a group, which come in the order of its items. False
     /// when they are too many.
-    pub(super) fn set_numbers(&mut self, placements: impl Iterator<Item = Placement>) -> bool {
+    pub(in crate::core) fn set_numbers(
+        &mut self,
+        placements: impl Iterator<Item = Placement>,
+    ) -> bool {
         self.numbers.clear();
         self.ends.clear();
         for Placement { number, item, .. } in placements {
@@ -147,7 +143,7 @@ impl LaidOut {
     }
 
     /// The numbers of the segments that `item` is in.
-    pub(super) fn numbers(&self, item: usize) -> &[u32] {
+    pub(in crate::core) fn numbers(&self, item: usize) -> &[u32] {
         let before = item.checked_sub(1);
         let begin = before.map_or(Some(&0), |before| self.ends.get(before));
         let range = begin.zip(self.ends.get(item));

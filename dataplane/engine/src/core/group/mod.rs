@@ -1,23 +1,19 @@
-//! Calls and replies whose bulk data is placed by the Sends that carry them (RTR): calls of ours
-//! ([`call`], [`end`]), those of peers ([`serve`], [`reply`]), what is common to sending them
-//! ([`send`]) and to receiving them ([`receive`]).
+//! Transmission groups: what calls and replies have in common whose bulk data is placed by the Sends that carry them
+//! (RTR). [`arrival`] and [`receive`] are for groups that come in; [`pieces`], [`laid_out`], [`encode`] and [`send`] for
+//! those that go out.
 
-mod call;
+mod arrival;
 mod encode;
-mod end;
 mod laid_out;
-mod memo;
-mod plain;
+mod note;
+mod pieces;
 mod receive;
-mod reply;
-mod resend;
 mod send;
-mod serve;
 
-pub(in crate::core) use call::Items;
-pub(in crate::core) use laid_out::LaidOutKinds;
-pub(in crate::core) use memo::PlanMemo;
-pub(in crate::core) use receive::TransmissionNote;
+pub(in crate::core) use arrival::{FirstHeader, GroupArrival};
+pub(in crate::core) use encode::GroupItems;
+pub(in crate::core) use laid_out::{LaidOut, LaidOutKinds};
+pub(in crate::core) use note::TransmissionNote;
+pub(crate) use pieces::{Group, GroupItem, GroupPart, Way};
 
-/// What a step of a call can do next, as in [`super::bulk`].
-use super::bulk::Step;
+pub(in crate::core) use send::{GroupSender, Sending};

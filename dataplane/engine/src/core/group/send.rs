@@ -1,22 +1,56 @@
 //! Sending a transmission group: all of its credits first, then one transmission after the other.
 
 use rpcrdma_fabric::interface::{Port, SEGMENTS_MAX};
+use rpcrdma_protocol::connection::Connection as Protocol;
 use rpcrdma_protocol::v2::connection::SendRefused;
 use rpcrdma_protocol::v2::plan::SendLimits;
-use rpcrdma_protocol::v2::rtr::{ReceiveBufferStructure, TransmitRequest, TransmitResponse};
+use rpcrdma_protocol::v2::rtr::ReceiveBufferStructure;
 
-use super::Step;
-use super::encode::{CallDirections, CallItems, ReplyAnswers};
-use super::laid_out::{LaidOut, Shape};
-use crate::application::ConnectionKey;
-use crate::bulk::serves::RpcReply;
-use crate::bulk::{Bulk, Group, Home, Work};
+use super::laid_out::{LaidOut, LaidOutKinds, Shape};
+use super::pieces::Group;
+use crate::bulk::Home;
 use crate::config::PADDING_BYTES;
-use crate::core::State;
+use crate::connection::Connection;
+use crate::core::state::State;
+use crate::core::step::Step;
+use crate::counters::{Counter, Counters};
+use crate::rpc::ConnectionKey;
+
+/// A call or a reply that is sent as a transmission group.
+pub(in crate::core) trait GroupSender {
+    /// Its connection.
+    fn key(&self) -> ConnectionKey;
+
+    /// The group, and the payload stream that goes with it.
+    fn group(&mut self) -> (&mut Group, &[u8]);
+
+    /// The layout of groups of its kind: a core may send calls and replies in turn, which are of different shapes.
+    fn laid_out(kinds: &mut LaidOutKinds) -> &mut LaidOut;
+
+    /// Credits that it can begin with; none while others are before it.
+    fn credits(&self, connection: &mut Connection) -> u32;
+
+    /// It has begun.
+    fn begun(&mut self, connection: &mut Connection);
+
+    /// Where piece `part` of the group comes home to.
+    fn home(&self, part: u16) -> Home;
+
+    /// It waits for what `counter` counts, once.
+    fn waits_for(&mut self, counter: &Counter) -> Step;
+
+    /// Encodes the header of its first transmission, with `behind_bytes` bytes behind it.
+    fn encode_first(
+        &self,
+        protocol: &mut Protocol,
+        out: &mut [u8],
+        laid_out: &LaidOut,
+    ) -> Result<usize, SendRefused>;
+}
 
 /// How far a group came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sending {
+pub(in crate::core) enum Sending {
     /// All of it was sent.
     Done,
     /// The rest waits.
@@ -25,170 +59,104 @@ pub(super) enum Sending {
     Impossible,
 }
 
-impl<P: Port> State<P> {
-    /// What one Send of ours can be.
-    pub(super) fn send_limits(&self, key: ConnectionKey, transmissions_max: u32) -> SendLimits {
-        let own = self
-            .connections
-            .get(key)
-            .map_or(0, |it| it.protocol.send_threshold_bytes());
-        SendLimits {
-            send_bytes_max: own,
-            gather_entries_max: self.gather_entries_max(),
-            padding_region_bytes: PADDING_BYTES,
-            transmissions_max,
-        }
-    }
+/// What a transmission waits for.
+enum Blocked {
+    /// What this counter counts.
+    For(fn(&Counters) -> &Counter),
+    /// Bytes that an earlier Send still takes, whose return goes on with it; or the connection is over.
+    Returning,
+    Impossible,
+}
 
+const CREDIT: Blocked = Blocked::For(|counters| &counters.awaiting_credit);
+
+impl<P: Port> State<P> {
     /// Entries of a gather list.
     pub(in crate::core) fn gather_entries_max(&self) -> u32 {
         let most = u32::try_from(SEGMENTS_MAX).unwrap_or(u32::MAX);
         self.port.attributes().send_segments_max.min(most)
     }
 
-    /// Whether the group of `work` can be sent as it is planned.
-    pub(super) fn is_group_sendable(&mut self, work: Work) -> bool {
-        self.lay_out(work)
-    }
-
     /// Sends what is left of a group, as far as that goes.
-    pub(super) fn send_group(&mut self, work: Work) -> Sending {
+    pub(in crate::core) fn send_group<C: GroupSender>(&mut self, call: &mut C) -> Sending {
         loop {
-            match self.send_transmission(work) {
+            match self.send_transmission(call) {
                 Ok(true) => return Sending::Done,
                 Ok(false) => {}
                 Err(Blocked::Impossible) => return Sending::Impossible,
                 Err(Blocked::Returning) => return Sending::Waits(Step::Waits),
-                Err(Blocked::Over) => return Sending::Waits(Step::Waits),
-                Err(Blocked::Credit) => {
-                    self.count_once(work, |counters| counters.awaiting_credit.increment());
-                    return Sending::Waits(Step::Again);
-                }
-                Err(Blocked::SendSlot) => {
-                    self.count_once(work, |counters| counters.awaiting_send_slot.increment());
-                    return Sending::Waits(Step::Again);
-                }
-                Err(Blocked::Buffer) => {
-                    self.count_once(work, |counters| counters.awaiting_send_buffer.increment());
-                    return Sending::Waits(Step::Again);
+                Err(Blocked::For(counter)) => {
+                    return Sending::Waits(call.waits_for(counter(&self.shared.counters)));
                 }
             }
-        }
-    }
-
-    fn count_once(&mut self, work: Work, count: impl FnOnce(&crate::counters::Counters)) {
-        let counted = match work {
-            Work::Call(index) => self
-                .bulk
-                .calls
-                .get_mut(index as usize)
-                .map(|it| &mut it.counted),
-            Work::Serve(index) => self
-                .bulk
-                .serves
-                .get_mut(index as usize)
-                .map(|it| &mut it.counted),
-        };
-        if let Some(counted) = counted
-            && !std::mem::replace(counted, true)
-        {
-            count(&self.shared.counters);
         }
     }
 
     /// Sends the next transmission of a group; whether it was the last.
-    fn send_transmission(&mut self, work: Work) -> Result<bool, Blocked> {
-        let (key, transmissions, sent) = match group_of(&mut self.bulk, work) {
-            Some((key, group)) => (key, group.transmissions, group.sent),
-            None => return Err(Blocked::Over),
-        };
-        let Some(connection) = self.connections.get_mut(key).filter(|it| it.is_live()) else {
-            return Err(Blocked::Over);
-        };
+    fn send_transmission<C: GroupSender>(&mut self, call: &mut C) -> Result<bool, Blocked> {
+        let key = call.key();
+        let (transmissions, sent) = (call.group().0.transmissions, call.group().0.sent);
+        let connection = self.connections.get_mut(key).filter(|it| it.is_live());
+        let connection = connection.ok_or(Blocked::Returning)?;
         if connection.stuck.is_some() {
-            return Err(Blocked::SendSlot);
+            return Err(Blocked::For(|counters| &counters.awaiting_send_slot));
         }
         if sent == 0 {
-            let credits = match work {
-                Work::Call(_) => connection.credits_for_calls(),
-                Work::Serve(_) => connection.protocol.credits_available(),
-            };
+            let credits = call.credits(connection);
             let is_open = connection.protocol.sequence_open();
-            let mut is_next = true;
-            if let Work::Call(index) = work {
-                // First come, first served.
-                is_next = *connection.group_first.get_or_insert(index) == index;
-            }
-            if connection.has_backlog() || is_open || credits < transmissions || !is_next {
-                return Err(Blocked::Credit);
+            if connection.has_backlog() || is_open || credits < transmissions {
+                return Err(CREDIT);
             }
         }
-        if !self.lay_out(work) {
+        if !self.is_group_sendable(call) {
             return Err(Blocked::Impossible);
         }
-        let Some((_, group)) = group_of(&mut self.bulk, work) else {
-            return Err(Blocked::Over);
-        };
-        let laid_out = self.laid_out.of(work);
+        let connection = self.connections.get_mut(key).ok_or(Blocked::Returning)?;
+        let laid_out = C::laid_out(&mut self.laid_out);
         let (head_bytes, paddings) = (laid_out.head_bytes, laid_out.paddings);
-        if !self.transmit.has_buffers(head_bytes, paddings) {
-            return Err(Blocked::Buffer);
+        if !self.transmit.has_buffers(connection, head_bytes, paddings) {
+            return Err(Blocked::For(|counters| &counters.awaiting_send_buffer));
         }
-        if !group.is_here(laid_out.pieces()) {
+        if !call.group().0.is_here(laid_out.pieces()) {
             return Err(Blocked::Returning);
         }
-        let header_bytes = laid_out.header_bytes as usize;
-        let encoded = encode(self, work, key)?;
-        debug_assert_eq!(encoded, header_bytes, "as it was laid out");
-        let Some(connection) = self.connections.get_mut(key) else {
-            return Err(Blocked::Over);
+        let (scratch, protocol) = (self.transmit.scratch(), &mut connection.protocol);
+        let (stream_bytes, behind_bytes) = (laid_out.stream_bytes, laid_out.behind_bytes);
+        let encoded = match sent {
+            0 => call.encode_first(protocol, scratch, laid_out),
+            _ => protocol.encode_transmit_continue(scratch, stream_bytes, behind_bytes),
         };
-        let counters = &self.shared.counters;
-        let (group, stream) = match work {
-            Work::Call(index) => {
-                let Some(slot) = self.bulk.calls.get_mut(index as usize) else {
-                    return Err(Blocked::Over);
-                };
-                slot.counted = false;
-                if connection.group_first == Some(index) {
-                    connection.group_first = None;
-                }
-                let stream = slot.stream.get(..slot.stream_bytes).unwrap_or(&[]);
-                for (number, part) in slot.group.parts.iter().enumerate() {
-                    let part_number = u16::try_from(number).unwrap_or(u16::MAX);
-                    let home = Home::CallGroup {
-                        slot: index,
-                        part: part_number,
-                    };
-                    self.bulk.reply.pool.set_home(part.index, home);
-                }
-                (&mut slot.group, stream)
+        let encoded = encoded.map_err(|refused| match refused {
+            SendRefused::TooLong
+            | SendRefused::NoSpace
+            | SendRefused::TooShort
+            | SendRefused::NotAnnounced
+            | SendRefused::TooManyTransmissions
+                if sent == 0 =>
+            {
+                Blocked::Impossible
             }
-            Work::Serve(index) => {
-                let Some(slot) = self.bulk.serves.get_mut(index as usize) else {
-                    return Err(Blocked::Over);
-                };
-                slot.counted = false;
-                for (number, part) in slot.group.parts.iter().enumerate() {
-                    let part_number = u16::try_from(number).unwrap_or(u16::MAX);
-                    let home = Home::ReplyGroup {
-                        slot: index,
-                        part: part_number,
-                    };
-                    self.bulk.reply.pool.set_home(part.index, home);
-                }
-                let stream = match &slot.reply {
-                    RpcReply::Short(bytes) => slot.reply_space.get(..*bytes),
-                    RpcReply::Long(message) => Some(message.filled()),
-                    RpcReply::None | RpcReply::InChunk(_) => None,
-                };
-                (&mut slot.group, stream.unwrap_or(&[]))
-            }
-        };
-        let pieces = self.laid_out.of(work).pieces();
-        let port = &mut self.port;
-        self.transmit
-            .post_transmission(port, connection, group, (pieces, stream), counters);
+            _ => CREDIT,
+        })?;
+        debug_assert_eq!(
+            encoded, laid_out.header_bytes as usize,
+            "as it was laid out"
+        );
+        call.begun(connection);
+        for part in 0..call.group().0.parts.len() {
+            let home = call.home(u16::try_from(part).unwrap_or(u16::MAX));
+            let index = call.group().0.parts.get(part).map(|it| it.index);
+            self.reply.pool.set_home_of(index, home);
+        }
+        let (group, stream) = call.group();
+        let (port, counters) = (&mut self.port, &self.shared.counters);
+        self.transmit.post_transmission(
+            port,
+            connection,
+            group,
+            (laid_out.pieces(), stream),
+            counters,
+        );
         counters.transmissions_sent.increment();
         group.sent += 1;
         let is_last = group.sent == group.transmissions;
@@ -200,25 +168,27 @@ impl<P: Port> State<P> {
 
     /// Lays out the next transmission of a group. False when it cannot be sent, or, of the first,
     /// when one of the others cannot.
-    fn lay_out(&mut self, work: Work) -> bool {
-        let Some((key, group)) = group_of(&mut self.bulk, work) else {
-            return false;
-        };
+    pub(in crate::core) fn is_group_sendable<C: GroupSender>(&mut self, call: &mut C) -> bool {
+        let key = call.key();
+        let (group, _) = call.group();
         let (shape, is_first) = (Shape::of(group, key), group.sent == 0);
-        let transmissions = group.transmissions;
-        let laid_out = self.laid_out.of(work);
+        let gather_entries_max = self.gather_entries_max();
+        let laid_out = C::laid_out(&mut self.laid_out);
         if is_first && shape.is_some() && laid_out.shape == shape {
             return true;
         }
         laid_out.shape = None;
-        let limits = self.send_limits(key, transmissions);
-        let buffer_bytes = u32::try_from(self.transmit.scratch().len()).unwrap_or(u32::MAX);
-        let group = group_of(&mut self.bulk, work);
-        let (Some(connection), Some((_, group))) = (self.connections.get(key), group) else {
+        let Some(connection) = self.connections.get(key) else {
             return false;
         };
+        let limits = SendLimits {
+            send_bytes_max: connection.protocol.send_threshold_bytes(),
+            gather_entries_max,
+            padding_region_bytes: PADDING_BYTES,
+            transmissions_max: group.transmissions,
+        };
+        let buffer_bytes = u32::try_from(self.transmit.scratch().len()).unwrap_or(u32::MAX);
         let structure = connection.peer.receive_structure();
-        let laid_out = self.laid_out.of(work);
         let is_laid_out = lay_out(laid_out, group, &structure, limits, buffer_bytes);
         if is_laid_out == Some(true) && is_first {
             laid_out.shape = shape;
@@ -227,7 +197,7 @@ impl<P: Port> State<P> {
     }
 }
 
-/// As [`State::lay_out`], of a group of no known shape. `None` is false as well.
+/// As [`State::is_group_sendable`], of a group of no known shape. `None` is false as well.
 fn lay_out(
     laid_out: &mut LaidOut,
     group: &Group,
@@ -258,100 +228,4 @@ fn lay_out(
     let placements = std::iter::once(transmission).chain(transmissions);
     let placements = placements.flat_map(|it| it.placements());
     Some(is_sendable && laid_out.set_numbers(placements))
-}
-
-/// What a transmission waits for.
-enum Blocked {
-    Credit,
-    SendSlot,
-    Buffer,
-    /// Bytes that an earlier Send still takes: their return goes on with it.
-    Returning,
-    /// The connection is.
-    Over,
-    Impossible,
-}
-
-/// Writes the header of the transmission that was laid out into the scratch buffer.
-fn encode<P: Port>(state: &mut State<P>, work: Work, key: ConnectionKey) -> Result<usize, Blocked> {
-    let Some(connection) = state.connections.get_mut(key) else {
-        return Err(Blocked::Over);
-    };
-    let protocol = &mut connection.protocol;
-    let Some((_, group)) = group_of(&mut state.bulk, work) else {
-        return Err(Blocked::Over);
-    };
-    let (sent, transmissions) = (group.sent, group.transmissions);
-    let laid_out = &*state.laid_out.of(work);
-    let (stream_bytes, behind_bytes) = (laid_out.stream_bytes, laid_out.behind_bytes);
-    let scratch = state.transmit.scratch();
-    let encoded = if sent > 0 {
-        protocol.encode_transmit_continue(scratch, stream_bytes, behind_bytes)
-    } else {
-        match work {
-            Work::Call(index) => {
-                let Some(slot) = state.bulk.calls.get(index as usize) else {
-                    return Err(Blocked::Over);
-                };
-                let request = TransmitRequest {
-                    items: CallItems {
-                        group: &slot.group,
-                        laid_out,
-                        segments: &slot.segments,
-                    },
-                    directions: CallDirections {
-                        directions: &slot.directions,
-                        minimum_bytes: slot.minimum_bytes,
-                        segments: &slot.segments,
-                    },
-                    transmissions,
-                    response_transmissions_max: slot.reply_transmissions_max,
-                    stream_bytes,
-                };
-                protocol.encode_transmit_request(scratch, slot.xid, &request, behind_bytes)
-            }
-            Work::Serve(index) => {
-                let Some(slot) = state.bulk.serves.get(index as usize) else {
-                    return Err(Blocked::Over);
-                };
-                let request = slot.arrival.request();
-                let response = TransmitResponse {
-                    items: ReplyAnswers {
-                        group: &slot.group,
-                        laid_out,
-                        sets: request.map(|it| it.directions).unwrap_or_default(),
-                    },
-                    transmissions,
-                    stream_bytes,
-                };
-                protocol.encode_transmit_response(scratch, slot.xid, &response, behind_bytes)
-            }
-        }
-    };
-    encoded.map_err(|refused| match refused {
-        SendRefused::TooLong
-        | SendRefused::NoSpace
-        | SendRefused::TooShort
-        | SendRefused::NotAnnounced
-        | SendRefused::TooManyTransmissions
-            if sent == 0 =>
-        {
-            Blocked::Impossible
-        }
-        _ => Blocked::Credit,
-    })
-}
-
-/// The group of a call, or of its reply.
-fn group_of(bulk: &mut Bulk, work: Work) -> Option<(ConnectionKey, &mut Group)> {
-    match work {
-        Work::Call(index) => {
-            let slot = bulk.calls.get_mut(index as usize)?;
-            Some((slot.connection, &mut slot.group))
-        }
-        Work::Serve(index) => {
-            let slot = bulk.serves.get_mut(index as usize)?;
-            Some((slot.connection, &mut slot.group))
-        }
-    }
 }

@@ -1,7 +1,10 @@
 //! Arenas: what pages they get, what they say of it, and what a peer may do to them.
 
+use std::ffi::CString;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
@@ -289,6 +292,115 @@ fn a_mapping_beyond_its_file_is_refused() {
     let error = Mapping::shared(&file, 8192).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
     Mapping::shared(&file, 0).unwrap_err();
+}
+
+/// Old kernels do not populate by advice, and then every page is touched.
+#[test]
+fn touching_every_page_gives_a_file_all_of_them() {
+    let file = rustix::fs::memfd_create("touched", MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, 1 << 20).unwrap();
+    let mapping = Mapping::shared_lazily(&file, 1 << 20).unwrap();
+    let held = || rustix::fs::fstat(&file).unwrap().st_blocks * 512;
+    assert_eq!(held(), 0);
+    mapping.touch();
+    assert_eq!(held(), 1 << 20);
+}
+
+/// A control group whose processes may have no hugepage, and that is empty again at the end.
+struct Group {
+    /// Where the groups of version 2 are mounted, for this test.
+    root: PathBuf,
+    path: PathBuf,
+    had_controller: bool,
+}
+
+impl Group {
+    /// `None` where the kernel has no such control groups.
+    fn without_hugepages() -> Option<Self> {
+        let root = std::env::temp_dir().join(format!("rpcrdma-groups-{}", std::process::id()));
+        std::fs::create_dir(&root).unwrap();
+        let target = CString::new(root.as_os_str().as_bytes()).unwrap();
+        // SAFETY: strings that end with a zero, and no data.
+        let mounted = unsafe {
+            let (source, kind) = (c"none".as_ptr(), c"cgroup2".as_ptr());
+            libc::mount(source, target.as_ptr(), kind, 0, std::ptr::null())
+        };
+        assert_eq!(mounted, 0, "{}", std::io::Error::last_os_error());
+        let has = |file: &str| {
+            let names = std::fs::read_to_string(root.join(file)).unwrap();
+            names.split_whitespace().any(|name| name == "hugetlb")
+        };
+        let group = Self {
+            path: root.join(format!("rpcrdma-test-{}", std::process::id())),
+            had_controller: has("cgroup.subtree_control"),
+            root: root.clone(),
+        };
+        if !has("cgroup.controllers") {
+            return None;
+        }
+        std::fs::write(root.join("cgroup.subtree_control"), "+hugetlb").unwrap();
+        std::fs::create_dir(&group.path).unwrap();
+        std::fs::write(group.path.join("hugetlb.2MB.max"), "0").unwrap();
+        Some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Without the controller there is no group.
+        let made = std::fs::remove_dir(&self.path).is_ok();
+        if made && !self.had_controller {
+            std::fs::write(self.root.join("cgroup.subtree_control"), "-hugetlb").unwrap();
+        }
+        let target = CString::new(self.root.as_os_str().as_bytes()).unwrap();
+        // SAFETY: a string that ends with a zero.
+        assert_eq!(unsafe { libc::umount(target.as_ptr()) }, 0);
+        std::fs::remove_dir(&self.root).unwrap();
+    }
+}
+
+const GROUP: &str = "RPCRDMA_TEST_GROUP";
+
+/// Nothing else would tell it before the page is read, perhaps by a core in the middle of a call.
+#[test]
+#[ignore = "changes settings of the machine: ./check lab runs it in a guest"]
+fn a_page_that_the_control_group_refuses_is_an_error() {
+    if let Ok(group) = std::env::var(GROUP) {
+        return map_a_hugepage_within(Path::new(&group));
+    }
+    let counts = HugePageCounts::read(HUGE_PAGE_BYTES).unwrap();
+    let _setting = (counts.available == 0).then(|| free_hugepages(1));
+    let Some(group) = Group::without_hugepages() else {
+        eprintln!("SKIPPED: no control group of version 2 limits hugepages on this machine");
+        return;
+    };
+    let test = "memory::tests::arenas::a_page_that_the_control_group_refuses_is_an_error";
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            test,
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env(GROUP, &group.path)
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+}
+
+/// What the child does.
+fn map_a_hugepage_within(group: &Path) {
+    std::fs::write(group.join("cgroup.procs"), "0").unwrap();
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let file = rustix::fs::memfd_create("peer", flags).unwrap();
+    rustix::fs::ftruncate(&file, HUGE_PAGE_BYTES).unwrap();
+    let bytes = usize::try_from(HUGE_PAGE_BYTES).unwrap();
+    let error = Mapping::shared_read_only(&file, bytes)
+        // SAFETY: the first byte of the mapping. Where the page is missing this is the signal.
+        .map(|mapping| unsafe { mapping.start().read_volatile() })
+        .unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
 }
 
 #[test]

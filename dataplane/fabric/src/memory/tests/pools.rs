@@ -90,6 +90,25 @@ fn strides_and_alignments() {
     assert!(tight.take().is_none());
 }
 
+/// The end of the largest shape behind 8 GiB of other pools is one more than 64 bits hold.
+#[test]
+fn a_pool_whose_end_64_bits_do_not_hold_is_refused() {
+    let memory = arena(4096).memory();
+    let shape = PoolShape {
+        buffers: u32::MAX,
+        buffer_bytes: 64,
+        stride_bytes: u32::MAX,
+        align_bytes: 1,
+    };
+    for next in [(1 << 33) - 1, 1 << 33, u64::MAX] {
+        let error = Pool::carve(memory.clone(), 0, next, shape).unwrap_err();
+        let SetupError::Limit { asked, limit, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!((asked, limit), (u64::MAX, 4096), "{next}");
+    }
+}
+
 #[test]
 fn leases_of_ranges_that_do_not_fit_are_refused() {
     let mut arena = arena(4096);

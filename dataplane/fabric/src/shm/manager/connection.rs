@@ -8,7 +8,8 @@ use super::channels::{Half, View};
 use super::socket::{FILES, Peer};
 use super::wire::{Confirm, Reply, Request};
 use crate::interface::ListenerId;
-use crate::shm::{NumberHold, PeerFiles, PortHandle, QueuePairNumber};
+use crate::shm::link::PeerFiles;
+use crate::shm::{CheckedPeer, NumberHold, PortHandle, QueuePairNumber};
 
 /// A connection, from the first system call to the end.
 #[derive(Debug)]
@@ -82,7 +83,7 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Replied {
     pub(super) reply: Reply,
-    pub(super) files: PeerFiles,
+    pub(super) memory: CheckedPeer,
     pub(super) half: Half,
 }
 

@@ -2,13 +2,12 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
 use super::Manager;
-use super::connection::{Client, Connection, Offer, Replied, Side, Stage, peer_files};
+use super::connection::{Client, Connection, Replied, Side, Stage, peer_files};
 use super::socket::{self, Peer};
 use super::wire::{
     Confirm, Message, ParseError, REJECT_PRIVATE_BYTES_MAX, REPLY_PRIVATE_BYTES_MAX,
@@ -17,7 +16,7 @@ use super::wire::{
 use crate::interface::{
     ConnectionId, ListenerId, ManagerError, ManagerEvent, PeerIdentity, RejectReason, SetupError,
 };
-use crate::shm::{Notice, NumberHold, Port, PortHandle, Seed};
+use crate::shm::{CheckedPeer, Notice, NumberHold, Port, PortHandle};
 
 /// The first wait after a full backlog, and the longest; it doubles in between.
 const CONNECT_DELAY_MIN: Duration = Duration::from_millis(1);
@@ -227,22 +226,6 @@ impl Manager {
         }
     }
 
-    pub(super) fn prepare_seed(&mut self, id: u64, port: &PortHandle) -> Result<Seed, SetupError> {
-        let gone = || SetupError::Peer {
-            what: "connection is gone".to_owned(),
-        };
-        let connection = self.connections.get_mut(&id).ok_or_else(gone)?;
-        match &connection.side {
-            Side::Client(_) => prepare_client(connection, port),
-            Side::Server { peer, .. } => {
-                let pid = peer.pid;
-                prepare_server(connection, port, |request| {
-                    self.channels.server_half(port, pid, request)
-                })
-            }
-        }
-    }
-
     pub(super) fn send_reply(&mut self, id: u64, private_data: &[u8]) -> Result<(), ManagerError> {
         check_private_data(private_data, REPLY_PRIVATE_BYTES_MAX)?;
         let connection = self
@@ -386,12 +369,21 @@ impl Manager {
                 return Verdict::Over;
             }
         };
+        let memory = match CheckedPeer::map(files, peer.pid, &mut self.memory) {
+            Ok(memory) => memory,
+            Err(error) => return self.refuse_memory(id, error),
+        };
         self.ready.push(ManagerEvent::ConnectReply {
             connection: ConnectionId(id),
             peer: identity(peer),
             private_data: std::mem::take(&mut reply.private_data),
         });
-        connection.stage = Stage::Replied(Box::new(Replied { reply, files, half }));
+        let replied = Replied {
+            reply,
+            memory,
+            half,
+        };
+        connection.stage = Stage::Replied(Box::new(replied));
         Verdict::Goes
     }
 
@@ -418,10 +410,17 @@ impl Manager {
         let Some(connection) = self.connections.get_mut(&id) else {
             return Verdict::Over;
         };
+        let Side::Server { peer, .. } = &connection.side else {
+            return Verdict::Broken(peer_error("message came out of turn"));
+        };
+        let memory = match CheckedPeer::map(files, peer.pid, &mut self.memory) {
+            Ok(memory) => memory,
+            Err(error) => return self.refuse_memory(id, error),
+        };
         connection.stage = Stage::Established;
         let notice = connection
             .local
-            .map(|local| Notice::Established { local, files });
+            .map(|local| Notice::Established { local, memory });
         self.counters.established += 1;
         self.half_open_ended();
         self.ready.push(ManagerEvent::Established {
@@ -429,6 +428,13 @@ impl Manager {
             notice,
         });
         Verdict::Goes
+    }
+
+    /// The peer's memory cannot be mapped: it has no connection.
+    fn refuse_memory(&mut self, id: u64, error: SetupError) -> Verdict {
+        self.counters.memory_refused += 1;
+        self.gone(id, error.into());
+        Verdict::Over
     }
 
     /// The peer is gone, or has to go: ends the connection and tells the application what it is
@@ -520,86 +526,6 @@ impl Manager {
             doing,
             source: io::ErrorKind::TimedOut.into(),
         }
-    }
-}
-
-fn prepare_client(connection: &mut Connection, port: &PortHandle) -> Result<Seed, SetupError> {
-    let Side::Client(client) = &mut connection.side else {
-        return Err(not_ready());
-    };
-    if client.port.identity != port.identity {
-        return Err(SetupError::System {
-            doing: "preparing a queue pair for another port than the one that connected".into(),
-            source: io::ErrorKind::InvalidInput.into(),
-        });
-    }
-    let stage = std::mem::replace(&mut connection.stage, Stage::AwaitingReply);
-    let Stage::Replied(replied) = stage else {
-        connection.stage = stage;
-        return Err(not_ready());
-    };
-    let Some(number) = client.hold.take() else {
-        connection.stage = Stage::Replied(replied);
-        return Err(not_ready());
-    };
-    let Replied { reply, files, half } = *replied;
-    connection.local = Some(number.number());
-    let confirm = Confirm {
-        doorbell_number: half.doorbell_number,
-    };
-    let offer = Offer {
-        channel: half.file,
-        port: port.clone(),
-    };
-    connection.stage = Stage::ClientPrepared(confirm, offer);
-    Ok(Seed {
-        number,
-        remote: reply.queue_pair,
-        peer: reply.core,
-        channel: half.mapping,
-        doorbell_number: half.doorbell_number,
-        files: Some(files),
-    })
-}
-
-fn prepare_server(
-    connection: &mut Connection,
-    port: &PortHandle,
-    half: impl FnOnce(&Request) -> Result<super::channels::Half, SetupError>,
-) -> Result<Seed, SetupError> {
-    let Stage::Requested(request) = &connection.stage else {
-        return Err(not_ready());
-    };
-    let number = NumberHold::take(port)?;
-    let half = half(request)?;
-    let (peer, remote) = (request.core, request.queue_pair);
-    let reply = Reply {
-        core: port.identity,
-        queue_pair: number.number(),
-        doorbell_number: half.doorbell_number,
-        channel: half.number,
-        private_data: Vec::new(),
-    };
-    let offer = Offer {
-        channel: Arc::clone(&half.file),
-        port: port.clone(),
-    };
-    connection.local = Some(number.number());
-    connection.stage = Stage::ServerPrepared(Box::new(reply), offer);
-    Ok(Seed {
-        number,
-        remote,
-        peer,
-        channel: half.mapping,
-        doorbell_number: half.doorbell_number,
-        files: None,
-    })
-}
-
-fn not_ready() -> SetupError {
-    SetupError::System {
-        doing: "preparing a queue pair before there is a request or a reply, or twice".into(),
-        source: io::ErrorKind::InvalidInput.into(),
     }
 }
 

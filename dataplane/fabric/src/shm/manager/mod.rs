@@ -2,9 +2,10 @@
 //!
 //! A connection begins as a Unix socket, over which the two managers shake hands as RDMA-CM does:
 //! a request with private data, a reply or a rejection, a confirmation; reply and confirmation
-//! carry the files that the ports map (see [`wire`] for the messages and [`channels`] for which
-//! files those are). Afterwards nothing is sent any more, and the socket stands for the peer's
-//! life: when it closes, by hand or with its process, the peer is gone.
+//! carry the files of the ports (see [`wire`] for the messages and [`channels`] for which files those
+//! are). They are checked and mapped here, so that no core waits for that. Afterwards nothing is sent
+//! any more, and the socket stands for the peer's life: when it closes, by hand or with its process,
+//! the peer is gone.
 //!
 //! # What may go wrong, and what follows
 //!
@@ -16,7 +17,8 @@
 //!   [`ManagerOptions::handshake_timeout`]; our own application may take its time, because the
 //!   peer's manager gives us up.
 //! * A peer of another user is turned away at either end ([`socket::Peer::is_permitted`]). One
-//!   that breaks the protocol is hung up on; its files are closed.
+//!   that breaks the protocol is hung up on; its files are closed. So is one whose files are not
+//!   what they must be, or are larger than [`ManagerOptions`] allows.
 //!
 //! Handshakes of servers are limited in number: when all places are taken, further clients wait
 //! in the listener's backlog, and when that is full, at their own end.
@@ -25,6 +27,7 @@ mod channels;
 mod connection;
 mod event_loop;
 mod handshake;
+mod prepare;
 mod socket;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -41,10 +44,19 @@ use crate::interface::{
     RejectReason, SetupError,
 };
 use crate::shm::doorbell::CHANNELS_MAX as CHANNELS_PER_PORT_MAX;
+use crate::shm::peer_memory::{PeerMemory, PeerMemoryLimits};
 use crate::shm::{Port, PortHandle, Seed};
 use crate::waiting::Waiting;
 use channels::Channels;
 use connection::Connection;
+
+/// What the handshake takes for a message, written again; `None` for anything else.
+#[cfg(feature = "testing")]
+pub(crate) fn message_again(bytes: &[u8]) -> Option<Vec<u8>> {
+    wire::Message::parse(bytes)
+        .ok()
+        .map(|message| message.encode())
+}
 
 /// Limits of a manager.
 ///
@@ -67,6 +79,13 @@ pub struct ManagerOptions {
     pub handshake_timeout: Duration,
     /// Handshakes that may be under way at a time on the listeners together.
     pub half_open_max: usize,
+    /// Bytes of the arena of a peer's port that are mapped at most. A peer with a larger one is
+    /// refused.
+    pub peer_arena_bytes_max: u64,
+    /// Bytes that are mapped at most of all peers together: the arena of each of their ports once,
+    /// however many connections there are, with its other files, and of each channel the peer's ring.
+    /// A peer that goes beyond is refused.
+    pub peer_memory_bytes_max: u64,
 }
 
 impl Default for ManagerOptions {
@@ -74,6 +93,8 @@ impl Default for ManagerOptions {
         Self {
             handshake_timeout: Duration::from_secs(5),
             half_open_max: 1024,
+            peer_arena_bytes_max: 4 << 30,
+            peer_memory_bytes_max: 64 << 30,
         }
     }
 }
@@ -102,7 +123,7 @@ impl Default for ManagerOptions {
 /// };
 /// assert_eq!(private_data, b"hello");
 /// let seed = server.prepare(connection, &handle)?;
-/// # assert!(seed.files.is_none());
+/// # assert!(seed.memory.is_none());
 /// # Ok::<(), rpcrdma_fabric::interface::ManagerError>(())
 /// ```
 pub struct Manager {
@@ -112,6 +133,7 @@ pub struct Manager {
     listeners: HashMap<u64, Listener>,
     connections: HashMap<u64, Connection>,
     channels: Channels,
+    memory: PeerMemory,
     /// Events that the next wait delivers.
     ready: Vec<ManagerEvent<Port>>,
     /// The last number given to a listener or a connection.
@@ -140,6 +162,7 @@ struct Counters {
     malformed: u64,
     timed_out: u64,
     not_permitted: u64,
+    memory_refused: u64,
     backlog_full: u64,
     out_of_files: u64,
 }
@@ -177,6 +200,10 @@ impl Manager {
             listeners: HashMap::new(),
             connections: HashMap::new(),
             channels: Channels::new(),
+            memory: PeerMemory::new(PeerMemoryLimits {
+                arena_bytes_max: options.peer_arena_bytes_max,
+                total_bytes_max: options.peer_memory_bytes_max,
+            }),
             ready: Vec::new(),
             last_id: ACCEPTING,
             half_open: 0,
@@ -189,8 +216,8 @@ impl Manager {
     }
 
     /// Counters as (name, value), for reports: connections established, peers that broke the
-    /// protocol, handshakes that timed out, peers of another user, connects that met a full
-    /// backlog, clients turned away for want of files, and channels now known.
+    /// protocol, handshakes that timed out, peers of another user, peers whose memory was not
+    /// mapped (it is not as it must be, or beyond a limit), connects that met a full backlog, clients turned away for want of files, and channels now known.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let counters = &self.counters;
@@ -199,6 +226,7 @@ impl Manager {
             ("handshakes_malformed", counters.malformed),
             ("handshakes_timed_out", counters.timed_out),
             ("peers_not_permitted", counters.not_permitted),
+            ("peers_memory_refused", counters.memory_refused),
             ("connects_backlog_full", counters.backlog_full),
             ("accepts_out_of_files", counters.out_of_files),
             ("channels", self.channels.len() as u64),

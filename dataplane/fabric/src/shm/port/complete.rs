@@ -6,7 +6,7 @@ use super::super::key_table::{Holder, place};
 use super::super::queue_pair::State;
 use super::super::work::{Kind, Work};
 use super::core::{Channels, Core, channel_mut};
-use super::inbound::{push_receive, receive};
+use super::inbound::push_receive;
 use crate::clock::Ticks;
 use crate::interface::{Completion, CompletionBatch, CompletionKind, QueuePairId, Status};
 
@@ -18,12 +18,43 @@ const READERS_PER_POLL: usize = 4;
 const AWAITING_PER_POLL: usize = 8;
 
 impl Core {
-    /// Completes what has ended, in the order of posting. Whether something was done.
-    pub(super) fn complete_ready(
+    /// Whether there is something to complete, or to read.
+    #[inline]
+    pub(super) fn has_own_work(&self) -> bool {
+        !self.ready.is_empty() || !self.readers.is_empty()
+    }
+
+    /// Completes what has ended and goes on with RDMA Reads, within their share of the poll. Whether
+    /// something was done.
+    #[inline(never)]
+    pub(super) fn work_in_share(
         &mut self,
         channels: &mut Channels,
+        now: Ticks,
         batch: &mut CompletionBatch,
     ) -> bool {
+        // Another bit than that of cold channels, so that every combination of roundings comes.
+        let kept = self.keep_half(batch, self.counters.polls >> 1);
+        let mut busy = self.complete_ready(channels, batch);
+        busy |= self.go_on_reading(channels, now, true);
+        self.give_rest(batch, &kept);
+        busy
+    }
+
+    /// The same within what the others left of the poll, and with what came up since.
+    #[inline(never)]
+    pub(super) fn work_in_rest(
+        &mut self,
+        channels: &mut Channels,
+        now: Ticks,
+        batch: &mut CompletionBatch,
+    ) -> bool {
+        let busy = self.complete_ready(channels, batch);
+        self.go_on_reading(channels, now, false) || busy
+    }
+
+    /// Completes what has ended, in the order of posting. Whether something was done.
+    fn complete_ready(&mut self, channels: &mut Channels, batch: &mut CompletionBatch) -> bool {
         let mut budget = FLUSHED_PER_POLL;
         let mut busy = false;
         for _ in 0..self.ready.len() {
@@ -42,7 +73,7 @@ impl Core {
             if finished {
                 self.queue_pairs[index as usize].in_ready = false;
             } else {
-                self.ready.push_front(index);
+                self.ready.push_back(index);
             }
         }
         busy
@@ -117,14 +148,13 @@ impl Core {
             // What it was receiving never arrives.
             self.drop_pull(channel);
         }
-        let Some(receive_queue) = self.receive_queues.get_mut(queue) else {
-            return true;
-        };
         while !batch.is_full() {
-            let Some(slot) = receive_queue.take_flushed(index) else {
+            let receive_queue = self.receive_queues.get_mut(queue);
+            let Some(slot) = receive_queue.and_then(|queue| queue.take_flushed(index)) else {
                 return true;
             };
-            push_receive(batch, id, Status::Flushed, receive(queue, slot), 0, None);
+            let receive = self.receive(queue, slot);
+            push_receive(batch, id, Status::Flushed, receive, 0, None);
         }
         false
     }
@@ -153,7 +183,7 @@ impl Core {
     fn release(&mut self, index: u32) {
         let queue_pair = &mut self.queue_pairs[index as usize];
         self.works.release_first(&mut queue_pair.works);
-        queue_pair.outstanding -= 1;
+        self.works.uncount(&mut queue_pair.outstanding);
     }
 
     /// Forgets the work requests of a queue pair without completions.
@@ -170,13 +200,18 @@ impl Core {
         }
     }
 
-    /// Goes on with RDMA Reads. Whether something was done.
-    pub(super) fn go_on_reading(&mut self, channels: &mut Channels, now: Ticks) -> bool {
+    /// Goes on with RDMA Reads. `is_share` says whether the first of them finds the whole share of
+    /// RDMA Reads. Whether something was done.
+    fn go_on_reading(&mut self, channels: &mut Channels, now: Ticks, is_share: bool) -> bool {
         let mut busy = false;
         for _ in 0..self.readers.len().min(READERS_PER_POLL) {
+            if self.copy_budget == 0 {
+                break;
+            }
             let Some(index) = self.readers.pop_front() else {
                 break;
             };
+            let had_all = is_share && !busy;
             let number = self.queue_pairs[index as usize].channel;
             if let Some(channel) = channel_mut(channels, number) {
                 busy |= self.read_some(channel, index, now);
@@ -184,6 +219,8 @@ impl Core {
             let queue_pair = &mut self.queue_pairs[index as usize];
             if queue_pair.reads.is_empty() || queue_pair.is_down() {
                 queue_pair.in_readers = false;
+            } else if self.copy_budget == 0 && !had_all {
+                self.readers.push_front(index);
             } else {
                 self.readers.push_back(index);
             }
@@ -201,7 +238,7 @@ impl Core {
         let blocked = queue_pair.is_down()
             || work.read.not_before > now
             || (queue_pair.writes_unacked > 0 && !channel.is_acked(work.position));
-        if blocked || self.copy_budget == 0 {
+        if blocked {
             return false;
         }
         match self.copy_read(channel, index, first) {

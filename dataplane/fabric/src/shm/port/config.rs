@@ -14,8 +14,12 @@ use super::super::work::Works;
 use super::core::Core;
 use super::post::MESSAGE_BYTES_MAX;
 use crate::clock::Clock;
-use crate::interface::{Attributes, SEGMENTS_MAX, SetupError};
+use crate::interface::{Attributes, PortNumber, SEGMENTS_MAX, SetupError};
 use crate::memory::Arena;
+
+/// The largest delay of a port. A record says when it may be delivered, and its channel stays open
+/// until then, also when the sender is dead: with this bound, a time further ahead is an error.
+pub(super) const DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// What a port is made with.
 ///
@@ -46,7 +50,7 @@ pub struct PortConfig {
     pub channel_ring_bytes: u32,
     /// Bytes up to which a Send goes through the ring; above, it is pulled by the receiver.
     pub inline_bytes_max: u32,
-    /// Bytes that one poll pulls at most.
+    /// Bytes that one poll pulls at most; not less than 4.
     pub copy_bytes_per_poll: u32,
     /// Channels that are looked at in every poll; at most 64.
     pub hot_channels_max: u32,
@@ -63,7 +67,7 @@ pub struct PortConfig {
     /// Give each queue pair a receive queue of its own, as a device without shared ones must: to
     /// try that anywhere.
     pub own_receive_queues: bool,
-    /// How long a delivery takes, one way; zero for as fast as can be.
+    /// How long a delivery takes, one way; zero for as fast as can be, and at most 10 s.
     pub delay: Duration,
     /// The clock whose readings [`crate::interface::Port::poll`] gets.
     pub clock: Clock,
@@ -94,7 +98,13 @@ impl PortConfig {
     pub(super) fn check(&self) -> Result<(), SetupError> {
         files::check_ring_bytes(self.channel_ring_bytes)?;
         let descriptor = HEADER_BYTES + EXTENSION_BYTES + DESCRIPTOR_BYTES_MAX + HEAD_BYTES_MAX;
+        let delay_ms = self.delay.as_millis();
         let limits = [
+            (
+                "milliseconds of delay of a port",
+                u32::try_from(delay_ms).unwrap_or(u32::MAX),
+                u32::try_from(DELAY_MAX.as_millis()).unwrap_or(u32::MAX),
+            ),
             (
                 "bytes of a Send through the ring",
                 self.inline_bytes_max,
@@ -140,16 +150,17 @@ pub(super) fn attributes(config: &PortConfig) -> Attributes {
     }
 }
 
-pub(super) fn new_core(config: &PortConfig, windows: Windows) -> Core {
+pub(super) fn new_core(config: &PortConfig, number: PortNumber, windows: Windows) -> Core {
     let queue_pairs = config.queue_pairs_max.max(1) as usize;
     let works = config.work_requests_max as usize;
     let held = works * SEGMENTS_MAX + config.windows_max as usize;
     Core {
+        number,
         memory: config.arena.memory(),
         queue_pairs: (0..queue_pairs).map(|_| QueuePair::vacant()).collect(),
         receive_queues: Vec::new(),
         windows,
-        works: Works::new(config.work_requests_max),
+        works: Works::new(config.work_requests_max, config.queue_pairs_max.max(1)),
         ready: VecDeque::with_capacity(queue_pairs),
         readers: VecDeque::with_capacity(queue_pairs),
         untold: Vec::new(),
@@ -158,8 +169,11 @@ pub(super) fn new_core(config: &PortConfig, windows: Windows) -> Core {
         counters: Counters::default(),
         clock: config.clock.clone(),
         delay: config.clock.ticks(config.delay),
+        // Each process calibrates its own clock, so more than the largest delay.
+        not_before_ahead_max: config.clock.ticks(2 * DELAY_MAX),
         send_queue_depth_max: config.send_queue_depth_max,
-        copy_bytes_per_poll: config.copy_bytes_per_poll.max(1),
+        // So that there is something for each class of the `share` module.
+        copy_bytes_per_poll: config.copy_bytes_per_poll.max(4),
         copy_budget: 0,
         not_ready_polls: 0,
     }

@@ -10,7 +10,7 @@ use super::super::queue_pair::{QueuePair, State};
 use super::super::receive_queue::ReceiveQueue;
 use super::super::work::{Kind, Works};
 use crate::clock::{Clock, Ticks};
-use crate::interface::{QueuePairId, Status};
+use crate::interface::{PortNumber, QueuePairId, Receive, ReceiveQueueId, Status};
 use crate::memory::{Buffer, Memory};
 
 /// The channels of a port, by their number among the bits of its doorbell.
@@ -25,6 +25,8 @@ pub(super) fn channel_mut(channels: &mut Channels, number: u32) -> Option<&mut C
 /// Everything of a port that is not a channel.
 #[derive(Debug)]
 pub(super) struct Core {
+    /// The port's number, which its tokens carry.
+    pub(super) number: PortNumber,
     pub(super) memory: Memory,
     pub(super) queue_pairs: Vec<QueuePair>,
     pub(super) receive_queues: Vec<ReceiveQueue>,
@@ -42,6 +44,8 @@ pub(super) struct Core {
     pub(super) counters: Counters,
     pub(super) clock: Clock,
     pub(super) delay: Ticks,
+    /// How far ahead a record of a peer may set the time of its delivery.
+    pub(super) not_before_ahead_max: Ticks,
     /// Work requests outstanding per queue pair.
     pub(super) send_queue_depth_max: u32,
     pub(super) copy_bytes_per_poll: u32,
@@ -59,6 +63,35 @@ impl Core {
             return 0;
         }
         self.clock.now().saturating_add(self.delay).max(1)
+    }
+
+    /// The token of a Receive that completed, or was made.
+    #[inline]
+    pub(super) fn receive(&self, queue: usize, slot: u32) -> Receive {
+        Receive {
+            port: self.number,
+            slot,
+            // Receive queues are numbered by 16 bits (`create_receive_queue`).
+            queue: ReceiveQueueId(u16::try_from(queue).unwrap_or(u16::MAX)),
+        }
+    }
+
+    /// The receive queue of a Receive of this port.
+    #[inline]
+    pub(super) fn queue_of(&self, receive: &Receive) -> Option<&ReceiveQueue> {
+        if receive.port != self.number {
+            return None;
+        }
+        self.receive_queues.get(usize::from(receive.queue.0))
+    }
+
+    /// As [`Core::queue_of`], to change it.
+    #[inline]
+    pub(super) fn queue_of_mut(&mut self, receive: &Receive) -> Option<&mut ReceiveQueue> {
+        if receive.port != self.number {
+            return None;
+        }
+        self.receive_queues.get_mut(usize::from(receive.queue.0))
     }
 
     /// The index of the queue pair of this number, while it is in use in this generation.

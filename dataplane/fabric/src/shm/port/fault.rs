@@ -56,7 +56,7 @@ impl Core {
         let Some(work) = self.works.take(id.index, works, kind, signalled) else {
             return Err(PostError::QueueFull);
         };
-        queue_pair.outstanding += 1;
+        self.works.count(&mut queue_pair.outstanding);
         queue_pair.fail_next = None;
         let entry = self.works.get_mut(work);
         entry.ended = Some(status);

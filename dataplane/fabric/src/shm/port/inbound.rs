@@ -14,8 +14,7 @@ use super::super::ring::distance;
 use super::core::Core;
 use crate::clock::Ticks;
 use crate::interface::{
-    Completion, CompletionBatch, CompletionKind, QueuePairId, Receive, ReceiveQueueId, RemoteKey,
-    Status,
+    Completion, CompletionBatch, CompletionKind, QueuePairId, Receive, RemoteKey, Status,
 };
 
 /// Records that one visit to a channel works off at most: some yield no completion.
@@ -32,7 +31,7 @@ impl Visit {
     const BUSY: Self = Self(1);
     /// There is more to do, although nobody will ring for it.
     const AGAIN: Self = Self(2);
-    /// The peer broke the rules of the ring.
+    /// The peer broke the rules of the ring, or does not take what is reported to it.
     const BROKEN: Self = Self(4);
     /// The ring was found empty.
     const DRAINED: Self = Self(8);
@@ -153,6 +152,9 @@ impl Core {
 
     #[cold]
     fn leave_rarely(&mut self, channel: &mut Channel, drained: bool) -> Visit {
+        if channel.overrun {
+            return Visit::BROKEN;
+        }
         let mut visit = Visit::IDLE;
         if channel.has_reports() {
             let not_before = self.not_before();
@@ -226,7 +228,7 @@ impl Core {
             Extension::default()
         };
         if extension.not_before > now {
-            return (Step::Later, units);
+            return (self.put_off(extension.not_before, now), units);
         }
         self.acknowledge(channel, header.acked);
         let step = self.execute(channel, index, header, extension, batch);
@@ -234,6 +236,19 @@ impl Core {
             self.counters.records_in += 1;
         }
         (step, units)
+    }
+
+    /// What is to be done with a record that is not due `now`: it waits, unless no port has such a
+    /// delay. A record for the end of time would keep its channel open without a peer.
+    #[inline(never)]
+    fn put_off(&self, not_before: Ticks, now: Ticks) -> Step {
+        let is_too_far = |now: Ticks| not_before - now > self.not_before_ahead_max;
+        // A thread that was stopped polls with an old reading, in which newer records seem far ahead.
+        if is_too_far(now) && is_too_far(self.clock.now().min(not_before)) {
+            Step::Broken
+        } else {
+            Step::Later
+        }
     }
 
     #[inline]
@@ -303,7 +318,7 @@ impl Core {
         if bytes > first && u64::from(bytes) > receive_queue.capacity(slot) {
             // As on an InfiniBand RC queue pair: a length error here, a remote operation error
             // at the sender, and both queue pairs end.
-            let receive = receive(queue, slot);
+            let receive = self.receive(queue, slot);
             let id = self.queue_pairs[queue_pair as usize].id();
             push_receive(batch, id, Status::LocalLength, receive, 0, None);
             self.refuse(channel, queue_pair, Status::RemoteOperation);
@@ -404,7 +419,7 @@ impl Core {
         self.counters.bytes_copied += u64::from(bytes);
         // The addressee was found by this number.
         let id = QueuePairNumber(header.destination).id();
-        let receive = receive(queue, slot);
+        let receive = self.receive(queue, slot);
         push_receive(batch, id, Status::Success, receive, bytes, invalidate);
         Step::Done
     }
@@ -447,13 +462,6 @@ pub(super) fn payload(ring: &MappedRing, index: u32, header: Header) -> *const u
     ring.unit(index)
         .wrapping_add(header.payload_offset() as usize)
         .cast_const()
-}
-
-#[inline]
-pub(super) fn receive(queue: usize, slot: u32) -> Receive {
-    // Receive queues are numbered by 16 bits (`create_receive_queue`).
-    let queue = ReceiveQueueId(u16::try_from(queue).unwrap_or(u16::MAX));
-    Receive { queue, slot }
 }
 
 #[inline]

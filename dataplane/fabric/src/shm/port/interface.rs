@@ -10,7 +10,8 @@ use super::{BUSY_EXCHANGE_POLLS, Port};
 use crate::clock::Ticks;
 use crate::interface::{
     Access, Attributes, CompletionBatch, Gather, PostError, QueuePairId, Receive,
-    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, SendOptions, SetupError, Window, WorkId,
+    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, SetupError,
+    Window, WorkId,
 };
 use crate::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 
@@ -115,17 +116,18 @@ impl crate::interface::Port for Port {
             return Err(SetupError::ForeignMemory);
         }
         let slot = receive_queue.make(list.into_iter());
-        Ok(Receive { queue, slot })
+        Ok(self.core.receive(usize::from(queue.0), slot))
     }
 
     #[inline]
-    fn post_receive(&mut self, receive: Receive) {
-        let number = receive.queue.0;
-        if let Some(receive_queue) = self.core.receive_queues.get_mut(usize::from(number))
-            && receive_queue.stage(receive)
-        {
-            self.staged.push(number);
+    fn post_receive(&mut self, receive: Receive) -> Option<Receive> {
+        let Some(receive_queue) = self.core.queue_of_mut(&receive) else {
+            return Some(receive);
+        };
+        if receive_queue.stage(receive.slot) {
+            self.staged.push(receive.queue.0);
         }
+        None
     }
 
     #[inline]
@@ -149,7 +151,7 @@ impl crate::interface::Port for Port {
 
     #[inline]
     fn received_segment(&self, receive: &Receive, index: usize) -> Option<&[u8]> {
-        let receive_queue = self.core.receive_queues.get(usize::from(receive.queue.0))?;
+        let receive_queue = self.core.queue_of(receive)?;
         let buffer = receive_queue.segment(receive.slot, index)?;
         Some(self.core.memory.bytes(buffer))
     }
@@ -160,16 +162,11 @@ impl crate::interface::Port for Port {
         index: usize,
         fresh: Buffer,
     ) -> Result<Buffer, Buffer> {
-        let queue = usize::from(receive.queue.0);
         if !self.core.memory.may_be_written(&fresh) {
             return Err(fresh);
         }
-        let place = self
-            .core
-            .receive_queues
-            .get_mut(queue)
-            .and_then(|receive_queue| receive_queue.segment_mut(receive.slot, index));
-        match place {
+        let receive_queue = self.core.queue_of_mut(receive);
+        match receive_queue.and_then(|queue| queue.segment_mut(receive.slot, index)) {
             Some(place) if fresh.capacity() >= place.capacity() => {
                 Ok(std::mem::replace(place, fresh))
             }
@@ -225,6 +222,10 @@ impl crate::interface::Port for Port {
         self.write(queue_pair, list, to, signalled)
     }
 
+    fn probe(&mut self, _: QueuePairId, _: WorkId) -> Result<(), PostError> {
+        Err(PostError::Unsupported)
+    }
+
     fn bind_window(
         &mut self,
         queue_pair: QueuePairId,
@@ -247,6 +248,10 @@ impl crate::interface::Port for Port {
         self.close(window)
     }
 
+    fn window_has_key(&self, window: &Window, key: RemoteKey) -> bool {
+        self.core.windows.owns(window) && window.key == key
+    }
+
     #[inline]
     fn flush_sends(&mut self) {
         while let Some(number) = self.dirty.pop() {
@@ -266,25 +271,19 @@ impl crate::interface::Port for Port {
         // whoever handles it.
         let mut busy = false;
         self.schedule.collect(&self.bell);
-        if self.schedule.has_pending() {
-            busy |= self.visit_pending(now, batch);
+        let is_sweep = poll & self.sweep_mask == 0;
+        if is_sweep || self.schedule.has_pending() {
+            busy |= self.visit_some_cold(is_sweep, now, batch);
         }
-        if poll & self.sweep_mask == 0 {
-            busy |= self.upkeep(now, batch);
-        }
-        if !self.core.ready.is_empty() {
-            busy |= self.core.complete_ready(&mut self.channels, batch);
-        }
-        if !self.core.readers.is_empty() {
-            busy |= self.core.go_on_reading(&mut self.channels, now);
+        if self.core.has_own_work() {
+            busy |= self.core.work_in_share(&mut self.channels, now, batch);
         }
         if !self.was_busy || poll.is_multiple_of(BUSY_EXCHANGE_POLLS) {
             busy |= self.core.exchange_progress(&mut self.channels);
         }
-        let mut place = 0;
-        while let Some(number) = self.schedule.hot(place) {
-            busy |= self.visit(number, now, batch);
-            place += 1;
+        busy |= self.visit_hot(now, batch);
+        if self.core.has_own_work() {
+            busy |= self.core.work_in_rest(&mut self.channels, now, batch);
         }
         self.core.not_ready_polls = self.core.not_ready_polls.saturating_sub(1);
         self.was_busy = busy;

@@ -1,12 +1,12 @@
 //! Planting and destroying queue pairs, and what the connection manager tells of them. Control
-//! operations: they may map, unmap and allocate.
+//! operations: they may unmap and allocate. They map nothing, since a peer decides how much there is.
 
 use std::sync::Arc;
 
 use super::super::channel::{Channel, Gone};
 use super::super::doorbell::CHANNELS_MAX;
-use super::super::files::{self, CheckedPeer};
-use super::super::link::{Notice, PeerFiles, QueuePairNumber, Seed};
+use super::super::files::CheckedPeer;
+use super::super::link::{Notice, QueuePairNumber, Seed};
 use super::super::queue_pair::{QueuePair, State};
 use super::Port;
 use super::core::channel_mut;
@@ -18,6 +18,9 @@ impl Port {
         seed: Seed,
         queue: ReceiveQueueId,
     ) -> Result<QueuePairId, SetupError> {
+        if !seed.number.is_of(&self.numbers) {
+            return Err(wrong("queue pair was made for another port"));
+        }
         // A channel that was kept for a seed which never came is told by nobody.
         self.forget_unused();
         let receive_queue = usize::from(queue.0);
@@ -45,7 +48,7 @@ impl Port {
             Some(_) => {}
         }
         let number = self.find_or_open(&seed)?;
-        let state = if seed.files.is_some() {
+        let state = if seed.memory.is_some() {
             State::Connected
         } else {
             State::Accepting
@@ -54,14 +57,14 @@ impl Port {
             number: own_number,
             remote,
             channel: hold,
-            files,
+            memory,
             ..
         } = seed;
         let local = own_number.number();
         // From here on the channel's own hold counts alone.
         drop(hold);
-        if let Some(files) = files
-            && let Err(error) = self.attach(number, files)
+        if let Some(memory) = memory
+            && let Err(error) = self.attach(number, memory)
         {
             self.forget_unused();
             return Err(error);
@@ -110,7 +113,9 @@ impl Port {
             }
             return Ok(number);
         }
-        let channel = Channel::new(number, seed.peer, Arc::clone(&seed.channel))?;
+        let queue_pairs_max = self.core.queue_pairs.len();
+        let file = Arc::clone(&seed.channel);
+        let channel = Channel::new(number, seed.peer, file, queue_pairs_max)?;
         let index = number as usize;
         if self.channels.len() <= index {
             self.channels.resize_with(index + 1, || None);
@@ -124,20 +129,20 @@ impl Port {
         Ok(number)
     }
 
-    /// Maps the peer's files, unless the channel has them already.
-    fn attach(&mut self, number: u32, files: PeerFiles) -> Result<(), SetupError> {
+    /// Gives a channel the peer's memory, unless it has it already.
+    fn attach(&mut self, number: u32, memory: CheckedPeer) -> Result<(), SetupError> {
         let Some(channel) = channel_mut(&mut self.channels, number) else {
             return Err(wrong("channel does not exist"));
         };
         if let Some(peer) = &channel.peer {
-            if files::inode(&files.channel)? == peer.channel_inode {
+            if peer.shares_channel(&memory) {
                 return Ok(());
             }
             return Err(wrong(
                 "channel is another than the one that is in use: reconnect when that is closed",
             ));
         }
-        channel.peer = Some(CheckedPeer::map(files)?);
+        channel.peer = Some(memory);
         // It may have rung already, when we could not look.
         self.schedule.mark(number);
         Ok(())
@@ -145,13 +150,13 @@ impl Port {
 
     pub(super) fn take_notice(&mut self, notice: Notice) {
         match notice {
-            Notice::Established { local, files } => self.establish(local, files),
+            Notice::Established { local, memory } => self.establish(local, memory),
             Notice::PeerGone { local } => self.peer_gone(local),
             Notice::Inject(fault) => self.inject_fault(fault),
         }
     }
 
-    fn establish(&mut self, local: QueuePairNumber, files: PeerFiles) {
+    fn establish(&mut self, local: QueuePairNumber, memory: CheckedPeer) {
         let Some(index) = self.core.index_of(local) else {
             return;
         };
@@ -163,8 +168,8 @@ impl Port {
         }
         let number = queue_pair.channel;
         queue_pair.state = State::Connected;
-        if self.attach(number, files).is_err() {
-            // A peer that hands over wrong files has no connection.
+        if self.attach(number, memory).is_err() {
+            // A peer that hands over the wrong channel has no connection.
             self.disconnect_index(index);
         }
     }
@@ -192,7 +197,8 @@ impl Port {
         self.schedule.mark(number);
     }
 
-    /// All queue pairs of a channel end, because its peer broke the rules of the ring.
+    /// All queue pairs of a channel end, because its peer broke the rules of the ring, or does not
+    /// take what is reported to it.
     #[cold]
     pub(super) fn break_channel(&mut self, number: u32) {
         let Some(channel) = channel_mut(&mut self.channels, number) else {

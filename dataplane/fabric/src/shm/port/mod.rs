@@ -10,6 +10,7 @@ mod lifecycle;
 mod post;
 mod pull;
 mod schedule;
+mod share;
 mod short;
 
 use std::os::fd::OwnedFd;
@@ -26,15 +27,13 @@ use super::key_table::Windows;
 use super::link::{CoreIdentity, PortFiles, PortHandle, QueuePairNumber};
 use super::mapped::MappedBell;
 use crate::clock::Ticks;
-use crate::interface::{Attributes, CompletionBatch, REAP_USUAL, SetupError};
+use crate::interface::{Attributes, CompletionBatch, PortNumber, SetupError};
 use crate::memory::Arena;
 
 /// Polls after which progress is exchanged with peers although there is other work.
 const BUSY_EXCHANGE_POLLS: u64 = 64;
-/// Cold channels that one poll looks at, and the completions after which it looks at no more: hot
-/// channels come after them.
+/// Cold channels that rang and that one poll looks at.
 const COLD_VISITS_PER_POLL: u32 = 8;
-const COLD_COMPLETIONS_MAX: usize = REAP_USUAL / 2;
 
 /// A port. See [`crate::interface::Port`] for the order of the calls.
 ///
@@ -86,6 +85,7 @@ impl Port {
     /// When a size is beyond its limit, or the system refuses memory or descriptors.
     pub fn new(config: PortConfig) -> Result<(Self, PortHandle), SetupError> {
         config.check()?;
+        let number = PortNumber::new()?;
         let (keys_file, keys) = files::create_key_table(config.windows_max)?;
         let (doorbell_file, bell) = files::create_doorbell()?;
         let (event, peers_end) = files::create_event()?;
@@ -109,7 +109,7 @@ impl Port {
         };
         let port = Self {
             attributes: config::attributes(&config),
-            core: config::new_core(&config, Windows::new(keys)),
+            core: config::new_core(&config, number, Windows::new(keys, number)),
             channels: Vec::new(),
             schedule: Schedule::new(config.hot_channels_max.max(1) as usize),
             bell,
@@ -147,19 +147,80 @@ impl Port {
         visit.is_busy()
     }
 
-    /// Looks at the cold channels that were rung for. Whether something was done.
-    fn visit_pending(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
+    /// Looks at the hot channels, in the order of the [`share`] module. Whether something was done.
+    #[inline]
+    fn visit_hot(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
         let mut busy = false;
+        let mut place = 0;
+        while let Some(number) = self.schedule.hot(place) {
+            if self.visit(number, now, batch) {
+                busy = true;
+                if self.core.is_used_up(batch) {
+                    self.end_hot(place, now, batch);
+                    break;
+                }
+            }
+            place += 1;
+        }
+        busy
+    }
+
+    /// The hot channel at this place has used up the batch or the copy budget. Where only the budget
+    /// is used up, those behind it are looked at all the same.
+    #[inline(never)]
+    fn end_hot(&mut self, used_at: usize, now: Ticks, batch: &mut CompletionBatch) {
+        let mut place = used_at + 1;
+        while !batch.is_full()
+            && let Some(number) = self.schedule.hot(place)
+        {
+            self.visit(number, now, batch);
+            place += 1;
+        }
+        let poll = self.core.counters.polls;
+        let was_active = |place| {
+            let number = self.schedule.hot(place).unwrap_or(u32::MAX);
+            channel_mut(&mut self.channels, number).is_some_and(|c| c.last_active == poll)
+        };
+        let had_all = !(0..used_at).any(was_active);
+        self.schedule.begin_hot_at(used_at + usize::from(had_all));
+    }
+
+    /// Looks at cold channels, within their share of the poll: at the one whose turn it is, when
+    /// this is a poll for that, and at those that were rung for. Whether something was done.
+    #[inline(never)]
+    fn visit_some_cold(&mut self, is_sweep: bool, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        let swept = if is_sweep { self.upkeep() } else { None };
+        if swept.is_none() && !self.schedule.has_pending() {
+            return false;
+        }
+        // Sweeps come in even polls: their half is the larger one.
+        let kept = self.core.keep_half(batch, self.core.counters.polls + 1);
+        let mut busy = false;
+        if let Some(number) = swept {
+            if self.core.is_used_up(batch) {
+                self.schedule.mark(number);
+            }
+            busy = self.visit_cold(number, now, batch);
+        }
+        let mut next_first = None;
         for _ in 0..COLD_VISITS_PER_POLL {
-            if batch.len() >= COLD_COMPLETIONS_MAX {
+            if batch.is_full() {
                 break;
             }
             let Some(number) = self.schedule.take_pending() else {
                 break;
             };
             self.core.counters.doorbells_in += 1;
+            let had_all = !busy;
             busy |= self.visit_cold(number, now, batch);
+            if next_first.is_none() && self.core.is_used_up(batch) {
+                next_first = Some(number + u32::from(had_all));
+            }
         }
+        if let Some(number) = next_first {
+            self.schedule.begin_pending_at(number);
+        }
+        self.core.give_rest(batch, &kept);
         busy
     }
 
@@ -179,18 +240,15 @@ impl Port {
         busy
     }
 
-    /// What is done now and then: a cold channel is looked at, a sleeping hot one made cold.
-    fn upkeep(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
+    /// What is done now and then: a sleeping hot channel is made cold, and the cold channel whose
+    /// turn it is to be looked at is found.
+    fn upkeep(&mut self) -> Option<u32> {
         let poll = self.core.counters.polls;
         let moved = self.schedule.cool_down(&mut self.channels, poll);
         self.core.counters.demotions += u64::from(moved.demoted);
-        match self.schedule.next_to_sweep(&mut self.channels) {
-            Some(number) if !batch.is_full() => {
-                self.core.counters.sweeps += 1;
-                self.visit_cold(number, now, batch)
-            }
-            _ => false,
-        }
+        let swept = self.schedule.next_to_sweep(&mut self.channels);
+        self.core.counters.sweeps += u64::from(swept.is_some());
+        swept
     }
 }
 
@@ -224,7 +282,10 @@ impl Port {
         }
         let mut place = 0;
         while let Some(number) = self.schedule.hot(place) {
-            let peer = channel_mut(&mut self.channels, number).and_then(|c| c.peer.as_ref());
+            // What a broken channel holds is never worked off.
+            let peer = channel_mut(&mut self.channels, number)
+                .filter(|channel| !channel.broken)
+                .and_then(|channel| channel.peer.as_ref());
             if peer.is_some_and(|peer| peer.consumer.peek().is_some()) {
                 return false;
             }
@@ -234,9 +295,18 @@ impl Port {
     }
 }
 
+#[cfg(feature = "testing")]
+impl Port {
+    /// The channels, to see how far they are and to write what no port would.
+    pub(in crate::shm) fn channels(&self) -> &[Option<Box<super::channel::Channel>>] {
+        &self.channels
+    }
+}
+
 #[cfg(test)]
 impl Port {
     /// The channels, to write what no port would.
+    #[cfg(not(loom))]
     pub(in crate::shm) fn channels_for_tests(
         &mut self,
     ) -> &mut [Option<Box<super::channel::Channel>>] {

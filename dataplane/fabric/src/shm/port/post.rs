@@ -236,7 +236,7 @@ impl Port {
         let Some(index) = core.works.take(id.index, works, Kind::Read, Some(work)) else {
             return Err(PostError::QueueFull);
         };
-        queue_pair.outstanding += 1;
+        core.works.count(&mut queue_pair.outstanding);
         core.works.await_ack(&mut queue_pair.reads, index, after);
         let read = &mut core.works.get_mut(index).read;
         read.list = std::mem::take(list);
@@ -284,6 +284,9 @@ impl Port {
         work: WorkId,
     ) -> Result<(), (PostError, Window)> {
         let core = &mut self.core;
+        if !core.windows.owns(&window) {
+            return Err((PostError::ForeignMemory, window));
+        }
         let Some(index) = core.windows.bound_on(&window) else {
             return Err((PostError::NoWindow, window));
         };
@@ -293,14 +296,15 @@ impl Port {
         if queue_pair.is_down() {
             return Err((PostError::NotConnected, window));
         }
-        if queue_pair.outstanding >= core.send_queue_depth_max {
+        let outstanding = queue_pair.outstanding;
+        if outstanding >= core.send_queue_depth_max || !core.works.may_take(outstanding, 1) {
             return Err((PostError::QueueFull, window));
         }
         let works = &mut queue_pair.works;
         let Some(entry) = core.works.take(index, works, Kind::Invalidate, Some(work)) else {
             return Err((PostError::QueueFull, window));
         };
-        queue_pair.outstanding += 1;
+        core.works.count(&mut queue_pair.outstanding);
         if let Some(buffer) = core.windows.end(&mut queue_pair.windows, window.slot) {
             core.returned.push(buffer);
         }
@@ -372,7 +376,7 @@ impl Core {
             return Ok(());
         }
         let outstanding = self.queue_pairs[id.index as usize].outstanding;
-        if outstanding < self.send_queue_depth_max && self.works.any_free() {
+        if outstanding < self.send_queue_depth_max && self.works.may_take(outstanding, 1) {
             return Ok(());
         }
         self.counters.queue_full += 1;
@@ -395,7 +399,7 @@ impl Core {
             debug_assert!(false, "check_room found room");
             return;
         };
-        queue_pair.outstanding += 1;
+        self.works.count(&mut queue_pair.outstanding);
         if kind == Kind::Write {
             queue_pair.writes_unacked += 1;
             queue_pair.last_write = position;

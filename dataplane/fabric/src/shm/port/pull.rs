@@ -9,7 +9,7 @@ use super::super::copy::{copy_small, read_u32, read_u64};
 use super::super::key_table::place;
 use super::super::record::{FLAG_REVOKED, Header, PIECE_BYTES, Piece, WRITE_BYTES, op};
 use super::core::Core;
-use super::inbound::{Step, payload, push_receive, receive};
+use super::inbound::{Step, payload, push_receive};
 use crate::interface::{CompletionBatch, RemoteKey, Status};
 
 impl Core {
@@ -190,7 +190,7 @@ impl Core {
         } = target
         {
             let id = self.queue_pairs[queue_pair as usize].id();
-            let receive = receive(queue, slot);
+            let receive = self.receive(queue, slot);
             push_receive(batch, id, Status::Success, receive, bytes, invalidated);
         }
     }

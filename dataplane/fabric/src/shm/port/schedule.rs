@@ -17,6 +17,7 @@ const SWEEP_STEPS: usize = 16;
 /// The order in which channels are looked at.
 #[derive(Debug)]
 pub(super) struct Schedule {
+    /// Hot channels, in the order of the next poll.
     hot: Vec<u32>,
     hot_max: usize,
     /// Channels that are to be looked at although they are not hot.
@@ -53,6 +54,17 @@ impl Schedule {
     #[inline]
     pub(super) fn hot(&self, index: usize) -> Option<u32> {
         self.hot.get(index).copied()
+    }
+
+    /// Has the next poll begin with the hot channel that is at place `index` now: the places count
+    /// from there.
+    pub(super) fn begin_hot_at(&mut self, index: usize) {
+        let count = self.hot.len();
+        if index < count {
+            self.hot.rotate_left(index);
+            // The same channel as before.
+            self.checked = (self.checked + count - index) % count;
+        }
     }
 
     /// How many channels there are.
@@ -104,6 +116,11 @@ impl Schedule {
         let number = self.pending.take_next(self.cursor)?;
         self.cursor = number + 1;
         Some(number)
+    }
+
+    /// Has the search for the next cold channel begin with this number.
+    pub(super) fn begin_pending_at(&mut self, number: u32) {
+        self.cursor = number;
     }
 
     fn make_hot(&mut self, channels: &mut Channels, number: u32, poll: u64) {

@@ -11,7 +11,7 @@ use super::super::packed;
 use super::super::queue_pair::State;
 use super::super::record::{FIRST_LINE_BYTES, Header, SHORT_BYTES_MAX, op};
 use super::core::Core;
-use super::inbound::{push_receive, receive};
+use super::inbound::push_receive;
 use crate::interface::{CompletionBatch, Status};
 use crate::memory::Buffer;
 
@@ -86,7 +86,7 @@ impl Core {
                 batch,
                 id,
                 Status::Success,
-                receive(queue, slot),
+                self.receive(queue, slot),
                 bytes,
                 None,
             );

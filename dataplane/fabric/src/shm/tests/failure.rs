@@ -148,6 +148,41 @@ fn an_acknowledgement_does_not_overtake_a_failure() {
 }
 
 #[test]
+fn acknowledgements_stop_at_each_of_several_failures_that_wait() {
+    let (mut a, mut b, joint) = unjoined();
+    let ids: Vec<_> = (0..4).map(|_| connect(&mut a, &mut b, &joint)).collect();
+    b.id = ids[3].1;
+    while b.send(&[0; 100], SendOptions::default()).is_ok() {}
+    let invalidate = Some(crate::interface::RemoteKey(5));
+    for (work, (id, invalidate)) in [(0, invalidate), (1, None), (2, invalidate)]
+        .into_iter()
+        .enumerate()
+    {
+        a.id = ids[id].0;
+        let signalled = Some(WorkId(work as u64));
+        let options = SendOptions {
+            signalled,
+            invalidate,
+        };
+        a.send(b"x", options).unwrap();
+    }
+    b.settle();
+    // A report that is no failure of a record stands between those that are.
+    b.port.disconnect(ids[3].1);
+    b.settle();
+    assert_eq!(b.counter("reports_delayed"), 3);
+    let mut events = a.settle();
+    b.settle();
+    events.extend(a.settle());
+    let status_of = |work| {
+        let is_it = |event: &&Event| event.what == What::Sent(work);
+        events.iter().find(is_it).map(|event| event.status)
+    };
+    let expected = [Status::RemoteAccess, Status::Success, Status::RemoteAccess];
+    assert_eq!([0, 1, 2].map(status_of), expected.map(Some));
+}
+
+#[test]
 fn a_message_that_is_being_pulled_is_dropped_when_its_sender_ends() {
     let (mut a, mut b) = pair_with(|config| config.copy_bytes_per_poll = 1000);
     a.send_list(&[&[1; 5000]], SendOptions::default()).unwrap();

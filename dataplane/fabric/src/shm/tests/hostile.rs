@@ -1,12 +1,11 @@
 //! Records that a peer should not write. They cost their channel or their queue pair, and nobody
 //! else anything; nothing panics.
 
-use proptest::prelude::*;
-
 use super::*;
 use crate::shm::channel::{Channel, Outgoing};
 use crate::shm::link::QueuePairNumber;
 use crate::shm::record::{Header, op};
+use crate::shm::{Notice, Seed};
 
 /// Our end of the only channel.
 fn channel(end: &mut End) -> &mut Channel {
@@ -19,12 +18,17 @@ fn to(end: &End) -> QueuePairNumber {
 
 /// Publishes a record with this payload, whatever it means.
 fn publish(a: &mut End, b: &End, op: u8, payload: &[u8]) {
+    publish_for(a, b, op, payload, 0);
+}
+
+/// The same with the time before which it must not be delivered.
+fn publish_for(a: &mut End, b: &End, op: u8, payload: &[u8], not_before: u64) {
     let outgoing = Outgoing {
         destination: to(b),
         op,
         payload_bytes: u32::try_from(payload.len()).unwrap(),
         invalidate: None,
-        not_before: 0,
+        not_before,
     };
     let mut counters = crate::shm::counters::Counters::default();
     let fill = |place: *mut u8, _| {
@@ -169,6 +173,27 @@ fn an_acknowledgement_of_what_was_never_written_is_ignored() {
     }
 }
 
+/// Of four records, those count as acknowledged that the peer says, and none behind them. For the first two nobody waits.
+#[test]
+fn an_acknowledgement_is_of_no_record_behind_it() {
+    for acked in 0..=4 {
+        let (mut a, mut b) = pair();
+        b.send(b"out", SendOptions::default()).unwrap();
+        b.send(b"out", SendOptions::default()).unwrap();
+        b.send(b"out", signalled(1)).unwrap();
+        b.send(b"out", signalled(2)).unwrap();
+        a.send(b"x", SendOptions::default()).unwrap();
+        forge(&mut a, |header| header.acked = acked);
+        let mut events = told(b.settle());
+        let received = (Status::Success, What::Received(b"x".to_vec(), None));
+        assert_eq!(events.remove(0), received);
+        let sent: Vec<_> = (1..=u64::from(acked).saturating_sub(2))
+            .map(|number| (Status::Success, What::Sent(number)))
+            .collect();
+        assert_eq!(events, sent, "{acked}");
+    }
+}
+
 #[test]
 fn a_failure_report_of_a_record_that_nobody_waits_for_ends_the_queue_pair_alone() {
     let (mut a, mut b) = pair();
@@ -237,39 +262,92 @@ fn readable_bytes(end: &End) -> u64 {
     rustix::io::ioctl_fionread(end.port.event()).unwrap()
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
-
-    /// Whole rings of any bytes: nothing panics, no Receive is lost, no byte lands outside.
-    #[test]
-    fn any_bytes_in_a_ring_do_no_harm(
-        records in prop::collection::vec(
-            (any::<u8>(), any::<u32>(), any::<u16>(), any::<u8>(), prop::collection::vec(any::<u8>(), 0..200)),
-            1..20,
-        )
-    ) {
-        thread_local! {
-            static CLOCK: Clock = Clock::new();
-        }
-        let clock = CLOCK.with(Clone::clone);
-        let (mut a, mut b) = pair_with(|config| config.clock = clock.clone());
-        let mut index = 0;
-        for (op, destination, payload_bytes, flags, bytes) in records {
-            let op = op % 8;
-            let before = channel(&mut a).producer.tail();
-            publish(&mut a, &b, op, &bytes);
-            let ring = channel(&mut a).producer.memory();
-            let mut header = ring.read_header(index);
-            if destination % 3 == 0 { header.destination = destination; }
-            if payload_bytes % 5 == 0 { header.payload_bytes = payload_bytes; }
-            header.flags = flags & 0x83;
-            ring.write_header(index, header);
-            index = (index + channel(&mut a).producer.tail() - before) % 64;
-            if index > 50 { break; }
-        }
-        b.now = u64::MAX;
-        let events = b.settle();
-        prop_assert!(events.iter().filter(|event| event.what == What::Disconnected).count() <= 1);
-        prop_assert_eq!(b.posted(), DEPTH);
+#[test]
+fn a_record_for_the_far_future_breaks_the_channel() {
+    let clock = Clock::new();
+    let second = clock.ticks_per_second();
+    let now = clock.now();
+    for not_before in [now + 30 * second, now + 3600 * second, u64::MAX] {
+        let (mut a, mut b) = pair();
+        b.now = now;
+        publish_for(&mut a, &b, op::SEND, b"late", not_before);
+        assert_eq!(told(b.settle()), [FLUSHED]);
+        assert_eq!(b.counter("channels_broken"), 1);
     }
+}
+
+#[test]
+fn a_record_within_the_largest_delay_waits_also_for_a_clock_that_was_read_long_ago() {
+    let clock = Clock::new();
+    let second = clock.ticks_per_second();
+    let now = clock.now();
+    // The clock of a machine that was started just now begins near zero.
+    for read_at in [now, now.saturating_sub(3600 * second)] {
+        let (mut a, mut b) = pair();
+        b.now = read_at;
+        publish_for(&mut a, &b, op::SEND, b"in time", now + 10 * second);
+        assert_eq!(told(b.settle()), []);
+        b.now = now + 10 * second;
+        let received = What::Received(b"in time".to_vec(), None);
+        assert_eq!(told(b.settle()), [(Status::Success, received)]);
+    }
+}
+
+/// However late the last record of a dead peer is due, its queue pair ends.
+#[test]
+fn a_dead_peer_does_not_keep_its_channel_open() {
+    let clock = Clock::new();
+    let ten_seconds = 10 * clock.ticks_per_second();
+    for ahead in [0, ten_seconds, u64::MAX] {
+        let (mut a, mut b) = pair();
+        b.now = clock.now();
+        let not_before = b.now.saturating_add(ahead);
+        publish_for(&mut a, &b, op::SEND, b"last words", not_before);
+        let local = to(&b);
+        b.port.notice(Notice::PeerGone { local });
+        drop(a);
+        let mut events = told(b.settle());
+        b.now += ten_seconds;
+        events.extend(told(b.settle()));
+        assert_eq!(events.last(), Some(&FLUSHED), "{ahead}");
+        assert!(b.port.prepare_to_park());
+    }
+}
+
+#[test]
+fn a_peer_that_takes_no_reports_loses_its_channel_when_too_many_wait() {
+    let most = 8;
+    let mut a = End::new(0, |_| {});
+    let mut b = End::new(1, |config| config.queue_pairs_max = most);
+    let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
+    (a.id, b.id) = connect(&mut a, &mut b, &joint);
+    while b.send(&[1; 64], SendOptions::default()).is_ok() {}
+    let mut end_another = |b: &mut End| {
+        let (at_a, at_b) = connect(&mut a, b, &joint);
+        b.port.disconnect(at_b);
+        let events = b.settle();
+        b.port.destroy_queue_pair(at_b);
+        a.port.destroy_queue_pair(at_a);
+        (at_b, events)
+    };
+    for _ in 0..most {
+        let (id, events) = end_another(&mut b);
+        assert_eq!(
+            events.iter().map(|event| event.id).collect::<Vec<_>>(),
+            [id]
+        );
+    }
+    assert_eq!(b.counter("reports_delayed"), u64::from(most));
+    assert_eq!(b.counter("channels_broken"), 0);
+    let (_, events) = end_another(&mut b);
+    assert_eq!(b.counter("channels_broken"), 1);
+    let ended = events
+        .iter()
+        .filter(|event| event.what == What::Disconnected);
+    assert_eq!(ended.count(), 2, "the first queue pair too: {events:?}");
+    let (_, seed): (Seed, Seed) = joint.seeds(&a.handle, &b.handle).unwrap();
+    assert!(
+        b.port.plant(seed, b.queue).is_err(),
+        "the channel is given up"
+    );
 }

@@ -1,6 +1,7 @@
 //! Planting, half-established connections, idle channels, parking, and wrong files.
 
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use super::*;
 use crate::interface::{PostError, SetupError};
@@ -10,7 +11,7 @@ use crate::shm::{ChannelFile, Notice};
 fn a_server_sends_only_after_the_client_confirmed() {
     let (mut a, mut b, joint) = unjoined();
     let (client, mut server) = joint.seeds(&a.handle, &b.handle).unwrap();
-    let files = server.files.take().unwrap();
+    let memory = server.memory.take().unwrap();
     let local = server.local();
     b.id = b.port.plant(server, b.queue).unwrap();
     assert_eq!(
@@ -20,7 +21,7 @@ fn a_server_sends_only_after_the_client_confirmed() {
     a.id = a.port.plant(client, a.queue).unwrap();
     a.send(b"hello", signalled(1)).unwrap();
     assert_eq!(told(b.settle()), []);
-    b.port.notice(Notice::Established { local, files });
+    b.port.notice(Notice::Established { local, memory });
     let received = What::Received(b"hello".to_vec(), None);
     assert_eq!(told(b.settle()), [(Status::Success, received)]);
     b.send(b"welcome", SendOptions::default()).unwrap();
@@ -28,40 +29,19 @@ fn a_server_sends_only_after_the_client_confirmed() {
 }
 
 #[test]
-fn wrong_files_are_refused() {
-    let (mut a, b) = (End::new(0, |_| {}), End::new(1, |_| {}));
+fn a_seed_of_another_channel_is_refused_and_leaves_nothing() {
+    let (mut a, mut b, joint) = unjoined();
+    let (first, _) = connect(&mut a, &mut b, &joint);
     let free = a.handle.numbers.len();
-    let plain = || {
-        let file =
-            rustix::fs::memfd_create("plain", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
-        rustix::fs::ftruncate(&file, 1 << 16).unwrap();
-        file
-    };
-    let counter = || rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
-    let datagrams = || {
-        let unix = rustix::net::AddressFamily::UNIX;
-        rustix::net::socket(unix, rustix::net::SocketType::DGRAM, None).unwrap()
-    };
-    for which in 0..8 {
-        let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
-        let (mut seed, _) = joint.seeds(&a.handle, &b.handle).unwrap();
-        let files = seed.files.as_mut().unwrap();
-        match which {
-            0 => files.channel = plain(),
-            1 => files.arena = plain(),
-            2 => files.keys = plain(),
-            3 => files.doorbell = plain(),
-            4 => files.event = plain(),
-            5 => files.event = counter(),
-            6 => files.event = datagrams(),
-            _ => files.doorbell_number = 4096,
-        }
-        drop(joint);
-        let error = a.port.plant(seed, a.queue).unwrap_err();
-        assert!(matches!(error, SetupError::Peer { .. }), "{which}: {error}");
-        assert_eq!(a.port.free_channel(), 0, "nothing is left of the channel");
-        assert_eq!(a.handle.numbers.len(), free, "the number is free again");
-    }
+    let other = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
+    let (mut seed, _) = joint.seeds(&a.handle, &b.handle).unwrap();
+    seed.memory = other.seeds(&a.handle, &b.handle).unwrap().0.memory;
+    let error = a.port.plant(seed, a.queue).unwrap_err();
+    assert!(matches!(error, SetupError::Peer { .. }), "{error}");
+    assert_eq!(a.handle.numbers.len(), free, "the number is free again");
+    a.id = first;
+    a.send(b"still", SendOptions::default()).unwrap();
+    assert_eq!(b.settle().len(), 1);
 }
 
 #[test]
@@ -288,6 +268,8 @@ fn limits_are_told() {
     assert!(limit(&|config| config.queue_pairs_max = 65_537));
     assert!(limit(&|config| config.windows_max = 65_537));
     assert!(limit(&|config| config.inline_bytes_max = 32_768));
+    assert!(limit(&|config| config.delay = Duration::from_millis(10_001)));
+    assert!(!limit(&|config| config.delay = Duration::from_secs(10)));
     let mut end = End::new(0, |_| {});
     let one = end.large.take();
     let full = end.port.create_receive(end.queue, &mut one.into_iter());

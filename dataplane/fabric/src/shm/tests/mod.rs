@@ -1,9 +1,13 @@
 //! The provider, driven step by step: two ports in one thread, so that every order is chosen.
 
+mod any_records;
 mod delivery;
+mod drawn;
 mod failure;
+mod fairness;
 mod hostile;
 mod lifecycle;
+pub(super) mod peer_memory;
 mod rdma;
 mod receive_queues;
 mod stress;

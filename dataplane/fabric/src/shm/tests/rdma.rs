@@ -259,6 +259,32 @@ fn another_queue_pair_cannot_use_a_window() {
     }
 }
 
+/// Nor can it end the window of another one: the Send is refused, and the window stays.
+#[test]
+fn another_queue_pair_cannot_invalidate_a_window() {
+    let (mut a, mut b, joint) = unjoined();
+    let (first, second) = (
+        connect(&mut a, &mut b, &joint),
+        connect(&mut a, &mut b, &joint),
+    );
+    b.id = first.1;
+    let window = expose(&mut b, &[1; 10], READ);
+    let key = window.remote().key;
+    a.id = second.0;
+    let options = SendOptions {
+        signalled: Some(WorkId(1)),
+        invalidate: Some(key),
+    };
+    a.send(b"x", options).unwrap();
+    b.settle();
+    assert_eq!(a.settle()[0].status, Status::RemoteAccess);
+    a.id = first.0;
+    read(&mut a, window.remote(), 10, 2).unwrap();
+    b.settle();
+    assert_eq!(a.settle()[0].status, Status::Success);
+    assert_eq!(take_back(&mut b, window), [1; 10]);
+}
+
 #[test]
 fn a_window_that_was_taken_back_cannot_be_read() {
     let (mut a, mut b) = pair();
@@ -355,22 +381,22 @@ fn windows_run_out_and_come_back() {
 
 #[test]
 fn a_set_delay_is_one_way_for_sends_and_both_for_reads() {
-    let delay = std::time::Duration::from_secs(3600);
+    let delay = std::time::Duration::from_secs(10);
     let (mut a, mut b) = pair_with(|config| config.delay = delay);
-    let hour = Clock::new().ticks(delay);
+    let delay = Clock::new().ticks(delay);
     let window = expose(&mut b, &[3; 10], READ);
     a.send(b"slow", SendOptions::default()).unwrap();
     read(&mut a, window.remote(), 10, 1).unwrap();
     let now = Clock::new().now();
     (a.now, b.now) = (now, now);
     assert_eq!((told(a.settle()), told(b.settle())), (vec![], vec![]));
-    (a.now, b.now) = (now + hour, now + hour);
+    (a.now, b.now) = (now + delay, now + delay);
     let received = What::Received(b"slow".to_vec(), None);
     assert_eq!(told(b.settle()), [(Status::Success, received)]);
     // Posted a little before `now`, so not quite due.
-    a.now = now + hour * 3 / 2;
+    a.now = now + delay * 3 / 2;
     assert_eq!(told(a.settle()), []);
-    a.now = now + 2 * hour;
+    a.now = now + 2 * delay;
     assert_eq!(
         told(a.settle()),
         [(Status::Success, What::Read(1, vec![3; 10]))]

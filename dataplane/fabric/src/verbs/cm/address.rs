@@ -216,6 +216,46 @@ pub(in crate::verbs) fn read(storage: &libc::sockaddr_storage) -> Option<SocketA
     }
 }
 
+/// The addresses of the interfaces of this host, at port 0.
+pub(in crate::verbs) fn of_this_host() -> io::Result<Vec<SocketAddr>> {
+    let mut list = std::ptr::null_mut();
+    // SAFETY: the call writes one pointer.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut addresses = Vec::new();
+    let mut next = list;
+    // SAFETY: the list is a chain that ends with null, and lives until it is freed below.
+    while let Some(interface) = unsafe { next.as_ref() } {
+        // SAFETY: an interface's address is null, or as long as its family says.
+        addresses.extend(unsafe { read_raw(interface.ifa_addr) });
+        next = interface.ifa_next;
+    }
+    // SAFETY: the list came from `getifaddrs`, and is freed once.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(addresses)
+}
+
+/// As [`read`], of an address that is no longer than its family needs.
+///
+/// # Safety
+///
+/// `raw` is null, or points to an address that is as long as its family says.
+unsafe fn read_raw(raw: *const libc::sockaddr) -> Option<SocketAddr> {
+    // SAFETY: as the caller promises: every address begins with its family.
+    let family = i32::from(unsafe { raw.as_ref() }?.sa_family);
+    let mut whole = RawAddress { all: unbound() };
+    match family {
+        // SAFETY: as the caller promises.
+        libc::AF_INET => whole.v4 = unsafe { raw.cast::<libc::sockaddr_in>().read_unaligned() },
+        // SAFETY: as the caller promises.
+        libc::AF_INET6 => whole.v6 = unsafe { raw.cast::<libc::sockaddr_in6>().read_unaligned() },
+        _ => return None,
+    }
+    // SAFETY: all bytes of the union were zero before the smaller member was written.
+    read(unsafe { &whole.all })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,6 +263,13 @@ mod tests {
 
     fn numeric(text: &str) -> SocketAddr {
         Target::parse(text).unwrap().numeric().unwrap().unwrap()
+    }
+
+    #[test]
+    fn every_host_has_its_own_address() {
+        let addresses = of_this_host().expect("interfaces");
+        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        assert!(addresses.contains(&loopback), "{addresses:?}");
     }
 
     #[test]

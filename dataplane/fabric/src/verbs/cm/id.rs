@@ -73,7 +73,7 @@ pub(in crate::verbs) struct Id {
 }
 
 // SAFETY: librdmacm keeps nothing of the thread that made an identifier; `&mut self` and ownership
-// keep calls on one apart.
+// keep calls on one apart. It locks what reading an event shares with a call on another thread.
 unsafe impl Send for Id {}
 
 impl Id {

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::Manager;
+use super::apart::{self, Request, Sent};
 use super::connection::{Client, Connection, QueuePairFacts, Side, depths_of};
 use super::drive;
 use super::machine::Stage;
@@ -78,6 +79,24 @@ pub(super) fn no_way(address: String, errno: i32, said: &str) -> ManagerError {
     ManagerError::Unreachable { address, why }
 }
 
+/// The request could not be sent. On iWARP it is TCP that connects first, within the call.
+fn not_sent(address: &str, error: io::Error) -> ManagerError {
+    let unreachable = |why: &str| ManagerError::Unreachable {
+        address: address.to_owned(),
+        why: format!("{why} ({error})"),
+    };
+    match error.raw_os_error() {
+        Some(libc::ECONNREFUSED) => ManagerError::Refused {
+            address: address.to_owned(),
+        },
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => unreachable("there is no way to it"),
+        Some(libc::ETIMEDOUT) => {
+            unreachable("its TCP does not answer; is the host up, and does that port reach it?")
+        }
+        _ => system(format!("sending a request to `{address}`"), error),
+    }
+}
+
 /// What a rejection that carries no reason of ours means.
 fn refused(address: &str, reason: i32) -> ManagerError {
     let address = address.to_owned();
@@ -135,6 +154,7 @@ impl Manager {
             stage: Stage::ResolvingName,
             id: None,
             queue_pair: None,
+            early: Vec::new(),
             peer: Parameters::default(),
             prepared: None,
             timer: None,
@@ -185,11 +205,12 @@ impl Manager {
             let Some(connection) = self.connections.get_mut(&number) else {
                 return;
             };
+            // What was for the address before.
+            connection.let_go();
+            connection.early.clear();
             let Side::Client(client) = &mut connection.side else {
                 return;
             };
-            // The identifier of the address before; its events are of no use any more.
-            connection.id = None;
             let address = client.address.clone();
             let Some(candidate) = client.candidates.pop_front() else {
                 let error = last.unwrap_or_else(|| bad(&address, "the host has no address"));
@@ -258,20 +279,64 @@ impl Manager {
         let (Side::Client(client), Some(id)) = (&connection.side, &mut connection.id) else {
             return;
         };
+        let is_iwarp = client.port.context().limits().iwarp;
+        let depths = depths_of(&client.port);
         let mut request = || -> Result<QueuePair, ManagerError> {
             let queue_pair = QueuePair::create(&client.port)?;
             drive::to_init(id, &queue_pair)?;
-            let facts = QueuePairFacts::of(&queue_pair);
-            let parameters =
-                facts.parameters(depths_of(&client.port), &options, &client.private_data);
-            id.connect(parameters).map_err(|error| {
-                system(format!("sending a request to `{}`", client.address), error)
-            })?;
+            if !is_iwarp {
+                let facts = QueuePairFacts::of(&queue_pair);
+                let parameters = facts.parameters(depths, &options, &client.private_data);
+                id.connect(parameters)
+                    .map_err(|error| not_sent(&client.address, error))?;
+            }
             Ok(queue_pair)
         };
-        match request() {
-            Ok(queue_pair) => connection.queue_pair = Some(queue_pair),
-            Err(error) => self.try_next(number, Some(error)),
+        let queue_pair = match request() {
+            Ok(queue_pair) => queue_pair,
+            Err(error) => return self.try_next(number, Some(error)),
+        };
+        let facts = QueuePairFacts::of(&queue_pair);
+        connection.queue_pair = Some(queue_pair);
+        if is_iwarp && let Some(id) = connection.id.take() {
+            let sent = self.apart.send(Request {
+                connection: number,
+                id,
+                facts,
+                depths,
+                options,
+                private_data: client.private_data.clone(),
+            });
+            if let Err(error) = sent {
+                let error = not_sent(&client.address.clone(), error);
+                self.try_next(number, Some(error));
+            }
+        }
+    }
+
+    /// A request that another thread sent: its identifier is back.
+    pub(super) fn on_sent(&mut self, sent: Sent) {
+        let Sent {
+            connection: number,
+            id,
+            result,
+        } = sent;
+        let connection = self.connections.get_mut(&number);
+        let Some(connection) = connection.filter(|it| it.stage == Stage::Requesting) else {
+            // Nobody waits for it any more.
+            return apart::let_go(Some(id), None);
+        };
+        connection.id = Some(id);
+        match (result, &connection.side) {
+            (Err(error), Side::Client(client)) => {
+                let error = not_sent(&client.address, error);
+                self.try_next(number, Some(error));
+            }
+            _ => {
+                for event in std::mem::take(&mut connection.early) {
+                    self.on_event(event);
+                }
+            }
         }
     }
 

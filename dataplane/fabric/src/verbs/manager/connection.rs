@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use super::apart;
 use super::machine::Stage;
 use super::negotiate::ReadDepths;
 use crate::interface::{ConnectionId, ManagerEvent, QueuePairId};
+use crate::verbs::cm::channel::Event;
 use crate::verbs::cm::event::Parameters;
 use crate::verbs::cm::id::{ConnectionParameters, Id};
 use crate::verbs::queue_pair::QueuePair;
@@ -37,11 +39,33 @@ pub(super) struct Connection {
     pub(super) id: Option<Id>,
     /// A client's, from the request until it is handed over.
     pub(super) queue_pair: Option<QueuePair>,
+    /// Events that came while another thread had the identifier.
+    pub(super) early: Vec<Event>,
     /// What the peer said last.
     pub(super) peer: Parameters,
     /// Once the queue pair has been handed over.
     pub(super) prepared: Option<Prepared>,
     pub(super) timer: Option<Instant>,
+}
+
+impl Connection {
+    /// Whether a connect is under way on iWARP, where letting go of it waits.
+    pub(super) fn is_held_by_a_connect(&self) -> bool {
+        match &self.side {
+            Side::Client(client) => {
+                self.stage == Stage::Requesting && client.port.context().limits().iwarp
+            }
+            Side::Server => false,
+        }
+    }
+
+    /// Lets go of the identifier, of which no event is of use any more, and of what goes with it.
+    pub(super) fn let_go(&mut self) {
+        let (id, queue_pair) = (self.id.take(), self.queue_pair.take());
+        if self.is_held_by_a_connect() {
+            apart::let_go(id, queue_pair);
+        }
+    }
 }
 
 /// What is left here of a queue pair that its port has.

@@ -79,7 +79,10 @@ pub fn device_towards(address: &str, timeout: Duration) -> Result<String, Manage
 }
 
 /// The next event of a channel, if one comes in time.
-fn next_event(channel: &std::sync::Arc<Channel>, timeout: Duration) -> io::Result<Option<Event>> {
+pub(super) fn next_event(
+    channel: &std::sync::Arc<Channel>,
+    timeout: Duration,
+) -> io::Result<Option<Event>> {
     if let Some(event) = channel.next()? {
         return Ok(Some(event));
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::client::{Rejection, failure, read_rejection, system};
 use super::connection::Side;
-use super::machine::{Step, step};
+use super::machine::{Stage, Step, step};
 use super::{CHANNEL, FIRST_DEVICE, Manager};
 use crate::interface::{ConnectionId, ManagerError, ManagerEvent};
 use crate::verbs::cm::channel::Event;
@@ -55,6 +55,9 @@ impl Manager {
         }
         if happened.woken {
             self.take_answers();
+            while let Some(sent) = self.apart.sent() {
+                self.on_sent(sent);
+            }
             self.disconnect_given_up();
         }
         self.fire_timers(Instant::now());
@@ -149,7 +152,7 @@ impl Manager {
             // The time was for all addresses together.
             client.candidates.clear();
         }
-        if connection.id.is_none() {
+        if connection.stage == Stage::ResolvingName {
             let doing = "resolving the host name";
             self.fail(number, |address| ManagerError::System {
                 doing: format!(
@@ -160,7 +163,7 @@ impl Manager {
             });
             return;
         }
-        self.on_event(event);
+        self.take_step(event);
     }
 
     pub(super) fn on_event(&mut self, event: Event) {
@@ -180,6 +183,18 @@ impl Manager {
             }
             return;
         }
+        if let Some(connection) = self.connections.get_mut(&event.number)
+            && connection.stage == Stage::Requesting
+            && connection.id.is_none()
+        {
+            connection.early.push(event);
+            return;
+        }
+        self.take_step(event);
+    }
+
+    /// Does what an event of a connection calls for.
+    fn take_step(&mut self, event: Event) {
         let number = event.number;
         let Some(connection) = self.connections.get_mut(&number) else {
             return;

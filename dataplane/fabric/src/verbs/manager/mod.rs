@@ -25,8 +25,10 @@
 //! A rejection carries our reason at the end of its private data; what other programs and the
 //! connection manager of the peer say is told in words.
 //!
-//! On iWARP the connection is made by the reply itself, and the kernel drives the queue pair.
+//! On iWARP the connection is made by the reply itself, and the kernel drives the queue pair. The
+//! calls that wait there for the peer's TCP are made in threads of their own.
 
+mod apart;
 mod client;
 mod connection;
 mod device;
@@ -35,6 +37,7 @@ mod event_loop;
 mod machine;
 mod names;
 mod negotiate;
+mod pair;
 mod server;
 
 use std::collections::HashMap;
@@ -53,7 +56,9 @@ use crate::verbs::cm::id::Id;
 use crate::verbs::{Context, Port, PortHandle, Seed};
 use crate::waiting::Waiting;
 pub use device::{device_at, device_towards};
+pub(in crate::verbs) use pair::connected_pair;
 
+use apart::Apart;
 use connection::{Connection, number_of};
 use names::Names;
 
@@ -85,7 +90,10 @@ pub struct ManagerOptions {
     /// How often the device sends again what was not acknowledged, from 0 to 7.
     pub retry_count: u8,
     /// How often the device sends again to a peer that has no Receive posted, from 0 to 7, which
-    /// is for ever.
+    /// is for ever. The peer says how long to wait each time, 655 ms at most: so six retries take
+    /// four seconds at most, and 4 ms with a peer that has this default of `min_rnr_timer_code`. Then
+    /// the connection ends with [`Status::ReceiverNotReady`](crate::interface::Status). The
+    /// connection request carries the same number, for what the peer sends.
     pub rnr_retry_count: u8,
     /// The type of service of the packets, on RoCE v2 and iWARP; `None` leaves it to the system.
     pub type_of_service: Option<u8>,
@@ -136,6 +144,7 @@ pub struct Manager {
     /// Their devices, in the order of their numbers in `waiting`.
     devices: Vec<Arc<Context>>,
     names: Names,
+    apart: Apart,
     /// Events that the next wait delivers.
     ready: Vec<ManagerEvent<Port>>,
     /// The last number given to a listener or a connection.
@@ -210,6 +219,7 @@ impl Manager {
         Ok(Self {
             options,
             names: Names::new(waiting.waker()),
+            apart: Apart::new(waiting.waker()),
             waiting,
             listeners: HashMap::new(),
             connections: HashMap::new(),

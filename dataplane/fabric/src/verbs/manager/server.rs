@@ -102,6 +102,7 @@ impl Manager {
             stage: Stage::Requested,
             id: Some(id),
             queue_pair: None,
+            early: Vec::new(),
             peer,
             prepared: None,
             timer: None,
@@ -251,7 +252,10 @@ impl Manager {
     /// Forgets a connection. Dropping it ends what is left of it.
     pub(super) fn remove(&mut self, number: u64) -> Option<Connection> {
         self.set_timer(number, None);
-        let connection = self.connections.remove(&number)?;
+        let mut connection = self.connections.remove(&number)?;
+        if connection.is_held_by_a_connect() {
+            connection.let_go();
+        }
         if let Some(prepared) = connection.prepared {
             self.by_queue_pair
                 .remove(&(prepared.port, prepared.queue_pair));

@@ -29,7 +29,7 @@ impl Port {
             .as_ref()
             .is_some_and(|device| device.fail().is_ok());
         let (id, posted) = (entry.id, entry.posted);
-        if failed && posted > 0 {
+        if failed && posted > 0 && !self.flushes_at_once {
             self.post_marker(index);
         }
         self.closing.push(index);
@@ -92,7 +92,6 @@ impl Port {
             && let Some(first) = self.works.pop(&mut entry.works)
         {
             entry.posted -= 1;
-            entry.outstanding -= 1;
             // What was not done was flushed with a completion of its own.
             if let Some(completion) = self.end_work(index, first, Status::Success) {
                 self.push(batch, completion);
@@ -155,6 +154,8 @@ impl Port {
         if entry.state != State::Error {
             return true;
         }
+        // Whether the completion queue was seen empty after the device was told.
+        let flushed = self.flushes_at_once && empty && entry.error_since.is_some();
         let since = *entry.error_since.get_or_insert(now);
         let waited = now.saturating_sub(since);
         let own_posted = match self.receive_queues.get(entry.receive_queue) {
@@ -162,8 +163,11 @@ impl Port {
             _ => None,
         };
         if entry.posted > 0 || own_posted.is_some_and(|posted| posted > 0) {
-            if waited >= self.flush_timeout {
-                self.reset(index);
+            if flushed {
+                self.take_back(index);
+            } else if waited >= self.flush_timeout {
+                self.counters.flush_timeouts += 1;
+                self.take_back(index);
             }
             return false;
         }
@@ -184,7 +188,7 @@ impl Port {
         }
         let completion = Completion {
             queue_pair: entry.id,
-            status: Status::Flushed,
+            status: entry.end_status(),
             kind: CompletionKind::Disconnected,
         };
         if batch.push(completion).is_err() {
@@ -216,17 +220,14 @@ impl Port {
             let Some(work) = work.or_else(|| self.works.pop(&mut entry.reads_waiting)) else {
                 return true;
             };
-            entry.outstanding -= 1;
             if let Some(completion) = self.end_work(index, work, Status::Flushed) {
                 self.push(batch, completion);
             }
         }
     }
 
-    /// The device did not flush in time: a reset ends its use of all buffers, and what it had is
-    /// ours again.
-    fn reset(&mut self, index: u32) {
-        self.counters.flush_timeouts += 1;
+    /// The device flushes no more: a reset ends its use of all buffers, and what it had is ours again.
+    fn take_back(&mut self, index: u32) {
         self.forget_marker(index);
         let Some(entry) = self.queue_pairs.get_mut(index) else {
             return;

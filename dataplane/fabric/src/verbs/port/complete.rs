@@ -22,9 +22,10 @@ pub(super) fn status_of(status: ibv_wc_status::Type) -> Status {
         ibv_wc_status::IBV_WC_REM_OP_ERR
         | ibv_wc_status::IBV_WC_BAD_RESP_ERR
         | ibv_wc_status::IBV_WC_REM_ABORT_ERR => Status::RemoteOperation,
-        ibv_wc_status::IBV_WC_RETRY_EXC_ERR
-        | ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR
-        | ibv_wc_status::IBV_WC_RESP_TIMEOUT_ERR => Status::RetryExceeded,
+        ibv_wc_status::IBV_WC_RETRY_EXC_ERR | ibv_wc_status::IBV_WC_RESP_TIMEOUT_ERR => {
+            Status::RetryExceeded
+        }
+        ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => Status::ReceiverNotReady,
         _ => Status::LocalFault,
     }
 }
@@ -61,10 +62,10 @@ impl Port {
         if self.end_marker(index, work, batch) {
             return;
         }
-        if status == ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR {
+        let status = status_of(status);
+        if status == Status::ReceiverNotReady {
             self.counters.receiver_not_ready += 1;
         }
-        let status = status_of(status);
         // Works complete in their order, so those before it that asked for no completion are
         // done; had one failed, it would have completed all the same.
         while let Some(entry) = self.queue_pairs.get_mut(index) {
@@ -72,7 +73,6 @@ impl Port {
                 break;
             };
             entry.posted = entry.posted.saturating_sub(1);
-            entry.outstanding -= 1;
             let last = first == work;
             let ended = if last { status } else { Status::Success };
             if let Some(completion) = self.end_work(index, first, ended) {
@@ -87,8 +87,16 @@ impl Port {
             Status::Flushed => self.begin_error(index, true),
             _ => {
                 self.counters.works_failed += 1;
+                self.note_failure(index, status);
                 self.begin_error(index, true);
             }
+        }
+    }
+
+    /// The device told how something of a queue pair failed, before the queue pair is put in error.
+    fn note_failure(&mut self, index: u32, status: Status) {
+        if let Some(entry) = self.queue_pairs.get_mut(index) {
+            entry.note_failure(status);
         }
     }
 
@@ -167,7 +175,8 @@ impl Port {
         let Some((index, entry)) = entry.filter(|(_, entry)| entry.state != State::Flushed) else {
             // Its queue pair has been reported to be at its end.
             self.counters.receives_late += 1;
-            self.stage_receive(receive);
+            let staged = self.stage_receive(receive);
+            debug_assert!(staged.is_ok(), "it is of this port");
             return;
         };
         if entry.state == State::Accepting {
@@ -214,6 +223,7 @@ impl Port {
             },
         );
         if status != Status::Success {
+            self.note_failure(index, status);
             self.begin_error(index, true);
         }
     }
@@ -244,5 +254,33 @@ impl Port {
             debug_assert!(pushed.is_ok(), "there was room");
         }
         any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_without_receives_is_told_from_one_that_is_gone() {
+        for (told, status) in [
+            (ibv_wc_status::IBV_WC_SUCCESS, Status::Success),
+            (
+                ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR,
+                Status::ReceiverNotReady,
+            ),
+            (ibv_wc_status::IBV_WC_RETRY_EXC_ERR, Status::RetryExceeded),
+            (
+                ibv_wc_status::IBV_WC_RESP_TIMEOUT_ERR,
+                Status::RetryExceeded,
+            ),
+            (ibv_wc_status::IBV_WC_WR_FLUSH_ERR, Status::Flushed),
+            (ibv_wc_status::IBV_WC_REM_ACCESS_ERR, Status::RemoteAccess),
+            (ibv_wc_status::IBV_WC_REM_OP_ERR, Status::RemoteOperation),
+            (ibv_wc_status::IBV_WC_LOC_LEN_ERR, Status::LocalLength),
+            (ibv_wc_status::IBV_WC_LOC_PROT_ERR, Status::LocalFault),
+        ] {
+            assert_eq!(status_of(told), status, "{told}");
+        }
     }
 }

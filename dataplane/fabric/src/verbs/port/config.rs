@@ -30,8 +30,10 @@ pub enum WithoutWindows {
     /// It is refused, and the attributes say that there are no windows.
     #[default]
     Refuse,
-    /// The buffer is registered for the call: a system call each way, counted, and a key that
-    /// opens the buffer to every peer of the port, not to one alone.
+    /// The buffer is registered for the call: a system call each way, counted. With shared receive
+    /// queues its key opens it to every peer of the port, not to one alone; with
+    /// [`PortConfig::own_receive_queues`] to the one peer, since each queue pair has a protection
+    /// domain then.
     Register,
     /// As `Register`, on a device that has windows: to try it out.
     RegisterAnyway,
@@ -92,11 +94,15 @@ pub struct PortConfig {
     pub windows_max: u32,
     /// What there is instead of windows.
     pub without_windows: WithoutWindows,
-    /// Use receive queues per queue pair even if the device has shared ones: to try it out.
+    /// Use receive queues per queue pair even if the device has shared ones: to try it out, or, where
+    /// memory is registered for calls, for a protection domain of each queue pair. The whole arena is
+    /// then registered once more for each of them, which takes as long as that does, and counts
+    /// against the limit of locked memory (`ulimit -l`) as often.
     pub own_receive_queues: bool,
     /// RDMA Reads of a peer that a queue pair serves at a time.
     pub responder_resources: u8,
-    /// RDMA Reads that a queue pair has outstanding.
+    /// RDMA Reads that a queue pair has outstanding; none on iWARP
+    /// ([`DeviceLimits::reads_outstanding`]).
     pub initiator_depth: u8,
     /// How long a closed queue pair waits for the device to say that it takes no more Receives.
     /// Not every device ever says so.
@@ -165,7 +171,7 @@ impl PortConfig {
             self.windows_max = self.windows_max.min(limits.windows);
         }
         self.responder_resources = self.responder_resources.min(limits.responder_resources);
-        self.initiator_depth = self.initiator_depth.min(limits.initiator_depth);
+        self.initiator_depth = self.initiator_depth.min(limits.reads_outstanding());
     }
 
     /// Whether memory is registered for a call instead of a window being bound.
@@ -175,6 +181,12 @@ impl PortConfig {
             WithoutWindows::Register => limits.windows == 0,
             WithoutWindows::RegisterAnyway => true,
         }
+    }
+
+    /// Whether each queue pair has a protection domain: where memory is registered for a call, by whose key every queue
+    /// pair of the domain would reach it, and no shared receive queue holds them together.
+    pub(super) fn domains_apart(&self, limits: &DeviceLimits) -> bool {
+        self.own_receive_queues && self.registers(limits)
     }
 
     /// Receives of one queue.
@@ -240,5 +252,51 @@ impl PortConfig {
             });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{ArenaOptions, HugePages};
+
+    fn config(limits: &DeviceLimits) -> PortConfig {
+        let options = ArenaOptions {
+            bytes: 4096,
+            huge_pages: HugePages::Never,
+        };
+        let arena = Arena::private(&options).expect("one page");
+        let mut config = PortConfig::new(arena, Clock::new());
+        config.clamp(limits);
+        config
+    }
+
+    #[test]
+    fn a_port_on_iwarp_reads_nothing_and_is_read_from() {
+        let limits = DeviceLimits {
+            iwarp: true,
+            ..DeviceLimits::for_tests()
+        };
+        let config = config(&limits);
+        let attributes = config.attributes("siw0", &limits);
+        assert_eq!(attributes.read_depth_max, 0);
+        // What the peer is asked to serve, and what is served to it.
+        assert_eq!(
+            (config.initiator_depth, config.responder_resources),
+            (0, 16)
+        );
+        assert_eq!(attributes.windows_max, 1024);
+    }
+
+    #[test]
+    fn elsewhere_a_port_reads_as_deep_as_device_and_configuration_allow() {
+        for (device, depth) in [(4, 4), (16, 16), (128, 16)] {
+            let limits = DeviceLimits {
+                initiator_depth: device,
+                ..DeviceLimits::for_tests()
+            };
+            let attributes = config(&limits).attributes("mlx5_0", &limits);
+            assert_eq!(attributes.read_depth_max, depth);
+        }
     }
 }

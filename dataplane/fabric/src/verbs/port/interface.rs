@@ -13,7 +13,8 @@ use super::receives::{ReceiveQueue, Taker};
 use crate::clock::Ticks;
 use crate::interface::{
     Access, Attributes, CompletionBatch, Gather, PostError, QueuePairId, REAP_MAX, Receive,
-    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, SendOptions, SetupError, Window, WorkId,
+    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, SetupError,
+    Window, WorkId,
 };
 use crate::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 
@@ -47,7 +48,7 @@ impl Port {
             ),
             (
                 "receive queues of a port",
-                self.receive_queues.len() as u64 + 1,
+                self.receive_queues.count() as u64 + 1,
                 RECEIVE_QUEUES_MAX as u64,
             ),
         ];
@@ -118,12 +119,9 @@ impl crate::interface::Port for Port {
     ) -> Result<ReceiveQueueId, SetupError> {
         self.check_receive_queue(attributes)?;
         let taker = self.new_taker(attributes)?;
-        let number = u16::try_from(self.receive_queues.len()).unwrap_or(u16::MAX);
-        let id = ReceiveQueueId(number);
         let key = self.region.local_key();
-        self.receive_queues
-            .push(ReceiveQueue::new(id, attributes, taker, key));
-        self.staged.reserve(self.receive_queues.len());
+        let id = self.receive_queues.add(attributes, taker, key);
+        self.staged.reserve(self.receive_queues.count());
         Ok(id)
     }
 
@@ -133,7 +131,7 @@ impl crate::interface::Port for Port {
         segments: &mut dyn Iterator<Item = Buffer>,
     ) -> Result<Receive, SetupError> {
         let list: Vec<Buffer> = segments.collect();
-        let count = self.receive_queues.len() as u64;
+        let count = self.receive_queues.count() as u64;
         let Some(receive_queue) = self.receive_queues.get_mut(usize::from(queue.0)) else {
             return Err(SetupError::Limit {
                 what: "receive queues of a port",
@@ -167,8 +165,8 @@ impl crate::interface::Port for Port {
     }
 
     #[inline]
-    fn post_receive(&mut self, receive: Receive) {
-        self.stage_receive(receive);
+    fn post_receive(&mut self, receive: Receive) -> Option<Receive> {
+        self.stage_receive(receive).err()
     }
 
     #[inline]
@@ -190,7 +188,7 @@ impl crate::interface::Port for Port {
 
     #[inline]
     fn received_segment(&self, receive: &Receive, index: usize) -> Option<&[u8]> {
-        let receive_queue = self.receive_queues.get(usize::from(receive.queue.0))?;
+        let receive_queue = self.receive_queues.of(receive)?;
         let buffer = receive_queue.segment(receive.slot, index)?;
         Some(self.memory.bytes(buffer))
     }
@@ -204,7 +202,7 @@ impl crate::interface::Port for Port {
         if !self.memory.may_be_written(&fresh) {
             return Err(fresh);
         }
-        match self.receive_queues.get_mut(usize::from(receive.queue.0)) {
+        match self.receive_queues.of_mut(receive) {
             Some(queue) => queue.replace(receive.slot, index, fresh),
             None => Err(fresh),
         }
@@ -258,6 +256,10 @@ impl crate::interface::Port for Port {
         self.write(queue_pair, list, to, signalled)
     }
 
+    fn probe(&mut self, queue_pair: QueuePairId, work: WorkId) -> Result<(), PostError> {
+        self.post_probe(queue_pair, work)
+    }
+
     fn bind_window(
         &mut self,
         queue_pair: QueuePairId,
@@ -278,6 +280,10 @@ impl crate::interface::Port for Port {
 
     fn close_window(&mut self, window: Window) -> Result<Buffer, Window> {
         self.close(window)
+    }
+
+    fn window_has_key(&self, window: &Window, key: RemoteKey) -> bool {
+        self.owns_window(window) && window.key == key
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 
 use super::super::events::AsyncEvent;
 use super::super::link::{Notice, Seed};
+use super::super::protection_domain::OwnDomain;
 use super::Port;
 use super::queue_pairs::{Entry, State};
 use super::receives::Taker;
@@ -42,6 +43,9 @@ impl Port {
                     ));
                 }
             }
+            let own = queue_pair.own_domain();
+            let keys = own.map_or(self.local_keys, OwnDomain::local_keys);
+            receive_queue.set_local_key(keys.arena);
         } else if !queue_pair.draws_from(queue) {
             return Err(wrong(
                 "receive queue is not the one that the queue pair was made to draw from",
@@ -55,6 +59,9 @@ impl Port {
             },
             id,
             receive_queue: number,
+            local_keys: queue_pair
+                .own_domain()
+                .map_or(self.local_keys, OwnDomain::local_keys),
             read_depth: u32::from(initiator_depth).min(self.attributes.read_depth_max),
             device: Some(queue_pair),
             // What a former user of the index left in a list of the port stays true.
@@ -157,15 +164,16 @@ impl Port {
         }
     }
 
-    /// Stages a Receive on its queue.
+    /// Stages a Receive on its queue. Gives that of another port back.
     #[inline]
-    pub(super) fn stage_receive(&mut self, receive: Receive) {
-        let number = receive.queue.0;
-        if let Some(queue) = self.receive_queues.get_mut(usize::from(number))
-            && queue.stage(receive)
-        {
-            self.staged.push(number);
+    pub(super) fn stage_receive(&mut self, receive: Receive) -> Result<(), Receive> {
+        let Some(queue) = self.receive_queues.of_mut(&receive) else {
+            return Err(receive);
+        };
+        if queue.stage(receive.slot) {
+            self.staged.push(receive.queue.0);
         }
+        Ok(())
     }
 
     /// Hands what is staged to the device. What it refused is tried again with the next flush.
@@ -247,7 +255,7 @@ impl Port {
             }
             AsyncEvent::ReceiveLimit => {
                 self.counters.receive_limit_events += 1;
-                for queue in &mut self.receive_queues {
+                for queue in self.receive_queues.iter_mut() {
                     queue.disarmed();
                 }
             }

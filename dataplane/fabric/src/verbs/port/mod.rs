@@ -32,6 +32,18 @@
 //! [`invalidate_window`](crate::interface::Port::invalidate_window) refuses that with
 //! [`PostError::NoWindow`](crate::interface::PostError::NoWindow), and the window is closed instead.
 //! A peer whose Send With Invalidate crosses our own invalidation cannot be kept from it.
+//!
+//! # What was found on software iWARP (Linux 6.1)
+//!
+//! It flushes everything that is posted in the very call that puts a queue pair in error, and never
+//! what is posted to one that is in error already, which it is as soon as the peer is gone. So no
+//! marker is posted: once the completion queue was seen empty after that call, what is left was done
+//! without a completion, or came too late.
+//!
+//! A work completes when TCP has taken its bytes, whatever becomes of them. Of a work of a page or more
+//! that asks for no completion TCP takes the pages instead of the bytes, and reads them when it
+//! sends, or sends again: after a later work has completed, and our buffer is somebody else's. So
+//! such works ask for a completion. A message that meets no Receive ends the connection.
 
 mod closing;
 mod complete;
@@ -48,12 +60,11 @@ mod works;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use self::config::{PortConfig, WithoutWindows};
 use self::counters::Counters;
 use self::queue_pairs::QueuePairs;
-use self::receives::ReceiveQueue;
+use self::receives::ReceiveQueues;
 use self::windows::Windows;
 use self::works::Works;
 use super::completion_queue::CompletionQueue;
@@ -61,11 +72,14 @@ use super::context::Context;
 use super::events::EventRing;
 use super::link::{PortHandle, PortShared};
 use super::memory_region::MemoryRegion;
-use super::protection_domain::ProtectionDomain;
+use super::protection_domain::{LocalKeys, ProtectionDomain};
 use super::queue_pair::probe_inline_bytes;
 use crate::clock::Ticks;
-use crate::interface::{Attributes, Completion, SetupError};
+use crate::interface::{Attributes, Completion, PortNumber, SetupError};
 use crate::memory::{Arena, Buffer, Memory};
+
+/// From this length on software iWARP sends without a copy what asks for no completion.
+const SOFT_IWARP_COPIED_BYTES: u64 = 4096;
 
 /// A port. See [`crate::interface::Port`] for the order of the calls.
 ///
@@ -88,12 +102,15 @@ use crate::memory::{Arena, Buffer, Memory};
 /// ```
 #[derive(Debug)]
 pub struct Port {
+    number: PortNumber,
     // Dropped in this order: queue pairs, receive queues, windows, memory, then what they share.
     queue_pairs: QueuePairs,
-    receive_queues: Vec<ReceiveQueue>,
+    receive_queues: ReceiveQueues,
     windows: Windows,
     works: Works,
     region: Arc<MemoryRegion>,
+    /// Of queue pairs in the protection domain of the port.
+    local_keys: LocalKeys,
     shared: Arc<PortShared>,
     completion_queue: Arc<CompletionQueue>,
     /// Receive queues with Receives that the device does not have yet, each once; those of a queue
@@ -115,6 +132,10 @@ pub struct Port {
     read_segments_max: u32,
     unsignalled_max: u32,
     invalidated_flags: u32,
+    /// The device flushes everything as it is told of the error, and nothing that is posted later.
+    flushes_at_once: bool,
+    /// Works of so many bytes ask for a completion.
+    signalled_bytes_min: u64,
     last_receive_timeout: Ticks,
     flush_timeout: Ticks,
     receives_max: u32,
@@ -129,15 +150,16 @@ impl Port {
     ///
     /// When there is no such device, or it or the system refuses memory or objects.
     pub fn new(mut config: PortConfig) -> Result<(Self, PortHandle), SetupError> {
-        static NEXT: AtomicUsize = AtomicUsize::new(1);
         let context = Context::open(config.device.as_deref())?;
         let limits = context.limits();
         config.clamp(limits);
         config.check(limits)?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let number = PortNumber::new()?;
+        // What the device's objects carry, so that its events find their port.
+        let mark = number.get() as usize;
         let domain = Arc::new(ProtectionDomain::new(&context)?);
         let entries = config.receives_max + config.work_requests_max;
-        let completion_queue = Arc::new(CompletionQueue::new(&context, entries, number)?);
+        let completion_queue = Arc::new(CompletionQueue::new(&context, entries, mark)?);
         let memory = config.arena.memory();
         let region = Arc::new(MemoryRegion::new(&domain, memory.mapping())?);
         let mut sizes = config.queue_pair_sizes(limits);
@@ -147,11 +169,11 @@ impl Port {
         let windows = Windows::new(&region, config.windows_max, registers, config.clock.now())?;
         let works = Works::new(
             &domain,
-            config.work_requests_max,
+            (config.work_requests_max, config.queue_pairs_max),
             config.send_segments_max,
             config.inline_bytes_max,
         )?;
-        let events = Arc::new(EventRing::new(number));
+        let events = Arc::new(EventRing::new(mark));
         context.listeners.add(&events);
         let attributes = config.attributes(context.name(), limits);
         let queue_pairs = config.queue_pairs_max;
@@ -164,12 +186,21 @@ impl Port {
             queue_pairs,
             config.responder_resources,
             config.initiator_depth,
+            config
+                .domains_apart(limits)
+                .then(|| [Arc::clone(memory.mapping()), Arc::clone(works.mapping())]),
         ));
         let held = config.work_requests_max as usize * config.send_segments_max as usize
             + config.windows_max as usize;
+        let local_keys = LocalKeys {
+            arena: region.local_key(),
+            staging: works.local_key(),
+        };
         let port = Self {
+            number,
+            local_keys,
             queue_pairs: QueuePairs::new(queue_pairs),
-            receive_queues: Vec::new(),
+            receive_queues: ReceiveQueues::new(number),
             windows,
             works,
             region,
@@ -186,6 +217,12 @@ impl Port {
             read_segments_max: config.read_segments_max,
             unsignalled_max: config.unsignalled_max(),
             invalidated_flags: limits.invalidated_flags,
+            flushes_at_once: limits.soft_iwarp,
+            signalled_bytes_min: if limits.soft_iwarp {
+                SOFT_IWARP_COPIED_BYTES
+            } else {
+                u64::MAX
+            },
             last_receive_timeout: config.clock.ticks(config.last_receive_timeout),
             flush_timeout: config.clock.ticks(config.flush_timeout),
             receives_max: config.receives_max,

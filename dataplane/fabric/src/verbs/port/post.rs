@@ -4,6 +4,8 @@ use super::super::bindings::{
     bind_mw_t, bind_mw_tso_union_t, ibv_access_flags, ibv_mw_bind_info, ibv_send_flags,
     ibv_wr_opcode,
 };
+use super::super::protection_domain::LocalKeys;
+use super::super::queue_pair::QueuePair;
 use super::Port;
 use super::queue_pairs::State;
 use super::windows;
@@ -15,9 +17,9 @@ use crate::interface::{
 use crate::memory::Buffer;
 
 impl Port {
-    /// The index of a queue pair that can send, with room for one more work.
+    /// The index of a queue pair that can send, with room for one more work, and the keys of its works.
     #[inline]
-    pub(super) fn sender(&mut self, id: QueuePairId) -> Result<u32, PostError> {
+    pub(super) fn sender(&mut self, id: QueuePairId) -> Result<(u32, LocalKeys), PostError> {
         let entry = self
             .queue_pairs
             .get(id.index)
@@ -29,11 +31,13 @@ impl Port {
             State::Vacant => return Err(PostError::UnknownQueuePair),
             State::Error | State::Flushed => return Err(PostError::NotConnected),
         }
-        if entry.outstanding >= self.attributes.send_queue_depth_max || !self.works.any_free() {
+        let keys = entry.local_keys;
+        let is_full = self.works.outstanding(id.index) >= self.attributes.send_queue_depth_max;
+        if is_full || !self.works.may_take(id.index, 1) {
             self.counters.queue_full += 1;
             return Err(PostError::QueueFull);
         }
-        Ok(id.index)
+        Ok((id.index, keys))
     }
 
     /// Whether `list` can be the segments of one work request.
@@ -60,11 +64,13 @@ impl Port {
         signalled: Option<WorkId>,
     ) -> Result<u32, PostError> {
         let work = self.works.take(index, kind, signalled);
-        let work = work.ok_or(PostError::QueueFull)?;
-        if let Some(entry) = self.queue_pairs.get_mut(index) {
-            entry.outstanding += 1;
-        }
-        Ok(work)
+        work.ok_or(PostError::QueueFull)
+    }
+
+    /// Whether a work of so many bytes is to end in a completion of the device.
+    #[inline]
+    fn asks(&self, signalled: Option<WorkId>, bytes: u64) -> bool {
+        signalled.is_some() || bytes >= self.signalled_bytes_min
     }
 
     /// Appends a work to the chain of its queue pair. `holds` says that buffers come back with
@@ -119,6 +125,23 @@ impl Port {
         Ok(())
     }
 
+    /// Stages an RDMA Write of no bytes. The peer's device checks no key for it: the test
+    /// `a_probe_finds_a_peer_that_is_gone` shows it on soft-RoCE.
+    pub(super) fn post_probe(&mut self, id: QueuePairId, work: WorkId) -> Result<(), PostError> {
+        let (index, keys) = self.sender(id)?;
+        let work = self.take(index, Kind::Write, Some(work))?;
+        self.works.request(work, ibv_wr_opcode::IBV_WR_RDMA_WRITE);
+        let nothing = std::iter::empty();
+        self.works.set_segments(work, nothing, keys.arena);
+        let nowhere = RemoteAddress {
+            key: RemoteKey(0),
+            offset: 0,
+        };
+        self.works.set_remote(work, nowhere);
+        self.stage(index, work, false, true);
+        Ok(())
+    }
+
     #[inline]
     pub(super) fn send_copied(
         &mut self,
@@ -130,7 +153,7 @@ impl Port {
         if bytes > self.attributes.inline_bytes_max || bytes > source.capacity() {
             return Err(PostError::TooLong);
         }
-        let index = self.sender(id)?;
+        let (index, keys) = self.sender(id)?;
         if !self.memory.owns(source) {
             return Err(PostError::ForeignMemory);
         }
@@ -145,9 +168,11 @@ impl Port {
         }
         let data = self.memory.bytes(source).get(..bytes as usize);
         // What the work request carries is read at the doorbell, so it is copied in any case.
+        let data = data.unwrap_or_default();
         self.works
-            .set_copy(work, data.unwrap_or_default(), inline && bytes > 0);
-        self.stage(index, work, false, options.signalled.is_some());
+            .set_copy(work, data, inline && bytes > 0, keys.staging);
+        let asks = self.asks(options.signalled, bytes.into());
+        self.stage(index, work, false, asks);
         Ok(())
     }
 
@@ -157,15 +182,15 @@ impl Port {
         list: &mut Gather,
         options: SendOptions,
     ) -> Result<(), PostError> {
-        let index = self.sender(id)?;
+        let (index, keys) = self.sender(id)?;
         self.check_list(list, self.attributes.send_segments_max)?;
         self.check_options(options)?;
+        let asks = self.asks(options.signalled, list.bytes());
         let work = self.take(index, Kind::Send, options.signalled)?;
         self.begin_send(work, options.invalidate);
-        self.works
-            .set_segments(work, list.iter(), self.region.local_key());
+        self.works.set_segments(work, list.iter(), keys.arena);
         self.works.get_mut(work).list.swap(list);
-        self.stage(index, work, true, options.signalled.is_some());
+        self.stage(index, work, true, asks);
         Ok(())
     }
 
@@ -176,15 +201,15 @@ impl Port {
         to: RemoteAddress,
         signalled: Option<WorkId>,
     ) -> Result<(), PostError> {
-        let index = self.sender(id)?;
+        let (index, keys) = self.sender(id)?;
         self.check_list(list, self.attributes.send_segments_max)?;
+        let asks = self.asks(signalled, list.bytes());
         let work = self.take(index, Kind::Write, signalled)?;
         self.works.request(work, ibv_wr_opcode::IBV_WR_RDMA_WRITE);
-        self.works
-            .set_segments(work, list.iter(), self.region.local_key());
+        self.works.set_segments(work, list.iter(), keys.arena);
         self.works.set_remote(work, to);
         self.works.get_mut(work).list.swap(list);
-        self.stage(index, work, true, signalled.is_some());
+        self.stage(index, work, true, asks);
         Ok(())
     }
 
@@ -203,20 +228,22 @@ impl Port {
         let Some(entry) = self.queue_pairs.get_mut(index) else {
             return Err((PostError::UnknownQueuePair, buffer));
         };
+        let own = entry.device.as_ref().and_then(QueuePair::own_domain);
+        let domain = own.map_or(self.region.domain(), |own| own.arena.domain());
+        let head = &mut entry.windows;
         let opened = self
             .windows
-            .open(&mut entry.windows, index, buffer, bytes, access);
+            .open(head, domain, index, buffer, bytes, access);
         let (slot, key) = match opened {
             Ok(opened) => opened,
             Err(buffer) => return Err((PostError::NoWindow, buffer)),
         };
         let window = Window {
+            port: self.number,
             slot,
-            remote: RemoteAddress {
-                key: RemoteKey(key),
-                offset: start,
-            },
+            key: RemoteKey(key),
             bytes,
+            offset: start,
         };
         if self.windows.need_work() {
             self.stage_bind(index, &window, access);
@@ -230,7 +257,7 @@ impl Port {
         buffer: &Buffer,
         bytes: u32,
     ) -> Result<u32, PostError> {
-        let index = self.sender(id)?;
+        let (index, _) = self.sender(id)?;
         if !self.memory.may_be_written(buffer) {
             return Err(PostError::ForeignMemory);
         }
@@ -255,10 +282,10 @@ impl Port {
         };
         let bind = bind_mw_t {
             mw: device.raw(),
-            rkey: window.remote.key.0,
+            rkey: window.key.0,
             bind_info: ibv_mw_bind_info {
                 mr: device.region().raw(),
-                addr: window.remote.offset,
+                addr: window.offset,
                 length: window.bytes.into(),
                 mw_access_flags: access_flags(access),
             },
@@ -269,18 +296,28 @@ impl Port {
         self.stage(index, work, false, false);
     }
 
+    /// Whether the token is of this port. That of another may have the slot of a window here, whose
+    /// buffer it would give out while a peer can reach it.
+    #[inline]
+    pub(super) fn owns_window(&self, window: &Window) -> bool {
+        window.port == self.number
+    }
+
     pub(super) fn invalidate(
         &mut self,
         window: Window,
         work: WorkId,
     ) -> Result<(), (PostError, Window)> {
+        if !self.owns_window(&window) {
+            return Err((PostError::ForeignMemory, window));
+        }
         let owner = self.windows.queue_pair(window.slot);
         let entry = owner.and_then(|index| self.queue_pairs.get(index));
         let Some(id) = entry.map(|entry| entry.id) else {
             return Err((PostError::UnknownQueuePair, window));
         };
         let index = match self.sender(id) {
-            Ok(index) => index,
+            Ok((index, _)) => index,
             Err(error) => return Err((error, window)),
         };
         if self.windows.state(window.slot) != windows::State::Bound {
@@ -297,7 +334,7 @@ impl Port {
         };
         let request = self.works.request(taken, ibv_wr_opcode::IBV_WR_LOCAL_INV);
         request.send_flags = ibv_send_flags::IBV_SEND_FENCE.0;
-        self.works.set_invalidated(taken, window.remote.key);
+        self.works.set_invalidated(taken, window.key);
         self.windows.set_invalidating(window.slot, true);
         let entry = self.works.get_mut(taken);
         entry.window_slot = window.slot;
@@ -323,7 +360,8 @@ impl Port {
     }
 
     pub(super) fn close(&mut self, window: Window) -> Result<Buffer, Window> {
-        if self.windows.state(window.slot) != windows::State::InvalidatedByPeer {
+        let is_ended = self.windows.state(window.slot) == windows::State::InvalidatedByPeer;
+        if !self.owns_window(&window) || !is_ended {
             return Err(window);
         }
         let owner = self.windows.queue_pair(window.slot);

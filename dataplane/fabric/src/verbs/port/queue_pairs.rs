@@ -1,6 +1,7 @@
 //! The queue pairs of a port.
 
 use super::super::number_table::NumberTable;
+use super::super::protection_domain::LocalKeys;
 use super::super::queue_pair::QueuePair;
 use super::windows;
 use super::works::List;
@@ -29,12 +30,12 @@ pub(super) struct Entry {
     pub(super) id: QueuePairId,
     /// The device's object; none while vacant.
     pub(super) device: Option<QueuePair>,
+    /// The keys by which its works name the memory of the port.
+    pub(super) local_keys: LocalKeys,
     /// The receive queue that it draws from.
     pub(super) receive_queue: usize,
     /// Works that are posted or staged, in that order.
     pub(super) works: List,
-    /// Works in that list and in `reads_waiting`.
-    pub(super) outstanding: u32,
     /// How many of them the device has.
     pub(super) posted: u32,
     /// The first that it does not have, if any.
@@ -53,6 +54,8 @@ pub(super) struct Entry {
     pub(super) read_depth: u32,
     /// How a part of an RDMA Read failed whose end is still to be told.
     pub(super) read_failure: Option<Status>,
+    /// How the work or Receive failed that put it in error; none where another thing did.
+    pub(super) failure: Option<Status>,
     /// The first window that is bound on it.
     pub(super) windows: u32,
     /// In error: since when, and whether the device has told that no Receive will follow.
@@ -70,9 +73,9 @@ impl Entry {
                 generation: 0,
             },
             device: None,
+            local_keys: LocalKeys::default(),
             receive_queue: 0,
             works: List::EMPTY,
-            outstanding: 0,
             posted: 0,
             first_staged: None,
             unsignalled: 0,
@@ -82,11 +85,32 @@ impl Entry {
             reads: 0,
             read_depth: 0,
             read_failure: None,
+            failure: None,
             windows: windows::NONE,
             error_since: None,
             last_receive: false,
             in_dirty: false,
         }
+    }
+
+    /// Whether an RDMA Read would ever have its turn: not where this end posts none (iWARP), nor
+    /// where the two ends agreed on none.
+    pub(super) fn may_read(&self) -> bool {
+        self.read_depth > 0
+    }
+
+    /// The device told of a failure. The first counts, and none that comes when the queue pair is in
+    /// error: what is flushed tells nothing, and what else fails follows from the first.
+    pub(super) fn note_failure(&mut self, status: Status) {
+        let tells = !matches!(status, Status::Success | Status::Flushed);
+        if tells && !self.is_down() && self.failure.is_none() {
+            self.failure = Some(status);
+        }
+    }
+
+    /// The status of its `Disconnected`.
+    pub(super) fn end_status(&self) -> Status {
+        self.failure.unwrap_or(Status::Flushed)
     }
 
     /// In error, or past it.
@@ -162,5 +186,51 @@ impl QueuePairs {
             self.by_number.remove(device.number());
         }
         device
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connected() -> Entry {
+        Entry {
+            state: State::Connected,
+            ..Entry::vacant()
+        }
+    }
+
+    #[test]
+    fn a_queue_pair_ends_with_the_failure_that_put_it_in_error() {
+        let mut entry = connected();
+        entry.note_failure(Status::Success);
+        entry.note_failure(Status::Flushed);
+        assert_eq!(entry.end_status(), Status::Flushed, "neither is a failure");
+        entry.note_failure(Status::ReceiverNotReady);
+        entry.note_failure(Status::RetryExceeded);
+        assert_eq!(entry.end_status(), Status::ReceiverNotReady, "the first");
+    }
+
+    #[test]
+    fn what_fails_in_a_queue_pair_in_error_did_not_end_it() {
+        for state in [State::Error, State::Flushed] {
+            let mut entry = Entry {
+                state,
+                ..connected()
+            };
+            entry.note_failure(Status::RetryExceeded);
+            assert_eq!(entry.end_status(), Status::Flushed, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_queue_pair_without_agreed_depth_takes_no_rdma_read() {
+        for (read_depth, may_read) in [(0, false), (1, true), (16, true)] {
+            let entry = Entry {
+                read_depth,
+                ..Entry::vacant()
+            };
+            assert_eq!(entry.may_read(), may_read, "{read_depth}");
+        }
     }
 }

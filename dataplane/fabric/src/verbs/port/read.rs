@@ -14,7 +14,7 @@ impl Port {
         from: RemoteAddress,
         work: WorkId,
     ) -> Result<(), (PostError, Gather)> {
-        let (index, parts) = match self.check_read(id, &list) {
+        let (index, local_key, parts) = match self.check_read(id, &list) {
             Ok(checked) => checked,
             Err(error) => return Err((error, list)),
         };
@@ -29,8 +29,7 @@ impl Port {
                 break;
             };
             self.works.request(taken, ibv_wr_opcode::IBV_WR_RDMA_READ);
-            self.works
-                .set_segments(taken, segments(), self.region.local_key());
+            self.works.set_segments(taken, segments(), local_key);
             self.works.set_remote(taken, from);
             from.offset = from.offset.wrapping_add(bytes);
             if last {
@@ -43,10 +42,16 @@ impl Port {
         Ok(())
     }
 
-    /// The queue pair's index, and how many work requests the list makes.
-    fn check_read(&mut self, id: QueuePairId, list: &Gather) -> Result<(u32, usize), PostError> {
-        let index = self.sender(id)?;
-        if self.attributes.read_depth_max == 0 {
+    /// The queue pair's index, the key of the memory, and how many work requests the list makes.
+    fn check_read(
+        &mut self,
+        id: QueuePairId,
+        list: &Gather,
+    ) -> Result<(u32, u32, usize), PostError> {
+        let (index, keys) = self.sender(id)?;
+        let entry = self.queue_pairs.get(index);
+        let entry = entry.ok_or(PostError::UnknownQueuePair)?;
+        if !entry.may_read() {
             return Err(PostError::Unsupported);
         }
         self.check_list(list, self.attributes.send_segments_max)?;
@@ -54,13 +59,14 @@ impl Port {
             return Err(PostError::ForeignMemory);
         }
         let parts = list.len().div_ceil(self.read_segments_max as usize);
-        let outstanding = self.queue_pairs.get(index).map_or(0, |it| it.outstanding);
-        let room = self.attributes.send_queue_depth_max - outstanding;
-        if parts > (room as usize).min(self.works.free_count()) {
+        let depth_max = self.attributes.send_queue_depth_max;
+        let room = depth_max.saturating_sub(self.works.outstanding(index));
+        let count = u32::try_from(parts).unwrap_or(u32::MAX);
+        if count > room || !self.works.may_take(index, count) {
             self.counters.queue_full += 1;
             return Err(PostError::QueueFull);
         }
-        Ok((index, parts))
+        Ok((index, keys.arena, parts))
     }
 
     /// Stages an RDMA Read, or lets it wait for its turn.

@@ -6,7 +6,7 @@ use super::super::bindings::{ibv_recv_wr, ibv_sge};
 use super::super::queue_pair::QueuePair;
 use super::super::shared_receive_queue::SharedReceiveQueue;
 use super::super::work_request::{Fixed, WorkName};
-use crate::interface::{Receive, ReceiveQueueAttributes, ReceiveQueueId};
+use crate::interface::{PortNumber, Receive, ReceiveQueueAttributes, ReceiveQueueId};
 use crate::memory::Buffer;
 
 const NONE: u32 = u32::MAX;
@@ -30,9 +30,83 @@ pub(super) enum Taker {
     QueuePair(u32),
 }
 
+/// The receive queues of a port.
+#[derive(Debug)]
+pub(super) struct ReceiveQueues {
+    port: PortNumber,
+    queues: Vec<ReceiveQueue>,
+}
+
+impl ReceiveQueues {
+    /// None yet, for the port of this number.
+    pub(super) fn new(port: PortNumber) -> Self {
+        Self {
+            port,
+            queues: Vec::new(),
+        }
+    }
+
+    /// Makes one more.
+    pub(super) fn add(
+        &mut self,
+        attributes: ReceiveQueueAttributes,
+        taker: Taker,
+        local_key: u32,
+    ) -> ReceiveQueueId {
+        let id = ReceiveQueueId(u16::try_from(self.queues.len()).unwrap_or(u16::MAX));
+        self.queues.push(ReceiveQueue::new(
+            self.port, id, attributes, taker, local_key,
+        ));
+        id
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.queues.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ReceiveQueue> {
+        self.queues.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut ReceiveQueue> {
+        self.queues.iter_mut()
+    }
+
+    /// The queue of this number.
+    #[inline]
+    pub(super) fn get(&self, number: usize) -> Option<&ReceiveQueue> {
+        self.queues.get(number)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut ReceiveQueue> {
+        self.queues.get_mut(number)
+    }
+
+    /// The queue of a Receive of this port. That of another port may have the name of one that is
+    /// posted here, and that the device writes.
+    #[inline]
+    pub(super) fn of(&self, receive: &Receive) -> Option<&ReceiveQueue> {
+        if receive.port != self.port {
+            return None;
+        }
+        self.get(usize::from(receive.queue.0))
+    }
+
+    /// As [`ReceiveQueues::of`], to change it.
+    #[inline]
+    pub(super) fn of_mut(&mut self, receive: &Receive) -> Option<&mut ReceiveQueue> {
+        if receive.port != self.port {
+            return None;
+        }
+        self.get_mut(usize::from(receive.queue.0))
+    }
+}
+
 /// A receive queue of a port.
 #[derive(Debug)]
 pub(super) struct ReceiveQueue {
+    port: PortNumber,
     id: ReceiveQueueId,
     attributes: ReceiveQueueAttributes,
     pub(super) taker: Taker,
@@ -48,7 +122,8 @@ pub(super) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(super) fn new(
+    fn new(
+        port: PortNumber,
         id: ReceiveQueueId,
         attributes: ReceiveQueueAttributes,
         taker: Taker,
@@ -56,6 +131,7 @@ impl ReceiveQueue {
     ) -> Self {
         let depth = attributes.depth as usize;
         Self {
+            port,
             id,
             attributes,
             taker,
@@ -90,9 +166,16 @@ impl ReceiveQueue {
             posted: false,
             next: NONE,
         });
+        self.token(slot)
+    }
+
+    /// The token of a Receive that is not posted.
+    #[inline]
+    fn token(&self, slot: u32) -> Receive {
         Receive {
-            queue: self.id,
+            port: self.port,
             slot,
+            queue: self.id,
         }
     }
 
@@ -131,12 +214,25 @@ impl ReceiveQueue {
         self.first_staged != NONE
     }
 
-    /// Stages a Receive: its work request and segments are written, and chained to what is staged.
-    /// Says whether it is the first of the chain.
+    /// From now on another key names the memory of the Receives, of those too that are staged: they go to a queue pair of
+    /// another protection domain. None is posted.
+    pub(super) fn set_local_key(&mut self, local_key: u32) {
+        if std::mem::replace(&mut self.local_key, local_key) == local_key {
+            return;
+        }
+        let most = self.attributes.segments_max as usize;
+        for place in 0..self.slots.len() * most {
+            // SAFETY: within the array; no slot is posted, and the library copied each that was, so nobody else reads
+            // it.
+            unsafe { (*self.segments.at(place)).lkey = local_key };
+        }
+    }
+
+    /// Stages a Receive of this queue: its work request and segments are written, and chained to
+    /// what is staged. Says whether it is the first of the chain.
     #[inline]
-    pub(super) fn stage(&mut self, receive: Receive) -> bool {
+    pub(super) fn stage(&mut self, index: u32) -> bool {
         let is_first = !self.has_staged();
-        let index = receive.slot;
         let most = self.attributes.segments_max as usize;
         let Some(slot) = self.slots.get_mut(index as usize) else {
             return false;
@@ -234,11 +330,8 @@ impl ReceiveQueue {
         }
         slot.posted = false;
         self.posted -= 1;
-        let receive = Receive {
-            queue: self.id,
-            slot: index,
-        };
-        Some((receive, slot.bytes))
+        let bytes = slot.bytes;
+        Some((self.token(index), bytes))
     }
 
     /// All posted Receives are back with us, because their queue pair is no more: they are
@@ -248,11 +341,7 @@ impl ReceiveQueue {
             let slot = &mut self.slots[index];
             if std::mem::replace(&mut slot.posted, false) {
                 self.posted -= 1;
-                let slot = u32::try_from(index).unwrap_or(NONE);
-                let _ = self.stage(Receive {
-                    queue: self.id,
-                    slot,
-                });
+                let _ = self.stage(u32::try_from(index).unwrap_or(NONE));
             }
         }
     }
@@ -273,5 +362,72 @@ impl ReceiveQueue {
     /// The device told that few Receives are left.
     pub(super) fn disarmed(&mut self) {
         self.armed = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Arena, ArenaOptions, HugePages, PoolShape};
+
+    /// The one receive queue of a port, with two Receives that are not posted.
+    fn queues(arena: &mut Arena) -> (ReceiveQueues, [Receive; 2]) {
+        let port = PortNumber::new().expect("few ports were made");
+        let mut queues = ReceiveQueues::new(port);
+        let attributes = ReceiveQueueAttributes {
+            depth: 2,
+            segments_max: 1,
+        };
+        let id = queues.add(attributes, Taker::QueuePair(u32::MAX), 7);
+        let shape = PoolShape {
+            buffers: 2,
+            buffer_bytes: 64,
+            stride_bytes: 64,
+            align_bytes: 64,
+        };
+        let mut pool = arena.pool(shape).expect("the arena holds two");
+        let queue = queues.get_mut(usize::from(id.0)).expect("just made");
+        let receives = [(); 2].map(|()| queue.make(vec![pool.take().expect("two")]));
+        (queues, receives)
+    }
+
+    fn arena() -> Arena {
+        Arena::private(&ArenaOptions {
+            bytes: 4096,
+            huge_pages: HugePages::Never,
+        })
+        .expect("one page")
+    }
+
+    #[test]
+    fn a_receive_leads_to_the_queue_of_its_own_port_alone() {
+        let (mut arena, mut other_arena) = (arena(), arena());
+        let (mut queues, [receive, _]) = queues(&mut arena);
+        let (mut others, [foreign, _]) = self::queues(&mut other_arena);
+        assert_eq!((receive.queue, receive.slot), (foreign.queue, foreign.slot));
+        assert!(queues.of(&receive).is_some() && queues.of_mut(&receive).is_some());
+        assert!(queues.of(&foreign).is_none() && queues.of_mut(&foreign).is_none());
+        assert!(others.of(&receive).is_none() && others.of_mut(&receive).is_none());
+        assert!(others.of(&foreign).is_some());
+    }
+
+    #[test]
+    fn a_receive_that_completes_comes_back_as_the_token_that_was_posted() {
+        let mut arena = arena();
+        let (mut queues, [first, second]) = queues(&mut arena);
+        let queue = queues.get_mut(0).expect("there is one");
+        assert!(queue.stage(first.slot), "the first that is staged");
+        assert!(!queue.stage(second.slot));
+        let slot = &mut queue.slots[second.slot as usize];
+        let generation = slot.generation;
+        slot.posted = true;
+        queue.posted = 1;
+        let (back, bytes) = queue.take(second.slot, generation).expect("it was posted");
+        assert_eq!(
+            (back.port, back.queue, back.slot, bytes),
+            (second.port, second.queue, second.slot, 64)
+        );
+        assert!(queue.take(second.slot, generation).is_none(), "once");
+        assert!(queues.of(&back).is_some());
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::super::memory_region::MemoryRegion;
 use super::super::memory_window::MemoryWindow;
 use super::super::number_table::NumberTable;
+use super::super::protection_domain::ProtectionDomain;
 use crate::interface::{Access, SetupError};
 use crate::memory::Buffer;
 
@@ -117,11 +118,12 @@ impl Windows {
         !self.free.is_empty()
     }
 
-    /// Takes a window for `buffer`, into the list of a queue pair that begins at `head`. Gives
-    /// the slot and the key that it will have.
+    /// Takes a window for `buffer`, into the list of a queue pair in `domain` that begins at `head`.
+    /// Gives the slot and the key that it will have.
     pub(super) fn open(
         &mut self,
         head: &mut u32,
+        domain: &Arc<ProtectionDomain>,
         queue_pair: u32,
         buffer: Buffer,
         bytes: u32,
@@ -135,7 +137,6 @@ impl Windows {
             Means::Window(window) => window.next_key(),
             Means::Registration(place) => {
                 let mapping = self.region.mapping();
-                let domain = self.region.domain();
                 let made =
                     MemoryRegion::exposed(domain, mapping, buffer.start(), bytes as usize, access);
                 let Ok(made) = made else {

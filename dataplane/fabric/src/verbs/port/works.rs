@@ -8,7 +8,8 @@ use super::super::memory_region::MemoryRegion;
 use super::super::protection_domain::ProtectionDomain;
 use super::super::work_request::{Fixed, GENERATION_MASK, WorkName};
 use crate::interface::{Gather, RemoteAddress, RemoteKey, SetupError, Window, WorkId};
-use crate::memory::{Arena, ArenaOptions, Buffer, HugePages, Memory, PoolShape};
+use crate::memory::{Arena, ArenaOptions, Buffer, HugePages, Mapping, Memory, PoolShape};
+use crate::share::Share;
 
 /// No work.
 pub(super) const NONE: u32 = u32::MAX;
@@ -70,6 +71,14 @@ impl List {
     }
 }
 
+/// Works that each queue pair can always have at most.
+const GUARANTEED_MAX: u32 = 8;
+
+/// Works that each of so many queue pairs can always have, of `count`: all of them together no more than half.
+fn guaranteed(count: u32, queue_pairs: u32) -> u32 {
+    (count / (2 * queue_pairs.max(1))).min(GUARANTEED_MAX)
+}
+
 /// The pool. `segments` entries of the segment array belong to each work.
 #[derive(Debug)]
 pub(super) struct Works {
@@ -78,6 +87,10 @@ pub(super) struct Works {
     segments: Fixed<ibv_sge>,
     segments_max: usize,
     free: Vec<u32>,
+    share: Share,
+    guaranteed: u32,
+    /// Works taken and not released, by queue pair.
+    held: Box<[u32]>,
     /// Registered memory for copied Sends: a buffer for each work.
     staging: Vec<Buffer>,
     staging_memory: Memory,
@@ -87,10 +100,11 @@ pub(super) struct Works {
 impl Works {
     pub(super) fn new(
         domain: &Arc<ProtectionDomain>,
-        count: u32,
+        (count, queue_pairs): (u32, u32),
         segments_max: u32,
         copied_bytes_max: u32,
     ) -> Result<Self, SetupError> {
+        let guaranteed = guaranteed(count, queue_pairs);
         let stride = copied_bytes_max.max(1).next_multiple_of(64);
         let mut arena = Arena::private(&ArenaOptions {
             bytes: u64::from(count) * u64::from(stride),
@@ -122,19 +136,37 @@ impl Works {
             segments: Fixed::zeroed(total * segments_max as usize),
             segments_max: segments_max as usize,
             free: (0..count).rev().collect(),
+            share: Share::new(count, guaranteed * queue_pairs),
+            guaranteed,
+            held: vec![0; queue_pairs as usize].into_boxed_slice(),
             staging: std::iter::from_fn(|| pool.take()).take(total).collect(),
             staging_region: MemoryRegion::new(domain, staging_memory.mapping())?,
             staging_memory,
         })
     }
 
-    #[inline]
-    pub(super) fn any_free(&self) -> bool {
-        !self.free.is_empty()
+    /// The memory that copied Sends are sent from.
+    pub(super) fn mapping(&self) -> &Arc<Mapping> {
+        self.staging_memory.mapping()
     }
 
-    pub(super) fn free_count(&self) -> usize {
-        self.free.len()
+    /// Its key in the protection domain of the port.
+    pub(super) fn local_key(&self) -> u32 {
+        self.staging_region.local_key()
+    }
+
+    /// Works of a queue pair that are not released.
+    #[inline]
+    pub(super) fn outstanding(&self, queue_pair: u32) -> u32 {
+        let held = self.held.get(queue_pair as usize);
+        held.copied().unwrap_or(u32::MAX)
+    }
+
+    /// Whether a queue pair may have `count` works more. Each can always have some, whatever others leave undone.
+    #[inline]
+    pub(super) fn may_take(&self, queue_pair: u32, count: u32) -> bool {
+        let outstanding = self.outstanding(queue_pair);
+        self.share.may_take(outstanding, self.guaranteed, count)
     }
 
     /// Takes a work. It stands in no list.
@@ -145,7 +177,9 @@ impl Works {
         kind: Kind,
         signalled: Option<WorkId>,
     ) -> Option<u32> {
+        let held = self.held.get_mut(queue_pair as usize)?;
         let index = self.free.pop()?;
+        self.share.take(held, self.guaranteed);
         let work = self.get_mut(index);
         work.kind = kind;
         work.signalled = signalled;
@@ -204,9 +238,12 @@ impl Works {
     pub(super) fn release(&mut self, index: u32) {
         let work = self.get_mut(index);
         debug_assert!(work.list.is_empty() && work.read_list.is_empty());
-        work.queue_pair = NONE;
+        let queue_pair = std::mem::replace(&mut work.queue_pair, NONE);
         work.generation = work.generation.wrapping_add(1) & GENERATION_MASK;
         self.free.push(index);
+        if let Some(held) = self.held.get_mut(queue_pair as usize) {
+            self.share.give(held, self.guaranteed);
+        }
     }
 
     /// Begins the work request of `index`: opcode and name, nothing else.
@@ -282,7 +319,7 @@ impl Works {
     /// Copies what is to be sent into memory of the work's own, and makes that the one segment of
     /// the work request.
     #[inline]
-    pub(super) fn set_copy(&mut self, index: u32, bytes: &[u8], inline: bool) {
+    pub(super) fn set_copy(&mut self, index: u32, bytes: &[u8], inline: bool, local_key: u32) {
         let Some(place) = self.staging.get_mut(index as usize) else {
             return;
         };
@@ -293,7 +330,7 @@ impl Works {
         let segment = ibv_sge {
             addr: place.start().addr() as u64,
             length: u32::try_from(length).unwrap_or(0),
-            lkey: self.staging_region.local_key(),
+            lkey: local_key,
         };
         let place = self.segments.at(index as usize * self.segments_max);
         // SAFETY: within the array; `&mut self` makes this the only access.

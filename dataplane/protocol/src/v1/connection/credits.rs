@@ -14,8 +14,17 @@
 //! that may come, `outstanding`. A Receive that waits to be posted again takes the place of a call that is being
 //! answered, so that a reply may leave before its own Receive is back, and no earlier one may: hence
 //! [`Credits::may_reply`]. A peer that keeps to its credits never finds us without a Receive.
+//!
+//! **Calls beyond the grant**: the requester of Linux counts a call as ended when the task that made it is killed, while
+//! it is being answered here. So its calls may be more than were granted, by those that were killed. They are taken, and
+//! counted, while the Receives that are left are enough for the replies that may come. The invariant holds with them:
+//! the peer may send none more. Twice the grant is the most: all calls of a window killed, and a whole window made
+//! anew. A peer beyond that does not count at all, and would take what its neighbours share.
 
 use crate::v2::connection::CloseReason;
+
+/// The calls that a peer may leave unanswered at most, as a multiple of its grant.
+const BEYOND_GRANT_FACTOR: u32 = 2;
 
 /// Credits and Receives of one connection. See the module for the rules.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +35,8 @@ pub(super) struct Credits {
     granted: u32,
     /// Calls of the peer that were not answered yet.
     unanswered: u32,
+    /// Calls of the peer that came beyond `granted`, modulo 2^32.
+    beyond_grant_total: u32,
     /// Calls that we ask to have outstanding.
     requested: u32,
     /// Calls that we may have outstanding; one, until a reply tells more.
@@ -44,6 +55,7 @@ impl Credits {
             posted,
             granted,
             unanswered: 0,
+            beyond_grant_total: 0,
             requested,
             peer_granted: 1,
             outstanding: 0,
@@ -71,18 +83,28 @@ impl Credits {
         if self.granted == 0 { 1 } else { self.granted }
     }
 
-    /// A message came that is answered, by a reply or by an error.
+    /// A message came that is answered, by a reply or by an error. Its Receive was taken before.
     pub(super) fn take_call(&mut self) -> Result<(), CloseReason> {
-        if self.unanswered >= self.granted() {
-            return Err(CloseReason::OverSend);
+        let granted = self.granted();
+        if self.unanswered >= granted {
+            let most = granted.saturating_mul(BEYOND_GRANT_FACTOR);
+            if self.unanswered >= most || self.posted < self.outstanding {
+                return Err(CloseReason::OverSend);
+            }
+            self.beyond_grant_total = self.beyond_grant_total.wrapping_add(1);
         }
         self.unanswered += 1;
         Ok(())
     }
 
-    /// Whether a reply may leave: with it the peer may send one call more.
+    /// Calls of the peer that came beyond what was granted, modulo 2^32.
+    pub(super) const fn beyond_grant_total(&self) -> u32 {
+        self.beyond_grant_total
+    }
+
+    /// Whether a reply may leave: with it the peer may send one call more, unless it is beyond its grant.
     pub(super) const fn may_reply(&self) -> bool {
-        let calls_to_come = self.granted.saturating_sub(self.unanswered) + 1;
+        let calls_to_come = (self.granted() + 1).saturating_sub(self.unanswered);
         self.unanswered != 0 && self.posted >= self.outstanding.saturating_add(calls_to_come)
     }
 

@@ -241,6 +241,13 @@ impl Connection {
         self.credits.posted()
     }
 
+    /// Calls of the peer that came beyond what was granted, and were taken, modulo 2^32: the requester of Linux does not
+    /// count a call whose task was killed.
+    #[must_use]
+    pub const fn calls_beyond_grant_total(&self) -> u32 {
+        self.credits.beyond_grant_total()
+    }
+
     /// Messages received, modulo 2^32.
     #[must_use]
     pub const fn received_total(&self) -> u32 {

@@ -29,9 +29,16 @@
 //!
 //! Nothing acknowledges an asynchronous grant, and a second one that overtakes the reposting of the spare would take
 //! a Receive that is promised to a payload: receiver not ready. So at most one of ours is in flight. It has arrived,
-//! and its Receive is posted again, when the peer uses a credit that we granted with it or after it: such a message
-//! was sent after the grant was handled, and with the spare in place. While one is in flight that granted something,
-//! the peer has credits, and nobody waits for the next grant. The exception is a keep-alive, which grants nothing:
+//! and its Receive is posted again, when
+//!
+//! * the peer uses a credit that we granted with it or after it: such a message was sent after the grant was handled,
+//!   and with the spare in place; or
+//! * the peer grants more than its window beyond what we had sent by then. It has handled a message that we sent after
+//!   the grant, and it does not grant before its spare is posted.
+//!
+//! While one is in flight that granted something, the peer has credits. They may be fewer than it waits for, when the
+//! grant was sent before all its messages were handled; then the next message or grant of the peer lets another one go.
+//! The exception is a keep-alive, which grants nothing:
 //! behind it one more may follow when we hold a credit back for it, so that in all no more messages are in flight
 //! than the peer has Receives. Our last credit is held back only where the peer stands still in the midst of a continued
 //! message: it goes on at once, and gives the credit back with that. Keep-alives themselves are spaced by ticks, which last longer than any reposting.
@@ -51,10 +58,13 @@ pub(super) struct Credits {
     consumed: u32,
     peer_granted: u32,
     sent: u32,
-    /// `granted` as it was before the latest asynchronous grant.
+    /// `granted` as it was before the latest asynchronous grant, and `sent` as it was then.
     async_mark: u32,
+    async_sent: u32,
     /// The most credits that the peer may have: the reserve without the spare.
     window: u16,
+    /// The largest window that the peer told.
+    peer_window: u16,
     /// Asynchronous grants that may not have arrived: 0, 1, or 2 with a credit held back.
     async_in_flight: u8,
 }
@@ -68,7 +78,9 @@ impl Credits {
             peer_granted: 1,
             sent: 0,
             async_mark: 0,
+            async_sent: 0,
             window: receive_reserve - 1,
+            peer_window: 1,
             async_in_flight: 0,
         }
     }
@@ -120,7 +132,7 @@ impl Credits {
             return Err(CloseReason::OverSend);
         }
         self.consumed = self.consumed.wrapping_add(1);
-        self.confirm_async();
+        self.confirm_async_by_use();
         Ok(())
     }
 
@@ -131,6 +143,8 @@ impl Credits {
             return Err(CloseReason::OverGrant);
         }
         self.peer_granted = peer_granted;
+        self.peer_window = self.peer_window.max(credit.maximum);
+        self.confirm_async_by_grant();
         Ok(())
     }
 
@@ -145,15 +159,29 @@ impl Credits {
         self.posted -= 1;
         self.consumed = self.consumed.wrapping_add(1);
         self.peer_granted = peer_granted;
-        self.confirm_async();
+        self.peer_window = self.peer_window.max(credit.maximum);
+        if self.async_in_flight != 0 {
+            self.confirm_async_by_use();
+            self.confirm_async_by_grant();
+        }
         true
     }
 
     /// Whether the peer just used a credit that it got with, or after, our latest asynchronous grant.
-    #[inline]
-    fn confirm_async(&mut self) {
+    fn confirm_async_by_use(&mut self) {
         let granted_since = self.granted.wrapping_sub(self.async_mark);
-        if self.async_in_flight != 0 && self.unconsumed() < granted_since {
+        if self.unconsumed() < granted_since {
+            self.async_in_flight = 0;
+        }
+    }
+
+    /// Whether the peer has handled a message that we sent after our latest asynchronous grant: it grants no more than
+    /// its window beyond what it has handled.
+    fn confirm_async_by_grant(&mut self) {
+        let handled_least = self.peer_granted.wrapping_sub(u32::from(self.peer_window));
+        // Differences are small: one with the highest bit is below zero.
+        let since = handled_least.wrapping_sub(self.async_sent).cast_signed();
+        if since > 0 {
             self.async_in_flight = 0;
         }
     }
@@ -208,6 +236,7 @@ impl Credits {
     pub(super) fn commit_async(&mut self, word: CreditWord, spaced: bool) {
         self.async_in_flight = if spaced { 1 } else { self.async_in_flight + 1 };
         self.async_mark = self.granted;
+        self.async_sent = self.sent;
         self.granted = self.granted.wrapping_add(u32::from(word.granted));
     }
 
@@ -297,6 +326,7 @@ mod tests {
         credits.peer_granted = near_end.wrapping_add(9);
         credits.sent = near_end;
         credits.async_mark = near_end;
+        credits.async_sent = near_end;
         for _ in 0..20 {
             let word = credits.word();
             let before = credits.available();
@@ -318,5 +348,42 @@ mod tests {
         }
         assert!(credits.sent < near_end, "it wrapped");
         assert!(credits.consumed < near_end, "it wrapped");
+    }
+
+    /// The peer used half of its window, was granted the rest, and handles what we sent: it is granted more although
+    /// it has not used what came with the grant.
+    #[test]
+    fn a_grant_of_the_peer_shows_that_ours_arrived() {
+        let word = |granted| CreditWord {
+            granted,
+            maximum: 4,
+        };
+        for sent_after in [0, 1] {
+            let mut credits = Credits::new(5);
+            credits.commit_async(credits.word(), true);
+            assert_eq!(
+                credits.apply(word(3)),
+                Ok(()),
+                "the peer has no message handled yet"
+            );
+            for _ in 0..2 {
+                assert!(credits.receive(word(0)));
+            }
+            credits.receives_posted(2);
+            assert_eq!((credits.unconsumed(), credits.owed()), (2, 2));
+            credits.async_in_flight = 1;
+            credits.async_mark = credits.granted - 2;
+            credits.async_sent = credits.sent;
+            for _ in 0..sent_after {
+                credits.commit(CreditWord::default());
+            }
+            assert!(
+                !credits.async_may_be_sent(0, false),
+                "it may not have arrived"
+            );
+            let _ = credits.apply(word(sent_after));
+            let arrived = sent_after == 1;
+            assert_eq!(credits.async_may_be_sent(0, false), arrived);
+        }
     }
 }

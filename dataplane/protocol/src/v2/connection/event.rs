@@ -220,6 +220,18 @@ pub enum Event<'m> {
     /// The peer found something wrong with a transmission of ours. A call, or a reply, that it names is sent again as
     /// plain version 2.
     ErrorReported(ReportError),
+    /// A message of a header type of the application
+    /// ([`set_header_types`](super::Connection::set_header_types)).
+    ApplicationMessage {
+        /// The header type.
+        header_type: u32,
+        /// The XID. With `is_response`, whether a message of ours has it, the caller knows.
+        xid: u32,
+        /// Its sender says that we chose the XID (F_RESPONSE, -00 section 6.3.2.1). An error cannot answer it.
+        is_response: bool,
+        /// What follows the prefix.
+        body: &'m [u8],
+    },
     /// The message was dropped in silence. Count it.
     Discarded(DiscardReason),
     /// The message was refused: answer with [`encode_error`](super::Connection::encode_error). The connection goes
@@ -559,7 +571,8 @@ pub enum SendRefused {
     SequenceOpen,
     /// No transmission group is under way that could be continued.
     NoGroup,
-    /// One of the ends has not announced this message of the extension RTR.
+    /// One of the ends has not announced this message of the extension RTR, or the header type is not one of the
+    /// application.
     NotAnnounced,
     /// The group has more transmissions than its receiver takes, or than we said that we send; or none.
     TooManyTransmissions,

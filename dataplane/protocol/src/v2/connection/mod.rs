@@ -31,6 +31,12 @@
 //! [`Event::Close`], but a reply that only contradicts its header is dropped. An RDMA2_ERROR is never answered with
 //! another.
 //!
+//! # Header types of the application
+//!
+//! A type that [`Connection::set_header_types`] names comes as [`Event::ApplicationMessage`]. Its sender and its receiver
+//! agree on what is in it; credits, version and flags are as in any message. It is one Send: F_MORE is
+//! RDMA2_ERR_INVAL_FLAG, and it may not be in the midst of a continued message or of a transmission group.
+//!
 //! # The extension RTR
 //!
 //! Its messages are known when our own properties announce them ([`Properties::rtr_support`]), and sent when the peer's
@@ -53,6 +59,7 @@ use crate::constants::{
     RBSIZ_DEFAULT_BYTES, RTR_TRANSMISSIONS_DEFAULT, RTR_TRANSMISSIONS_MAX,
     V1_INLINE_THRESHOLD_DEFAULT_BYTES, V2_FIRST_MESSAGE_BYTES_MAX, V2_HEADER_BYTES_WITHOUT_CHUNKS,
 };
+use crate::v2::application::ApplicationHeaderTypes;
 use crate::v2::properties::Properties;
 use crate::v2::rtr::RtrSupport;
 use crate::v2::rtr::placement::Expectations;
@@ -136,6 +143,8 @@ pub struct Connection {
     expectations: Expectations,
     /// What came last as a group of one transmission: of calls, and of replies.
     remembered: [Remembered; 2],
+    /// Header types that are not refused as unknown.
+    header_types: ApplicationHeaderTypes,
 }
 
 impl Connection {
@@ -192,11 +201,17 @@ impl Connection {
             properties: config.properties,
             expectations: Expectations::NONE,
             remembered: [Remembered::NONE; 2],
+            header_types: ApplicationHeaderTypes::NONE,
             peer_rtr_support: RtrSupport::NONE,
             peer_request_transmissions_max: RTR_TRANSMISSIONS_DEFAULT,
         };
         connection.set_threshold();
         connection
+    }
+
+    /// The header types of the application, which are received and may be sent from now on; none at first.
+    pub fn set_header_types(&mut self, header_types: ApplicationHeaderTypes) {
+        self.header_types = header_types;
     }
 
     // ---- What happened ----

@@ -17,7 +17,7 @@ use crate::constants::{
 };
 use crate::error::DecodeError;
 use crate::v2::error::{self, ErrVers, TransportError};
-use crate::v2::header::{self, Body, Chunks, CreditWord, Direction, Header};
+use crate::v2::header::{self, Body, Chunks, CreditWord, Direction, Flags, Header};
 use crate::v2::properties::PropertySet;
 use crate::v2::rtr::{TransmitRequest, TransmitResponse};
 use crate::xdr::word;
@@ -194,6 +194,9 @@ impl Connection {
         }
         self.advance(PhaseEvent::PeerSpoke)?;
         match decoded {
+            Err(_) if self.header_types.has(raw.header_type) => {
+                self.handle_application_message(raw, message)
+            }
             Err(wrong) => self.refuse(raw, answer(wrong)),
             Ok(header) => self.handle_body(raw, header, message, message_bytes),
         }
@@ -416,6 +419,32 @@ impl Connection {
             offset,
             bytes: body,
             last: !raw.is_more,
+        })
+    }
+
+    // ---- Header types of the application ----
+
+    fn handle_application_message<'m>(&mut self, raw: Raw, message: &'m [u8]) -> Handled<'m> {
+        let Some((words, body)) = message.split_first_chunk::<V2_PREFIX_BYTES>() else {
+            return Ok(self.discard_short(Some(raw)));
+        };
+        if Flags::from_word(word(words, 4)).is_none() {
+            return self.refuse(raw, TransportError::InvalFlag);
+        }
+        if self.group.is_open() {
+            return self.break_group(raw, None);
+        }
+        if !self.group.is_idle() {
+            self.group.pass_other();
+        }
+        if raw.is_more || !self.inbound.is_idle() {
+            return self.refuse(raw, TransportError::InvalFlag);
+        }
+        Ok(Event::ApplicationMessage {
+            header_type: raw.header_type,
+            xid: raw.xid,
+            is_response: raw.is_response,
+            body,
         })
     }
 

@@ -10,6 +10,7 @@ use crate::constants::{
     V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_PREFIX_BYTES,
 };
 use crate::error::EncodeError;
+use crate::v2::application::ApplicationProperties;
 use crate::v2::encode;
 use crate::v2::error::{ErrVers, TransportError};
 use crate::v2::header::{Direction, Flags, Prefix};
@@ -173,16 +174,30 @@ impl Connection {
     /// # Errors
     /// As [`encode_message`](Self::encode_message).
     pub fn encode_properties(&mut self, out: &mut [u8], xid: u32) -> Result<usize, SendRefused> {
+        self.encode_properties_with(out, xid, &ApplicationProperties::NONE)
+    }
+
+    /// As [`encode_properties`](Self::encode_properties), with those of the application.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_properties_with(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        application: &ApplicationProperties,
+    ) -> Result<usize, SendRefused> {
         let prefix = self.admit(Kind::Properties, xid, false, 0)?;
-        let message_bytes = encode::encode_connprop(out, prefix, &self.properties.to_properties())?;
+        let own = self.properties.to_properties();
+        let message_bytes = encode::encode_connprop_with(out, prefix, &own, application)?;
         self.check_threshold(message_bytes)?;
         self.commit(Kind::Properties, prefix)?;
         Ok(message_bytes)
     }
 
     /// Writes one RDMA2_CONNPROP with a message of host authentication (-00 section 5.2.6), of at most
-    /// [`HOST_AUTHENTICATION_BYTES_MAX`] octets: behind our transport properties, if this end has not sent them yet, or
-    /// alone. Returns the octets of the message.
+    /// [`HOST_AUTHENTICATION_BYTES_MAX`] octets: alone, or, if this end has not sent its transport properties yet, with
+    /// these and those of the application in `with_properties`. Returns the octets of the message.
     ///
     /// # Errors
     /// As [`encode_message`](Self::encode_message); `TooLong` for a longer one.
@@ -191,17 +206,17 @@ impl Connection {
         out: &mut [u8],
         xid: u32,
         message: &[u8],
-        with_properties: bool,
+        with_properties: Option<&ApplicationProperties>,
     ) -> Result<usize, SendRefused> {
         if message.len() > HOST_AUTHENTICATION_BYTES_MAX {
             return Err(SendRefused::TooLong);
         }
         let prefix = self.admit(Kind::Properties, xid, false, 0)?;
         let message = Property::HostAuthentication(Some(message));
-        let message_bytes = if with_properties {
+        let message_bytes = if let Some(application) = with_properties {
             let mut set: PropertyList<'_> = self.properties.to_properties();
             set.push(message);
-            encode::encode_connprop(out, prefix, &set)?
+            encode::encode_connprop_with(out, prefix, &set, application)?
         } else {
             encode::encode_connprop(out, prefix, &[message])?
         };
@@ -231,6 +246,47 @@ impl Connection {
         let prefix = self.admit(Kind::Properties, xid, more, message_bytes)?;
         let prefix_bytes = encode::encode_prefix(out, prefix, RDMA2_CONNPROP)?;
         self.commit(Kind::Properties, prefix)?;
+        Ok(prefix_bytes)
+    }
+
+    /// Writes the prefix of a message of a header type of the application; `body_bytes` octets follow it in the same
+    /// Send. With `is_response` it answers a message of the peer, whose XID it has; otherwise the XID is to be of no
+    /// other message that may be answered. Returns the octets of the prefix, 20.
+    ///
+    /// # Errors
+    /// As [`encode_message`](Self::encode_message); `NotAnnounced` for a type that is not
+    /// [set](Self::set_header_types), `SequenceOpen` inside any sequence or group; `TooShort` for the first message of a
+    /// client below 28 octets.
+    pub fn encode_application_message(
+        &mut self,
+        out: &mut [u8],
+        header_type: u32,
+        xid: u32,
+        is_response: bool,
+        body_bytes: usize,
+    ) -> Result<usize, SendRefused> {
+        if !self.header_types.has(header_type) {
+            return Err(SendRefused::NotAnnounced);
+        }
+        if self.outbound.is_open() {
+            return Err(SendRefused::SequenceOpen);
+        }
+        if self.draining && !is_response {
+            return Err(SendRefused::Draining);
+        }
+        let message_bytes = V2_PREFIX_BYTES.saturating_add(body_bytes);
+        let is_first = self.phase == Phase::ClientStart;
+        if is_first && message_bytes < V2_FIRST_MESSAGE_BYTES_LEAST {
+            return Err(SendRefused::TooShort);
+        }
+        // What holds for properties holds for it: it is neither call nor reply, and this one is not continued.
+        let kind = Kind::Properties;
+        let mut prefix = self.admit(kind, xid, false, message_bytes)?;
+        if is_response {
+            prefix.flags = Flags::RESPONSE;
+        }
+        let prefix_bytes = encode::encode_prefix(out, prefix, header_type)?;
+        self.commit(kind, prefix)?;
         Ok(prefix_bytes)
     }
 

@@ -228,8 +228,10 @@ fn crowd(address: &str, count: usize) {
             match event {
                 ManagerEvent::ConnectReply { connection, .. } => {
                     let mut seed = client.prepare(connection, &port).unwrap();
-                    // As a port does with the files of a channel that it has already.
-                    seed.files = None;
+                    // As a port does with the memory of a channel that it has already.
+                    if !seeds.is_empty() {
+                        seed.memory = None;
+                    }
                     seeds.push(seed);
                     client.confirm(connection).unwrap();
                 }

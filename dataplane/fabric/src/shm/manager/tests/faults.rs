@@ -1,14 +1,16 @@
 //! Peers that are silent, or that break the protocol.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::support::*;
 use crate::interface::{Manager as _, ManagerError, RejectReason};
 use crate::shm::manager::Manager;
+use crate::shm::manager::connection::Offer;
 use crate::shm::manager::socket::{self, Received};
 use crate::shm::manager::wire::*;
-use crate::shm::{Notice, QueuePairNumber};
+use crate::shm::{ChannelFile, Notice, QueuePairNumber};
 
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -360,10 +362,13 @@ fn a_peer_that_talks_on_an_established_connection_loses_it() {
     let (accepted, ..) = expect_request(&mut server);
     let _seed = server.prepare(accepted, &port(1)).unwrap();
     server.accept(accepted, b"").unwrap();
-    let file = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     let confirm = Message::Confirm(Confirm { doorbell_number: 0 }).encode();
-    send_any(&raw, &confirm, &[file.as_fd(); 5]);
+    let offer = Offer {
+        channel: Arc::new(ChannelFile::create(8192).unwrap().0),
+        port: port(1),
+    };
+    send_any(&raw, &confirm, &offer.files());
     assert_eq!(expect_established(&mut server).0, accepted);
-    send_any(&raw, &confirm, &[file.as_fd(); 5]);
+    send_any(&raw, &confirm, &offer.files());
     assert_eq!(expect_disconnected(&mut server).0, accepted);
 }

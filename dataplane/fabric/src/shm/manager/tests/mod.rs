@@ -5,6 +5,7 @@ mod channels;
 mod children;
 mod faults;
 mod limits;
+mod memory;
 mod steps;
 mod support;
 mod wire;

@@ -1,15 +1,20 @@
 //! The handshake in all its orders, between two managers.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use super::support::*;
 use crate::interface::{Manager as _, ManagerError, RejectReason, SetupError};
-use crate::shm::Notice;
+use crate::memory::Mapping;
+use crate::shm::tests::peer_memory::whole_file;
+use crate::shm::{CheckedPeer, Notice, PortHandle, doorbell};
 
 #[test]
 fn both_ends_get_what_they_need() {
     let (mut client, mut server) = (manager(), manager());
-    let (client_port, server_port) = (port(4), port(4));
+    // Arenas of different sizes, to tell them apart.
+    let server_port = port_with_arena(4, whole_file(8192));
+    let client_port = port(4);
     let address = fresh_address();
     let listener = server.listen(&address).unwrap();
 
@@ -25,7 +30,7 @@ fn both_ends_get_what_they_need() {
     );
 
     let server_seed = server.prepare(accepted, &server_port).unwrap();
-    assert!(server_seed.files.is_none());
+    assert!(server_seed.memory.is_none());
     assert_eq!(server_seed.peer, client_port.identity);
     server.accept(accepted, b"yes").unwrap();
     assert_quiet(&mut server);
@@ -37,13 +42,10 @@ fn both_ends_get_what_they_need() {
     assert_eq!(client_seed.peer, server_port.identity);
     assert_eq!(client_seed.local(), server_seed.remote);
     assert_eq!(client_seed.remote, server_seed.local());
-    let files = client_seed.files.as_ref().unwrap();
-    assert_eq!(inode(&files.arena), inode(&server_port.files.arena));
-    assert_eq!(inode(&files.keys), inode(&server_port.files.keys));
-    assert_eq!(inode(&files.doorbell), inode(&server_port.files.doorbell));
-    assert_eq!(inode(&files.event), inode(&server_port.files.event));
-    assert_eq!(files.doorbell_number, server_seed.doorbell_number);
-    assert_same_memory(&files.channel, &server_seed.channel);
+    let memory = client_seed.memory.as_ref().unwrap();
+    assert_eq!(inode(&memory.event), inode(&server_port.files.event));
+    assert_eq!(memory.doorbell_number, server_seed.doorbell_number);
+    assert_same_memory(memory, &server_seed.channel, &server_port);
 
     client.confirm(asked).unwrap();
     let (established, notice) = expect_established(&mut client);
@@ -51,14 +53,13 @@ fn both_ends_get_what_they_need() {
     assert!(notice.is_none());
     let (established, notice) = expect_established(&mut server);
     assert_eq!(established, accepted);
-    let Some(Notice::Established { local, files }) = notice else {
+    let Some(Notice::Established { local, memory }) = notice else {
         panic!("no notice for the core");
     };
     assert_eq!(local, server_seed.local());
-    assert_eq!(inode(&files.arena), inode(&client_port.files.arena));
-    assert_eq!(inode(&files.event), inode(&client_port.files.event));
-    assert_eq!(files.doorbell_number, client_seed.doorbell_number);
-    assert_same_memory(&files.channel, &client_seed.channel);
+    assert_eq!(inode(&memory.event), inode(&client_port.files.event));
+    assert_eq!(memory.doorbell_number, client_seed.doorbell_number);
+    assert_same_memory(&memory, &client_seed.channel, &client_port);
 
     client.disconnect(asked);
     assert_quiet(&mut client);
@@ -68,18 +69,32 @@ fn both_ends_get_what_they_need() {
     assert_quiet(&mut server);
 }
 
-/// The file that was passed is the one that the other end writes.
-fn assert_same_memory(file: &std::os::fd::OwnedFd, mapping: &crate::memory::Mapping) {
-    // SAFETY: the last byte of a mapping that this test owns; nobody else uses it.
-    let last = unsafe { mapping.start().add(mapping.bytes() - 1) };
-    let at = mapping.bytes() as u64 - 1;
+/// What was mapped is what the other end writes, each file in its place.
+fn assert_same_memory(memory: &CheckedPeer, channel: &Mapping, port: &PortHandle) {
+    // SAFETY: the word of a mapping that this test owns, and that of the peer's view of it; nobody else
+    // uses them.
+    let (ours, theirs) = unsafe {
+        let last = channel.bytes() - 1;
+        let theirs = memory.consumer.memory().unit(0).wrapping_sub(4096);
+        (channel.start().add(last), theirs.wrapping_add(last))
+    };
     for value in [0x5a, 0] {
-        let mut read = [1];
-        // SAFETY: as above.
-        unsafe { last.write_volatile(value) };
-        assert_eq!(rustix::io::pread(file, &mut read, at).unwrap(), 1);
-        assert_eq!(read, [value]);
+        // SAFETY: as above, the last byte of each.
+        let read = unsafe {
+            ours.write_volatile(value);
+            theirs.read_volatile()
+        };
+        assert_eq!(read, value);
     }
+    let size = |file: &OwnedFd| rustix::fs::fstat(file).unwrap().st_size;
+    let arena_bytes = usize::try_from(size(&port.files.arena)).unwrap();
+    assert_eq!(memory.arena.bytes(), arena_bytes);
+    // A byte of the doorbell shows through the file.
+    let doorbell = &port.files.doorbell;
+    doorbell::ring(&memory.bell, 8);
+    let mut leaf = [0; 2];
+    assert_eq!(rustix::io::pread(doorbell, &mut leaf, 128).unwrap(), 2);
+    assert_eq!(leaf, [0, 1]);
 }
 
 #[test]

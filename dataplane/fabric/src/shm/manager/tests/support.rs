@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
-use rustix::fs::MemfdFlags;
 
 use crate::interface::{
     ConnectionId, ListenerId, Manager as _, ManagerError, ManagerEvent, PeerIdentity, RejectReason,
 };
+use crate::memory::{Arena, ArenaOptions, HugePages};
+use crate::shm::files;
 use crate::shm::manager::{Manager, ManagerOptions};
 use crate::shm::{CoreIdentity, Notice, Port, PortFiles, PortHandle, QueuePairNumber, Seed};
 
@@ -26,12 +27,18 @@ pub(super) fn fresh_address() -> String {
     format!("shm:test-{}.{number}", std::process::id())
 }
 
-fn small_file(name: &str) -> OwnedFd {
-    rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).unwrap()
+/// A port as the manager sees it, with `queue_pairs` numbers and the files of a small port.
+pub(super) fn port(queue_pairs: u32) -> PortHandle {
+    let options = ArenaOptions {
+        bytes: 4096,
+        huge_pages: HugePages::Never,
+    };
+    let arena = Arena::shared(&options).unwrap();
+    port_with_arena(queue_pairs, arena.file().unwrap().try_clone().unwrap())
 }
 
-/// A port as the manager sees it, with `queue_pairs` numbers and files that are told by inode.
-pub(super) fn port(queue_pairs: u32) -> PortHandle {
+/// As [`port`], with another file for an arena.
+pub(super) fn port_with_arena(queue_pairs: u32, arena: OwnedFd) -> PortHandle {
     static NEXT: AtomicU32 = AtomicU32::new(1000);
     let numbers = ArrayQueue::new(queue_pairs.max(1) as usize);
     for index in 0..queue_pairs {
@@ -43,10 +50,10 @@ pub(super) fn port(queue_pairs: u32) -> PortHandle {
             port: NEXT.fetch_add(1, Ordering::Relaxed),
         },
         files: Arc::new(PortFiles {
-            arena: small_file("arena"),
-            keys: small_file("keys"),
-            doorbell: small_file("doorbell"),
-            event: small_file("event"),
+            arena,
+            keys: files::create_key_table(1).unwrap().0,
+            doorbell: files::create_doorbell().unwrap().0,
+            event: files::create_event().unwrap().1,
         }),
         numbers: Arc::new(numbers),
         channel_ring_bytes: 8192,
@@ -70,6 +77,7 @@ pub(super) fn manager_with(timeout: Duration, half_open_max: usize) -> Manager {
     Manager::with_options(ManagerOptions {
         handshake_timeout: timeout,
         half_open_max,
+        ..ManagerOptions::default()
     })
     .unwrap()
 }

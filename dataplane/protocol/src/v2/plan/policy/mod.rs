@@ -16,7 +16,9 @@ pub use reply::{
 };
 
 use super::layout::{BulkItems, Layout, LayoutError, LayoutRequest, SendLimits};
-use crate::constants::{V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_MSG_BYTES_LEAST};
+use crate::constants::{
+    V1_HEADER_BYTES_WITHOUT_CHUNKS, V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_MSG_BYTES_LEAST,
+};
 use crate::v2::rtr::ReceiveBufferStructure;
 
 /// How the caller wants bulk items to travel.
@@ -199,6 +201,8 @@ fn stream_with<I: BulkItems + ?Sized>(
 
 #[expect(clippy::cast_possible_truncation, reason = "small constants")]
 const HEADER_BYTES: u32 = V2_HEADER_BYTES_WITHOUT_CHUNKS as u32;
+#[expect(clippy::cast_possible_truncation, reason = "small constants")]
+const V1_HEADER_BYTES: u32 = V1_HEADER_BYTES_WITHOUT_CHUNKS as u32;
 #[expect(clippy::cast_possible_truncation, reason = "small constants")]
 const MESSAGE_BYTES_LEAST: u32 = V2_MSG_BYTES_LEAST as u32;
 

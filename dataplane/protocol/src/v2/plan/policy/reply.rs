@@ -1,8 +1,8 @@
 //! How a reply goes, by what the call offered.
 
 use super::{
-    HEADER_BYTES, PlacedItems, SenderMeans, Thresholds, group_transmissions, messages, placed_bits,
-    rounded_up, stream_with,
+    HEADER_BYTES, PlacedItems, SenderMeans, Thresholds, V1_HEADER_BYTES, group_transmissions,
+    messages, placed_bits, rounded_up, stream_with,
 };
 use crate::chunks::{ReturnedLists, Segments, WriteList};
 use crate::constants::{
@@ -122,6 +122,10 @@ pub struct ReplyFacts<'a, I: ?Sized> {
     pub results: &'a I,
     /// What the call offered.
     pub offer: RequesterOffer<'a>,
+    /// The call came in version 1: its reply has one message.
+    pub is_version_1: bool,
+    /// Results may leave the stream: no security service protects it as one whole (RFC 8166 section 8.2.2).
+    pub may_reduce: bool,
     /// What we have to send with.
     pub means: SenderMeans,
     /// Our own properties.
@@ -291,7 +295,8 @@ impl ReplyPlan {
 ///
 /// To a plain call (-00 section 6.5): each result goes into its Write chunk; what is left goes inline if it fits,
 /// continued if there are credits for all of it, into the Reply chunk, or else continued as credits come. Where a
-/// Write chunk is too small, its result and those after it stay in the stream.
+/// Write chunk is too small, its result and those after it stay in the stream. Version 1 has no continuation, and a
+/// Write chunk that is too small is an error there (RFC 8166 section 4.5.3).
 ///
 /// To a Transmit Request: each result goes as its direction says. Where the group would have more transmissions than
 /// requester and responder agreed to, results whose direction offers memory are written there instead.
@@ -313,6 +318,8 @@ impl ReplyPlan {
 ///     stream_bytes: 160,
 ///     results: &[16_384][..],
 ///     offer: RequesterOffer::Chunks { writes: Default::default(), reply: None },
+///     is_version_1: false,
+///     may_reduce: true,
 ///     means: SenderMeans {
 ///         send_bytes_max: 4096,
 ///         gather_entries_max: 4,
@@ -347,7 +354,7 @@ pub fn plan_reply<I: ReplyItems + ?Sized>(
     }
 }
 
-// ---- Plain version 2 ----
+// ---- Version 1 and plain version 2 ----
 
 fn plan_plain<I: ReplyItems + ?Sized>(
     facts: &ReplyFacts<'_, I>,
@@ -358,12 +365,18 @@ fn plan_plain<I: ReplyItems + ?Sized>(
     let mut too_small = None;
     let ways = results.iter_mut().take(facts.results.count());
     for (chunk, (way, segments)) in ways.zip(writes).enumerate() {
+        if !facts.may_reduce {
+            break;
+        }
         let length_bytes = facts.results.length_bytes(chunk);
         // A chunk without segments forces its result inline (RFC 8166 section 4.3.2.3).
         if segments.len() == 0 {
             continue;
         }
         if segments.total_bytes() < u64::from(length_bytes) {
+            if facts.is_version_1 {
+                return Err(write_resource(chunk, length_bytes));
+            }
             // Of the results after it nobody could tell which chunk they are in.
             too_small = Some((chunk, length_bytes));
             break;
@@ -371,7 +384,12 @@ fn plan_plain<I: ReplyItems + ?Sized>(
         *way = ResultWay::Written { chunk };
     }
 
-    let header_bytes = plain_header_bytes(writes, reply).ok_or(TransportError::System)?;
+    let header_bytes = match facts.is_version_1 {
+        true => V1_HEADER_BYTES,
+        false => HEADER_BYTES,
+    };
+    let header_bytes =
+        plain_header_bytes(header_bytes, writes, reply).ok_or(TransportError::System)?;
     let send_bytes_max = (facts.means.send_bytes_max).min(facts.peer.receive_buffer_bytes);
     if header_bytes > send_bytes_max {
         return Err(TransportError::System);
@@ -405,8 +423,10 @@ fn plain_form<I: ?Sized>(
     header_bytes: u32,
     send_bytes_max: u32,
 ) -> Option<ReplyForm> {
-    let messages = messages(stream_bytes, header_bytes, send_bytes_max)
-        .filter(|messages| *messages == 1 || stream_bytes <= facts.means.message_bytes_max);
+    let messages = messages(stream_bytes, header_bytes, send_bytes_max).filter(|messages| {
+        let continues = !facts.is_version_1 && stream_bytes <= facts.means.message_bytes_max;
+        *messages == 1 || continues
+    });
     let fits_reply_chunk =
         reply.is_some_and(|chunk| chunk.total_bytes() >= u64::from(stream_bytes));
     let is_at_once = messages.is_some_and(|messages| {
@@ -419,8 +439,12 @@ fn plain_form<I: ?Sized>(
     messages.map(|messages| ReplyForm::Message { messages })
 }
 
-/// Octets of the header of a plain reply, which returns the lists of the call.
-fn plain_header_bytes(writes: WriteList<'_>, reply: Option<Segments<'_>>) -> Option<u32> {
+/// Octets of the header of a plain reply, which returns the lists of the call; with empty lists it has `least_bytes`.
+fn plain_header_bytes(
+    least_bytes: u32,
+    writes: WriteList<'_>,
+    reply: Option<Segments<'_>>,
+) -> Option<u32> {
     let lists = ReturnedLists {
         writes,
         reply,
@@ -429,7 +453,7 @@ fn plain_header_bytes(writes: WriteList<'_>, reply: Option<Segments<'_>>) -> Opt
     let empty = ReturnedLists::default().encoded_bytes();
     u32::try_from(lists.encoded_bytes() - empty)
         .ok()?
-        .checked_add(HEADER_BYTES)
+        .checked_add(least_bytes)
 }
 
 // ---- Round-trip reduction ----

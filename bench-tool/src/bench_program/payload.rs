@@ -1,0 +1,82 @@
+//! What null and echo calls send, and the check of what comes back.
+
+use super::{opaque_bytes, opaque_payload, pattern};
+
+/// The arguments of a null call: none; or those of an echo: an XDR opaque with the call's payload.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    /// `None` at all for a null call.
+    bytes: Option<usize>,
+}
+
+impl Payload {
+    /// `None` payload at all for a null call.
+    pub(crate) fn new(bytes: Option<usize>) -> Self {
+        Self { bytes }
+    }
+
+    /// Bytes of the arguments.
+    pub(crate) fn args_bytes(&self) -> usize {
+        self.bytes.map_or(0, opaque_bytes)
+    }
+
+    /// Writes the arguments of call number `number` into `space`, all of it rewritten; returns
+    /// their length.
+    #[inline]
+    pub(crate) fn write(&self, space: &mut [u8], number: u64) -> usize {
+        let Some(bytes) = self.bytes else {
+            return 0;
+        };
+        let args_bytes = opaque_bytes(bytes).min(space.len());
+        if let Some((head, body)) = space.split_first_chunk_mut::<4>() {
+            *head = u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes();
+            let (payload, padding) = body.split_at_mut(bytes.min(body.len()));
+            pattern::fill(payload, 0, number);
+            padding
+                .iter_mut()
+                .take(args_bytes.saturating_sub(4 + bytes))
+                .for_each(|byte| *byte = 0);
+        }
+        args_bytes
+    }
+
+    /// Whether `results` are what call number `number` sent.
+    #[inline]
+    pub(crate) fn matches(&self, results: &[u8], number: u64) -> bool {
+        let Some(bytes) = self.bytes else {
+            return results.is_empty();
+        };
+        opaque_payload(results)
+            .is_some_and(|payload| payload.len() == bytes && pattern::matches(payload, 0, number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_matches_its_number_alone() {
+        for size in [0, 1, 7, 8, 9, 64, 4095, 4096, 4097, 65_536, 65_537] {
+            let payload = Payload::new(Some(size));
+            let mut space = vec![0xee; payload.args_bytes() + 3];
+            let bytes = payload.write(&mut space, 0x0102_0304_0506_0708);
+            assert_eq!(bytes, opaque_bytes(size));
+            assert!(
+                space[4 + size..bytes].iter().all(|byte| *byte == 0),
+                "padding of {size}"
+            );
+            let args = &space[..bytes];
+            assert!(payload.matches(args, 0x0102_0304_0506_0708), "{size}");
+            assert_eq!(payload.matches(args, 0x0102_0304_0506_0709), size == 0);
+            assert!(!payload.matches(&space[..bytes - 1], 0x0102_0304_0506_0708));
+        }
+    }
+
+    #[test]
+    fn a_null_call_has_no_arguments_and_wants_no_results() {
+        let payload = Payload::new(None);
+        assert_eq!(payload.write(&mut [0; 16], 1), 0);
+        assert!(payload.matches(&[], 1) && !payload.matches(&[0; 4], 1));
+    }
+}

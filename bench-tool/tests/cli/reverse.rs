@@ -1,0 +1,92 @@
+//! `run --reverse`: calls of the server, by the connections of its client.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use crate::{bench_tool, code, run_of, stderr, stdout};
+
+#[test]
+fn a_server_calls_its_client_in_either_version() {
+    for protocol in ["v1", "v2"] {
+        for words in [
+            "",
+            "--depth 5 --connections 3",
+            "--op echo --size 1000 --depth 2",
+            "--op echo --size 0",
+        ] {
+            let report = run_of(&format!("--reverse --protocol {protocol} {words}"));
+            assert_eq!(report["protocol"], protocol);
+            assert_eq!(report["direction"], "reverse");
+            assert_eq!(
+                (&report["calls"], &report["errors"]),
+                (&300.into(), &0.into())
+            );
+            assert_eq!(report["latency_ns"]["count"], 300);
+            assert!(report["latency_ns"]["min"].as_u64().unwrap() > 0);
+            // Both ends say who called, in the warm-up too.
+            let calls = report["per_call"]["calls"].as_u64().unwrap();
+            assert!(calls > 300, "{calls}");
+            assert_eq!(report["server_counters"]["replies_received"], calls);
+            // For every 64 of them the client asked once.
+            let asked = report["server_counters"]["calls_received"]
+                .as_u64()
+                .unwrap();
+            assert!(asked < calls / 2, "{asked} calls for {calls}");
+        }
+    }
+    let report = run_of("");
+    assert_eq!(report["direction"], "forward");
+    assert_eq!(report["counters"]["calls_received"], 0);
+}
+
+#[test]
+fn the_table_says_who_called() {
+    let output = bench_tool(&["run", "--reverse", "--count", "100", "--warmup", "0"], "");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let heading = "null in the reverse direction (the server calls, and measures)";
+    assert!(stdout(&output).starts_with(heading), "{}", stdout(&output));
+}
+
+#[test]
+fn payloads_of_several_messages_go_back_in_version_2_alone() {
+    let words = "--reverse --op echo --size 100000 --protocol";
+    let report = run_of(&format!("{words} v2"));
+    assert_eq!(
+        (&report["calls"], &report["errors"]),
+        (&300.into(), &0.into())
+    );
+    let line = format!("run --quiet {words} v1");
+    let output = bench_tool(&line.split(' ').collect::<Vec<_>>(), "");
+    assert_eq!(code(&output), 1);
+    for words in ["longer than a message may be", "a smaller --size"] {
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_server_that_is_not_ready_to_call_is_status_1_and_says_how_it_would_be() {
+    let address = format!("shm:not-reverse-{}", std::process::id());
+    let mut server = Command::new(env!("CARGO_BIN_EXE_bench-tool"))
+        .args(["serve", "--listen", &address, "--exit-with-stdin"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let stdout = server.stdout.as_mut().unwrap();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on "), "{line}");
+    for protocol in ["v1", "v2"] {
+        let line = format!("run --reverse --quiet --connect {address} --protocol {protocol}");
+        let output = bench_tool(&line.split(' ').collect::<Vec<_>>(), "");
+        assert_eq!(code(&output), 1, "{protocol}");
+        for words in [
+            "takes no calls from the server",
+            "bench-tool serve --reverse",
+        ] {
+            assert!(stderr(&output).contains(words), "{}", stderr(&output));
+        }
+    }
+    drop(server.stdin.take());
+    assert!(server.wait().unwrap().success());
+}

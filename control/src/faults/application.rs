@@ -1,0 +1,159 @@
+//! An application with faults.
+
+use rpcrdma_engine::{
+    Activity, Application, BulkArguments, BulkReply, CallError, CallTag, CloseReason,
+    ConnectionKey, Context, DeferToken, HostIdentity, Outcome, Reply, ReplyRefused, ReplyWriter,
+    Request,
+};
+use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::interface::{PeerIdentity, Port};
+
+use super::draws::Draws;
+use super::fault::FaultKind;
+use super::plan::FaultPlan;
+
+/// Polls between two looks at whether the connections of calls that are never answered are still there.
+const LOOK_POLLS: u32 = 64;
+
+/// An application, some of whose calls are answered with an error, or never, before it sees them.
+///
+/// # Example
+/// ```
+/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
+/// # use nodes::*;
+/// # use rpcrdma_control::{FaultPlan, FaultyApplication, Node, ShmProvider};
+/// let plan = FaultPlan::new(["error-reply:one-in=1000".parse()?]);
+/// let provider = ShmProvider::from_profile(&profile());
+/// let node = Node::start_with_faults(provider, &config(), &plan, |_core| Echo)?;
+/// // What was given to the node comes back.
+/// let applications = node.shutdown().into_iter().map(FaultyApplication::into_inner);
+/// let echoes: Vec<Echo> = applications.collect();
+/// assert_eq!(echoes.len(), 1);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct FaultyApplication<A> {
+    inner: A,
+    error: Draws,
+    drop: Draws,
+    /// Calls that are never answered. Their places are given back when their connections are gone.
+    unanswered: Vec<(DeferToken, ConnectionKey)>,
+    polls: u32,
+}
+
+impl<A> FaultyApplication<A> {
+    pub(super) fn new(inner: A, plan: &FaultPlan, core: usize) -> Self {
+        Self {
+            inner,
+            error: Draws::new(plan, FaultKind::ErrorReply, core),
+            drop: Draws::new(plan, FaultKind::DropReply, core),
+            unanswered: Vec::new(),
+            polls: 0,
+        }
+    }
+
+    /// The application.
+    #[must_use]
+    pub fn into_inner(self) -> A {
+        self.inner
+    }
+
+    /// What becomes of a call that a fault strikes.
+    fn struck(&mut self, request: &Request<'_>) -> Option<Outcome> {
+        if self.error.strike().is_some() {
+            return Some(Outcome::SystemError);
+        }
+        if self.drop.is_empty() {
+            return None;
+        }
+        let token = request.defer()?;
+        self.drop.strike()?;
+        self.unanswered.push((token, request.connection));
+        Some(Outcome::Deferred)
+    }
+
+    /// Gives places of calls back whose connections are gone. When the core drains, those connections are closed: these
+    /// calls would not end.
+    fn forget_unanswered<P: Port>(&mut self, core: &mut Context<'_, P>) {
+        for (token, connection) in std::mem::take(&mut self.unanswered) {
+            let is_open = core.connections().any(|it| it == connection);
+            if !is_open {
+                // Nothing is sent: its connection is gone.
+                let forgotten = core.reply(token, Outcome::SystemError, &[]);
+                if let Err((ReplyRefused::Busy, token)) = forgotten {
+                    self.unanswered.push((token, connection));
+                }
+                continue;
+            }
+            if core.is_draining() {
+                core.disconnect(connection);
+            }
+            self.unanswered.push((token, connection));
+        }
+    }
+}
+
+impl<A: Application> Application for FaultyApplication<A> {
+    const CLOCK_INTERVAL_POLLS: u32 = A::CLOCK_INTERVAL_POLLS;
+
+    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+        match self.struck(request) {
+            Some(outcome) => outcome,
+            None => self.inner.call(request, reply),
+        }
+    }
+
+    fn call_bulk(
+        &mut self,
+        request: &Request<'_>,
+        items: &mut BulkArguments<'_>,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Outcome {
+        match self.struck(request) {
+            Some(outcome) => outcome,
+            None => self.inner.call_bulk(request, items, reply),
+        }
+    }
+
+    fn completed(
+        &mut self,
+        tag: CallTag,
+        connection: ConnectionKey,
+        result: Result<Reply<'_>, CallError>,
+        now: Ticks,
+    ) {
+        self.inner.completed(tag, connection, result, now);
+    }
+
+    fn completed_bulk(
+        &mut self,
+        tag: CallTag,
+        connection: ConnectionKey,
+        result: Result<BulkReply<'_>, CallError>,
+        now: Ticks,
+    ) {
+        self.inner.completed_bulk(tag, connection, result, now);
+    }
+
+    fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.unanswered.is_empty()
+            && (self.polls.is_multiple_of(LOOK_POLLS) || core.is_draining())
+        {
+            self.forget_unanswered(core);
+        }
+        self.inner.poll(core, now)
+    }
+
+    fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
+        self.inner.opened(connection, peer);
+    }
+
+    fn connected(&mut self, connection: ConnectionKey, peer: Option<&HostIdentity>) {
+        self.inner.connected(connection, peer);
+    }
+
+    fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
+        self.inner.disconnected(connection, reason);
+    }
+}

@@ -1,0 +1,89 @@
+//! The faults of a node.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::application::FaultyApplication;
+use super::fault::Fault;
+use super::provider::FaultyProvider;
+
+/// The faults that a node injects, and how often each has struck. Cloning shares the counts.
+///
+/// A node that is started with [`Node::start`](crate::Node::start) has none of this on the path of its calls: faults
+/// are code of other types, which [`Node::start_with_faults`](crate::Node::start_with_faults) puts around the port of
+/// each core and around the application.
+///
+/// # Example
+/// ```
+/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
+/// # use nodes::*;
+/// # use rpcrdma_control::{ConnectError, FaultPlan, ListenOptions, Node, ShmProvider};
+/// let plan = FaultPlan::new(["refuse-connect:times=1".parse()?]);
+/// let provider = ShmProvider::from_profile(&profile());
+/// let server = Node::start_with_faults(provider, &config(), &plan, |_core| Echo)?;
+/// let address = server.listen(&address(), ListenOptions::default())?.address;
+/// # let client = start(&config());
+/// let refused = client.connect(&address, patient());
+/// assert!(matches!(refused, Err(ConnectError::Rejected { .. })));
+/// // Once was all.
+/// client.connect(&address, patient())?;
+/// let injected: Vec<_> = plan.injected().map(|(_, times)| times).collect();
+/// assert_eq!(injected, [1]);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct FaultPlan {
+    planned: Arc<[Planned]>,
+}
+
+#[derive(Debug)]
+struct Planned {
+    fault: Fault,
+    injected: AtomicU64,
+}
+
+impl FaultPlan {
+    /// These faults, none of which has struck.
+    #[must_use]
+    pub fn new(faults: impl IntoIterator<Item = Fault>) -> Self {
+        let planned = |fault| Planned {
+            fault,
+            injected: AtomicU64::new(0),
+        };
+        Self {
+            planned: faults.into_iter().map(planned).collect(),
+        }
+    }
+
+    /// Whether there are no faults.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.planned.is_empty()
+    }
+
+    /// The faults, in order.
+    pub fn faults(&self) -> impl Iterator<Item = Fault> + '_ {
+        self.planned.iter().map(|planned| planned.fault)
+    }
+
+    /// The faults, and how often each has struck until now, on all cores together.
+    pub fn injected(&self) -> impl Iterator<Item = (Fault, u64)> + '_ {
+        // Relaxed: nothing else is read by this count.
+        let of = |it: &Planned| (it.fault, it.injected.load(Ordering::Relaxed));
+        self.planned.iter().map(of)
+    }
+
+    pub(super) fn count(&self, index: usize) {
+        if let Some(planned) = self.planned.get(index) {
+            planned.injected.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn provider<V>(&self, provider: V) -> FaultyProvider<V> {
+        FaultyProvider::new(provider, self.clone())
+    }
+
+    pub(crate) fn application<A>(&self, core: usize, application: A) -> FaultyApplication<A> {
+        FaultyApplication::new(application, self, core)
+    }
+}

@@ -1,0 +1,64 @@
+//! A fabric with faults.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::{Manager, ManagerError, SetupError};
+
+use super::manager::FaultyManager;
+use super::plan::FaultPlan;
+use super::port::FaultyPort;
+use crate::provider::{PortNeed, Provider};
+
+/// A fabric whose ports and connection manager inject the faults of a plan.
+/// [`Node::start_with_faults`](crate::Node::start_with_faults) makes it.
+///
+/// # Example
+/// ```
+/// use rpcrdma_control::{FaultyProvider, Provider, ShmProvider};
+///
+/// // Who may connect is as on the fabric itself.
+/// assert!(<FaultyProvider<ShmProvider> as Provider>::VOUCHES_FOR_PEERS);
+/// ```
+#[derive(Debug)]
+pub struct FaultyProvider<V> {
+    inner: V,
+    plan: FaultPlan,
+    /// Ports that were made: a node makes those of its cores in order.
+    ports: AtomicUsize,
+}
+
+impl<V> FaultyProvider<V> {
+    pub(super) fn new(inner: V, plan: FaultPlan) -> Self {
+        Self {
+            inner,
+            plan,
+            ports: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl<V: Provider> Provider for FaultyProvider<V> {
+    const VOUCHES_FOR_PEERS: bool = V::VOUCHES_FOR_PEERS;
+
+    type Port = FaultyPort<V::Port>;
+    type Manager = FaultyManager<V::Manager>;
+
+    fn manager(&self) -> Result<Self::Manager, ManagerError> {
+        let inner = self.inner.manager()?;
+        Ok(FaultyManager::new(inner, &self.plan))
+    }
+
+    fn port(
+        &self,
+        need: &PortNeed,
+        clock: &Clock,
+    ) -> Result<(Self::Port, <Self::Manager as Manager>::PortHandle), SetupError> {
+        let (inner, handle) = self.inner.port(need, clock)?;
+        let core = self.ports.fetch_add(1, Ordering::Relaxed);
+        Ok((
+            FaultyPort::new(inner, &self.plan, core, need, clock),
+            handle,
+        ))
+    }
+}

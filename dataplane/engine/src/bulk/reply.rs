@@ -1,0 +1,227 @@
+//! The items of a reply, while its service writes it.
+
+use std::ops::Deref;
+
+use rpcrdma_fabric::interface::{Attributes, SEGMENTS_MAX};
+use rpcrdma_fabric::memory::{Lease, Pool, SharedLease};
+use rpcrdma_protocol::constants::PLAN_ITEMS_MAX;
+
+use super::attached::Attached;
+use super::directed::{OpenDirection, ReplyResult, use_direction};
+use super::{BULK_ITEMS_MAX, BulkItem, BulkPool};
+use crate::config::CoreConfig;
+use crate::limits::DIRECTIONS_MAX;
+
+/// Entries of the gather list of a Send for its header, its stream, and padding between these and an
+/// item.
+const ENTRIES_BESIDE_PARTS: usize = 4;
+
+/// What a call offers to its reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Offered<'a> {
+    /// Chunk lists. The plan of the reply says which results leave the stream.
+    Lists,
+    /// The directions of a Transmit Request.
+    Directions(&'a [OpenDirection]),
+}
+
+/// The kind of what the call that is being served offers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    /// It came without chunks: all results are copied into the stream.
+    #[default]
+    Nothing,
+    Lists,
+    Directions,
+}
+
+/// The items of a reply while its service writes it.
+#[derive(Debug)]
+pub(crate) struct ReplyItems {
+    pub(crate) pool: BulkPool,
+    offered: Kind,
+    /// The results that were not copied into the stream, in order.
+    pub(crate) attached: Vec<Attached>,
+    /// Pieces of them that are shared: each takes a view.
+    shared_parts: usize,
+    /// Shared pieces that a result is of which Sends place, at most.
+    placed_parts_max: usize,
+    directions: Vec<OpenDirection>,
+    /// What became of the results of a call with lists or directions, in order.
+    pub(crate) results: Vec<ReplyResult>,
+    /// Bytes of the call before its arguments.
+    pub(crate) arguments_at: u32,
+    /// Items may leave the stream: RPCSEC_GSS does not protect it as one whole (RFC 8166 section 8.2.2).
+    pub(crate) may_reduce: bool,
+}
+
+impl ReplyItems {
+    pub(crate) fn new(pool: Pool, config: &CoreConfig, attributes: &Attributes) -> Self {
+        let segments_max = (attributes.send_segments_max as usize).clamp(1, SEGMENTS_MAX);
+        Self {
+            pool: BulkPool::new(pool, config.bulk_buffers, config.views()),
+            offered: Kind::Nothing,
+            attached: Vec::with_capacity(BULK_ITEMS_MAX),
+            shared_parts: 0,
+            // One piece goes wherever one that is not shared does.
+            placed_parts_max: segments_max.saturating_sub(ENTRIES_BESIDE_PARTS).max(1),
+            directions: Vec::with_capacity(DIRECTIONS_MAX),
+            results: Vec::with_capacity(PLAN_ITEMS_MAX),
+            arguments_at: 0,
+            may_reduce: true,
+        }
+    }
+
+    /// Takes an item that may go beside the stream, of which `stream_offset` bytes stand before it.
+    /// `request_position` is where in the arguments that is which asks for it. False, and the item
+    /// is as it was, when it is to be copied into the stream: the call came without chunks, or no direction asks for
+    /// it, or it is not of this core's bulk buffers.
+    pub(crate) fn place<T: ItemPart>(
+        &mut self,
+        request_position: u32,
+        stream_offset: usize,
+        item: &mut BulkItem<T>,
+    ) -> bool {
+        if self.offered == Kind::Nothing || self.results.len() >= PLAN_ITEMS_MAX {
+            return false;
+        }
+        let bytes = u32::try_from(item.len()).unwrap_or(u32::MAX);
+        let position = self.arguments_at.saturating_add(request_position);
+        let leaves = match self.offered {
+            Kind::Directions => {
+                use_direction(&mut self.directions, position, bytes) && self.may_reduce
+            }
+            _ => true,
+        };
+        let is_attached = leaves && self.may_attach(item);
+        self.results.push(ReplyResult {
+            request_position: position,
+            stream_offset: u32::try_from(stream_offset).unwrap_or(u32::MAX),
+            bytes,
+            is_attached,
+        });
+        if is_attached {
+            self.push(item);
+        }
+        is_attached
+    }
+
+    /// Whether there is a place for an item, and its memory can be sent from.
+    fn may_attach<T: ItemPart>(&self, item: &BulkItem<T>) -> bool {
+        self.attached.len() < BULK_ITEMS_MAX && T::may_be_attached(self, item)
+    }
+
+    /// The bytes that an item takes in the stream, with padding, before the reply is planned: none, if the call has
+    /// lists and the item can be attached.
+    pub(crate) fn copied_bytes(&self, item: &BulkItem) -> usize {
+        match self.offered {
+            Kind::Lists if self.may_attach(item) => 0,
+            _ => item.len().next_multiple_of(4),
+        }
+    }
+
+    /// Whether the call came without chunks: one with a Reply chunk would have room for longer results.
+    pub(crate) fn came_without_chunks(&self) -> bool {
+        self.offered == Kind::Nothing
+    }
+
+    fn push<T: ItemPart>(&mut self, item: &mut BulkItem<T>) {
+        let attached = T::attached(std::mem::take(item));
+        if let Attached::Shared(item) = &attached {
+            self.shared_parts += item.part_count();
+        }
+        self.attached.push(attached);
+    }
+
+    /// Whether pieces that are shared can go beside the stream: there are tokens for them, and few
+    /// enough pieces for any way that the caller may have asked for.
+    pub(crate) fn may_share(&self, item: &BulkItem<SharedLease>) -> bool {
+        let parts = item.part_count();
+        let parts_max = match self.offered {
+            Kind::Directions => self.placed_parts_max,
+            _ => super::ITEM_PARTS_MAX,
+        };
+        parts <= parts_max
+            && self.shared_parts + parts <= self.pool.views_available()
+            && item.parts().all(|part| self.pool.may_show(part))
+    }
+
+    /// Takes note of what a call offers, whose arguments begin at `arguments_at`. Both that and `may_reduce` are right
+    /// for a deferred call. A call that is served now sets them when its header is decoded.
+    pub(crate) fn ask_for(&mut self, offer: Offered<'_>, arguments_at: u32, may_reduce: bool) {
+        self.may_reduce = may_reduce;
+        match offer {
+            Offered::Lists => self.offered = Kind::Lists,
+            Offered::Directions(directions) => {
+                self.offered = Kind::Directions;
+                self.directions.extend_from_slice(directions);
+                self.arguments_at = arguments_at;
+            }
+        }
+    }
+
+    /// Forgets the items, and what was offered.
+    pub(crate) fn clear(&mut self) {
+        self.offered = Kind::Nothing;
+        self.directions.clear();
+        self.results.clear();
+        self.arguments_at = 0;
+        for item in &mut self.attached {
+            if let Attached::Own(item) = item {
+                for part in item.drain() {
+                    give_lease(&mut self.pool, part);
+                }
+            }
+        }
+        self.attached.clear();
+        self.shared_parts = 0;
+    }
+}
+
+/// Gives the buffer of a lease back at once, where it is of this pool.
+pub(crate) fn give_lease(pool: &mut BulkPool, lease: Lease) {
+    if !pool.owns_lease(&lease) {
+        return;
+    }
+    if let Some((buffer, _, _)) = lease.into_buffer() {
+        pool.give(buffer);
+    }
+}
+
+/// A piece of an item of a reply: the application's alone, or shared.
+pub(crate) trait ItemPart: Deref<Target = [u8]> + Sized {
+    /// Whether the item can go beside the stream as it is.
+    fn may_be_attached(items: &ReplyItems, item: &BulkItem<Self>) -> bool;
+
+    /// The item, as one that does.
+    fn attached(item: BulkItem<Self>) -> Attached;
+
+    /// Is done with a piece.
+    fn give(self, pool: &mut BulkPool);
+}
+
+impl ItemPart for Lease {
+    fn may_be_attached(items: &ReplyItems, item: &BulkItem) -> bool {
+        item.parts().all(|part| items.pool.owns_lease(part))
+    }
+
+    fn attached(item: BulkItem) -> Attached {
+        Attached::Own(item)
+    }
+
+    fn give(self, pool: &mut BulkPool) {
+        give_lease(pool, self);
+    }
+}
+
+impl ItemPart for SharedLease {
+    fn may_be_attached(items: &ReplyItems, item: &BulkItem<Self>) -> bool {
+        items.may_share(item)
+    }
+
+    fn attached(item: BulkItem<Self>) -> Attached {
+        Attached::Shared(item)
+    }
+
+    fn give(self, _pool: &mut BulkPool) {}
+}

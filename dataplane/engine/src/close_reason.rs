@@ -1,0 +1,155 @@
+//! Why a connection ended, and what its peer owed.
+
+use std::fmt;
+
+use rpcrdma_protocol::v2;
+
+use crate::authentication::AuthenticationFailure;
+
+/// Why a connection ended.
+///
+/// # Example
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
+/// # use ends::*;
+/// # use rpcrdma_engine::{Application, CloseReason, Command, ConnectionKey, HostIdentity};
+/// # #[derive(Default)]
+/// # struct Log { connection: Option<ConnectionKey>, lines: Vec<String> }
+/// # impl Application for Log {
+/// #     fn connected(&mut self, connection: ConnectionKey, _: Option<&HostIdentity>) {
+/// #         self.connection = Some(connection);
+/// #     }
+/// fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
+///     match reason {
+///         CloseReason::Local => {}
+///         reason => self.lines.push(format!("connection {}: {reason}", connection.index)),
+///     }
+/// }
+/// # }
+/// # let (mut client, mut server) = pair(Log::default(), Log::default());
+/// # let connection = client.core.application().connection.unwrap();
+/// # client.handle.send(Command::Close { connection, reason: CloseReason::Local }).unwrap();
+/// # until(&mut client, &mut server, |_, server| !server.core.application().lines.is_empty());
+/// # assert_eq!(client.core.application().lines, [""; 0]);
+/// # let lines = &server.core.application().lines;
+/// // The client closes it, and the server writes:
+/// assert_eq!(lines, &["connection 0: the peer closed the connection or is gone"]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// Closed from this side.
+    Local,
+    /// The core stopped.
+    Stopped,
+    /// The peer closed the connection, or is gone.
+    Peer,
+    /// Nothing came from the peer, not even a keep-alive: it is stopped, or the way to it is cut.
+    PeerSilent {
+        /// How long nothing came, in milliseconds.
+        silent_ms: u32,
+    },
+    /// The peer did not do what it is to do.
+    PeerStalled {
+        /// What that is.
+        owed: Owed,
+        /// How long it did not, in milliseconds.
+        stalled_ms: u32,
+    },
+    /// The peer supports only versions from `low` to `high`.
+    VersionMismatch {
+        /// The lowest version that it supports.
+        low: u32,
+        /// The highest version that it supports.
+        high: u32,
+    },
+    /// The peer broke the protocol.
+    Protocol(v2::connection::CloseReason),
+    /// The peer draws errors faster than it grants the credits to send them.
+    ErrorsUnread,
+    /// The peer refused our properties.
+    PropertiesRefused(v2::TransportError),
+    /// The peer sent properties again before the last ones were answered.
+    PropertiesUnawaited,
+    /// The peer announced other properties than before, which stand for the life of a connection
+    /// (-00 section 6.4.4).
+    PropertiesChanged,
+    /// Host authentication failed.
+    Unauthenticated(AuthenticationFailure),
+    /// A call whose memory the peer may still reach was not answered in twice its time; in version 1, which
+    /// knows no keep-alives, a call was not answered in its time.
+    CallUnanswered,
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("closed from this side"),
+            Self::Stopped => f.write_str("the core stopped"),
+            Self::Peer => f.write_str("the peer closed the connection or is gone"),
+            Self::PeerSilent { silent_ms } => {
+                write!(f, "the peer was silent for {silent_ms} ms")
+            }
+            Self::PeerStalled { owed, stalled_ms } => {
+                write!(f, "the peer owed {owed} for {stalled_ms} ms")
+            }
+            Self::VersionMismatch { low, high } => {
+                write!(f, "the peer supports versions {low} to {high} alone")
+            }
+            Self::Protocol(reason) => write!(f, "the peer broke the protocol: {reason}"),
+            Self::PropertiesRefused(error) => {
+                write!(f, "the peer refused our properties: {error:?}")
+            }
+            Self::PropertiesUnawaited => {
+                f.write_str("the peer sent properties again before it had an answer")
+            }
+            Self::PropertiesChanged => {
+                f.write_str("the peer changed its properties, which stand while a connection lasts")
+            }
+            Self::Unauthenticated(failure) => write!(f, "host authentication failed: {failure}"),
+            Self::CallUnanswered => {
+                f.write_str("a call was not answered, and nothing else takes back what it holds")
+            }
+            Self::ErrorsUnread => {
+                f.write_str("the peer draws errors faster than it lets them be sent")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CloseReason {}
+
+/// What a peer is to do next. As long as it does not, it keeps something that others could use.
+///
+/// # Example
+/// ```
+/// use rpcrdma_engine::{CloseReason, Owed};
+///
+/// let reason = CloseReason::PeerStalled { owed: Owed::Receives, stalled_ms: 60_000 };
+/// assert_eq!(reason.to_string(), "the peer owed Receives for what is sent to it for 60000 ms");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owed {
+    /// To send a first message: it has connected and said nothing.
+    FirstMessage,
+    /// To go on with a message that it began.
+    RestOfMessage,
+    /// To grant credits for the replies to its calls.
+    Credits,
+    /// To take what is sent to it: it posts no Receives, or does not look at its ring.
+    Receives,
+    /// To acknowledge the RDMA Write of no bytes that a silent peer of version 1 is sent: its device is not there, and
+    /// ours tries again without end.
+    Acknowledgement,
+}
+
+impl fmt::Display for Owed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FirstMessage => "its first message",
+            Self::RestOfMessage => "the rest of a message",
+            Self::Credits => "credits for the replies to its calls",
+            Self::Receives => "Receives for what is sent to it",
+            Self::Acknowledgement => "the acknowledgement of a probe",
+        })
+    }
+}

@@ -1,0 +1,77 @@
+//! What peers owe, and for how long. A peer keeps buffers and slots of a core as long as it does not go on, and
+//! keep-alives do not tell that from patience. So nothing is owed for longer than
+//! [`stall_timeout`](crate::CoreConfig::stall_timeout): then it costs that peer its connection.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::v2::connection::{Role, Unfinished};
+
+use super::incoming::IncomingState;
+use super::state::State;
+
+use crate::close_reason::CloseReason;
+use crate::connection::{Connection, Owing};
+
+impl<P: Port> State<P> {
+    /// Looks at some connections if it is time. Returns whether more are to follow at once.
+    #[inline]
+    pub(super) fn watch_deadlines(&mut self) -> bool {
+        self.deadlines.is_due(self.now) && self.visit_some()
+    }
+
+    #[cold]
+    fn visit_some(&mut self) -> bool {
+        // First the slots, which say what connections wait for.
+        let slots = self.incoming.calls.len();
+        let places = slots.saturating_add(self.config.connections_max);
+        let (visits, more) = self.deadlines.advance(self.now, places);
+        for place in visits {
+            match place.checked_sub(slots) {
+                None => self.visit_serve(place),
+                Some(index) => self.visit_connection(index),
+            }
+        }
+        more
+    }
+
+    /// Notes a reply that waits in a slot for its connection, which is looked at later in this sweep.
+    fn visit_serve(&mut self, index: u32) {
+        let slot = self.incoming.calls.get(index);
+        let answering = slot.filter(|slot| slot.state == IncomingState::Answering);
+        if let Some(connection) = answering.and_then(|it| self.connections.get_mut(it.connection)) {
+            connection.debts.is_answering = true;
+        }
+    }
+
+    fn visit_connection(&mut self, index: u32) {
+        let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
+            return;
+        };
+        let is_answering = std::mem::take(&mut connection.debts.is_answering);
+        let sends = self.transmit.sends_of(connection);
+        let (received, sent) = connection.protocol.messages_passed();
+        let is_silent = connection.protocol.role() == Role::Server && received == 0;
+        let reply_waits =
+            connection.outbound.replies() != 0 || connection.has_refusals() || is_answering;
+        let owing = Owing {
+            first_message: is_silent.then_some(()),
+            rest_of_message: unfinished_message(connection),
+            // Send buffers are guaranteed: a reply that waits with none in flight lacks credits.
+            credits: (reply_waits && sends.held == 0).then_some(sent),
+            receives: (sends.held != 0).then_some(sends.returned),
+            acknowledgement: connection.silence.is_probed.then_some(()),
+        };
+        if let Some(owed) = connection.debts.visit(owing) {
+            let stalled_ms =
+                u32::try_from(self.config.stall_timeout.as_millis()).unwrap_or(u32::MAX);
+            self.shared.counters.peers_stalled.increment();
+            self.begin_close(index, CloseReason::PeerStalled { owed, stalled_ms });
+        }
+    }
+}
+
+/// The message that a peer has begun, if it is the peer's turn to go on with it: it has credits, and
+/// nothing of it waits here.
+fn unfinished_message(connection: &Connection) -> Option<Unfinished> {
+    let is_its_turn = connection.protocol.credits().unconsumed() != 0 && !connection.parts.any();
+    connection.protocol.unfinished().filter(|_| is_its_turn)
+}

@@ -1,0 +1,292 @@
+//! A transmission group as it comes in: its Receives, until all of them are there, and where its
+//! items lie in them.
+//!
+//! What a header says is found out once, and kept with its slot: the next group there has the same
+//! header more often than not, but for its XID and its credits.
+
+use rpcrdma_protocol::constants::{RTR_TRANSMISSIONS_MAX, SEGMENT_BYTES};
+use rpcrdma_protocol::v2::rtr::{
+    Location, MessageItems, ReceiveBufferStructure, ResponseItemView, ResponseSets, TransmitLists,
+    placed_pieces,
+};
+
+use super::pieces::Way;
+use crate::bulk::directed::{OpenDirection, open_directions};
+use crate::bulk::{BULK_ITEMS_MAX, BulkPool};
+use crate::limits::{DIRECTIONS_MAX, HEADER_BYTES_MAX, LANDINGS_MAX};
+use crate::message::Received;
+use crate::placement::PlacementConfig;
+use crate::rpc::ConnectionKey;
+
+/// A piece of an item in a placement segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Landing {
+    /// Its item, by its place in the header.
+    pub(crate) item: u32,
+    /// Which Receive of the group.
+    pub(crate) transmission: u32,
+    /// Which placement segment of it.
+    pub(crate) segment: u32,
+    pub(crate) offset: u32,
+    pub(crate) bytes: u32,
+    /// A later piece lies in the same segment, which is leased for that.
+    pub(crate) is_shared: bool,
+}
+
+/// What the first header of a group says, beside what stands in its lists.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FirstHeader {
+    /// `None` of a later transmission.
+    pub(crate) lists: Option<TransmitLists>,
+    pub(crate) response_transmissions_max: u32,
+}
+
+/// What the header of a call says that came as a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupRequest<'a> {
+    pub(crate) items: MessageItems<'a>,
+    pub(crate) directions: ResponseSets<'a>,
+    pub(crate) response_transmissions_max: u32,
+}
+
+/// An item as a header names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ArrivedItem {
+    pub(crate) displacement: u32,
+    pub(crate) bytes: u32,
+    pub(crate) way: Way,
+}
+
+/// What a group takes of the core until it is taken out of its Receives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs {
+    /// Receives that have some of its payload stream.
+    pub(crate) carriers: usize,
+    /// Placement segments that are leased.
+    pub(crate) leases: usize,
+    /// Bulk buffers for what is copied.
+    pub(crate) copies: usize,
+}
+
+/// A group that is being received, or was and is not served yet.
+#[derive(Debug)]
+pub(crate) struct GroupArrival {
+    /// Whether there is one; if not, what follows is of the one before.
+    is_some: bool,
+    connection: ConnectionKey,
+    /// The header of its first transmission.
+    header: Vec<u8>,
+    /// Where its lists are, and how many transmissions the reply to it may take.
+    lists: Option<TransmitLists>,
+    response_transmissions_max: u32,
+    /// All that follows was found out of this header, which is right.
+    is_checked: bool,
+    items: Vec<ArrivedItem>,
+    landings: Vec<Landing>,
+    directions: Vec<OpenDirection>,
+    response_header_bytes: usize,
+    /// Its Receives, with the range of each that is payload stream.
+    pub(crate) receives: Vec<Received>,
+}
+
+impl GroupArrival {
+    /// A place for calls of peers, or for replies, which have no directions.
+    pub(crate) fn new(of_calls: bool) -> Self {
+        Self {
+            is_some: false,
+            connection: ConnectionKey::default(),
+            header: Vec::with_capacity(HEADER_BYTES_MAX),
+            lists: None,
+            response_transmissions_max: 0,
+            is_checked: false,
+            items: Vec::with_capacity(BULK_ITEMS_MAX),
+            landings: Vec::with_capacity(LANDINGS_MAX),
+            directions: Vec::with_capacity(if of_calls { DIRECTIONS_MAX } else { 0 }),
+            response_header_bytes: 0,
+            receives: Vec::with_capacity(RTR_TRANSMISSIONS_MAX),
+        }
+    }
+
+    /// Whether there is a group.
+    pub(crate) fn is_some(&self) -> bool {
+        self.is_some
+    }
+
+    /// Takes the first header of a group, which was decoded. False, and there is no group, when it
+    /// is longer than any that is kept.
+    pub(crate) fn begin(
+        &mut self,
+        connection: ConnectionKey,
+        first: FirstHeader,
+        header: &[u8],
+    ) -> bool {
+        self.is_some = header.len() <= HEADER_BYTES_MAX;
+        let is_alike = self.is_checked
+            && self.connection == connection
+            && what_counts(&self.header) == what_counts(header);
+        if is_alike || !self.is_some {
+            return self.is_some;
+        }
+        self.connection = connection;
+        self.header.clear();
+        self.header.extend_from_slice(header);
+        self.lists = first.lists;
+        self.response_transmissions_max = first.response_transmissions_max;
+        self.is_checked = false;
+        true
+    }
+
+    /// Forgets the group, but not what was found out. The Receives are taken out by others.
+    pub(crate) fn end(&mut self) {
+        self.is_some = false;
+    }
+
+    /// Whether its header was found right: it, or one before that is the same.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.is_some && self.is_checked
+    }
+
+    /// Its header is right.
+    pub(crate) fn set_checked(&mut self) {
+        self.is_checked = true;
+    }
+
+    /// What its header says, if it is a call.
+    pub(crate) fn request(&self) -> Option<GroupRequest<'_>> {
+        Some(GroupRequest {
+            items: self.items(),
+            directions: self
+                .lists
+                .filter(|_| self.is_some)?
+                .directions(&self.header)?,
+            response_transmissions_max: self.response_transmissions_max,
+        })
+    }
+
+    /// What was taken out of its stream.
+    pub(crate) fn items(&self) -> MessageItems<'_> {
+        let lists = self.lists.filter(|_| self.is_some);
+        let items = lists.map(|lists| lists.items(&self.header));
+        items.unwrap_or_default()
+    }
+
+    /// The same, of a group that landed.
+    pub(crate) fn landed_items(&self) -> &[ArrivedItem] {
+        &self.items
+    }
+
+    /// The directions of a call that landed.
+    pub(crate) fn directions(&self) -> &[OpenDirection] {
+        &self.directions
+    }
+
+    /// The bytes that the header of the reply to a call that landed can take beyond one without
+    /// chunks.
+    pub(crate) fn response_header_bytes(&self) -> usize {
+        self.response_header_bytes
+    }
+
+    /// The items of a group that landed, where the pieces of them lie, and its Receives.
+    pub(crate) fn pieces(&mut self) -> (&[ArrivedItem], &[Landing], &mut [Received]) {
+        (&self.items, &self.landings, &mut self.receives)
+    }
+
+    /// What it takes to have all of it out of its Receives.
+    pub(crate) fn needs(&self, pool: &BulkPool) -> Needs {
+        let has_stream = |received: &&Received| received.end > received.start;
+        let (mut leases, mut copies) = (0, 0);
+        for landing in &self.landings {
+            match landing.is_shared {
+                true => copies += pool.buffers_for(landing.bytes),
+                false => leases += 1,
+            }
+        }
+        Needs {
+            carriers: self.receives.iter().filter(has_stream).count(),
+            leases,
+            copies,
+        }
+    }
+
+    /// Finds out what its header says, and where its items lie; false when there are more items or
+    /// pieces than are kept, or no header.
+    pub(crate) fn land(
+        &mut self,
+        structure: &ReceiveBufferStructure,
+        config: &PlacementConfig,
+    ) -> bool {
+        self.items.clear();
+        self.landings.clear();
+        self.directions.clear();
+        let Some(lists) = self.lists.filter(|_| self.is_some) else {
+            return false;
+        };
+        if let Some(sets) = lists.directions(&self.header) {
+            // Further ones cannot be used: there are no more results.
+            let room = self.directions.capacity();
+            self.directions.extend(open_directions(sets).take(room));
+            self.response_header_bytes = response_header_bytes(sets);
+        }
+        let items = lists.items(&self.header);
+        if items.len() > BULK_ITEMS_MAX {
+            return false;
+        }
+        for (item, number) in items.zip(0..) {
+            self.items.push(ArrivedItem {
+                displacement: item.displacement,
+                bytes: item.length_bytes,
+                way: match item.location {
+                    Location::Explicit(_) => Way::Explicit,
+                    Location::Placed { .. } => Way::Placed,
+                    Location::TooShort => Way::TooShort,
+                    Location::NoItem => Way::NoItem,
+                },
+            });
+            let Location::Placed {
+                offset_bytes,
+                numbers,
+            } = item.location
+            else {
+                continue;
+            };
+            for piece in placed_pieces(structure, offset_bytes, numbers, item.length_bytes) {
+                let behind = piece.offset_bytes.checked_sub(config.inline_segment_bytes);
+                let (Some(behind), true) = (behind, self.landings.len() < LANDINGS_MAX) else {
+                    return false;
+                };
+                let segment_bytes = config.segment_bytes.max(1);
+                let landing = Landing {
+                    item: number,
+                    transmission: piece.transmission,
+                    segment: behind / segment_bytes,
+                    offset: behind % segment_bytes,
+                    bytes: piece.length_bytes,
+                    is_shared: false,
+                };
+                if let Some(last) = self.landings.last_mut() {
+                    let place = (landing.transmission, landing.segment);
+                    last.is_shared = (last.transmission, last.segment) == place;
+                }
+                self.landings.push(landing);
+            }
+        }
+        true
+    }
+}
+
+/// A header without its XID, version and credits: what a group is known by.
+fn what_counts(header: &[u8]) -> &[u8] {
+    header.get(12..).unwrap_or(&[])
+}
+
+/// The bytes that the header of a Transmit Response can take beyond one without chunks.
+fn response_header_bytes(directions: ResponseSets<'_>) -> usize {
+    let numbers = 4 * RTR_TRANSMISSIONS_MAX;
+    let of_direction = |item: ResponseItemView<'_>| {
+        let segments = item.location.segments().map_or(0, |list| list.len());
+        20 + SEGMENT_BYTES * segments
+    };
+    let items = directions.flat_map(|set| set.items);
+    let items: usize = items.map(of_direction).sum();
+    if items == 0 { 0 } else { items + numbers }
+}

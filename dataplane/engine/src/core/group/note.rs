@@ -1,0 +1,59 @@
+//! What is noted of a transmission that has come.
+
+use rpcrdma_fabric::interface::Receive;
+use rpcrdma_protocol::constants::RTR_TRANSMISSIONS_MAX;
+use rpcrdma_protocol::v2::connection::{Transmission, TransmissionPart};
+use rpcrdma_protocol::v2::rtr::{Arrival, TransmissionId};
+
+use super::arrival::FirstHeader;
+use crate::message::Received;
+
+/// A transmission, apart from its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::core) struct TransmissionNote {
+    pub(in crate::core) id: TransmissionId,
+    pub(in crate::core) transmissions: u32,
+    arrival: Arrival,
+    pub(in crate::core) first: FirstHeader,
+}
+
+impl TransmissionNote {
+    pub(in crate::core) fn new(transmission: &Transmission<'_>) -> Self {
+        // More than that no reply takes.
+        let most = u32::try_from(RTR_TRANSMISSIONS_MAX).unwrap_or(u32::MAX);
+        let reply_transmissions_max = match transmission.part {
+            TransmissionPart::Request {
+                response_transmissions_max,
+                ..
+            } => response_transmissions_max,
+            TransmissionPart::Response { .. } | TransmissionPart::Continue => 0,
+        };
+        Self {
+            id: transmission.id,
+            transmissions: transmission.transmissions,
+            arrival: transmission.arrival,
+            first: FirstHeader {
+                lists: transmission.part.lists(),
+                response_transmissions_max: reply_transmissions_max.clamp(1, most),
+            },
+        }
+    }
+
+    pub(in crate::core) fn is_first(&self) -> bool {
+        self.id.sequence == 0
+    }
+
+    pub(in crate::core) fn is_last(&self) -> bool {
+        self.id.sequence + 1 == self.transmissions
+    }
+
+    /// The Receive, with the range of it that is payload stream.
+    pub(super) fn received(&self, receive: Receive) -> Received {
+        let start = self.arrival.header_bytes as usize;
+        Received {
+            receive,
+            start,
+            end: start + self.arrival.stream_bytes as usize,
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The intake of calls with chunks: each takes a slot, and all of it is checked before anything is posted for it.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::chunks::{ChunkFault, ChunkLimits, ChunkLists, PayloadPlace, check_call};
+use rpcrdma_protocol::connection::chunks_of;
+use rpcrdma_protocol::constants::READ_ENTRY_BYTES;
+use rpcrdma_protocol::v2::connection::Refusal;
+use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
+
+use super::call::{Chunk, IncomingCall, IncomingState, Stream};
+use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX};
+use crate::connection::Connection;
+use crate::core::application::Application;
+use crate::core::held::HeldWork;
+use crate::core::state::State;
+use crate::core::step::Work;
+use crate::limits::HEADER_BYTES_MAX;
+use crate::message::{MessageBuffer, Received};
+use crate::responder::RPC_OFFSET;
+use crate::rpc::ConnectionKey;
+
+/// Segments of a version 1 call, over all its lists. Linux offers up to 17 in one list, and with the
+/// Reply chunk of a long call as many again.
+const VERSION_1_SEGMENTS_MAX: u32 = 64;
+
+/// Room for an RPC error beside the lists that come back with it.
+const RPC_ERROR_ROOM: usize = 64;
+
+impl<P: Port> State<P> {
+    /// A call with chunks has come in one message; its payload is what `received` says.
+    #[inline(never)]
+    pub(in crate::core) fn receive_chunked<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        xid: u32,
+        received: Received,
+    ) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.serves = true;
+        }
+        // It may have brought the credits that others wait for.
+        self.note_if_pending(key.index);
+        if !self.takes_chunks(key) {
+            let lists = lists_of(self.received_bytes(&received));
+            let error = refusal_of(&lists);
+            if lists.reads.is_empty() && lists.writes.is_empty() {
+                // A Reply chunk may be left unused (-00 section 6.3.3.1).
+                let stream = Stream::Received(received);
+                return self.serve_or_hold(application, key, xid, stream);
+            }
+            self.repost(key.index, received.receive);
+            return self.refuse(key, Refusal::new(xid, error));
+        }
+        if !self.may_begin_incoming(key) {
+            return self.hold(key, xid, HeldWork::Chunked(received));
+        }
+        self.begin_chunked(key, xid, received);
+    }
+
+    /// Whether calls of this peer may have chunks: not without bulk buffers, and in the reverse
+    /// direction only as far as we said (-00 section 5.2.5).
+    pub(in crate::core) fn takes_chunks(&self, key: ConnectionKey) -> bool {
+        let Some(connection) = self.connections.get(key) else {
+            return false;
+        };
+        self.incoming.is_on() && connection.protocol.peer_calls() == ReverseRequestSupport::General
+    }
+
+    /// Whether one more call of a connection may be begun: there is a slot that it may take.
+    pub(in crate::core) fn may_begin_incoming(&self, key: ConnectionKey) -> bool {
+        let connection = self.connections.get(key);
+        !self.is_draining()
+            && connection.is_none_or(|connection| self.incoming.may_begin(connection, key.index))
+    }
+
+    /// Takes a slot for a call that is found now. `None` when none is free.
+    pub(super) fn begin_incoming(
+        &mut self,
+        key: ConnectionKey,
+        xid: u32,
+    ) -> Option<Box<IncomingCall>> {
+        let mut call = self.incoming.calls.begin()?;
+        self.incoming.shares.take(key.index);
+        (call.connection, call.xid, call.found_at) = (key, xid, self.now);
+        Some(call)
+    }
+
+    /// Puts a call that has come in one message into a slot.
+    pub(in crate::core) fn begin_chunked(
+        &mut self,
+        key: ConnectionKey,
+        xid: u32,
+        received: Received,
+    ) {
+        let Received { start, end, .. } = received;
+        let call = self.begin_incoming(key, xid);
+        let message = self.received_bytes(&received);
+        let header = message.get(..(start + 4).min(end)).unwrap_or(&[]);
+        let call = match with_header(call, header) {
+            Ok(call) => call,
+            Err((call, error)) => {
+                self.repost(key.index, received.receive);
+                return self.refuse_begun(call, key, xid, error);
+            }
+        };
+        if start == end {
+            self.repost(key.index, received.receive);
+            return self.check_chunks(call, Stream::Chunk, PayloadPlace::PositionZero);
+        }
+        let length_bytes = u32::try_from(end - start).unwrap_or(u32::MAX);
+        let place = PayloadPlace::Inline { length_bytes };
+        self.check_chunks(call, Stream::Received(received), place);
+    }
+
+    /// As [`State::begin_chunked`], for a call that was put together from parts; its chunk lists came
+    /// with the last of them.
+    #[cold]
+    pub(in crate::core) fn begin_assembled(
+        &mut self,
+        key: ConnectionKey,
+        xid: u32,
+        message: MessageBuffer,
+    ) {
+        let begun = if self.takes_chunks(key) {
+            let call = self.begin_incoming(key, xid);
+            with_header(call, &self.assembled_header)
+        } else {
+            Err((None, refusal_of(&lists_of(&self.assembled_header))))
+        };
+        match begun {
+            Ok(call) => {
+                let length_bytes = u32::try_from(message.filled().len()).unwrap_or(u32::MAX);
+                let place = PayloadPlace::Inline { length_bytes };
+                self.check_chunks(call, Stream::Message(message), place);
+            }
+            Err((call, error)) => {
+                self.messages.give(message);
+                self.refuse_begun(call, key, xid, error);
+            }
+        }
+    }
+
+    /// Refuses a call that has a slot, or was to have one.
+    fn refuse_begun(
+        &mut self,
+        call: Option<Box<IncomingCall>>,
+        key: ConnectionKey,
+        xid: u32,
+        error: TransportError,
+    ) {
+        match call {
+            Some(call) => self.refuse_incoming(call, error),
+            None => self.refuse(key, Refusal::new(xid, error)),
+        }
+    }
+
+    /// Checks all of a call before anything is posted for it.
+    fn check_chunks(&mut self, mut call: Box<IncomingCall>, stream: Stream, place: PayloadPlace) {
+        call.stream = stream;
+        match self.find_chunks(&mut call, place) {
+            Ok(()) => {
+                let index = call.index;
+                call.state = IncomingState::AwaitingBuffers;
+                self.incoming.calls.put(index, call);
+                self.queue(Work::Incoming(index));
+            }
+            Err(error) => self.refuse_incoming(call, error),
+        }
+    }
+
+    /// Notes the chunks of a call that are to be read.
+    fn find_chunks(
+        &self,
+        call: &mut IncomingCall,
+        place: PayloadPlace,
+    ) -> Result<(), TransportError> {
+        let pool = &self.reply.pool;
+        let connection = self.connections.get(call.connection);
+        let connection = connection.ok_or(TransportError::System)?;
+        let limits = chunk_limits(connection, self.config.message_bytes_max);
+        // The lists come back with the reply, which needs room for an RPC error beside them.
+        let threshold = connection.protocol.send_threshold_bytes() as usize;
+        let room = threshold.min(call.reply_space.len());
+        let fits = RPC_OFFSET + call.returned_bytes() + RPC_ERROR_ROOM <= room;
+        let mut chunks = [Chunk::default(); BULK_ITEMS_MAX + 1];
+        let (mut count, mut buffers) = (0, 0);
+        let lists = call.lists();
+        let checked = check_call(&lists, place, &limits).map_err(ChunkFault::transport_error)?;
+        let all = checked.position_zero().into_iter().chain(checked.chunks());
+        for (place, chunk) in chunks.iter_mut().zip(all) {
+            *place = Chunk {
+                position: chunk.position,
+                bytes: chunk.length_bytes,
+            };
+            count += 1;
+            buffers += pool.buffers_for(chunk.length_bytes);
+        }
+        if !fits || buffers > pool.total().min(BULK_PARTS_MAX) {
+            return Err(TransportError::System);
+        }
+        call.chunks.extend(chunks.into_iter().take(count));
+        Ok(())
+    }
+}
+
+/// Keeps the transport header of a call, and the word behind it, in its slot. The error is what the call is refused
+/// with: SYSTEM when it has no slot, SEGMENTS when the header is longer than any whose segments are taken.
+fn with_header(
+    call: Option<Box<IncomingCall>>,
+    header: &[u8],
+) -> Result<Box<IncomingCall>, (Option<Box<IncomingCall>>, TransportError)> {
+    if header.len() > HEADER_BYTES_MAX || chunks_of(header).is_none() {
+        let max_segments = u32::try_from(HEADER_BYTES_MAX / READ_ENTRY_BYTES);
+        let max_segments = max_segments.unwrap_or(u32::MAX);
+        return Err((call, TransportError::Segments { max_segments }));
+    }
+    let mut call = call.ok_or((None, TransportError::System))?;
+    call.header.extend_from_slice(header);
+    Ok(call)
+}
+
+/// What is served in one call of a peer.
+pub(super) fn chunk_limits(connection: &Connection, call_bytes_max: u32) -> ChunkLimits {
+    let properties = connection.protocol.properties();
+    let items_max = u32::try_from(BULK_ITEMS_MAX).unwrap_or(u32::MAX);
+    // Version 1 has announced no limits: what others offer is taken as far as it is bounded.
+    let (segments_max, segment_bytes_max) = if connection.protocol.is_version_1() {
+        (VERSION_1_SEGMENTS_MAX, u32::MAX)
+    } else {
+        (properties.segment_count_max, properties.segment_bytes_max)
+    };
+    ChunkLimits {
+        read_chunks_max: items_max,
+        reads_position_zero: true,
+        write_chunks_max: items_max,
+        segments_max,
+        segment_bytes_max,
+        call_bytes_max,
+    }
+}
+
+/// The chunk lists of a message that was decoded before.
+fn lists_of(message: &[u8]) -> ChunkLists<'_> {
+    chunks_of(message)
+        .map(|chunks| chunks.lists)
+        .unwrap_or_default()
+}
+
+/// What a call with chunks is told by an end that takes none (-00 section 6.4.3). Where no Write
+/// chunk is supported at all, REPLY_RESOURCE says so: WRITE_CHUNKS cannot.
+fn refusal_of(lists: &ChunkLists<'_>) -> TransportError {
+    if lists.reads.is_empty() {
+        TransportError::ReplyResource {
+            length_needed_bytes: 0,
+        }
+    } else {
+        TransportError::ReadChunks { max_chunks: 0 }
+    }
+}

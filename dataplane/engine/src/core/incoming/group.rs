@@ -1,0 +1,69 @@
+//! The reply to a call in a transmission group, as a group itself.
+
+use rpcrdma_protocol::chunks::{Fill, Segment};
+use rpcrdma_protocol::connection::Connection as Protocol;
+use rpcrdma_protocol::v2::connection::SendRefused;
+use rpcrdma_protocol::v2::rtr::TransmitResponse;
+
+use super::call::{IncomingCall, Target};
+use crate::bulk::Home;
+use crate::connection::Connection;
+use crate::core::group::{Group, GroupItem, GroupItems, GroupSender, LaidOut, LaidOutKinds};
+use crate::core::step::Step;
+use crate::counters::Counter;
+use crate::rpc::ConnectionKey;
+
+impl GroupSender for IncomingCall {
+    fn key(&self) -> ConnectionKey {
+        self.connection
+    }
+
+    fn group(&mut self) -> (&mut Group, &[u8]) {
+        (&mut self.group, self.reply.stream(&self.reply_space))
+    }
+
+    fn laid_out(kinds: &mut LaidOutKinds) -> &mut LaidOut {
+        &mut kinds.reply
+    }
+
+    fn credits(&self, connection: &mut Connection) -> u32 {
+        connection.protocol.credits_available()
+    }
+
+    fn begun(&mut self, _connection: &mut Connection) {
+        self.goes_on();
+    }
+
+    fn home(&self, part: u16) -> Home {
+        let slot = self.index;
+        Home::ReplyGroup { slot, part }
+    }
+
+    fn waits_for(&mut self, counter: &Counter) -> Step {
+        Self::waits_for(self, counter)
+    }
+
+    fn encode_first(
+        &self,
+        protocol: &mut Protocol,
+        out: &mut [u8],
+        laid_out: &LaidOut,
+    ) -> Result<usize, SendRefused> {
+        let segments = |index: usize, item: GroupItem| {
+            let offered = self
+                .written_segments(Target::Chunk(index))
+                .unwrap_or_default();
+            Fill::new(offered, item.bytes).map(|filled| -> Segment { filled.target })
+        };
+        let response = TransmitResponse {
+            items: GroupItems {
+                group: &self.group,
+                laid_out,
+                segments,
+            },
+            transmissions: self.group.transmissions,
+            stream_bytes: laid_out.stream_bytes,
+        };
+        protocol.encode_transmit_response(out, self.xid, &response, laid_out.behind_bytes)
+    }
+}

@@ -1,0 +1,338 @@
+//! How a reply goes, and each of its results: `plan_reply` of the protocol decides, for calls with chunk lists of either
+//! version and for transmission groups.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::v2::TransportError;
+use rpcrdma_protocol::v2::plan::{
+    ReplyFacts, ReplyForm, ReplyPlan, RequesterOffer, ResultWay, SenderMeans, plan_reply,
+};
+use rpcrdma_protocol::v2::rtr::rounded_up;
+
+use super::call::{IncomingCall, IncomingState, PlannedReply, RpcReply, Target, WritePart};
+use super::staying::StayingItems;
+use crate::bulk::NO_INDEX;
+use crate::bulk::directed::{ReplyResult, Results};
+use crate::config::PADDING_BYTES;
+use crate::core::group::{GroupItem, GroupPart, Way};
+use crate::core::state::State;
+use crate::message::Use;
+use crate::responder::RPC_OFFSET;
+
+impl<P: Port> State<P> {
+    /// Takes over the RPC reply to a call, and what the service attached to it.
+    pub(super) fn take_reply(
+        &mut self,
+        call: &mut IncomingCall,
+        reply: RpcReply,
+    ) -> Result<(), TransportError> {
+        call.state = IncomingState::Answering;
+        call.deferral = None;
+        call.reply = reply;
+        if !call.is_group() {
+            return self.plan_listed_reply(call);
+        }
+        self.shorten_group_reply(call);
+        call.results.extend_from_slice(&self.reply.results);
+        for item in &mut self.reply.attached {
+            item.drain_into(&mut self.reply.pool, |buffer, offset, bytes| {
+                call.group.parts.push(GroupPart::new(buffer, offset, bytes));
+            });
+        }
+        Ok(())
+    }
+
+    /// Moves the stream of a group's reply to where one of one Send is kept, if it is as short.
+    fn shorten_group_reply(&mut self, call: &mut IncomingCall) {
+        let connection = self.connections.get(call.connection);
+        let threshold = connection.map_or(0, |it| it.protocol.send_threshold_bytes() as usize);
+        let before = RPC_OFFSET + call.returned_bytes();
+        let room = threshold.min(call.reply_space.len()).saturating_sub(before);
+        let is_long = matches!(call.reply, RpcReply::Long(_));
+        if is_long
+            && call.rpc_reply().len() <= room
+            && let RpcReply::Long(message) = std::mem::take(&mut call.reply)
+        {
+            let bytes = message.filled().len();
+            if let Some(space) = call.reply_space.get_mut(..bytes) {
+                space.copy_from_slice(message.filled());
+            }
+            call.reply = RpcReply::Short(bytes);
+            self.messages.give(message);
+        }
+    }
+
+    /// Chooses how the reply to a call goes that has this offer. `send_bytes_max` is what one Send holds, `credits` how
+    /// many Sends there can be.
+    fn plan_reply(
+        &self,
+        call: &IncomingCall,
+        results: &[ReplyResult],
+        offer: RequesterOffer<'_>,
+        send_bytes_max: u32,
+        credits: u32,
+    ) -> Result<ReplyPlan, TransportError> {
+        let connection = self.connections.get(call.connection);
+        let connection = connection.ok_or(TransportError::System)?;
+        let protocol = &connection.protocol;
+        let mut thresholds = self.config.thresholds;
+        if credits == u32::MAX {
+            // There are not enough buffers for the Reply chunk: the reply goes in parts, if at all.
+            thresholds.continued_bytes_max = u32::MAX;
+        }
+        let mut peer = connection.peer;
+        if !call.is_group() {
+            // In version 1 the peer has told none, or the connection manager told another.
+            peer.receive_buffer_bytes = send_bytes_max;
+        }
+        plan_reply(&ReplyFacts {
+            thresholds,
+            stream_bytes: u32::try_from(call.rpc_reply().len()).unwrap_or(u32::MAX),
+            results: &Results(results),
+            offer,
+            is_version_1: protocol.is_version_1(),
+            may_reduce: call.is_group() || self.reply.may_reduce,
+            means: SenderMeans {
+                send_bytes_max,
+                gather_entries_max: self.gather_entries_max(),
+                padding_region_bytes: PADDING_BYTES,
+                message_bytes_max: self.config.message_bytes_max,
+                credits,
+            },
+            own: protocol.properties(),
+            peer: &peer,
+        })
+    }
+
+    /// Chooses how the reply to a call with chunk lists goes, and puts what stays in its stream there.
+    fn plan_listed_reply(&mut self, call: &mut IncomingCall) -> Result<(), TransportError> {
+        let connection = self.connections.get(call.connection);
+        let connection = connection.ok_or(TransportError::System)?;
+        let protocol = &connection.protocol;
+        let stream_bytes = u32::try_from(call.rpc_reply().len()).unwrap_or(u32::MAX);
+        let space_bytes = u32::try_from(call.reply_space.len()).unwrap_or(u32::MAX);
+        let send_bytes_max = protocol.send_threshold_bytes().min(space_bytes);
+        // No buffer holds pieces of the stream from both sides of an item.
+        let buffers = self.reply.pool.buffers_for(stream_bytes) + self.reply.attached.len();
+        let credits = if buffers > self.reply.pool.total() {
+            u32::MAX
+        } else if connection.has_backlog() {
+            0
+        } else {
+            protocol.credits_for_replies()
+        };
+        let lists = call.lists();
+        let (writes, reply) = (lists.writes, lists.reply);
+        let offer = RequesterOffer::Chunks { writes, reply };
+        let plan = self.plan_reply(call, &self.reply.results, offer, send_bytes_max, credits)?;
+        let written = plan.written_bytes(&Results(&self.reply.results));
+        call.written
+            .extend(written.into_iter().take(writes.count()));
+        let copied_bytes = self.keep_in_stream(call, &plan)?;
+        self.shared.counters.bulk_bytes_copied.add(copied_bytes);
+        let mut attached = self.reply.attached.iter_mut();
+        let results = self.reply.results.iter().enumerate();
+        for (number, result) in results.filter(|(_, result)| result.is_attached) {
+            let Some(item) = attached.next() else {
+                break;
+            };
+            let target = match (plan.results.get(number), plan.form) {
+                (Some(&ResultWay::Written { chunk }), _) => Target::Chunk(chunk),
+                (_, ReplyForm::Long) => {
+                    call.results.push(*result);
+                    Target::Reply
+                }
+                // It was copied.
+                _ => continue,
+            };
+            item.drain_into(&mut self.reply.pool, |buffer, offset, bytes| {
+                let part = WritePart::new(buffer, offset, bytes, target);
+                call.write_parts.push(part);
+            });
+        }
+        Ok(())
+    }
+
+    /// Copies the items of a reply that stay in its stream into that, where the reply goes in messages. Their bytes.
+    fn keep_in_stream(
+        &mut self,
+        call: &mut IncomingCall,
+        plan: &ReplyPlan,
+    ) -> Result<u64, TransportError> {
+        let (rpc_bytes, end) = (call.rpc_reply().len(), plan.stream_bytes as usize);
+        let is_written = |way: Option<&ResultWay>| matches!(way, Some(ResultWay::Written { .. }));
+        let items = StayingItems {
+            results: &self.reply.results,
+            attached: &self.reply.attached,
+            stays: &|result| !is_written(plan.results.get(result)),
+        };
+        match plan.form {
+            ReplyForm::Message { messages: 1 } => {
+                if let RpcReply::Long(message) = std::mem::take(&mut call.reply) {
+                    if let Some(space) = call.reply_space.get_mut(..rpc_bytes) {
+                        space.copy_from_slice(message.filled());
+                    }
+                    self.messages.give(message);
+                }
+                call.reply = RpcReply::Short(end);
+                let space = call.reply_space.get_mut(..end);
+                Ok(items.insert_into(space.unwrap_or(&mut []), rpc_bytes))
+            }
+            ReplyForm::Message { .. } => {
+                let mut message = match std::mem::take(&mut call.reply) {
+                    RpcReply::Long(message) => message,
+                    _ => {
+                        let taken = self.messages.take(call.connection.index, Use::Answer);
+                        debug_assert!(taken.is_some(), "a call is served only while one is free");
+                        let mut message = taken.ok_or(TransportError::System)?;
+                        let written = call.reply_space.get(..rpc_bytes).unwrap_or(&[]);
+                        let kept = message.append(written);
+                        debug_assert!(kept.is_ok(), "a message buffer holds what one message does");
+                        message
+                    }
+                };
+                message.set_len(end);
+                let space = message.space().get_mut(..end);
+                let copied_bytes = items.insert_into(space.unwrap_or(&mut []), rpc_bytes);
+                call.reply = RpcReply::Long(message);
+                Ok(copied_bytes)
+            }
+            ReplyForm::Long => {
+                call.for_reply_chunk = Some(plan.stream_bytes);
+                Ok(0)
+            }
+            ReplyForm::Group { .. } => Err(TransportError::System),
+        }
+    }
+
+    /// Chooses how the reply to a call in a transmission group, and each of its results, goes.
+    pub(super) fn plan_group_reply(
+        &mut self,
+        call: &mut IncomingCall,
+    ) -> Result<(), TransportError> {
+        let rpc_bytes = call.rpc_reply().len();
+        if call.plan_as_before(rpc_bytes, self.told) {
+            return Ok(());
+        }
+        let connection = self.connections.get(call.connection);
+        let (Some(connection), Some(request)) = (connection, call.arrival.request()) else {
+            return Err(TransportError::System);
+        };
+        let offer = RequesterOffer::Directions {
+            sets: request.directions,
+            transmissions_max: request.response_transmissions_max,
+        };
+        let send_bytes_max = connection.protocol.properties().send_bytes_max;
+        let credits = connection.protocol.credits_available();
+        let plan = self.plan_reply(call, &call.results, offer, send_bytes_max, credits)?;
+        let ReplyForm::Group { transmissions } = plan.form else {
+            return Err(TransportError::System);
+        };
+        let count = request.directions.map(|set| set.items.len()).sum();
+        let IncomingCall {
+            results,
+            group,
+            write_parts,
+            ..
+        } = call;
+        for direction in 0..count {
+            let (result, way) = match plan.answer(direction) {
+                Some((result, ResultWay::Placed { .. })) => (result, Way::Placed),
+                Some((result, ResultWay::Written { .. })) => (result, Way::Explicit),
+                Some((result, _)) => (result, Way::TooShort),
+                None => (usize::MAX, Way::NoItem),
+            };
+            let given = results.get(result);
+            // Items that left the stream before it: their bytes count.
+            let before = results.iter().take(result).filter(|it| it.is_attached);
+            let beside: u64 = before.clone().map(|it| rounded_up(it.bytes)).sum();
+            let beside = u32::try_from(beside).unwrap_or(u32::MAX);
+            let is_attached = given.is_some_and(|it| it.is_attached);
+            let parts = is_attached.then(|| part_range(results, &group.parts, before.count()));
+            let (first_part, parts) = parts.flatten().unwrap_or_default();
+            group.items.push(GroupItem {
+                displacement: given.map_or(0, |it| it.stream_offset.saturating_add(beside)),
+                bytes: given.map_or(0, |it| it.bytes),
+                way,
+                first_part,
+                parts,
+            });
+            if way == Way::Explicit {
+                let own = group.parts.get_mut(first_part..first_part + parts);
+                let target = Target::Chunk(direction);
+                let written = own.into_iter().flatten();
+                write_parts.extend(written.map(|part| to_be_written(part, target)));
+            }
+        }
+        group.header_bytes = plan.header_bytes;
+        group.stream_bytes = plan.stream_bytes;
+        group.transmissions = transmissions;
+        call.remember_plan(rpc_bytes, self.told);
+        Ok(())
+    }
+}
+
+impl IncomingCall {
+    /// Takes the plan of the reply before, if this one is alike.
+    fn plan_as_before(&mut self, rpc_bytes: usize, told: u64) -> bool {
+        let Some(plan) = self.planned.as_ref().filter(|it| {
+            (it.told, it.rpc_bytes, it.parts) == (told, rpc_bytes, self.group.parts.len())
+                && it.result.as_slice() == self.results.as_slice()
+        }) else {
+            return false;
+        };
+        self.group.items.extend(plan.item);
+        (self.group.header_bytes, self.group.stream_bytes) = (plan.header_bytes, plan.stream_bytes);
+        self.group.transmissions = 1;
+        true
+    }
+
+    /// Keeps the plan of a reply for the next one, where it depends on nothing else.
+    fn remember_plan(&mut self, rpc_bytes: usize, told: u64) {
+        let group = &self.group;
+        let is_simple = group.transmissions == 1
+            && self.results.len() <= 1
+            && group.items.len() <= 1
+            && group.parts.len() <= 1
+            && self.write_parts.is_empty();
+        self.planned = is_simple.then(|| PlannedReply {
+            told,
+            rpc_bytes,
+            result: self.results.first().copied(),
+            parts: group.parts.len(),
+            item: group.items.first().copied(),
+            header_bytes: group.header_bytes,
+            stream_bytes: group.stream_bytes,
+        });
+    }
+}
+
+/// Takes a piece of a result out of the group, to be written.
+fn to_be_written(part: &mut GroupPart, target: Target) -> WritePart {
+    WritePart {
+        buffer: part.buffer.take(),
+        index: std::mem::replace(&mut part.index, NO_INDEX),
+        offset: part.offset,
+        bytes: part.bytes,
+        done: 0,
+        target,
+    }
+}
+
+/// The pieces of the attached result `number`: the first, and how many.
+fn part_range(
+    results: &[ReplyResult],
+    parts: &[GroupPart],
+    number: usize,
+) -> Option<(usize, usize)> {
+    let (mut first, mut count) = (0, 0);
+    let attached = results.iter().filter(|it| it.is_attached);
+    for result in attached.take(number + 1) {
+        (first, count) = (first + count, 0);
+        let mut bytes = 0;
+        while bytes < result.bytes {
+            bytes += parts.get(first + count)?.bytes;
+            count += 1;
+        }
+    }
+    Some((first, count))
+}

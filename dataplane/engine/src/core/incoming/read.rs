@@ -1,0 +1,174 @@
+//! RDMA Reads of the chunks of peers' calls.
+
+use rpcrdma_fabric::interface::{
+    Gather, Port, PostError, QueuePairId, RemoteAddress, RemoteKey, Status, WorkId,
+};
+use rpcrdma_protocol::chunks::Segment;
+use rpcrdma_protocol::v2::TransportError;
+
+use super::call::{IncomingCall, IncomingState, ReadPart};
+use crate::core::state::State;
+use crate::core::step::{Step, Work, slot_of};
+
+impl<P: Port> State<P> {
+    /// Takes the buffers that the chunks of a call are read into, all or none of them.
+    pub(super) fn take_read_buffers(&mut self, call: &mut IncomingCall) -> Step {
+        let pool = &mut self.reply.pool;
+        let chunks = call.chunks.iter();
+        let buffers = chunks.map(|chunk| pool.buffers_for(chunk.bytes)).sum();
+        let starving = &mut self.incoming.starving;
+        let is_next = starving.is_none_or(|first| first == call.index);
+        if buffers != 0 && (!is_next || !pool.has(buffers)) {
+            starving.get_or_insert(call.index);
+            return call.waits_for(&self.shared.counters.awaiting_bulk_buffer);
+        }
+        starving.take_if(|first| *first == call.index);
+        call.goes_on();
+        for chunk in &call.chunks {
+            let mut rest = chunk.bytes;
+            while rest != 0
+                && let Some(buffer) = pool.take()
+            {
+                let bytes = rest.min(buffer.capacity());
+                rest -= bytes;
+                call.read_parts.push(ReadPart {
+                    index: buffer.index(),
+                    buffer: Some(buffer),
+                    bytes,
+                });
+            }
+        }
+        call.state = IncomingState::Reading;
+        Step::GoesOn
+    }
+
+    /// Posts RDMA Reads of a call, as many as may be in flight.
+    pub(super) fn post_reads(&mut self, call: &mut IncomingCall) -> Result<Step, TransportError> {
+        let Some(connection) = self.connections.get_mut(call.connection) else {
+            return Ok(Step::Waits);
+        };
+        let (incoming, counters) = (&mut self.incoming, &self.shared.counters);
+        while let Some(segment) = call.next_read() {
+            if connection.reads_in_flight >= incoming.read_depth {
+                return Ok(call.waits_for(&counters.awaiting_read_depth));
+            }
+            let mut gather = incoming.gathers.pop().unwrap_or_default();
+            let before = call.reads;
+            let bytes = fill(call, &mut gather, &segment, incoming.segments_max);
+            if bytes == 0 {
+                // The next buffer is being filled still: its end goes on with this.
+                incoming.gathers.push(gather);
+                return Ok(Step::Waits);
+            }
+            let from = RemoteAddress {
+                key: RemoteKey(segment.handle),
+                offset: segment.offset.wrapping_add(before.segment_done.into()),
+            };
+            let work = call.work_id();
+            let posted = self
+                .port
+                .post_read(connection.queue_pair, gather, from, work);
+            if let Err((error, gather)) = posted {
+                take_back(call, &mut incoming.gathers, gather);
+                call.reads = before;
+                return match error {
+                    PostError::QueueFull => Ok(call.waits_for(&counters.awaiting_send_slot)),
+                    // Its Disconnected is on its way.
+                    PostError::NotConnected | PostError::UnknownQueuePair => Ok(Step::Waits),
+                    // The device does not do it.
+                    _ => Err(TransportError::System),
+                };
+            }
+            if call.reads.in_flight == 0 {
+                counters.rdma_read_rounds.increment();
+            }
+            call.reads.in_flight += 1;
+            connection.reads_in_flight += 1;
+            call.goes_on();
+            counters.rdma_reads.increment();
+        }
+        if call.reads.in_flight != 0 {
+            return Ok(Step::Waits);
+        }
+        call.goes_on();
+        call.state = IncomingState::Ready;
+        Ok(Step::GoesOn)
+    }
+
+    /// An RDMA Read has ended.
+    #[cold]
+    pub(in crate::core) fn read_ended(
+        &mut self,
+        queue_pair: QueuePairId,
+        status: Status,
+        work: WorkId,
+        mut gather: Gather,
+    ) {
+        if let Some((_, connection)) = self.connections.of_queue_pair(queue_pair) {
+            connection.reads_in_flight = connection.reads_in_flight.saturating_sub(1);
+        }
+        let (index, generation) = slot_of(work);
+        let call = self.incoming.calls.get_mut(index);
+        let Some(call) = call.filter(|call| call.generation == generation) else {
+            // Its connection is closing, and the call is gone.
+            while let Some((buffer, _, _)) = gather.pop() {
+                self.reply.pool.give(buffer);
+            }
+            return self.incoming.gathers.push(gather);
+        };
+        if status == Status::Success {
+            self.shared.counters.bulk_bytes_in.add(gather.bytes());
+        }
+        call.reads.in_flight = call.reads.in_flight.saturating_sub(1);
+        take_back(call, &mut self.incoming.gathers, gather);
+        if status == Status::Success {
+            self.queue(Work::Incoming(index));
+        }
+    }
+}
+
+/// Fills a scatter list for what is left of a segment, as far as buffers are there. The bytes.
+fn fill(
+    call: &mut IncomingCall,
+    gather: &mut Gather,
+    segment: &Segment,
+    segments_max: usize,
+) -> u32 {
+    let (reads, mut filled) = (&mut call.reads, 0);
+    while gather.len() < segments_max && reads.segment_done < segment.length_bytes {
+        let Some(part) = call.read_parts.get_mut(reads.part) else {
+            break;
+        };
+        let room = part.bytes - reads.part_done;
+        let bytes = room.min(segment.length_bytes - reads.segment_done);
+        let Some(buffer) = part.buffer.take() else {
+            break;
+        };
+        if let Err(buffer) = gather.push(buffer, reads.part_done, bytes) {
+            part.buffer = Some(buffer);
+            break;
+        }
+        filled += bytes;
+        reads.segment_done += bytes;
+        if bytes == room {
+            reads.part += 1;
+            reads.part_done = 0;
+        } else {
+            reads.part_done += bytes;
+        }
+    }
+    filled
+}
+
+/// Puts the buffers of a list back to their parts.
+fn take_back(call: &mut IncomingCall, gathers: &mut Vec<Gather>, mut gather: Gather) {
+    while let Some((buffer, _, _)) = gather.pop() {
+        let index = buffer.index();
+        let part = call.read_parts.iter_mut().find(|part| part.index == index);
+        match part {
+            Some(part) => part.buffer = Some(buffer),
+            None => debug_assert!(false, "each buffer came from a part"),
+        }
+    }
+    gathers.push(gather);
+}

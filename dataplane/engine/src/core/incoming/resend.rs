@@ -1,0 +1,177 @@
+//! Replies that their requester has found wrong: they are sent once more, as plain version 2, with
+//! all results in the stream (RTR section 5.4).
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::Memory;
+use rpcrdma_protocol::v2::TransportError;
+use rpcrdma_protocol::v2::connection::{Direction, Refusal};
+
+use super::call::{IncomingCall, RpcReply};
+use super::kept::{KeptPart, KeptReply};
+use crate::bulk::{BulkPool, Home, NO_INDEX};
+use crate::connection::OutgoingMessage;
+use crate::core::state::State;
+use crate::message::{MessageBuffer, Use};
+
+/// How far a reply came that is sent again.
+enum Resending {
+    Done,
+    Waits,
+    /// A buffer of it was given up, or all of it is too long for one stream.
+    Gone,
+}
+
+impl<P: Port> State<P> {
+    /// Keeps the reply to a call, all of which was sent, until its requester has surely taken it. One
+    /// whose stream alone is longer than a message is not kept.
+    pub(super) fn keep_reply(&mut self, call: &mut IncomingCall) {
+        let (RpcReply::Short(stream_bytes), Some(connection)) =
+            (&call.reply, self.connections.get(call.connection))
+        else {
+            return;
+        };
+        let pool = &mut self.reply.pool;
+        let Some(kept) = self.incoming.kept.begin(pool) else {
+            return;
+        };
+        (kept.connection, kept.xid) = (call.connection, call.xid);
+        kept.sent_total = connection.protocol.credits().sent_total;
+        kept.stream_bytes = *stream_bytes;
+        std::mem::swap(&mut kept.stream, &mut call.reply_space);
+        std::mem::swap(&mut kept.results, &mut call.results);
+        let home = Home::Kept { reply: kept.number };
+        let mut written = call.write_parts.iter_mut();
+        for part in &mut call.group.parts {
+            let (offset, bytes) = (part.offset, part.bytes);
+            // Those that were written stand among the others' places.
+            let is_written = part.index == NO_INDEX;
+            let (index, buffer) = match is_written.then(|| written.next()).flatten() {
+                Some(part) => (part.index, part.buffer.take()),
+                None => (part.index, part.buffer.take()),
+            };
+            pool.set_home(index, home);
+            if let Some(buffer) = buffer {
+                pool.keep(buffer);
+            }
+            kept.parts.push(KeptPart {
+                index,
+                offset,
+                bytes,
+            });
+        }
+    }
+
+    /// Forgets replies that their requesters have taken: as many Receives as were used up to them
+    /// were granted again.
+    pub(super) fn forget_taken_replies(&mut self) {
+        if self.incoming.kept.is_empty() {
+            return;
+        }
+        let (kept, pool) = (&mut self.incoming.kept, &mut self.reply.pool);
+        let connections = &self.connections;
+        kept.forget_taken(pool, |reply| {
+            let Some(connection) = connections.get(reply.connection) else {
+                return true;
+            };
+            let granted = connection.protocol.credits().peer_granted_total;
+            let again = granted.wrapping_sub(connection.peer_window.into());
+            // Counts modulo 2^32, whose difference is small.
+            again.wrapping_sub(reply.sent_total) < 1 << 31
+        });
+    }
+
+    /// Sends the replies that were asked for, as far as that goes.
+    pub(in crate::core) fn send_kept_replies(&mut self) -> bool {
+        let (mut from, mut busy) = (0, false);
+        while let Some((place, reply)) = self.incoming.kept.first_asked_for(from) {
+            from = place + 1;
+            let (key, xid) = (reply.connection, reply.xid);
+            match self.resend(place) {
+                Resending::Waits => continue,
+                Resending::Done => self.shared.counters.bulk_replies_resent.increment(),
+                Resending::Gone => self.refuse(key, Refusal::new(xid, TransportError::System)),
+            }
+            busy = true;
+            self.incoming.kept.done(place, &mut self.reply.pool);
+        }
+        busy
+    }
+
+    fn resend(&mut self, place: usize) -> Resending {
+        let Some((_, reply)) = self.incoming.kept.first_asked_for(place) else {
+            return Resending::Gone;
+        };
+        let pool = &self.reply.pool;
+        for part in &reply.parts {
+            match pool.kept_for(part.index, reply.number) {
+                Ok(Some(_)) => {}
+                // Its Send is under way still, as far as we know.
+                Ok(None) => return Resending::Waits,
+                Err(_) => return Resending::Gone,
+            }
+        }
+        let Some(connection) = self.connections.get_mut(reply.connection) else {
+            return Resending::Gone;
+        };
+        if !connection.may_queue() {
+            return Resending::Waits;
+        }
+        let Some(mut buffer) = self.messages.take(reply.connection.index, Use::Answer) else {
+            return Resending::Waits;
+        };
+        if !write_whole(&mut buffer, reply, pool, self.port.memory()) {
+            self.messages.give(buffer);
+            return Resending::Gone;
+        }
+        let message = OutgoingMessage {
+            xid: reply.xid,
+            direction: Direction::Reply,
+            buffer,
+            sent_bytes: 0,
+            chunks: None,
+        };
+        let index = reply.connection.index;
+        let bytes = u64::try_from(message.buffer.filled().len()).unwrap_or(0);
+        if let Err(message) = self.backlog.push(&mut connection.outbound, message) {
+            debug_assert!(false, "there is an entry for each message buffer");
+            self.messages.give(message.buffer);
+            return Resending::Gone;
+        }
+        self.shared.counters.bulk_bytes_copied.add(bytes);
+        self.note_pending(index);
+        Resending::Done
+    }
+}
+
+/// Writes a reply with all of its results in the stream. False when that is too long.
+fn write_whole(
+    buffer: &mut MessageBuffer,
+    reply: &KeptReply,
+    pool: &BulkPool,
+    memory: &Memory,
+) -> bool {
+    let stream = reply.stream.get(..reply.stream_bytes).unwrap_or(&[]);
+    let mut parts = reply.parts.iter();
+    let (mut taken, mut is_whole) = (0, true);
+    for result in reply.results.iter().filter(|it| it.is_attached) {
+        let until = result.stream_offset as usize;
+        let before = stream.get(taken..until).unwrap_or(&[]);
+        is_whole &= buffer.append(before).is_ok();
+        taken = until;
+        let mut rest = result.bytes;
+        while rest != 0
+            && let Some(part) = parts.next()
+        {
+            let kept = pool.kept_for(part.index, reply.number).ok().flatten();
+            let content = kept.map_or(&[][..], |it| memory.bytes(it));
+            let (from, until) = (part.offset as usize, (part.offset + part.bytes) as usize);
+            let content = content.get(from..until).unwrap_or(&[]);
+            is_whole &= !content.is_empty() && buffer.append(content).is_ok();
+            rest = rest.saturating_sub(part.bytes);
+        }
+        let padding = result.bytes.next_multiple_of(4) - result.bytes;
+        let zeroes = [0; 3].get(..padding as usize).unwrap_or(&[]);
+        is_whole &= buffer.append(zeroes).is_ok();
+    }
+    is_whole && buffer.append(stream.get(taken..).unwrap_or(&[])).is_ok()
+}

@@ -1,0 +1,173 @@
+//! Replies leave: in one message, in the Reply chunk, in parts, or as a transmission group.
+
+use rpcrdma_fabric::interface::{Port, RemoteKey, SendOptions};
+use rpcrdma_protocol::v2::TransportError;
+use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
+
+use super::Incoming;
+use super::call::{IncomingCall, IncomingState, RpcReply};
+use crate::connection::{Connection, OutgoingMessage};
+use crate::core::group::Sending;
+use crate::core::state::State;
+use crate::core::step::Step;
+
+impl<P: Port> State<P> {
+    /// The next step of a call that is being answered.
+    pub(super) fn answer_incoming(
+        &mut self,
+        call: &mut IncomingCall,
+    ) -> Result<Step, TransportError> {
+        if call.is_group() {
+            return self.answer_group(call);
+        }
+        if !self.fill_reply_chunk(call) {
+            return Ok(call.waits_for(&self.shared.counters.awaiting_bulk_buffer));
+        }
+        match self.post_writes(call)? {
+            Step::GoesOn => {}
+            other => return Ok(other),
+        }
+        match call.reply {
+            RpcReply::Short(_) | RpcReply::InChunk(_) => self.send_one_message(call),
+            RpcReply::Long(_) => Ok(self.send_in_parts(call)),
+            RpcReply::None => Ok(Step::Waits),
+        }
+    }
+
+    /// Sends a reply in one message, or the header of one that is in the Reply chunk, with the invalidation that its
+    /// requester asked for (-00 section 6.3.3.2).
+    fn send_one_message(&mut self, call: &mut IncomingCall) -> Result<Step, TransportError> {
+        let Some(connection) = self.connections.get_mut(call.connection) else {
+            return Ok(Step::Waits);
+        };
+        let counters = &self.shared.counters;
+        if !connection.can_reply() || !self.transmit.has_room(connection) {
+            return Ok(call.waits_for(&counters.awaiting_credit));
+        }
+        let scratch = self.transmit.scratch();
+        let protocol = &mut connection.protocol;
+        let (xid, reply) = (call.xid, Direction::Reply);
+        let (rpc, in_chunk) = match call.reply {
+            RpcReply::InChunk(bytes) => (None, bytes),
+            _ => (Some(call.rpc_reply()), 0),
+        };
+        let lists = call.returned(in_chunk);
+        let encoded = match rpc {
+            None => protocol.encode_long_message(scratch, xid, reply, 0, &lists),
+            Some(rpc) => protocol
+                .encode_message_with_chunks(scratch, xid, reply, 0, &lists, rpc.len())
+                .map(|header_bytes| {
+                    let end = header_bytes + rpc.len();
+                    if let Some(space) = scratch.get_mut(header_bytes..end) {
+                        space.copy_from_slice(rpc);
+                    }
+                    end
+                }),
+        };
+        let bytes = match encoded {
+            Ok(bytes) => bytes,
+            // It can never be.
+            Err(SendRefused::TooLong | SendRefused::NoSpace | SendRefused::TooShort) => {
+                return Err(TransportError::System);
+            }
+            Err(_) => return Ok(Step::Again),
+        };
+        // In version 1 the key of memory that was not used may be one that others share.
+        let may_invalidate = self.outgoing.sends_with_invalidate
+            && protocol.may_invalidate()
+            && (!protocol.is_version_1() || call.uses_chunks());
+        let invalidate = call.invalidate_key().filter(|_| may_invalidate);
+        let options = SendOptions {
+            signalled: None,
+            invalidate: invalidate.map(RemoteKey),
+        };
+        self.transmit
+            .post_scratch_with(&mut self.port, connection, bytes, options, counters);
+        if connection.stuck.is_some() {
+            self.note_pending(call.connection.index);
+        }
+        self.count_served_reply(call.found_at);
+        Ok(Step::Ends)
+    }
+
+    fn send_in_parts(&mut self, call: &mut IncomingCall) -> Step {
+        let Some(connection) = self.connections.get_mut(call.connection) else {
+            return Step::Waits;
+        };
+        if !connection.may_queue() {
+            return Step::Again;
+        }
+        let RpcReply::Long(buffer) = std::mem::take(&mut call.reply) else {
+            return Step::Waits;
+        };
+        let has_lists = !call.lists().writes.is_empty();
+        let message = OutgoingMessage {
+            xid: call.xid,
+            direction: Direction::Reply,
+            buffer,
+            sent_bytes: 0,
+            chunks: has_lists.then_some(call.index),
+        };
+        call.state = IncomingState::InParts;
+        match self.backlog.push(&mut connection.outbound, message) {
+            Ok(()) => self.count_served_reply(call.found_at),
+            Err(message) => {
+                debug_assert!(false, "there is an entry for each message buffer");
+                self.messages.give(message.buffer);
+            }
+        }
+        self.note_pending(call.connection.index);
+        match has_lists {
+            true => Step::Waits,
+            false => Step::Ends,
+        }
+    }
+
+    /// The next step of the reply to a call in a transmission group.
+    fn answer_group(&mut self, call: &mut IncomingCall) -> Result<Step, TransportError> {
+        if call.group.transmissions == 0 {
+            self.plan_group_reply(call)?;
+            if !self.is_group_sendable(call) {
+                return Err(TransportError::System);
+            }
+        }
+        match self.post_writes(call)? {
+            Step::GoesOn => {}
+            other => return Ok(other),
+        }
+        match self.send_group(call) {
+            Sending::Waits(step) => Ok(step),
+            Sending::Done => {
+                self.count_served_reply(call.found_at);
+                self.keep_reply(call);
+                Ok(Step::Ends)
+            }
+            Sending::Impossible => Err(TransportError::System),
+        }
+    }
+}
+
+impl Incoming {
+    /// The bytes that the lists of a reply take in the last of its messages.
+    pub(in crate::core) fn returned_list_bytes(&self, index: u32) -> usize {
+        let call = self.calls.get(index);
+        call.map_or(0, IncomingCall::returned_bytes)
+    }
+
+    /// Encodes the header of the last part of a reply, of `part_bytes` bytes, which returns the
+    /// chunk lists.
+    pub(in crate::core) fn encode_last_part(
+        &self,
+        connection: &mut Connection,
+        space: &mut [u8],
+        index: u32,
+        part_bytes: usize,
+    ) -> Result<usize, SendRefused> {
+        let call = self.calls.get(index).ok_or(SendRefused::Over)?;
+        let (xid, reply) = (call.xid, Direction::Reply);
+        let lists = call.returned(0);
+        connection
+            .protocol
+            .encode_message_with_chunks(space, xid, reply, 0, &lists, part_bytes)
+    }
+}

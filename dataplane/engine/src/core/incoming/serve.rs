@@ -1,0 +1,266 @@
+//! The application answers a call whose stream and items are there.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::v2::TransportError;
+use rpcrdma_protocol::v2::connection::{Direction, rpc_start_matches};
+
+use super::call::{IncomingCall, IncomingState, RpcReply, Stream};
+use crate::bulk::{ArgumentItem, BulkArguments, BulkItem};
+use crate::connection::Connection;
+use crate::core::application::Application;
+use crate::core::state::State;
+use crate::core::step::{Step, Work};
+use crate::core::work::end_lease;
+use crate::message::{MessageBuffer, Use};
+use crate::responder::{Desk, RPC_OFFSET, Served, write_reply_with_items};
+use crate::rpc::{DeferToken, Outcome, ReplyRefused};
+
+impl<P: Port> State<P> {
+    /// Has the application answer a call.
+    pub(super) fn serve_incoming<A: Application>(
+        &mut self,
+        application: &mut A,
+        call: &mut IncomingCall,
+    ) -> Result<Step, TransportError> {
+        let (key, xid) = (call.connection, call.xid);
+        let connection = self.connections.get(key);
+        let may_queue = connection.is_none_or(Connection::may_queue);
+        if !may_queue || !self.messages.has_room(key.index, Use::Answer) {
+            return Ok(call.waits_for(&self.shared.counters.awaiting_message_buffer));
+        }
+        if matches!(call.stream, Stream::Chunk) {
+            let Some(message) = self.messages.take(key.index, Use::CallIn) else {
+                return Ok(call.waits_for(&self.shared.counters.awaiting_message_buffer));
+            };
+            call.stream = Stream::Message(self.gather_stream(call, message));
+        }
+        call.goes_on();
+        let incoming = &mut self.incoming;
+        lend_items(
+            call,
+            &mut incoming.items,
+            &mut incoming.leases,
+            &mut self.reply.pool,
+        );
+        let (gathered, counters) = (&mut self.gathered, &self.shared.counters);
+        let message = call.stream.bytes(gathered, &self.port, counters);
+        if !rpc_start_matches(xid, Direction::Call, 0, message) {
+            // A long call, whose start nobody has looked at so far.
+            self.clear_items();
+            return Err(TransportError::BadXdr);
+        }
+        self.reply
+            .ask_for(call.offer(), call.arguments_at, call.may_reduce);
+        // The lists that the reply returns stand before it.
+        let shift = call.returned_bytes();
+        call.deferral = self.deferrals.next(key.index);
+        let connection = self.connections.get(key);
+        let protocol = connection.map(|it| &it.protocol);
+        let threshold = protocol.map_or(0, |it| it.send_threshold_bytes() as usize);
+        let is_version_1 = protocol.is_some_and(|it| it.is_version_1());
+        let desk = Desk {
+            connection: key,
+            is_reverse: connection.is_some_and(Connection::serves_reverse),
+            is_version_1,
+            now: self.now,
+            scratch: self.transmit.scratch().get_mut(shift..).unwrap_or(&mut []),
+            threshold_bytes: threshold.saturating_sub(shift),
+            messages: self.messages.of(key.index),
+            deferrals: &mut self.deferrals,
+            items: &mut self.reply,
+            counters,
+        };
+        let (items, leases) = (&mut incoming.items, &mut incoming.leases);
+        let (mut header_bytes, mut may_reduce) = (0, true);
+        let served = desk.serve(xid, message, |request, reply| {
+            header_bytes = message.len() - request.args.len();
+            may_reduce = request.credential.permits_reduction();
+            if !rebase(items, header_bytes, request.args.len()) {
+                return Outcome::GarbageArgs;
+            }
+            let mut arguments = BulkArguments {
+                items,
+                leases,
+                is_version_1,
+            };
+            application.call_bulk(request, &mut arguments, reply)
+        });
+        self.give_stream(key, std::mem::take(&mut call.stream));
+        call.arguments_at = u32::try_from(header_bytes).unwrap_or(u32::MAX);
+        call.may_reduce = may_reduce;
+        let taken = self.take_served(call, served, shift);
+        self.clear_items();
+        taken
+    }
+
+    /// Puts a long call into one piece.
+    fn gather_stream(
+        &mut self,
+        call: &mut IncomingCall,
+        mut message: MessageBuffer,
+    ) -> MessageBuffer {
+        let first = call.chunks.first().copied().unwrap_or_default();
+        let count = self.reply.pool.buffers_for(first.bytes);
+        for part in call.read_parts.iter_mut().take(count) {
+            let Some(buffer) = part.buffer.take() else {
+                continue;
+            };
+            let bytes = self.port.memory().bytes(&buffer);
+            let bytes = bytes.get(..part.bytes as usize).unwrap_or(&[]);
+            // What does not fit is too long to be decoded, and answered so.
+            let _ = message.append(bytes);
+            self.shared
+                .counters
+                .bulk_bytes_copied
+                .add(part.bytes.into());
+            self.reply.pool.give(buffer);
+        }
+        message
+    }
+
+    /// Takes back what a service left of the items of a call, and of its reply.
+    fn clear_items(&mut self) {
+        self.incoming.items.clear();
+        for lease in self.incoming.leases.drain(..).flatten() {
+            let counters = &self.shared.counters;
+            end_lease(&mut self.reply.pool, &mut self.placement, lease, counters);
+        }
+        self.reply.clear();
+    }
+
+    /// Takes over what the service wrote: the RPC reply, which stands in the scratch buffer behind
+    /// the place of its header, or is long, and its items.
+    fn take_served(
+        &mut self,
+        call: &mut IncomingCall,
+        served: Served,
+        shift: usize,
+    ) -> Result<Step, TransportError> {
+        let reply = match served {
+            Served::Deferred => {
+                call.state = IncomingState::Deferred;
+                if let Some(id) = call.deferral {
+                    self.deferrals.set_serve(id, call.index);
+                }
+                self.note_if_pending(call.connection.index);
+                return Ok(Step::Waits);
+            }
+            Served::Short(rpc_bytes) | Served::TooLong { rpc_bytes, .. } => {
+                let start = shift + RPC_OFFSET;
+                let reply = self.transmit.scratch().get(start..start + rpc_bytes);
+                let space = call.reply_space.get_mut(..rpc_bytes);
+                if let (Some(reply), Some(space)) = (reply, space) {
+                    space.copy_from_slice(reply);
+                }
+                RpcReply::Short(rpc_bytes)
+            }
+            Served::Long(buffer) => RpcReply::Long(buffer),
+        };
+        self.take_reply(call, reply)?;
+        Ok(Step::GoesOn)
+    }
+
+    /// Answers a deferred call that came with chunks. `None` when there is none.
+    pub(in crate::core) fn answer_deferred_chunked(
+        &mut self,
+        token: &DeferToken,
+        outcome: Outcome,
+        results: &[u8],
+        items: &mut [(usize, BulkItem)],
+    ) -> Option<Result<(), ReplyRefused>> {
+        let index = self.deferrals.serve_of(token)?;
+        // The slot is another call's where the connection of this one is gone.
+        let is_of = |call: &&IncomingCall| {
+            call.state == IncomingState::Deferred && call.deferral == Some(token.0)
+        };
+        self.incoming.calls.get(index).filter(is_of)?;
+        let mut call = self.incoming.calls.take(index)?;
+        match self.write_deferred(&call, outcome, results, items) {
+            Ok(buffer) => {
+                let taken = self.take_reply(&mut call, RpcReply::Long(buffer));
+                self.clear_items();
+                match taken {
+                    Ok(()) => {
+                        self.incoming.calls.put(index, call);
+                        self.queue(Work::Incoming(index));
+                    }
+                    Err(error) => self.refuse_incoming(call, error),
+                }
+                Some(Ok(()))
+            }
+            Err(refused) => {
+                self.incoming.calls.put(index, call);
+                Some(Err(refused))
+            }
+        }
+    }
+
+    fn write_deferred(
+        &mut self,
+        call: &IncomingCall,
+        outcome: Outcome,
+        results: &[u8],
+        items: &mut [(usize, BulkItem)],
+    ) -> Result<MessageBuffer, ReplyRefused> {
+        let buffer = self.messages.take(call.connection.index, Use::Answer);
+        let mut buffer = buffer.ok_or(ReplyRefused::Busy)?;
+        let reply = &mut self.reply;
+        reply.ask_for(call.offer(), call.arguments_at, call.may_reduce);
+        let written = write_reply_with_items(&mut buffer, call.xid, outcome, results, items, reply);
+        let Some(copied_bytes) = written else {
+            self.messages.give(buffer);
+            self.reply.clear();
+            return Err(ReplyRefused::TooLong);
+        };
+        self.shared.counters.bulk_bytes_copied.add(copied_bytes);
+        Ok(buffer)
+    }
+}
+
+/// Makes leases of the items that were read, for the service to take, beside those that Sends have placed.
+fn lend_items(
+    call: &mut IncomingCall,
+    items: &mut Vec<ArgumentItem>,
+    leases: &mut Vec<Option<rpcrdma_fabric::memory::Lease>>,
+    pool: &mut crate::bulk::BulkPool,
+) {
+    items.append(&mut call.items);
+    leases.append(&mut call.leases);
+    let mut parts = call.read_parts.iter_mut();
+    for chunk in &call.chunks {
+        let count = pool.buffers_for(chunk.bytes);
+        if chunk.position == 0 {
+            // Taken already.
+            parts.by_ref().take(count).for_each(drop);
+            continue;
+        }
+        let first_part = leases.len();
+        for part in parts.by_ref().take(count) {
+            let lease = part.buffer.take();
+            leases.push(lease.and_then(|buffer| pool.lease(buffer, part.bytes)));
+        }
+        items.push(ArgumentItem {
+            position: chunk.position,
+            args_offset: 0,
+            bytes: chunk.bytes,
+            first_part,
+            parts: count,
+        });
+    }
+    items.sort_unstable_by_key(|item| item.position);
+}
+
+/// Tells where the items belong in the argument stream without them. False when one of them is not
+/// in the arguments.
+fn rebase(items: &mut [ArgumentItem], header_bytes: usize, args_bytes: usize) -> bool {
+    let mut before = header_bytes;
+    for item in items {
+        let offset = (item.position as usize).checked_sub(before);
+        match offset {
+            Some(offset) if offset <= args_bytes => item.args_offset = offset,
+            _ => return false,
+        }
+        before += (item.bytes as usize).next_multiple_of(4);
+    }
+    true
+}

@@ -1,0 +1,172 @@
+//! How the slots for calls of peers are divided among connections.
+//!
+//! Each connection has a slot of its own: whatever others do with theirs, one call of its is served
+//! at a time. The other slots are shared. Anyone takes them while more than half are free; then a
+//! connection takes only as many as it could be answered for, and no more than its share, which is
+//! all of them divided by the connections that have calls in slots.
+
+/// Calls of a connection that are begun whether or not it grants credits to be answered with: one
+/// is on its way, one is next.
+const UNANSWERABLE_MAX: u32 = 2;
+
+/// Counts the slots that are in use, by place in the table of connections.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    in_use: Box<[u32]>,
+    /// Connections that have any.
+    connections: u32,
+    /// Slots that belong to nobody.
+    shared: u32,
+    shared_free: u32,
+}
+
+impl Shares {
+    pub(crate) fn new(connections_max: u32, shared: u32) -> Self {
+        Self {
+            in_use: vec![0; connections_max as usize].into_boxed_slice(),
+            connections: 0,
+            shared,
+            shared_free: shared,
+        }
+    }
+
+    /// Whether the connection at `place`, to which `answerable` replies could be sent, may take one
+    /// more slot. There is one then.
+    #[inline]
+    pub(crate) fn may_take(&self, place: u32, answerable: u32) -> bool {
+        let in_use = self.in_use_at(place);
+        if in_use == 0 {
+            return true;
+        }
+        if self.shared_free == 0 {
+            return false;
+        }
+        // Its own is not one of these.
+        let of_shared = in_use - 1;
+        self.shared_free > self.shared / 2
+            || (in_use < UNANSWERABLE_MAX.saturating_add(answerable)
+                && of_shared < (self.shared / self.connections.max(1)).max(1))
+    }
+
+    /// The connection at `place` took a slot, which it may.
+    pub(crate) fn take(&mut self, place: u32) {
+        let Some(in_use) = self.in_use.get_mut(place as usize) else {
+            return;
+        };
+        if *in_use == 0 {
+            self.connections += 1;
+        } else {
+            self.shared_free = self.shared_free.saturating_sub(1);
+        }
+        *in_use += 1;
+    }
+
+    /// The connection at `place` gave a slot back.
+    pub(crate) fn give(&mut self, place: u32) {
+        let Some(in_use) = self.in_use.get_mut(place as usize) else {
+            return;
+        };
+        debug_assert_ne!(*in_use, 0, "what is given was taken");
+        *in_use = in_use.saturating_sub(1);
+        if *in_use == 0 {
+            self.connections = self.connections.saturating_sub(1);
+        } else {
+            self.shared_free += 1;
+        }
+    }
+
+    /// For the sums: the slots that each connection has by its place, the connections that have any, the slots that are
+    /// shared, and those of them that are free.
+    #[cfg(test)]
+    pub(crate) fn ledger(&self) -> (&[u32], u32, u32, u32) {
+        (
+            &self.in_use,
+            self.connections,
+            self.shared,
+            self.shared_free,
+        )
+    }
+
+    /// Slots that the connection at `place` has.
+    pub(crate) fn in_use_at(&self, place: u32) -> u32 {
+        self.in_use.get(place as usize).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes all that it may; how many.
+    fn take_all(shares: &mut Shares, place: u32, answerable: u32) -> u32 {
+        let mut taken = 0;
+        while shares.may_take(place, answerable) {
+            shares.take(place);
+            taken += 1;
+            assert!(taken < 1000, "there is an end");
+        }
+        taken
+    }
+
+    #[test]
+    fn one_connection_alone_has_all_that_is_shared() {
+        let mut shares = Shares::new(4, 16);
+        assert_eq!(take_all(&mut shares, 0, 100), 1 + 16);
+    }
+
+    #[test]
+    fn a_connection_without_credits_leaves_half_to_others() {
+        let mut shares = Shares::new(4, 16);
+        assert_eq!(take_all(&mut shares, 0, 0), 1 + 8);
+        assert_eq!(take_all(&mut shares, 1, 0), 2);
+        assert_eq!(take_all(&mut shares, 2, 4), 6);
+    }
+
+    #[test]
+    fn every_connection_gets_one_whatever_the_others_have() {
+        for connections in [2, 3, 64] {
+            for shared in [1, 2, 7, 64] {
+                let mut shares = Shares::new(connections, shared);
+                let taken: u32 = (0..connections)
+                    .map(|place| {
+                        let taken = take_all(&mut shares, place, 1000);
+                        assert_ne!(taken, 0, "{place} of {connections} at {shared}");
+                        taken
+                    })
+                    .sum();
+                assert!(taken <= connections + shared);
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_more_than_its_share_takes_no_more() {
+        let mut shares = Shares::new(4, 12);
+        assert_eq!(take_all(&mut shares, 0, 100), 13);
+        for place in 1..4 {
+            assert_eq!(take_all(&mut shares, place, 100), 1, "its own");
+        }
+        // Four have calls: each one's share is three.
+        for _ in 0..6 {
+            shares.give(0);
+            assert!(!shares.may_take(0, 100));
+        }
+        assert_eq!(take_all(&mut shares, 1, 100), 3);
+        assert_eq!(take_all(&mut shares, 2, 100), 3);
+        assert_eq!(take_all(&mut shares, 3, 100), 0);
+        assert_eq!(shares.in_use_at(0), 7);
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_taken_again() {
+        let mut shares = Shares::new(2, 4);
+        for _ in 0..3 {
+            let taken = take_all(&mut shares, 0, 100);
+            assert_eq!(taken, 5);
+            for _ in 0..taken {
+                shares.give(0);
+            }
+        }
+        assert_eq!(take_all(&mut shares, 1, 0), 3);
+    }
+}

@@ -1,0 +1,299 @@
+//! A call of ours that a transport error refused is made once more, with the same XID and with what
+//! the error asks for (-00 section 6.4.3): its windows are gone by then, and new ones are bound.
+//!
+//! What is tried, and in which order, stands in `offer_again`. `plan_call` of the protocol is for calls that have not begun: it
+//! may put any item anywhere, while here the items are where the call took them, and only what holds them can change.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::constants::V2_HEADER_BYTES_WITHOUT_CHUNKS;
+use rpcrdma_protocol::v2::TransportError;
+
+use super::call::{
+    Answer, CALL_PARTS_MAX, CALL_SEGMENTS_MAX, CallPart, OutgoingCall, OutgoingState,
+};
+use super::lists::{Role, list_bytes};
+use crate::bulk::{BULK_ITEMS_MAX, NO_INDEX};
+use crate::core::state::State;
+
+/// What a call is to offer when it is made again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer {
+    /// Bytes of each result, of which the first `chunks` have Write chunks.
+    pub(super) chunk_bytes: [u32; BULK_ITEMS_MAX],
+    pub(super) chunks: u8,
+    /// Bytes of the Reply chunk; 0 for none.
+    pub(super) reply_bytes: u32,
+    /// How the items go.
+    pub(super) items: OfferedItems,
+    /// Segments that the peer serves in one call.
+    pub(super) segments_max: u32,
+}
+
+/// How the items of a call go that is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OfferedItems {
+    /// In Read chunks.
+    Chunks,
+    /// To a Position-Zero Read chunk, with the rest of the call.
+    LongCall,
+    /// In the stream, which is continued.
+    Inline,
+}
+
+impl<P: Port> State<P> {
+    /// Makes a call again that `error` refused. False when that would change nothing, or there is
+    /// no memory for it; the call ends with the error then.
+    pub(super) fn make_again(&mut self, call: &mut OutgoingCall, error: TransportError) -> bool {
+        if matches!(call.answer, Answer::Refused(_)) {
+            self.forget_response(call);
+        }
+        if !call.has_items() || call.group.parts.iter().any(|part| part.buffer.is_none()) {
+            return false;
+        }
+        if matches!(call.answer, Answer::Refused(_)) {
+            return self.make_plain(call, error);
+        }
+        let Some(connection) = self.connections.get(call.connection) else {
+            return false;
+        };
+        let mut offer = Offer {
+            chunk_bytes: call.chunk_bytes,
+            chunks: call.chunks,
+            reply_bytes: call.reply_bytes,
+            items: OfferedItems::Chunks,
+            segments_max: connection.peer.segment_count_max,
+        };
+        let receive_bytes = connection.protocol.properties().receive_buffer_bytes;
+        call.keeps_stream()
+            && offer.mend(call, error, receive_bytes)
+            && self.offer_again(call, &offer)
+    }
+
+    /// Makes a call again with this offer, or, where that has too many segments or is too long for a
+    /// message, with less of it: without memory for the reply, which is continued then, and at last
+    /// in the stream, or as a long call. False when nothing of that can be.
+    pub(super) fn offer_again(&mut self, call: &mut OutgoingCall, offer: &Offer) -> bool {
+        let Some(connection) = self.connections.get(call.connection) else {
+            return false;
+        };
+        let threshold = connection.protocol.send_threshold_bytes() as usize;
+        let threshold = threshold.min(self.config.send_buffer_bytes as usize);
+        let segment_bytes = connection.peer.segment_bytes_max;
+        let is_long = call.is_long();
+        let whole_reply = offer.reply_with_results(call, 0);
+        let may_be_continued = whole_reply <= self.config.message_bytes_max;
+        let without_memory = Offer {
+            chunks: 0,
+            reply_bytes: 0,
+            ..*offer
+        };
+        let candidates = [
+            (offer, offer.items),
+            (&without_memory, offer.items),
+            (&without_memory, OfferedItems::Inline),
+            (offer, OfferedItems::LongCall),
+        ];
+        for (number, (offer, items)) in candidates.into_iter().enumerate() {
+            let is_bare = offer.chunks == 0 && offer.reply_bytes == 0;
+            let is_done_so = is_long && items != OfferedItems::Chunks;
+            if (is_bare && number != 0 && !may_be_continued) || is_done_so {
+                continue;
+            }
+            if items == OfferedItems::Inline {
+                if self.make_inline(call) {
+                    return true;
+                }
+                continue;
+            }
+            let offer = Offer { items, ..*offer };
+            let Some((header_bytes, segments)) = self.rebuild(call, &offer, segment_bytes) else {
+                continue;
+            };
+            let is_served = segments <= CALL_SEGMENTS_MAX
+                && u32::try_from(segments).is_ok_and(|count| count <= offer.segments_max);
+            if is_served && header_bytes + call.stream_bytes <= threshold {
+                call.again = true;
+                call.state = OutgoingState::Binding;
+                call.answer = Answer::None;
+                self.shared.counters.bulk_calls_retried.increment();
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Gives a call the memory that `offer` says. The bytes of its transport header, and its
+    /// segments; `None` when there are not enough buffers.
+    fn rebuild(
+        &mut self,
+        call: &mut OutgoingCall,
+        offer: &Offer,
+        segment_bytes: u32,
+    ) -> Option<(usize, usize)> {
+        let pool = &mut self.reply.pool;
+        let segment_bytes = segment_bytes.min(pool.buffer_bytes()).max(1);
+        call.give_results_back(pool);
+        call.chunks = offer.chunks;
+        call.chunk_bytes = offer.chunk_bytes;
+        call.reply_bytes = offer.reply_bytes;
+        let chunks = offer.chunk_bytes.iter().take(usize::from(offer.chunks));
+        let results: usize = chunks.clone().map(|&bytes| pool.buffers_for(bytes)).sum();
+        let item_bytes = |part: &CallPart| part.bytes.next_multiple_of(4);
+        let call_bytes = call.parts.iter().map(item_bytes).sum::<u32>()
+            + u32::try_from(call.stream_bytes).ok()?;
+        let is_long = offer.items == OfferedItems::LongCall;
+        let long = if is_long { call_bytes } else { 0 };
+        let buffers = results + pool.buffers_for(offer.reply_bytes) + pool.buffers_for(long);
+        if !pool.may_give(buffers) || call.parts.len() + buffers > CALL_PARTS_MAX {
+            return None;
+        }
+        if is_long {
+            self.put_into_stream(call);
+        }
+        let pool = &mut self.reply.pool;
+        for (&bytes, chunk) in chunks.zip(0_u8..) {
+            call.push_fresh(pool, Role::Result { chunk }, bytes);
+        }
+        call.push_fresh(pool, Role::Reply, offer.reply_bytes);
+        call.set_homes(pool);
+        let (mut reads, mut writes, mut reply) = (0, 0, 0);
+        for part in &mut call.parts {
+            (part.invalidating, part.written_bytes) = (false, 0);
+            let segments = part.bytes.div_ceil(segment_bytes) as usize;
+            match part.role {
+                Role::Stream | Role::Argument { .. } => reads += segments,
+                Role::Result { .. } => writes += segments,
+                Role::Reply => reply += segments,
+            }
+        }
+        let lists = list_bytes(reads, usize::from(offer.chunks), writes, reply);
+        let header_bytes = V2_HEADER_BYTES_WITHOUT_CHUNKS + lists;
+        Some((header_bytes, reads + writes + reply))
+    }
+
+    /// Puts the items of a call back into its stream, and the stream into fresh buffers. There are
+    /// enough of them.
+    fn put_into_stream(&mut self, call: &mut OutgoingCall) {
+        let (pool, memory) = (&mut self.reply.pool, self.port.memory());
+        let (mut taken, mut place, mut position_before) = (0, 0, None);
+        // Parts of the stream come behind those of the items.
+        for number in 0..call.parts.len() {
+            let part = call.parts.get_mut(number);
+            let Some(part) = part.filter(|it| matches!(it.role, Role::Argument { .. })) else {
+                break;
+            };
+            let (role, index, bytes) = (part.role, part.index, part.bytes as usize);
+            let buffer = part.buffer.take();
+            if position_before.replace(role) != Some(role)
+                && let Role::Argument { position } = role
+            {
+                call.pad(pool, memory, &mut place);
+                let before = (position as usize).saturating_sub(place);
+                call.append_from_stream(pool, memory, taken..taken + before);
+                (taken, place) = (taken + before, place + before);
+            }
+            if let Some(buffer) = buffer {
+                let content = memory.bytes(&buffer).get(..bytes);
+                call.append(pool, memory, content.unwrap_or(&[]));
+                match index {
+                    NO_INDEX => self.placement.give(buffer),
+                    _ => pool.give(buffer),
+                }
+            }
+            place += bytes;
+        }
+        call.pad(pool, memory, &mut place);
+        call.append_from_stream(pool, memory, taken..call.stream_bytes);
+        call.stream_bytes = 0;
+        call.parts.retain(|part| part.role == Role::Stream);
+    }
+}
+
+impl Offer {
+    /// Changes what `error` names. False when it leaves nothing to be tried. `receive_bytes` is the
+    /// longest message that we receive.
+    pub(super) fn mend(
+        &mut self,
+        call: &OutgoingCall,
+        error: TransportError,
+        receive_bytes: u32,
+    ) -> bool {
+        let has_items = call
+            .parts
+            .iter()
+            .any(|part| matches!(part.role, Role::Argument { .. }));
+        let is_long = call.is_long();
+        let count = |count: u32| u8::try_from(count).unwrap_or(u8::MAX);
+        match error {
+            // A call that is in a Position-Zero Read chunk already ends.
+            TransportError::ReadChunks { .. } if has_items && !is_long => {
+                self.items = OfferedItems::LongCall;
+                true
+            }
+            // Further results come with the rest of the reply.
+            TransportError::WriteChunks { max_chunks } if count(max_chunks) < self.chunks => {
+                self.chunks = count(max_chunks);
+                self.reply_bytes = self.reply_chunk_bytes(call, receive_bytes);
+                true
+            }
+            TransportError::Segments { max_segments }
+                if usize::try_from(max_segments).is_ok_and(|most| most < call.segments.len()) =>
+            {
+                self.segments_max = self.segments_max.min(max_segments);
+                true
+            }
+            TransportError::WriteResource {
+                chunk_index,
+                length_needed_bytes,
+            } => {
+                let chunk = usize::try_from(chunk_index).ok();
+                let chunk = chunk.and_then(|it| it.checked_sub(1));
+                let chunk = chunk.filter(|chunk| *chunk < usize::from(self.chunks));
+                match chunk.and_then(|chunk| self.chunk_bytes.get_mut(chunk)) {
+                    Some(bytes) if length_needed_bytes > *bytes => {
+                        *bytes = length_needed_bytes;
+                        true
+                    }
+                    _ => false,
+                }
+            }
+            // No Write chunk is taken at all: the results come with the rest of the reply.
+            TransportError::ReplyResource {
+                length_needed_bytes: 0,
+            } if self.chunks != 0 => {
+                self.chunks = 0;
+                self.reply_bytes = self.reply_with_results(call, 0);
+                true
+            }
+            TransportError::ReplyResource {
+                length_needed_bytes,
+            } if length_needed_bytes > self.reply_bytes => {
+                self.reply_bytes = length_needed_bytes;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Bytes of the RPC reply at most, with the results from number `first` on.
+    fn reply_with_results(&self, call: &OutgoingCall, first: u8) -> u32 {
+        let results = self.chunk_bytes.iter().take(usize::from(call.results));
+        let results = results.skip(usize::from(first));
+        results.fold(call.rpc_reply_bytes_max, |sum, bytes| {
+            sum.saturating_add(bytes.checked_next_multiple_of(4).unwrap_or(u32::MAX))
+        })
+    }
+
+    /// Bytes of the Reply chunk for all that has no Write chunk; 0 where a message holds it.
+    pub(super) fn reply_chunk_bytes(&self, call: &OutgoingCall, receive_bytes: u32) -> u32 {
+        let rpc_bytes = self.reply_with_results(call, self.chunks);
+        // The lists come back with one segment or more for each chunk.
+        let lists = list_bytes(0, usize::from(self.chunks), call.parts.len(), 0);
+        let header_bytes = V2_HEADER_BYTES_WITHOUT_CHUNKS + lists;
+        let header_bytes = u32::try_from(header_bytes).unwrap_or(u32::MAX);
+        match rpc_bytes.saturating_add(header_bytes) > receive_bytes {
+            true => rpc_bytes,
+            false => 0,
+        }
+    }
+}

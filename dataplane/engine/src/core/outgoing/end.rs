@@ -1,0 +1,286 @@
+//! The end of calls of ours with bulk data: when the reply is there every window goes before anybody
+//! looks at what it exposed.
+
+use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::Memory;
+
+use super::call::{Answer, CallPart, OutgoingCall, OutgoingState};
+use super::lists::Role;
+use crate::bulk::{BulkReply, BulkResult, Home, NO_INDEX};
+use crate::close_reason::CloseReason;
+use crate::core::application::Application;
+use crate::core::group::GroupPart;
+use crate::core::incoming::Stream;
+use crate::core::state::State;
+use crate::core::step::{Step, Work};
+use crate::core::work::end_lease;
+use crate::counters::Counters;
+use crate::message::Use;
+use crate::requester::read_reply;
+use crate::rpc::{CallError, ConnectionKey};
+
+impl<P: Port> State<P> {
+    /// Ends the call in a slot if it has its answer, and nothing of it is exposed any more.
+    pub(in crate::core) fn finish_if_home<A: Application>(
+        &mut self,
+        application: &mut A,
+        index: u32,
+    ) {
+        let call = self.outgoing.calls.get(index);
+        let may_finish = call.is_some_and(|call| {
+            call.state == OutgoingState::AwaitingInvalidation && call.is_home()
+        });
+        let call = may_finish.then(|| self.outgoing.calls.take(index));
+        if let Some(mut call) = call.flatten() {
+            match self.finish_outgoing(application, &mut call) {
+                Step::Ends => return self.end_outgoing(call),
+                Step::GoesOn | Step::Again => self.queue(Work::Outgoing(index)),
+                Step::Waits => {}
+            }
+            self.outgoing.calls.put(index, call);
+        }
+    }
+
+    /// Nothing of a call is exposed any more: it is made again, or its end is told.
+    pub(super) fn finish_outgoing<A: Application>(
+        &mut self,
+        application: &mut A,
+        call: &mut OutgoingCall,
+    ) -> Step {
+        let key = call.connection;
+        if let Some(error) = call.refusal() {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.remember_refusal(error, call.is_long());
+            }
+            if !call.told && !call.again || matches!(call.answer, Answer::Refused(_)) {
+                if call.awaits_items() || call.group.parts.iter().any(GroupPart::is_away) {
+                    return Step::Waits;
+                }
+                if !call.told && !call.again && self.make_again(call, error) {
+                    return Step::GoesOn;
+                }
+            }
+            call.answer = Answer::Error(CallError::Transport(error));
+        }
+        if let Some(connection) = self.connections.get_mut(key) {
+            self.requester
+                .end_bulk(call.xid, key, &mut connection.calls);
+            let extra = call.reply_transmissions_max.saturating_sub(1);
+            connection.reply_transmissions_extra -= extra;
+        }
+        if call.told {
+            self.shared.counters.late_replies.increment();
+        }
+        match std::mem::take(&mut call.answer) {
+            Answer::Stream(stream) => {
+                self.take_results(call);
+                self.tell_reply(application, call, stream);
+            }
+            Answer::Long => self.finish_long(application, call),
+            Answer::Error(error) if !call.told => {
+                application.completed_bulk(call.tag, key, Err(error), self.now);
+            }
+            Answer::Error(_) | Answer::Refused(_) | Answer::None => {}
+        }
+        self.note_if_pending(key.index);
+        Step::Ends
+    }
+
+    fn tell_reply<A: Application>(
+        &mut self,
+        application: &mut A,
+        call: &OutgoingCall,
+        stream: Stream,
+    ) {
+        let counters = &self.shared.counters;
+        let message = stream.bytes(&mut self.gathered, &self.port, counters);
+        let results = &mut self.outgoing.results;
+        tell_message(application, call, message, results, counters, self.now);
+        self.give_stream(call.connection, stream);
+    }
+
+    /// The end of a call whose reply is in its Reply chunk.
+    fn finish_long<A: Application>(&mut self, application: &mut A, call: &mut OutgoingCall) {
+        self.take_results(call);
+        if call.told {
+            return;
+        }
+        let (memory, counters) = (self.port.memory(), &self.shared.counters);
+        let parts = call.parts.iter().filter(|part| part.role == Role::Reply);
+        let mut written_parts = parts.filter(|part| part.written_bytes != 0).peekable();
+        let first = written_parts.next();
+        if written_parts.peek().is_none() {
+            let message = first.map_or(&[][..], |part| written(memory, part));
+            let results = &mut self.outgoing.results;
+            return tell_message(application, call, message, results, counters, self.now);
+        }
+        let message = self.messages.take(call.connection.index, Use::ReplyIn);
+        let whole = message.ok_or(None).and_then(|mut message| {
+            for part in first.into_iter().chain(written_parts) {
+                let bytes = written(memory, part);
+                counters.bulk_bytes_copied.add(bytes.len() as u64);
+                if message.append(bytes).is_err() {
+                    return Err(Some(message));
+                }
+            }
+            Ok(message)
+        });
+        match whole {
+            Ok(message) => self.tell_reply(application, call, Stream::Message(message)),
+            Err(message) => {
+                message.into_iter().for_each(|it| self.messages.give(it));
+                let error = Err(CallError::ReplyTooLong);
+                application.completed_bulk(call.tag, call.connection, error, self.now);
+            }
+        }
+    }
+
+    /// Makes leases of what the peer wrote to the Write chunks of a call.
+    fn take_results(&mut self, call: &mut OutgoingCall) {
+        let (pool, all) = (&mut self.reply.pool, &mut self.outgoing.results);
+        all.clear();
+        let count = if call.chunks == 0 { 0 } else { call.results };
+        all.extend((0..count).map(|_| BulkResult::default()));
+        if call.told {
+            return;
+        }
+        for part in call.parts.iter_mut().filter(|it| it.written_bytes != 0) {
+            let Role::Result { chunk } = part.role else {
+                continue;
+            };
+            let Some(result) = all.get_mut(usize::from(chunk)) else {
+                continue;
+            };
+            let lease = part.buffer.take().and_then(|buffer| {
+                pool.set_home(part.index, Home::Pool);
+                pool.lease(buffer, part.written_bytes)
+            });
+            let counters = &self.shared.counters;
+            counters.bulk_bytes_received.add(part.written_bytes.into());
+            if let Some(lease) = lease {
+                // A chunk has no more parts than an item.
+                let _ = result.item.push(lease);
+            }
+        }
+        for (direction, lease) in call.placed.drain(..) {
+            if let Some(result) = all.get_mut(direction) {
+                // It was asked for with no more than fit.
+                let _ = result.item.push(lease);
+            }
+        }
+        for (result, direction) in all.iter_mut().zip(&call.directions) {
+            result.displacement = direction.displacement;
+        }
+    }
+
+    /// Gives back what a call still holds, and frees its slot.
+    pub(in crate::core) fn end_outgoing(&mut self, mut call: Box<OutgoingCall>) {
+        self.forget_group_turn(&call);
+        self.forget_response(&mut call);
+        let (pool, slot) = (&mut self.reply.pool, call.index);
+        for result in &mut self.outgoing.results {
+            for part in result.item.drain() {
+                end_lease(pool, &mut self.placement, part, &self.shared.counters);
+            }
+        }
+        self.outgoing.results.clear();
+        let exposed = call.parts.iter_mut().zip(0..).map(|(piece, part)| {
+            let home = Home::Call { slot, part };
+            (&mut piece.buffer, piece.index, home)
+        });
+        let placed = call.group.parts.iter_mut().zip(0..).map(|(piece, part)| {
+            let home = Home::CallGroup { slot, part };
+            (&mut piece.buffer, piece.index, home)
+        });
+        for (buffer, index, home) in exposed.chain(placed) {
+            match buffer.take() {
+                Some(buffer) if index == NO_INDEX => self.placement.give(buffer),
+                buffer => pool.take_home(buffer, index, home),
+            }
+        }
+        let windows_open = &mut self.outgoing.windows_open;
+        *windows_open = windows_open.saturating_sub(call.windows);
+        call.reset();
+        self.outgoing.calls.give(slot, call);
+    }
+
+    /// Calls of ours whose time is up.
+    #[cold]
+    pub(in crate::core) fn bulk_timeouts<A: Application>(&mut self, application: &mut A) {
+        while let Some((index, again)) = self.outgoing.timeouts.pop() {
+            let Some(call) = self.outgoing.calls.get_mut(index) else {
+                continue;
+            };
+            let (key, tag) = (call.connection, call.tag);
+            if again {
+                // The peer may still write to what the call exposed: only the end of the queue
+                // pair takes that away for sure.
+                self.begin_close(key.index, CloseReason::CallUnanswered);
+                continue;
+            }
+            self.shared.counters.timeouts.increment();
+            call.told = true;
+            let is_before_send =
+                matches!(call.state, OutgoingState::Binding | OutgoingState::Sending);
+            if call.group.sent == 0 && is_before_send {
+                // Nobody knows of it.
+                call.state = OutgoingState::AwaitingInvalidation;
+                self.queue(Work::Outgoing(index));
+            }
+            application.completed_bulk(tag, key, Err(CallError::TimedOut), self.now);
+        }
+    }
+
+    /// Lets go of all calls of a closing connection: their windows end with its queue pair, and
+    /// their buffers come home then. The requester tells the application.
+    pub(in crate::core) fn close_outgoing(&mut self, key: ConnectionKey) {
+        for index in 0..self.outgoing.calls.len() {
+            let call = self.outgoing.calls.get(index);
+            let is_of =
+                call.is_some_and(|it| it.state != OutgoingState::Free && it.connection == key);
+            let call = is_of.then(|| self.outgoing.calls.take(index));
+            let Some(mut call) = call.flatten() else {
+                continue;
+            };
+            match std::mem::take(&mut call.answer) {
+                Answer::Stream(stream) => self.give_stream(key, stream),
+                Answer::None | Answer::Long | Answer::Error(_) | Answer::Refused(_) => {}
+            }
+            self.end_outgoing(call);
+        }
+    }
+}
+
+impl OutgoingCall {
+    /// What the peer has refused it with.
+    fn refusal(&self) -> Option<rpcrdma_protocol::v2::TransportError> {
+        match self.answer {
+            Answer::Refused(error) | Answer::Error(CallError::Transport(error)) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Tells the application of a reply, unless it knows that the call has timed out.
+fn tell_message<A: Application>(
+    application: &mut A,
+    call: &OutgoingCall,
+    message: &[u8],
+    items: &mut [BulkResult],
+    counters: &Counters,
+    now: Ticks,
+) {
+    if call.told {
+        return;
+    }
+    counters.replies_received.increment();
+    let result = read_reply(message).map(|reply| BulkReply { reply, items });
+    application.completed_bulk(call.tag, call.connection, result, now);
+}
+
+/// The bytes that the peer wrote to a part.
+fn written<'a>(memory: &'a Memory, part: &'a CallPart) -> &'a [u8] {
+    let bytes = part.buffer.as_ref().map_or(&[][..], |it| memory.bytes(it));
+    bytes.get(..part.written_bytes as usize).unwrap_or(&[])
+}

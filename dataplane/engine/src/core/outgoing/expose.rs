@@ -1,0 +1,164 @@
+//! The memory of a call is exposed by windows, and taken away again.
+
+use rpcrdma_fabric::interface::{Access, Port, PostError, Status, Window, WorkId};
+use rpcrdma_protocol::chunks::Segment;
+
+use super::call::{CALL_SEGMENTS_MAX, CallPart, OutgoingCall, OutgoingState};
+use super::lists::{OfferedSegment, Role};
+use crate::core::application::Application;
+use crate::core::state::State;
+use crate::core::step::{Step, slot_of};
+
+impl<P: Port> State<P> {
+    /// Exposes the memory of a call.
+    pub(super) fn bind_windows(&mut self, call: &mut OutgoingCall) -> Step {
+        let Some(connection) = self.connections.get(call.connection) else {
+            return Step::Waits;
+        };
+        let counters = &self.shared.counters;
+        for part in &mut call.parts {
+            let Some(buffer) = part.buffer.take() else {
+                continue;
+            };
+            let written = matches!(part.role, Role::Result { .. } | Role::Reply);
+            let access = Access {
+                remote_read: !written,
+                remote_write: written,
+            };
+            let queue_pair = connection.queue_pair;
+            match self
+                .port
+                .bind_window(queue_pair, buffer, part.bytes, access)
+            {
+                Ok(window) => {
+                    part.window = Some(window);
+                    call.windows += 1;
+                    self.outgoing.windows_open += 1;
+                    counters.windows_bound.increment();
+                }
+                Err((error, buffer)) => {
+                    part.buffer = Some(buffer);
+                    return match error {
+                        PostError::QueueFull | PostError::NoWindow => {
+                            call.waits_for(&counters.awaiting_window)
+                        }
+                        // Its Disconnected is on its way.
+                        PostError::NotConnected | PostError::UnknownQueuePair => Step::Waits,
+                        // The device does not do it.
+                        _ => call.fails(),
+                    };
+                }
+            }
+        }
+        let buffer_bytes = self.reply.pool.buffer_bytes();
+        let segment_bytes = connection.peer.segment_bytes_max.min(buffer_bytes);
+        call.goes_on();
+        if !call.offer_segments(segment_bytes.max(1)) {
+            // The peer's sizes have changed since the call was planned.
+            return call.fails();
+        }
+        call.state = OutgoingState::Sending;
+        Step::GoesOn
+    }
+
+    /// Takes what a call exposed away from the peer: once for each window, unless the peer did.
+    pub(super) fn take_windows_away<A: Application>(
+        &mut self,
+        application: &mut A,
+        call: &mut OutgoingCall,
+    ) -> Step {
+        let counters = &self.shared.counters;
+        let work = call.work_id();
+        let mut is_full = false;
+        for part in call.parts.iter_mut().filter(|part| !part.invalidating) {
+            let Some(window) = part.window.take() else {
+                continue;
+            };
+            let left = match self.port.close_window(window) {
+                Ok(buffer) => {
+                    part.buffer = Some(buffer);
+                    call.windows -= 1;
+                    self.outgoing.windows_open -= 1;
+                    counters.windows_invalidated_remotely.increment();
+                    continue;
+                }
+                Err(window) => self.port.invalidate_window(window, work),
+            };
+            match left {
+                Ok(()) => part.invalidating = true,
+                Err((PostError::QueueFull, window)) => {
+                    part.window = Some(window);
+                    is_full = true;
+                    break;
+                }
+                // The queue pair is in error, and its end is the window's.
+                Err((_, window)) => part.window = Some(window),
+            }
+        }
+        if is_full {
+            return call.waits_for(&counters.awaiting_send_slot);
+        }
+        match call.is_home() {
+            true => self.finish_outgoing(application, call),
+            false => Step::Waits,
+        }
+    }
+
+    /// A window was invalidated here.
+    #[cold]
+    pub(in crate::core) fn window_ended<A: Application>(
+        &mut self,
+        application: &mut A,
+        status: Status,
+        work: WorkId,
+        window: Window,
+    ) {
+        let (index, generation) = slot_of(work);
+        let call = self.outgoing.calls.get_mut(index);
+        let Some(call) = call.filter(|call| call.generation == generation) else {
+            // Its connection is closing, and the call is gone.
+            return;
+        };
+        drop(window);
+        if status != Status::Success {
+            return;
+        }
+        self.shared.counters.windows_invalidated_locally.increment();
+        call.windows = call.windows.saturating_sub(1);
+        self.outgoing.windows_open = self.outgoing.windows_open.saturating_sub(1);
+        self.finish_if_home(application, index);
+    }
+}
+
+impl OutgoingCall {
+    /// Names the windows of a call by segments, none of which is longer than the peer takes and than a
+    /// bulk buffer, as the plan has it. False, and no segments, where they would be more than a call can
+    /// have.
+    fn offer_segments(&mut self, segment_bytes_max: u32) -> bool {
+        let segments = |part: &CallPart| part.bytes.div_ceil(segment_bytes_max) as usize;
+        if self.parts.iter().map(segments).sum::<usize>() > CALL_SEGMENTS_MAX {
+            return false;
+        }
+        for (part, number) in self.parts.iter().zip(0_u16..) {
+            let Some(window) = &part.window else {
+                continue;
+            };
+            let remote = window.remote();
+            let mut done = 0;
+            while done < part.bytes {
+                let length_bytes = segment_bytes_max.min(part.bytes - done);
+                self.segments.push(OfferedSegment {
+                    role: part.role,
+                    target: Segment {
+                        handle: remote.key.0,
+                        length_bytes,
+                        offset: remote.offset.wrapping_add(done.into()),
+                    },
+                    part: number,
+                });
+                done += length_bytes;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,211 @@
+//! Calls of ours as transmission groups.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::connection::Connection as Protocol;
+use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
+use rpcrdma_protocol::rpc::CallHeader;
+use rpcrdma_protocol::v2::TransportError;
+use rpcrdma_protocol::v2::connection::SendRefused;
+use rpcrdma_protocol::v2::plan::{CallForm, CallPlan, Direction};
+use rpcrdma_protocol::v2::rtr::TransmitRequest;
+
+use super::call::{Answer, CallDirection, OutgoingCall, OutgoingState};
+use super::directions::CallDirections;
+use super::lists::{Role, Targets, segments_of};
+use super::plan::{has_memory, range_of};
+use super::start::Piece;
+use crate::bulk::{BulkCall, Home, give_lease};
+use crate::connection::Connection;
+use crate::core::group::{
+    Group, GroupItem, GroupItems, GroupPart, GroupSender, LaidOut, LaidOutKinds, Sending, Way,
+};
+use crate::core::state::State;
+use crate::core::step::Step;
+use crate::counters::Counter;
+use crate::rpc::ConnectionKey;
+
+impl<P: Port> State<P> {
+    /// Puts a call into its slot: what stays in the stream is copied there, what is placed keeps its
+    /// buffers.
+    pub(super) fn fill_group(
+        &mut self,
+        slot: &mut OutgoingCall,
+        header: &CallHeader<'_>,
+        call: &mut BulkCall<'_>,
+        plan: &CallPlan,
+    ) {
+        let (pool, counters) = (&mut self.reply.pool, &self.shared.counters);
+        let rpc_header_bytes = header.encode(&mut slot.stream).unwrap_or(0);
+        slot.stream_bytes = rpc_header_bytes;
+        let (items, count, args) = (call.items, call.item_count, call.args);
+        let (mut args_at, mut beside_bytes) = (0, 0_usize);
+        let mut leases = call.drain();
+        for (item, way) in items.iter().take(count).zip(plan.items) {
+            slot.extend_stream(args.get(args_at..item.args_offset).unwrap_or(&[]));
+            args_at = item.args_offset;
+            let position = u32::try_from(slot.stream_bytes + beside_bytes).unwrap_or(u32::MAX);
+            let padded = (item.bytes as usize).next_multiple_of(4);
+            let leases = leases.by_ref().take(item.parts);
+            if way == Direction::Inline {
+                for lease in leases {
+                    slot.extend_stream(&lease);
+                    counters.bulk_bytes_copied.add(lease.len() as u64);
+                    give_lease(pool, lease);
+                }
+                let padding = padded - item.bytes as usize;
+                slot.extend_stream([0; 3].get(..padding).unwrap_or(&[]));
+                continue;
+            }
+            let first_part = slot.group.parts.len();
+            for piece in leases.filter_map(|lease| Piece::new(pool, lease)) {
+                if way == Direction::Placed {
+                    slot.group.parts.push(GroupPart {
+                        index: piece.index,
+                        buffer: Some(piece.buffer),
+                        offset: piece.offset,
+                        bytes: piece.bytes,
+                    });
+                } else {
+                    let role = Role::Argument { position };
+                    slot.push_part(role, piece.buffer, piece.index, piece.bytes);
+                }
+            }
+            beside_bytes += padded;
+            slot.group.items.push(GroupItem {
+                displacement: position,
+                bytes: item.bytes,
+                way: match way {
+                    Direction::Placed => Way::Placed,
+                    _ => Way::Explicit,
+                },
+                first_part,
+                parts: slot.group.parts.len() - first_part,
+            });
+        }
+        drop(leases);
+        slot.extend_stream(args.get(args_at..).unwrap_or(&[]));
+        debug_assert_eq!(slot.stream_bytes, plan.stream_bytes as usize);
+        let rpc_reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
+        slot.rpc_reply_bytes_max = u32::try_from(rpc_reply_bytes).unwrap_or(u32::MAX);
+        for (expected, way) in call.expected().iter().zip(plan.reply.directions) {
+            slot.push_result(expected.bytes_max, has_memory(way), pool);
+            slot.directions.push(CallDirection {
+                range: range_of(expected, rpc_header_bytes),
+                way,
+                bytes_max: expected.bytes_max,
+                displacement: None,
+            });
+        }
+        slot.minimum_bytes = plan.reply.minimum_bytes;
+        slot.reply_transmissions_max = plan.reply.transmissions_max.max(1);
+        slot.group.header_bytes = plan.header_bytes;
+        slot.group.stream_bytes = plan.stream_bytes;
+        if let CallForm::Group { transmissions } = plan.form {
+            slot.group.transmissions = transmissions;
+        }
+    }
+
+    /// Sends a call that is a transmission group.
+    pub(super) fn send_group_call(&mut self, call: &mut OutgoingCall) -> Step {
+        match self.send_group(call) {
+            Sending::Waits(step) => step,
+            Sending::Done if matches!(call.answer, Answer::Refused(_)) => {
+                call.state = OutgoingState::AwaitingInvalidation;
+                Step::GoesOn
+            }
+            Sending::Done => {
+                call.state = OutgoingState::Waiting;
+                Step::Waits
+            }
+            // A list of pieces that is too long, say: plain version 2 has other means.
+            Sending::Impossible => {
+                self.forget_group_turn(call);
+                call.answered(Answer::Refused(TransportError::System))
+            }
+        }
+    }
+
+    /// A call that waited for the credits of its group does not any more.
+    pub(super) fn forget_group_turn(&mut self, call: &OutgoingCall) {
+        if let Some(connection) = self.connections.get_mut(call.connection) {
+            connection.group_first.take_if(|first| *first == call.index);
+        }
+    }
+}
+
+impl OutgoingCall {
+    /// Appends bytes to the stream in the slot, which has room for them.
+    fn extend_stream(&mut self, bytes: &[u8]) {
+        let end = self.stream_bytes + bytes.len();
+        if let Some(space) = self.stream.get_mut(self.stream_bytes..end) {
+            space.copy_from_slice(bytes);
+        }
+        self.stream_bytes = end;
+    }
+}
+
+impl GroupSender for OutgoingCall {
+    fn key(&self) -> ConnectionKey {
+        self.connection
+    }
+
+    fn group(&mut self) -> (&mut Group, &[u8]) {
+        let stream = self.stream.get(..self.stream_bytes);
+        (&mut self.group, stream.unwrap_or(&[]))
+    }
+
+    fn laid_out(kinds: &mut LaidOutKinds) -> &mut LaidOut {
+        &mut kinds.call
+    }
+
+    /// First come, first served.
+    fn credits(&self, connection: &mut Connection) -> u32 {
+        let first = *connection.group_first.get_or_insert(self.index);
+        match first == self.index {
+            true => connection.credits_for_calls(),
+            false => 0,
+        }
+    }
+
+    fn begun(&mut self, connection: &mut Connection) {
+        connection.group_first.take_if(|first| *first == self.index);
+        self.goes_on();
+    }
+
+    fn home(&self, part: u16) -> Home {
+        let slot = self.index;
+        Home::CallGroup { slot, part }
+    }
+
+    fn waits_for(&mut self, counter: &Counter) -> Step {
+        Self::waits_for(self, counter)
+    }
+
+    fn encode_first(
+        &self,
+        protocol: &mut Protocol,
+        out: &mut [u8],
+        laid_out: &LaidOut,
+    ) -> Result<usize, SendRefused> {
+        let segments = |_: usize, item: GroupItem| {
+            let position = item.displacement;
+            Targets(segments_of(&self.segments, Role::Argument { position }).iter())
+        };
+        let request = TransmitRequest {
+            items: GroupItems {
+                group: &self.group,
+                laid_out,
+                segments,
+            },
+            directions: CallDirections {
+                directions: &self.directions,
+                minimum_bytes: self.minimum_bytes,
+                segments: &self.segments,
+            },
+            transmissions: self.group.transmissions,
+            response_transmissions_max: self.reply_transmissions_max,
+            stream_bytes: laid_out.stream_bytes,
+        };
+        protocol.encode_transmit_request(out, self.xid, &request, laid_out.behind_bytes)
+    }
+}

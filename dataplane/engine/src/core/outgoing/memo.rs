@@ -1,0 +1,56 @@
+//! The plan of the last call as a transmission group, for the calls after it that are alike.
+
+use rpcrdma_protocol::v2::plan::CallPlan;
+
+use crate::bulk::{BulkCall, Placement};
+use crate::rpc::ConnectionKey;
+
+/// A plan, and the call that it was made for.
+#[derive(Debug)]
+pub(in crate::core) struct PlanMemo {
+    pub(super) shape: PlanShape,
+    pub(super) plan: CallPlan,
+}
+
+/// All that a plan depends on of a call with at most one item, in one piece, and one result; beside
+/// the properties of both ends and the credits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PlanShape {
+    connection: ConnectionKey,
+    placement: Placement,
+    stream_bytes: usize,
+    results_bytes_max: usize,
+    item_bytes: Option<u32>,
+    /// Where the call asks for it: first position, and first behind; and its bytes.
+    result: Option<(u32, u32, u32)>,
+}
+
+impl PlanShape {
+    pub(super) fn of(
+        key: ConnectionKey,
+        call: &BulkCall<'_>,
+        rpc_header_bytes: usize,
+    ) -> Option<Self> {
+        let item_bytes = match call.items() {
+            [] => None,
+            [item] if item.parts == 1 => Some(item.bytes),
+            _ => return None,
+        };
+        let result = match call.expected() {
+            [] => None,
+            [expected] => {
+                let range = &expected.request_range;
+                Some((range.start, range.end, expected.bytes_max))
+            }
+            _ => return None,
+        };
+        Some(Self {
+            connection: key,
+            placement: call.placement,
+            stream_bytes: rpc_header_bytes + call.args.len(),
+            results_bytes_max: call.results_bytes_max,
+            item_bytes,
+            result,
+        })
+    }
+}

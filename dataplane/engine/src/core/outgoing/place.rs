@@ -1,0 +1,185 @@
+//! Replies to calls of ours that come as transmission groups.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::v2::plan::Direction;
+use rpcrdma_protocol::v2::rtr::Location;
+
+use super::call::{Answer, OutgoingCall, OutgoingState};
+use super::lists::Role;
+use super::reply::note_written;
+use crate::connection::GroupIn;
+use crate::core::application::Application;
+use crate::core::group::{TransmissionNote, Way};
+use crate::core::incoming::Stream;
+use crate::core::state::State;
+use crate::core::step::{Step, Work};
+use crate::message::{Received, Use};
+use crate::requester::Ended;
+use crate::rpc::{CallError, ConnectionKey};
+
+impl<P: Port> State<P> {
+    /// Takes a transmission of the reply to a call of ours.
+    pub(in crate::core) fn receive_response<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        note: TransmissionNote,
+        received: Received,
+    ) {
+        let index = if note.is_first() {
+            match self.take_end(note.id.xid, key) {
+                Ended::Bulk(index) if self.awaits_group(index, note.transmissions) => index,
+                Ended::Bulk(_) | Ended::Unknown => {
+                    self.shared.counters.unmatched_replies.increment();
+                    return self.pass_group(key, received);
+                }
+                ended => {
+                    // The call was not a transmission group, so that its reply is none.
+                    self.pass_group(key, received);
+                    return self.tell_end(application, key, ended, Err(CallError::BadReply));
+                }
+            }
+        } else {
+            match self.connections.get(key).and_then(|it| it.group_in) {
+                Some(GroupIn::Outgoing(index)) => index,
+                _ => return self.repost(key.index, received.receive),
+            }
+        };
+        let counters = &self.shared.counters;
+        counters.transmissions_received.increment();
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.group_in = (!note.is_last()).then_some(GroupIn::Outgoing(index));
+        }
+        let Some(call) = self.outgoing.calls.get_mut(index) else {
+            return self.repost(key.index, received.receive);
+        };
+        if note.is_first() {
+            let (receive, end) = (&received.receive, received.start);
+            let header = self.gathered.message(&self.port, receive, end, counters);
+            // Without a header the reply is wrong.
+            let _ = call.arrival.begin(key, note.first, header);
+        }
+        call.arrival.receives.push(received);
+        if note.is_last() {
+            call.state = OutgoingState::Placing;
+            self.queue(Work::Outgoing(index));
+        }
+    }
+
+    /// Whether a call waits for a reply of so many transmissions.
+    fn awaits_group(&self, index: u32, transmissions: u32) -> bool {
+        self.outgoing.calls.get(index).is_some_and(|call| {
+            call.state == OutgoingState::Waiting
+                && call.is_group()
+                && call.arrival.receives.is_empty()
+                && transmissions <= call.reply_transmissions_max
+        })
+    }
+
+    /// Gives up what has come of the reply to the call in a slot.
+    pub(in crate::core) fn drop_response(&mut self, index: u32) {
+        if let Some(mut call) = self.outgoing.calls.take(index) {
+            self.forget_response(&mut call);
+            self.outgoing.calls.put(index, call);
+        }
+    }
+
+    /// Gives back the Receives of a reply to a call of ours.
+    pub(super) fn forget_response(&mut self, call: &mut OutgoingCall) {
+        while let Some(received) = call.arrival.receives.pop() {
+            self.repost_of(call.connection, received.receive);
+        }
+        call.arrival.end();
+    }
+
+    /// Takes the results of a call out of the Receives of its reply, all or none of them.
+    pub(super) fn place_results(&mut self, call: &mut OutgoingCall) -> Step {
+        let connection = self.connections.get(call.connection);
+        let (Some(connection), Some(config)) = (connection, &self.config.placement) else {
+            return Step::Waits;
+        };
+        let lands = call.arrival.is_checked() || {
+            let structure = connection.protocol.receive_structure();
+            call.arrival.land(&structure, config)
+        };
+        if !lands || !call.follows_directions() {
+            self.forget_response(call);
+            return call.answered(Answer::Error(CallError::BadReply));
+        }
+        call.arrival.set_checked();
+        let needs = call.arrival.needs(&self.reply.pool);
+        if let Some(missing) = self.missing_for(call.connection.index, needs, Use::ReplyIn) {
+            return call.waits_for(missing);
+        }
+        let OutgoingCall {
+            arrival, placed, ..
+        } = call;
+        let (_, landings, receives) = arrival.pieces();
+        let mut taker = self.taker();
+        for landing in landings {
+            taker.take(landing, receives, |lease| {
+                placed.push((landing.item as usize, lease));
+            });
+        }
+        call.goes_on();
+        let receives = &mut call.arrival.receives;
+        let answer = match self.join(call.connection, receives, Use::ReplyIn) {
+            Stream::Chunk => Answer::Error(CallError::BadReply),
+            stream => Answer::Stream(stream),
+        };
+        call.answered(answer)
+    }
+}
+
+impl OutgoingCall {
+    /// Whether a reply that landed did with each result what its direction allows (RTR section 7.4,
+    /// tables 1 and 2); takes note of where they belong, and of what was written to the call's memory.
+    fn follows_directions(&mut self) -> bool {
+        // The reply may have been looked at before, and waited.
+        for part in &mut self.parts {
+            part.written_bytes = 0;
+        }
+        let count = self.arrival.landed_items().len();
+        // A reply without any item may leave the list out.
+        if count != 0 && count != self.directions.len() {
+            return false;
+        }
+        for number in 0..count {
+            let (Some(&item), Some(&direction)) = (
+                self.arrival.landed_items().get(number),
+                self.directions.get(number),
+            ) else {
+                return false;
+            };
+            let follows = match (item.way, direction.way) {
+                (Way::TooShort | Way::NoItem, _) => continue,
+                (Way::Placed, Direction::Placed | Direction::Choice | Direction::BySize { .. }) => {
+                    item.bytes <= direction.bytes_max
+                }
+                (
+                    Way::Explicit,
+                    Direction::Explicit | Direction::Choice | Direction::BySize { .. },
+                ) => self.is_written(number, item.bytes),
+                _ => false,
+            };
+            if !follows {
+                return false;
+            }
+            if let Some(direction) = self.directions.get_mut(number) {
+                direction.displacement = Some(item.displacement);
+            }
+        }
+        true
+    }
+
+    /// Whether the reply says that result `number`, of `bytes` bytes, was written to the memory for it.
+    fn is_written(&mut self, number: usize, bytes: u32) -> bool {
+        let location = self.arrival.items().nth(number).map(|it| it.location);
+        let Some(Location::Explicit(returned)) = location else {
+            return false;
+        };
+        let chunk = u8::try_from(number).unwrap_or(u8::MAX);
+        let (segments, parts, role) = (&self.segments, &mut self.parts, Role::Result { chunk });
+        note_written(segments, parts, role, returned) == Some(bytes)
+    }
+}

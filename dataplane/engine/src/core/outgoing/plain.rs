@@ -1,0 +1,193 @@
+//! Calls of ours that a peer takes no transmission group for: they are made again, once, as plain
+//! version 2, with the same XID, when all memory that they exposed is home.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::v2::TransportError;
+use rpcrdma_protocol::v2::connection::{Direction, Refusal};
+use rpcrdma_protocol::v2::rtr::{ReportError, TransmissionId};
+
+use super::again::{Offer, OfferedItems};
+use super::call::{Answer, CALL_PARTS_MAX, CallPart, OutgoingCall, OutgoingState};
+use super::lists::Role;
+use crate::core::group::Way;
+use crate::core::state::State;
+use crate::message::{MessageBuffer, Use};
+use crate::rpc::ConnectionKey;
+
+impl<P: Port> State<P> {
+    /// A peer has found something wrong with a transmission of ours.
+    #[cold]
+    pub(in crate::core) fn handle_peer_report(&mut self, key: ConnectionKey, report: &ReportError) {
+        let bad = report.bad;
+        // Most often another transmission of the same group.
+        let other = |lead: &TransmissionId| (lead.xid, lead.direction) != (bad.xid, bad.direction);
+        let lead = report.lead.filter(other);
+        for TransmissionId { xid, direction, .. } in lead.into_iter().chain([bad]) {
+            match direction {
+                Direction::Call => {
+                    self.make_call_plain(key, xid, TransportError::BadXdr);
+                }
+                Direction::Reply if self.incoming.kept.ask_for(key, xid) => {}
+                // It is not kept any more: its call ends.
+                Direction::Reply => self.refuse(key, Refusal::new(xid, TransportError::System)),
+            }
+        }
+    }
+
+    /// Has a call made again as plain version 2, if it is a transmission group that waits for its
+    /// reply. Whether it is.
+    pub(in crate::core) fn make_call_plain(
+        &mut self,
+        key: ConnectionKey,
+        xid: u32,
+        error: TransportError,
+    ) -> bool {
+        let Some(index) = self.requester.bulk_of(xid, key) else {
+            return false;
+        };
+        let call = self.outgoing.calls.get_mut(index);
+        let Some(call) = call.filter(|call| call.is_group()) else {
+            return false;
+        };
+        match call.state {
+            OutgoingState::Waiting | OutgoingState::Placing => {
+                self.end_bulk_call(index, Answer::Refused(error));
+                true
+            }
+            // What has begun is sent to its end: the peer passes over it.
+            OutgoingState::Sending if call.group.sent > 0 => {
+                call.answer = Answer::Refused(error);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives a call that was a transmission group the form of plain version 2. False when there is
+    /// none for it; nothing of it is exposed any more, and all of its items are here. `error` is what
+    /// the peer said.
+    pub(super) fn make_plain(&mut self, call: &mut OutgoingCall, error: TransportError) -> bool {
+        let Some(connection) = self.connections.get_mut(call.connection) else {
+            return false;
+        };
+        let extra = std::mem::take(&mut call.reply_transmissions_max).saturating_sub(1);
+        connection.reply_transmissions_extra -= extra;
+        call.take_group_apart();
+        if self.outgoing.windows_max == 0 || !connection.calls_may_have_chunks() {
+            return self.make_inline(call);
+        }
+        let receive_bytes = connection.protocol.properties().receive_buffer_bytes;
+        let mut offer = Offer {
+            chunk_bytes: call.chunk_bytes,
+            chunks: call.chunks,
+            reply_bytes: 0,
+            items: OfferedItems::Chunks,
+            segments_max: connection.peer.segment_count_max,
+        };
+        offer.reply_bytes = offer.reply_chunk_bytes(call, receive_bytes);
+        // Plain version 2 may be all that it takes.
+        offer.mend(call, error, receive_bytes);
+        self.offer_again(call, &offer)
+    }
+
+    /// Sends a call with its items in the stream.
+    pub(super) fn make_inline(&mut self, call: &mut OutgoingCall) -> bool {
+        if call.is_long() {
+            return false;
+        }
+        let (key, xid) = (call.connection, call.xid);
+        let Some(mut message) = self.messages.take(key.index, Use::CallOut) else {
+            return false;
+        };
+        if !self.write_inline(&mut message, call) {
+            self.messages.give(message);
+            return false;
+        }
+        if !self.queue_message(key, xid, Direction::Call, message) {
+            return false;
+        }
+        call.again = true;
+        call.state = OutgoingState::Waiting;
+        call.answer = Answer::None;
+        call.give_results_back(&mut self.reply.pool);
+        call.chunks = 0;
+        self.shared.counters.bulk_calls_retried.increment();
+        self.note_pending(key.index);
+        true
+    }
+
+    /// Writes a call with its items in the stream. False when it is too long.
+    fn write_inline(&self, message: &mut MessageBuffer, call: &OutgoingCall) -> bool {
+        let memory = self.port.memory();
+        let stream = call.stream.get(..call.stream_bytes).unwrap_or(&[]);
+        let (mut taken, mut is_whole, mut position_before) = (0, true, None);
+        let counters = &self.shared.counters;
+        for part in &call.parts {
+            let Role::Argument { position } = part.role else {
+                continue;
+            };
+            if position_before.replace(position) != Some(position) {
+                is_whole &= pad(message);
+                let before = (position as usize).saturating_sub(message.filled().len());
+                let piece = stream.get(taken..taken + before).unwrap_or(&[]);
+                is_whole &= message.append(piece).is_ok();
+                taken += before;
+            }
+            let bytes = part.buffer.as_ref().map_or(&[][..], |it| memory.bytes(it));
+            let bytes = bytes.get(..part.bytes as usize).unwrap_or(&[]);
+            is_whole &= message.append(bytes).is_ok();
+            counters.bulk_bytes_copied.add(part.bytes.into());
+        }
+        is_whole &= pad(message);
+        is_whole && message.append(stream.get(taken..).unwrap_or(&[])).is_ok()
+    }
+}
+
+/// Pads a message to whole words. False when it is too long.
+fn pad(message: &mut MessageBuffer) -> bool {
+    let padding = message.filled().len().next_multiple_of(4) - message.filled().len();
+    message.append([0; 3].get(..padding).unwrap_or(&[])).is_ok()
+}
+
+impl OutgoingCall {
+    /// Makes items of a plain call of those of a group: their pieces, in order.
+    fn take_group_apart(&mut self) {
+        for number in 0..self.group.items.len() {
+            let item = self.group.items.get(number).copied();
+            let Some(item) = item.filter(|item| item.way == Way::Placed) else {
+                continue;
+            };
+            let position = item.displacement;
+            for part in item.first_part..item.first_part + item.parts {
+                let Some(part) = self.group.parts.get_mut(part) else {
+                    break;
+                };
+                let (index, bytes) = (part.index, part.bytes);
+                let buffer = part.buffer.take();
+                if let Some(buffer) = buffer.filter(|_| self.parts.len() < CALL_PARTS_MAX) {
+                    self.push_part(Role::Argument { position }, buffer, index, bytes);
+                }
+            }
+        }
+        let order = |part: &CallPart| match part.role {
+            Role::Stream => 0,
+            Role::Argument { position } => u64::from(position) + 1,
+            Role::Result { .. } => u64::MAX - 1,
+            Role::Reply => u64::MAX,
+        };
+        // Stable, and in place: there are few.
+        let parts = &mut self.parts;
+        for at in 1..parts.len() {
+            let mut place = at;
+            while let [.., before, this] = parts.get(..=place).unwrap_or(&[])
+                && order(before) > order(this)
+            {
+                parts.swap(place - 1, place);
+                place -= 1;
+            }
+        }
+        self.group.reset();
+        self.directions.clear();
+        self.segments.clear();
+    }
+}

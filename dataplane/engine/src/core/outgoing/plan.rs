@@ -1,0 +1,434 @@
+//! How a call of ours with bulk data is to travel.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::constants::{
+    REPLY_HEADER_BYTES_WITHOUT_AUTH, V2_HEADER_BYTES_WITHOUT_CHUNKS,
+};
+use rpcrdma_protocol::rpc::OpaqueAuth;
+use rpcrdma_protocol::v2::ReverseRequestSupport;
+use rpcrdma_protocol::v2::plan::layout::BulkItems;
+use rpcrdma_protocol::v2::plan::{
+    CallFacts, CallForm, CallPlan, Demand, Direction, ExpectedResult as PlannedResult, SenderMeans,
+    plan_call,
+};
+use rpcrdma_protocol::v2::rtr::{RtrSupport, StreamRange};
+
+use super::call::CALL_PARTS_MAX;
+use super::lists::list_bytes;
+use super::memo::{PlanMemo, PlanShape};
+use crate::bulk::{BULK_ITEMS_MAX, BulkCall, BulkPool, ExpectedResult, ITEM_PARTS_MAX, Placement};
+use crate::config::PADDING_BYTES;
+use crate::connection::{Connection, Stage};
+use crate::core::state::State;
+use crate::rpc::{CallRefused, ConnectionKey};
+
+/// How a call is to travel.
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
+pub(super) enum Plan {
+    /// In messages, with its items in the stream; so do its results.
+    Inline,
+    /// Its items and results go to chunks.
+    Chunks(Exposed),
+    /// Its items stay in the stream, and its results in that of the reply; what no message holds goes to a chunk whole.
+    Stream(Exposed),
+    /// As a transmission group.
+    Group(CallPlan),
+}
+
+/// The memory that a call exposes.
+pub(super) struct Exposed {
+    /// The call itself goes to a Position-Zero Read chunk.
+    pub(super) long_call: bool,
+    /// Bytes of the Reply chunk; 0 for none.
+    pub(super) reply_bytes: u32,
+    /// Bulk buffers that it takes.
+    buffers: usize,
+    /// Windows that it takes.
+    windows: usize,
+}
+
+impl Plan {
+    /// The bulk buffers and the windows that a call so planned takes.
+    pub(super) fn needs(&self, call: &BulkCall<'_>, pool: &BulkPool) -> (usize, usize) {
+        match self {
+            Self::Inline => (0, 0),
+            Self::Chunks(exposed) | Self::Stream(exposed) => (exposed.buffers, exposed.windows),
+            Self::Group(plan) => {
+                let expected = call.expected().iter().zip(plan.reply.directions);
+                let fresh = expected.filter(|(_, way)| has_memory(*way));
+                let buffers = fresh.map(|(expected, _)| pool.buffers_for(expected.bytes_max));
+                (buffers.sum(), plan.windows_needed as usize)
+            }
+        }
+    }
+}
+
+impl<P: Port> State<P> {
+    /// Chooses how a call travels.
+    pub(super) fn plan_outgoing(
+        &mut self,
+        key: ConnectionKey,
+        call: &BulkCall<'_>,
+    ) -> Result<Plan, CallRefused> {
+        let connection = self.connections.get(key);
+        let connection = connection.ok_or(CallRefused::UnknownConnection)?;
+        if connection.stage != Stage::Ready {
+            return Err(CallRefused::NotReady);
+        }
+        if connection.protocol.own_calls() == ReverseRequestSupport::None {
+            return Err(CallRefused::NotTaken);
+        }
+        if !self.incoming.is_on() {
+            return Err(CallRefused::NoBulk);
+        }
+        let memory = self.port.memory();
+        if call
+            .parts()
+            .any(|part| !part.is_of(memory) || part.offset() != 0)
+        {
+            return Err(CallRefused::ForeignMemory);
+        }
+        let may_expose = self.outgoing.windows_max != 0 && connection.calls_may_have_chunks();
+        let rpc_bytes = 24 + call.credential.encoded_bytes() + OpaqueAuth::NONE.encoded_bytes();
+        let may_reduce = call.credential.permits_reduction();
+        let is_placed = matches!(call.placement, Placement::Auto | Placement::Send);
+        if may_reduce && is_placed {
+            if let Some(plan) = self.remembered_plan(connection, key, call, rpc_bytes) {
+                return Ok(Plan::Group(plan));
+            }
+            if let Some(plan) = self.plan_group(connection, call, rpc_bytes, may_expose)? {
+                self.remember_plan(key, call, rpc_bytes, &plan);
+                return Ok(Plan::Group(plan));
+            }
+        }
+        let demand = match call.placement {
+            Placement::Inline | Placement::Send => Demand::Inline,
+            Placement::Rdma if !may_expose || !may_reduce => return Err(CallRefused::NoPlacement),
+            Placement::Rdma => Demand::Rdma,
+            Placement::Auto if !may_reduce => Demand::Inline,
+            Placement::Auto => Demand::Auto,
+        };
+        let plan = self.plan_call(connection, call, rpc_bytes, demand, None, may_expose);
+        let Some(plan) = plan else {
+            return match may_expose && connection.protocol.is_version_1() {
+                true => self.plan_stream(connection, call, rpc_bytes),
+                false => Err(CallRefused::TooLong),
+            };
+        };
+        let long_call = plan.form == CallForm::Long;
+        let reply_bytes = plan.reply.reply_chunk_bytes;
+        if plan.windows_needed == 0 && !long_call {
+            return Ok(Plan::Inline);
+        }
+        let pool = &self.reply.pool;
+        let lengths = call.expected().iter().map(|it| it.bytes_max);
+        let long_bytes = if long_call { plan.stream_bytes } else { 0 };
+        let fresh = lengths.chain([reply_bytes, long_bytes]);
+        let buffers = fresh.map(|bytes| pool.buffers_for(bytes)).sum();
+        if buffers > pool.total() {
+            return Err(CallRefused::TooLong);
+        }
+        let items = call.parts().filter(|part| !part.is_empty()).count();
+        Ok(Plan::Chunks(Exposed {
+            long_call,
+            reply_bytes,
+            buffers,
+            windows: buffers + items,
+        }))
+    }
+
+    /// The plan of the last call, if this one is alike and the credits that it needs are there.
+    pub(super) fn remembered_plan(
+        &self,
+        connection: &Connection,
+        key: ConnectionKey,
+        call: &BulkCall<'_>,
+        rpc_header_bytes: usize,
+    ) -> Option<CallPlan> {
+        let PlanMemo { shape, plan } = self.plan_memo.as_ref()?;
+        if PlanShape::of(key, call, rpc_header_bytes).as_ref() != Some(shape) {
+            return None;
+        }
+        let group_max = connection.group_transmissions_max();
+        let credits = match call.placement {
+            Placement::Send => group_max,
+            // One credit is waited for in any case, as in `plan_call`.
+            _ => connection.credits_for_calls().min(group_max).max(1),
+        };
+        let reply_credits = connection.reply_credits();
+        let has_credits =
+            plan.credits_needed <= credits && plan.reply.transmissions_max <= reply_credits;
+        has_credits.then_some(*plan)
+    }
+
+    /// Keeps the plan of a call. One that exposes memory depends on more than its shape.
+    pub(super) fn remember_plan(
+        &mut self,
+        key: ConnectionKey,
+        call: &BulkCall<'_>,
+        rpc_header_bytes: usize,
+        plan: &CallPlan,
+    ) {
+        let Some(shape) = PlanShape::of(key, call, rpc_header_bytes) else {
+            return;
+        };
+        if self.plan_memo.as_ref().is_some_and(|it| it.shape == shape) {
+            return;
+        }
+        let exposes = |way: &Direction| !matches!(way, Direction::Inline | Direction::Placed);
+        if !plan.items.iter().chain(&plan.reply.directions).any(exposes) {
+            self.plan_memo = Some(PlanMemo { shape, plan: *plan });
+        }
+    }
+
+    /// What the ends told of themselves has changed: nothing is taken for alike.
+    pub(in crate::core) fn forget_plans(&mut self) {
+        self.plan_memo = None;
+        self.told += 1;
+        self.laid_out.forget();
+    }
+
+    /// Plans a call as a transmission group; `None` where it goes by other means.
+    fn plan_group(
+        &self,
+        connection: &Connection,
+        call: &BulkCall<'_>,
+        rpc_bytes: usize,
+        may_expose: bool,
+    ) -> Result<Option<CallPlan>, CallRefused> {
+        let (demand, otherwise) = match call.placement {
+            Placement::Send => (Demand::Send, Err(CallRefused::NoPlacement)),
+            _ => (Demand::Auto, Ok(None)),
+        };
+        let (Some(config), true) = (&self.config.placement, connection.places_by_send()) else {
+            return otherwise;
+        };
+        // A result is handed over in no more pieces.
+        let pieces_max = u32::try_from(ITEM_PARTS_MAX).unwrap_or(u32::MAX);
+        let group = Group {
+            placed_bytes_max: config.segment_bytes.saturating_mul(pieces_max),
+            transmissions_max: connection.group_transmissions_max(),
+            reply_credits: connection
+                .reply_credits()
+                .min(self.config.messages_leased_at_once()),
+        };
+        let plan = self.plan_call(
+            connection,
+            call,
+            rpc_bytes,
+            demand,
+            Some(&group),
+            may_expose,
+        );
+        let Some(plan) = plan else {
+            // The credits that a reply can have when no other call waits for one.
+            let half = (connection.protocol.credits().window / 2).max(1);
+            if demand == Demand::Send && group.reply_credits < half {
+                // When replies have come, there are more.
+                return Err(CallRefused::NoCredit);
+            }
+            return otherwise;
+        };
+        if !matches!(plan.form, CallForm::Group { .. }) {
+            // Nothing to be placed, or not to advantage.
+            return Ok(None);
+        }
+        // A slot keeps a stream of so many bytes.
+        if plan.stream_bytes > self.config.send_buffer_bytes {
+            return otherwise;
+        }
+        Ok(Some(plan))
+    }
+
+    /// Has the protocol plan a call, as a transmission group or as plain version 2 or 1. `None` when it cannot go so.
+    fn plan_call(
+        &self,
+        connection: &Connection,
+        call: &BulkCall<'_>,
+        rpc_bytes: usize,
+        demand: Demand,
+        group: Option<&Group>,
+        may_expose: bool,
+    ) -> Option<CallPlan> {
+        let protocol = &connection.protocol;
+        let reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
+        let mut results = [PlannedResult::default(); BULK_ITEMS_MAX];
+        for (place, expected) in results.iter_mut().zip(call.expected()) {
+            *place = PlannedResult {
+                range: range_of(expected, rpc_bytes),
+                bytes_max: expected.bytes_max,
+            };
+        }
+        let (mut own, mut peer) = (*protocol.properties(), connection.peer);
+        let mut thresholds = self.config.thresholds;
+        let parts_max = u32::try_from(CALL_PARTS_MAX).unwrap_or(u32::MAX);
+        let mut windows = self.outgoing.windows_max;
+        let mut credits = connection.credits_for_calls();
+        let mut plain_send_bytes_max = own.send_bytes_max;
+        if let Some(group) = group {
+            let placed_bytes_max = &mut thresholds.send_placement_bytes_max;
+            *placed_bytes_max = group.placed_bytes_max.min(*placed_bytes_max);
+            windows = windows.saturating_sub(self.outgoing.windows_open);
+            credits = credits.min(group.transmissions_max);
+        } else {
+            // A call that has chunks has all its items in them.
+            thresholds.inline_item_bytes_max = 0;
+            plain_send_bytes_max = self.config.send_buffer_bytes;
+            own.rtr_support = RtrSupport::NONE;
+            own.receive_buffer_bytes = protocol.receive_threshold_bytes();
+            // What limits a message either way is told by the thresholds.
+            peer.send_bytes_max = u32::MAX;
+            peer.receive_buffer_bytes = protocol.send_threshold_bytes();
+        }
+        // Version 1 has one message for a call, and one for a reply.
+        let message_bytes_max = match protocol.is_version_1() {
+            true => 0,
+            false => self.config.message_bytes_max,
+        };
+        let facts = CallFacts {
+            demand,
+            thresholds,
+            stream_bytes: u32::try_from(rpc_bytes + call.args.len()).ok()?,
+            items: &Items(call),
+            reply_stream_bytes_max: u32::try_from(reply_bytes).ok()?,
+            results: results.get(..call.expected().len()).unwrap_or(&[]),
+            means: SenderMeans {
+                send_bytes_max: own.send_bytes_max,
+                gather_entries_max: self.gather_entries_max(),
+                padding_region_bytes: PADDING_BYTES,
+                message_bytes_max,
+                credits,
+            },
+            plain_send_bytes_max,
+            continues_with_chunks: false,
+            credits_max: group.map_or(1, |group| group.transmissions_max),
+            own: &own,
+            peer: &peer,
+            peer_read_chunks_max: u32::MAX,
+            peer_write_chunks_max: u32::MAX,
+            windows: if may_expose {
+                windows.min(parts_max)
+            } else {
+                0
+            },
+            window_bytes_max: self.reply.pool.buffer_bytes(),
+            reply_bytes_max: message_bytes_max,
+            reply_credits: group.map_or(1, |group| group.reply_credits),
+        };
+        plan_call(&facts).ok()
+    }
+
+    /// Plans a call of version 1 whose items stay in its stream.
+    fn plan_stream(
+        &self,
+        connection: &Connection,
+        call: &BulkCall<'_>,
+        rpc_header_bytes: usize,
+    ) -> Result<Plan, CallRefused> {
+        let header_bytes = V2_HEADER_BYTES_WITHOUT_CHUNKS;
+        let threshold = connection.protocol.send_threshold_bytes() as usize;
+        let threshold = threshold.min(self.config.send_buffer_bytes as usize);
+        let reply_threshold = connection.protocol.receive_threshold_bytes() as usize;
+        let rpc_bytes = rpc_header_bytes + call.whole_args_bytes();
+        let padded = |result: &ExpectedResult| (result.bytes_max as usize).next_multiple_of(4);
+        let results = call.expected().iter().map(padded).sum::<usize>();
+        let reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max + results;
+        if rpc_bytes.max(reply_bytes) > self.config.message_bytes_max as usize {
+            return Err(CallRefused::TooLong);
+        }
+        let pool = &self.reply.pool;
+        let segment_bytes = connection.peer.segment_bytes_max.max(1);
+        let segments = |bytes: usize| {
+            let cut = pool.buffer_bytes().min(segment_bytes).max(1) as usize;
+            bytes.div_ceil(cut)
+        };
+        let buffers = |bytes: usize| pool.buffers_for(u32::try_from(bytes).unwrap_or(u32::MAX));
+        // What has no chunk takes none of them.
+        let has_reply_chunk = header_bytes + reply_bytes > reply_threshold;
+        let reply_bytes = if has_reply_chunk { reply_bytes } else { 0 };
+        let reply_segments = segments(reply_bytes);
+        let reply_list_bytes = list_bytes(0, 0, 0, reply_segments);
+        let long_call = header_bytes + reply_list_bytes + rpc_bytes > threshold;
+        let long_bytes = if long_call { rpc_bytes } else { 0 };
+        let read_segments = segments(long_bytes);
+        let buffers = buffers(reply_bytes) + buffers(long_bytes);
+        let lists = list_bytes(read_segments, 0, 0, reply_segments);
+        let is_too_long = header_bytes + lists > threshold
+            || read_segments + reply_segments > connection.peer.segment_count_max as usize
+            || buffers > CALL_PARTS_MAX.min(pool.total());
+        if is_too_long {
+            return Err(CallRefused::TooLong);
+        }
+        Ok(Plan::Stream(Exposed {
+            long_call,
+            reply_bytes: u32::try_from(reply_bytes).unwrap_or(u32::MAX),
+            buffers,
+            windows: buffers,
+        }))
+    }
+}
+
+/// What limits a call that goes as a transmission group, beside what limits any.
+struct Group {
+    /// Of one item that Sends place.
+    placed_bytes_max: u32,
+    transmissions_max: u32,
+    /// Credits that the reply can have.
+    reply_credits: u32,
+}
+
+/// The items of a call, as a plan counts them.
+struct Items<'a, 'c>(&'a BulkCall<'c>);
+
+impl BulkItems for Items<'_, '_> {
+    fn count(&self) -> usize {
+        self.0.items().len()
+    }
+
+    fn length_bytes(&self, item: usize) -> u32 {
+        self.0.items().get(item).map_or(0, |item| item.bytes)
+    }
+
+    fn gather_entries(&self, item: usize, from_bytes: u32, length_bytes: u32) -> u32 {
+        let end = from_bytes.saturating_add(length_bytes) as usize;
+        let mut at = 0;
+        let parts = self.0.parts_of(item).filter(|part| {
+            let start = at;
+            at += part.len();
+            (from_bytes as usize).max(start) < end.min(at)
+        });
+        u32::try_from(parts.count()).unwrap_or(u32::MAX)
+    }
+
+    fn segments(&self, item: usize, segment_bytes_max: u32) -> u32 {
+        let segments = self.0.parts_of(item).map(|part| {
+            let bytes = u32::try_from(part.len()).unwrap_or(u32::MAX);
+            bytes.div_ceil(segment_bytes_max.max(1))
+        });
+        segments.sum()
+    }
+}
+
+/// Where in the call that stands which asks for a result; an empty range is the whole call.
+pub(super) fn range_of(expected: &ExpectedResult, rpc_header_bytes: usize) -> StreamRange {
+    let asked = &expected.request_range;
+    if asked.is_empty() {
+        return StreamRange {
+            begin: 0,
+            end: u32::MAX,
+        };
+    }
+    let before = u32::try_from(rpc_header_bytes).unwrap_or(u32::MAX);
+    StreamRange {
+        begin: asked.start.saturating_add(before),
+        end: asked.end.saturating_add(before),
+    }
+}
+
+/// Whether the call offers memory for a result that goes so.
+pub(super) fn has_memory(way: Direction) -> bool {
+    matches!(
+        way,
+        Direction::Explicit | Direction::Choice | Direction::BySize { .. }
+    )
+}

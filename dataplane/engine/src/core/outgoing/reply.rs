@@ -1,0 +1,145 @@
+//! The reply to a call comes in one message, in the Reply chunk, or put together from parts.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::chunks::{Fill, Segments, check_returned};
+use rpcrdma_protocol::connection::chunks_of;
+
+use super::call::{Answer, CallPart, OutgoingCall, OutgoingState};
+use super::lists::{OfferedSegment, Role, segments_of};
+use crate::core::application::Application;
+use crate::core::incoming::Stream;
+use crate::core::state::State;
+use crate::core::step::Work;
+use crate::message::{MessageBuffer, Received};
+use crate::requester::Ended;
+use crate::rpc::{CallError, ConnectionKey};
+
+impl<P: Port> State<P> {
+    /// The reply to a call with bulk data is there, in its Receive.
+    #[inline(never)]
+    pub(in crate::core) fn receive_bulk_reply(
+        &mut self,
+        key: ConnectionKey,
+        index: u32,
+        received: Received,
+    ) {
+        // It may have brought the credits that others wait for.
+        self.note_if_pending(key.index);
+        let (gathered, counters) = (&mut self.gathered, &self.shared.counters);
+        let message = gathered.message(&self.port, &received.receive, received.end, counters);
+        let is_long = received.start == received.end;
+        let call = self.outgoing.calls.get_mut(index);
+        let right = call.and_then(|call| call.note_returned(message, is_long));
+        match right {
+            Some(true) if !is_long => {
+                let stream = Stream::Received(received);
+                return self.end_bulk_call(index, Answer::Stream(stream));
+            }
+            Some(true) => self.end_bulk_call(index, Answer::Long),
+            Some(false) => self.end_bulk_call(index, Answer::Error(CallError::BadReply)),
+            None => self.shared.counters.unmatched_replies.increment(),
+        }
+        self.repost(key.index, received.receive);
+    }
+
+    /// A reply with chunks is there, in its Receive.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::core) fn receive_chunked_reply<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        xid: u32,
+        received: Received,
+    ) {
+        let ended = self.take_end(xid, key);
+        if let Ended::Bulk(index) = ended {
+            return self.receive_bulk_reply(key, index, received);
+        }
+        self.repost(key.index, received.receive);
+        // The call offered no chunks, so none can come back.
+        self.tell_end(application, key, ended, Err(CallError::BadReply));
+        self.note_if_pending(key.index);
+    }
+
+    /// The reply to a call with bulk data was put together from parts; chunk lists came with the
+    /// last of them, if at all.
+    pub(in crate::core) fn end_bulk_assembled(&mut self, index: u32, message: MessageBuffer) {
+        let call = self.outgoing.calls.get_mut(index);
+        let right = call.and_then(|call| call.note_returned(&self.assembled_header, false));
+        if right == Some(true) {
+            return self.end_bulk_call(index, Answer::Stream(Stream::Message(message)));
+        }
+        self.messages.give(message);
+        match right {
+            Some(_) => self.end_bulk_call(index, Answer::Error(CallError::BadReply)),
+            None => self.shared.counters.unmatched_replies.increment(),
+        }
+    }
+
+    /// A call with bulk data ends without a reply.
+    #[cold]
+    pub(in crate::core) fn end_bulk_with_error(&mut self, index: u32, error: CallError) {
+        let call = self.outgoing.calls.get(index);
+        if call.is_some_and(|call| call.state == OutgoingState::Waiting) {
+            self.end_bulk_call(index, Answer::Error(error));
+        } else {
+            self.shared.counters.unmatched_replies.increment();
+        }
+    }
+
+    /// The call has its answer: now its windows go.
+    pub(in crate::core) fn end_bulk_call(&mut self, index: u32, answer: Answer) {
+        if let Some(call) = self.outgoing.calls.get_mut(index) {
+            let _ = call.answered(answer);
+            self.queue(Work::Outgoing(index));
+        }
+    }
+}
+
+impl OutgoingCall {
+    /// Notes what a reply says was written to the chunks of its call. `None` when the call does
+    /// not wait for one; false when the reply is wrong.
+    fn note_returned(&mut self, message: &[u8], is_long: bool) -> Option<bool> {
+        if self.state != OutgoingState::Waiting {
+            return None;
+        }
+        let chunks = chunks_of(message);
+        let is_whole = message.is_empty() || chunks.is_some();
+        let lists = chunks.map(|chunks| chunks.lists).unwrap_or_default();
+        let count = lists.writes.len();
+        // A responder that has nothing to write may leave the list out.
+        let mut right = is_whole && (count == usize::from(self.chunks) || count == 0);
+        let (segments, parts) = (&self.segments, &mut self.parts);
+        let mut note = |role, returned| note_written(segments, parts, role, returned).is_some();
+        for (returned, chunk) in lists.writes.zip(0_u8..) {
+            right = right && note(Role::Result { chunk }, returned);
+        }
+        let reply_bytes = lists.reply.map_or(0, |chunk| chunk.total_bytes());
+        if let Some(returned) = lists.reply {
+            right = right && note(Role::Reply, returned);
+        }
+        // The reply is in one place (RFC 8166 section 4.3.2).
+        Some(right && (reply_bytes != 0) == is_long)
+    }
+}
+
+/// Notes what was written to the memory for `role`, by the segments that come back; how many bytes. `None` when these
+/// are not those that were offered.
+pub(super) fn note_written(
+    segments: &[OfferedSegment],
+    parts: &mut [CallPart],
+    role: Role,
+    returned: Segments<'_>,
+) -> Option<u32> {
+    let offered = segments_of(segments, role);
+    let targets = offered.iter().map(|segment| segment.target);
+    let written = check_returned(targets.clone(), returned).ok()?;
+    let written = u32::try_from(written).ok()?;
+    for (segment, filled) in offered.iter().zip(Fill::new(targets, written)) {
+        if let Some(part) = parts.get_mut(usize::from(segment.part)) {
+            part.written_bytes += filled.target.length_bytes;
+        }
+    }
+    Some(written)
+}

@@ -1,0 +1,72 @@
+//! A call whose memory is exposed is sent, with its chunk lists.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
+
+use super::call::{OutgoingCall, OutgoingState};
+use super::lists::OfferedLists;
+use crate::core::state::State;
+use crate::core::step::Step;
+
+impl<P: Port> State<P> {
+    /// Sends a call whose memory is exposed.
+    pub(super) fn send_with_chunks(&mut self, call: &mut OutgoingCall) -> Step {
+        let key = call.connection;
+        let Some(connection) = self.connections.get_mut(key).filter(|it| it.is_live()) else {
+            return Step::Waits;
+        };
+        let counters = &self.shared.counters;
+        if !connection.can_call() || !self.transmit.has_room(connection) {
+            return call.waits_for(&counters.awaiting_credit);
+        }
+        let lists = OfferedLists {
+            segments: &call.segments,
+            chunks: call.chunks,
+        };
+        let invalidate = match call.segments.as_slice() {
+            // With one window alone nothing is left to be invalidated here. Where memory is
+            // registered for the call instead, the peer cannot invalidate its key.
+            [first, rest @ ..]
+                if self.outgoing.sends_with_invalidate
+                    && rest.iter().all(|it| it.part == first.part) =>
+            {
+                first.target.handle
+            }
+            _ => 0,
+        };
+        let scratch = self.transmit.scratch();
+        let (xid, direction) = (call.xid, Direction::Call);
+        let protocol = &mut connection.protocol;
+        let stream = call.stream.get(..call.stream_bytes).unwrap_or(&[]);
+        let encoded = if stream.is_empty() {
+            protocol.encode_long_message(scratch, xid, direction, invalidate, &lists)
+        } else {
+            let bytes = stream.len();
+            protocol
+                .encode_message_with_chunks(scratch, xid, direction, invalidate, &lists, bytes)
+                .map(|header_bytes| {
+                    let end = header_bytes + bytes;
+                    if let Some(space) = scratch.get_mut(header_bytes..end) {
+                        space.copy_from_slice(stream);
+                    }
+                    end
+                })
+        };
+        let bytes = match encoded {
+            Ok(bytes) => bytes,
+            // The peer's sizes have changed since the call was planned.
+            Err(SendRefused::TooLong | SendRefused::NoSpace | SendRefused::TooShort) => {
+                return call.fails();
+            }
+            Err(_) => return Step::Again,
+        };
+        call.state = OutgoingState::Waiting;
+        call.goes_on();
+        self.transmit
+            .post_scratch(&mut self.port, connection, bytes, counters);
+        if connection.stuck.is_some() {
+            self.note_pending(key.index);
+        }
+        Step::Waits
+    }
+}

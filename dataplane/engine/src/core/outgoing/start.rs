@@ -1,0 +1,262 @@
+//! The start of a call: it is accepted and put into its slot, or left as it is.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::{Buffer, Lease};
+use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
+use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
+use rpcrdma_protocol::v2::connection::Direction;
+
+use super::call::{OutgoingCall, OutgoingState};
+use super::lists::Role;
+use super::plan::{Exposed, Plan};
+use crate::bulk::{BulkCall, BulkPool, NO_INDEX, give_lease};
+use crate::connection::OutgoingMessage;
+use crate::core::state::State;
+use crate::core::step::Work;
+use crate::message::{MessageBuffer, Use};
+use crate::rpc::{CallRefused, CallTag, ConnectionKey};
+
+impl<P: Port> State<P> {
+    /// Accepts a call with bulk data, or leaves it as it is.
+    pub(in crate::core) fn start_bulk_call(
+        &mut self,
+        key: ConnectionKey,
+        call: &mut BulkCall<'_>,
+        tag: CallTag,
+    ) -> Result<(), CallRefused> {
+        if self.is_draining() {
+            return Err(CallRefused::Draining);
+        }
+        let plan = self.plan_outgoing(key, call)?;
+        let (buffers, windows) = plan.needs(call, &self.reply.pool);
+        let connection = self.connections.get(key);
+        let xid = connection.and_then(|it| self.requester.next_xid(&it.calls));
+        let has_room = self.outgoing.has_room(windows) && self.reply.pool.may_give(buffers);
+        let counters = &self.shared.counters;
+        let (Some(xid), true) = (xid, has_room) else {
+            counters.calls_refused_no_slot.increment();
+            return Err(CallRefused::NoSlot);
+        };
+        let header = CallHeader {
+            xid,
+            program: call.call.program,
+            version: call.call.version,
+            procedure: call.call.procedure,
+            credential: call.credential,
+            verifier: OpaqueAuth::NONE,
+        };
+        let message = match &plan {
+            Plan::Inline | Plan::Stream(_) => {
+                if matches!(plan, Plan::Inline) {
+                    self.check_inline(key, header.encoded_bytes() + call.whole_args_bytes())?;
+                }
+                let message = self.messages.take(key.index, Use::CallOut);
+                let Some(mut message) = message else {
+                    self.shared.counters.calls_refused_no_slot.increment();
+                    return Err(CallRefused::NoSlot);
+                };
+                self.write_whole(&mut message, &header, call);
+                Some(message)
+            }
+            Plan::Chunks(_) | Plan::Group(_) => None,
+        };
+        let Some(mut slot) = self.outgoing.calls.begin() else {
+            message.into_iter().for_each(|it| self.messages.give(it));
+            return Err(CallRefused::NoSlot);
+        };
+        (slot.connection, slot.tag, slot.xid) = (key, tag, xid);
+        slot.state = match windows {
+            0 => OutgoingState::Sending,
+            _ => OutgoingState::Binding,
+        };
+        match (plan, message) {
+            (Plan::Inline, Some(message)) => {
+                slot.state = OutgoingState::Waiting;
+                if !self.queue_message(key, xid, Direction::Call, message) {
+                    slot.reset();
+                    self.outgoing.calls.give(slot.index, slot);
+                    return Err(CallRefused::NoSlot);
+                }
+                self.note_pending(key.index);
+            }
+            (Plan::Stream(exposed), Some(message)) => {
+                self.fill_stream(&mut slot, &exposed, message.filled());
+                self.messages.give(message);
+            }
+            (Plan::Chunks(exposed), _) => self.fill_chunks(&mut slot, &header, call, &exposed),
+            (Plan::Group(plan), _) => self.fill_group(&mut slot, &header, call, &plan),
+            (Plan::Inline | Plan::Stream(_), None) => {}
+        }
+        // What was copied is not needed any more.
+        for part in call.drain() {
+            give_lease(&mut self.reply.pool, part);
+        }
+        slot.set_homes(&mut self.reply.pool);
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.reply_transmissions_extra += slot.reply_transmissions_max.saturating_sub(1);
+            let (calls, now) = (&mut connection.calls, self.now);
+            self.requester.begin_bulk(key, calls, tag, now, slot.index);
+        }
+        self.shared.counters.calls_sent.increment();
+        let (index, state) = (slot.index, slot.state);
+        self.outgoing.calls.put(index, slot);
+        if state != OutgoingState::Waiting {
+            self.queue(Work::Outgoing(index));
+        }
+        Ok(())
+    }
+
+    /// Whether a call of `rpc_bytes` bytes can be queued to be sent, in parts if need be.
+    fn check_inline(&self, key: ConnectionKey, rpc_bytes: usize) -> Result<(), CallRefused> {
+        if rpc_bytes > self.config.message_bytes_max as usize {
+            return Err(CallRefused::TooLong);
+        }
+        let connection = self.connections.get(key);
+        let connection = connection.ok_or(CallRefused::UnknownConnection)?;
+        if !connection.can_call() {
+            self.shared.counters.calls_refused_no_credit.increment();
+            return Err(CallRefused::NoCredit);
+        }
+        Ok(())
+    }
+
+    /// Queues a whole message behind what its connection has to send already. False when there is no place for it.
+    pub(in crate::core) fn queue_message(
+        &mut self,
+        key: ConnectionKey,
+        xid: u32,
+        direction: Direction,
+        buffer: MessageBuffer,
+    ) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else {
+            self.messages.give(buffer);
+            return false;
+        };
+        let message = OutgoingMessage {
+            xid,
+            direction,
+            buffer,
+            sent_bytes: 0,
+            chunks: None,
+        };
+        let queued = self.backlog.push(&mut connection.outbound, message);
+        if let Err(message) = queued {
+            self.messages.give(message.buffer);
+            return false;
+        }
+        true
+    }
+
+    /// Writes a whole call, its items in their places. The caller knows that it fits.
+    fn write_whole(
+        &self,
+        message: &mut MessageBuffer,
+        header: &CallHeader<'_>,
+        call: &BulkCall<'_>,
+    ) {
+        let header_bytes = header.encode(message.space()).unwrap_or(0);
+        message.set_len(header_bytes);
+        // The size was checked: everything fits.
+        let mut at = 0;
+        let mut parts = call.parts.iter().flatten();
+        for item in call.items() {
+            let _ = message.append(call.args.get(at..item.args_offset).unwrap_or(&[]));
+            at = item.args_offset;
+            for part in parts.by_ref().take(item.parts) {
+                let _ = message.append(part);
+            }
+            let bytes = item.bytes as usize;
+            let padding = bytes.next_multiple_of(4) - bytes;
+            let _ = message.append([0; 3].get(..padding).unwrap_or(&[]));
+            let counters = &self.shared.counters;
+            counters.bulk_bytes_copied.add(item.bytes.into());
+        }
+        let _ = message.append(call.args.get(at..).unwrap_or(&[]));
+    }
+
+    /// Puts a call, and the memory that it is to expose, into its slot.
+    fn fill_chunks(
+        &mut self,
+        slot: &mut OutgoingCall,
+        header: &CallHeader<'_>,
+        call: &mut BulkCall<'_>,
+        exposed: &Exposed,
+    ) {
+        let (pool, memory) = (&mut self.reply.pool, self.port.memory());
+        let header_bytes = header.encode(&mut slot.stream).unwrap_or(0);
+        let stream_bytes = header_bytes + call.args.len();
+        if exposed.long_call {
+            slot.append_from_stream(pool, memory, 0..header_bytes);
+            slot.append(pool, memory, call.args);
+            let counters = &self.shared.counters;
+            counters.bulk_bytes_copied.add(stream_bytes as u64);
+        } else if let Some(space) = slot.stream.get_mut(header_bytes..stream_bytes) {
+            space.copy_from_slice(call.args);
+            slot.stream_bytes = stream_bytes;
+        }
+        let mut before = header_bytes;
+        let (items, count) = (call.items, call.item_count);
+        let mut leases = call.drain();
+        for item in items.iter().take(count) {
+            let position = u32::try_from(before + item.args_offset).unwrap_or(u32::MAX);
+            let leases = leases.by_ref().take(item.parts);
+            for piece in leases.filter_map(|lease| Piece::new(pool, lease)) {
+                // Checked before: it starts with its buffer.
+                let role = Role::Argument { position };
+                slot.push_part(role, piece.buffer, piece.index, piece.bytes);
+            }
+            before += (item.bytes as usize).next_multiple_of(4);
+        }
+        drop(leases);
+        for result in call.expected().iter().filter(|it| it.bytes_max != 0) {
+            slot.push_result(result.bytes_max, true, pool);
+        }
+        slot.push_fresh(pool, Role::Reply, exposed.reply_bytes);
+        slot.reply_bytes = exposed.reply_bytes;
+        let rpc_reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
+        slot.rpc_reply_bytes_max = u32::try_from(rpc_reply_bytes).unwrap_or(u32::MAX);
+    }
+}
+
+/// A piece of an item of a call.
+pub(super) struct Piece {
+    pub(super) buffer: Buffer,
+    /// Of its bulk buffer, or [`NO_INDEX`].
+    pub(super) index: u32,
+    pub(super) offset: u32,
+    pub(super) bytes: u32,
+}
+
+impl Piece {
+    /// Takes the buffer out of a lease of this core; `None` when it is empty.
+    pub(super) fn new(pool: &mut BulkPool, lease: Lease) -> Option<Self> {
+        if lease.is_empty() {
+            give_lease(pool, lease);
+            return None;
+        }
+        let is_bulk = pool.owns_lease(&lease);
+        let (buffer, offset, bytes) = lease.into_buffer()?;
+        let index = if is_bulk { buffer.index() } else { NO_INDEX };
+        Some(Self {
+            buffer,
+            index,
+            offset,
+            bytes,
+        })
+    }
+}
+
+impl OutgoingCall {
+    /// Expects one more result of at most `bytes` bytes, with memory for it or without.
+    pub(super) fn push_result(&mut self, bytes: u32, has_memory: bool, pool: &mut BulkPool) {
+        let chunk = self.chunks;
+        if let Some(place) = self.chunk_bytes.get_mut(usize::from(chunk)) {
+            *place = bytes;
+        }
+        self.chunks += 1;
+        self.results = self.chunks;
+        if has_memory {
+            self.push_fresh(pool, Role::Result { chunk }, bytes);
+        }
+    }
+}

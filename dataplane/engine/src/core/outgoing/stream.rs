@@ -1,0 +1,85 @@
+//! Calls whose items may not, or need not, go beside their streams, and that no message holds: version 1 has
+//! whole streams in the Position-Zero Read chunk and in the Reply chunk (RFC 8166 section 3.5.3).
+
+use std::ops::Range;
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::Memory;
+
+use super::call::OutgoingCall;
+use super::lists::Role;
+use super::plan::Exposed;
+use crate::bulk::BulkPool;
+use crate::core::state::State;
+
+impl<P: Port> State<P> {
+    /// Puts such a call into its slot; `stream` is all of it.
+    pub(super) fn fill_stream(
+        &mut self,
+        slot: &mut OutgoingCall,
+        exposed: &Exposed,
+        stream: &[u8],
+    ) {
+        let pool = &mut self.reply.pool;
+        if exposed.long_call {
+            slot.append(pool, self.port.memory(), stream);
+            let counters = &self.shared.counters;
+            counters.bulk_bytes_copied.add(stream.len() as u64);
+        } else if let Some(space) = slot.stream.get_mut(..stream.len()) {
+            space.copy_from_slice(stream);
+            slot.stream_bytes = stream.len();
+        }
+        slot.push_fresh(pool, Role::Reply, exposed.reply_bytes);
+        slot.reply_bytes = exposed.reply_bytes;
+    }
+}
+
+impl OutgoingCall {
+    /// Appends a range of the stream that stands in the slot to the Position-Zero Read chunk.
+    pub(super) fn append_from_stream(
+        &mut self,
+        pool: &mut BulkPool,
+        memory: &Memory,
+        range: Range<usize>,
+    ) {
+        let stream = std::mem::take(&mut self.stream);
+        self.append(pool, memory, stream.get(range).unwrap_or(&[]));
+        self.stream = stream;
+    }
+
+    /// Pads the Position-Zero Read chunk, of which there are `bytes` bytes.
+    pub(super) fn pad(&mut self, pool: &mut BulkPool, memory: &Memory, bytes: &mut usize) {
+        let padding = bytes.next_multiple_of(4) - *bytes;
+        self.append(pool, memory, [0; 3].get(..padding).unwrap_or(&[]));
+        *bytes += padding;
+    }
+
+    /// Appends bytes to the Position-Zero Read chunk: to the part that was begun last, and to fresh ones.
+    pub(super) fn append(&mut self, pool: &mut BulkPool, memory: &Memory, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let last = self.parts.last_mut();
+            if let Some(part) = last.filter(|part| part.role == Role::Stream)
+                && let Some(buffer) = &mut part.buffer
+            {
+                let space = memory.bytes_mut(buffer).get_mut(part.bytes as usize..);
+                let space = space.unwrap_or(&mut []);
+                let (now, later) = rest.split_at(space.len().min(rest.len()));
+                if let Some(space) = space.get_mut(..now.len()) {
+                    space.copy_from_slice(now);
+                }
+                part.bytes += u32::try_from(now.len()).unwrap_or(0);
+                rest = later;
+                if rest.is_empty() {
+                    return;
+                }
+            }
+            let Some(buffer) = pool.take() else {
+                debug_assert!(false, "the buffers were counted");
+                return;
+            };
+            let index = buffer.index();
+            self.push_part(Role::Stream, buffer, index, 0);
+        }
+    }
+}

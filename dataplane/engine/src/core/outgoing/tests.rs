@@ -1,0 +1,112 @@
+//! Memory that calls of ours expose.
+
+use rpcrdma_protocol::v2::{Properties, TransportError};
+
+use super::call::CALL_SEGMENTS_MAX;
+use crate::bulk::Placement;
+use crate::config::CoreConfig;
+use crate::handle::Command;
+use crate::rpc::CallError;
+use crate::support::bulk::{
+    GIVE, TAKE, Wanted, asking, bulk_config, bulk_pair, given, limited_bulk_pair,
+};
+use crate::support::fabric::Limits;
+
+/// The peer's properties change while a call waits for windows: it is planned, and not laid out
+/// yet.
+#[test]
+fn a_call_is_laid_out_in_no_more_segments_than_it_has_places_for() {
+    // One of its buffers has more segments than there are places for, or all of them together have.
+    for segment_bytes_max in [1, 2048] {
+        a_call_is_not_laid_out_in_segments_of(segment_bytes_max);
+    }
+}
+
+fn a_call_is_not_laid_out_in_segments_of(segment_bytes_max: u32) {
+    const MIB: usize = 1 << 20;
+    let config = CoreConfig {
+        credits_per_connection: 32,
+        message_bytes_max: 2 << 20,
+        ..bulk_config()
+    };
+    let limits = Limits {
+        windows: 16,
+        send_queue_depth: 256,
+    };
+    let mut pair = limited_bulk_pair(&config, &config, Some(limits));
+    let (connection, _) = pair.connect();
+    for tag in 0..2 {
+        let application = pair.client.core.application_mut();
+        application.wanted.push_back(Wanted {
+            connection,
+            procedure: TAKE,
+            args: vec![0; 8],
+            items: vec![(8, vec![7; MIB])],
+            placement: Placement::Rdma,
+            tag,
+            ..Wanted::default()
+        });
+    }
+    // The server is not there yet.
+    for _ in 0..3 {
+        pair.now += 1;
+        let _ = pair.client.core.iterate_at(pair.now);
+    }
+    let counters = pair.client.handle.counters();
+    assert_eq!((counters.calls_sent, counters.awaiting_window), (2, 1));
+    let peer = Properties {
+        segment_bytes_max,
+        segment_count_max: u32::MAX,
+        ..pair.server.properties
+    };
+    pair.client.command(Command::AnswerProperties {
+        connection,
+        peer,
+        answer: false,
+    });
+    pair.until("both calls end", |pair| {
+        pair.client.core.application().ended.len() == 2
+    });
+    let application = pair.client.core.application();
+    assert!(matches!(application.result(0), Some(Ok(_))));
+    let system = CallError::Transport(TransportError::System);
+    assert_eq!(application.result(1), Some(&Err(system)));
+    for (_, call) in pair.client.core.state.outgoing.calls.iter() {
+        assert_eq!(call.segments.capacity(), CALL_SEGMENTS_MAX);
+    }
+    assert_eq!(pair.client.core.state.outgoing.windows_open, 0);
+}
+
+/// Where memory is registered for a call, and no window bound, its key is none that the peer may
+/// invalidate.
+#[test]
+fn invalidation_is_asked_for_where_the_device_has_it() {
+    for (has_invalidation, remotely, locally) in [(true, 1, 0), (false, 0, 1)] {
+        let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+        pair.client.core.state.outgoing.sends_with_invalidate = has_invalidation;
+        let (connection, _) = pair.connect();
+        let application = pair.client.core.application_mut();
+        application.wanted.push_back(Wanted {
+            connection,
+            procedure: GIVE,
+            args: asking(&[5000]),
+            expected: vec![5000],
+            results_bytes_max: 100,
+            placement: Placement::Rdma,
+            tag: 1,
+            ..Wanted::default()
+        });
+        pair.until("the reply", |pair| {
+            !pair.client.core.application().ended.is_empty()
+        });
+        let result = pair.client.core.application().result(1);
+        let items = result.map(|it| it.as_ref().expect("it succeeds").1.clone());
+        assert_eq!(items, Some(vec![given(0, 5000)]));
+        let counters = pair.client.handle.counters();
+        let invalidated = (
+            counters.windows_invalidated_remotely,
+            counters.windows_invalidated_locally,
+        );
+        assert_eq!(invalidated, (remotely, locally));
+    }
+}

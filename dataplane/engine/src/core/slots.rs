@@ -1,0 +1,100 @@
+//! Slots for calls with bulk data. All of them are made at start-up.
+
+/// The slots for calls of one kind. A call is taken out of its slot while the core works on it, so that the call and
+/// the rest of the core are borrowed apart.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    slots: Box<[Slot<T>]>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    /// `None` while the call is taken out.
+    call: Option<Box<T>>,
+    /// The call is on the list of work.
+    is_queued: bool,
+}
+
+impl<T> Slots<T> {
+    /// `count` slots with what `make` gives for their indexes.
+    pub(crate) fn new(count: u32, make: impl Fn(u32) -> T) -> Self {
+        let slot = |index| Slot {
+            call: Some(Box::new(make(index))),
+            is_queued: false,
+        };
+        Self {
+            slots: (0..count).map(slot).collect(),
+            free: (0..count).rev().collect(),
+        }
+    }
+
+    /// How many slots there are.
+    pub(crate) fn len(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many slots are free.
+    pub(crate) fn free_count(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Whether all slots are free.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    /// Takes the call of a free slot. It goes into the slot with [`Slots::put`], or the slot is free again with
+    /// [`Slots::give`].
+    pub(crate) fn begin(&mut self) -> Option<Box<T>> {
+        let index = self.free.pop()?;
+        self.take(index)
+    }
+
+    /// The call at `index`, unless it is taken out.
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        self.slots.get(index as usize)?.call.as_deref()
+    }
+
+    /// As [`Slots::get`], to be changed.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.slots.get_mut(index as usize)?.call.as_deref_mut()
+    }
+
+    /// Takes the call at `index` out, which comes back with [`Slots::put`] or [`Slots::give`].
+    #[inline]
+    pub(crate) fn take(&mut self, index: u32) -> Option<Box<T>> {
+        self.slots.get_mut(index as usize)?.call.take()
+    }
+
+    /// Puts a call back that was taken out.
+    #[inline]
+    pub(crate) fn put(&mut self, index: u32, call: Box<T>) {
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            debug_assert!(slot.call.is_none(), "it was taken out");
+            slot.call = Some(call);
+        }
+    }
+
+    /// Puts a call back that has ended: its slot is free.
+    pub(crate) fn give(&mut self, index: u32, call: Box<T>) {
+        self.put(index, call);
+        self.free.push(index);
+    }
+
+    /// Notes whether the call is on the list of work. Returns whether it was before.
+    #[inline]
+    pub(crate) fn set_queued(&mut self, index: u32, is_queued: bool) -> bool {
+        let slot = self.slots.get_mut(index as usize);
+        slot.is_none_or(|slot| std::mem::replace(&mut slot.is_queued, is_queued))
+    }
+
+    /// All calls, those of free slots too, with their indexes.
+    #[cfg(test)]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..self.len()).filter_map(|index| Some((index, self.get(index)?)))
+    }
+}

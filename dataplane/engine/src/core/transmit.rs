@@ -1,0 +1,488 @@
+//! Putting encoded messages on the wire.
+
+use rpcrdma_fabric::interface::{Gather, Port, PostError, SendOptions};
+use rpcrdma_fabric::memory::{Buffer, Memory, Pool};
+use rpcrdma_fabric::share::Share;
+use rpcrdma_protocol::v2::connection::Direction;
+use rpcrdma_protocol::v2::plan::Piece;
+
+use super::group::Group;
+use crate::connection::Connection;
+use crate::counters::Counters;
+use crate::guarantees::SEND_BUFFERS;
+use crate::responder::RPC_OFFSET;
+
+/// The send buffers of a core. Every message is written into the *scratch* buffer first; a short
+/// one is copied out of it when it is posted, a long one leaves with it.
+#[derive(Debug)]
+pub(crate) struct Transmit {
+    memory: Memory,
+    scratch: Buffer,
+    pool: Pool,
+    share: Share,
+    /// By queue pair.
+    sends: Box<[Sends]>,
+    /// The queue pair that has each buffer.
+    holders: Box<[u32]>,
+    /// Zeroes to be sent between what is placed; nobody writes them.
+    padding: Pool,
+    gather: Gather,
+    inline_bytes_max: u32,
+}
+
+/// The send buffers of one connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sends {
+    /// Those that it has in flight, or waiting for a place in its send queue.
+    pub(crate) held: u32,
+    /// How many have come back, modulo 2^32.
+    pub(crate) returned: u32,
+}
+
+/// Of what a connection may take, what no message with payload does.
+const KEPT_BACK: u32 = 1;
+
+impl Transmit {
+    /// `None` when the pool is empty. Of its buffers, `guaranteed` are what all connections can always have together.
+    pub(crate) fn new(
+        memory: Memory,
+        mut pool: Pool,
+        mut padding: Pool,
+        inline_bytes_max: u32,
+        (guaranteed, queue_pairs_max): (u32, u32),
+    ) -> Option<Self> {
+        let buffers = pool.shape().buffers;
+        let scratch = pool.take()?;
+        let zeroes: Vec<_> = std::iter::from_fn(|| padding.take()).collect();
+        for mut buffer in zeroes {
+            memory.bytes_mut(&mut buffer).fill(0);
+            padding.give(buffer);
+        }
+        Some(Self {
+            memory,
+            scratch,
+            pool,
+            share: Share::new(buffers - 1, guaranteed),
+            sends: vec![Sends::default(); queue_pairs_max as usize].into_boxed_slice(),
+            holders: vec![0; buffers as usize].into_boxed_slice(),
+            padding,
+            gather: Gather::new(),
+            inline_bytes_max,
+        })
+    }
+
+    /// Whether `connection` may take so many more send buffers.
+    #[inline]
+    fn may_take(&self, connection: &Connection, count: u32) -> bool {
+        let sends = self.sends_of(connection);
+        self.share.may_take(sends.held, SEND_BUFFERS, count)
+    }
+
+    /// Whether a payload message may be encoded: should the send queue be full, a buffer must be
+    /// left to take the place of the one that keeps it.
+    #[inline]
+    pub(crate) fn has_room(&self, connection: &Connection) -> bool {
+        self.may_take(connection, 1 + KEPT_BACK)
+    }
+
+    /// Whether a grant or an error may be encoded.
+    #[inline]
+    pub(crate) fn has_room_for_control(&self, connection: &Connection) -> bool {
+        self.may_take(connection, 1)
+    }
+
+    /// The send buffers of a connection.
+    #[inline]
+    pub(crate) fn sends_of(&self, connection: &Connection) -> Sends {
+        let sends = self.sends.get(connection.queue_pair.index as usize);
+        sends.copied().unwrap_or_default()
+    }
+
+    /// Whether all send buffers are here.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.share.free() + 1 == self.pool.shape().buffers
+    }
+
+    /// Send buffers that are free, and all of them but the scratch buffer.
+    pub(crate) fn level(&self) -> (u64, u64) {
+        let total = u64::from(self.pool.shape().buffers).saturating_sub(1);
+        (self.share.free().into(), total)
+    }
+
+    /// The bytes of the scratch buffer.
+    #[inline]
+    pub(crate) fn scratch(&mut self) -> &mut [u8] {
+        self.memory.bytes_mut(&mut self.scratch)
+    }
+
+    /// Takes back a buffer whose Send is done, unless it is of another pool.
+    #[inline]
+    pub(crate) fn take_back(&mut self, buffer: Buffer) -> Option<Buffer> {
+        if self.pool.owns(&buffer) {
+            let holder = self.holders.get(buffer.index() as usize);
+            if let Some(sends) = holder.and_then(|it| self.sends.get_mut(*it as usize)) {
+                self.share.give(&mut sends.held, SEND_BUFFERS);
+                sends.returned = sends.returned.wrapping_add(1);
+            }
+            self.pool.give(buffer);
+        } else if self.padding.owns(&buffer) {
+            self.padding.give(buffer);
+        } else {
+            return Some(buffer);
+        }
+        None
+    }
+
+    /// Sends the RPC reply of `rpc_bytes` bytes that stands in the scratch buffer behind the place
+    /// of its transport header. False, and nothing is done, when it has to wait.
+    #[inline]
+    pub(crate) fn send_reply<P: Port>(
+        &mut self,
+        port: &mut P,
+        connection: &mut Connection,
+        xid: u32,
+        rpc_bytes: usize,
+        counters: &Counters,
+    ) -> bool {
+        if connection.has_backlog() || !self.has_room(connection) {
+            return false;
+        }
+        let scratch = self.scratch();
+        let reply = Direction::Reply;
+        let encoded = connection
+            .protocol
+            .encode_message(scratch, xid, reply, false, rpc_bytes);
+        let Ok(transport_bytes) = encoded else {
+            return false;
+        };
+        self.close_gap(transport_bytes, rpc_bytes);
+        counters.replies_sent.increment();
+        self.post_scratch(port, connection, transport_bytes + rpc_bytes, counters);
+        true
+    }
+
+    /// Moves an RPC message of `rpc_bytes` bytes, which stands behind the place of a version 2 header, to its header
+    /// of `transport_bytes` bytes: that of version 1 is shorter.
+    #[inline]
+    pub(crate) fn close_gap(&mut self, transport_bytes: usize, rpc_bytes: usize) {
+        if transport_bytes != RPC_OFFSET {
+            self.close_gap_1(transport_bytes, rpc_bytes);
+        }
+    }
+
+    #[cold]
+    fn close_gap_1(&mut self, transport_bytes: usize, rpc_bytes: usize) {
+        let end = RPC_OFFSET + rpc_bytes;
+        let scratch = self.scratch();
+        if end <= scratch.len() && transport_bytes <= RPC_OFFSET {
+            scratch.copy_within(RPC_OFFSET..end, transport_bytes);
+        }
+    }
+
+    /// Posts the first `bytes` bytes of the scratch buffer, which were encoded for `connection`
+    /// and must therefore go out: when the send queue is full, the connection keeps them.
+    #[inline]
+    pub(crate) fn post_scratch<P: Port>(
+        &mut self,
+        port: &mut P,
+        connection: &mut Connection,
+        bytes: usize,
+        counters: &Counters,
+    ) {
+        let options = SendOptions::default();
+        self.post_scratch_with(port, connection, bytes, options, counters);
+    }
+
+    /// As [`Transmit::post_scratch`], as `options` say.
+    #[inline]
+    pub(crate) fn post_scratch_with<P: Port>(
+        &mut self,
+        port: &mut P,
+        connection: &mut Connection,
+        bytes: usize,
+        options: SendOptions,
+        counters: &Counters,
+    ) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        debug_assert!(!connection.stuck.is_some(), "messages leave in order");
+        if bytes <= self.inline_bytes_max {
+            match port.post_send_copied(connection.queue_pair, &self.scratch, bytes, options) {
+                Ok(()) => {
+                    counters.sends_copied.increment();
+                    count_bytes(connection, bytes.into(), counters);
+                }
+                Err(error) => self.copied_failed(error, connection, (bytes, options), counters),
+            }
+            return;
+        }
+        if self.push_scratch(connection, bytes) {
+            self.post_gather(port, connection, options, counters);
+        }
+    }
+
+    /// Whether there are buffers for a transmission with so many bytes of header and stream, and so
+    /// many pieces of padding.
+    pub(crate) fn has_buffers(
+        &self,
+        connection: &Connection,
+        head_bytes: u32,
+        paddings: usize,
+    ) -> bool {
+        let heads = head_bytes.div_ceil(self.scratch.capacity().max(1));
+        self.may_take(connection, heads.max(1) + KEPT_BACK) && self.padding.available() >= paddings
+    }
+
+    /// Posts the transmission of these pieces, part of which is of `stream`. Its header stands in
+    /// the scratch buffer and was encoded for `connection`, so it must go out: when the send queue
+    /// is full, the connection keeps it.
+    pub(crate) fn post_transmission<P: Port>(
+        &mut self,
+        port: &mut P,
+        connection: &mut Connection,
+        group: &mut Group,
+        (pieces, stream): (&[Piece], &[u8]),
+        counters: &Counters,
+    ) {
+        if let Some(bytes) = self.put_together(pieces, stream) {
+            return self.post_scratch(port, connection, bytes, counters);
+        }
+        let mut is_whole = true;
+        let mut filled = 0;
+        for (number, piece) in pieces.iter().enumerate() {
+            match *piece {
+                Piece::Header { length_bytes } => {
+                    filled = length_bytes;
+                    let stream_follows =
+                        matches!(pieces.get(number + 1), Some(Piece::Stream { .. }));
+                    if !stream_follows {
+                        is_whole &= self.push_scratch(connection, filled);
+                    }
+                }
+                Piece::Stream {
+                    from_bytes,
+                    length_bytes,
+                } => {
+                    let from = from_bytes as usize;
+                    let mut rest = stream
+                        .get(from..from + length_bytes as usize)
+                        .unwrap_or(&[]);
+                    is_whole &= rest.len() == length_bytes as usize;
+                    loop {
+                        let space = self.scratch().get_mut(filled as usize..).unwrap_or(&mut []);
+                        let count = rest.len().min(space.len());
+                        let (part, behind) = rest.split_at(count);
+                        if let Some(space) = space.get_mut(..count) {
+                            space.copy_from_slice(part);
+                        }
+                        rest = behind;
+                        let bytes = filled + u32::try_from(count).unwrap_or(0);
+                        is_whole &= self.push_scratch(connection, bytes);
+                        filled = 0;
+                        if rest.is_empty() || !is_whole {
+                            break;
+                        }
+                    }
+                }
+                Piece::Padding { length_bytes } => {
+                    let pushed = self
+                        .padding
+                        .take()
+                        .map(|zeroes| self.gather.push(zeroes, 0, length_bytes));
+                    if let Some(Err(zeroes)) = pushed {
+                        self.padding.give(zeroes);
+                        is_whole = false;
+                    }
+                }
+                Piece::Item {
+                    item,
+                    from_bytes,
+                    length_bytes,
+                } => {
+                    is_whole &= group.gather(&mut self.gather, item, from_bytes, length_bytes);
+                }
+            }
+        }
+        debug_assert!(is_whole, "all of it was looked at before");
+        self.post_gather(port, connection, SendOptions::default(), counters);
+    }
+
+    /// Puts the stream behind the header in the scratch buffer, where a transmission has nothing
+    /// else, and both find room there: it is sent as any other message then. Their bytes.
+    fn put_together(&mut self, pieces: &[Piece], stream: &[u8]) -> Option<usize> {
+        let &[
+            Piece::Header { length_bytes },
+            Piece::Stream {
+                from_bytes,
+                length_bytes: stream_bytes,
+            },
+        ] = pieces
+        else {
+            return None;
+        };
+        let from = from_bytes as usize;
+        let begin = length_bytes as usize;
+        let end = begin + stream_bytes as usize;
+        let stream = stream.get(from..from + stream_bytes as usize)?;
+        self.scratch().get_mut(begin..end)?.copy_from_slice(stream);
+        Some(end)
+    }
+
+    /// Puts the first `bytes` bytes of the scratch buffer into the list, and another in its place.
+    fn push_scratch(&mut self, connection: &Connection, bytes: u32) -> bool {
+        let Some(buffer) = self.replace_scratch(connection) else {
+            return false;
+        };
+        match self.gather.push(buffer, 0, bytes) {
+            Ok(()) => true,
+            Err(buffer) => {
+                let _ = self.take_back(buffer);
+                false
+            }
+        }
+    }
+
+    /// The scratch buffer, which `connection` has from now on; another takes its place.
+    fn replace_scratch(&mut self, connection: &Connection) -> Option<Buffer> {
+        let Some(fresh) = self.pool.take() else {
+            debug_assert!(false, "encoded without a buffer to spare");
+            return None;
+        };
+        let buffer = std::mem::replace(&mut self.scratch, fresh);
+        let holder = connection.queue_pair.index;
+        if let Some(sends) = self.sends.get_mut(holder as usize) {
+            self.share.take(&mut sends.held, SEND_BUFFERS);
+        }
+        if let Some(place) = self.holders.get_mut(buffer.index() as usize) {
+            *place = holder;
+        }
+        Some(buffer)
+    }
+
+    /// Posts a message that found the send queue full, once more. Returns whether it is gone.
+    pub(crate) fn post_stuck<P: Port>(
+        &mut self,
+        port: &mut P,
+        connection: &mut Connection,
+        counters: &Counters,
+    ) -> bool {
+        std::mem::swap(&mut self.gather, &mut connection.stuck.list);
+        let options = connection.stuck.options;
+        self.post_gather(port, connection, options, counters);
+        !connection.stuck.is_some()
+    }
+
+    /// Posts what is in the list.
+    fn post_gather<P: Port>(
+        &mut self,
+        port: &mut P,
+        connection: &mut Connection,
+        options: SendOptions,
+        counters: &Counters,
+    ) {
+        if self.gather.is_empty() {
+            return;
+        }
+        let bytes = self.gather.bytes();
+        match port.post_send(connection.queue_pair, &mut self.gather, options) {
+            Ok(()) => {
+                counters.sends_registered.increment();
+                count_bytes(connection, bytes, counters);
+            }
+            // It is kept. When the queue pair is in error, until its Disconnected, which is on its way.
+            Err(error) => {
+                if error == PostError::QueueFull {
+                    counters.awaiting_send_slot.increment();
+                }
+                std::mem::swap(&mut self.gather, &mut connection.stuck.list);
+                connection.stuck.options = options;
+            }
+        }
+    }
+
+    #[cold]
+    fn copied_failed(
+        &mut self,
+        error: PostError,
+        connection: &mut Connection,
+        (bytes, options): (u32, SendOptions),
+        counters: &Counters,
+    ) {
+        if error != PostError::QueueFull {
+            // The queue pair is in error: its Disconnected is on its way.
+            return;
+        }
+        let Some(buffer) = self.replace_scratch(connection) else {
+            return;
+        };
+        counters.awaiting_send_slot.increment();
+        match connection.stuck.list.push(buffer, 0, bytes) {
+            Ok(()) => connection.stuck.options = options,
+            Err(buffer) => {
+                debug_assert!(false, "one segment, within its buffer");
+                let _ = self.take_back(buffer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Transmit {
+    /// For the sums: the share, what each queue pair has by its index, and the buffers that are in the pool.
+    pub(crate) fn ledger(&self) -> (&Share, &[Sends], usize) {
+        (&self.share, &self.sends, self.pool.available())
+    }
+
+    /// Padding that is not in its pool.
+    pub(crate) fn padding_away(&self) -> usize {
+        self.padding.shape().buffers as usize - self.padding.available()
+    }
+}
+
+/// Counts the bytes of a message that was posted.
+#[inline]
+fn count_bytes(connection: &Connection, bytes: u64, counters: &Counters) {
+    counters.message_bytes_sent.add(bytes);
+    let of_version = if connection.protocol.is_version_1() {
+        &counters.message_bytes_sent_version_1
+    } else {
+        &counters.message_bytes_sent_version_2
+    };
+    of_version.add(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, PoolShape};
+
+    use super::*;
+
+    /// Padding is sent to peers: it is zeroes, and nothing that its memory held before.
+    #[test]
+    fn padding_is_of_zeroes_whatever_its_memory_held() {
+        let options = ArenaOptions {
+            bytes: 1 << 20,
+            huge_pages: HugePages::Never,
+        };
+        let mut arena = Arena::private(&options).expect("memory for a test");
+        let shape = PoolShape {
+            buffers: 3,
+            buffer_bytes: 512,
+            stride_bytes: 512,
+            align_bytes: 64,
+        };
+        let sends = arena.pool(shape).expect("a pool");
+        let mut padding = arena.pool(shape).expect("a pool");
+        let memory = arena.memory();
+        let used: Vec<_> = std::iter::from_fn(|| padding.take()).collect();
+        for mut buffer in used {
+            memory.bytes_mut(&mut buffer).fill(0x55);
+            padding.give(buffer);
+        }
+        let transmit = Transmit::new(memory, sends, padding, 64, (0, 1));
+        let mut transmit = transmit.expect("there are send buffers");
+        for _ in 0..3 {
+            let buffer = transmit.padding.take().expect("three are there");
+            assert_eq!(*transmit.memory.bytes(&buffer), [0; 512]);
+        }
+    }
+}

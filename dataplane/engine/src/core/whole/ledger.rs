@@ -1,0 +1,225 @@
+//! What the tables of a core say that its connections have, added up and held against the pools.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::share::Share;
+
+use super::super::State;
+use crate::connection::Stage;
+use crate::core::incoming::{IncomingCall, IncomingState};
+use crate::rpc::ConnectionKey;
+
+/// A shared table: what all holders have, by their places.
+struct Shared<'a> {
+    what: &'static str,
+    share: &'a Share,
+    capacity: u32,
+    /// What each holder is guaranteed, and all of them together.
+    each: u32,
+    guaranteed: u32,
+    held: Vec<u32>,
+    /// Those that the pool itself says are free.
+    free: usize,
+}
+
+impl Shared<'_> {
+    fn assert_sums(&self) {
+        let what = self.what;
+        let held: u32 = self.held.iter().sum();
+        let free = self.share.free();
+        assert_eq!(free + held, self.capacity, "{what}: held and free");
+        assert_eq!(free as usize, self.free, "{what}: the pool and its share");
+        let owned: u32 = self.held.iter().map(|held| (*held).min(self.each)).sum();
+        let kept = self.guaranteed - owned;
+        assert!(free >= kept, "{what}: {free} free of {kept} guaranteed");
+        // Whoever has its own may take what is beyond all guarantees.
+        let has_more = |count| self.share.may_take(self.each, self.each, count);
+        let spare = free - kept;
+        assert!(
+            has_more(spare) && !has_more(spare + 1),
+            "{what}: {free} free, {kept} kept, another number may be borrowed"
+        );
+    }
+}
+
+/// Fails unless what is held and what is free add up to what there is.
+pub(super) fn assert_sums<P: Port>(state: &mut State<P>) {
+    let config = state.config.clone();
+    let connections = config.connections_max;
+    let (share, sends, free) = state.transmit.ledger();
+    Shared {
+        what: "send buffers",
+        share,
+        // All but the scratch buffer.
+        capacity: config.send_buffers_total() - 1,
+        each: crate::guarantees::SEND_BUFFERS,
+        guaranteed: config.send_buffers_guaranteed(),
+        held: sends.iter().map(|sends| sends.held).collect(),
+        free,
+    }
+    .assert_sums();
+    let (share, held, free) = state.messages.ledger();
+    Shared {
+        what: "message buffers",
+        share,
+        capacity: config.message_buffers_total(),
+        each: 1,
+        guaranteed: crate::guarantees::MESSAGE_BUFFERS * connections,
+        held: held.iter().flatten().copied().collect(),
+        free,
+    }
+    .assert_sums();
+    let (share, held, free) = state.deferrals.ledger();
+    Shared {
+        what: "places of deferred calls",
+        share,
+        capacity: connections + config.deferred_max,
+        each: 1,
+        guaranteed: connections,
+        held: held.to_vec(),
+        free,
+    }
+    .assert_sums();
+    let (share, keys, free) = state.requester.ledger();
+    let slots = state.requester.slots();
+    let mut outstanding = Vec::new();
+    for place in 0..connections {
+        let Some(connection) = state.connections.at(place) else {
+            continue;
+        };
+        let key = connection.key(place);
+        let found = keys.iter().filter(|it| **it == key).count();
+        let has = if connection.stage == Stage::Free {
+            0
+        } else {
+            connection.calls.outstanding()
+        };
+        assert_eq!(found, has as usize, "slots of calls of {key:?}");
+        outstanding.push(has);
+    }
+    Shared {
+        what: "slots of calls",
+        share,
+        capacity: slots,
+        each: 1,
+        guaranteed: connections,
+        held: outstanding,
+        free,
+    }
+    .assert_sums();
+    assert_bulk_sums(state);
+}
+
+fn assert_bulk_sums<P: Port>(state: &mut State<P>) {
+    let (incoming, outgoing) = (&state.incoming, &state.outgoing);
+    let used = || {
+        let calls = incoming.calls.iter().map(|(_, call)| call);
+        calls.filter(|call: &&IncomingCall| call.state != IncomingState::Free)
+    };
+    assert_eq!(
+        incoming.calls.free_count() + used().count(),
+        incoming.calls.len() as usize,
+        "calls of peers with chunks"
+    );
+    assert!(outgoing.calls.free_count() <= outgoing.calls.len() as usize);
+    let (in_use, connections, shared, shared_free) = incoming.shares.ledger();
+    for (place, in_use) in (0..).zip(in_use) {
+        let found = used().filter(|it| it.connection.index == place).count();
+        assert_eq!(
+            *in_use as usize, found,
+            "slots of the connection at {place}"
+        );
+    }
+    let with_any = in_use.iter().filter(|in_use| **in_use != 0).count();
+    assert_eq!(
+        connections as usize, with_any,
+        "connections with calls in slots"
+    );
+    let borrowed: u32 = in_use.iter().map(|in_use| in_use.saturating_sub(1)).sum();
+    assert_eq!(shared_free + borrowed, shared, "slots that are shared");
+    assert!(outgoing.windows_open <= outgoing.windows_max);
+    assert!(state.reply.pool.level() <= state.reply.pool.total());
+    let placement = &state.placement;
+    let spares = state.config.placement.map_or(0, |it| it.spares as usize);
+    assert_eq!(
+        placement.spares() + placement.leased(),
+        spares,
+        "placement segments"
+    );
+}
+
+/// Fails if a connection that is gone has anything, but for calls that the application has deferred.
+pub(super) fn assert_the_dead_hold_nothing<P: Port>(state: &mut State<P>) {
+    let places = 0..state.config.connections_max;
+    let mut queue_pairs = Vec::new();
+    let mut is_free = Vec::new();
+    for place in places {
+        let connection = state.connections.at(place).expect("a place");
+        is_free.push(connection.stage == Stage::Free);
+        if connection.stage != Stage::Free {
+            queue_pairs.push(connection.queue_pair.index);
+        }
+    }
+    let (_, sends, _) = state.transmit.ledger();
+    for (index, sends) in (0..).zip(sends) {
+        let is_dead = !queue_pairs.contains(&index);
+        assert!(
+            !is_dead || sends.held == 0,
+            "queue pair {index} is gone: {sends:?}"
+        );
+    }
+    let (_, messages, _) = state.messages.ledger();
+    for ((place, is_free), held) in (0..).zip(&is_free).zip(messages) {
+        let place: u32 = place;
+        assert!(
+            !is_free || *held == [0; 4],
+            "message buffers of {place}: {held:?}"
+        );
+    }
+    let connections = &state.connections;
+    let is_dead = |key: ConnectionKey| connections.get(key).is_none();
+    let (_, calls, _) = state.requester.ledger();
+    for key in calls {
+        assert!(!is_dead(key), "a call of {key:?}");
+    }
+    for held in &state.held {
+        assert!(!is_dead(held.connection), "{held:?}");
+    }
+    for (index, call) in state.incoming.calls.iter() {
+        let (stage, key) = (call.state, call.connection);
+        let is_free = stage == IncomingState::Free;
+        assert!(is_free || !is_dead(key), "slot {index}, {stage:?}: {key:?}");
+    }
+    for index in &state.pending {
+        assert!(
+            !is_free[*index as usize],
+            "connection {index} waits to send"
+        );
+    }
+}
+
+/// Fails unless everything is where it was before the first connection.
+pub(super) fn assert_nothing_held<P: Port>(state: &mut State<P>, gathers: usize) {
+    assert_sums(state);
+    assert_the_dead_hold_nothing(state);
+    assert_eq!(state.connections.in_use(), 0, "connections");
+    assert!(state.transmit.is_idle(), "send buffers");
+    assert_eq!(state.transmit.padding_away(), 0, "padding");
+    let messages = state.config.message_buffers_total() as usize;
+    assert_eq!(state.messages.available(), messages, "message buffers");
+    assert!(state.backlog.is_empty(), "messages that wait");
+    assert_eq!(state.requester.waiting(), 0, "calls that wait");
+    assert!(state.deferrals.is_empty(), "deferred calls");
+    assert!(state.held.is_empty() && state.pending.is_empty() && state.closing.is_empty());
+    assert!(
+        state.incoming.calls.is_idle() && state.outgoing.calls.is_idle(),
+        "calls with bulk data"
+    );
+    assert_eq!(state.incoming.starving, None);
+    assert_eq!(state.outgoing.windows_open, 0, "windows");
+    assert_eq!(state.incoming.gathers.len(), gathers, "lists of RDMA Reads");
+    let pool = &mut state.reply.pool;
+    assert_eq!(pool.available(), pool.total(), "bulk buffers");
+    assert_eq!(state.placement.leased(), 0, "placement segments");
+    let posted = state.queues.posted_shared(&state.port);
+    assert_eq!(posted, state.config.receives(), "Receives");
+}

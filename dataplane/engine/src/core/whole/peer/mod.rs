@@ -1,0 +1,679 @@
+//! A peer on its own port. It counts credits as an honest end does, and sends what it is told to send.
+
+mod attacks;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_fabric::interface::{
+    CompletionBatch, CompletionKind, Gather, Port, QueuePairId, Receive, ReceiveQueueAttributes,
+    ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, Status, Window,
+};
+use rpcrdma_fabric::memory::{Pool, PoolShape};
+use rpcrdma_fabric::shm::QueuePairNumber;
+use rpcrdma_protocol::v2::Properties;
+use rpcrdma_protocol::v2::connection::Role;
+
+use super::messages::{
+    self, ERROR, GROUP_CONTINUE, GROUP_REQUEST, MORE, MSG, NOMSG, PROPERTIES, word,
+};
+use super::step::{Answer, Asked, Grants, Receives, Told};
+use crate::TestFabric;
+use crate::rpc::ConnectionKey;
+use crate::support::fabric::Seed;
+use crate::support::{TestPort, TestPortHandle};
+
+/// Receives of a peer.
+const RECEIVES: u32 = 16;
+/// Send buffers, of which windows expose some.
+const BUFFERS: u32 = 16;
+/// Works outstanding.
+const SEND_QUEUE_DEPTH: u32 = 32;
+/// Holds a message with a page behind its head.
+const BUFFER_BYTES: u32 = 6144;
+/// XIDs of the core have this bit, and those of peers do not.
+pub(super) const OF_CORE: u32 = 1 << 31;
+/// Windows that a peer exposes.
+const WINDOWS: usize = 2;
+/// Messages after one that was changed for which nothing is known: it may have begun something.
+const UNSURE_MESSAGES: u32 = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Makes a null call as soon as the last one was answered.
+    Neighbour,
+    /// Answers all calls.
+    Server,
+    /// Does what is drawn; the core is the server, or the client.
+    Hostile(Role),
+}
+
+impl Kind {
+    /// What the core is to it.
+    pub(super) fn role_of_core(self) -> Role {
+        match self {
+            Self::Neighbour => Role::Server,
+            Self::Server => Role::Client,
+            Self::Hostile(role) => role,
+        }
+    }
+
+    pub(super) fn is_honest(self) -> bool {
+        !matches!(self, Self::Hostile(_))
+    }
+}
+
+/// The messages of a peer with one XID, and what was said to them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Said {
+    messages: u32,
+    answers: u32,
+    /// It is a whole call that nothing is wrong with: as long as the connection lasts, an answer is due.
+    is_owed: bool,
+}
+
+/// A call of the core.
+#[derive(Debug)]
+struct CallOfCore {
+    xid: u32,
+    results: Vec<u32>,
+    /// What its first Write chunk offers.
+    offered: Option<RemoteAddress>,
+}
+
+/// A connection of a peer, as it sees it.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// The number of the core's end.
+    pub(super) of_core: QueuePairNumber,
+    pub(super) key: Option<ConnectionKey>,
+    /// The core has not told of its end.
+    pub(super) is_open: bool,
+    pub(super) is_ready: bool,
+    pub(super) is_version_1: bool,
+    /// The properties that the core's control plane received.
+    pub(super) told: Option<Properties>,
+    /// What this end has said of itself first.
+    introduced: Option<Told>,
+    /// Version 2: messages that may be sent.
+    credits: u32,
+    /// Version 2: Receives posted and not granted.
+    owed: u32,
+    /// Version 2: the most credits that the core is told it may have.
+    window: u32,
+    /// Version 1: calls that were granted, and that wait for their replies.
+    granted_1: u32,
+    waiting_1: u32,
+    grants: Grants,
+    said: BTreeMap<u32, Said>,
+    calls: VecDeque<CallOfCore>,
+    /// What the calls of the core have exposed.
+    exposed: Vec<RemoteAddress>,
+    /// The XID of a message that was begun, and its type.
+    begun: Option<(u32, u32)>,
+    /// The XID of a group that was begun, and the next transmission.
+    group: Option<(u32, u32)>,
+    /// The XIDs of the last answer, and of the last call that came as a group.
+    answer_last: Option<u32>,
+    group_last: Option<u32>,
+    unsure: u32,
+    windows: Vec<Window>,
+    invalidates_next: bool,
+    /// Of an honest peer: the call that waits, and since which turn.
+    pub(super) waiting: Option<(u32, u64)>,
+}
+
+pub(super) struct Peer {
+    pub(super) kind: Kind,
+    pub(super) port: TestPort,
+    pub(super) handle: TestPortHandle,
+    queue: ReceiveQueueId,
+    /// Receives that are not posted, and whether their messages took credits.
+    withheld: Vec<(Receive, bool)>,
+    withholds: bool,
+    pool: Pool,
+    queue_pair: Option<QueuePairId>,
+    is_flushed: bool,
+    pub(super) link: Option<Link>,
+    pub(super) is_stopped: bool,
+    connects: u32,
+    xid: u32,
+    /// Null calls of a neighbour that were answered.
+    pub(super) served: u64,
+}
+
+impl Peer {
+    pub(super) fn new(kind: Kind, number: u32, clock: &Clock) -> Self {
+        let stride = u64::from(BUFFER_BYTES);
+        let arena_bytes = stride * u64::from(RECEIVES + BUFFERS) + 3 * 4096;
+        let (mut port, handle) = super::port(number, arena_bytes, SEND_QUEUE_DEPTH, clock);
+        let queue = port
+            .create_receive_queue(ReceiveQueueAttributes {
+                depth: RECEIVES,
+                segments_max: 1,
+            })
+            .expect("a receive queue");
+        let shape = |buffers| PoolShape {
+            buffers,
+            buffer_bytes: BUFFER_BYTES,
+            stride_bytes: BUFFER_BYTES,
+            align_bytes: 4096,
+        };
+        let mut receives = port.carve(shape(RECEIVES)).expect("receive buffers");
+        let pool = port.carve(shape(BUFFERS)).expect("send buffers");
+        let withheld = (0..RECEIVES)
+            .map(|_| {
+                let receive = port.create_receive(queue, &mut receives.take().into_iter());
+                (receive.expect("a Receive"), false)
+            })
+            .collect();
+        Self {
+            kind,
+            port,
+            handle,
+            queue,
+            withheld,
+            withholds: false,
+            pool,
+            queue_pair: None,
+            is_flushed: false,
+            link: None,
+            is_stopped: false,
+            connects: 0,
+            xid: 1000,
+            served: 0,
+        }
+    }
+
+    /// Whether a connection can be made: the last one is over at both ends.
+    pub(super) fn may_connect(&self) -> bool {
+        let is_open = self.link.as_ref().is_some_and(|link| link.is_open);
+        !is_open && (self.queue_pair.is_none() || self.is_flushed)
+    }
+
+    /// Plants this end of a connection.
+    pub(super) fn plant(
+        &mut self,
+        seed: Seed<TestFabric>,
+        of_core: QueuePairNumber,
+        is_version_1: bool,
+        is_quiet: bool,
+    ) {
+        self.leave();
+        self.withholds = is_quiet;
+        if !is_quiet {
+            for (receive, _) in self.withheld.drain(..) {
+                self.port.post_receive(receive);
+            }
+            self.port.flush_receives();
+        }
+        let posted = self.port.receives_posted(self.queue);
+        self.queue_pair = Some(self.port.plant(seed, self.queue).expect("planted"));
+        self.is_flushed = false;
+        self.is_stopped = false;
+        self.connects += 1;
+        self.link = Some(Link {
+            of_core,
+            key: None,
+            is_open: true,
+            is_ready: false,
+            is_version_1,
+            told: None,
+            introduced: None,
+            credits: 1,
+            owed: posted.saturating_sub(2),
+            window: RECEIVES - 1,
+            granted_1: 1,
+            waiting_1: 0,
+            grants: if is_quiet { Grants::None } else { Grants::Fair },
+            said: BTreeMap::new(),
+            calls: VecDeque::new(),
+            exposed: Vec::new(),
+            begun: None,
+            group: None,
+            answer_last: None,
+            group_last: None,
+            unsure: 0,
+            windows: Vec::new(),
+            invalidates_next: false,
+            waiting: None,
+        });
+    }
+
+    /// A client of version 2 that is not quiet says what it takes, every other time.
+    pub(super) fn introduce(&mut self) {
+        let is_client = self.kind == Kind::Hostile(Role::Server);
+        let is_version_1 = self.link.as_ref().is_some_and(|link| link.is_version_1);
+        if is_client && !is_version_1 && !self.withholds && self.connects.is_multiple_of(2) {
+            self.tell(Told::Placing);
+        }
+    }
+
+    /// Forgets a queue pair that is flushed.
+    fn leave(&mut self) {
+        if let Some(queue_pair) = self.queue_pair.take() {
+            // Its windows end with it, and their buffers come back.
+            self.port.destroy_queue_pair(queue_pair);
+        }
+    }
+
+    pub(super) fn disconnect(&mut self) {
+        if let Some(queue_pair) = self.queue_pair {
+            self.port.disconnect(queue_pair);
+        }
+    }
+
+    fn next_xid(&mut self) -> u32 {
+        self.xid += 1;
+        self.xid
+    }
+
+    // ---- Receiving ----
+
+    pub(super) fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) {
+        self.port.poll(now, batch);
+        for completion in batch.drain() {
+            match completion.kind {
+                CompletionKind::Receive {
+                    receive,
+                    bytes,
+                    invalidated,
+                } => {
+                    let mut took_credit = false;
+                    if completion.status == Status::Success {
+                        if let Some(key) = invalidated {
+                            self.close_window(key);
+                        }
+                        let message = self.port.received(&receive)[..bytes as usize].to_vec();
+                        took_credit = self.take(&message);
+                    }
+                    if self.withholds {
+                        self.withheld.push((receive, took_credit));
+                    } else {
+                        self.post(receive, took_credit);
+                    }
+                }
+                CompletionKind::Read(_, mut list) => {
+                    while let Some((buffer, ..)) = list.pop() {
+                        self.pool.give(buffer);
+                    }
+                }
+                CompletionKind::Disconnected => self.is_flushed = true,
+                _ => {}
+            }
+        }
+        while let Some(buffer) = self.port.next_returned() {
+            self.pool.give(buffer);
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.port.flush_receives();
+        self.port.flush_sends();
+    }
+
+    fn post(&mut self, receive: Receive, took_credit: bool) {
+        self.port.post_receive(receive);
+        if let Some(link) = &mut self.link {
+            link.owed += u32::from(took_credit);
+        }
+    }
+
+    fn close_window(&mut self, key: RemoteKey) {
+        let Some(link) = &mut self.link else { return };
+        let port = &self.port;
+        let found = (link.windows.iter()).position(|it| port.window_has_key(it, key));
+        if let Some(at) = found {
+            let window = link.windows.remove(at);
+            let buffer = self.port.close_window(window);
+            self.pool.give(buffer.expect("the peer has invalidated it"));
+        }
+    }
+
+    /// Takes note of a message of the core. Whether it took a credit.
+    fn take(&mut self, message: &[u8]) -> bool {
+        let Some(link) = &mut self.link else {
+            return false;
+        };
+        let at = |index| word(message, index);
+        let (Some(xid), Some(version), Some(credit), Some(kind)) = (at(0), at(1), at(2), at(3))
+        else {
+            panic!("the core sends whole headers");
+        };
+        if version == 1 {
+            link.is_version_1 = true;
+            if xid & OF_CORE == 0 {
+                link.granted_1 = credit;
+                link.waiting_1 = link.waiting_1.saturating_sub(1);
+                self.take_answer(xid);
+            } else if kind <= NOMSG {
+                self.take_call(xid, message, 4);
+            }
+            return false;
+        }
+        if version != 2 {
+            // An error that says which versions there are has the version that it is about.
+            assert_eq!(kind, ERROR, "version {version}");
+            if xid & OF_CORE == 0 {
+                self.take_answer(xid);
+            }
+            return false;
+        }
+        if kind != ERROR {
+            link.credits += credit & 0xffff;
+        }
+        if kind == NOMSG && message.len() == 36 && message[20..].iter().all(|byte| *byte == 0) {
+            return false;
+        }
+        let flags = if kind == ERROR { 0 } else { at(4).unwrap_or(0) };
+        if kind == PROPERTIES {
+            self.take_properties();
+        } else if kind == GROUP_CONTINUE || (flags & MORE != 0 && kind == MSG) {
+            // Of what is counted by its first or last part.
+        } else if xid & OF_CORE == 0 {
+            self.take_answer(xid);
+        } else if kind <= NOMSG {
+            self.take_call(xid, message, 6);
+        } else if kind == GROUP_REQUEST {
+            link.group_last = Some(xid);
+        }
+        true
+    }
+
+    fn take_answer(&mut self, xid: u32) {
+        let Some(link) = &mut self.link else { return };
+        link.answer_last = Some(xid);
+        let said = link.said.get_mut(&xid);
+        let said = said.unwrap_or_else(|| panic!("an answer to {xid}, which was not asked"));
+        said.answers += 1;
+        // Another answer is to nothing.
+        if said.answers == said.messages {
+            link.said.remove(&xid);
+        }
+        if let Some((waiting, _)) = link.waiting
+            && waiting == xid
+        {
+            link.waiting = None;
+            self.served += 1;
+        }
+    }
+
+    fn take_properties(&mut self) {
+        match self.kind {
+            Kind::Server => self.tell(Told::Plain),
+            Kind::Hostile(Role::Client) if !self.withholds => {
+                let placing = self.connects.is_multiple_of(2);
+                self.tell(if placing { Told::Placing } else { Told::Plain });
+            }
+            _ => {}
+        }
+    }
+
+    fn take_call(&mut self, xid: u32, message: &[u8], lists: usize) {
+        let Some(link) = &mut self.link else { return };
+        let lists = Lists::read(message, lists);
+        link.exposed.extend(lists.offered);
+        link.exposed.extend(lists.readable);
+        // Behind the header of an RPC call without credentials.
+        let results = (lists.end + 10..message.len() / 4).filter_map(|at| word(message, at));
+        link.calls.push_back(CallOfCore {
+            xid,
+            // As many as one message holds beside chunk lists.
+            results: results.take(600).collect(),
+            offered: lists.offered,
+        });
+    }
+
+    // ---- Sending ----
+
+    /// Whether a call may be sent.
+    fn may_call(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| {
+            if link.is_version_1 {
+                link.waiting_1 < link.granted_1
+            } else {
+                link.credits != 0
+            }
+        })
+    }
+
+    fn send(&mut self, mut message: Vec<u8>) -> bool {
+        let (Some(queue_pair), Some(link)) = (self.queue_pair, &mut self.link) else {
+            return false;
+        };
+        let at = |index| word(&message, index);
+        let kind = at(3).unwrap_or(0);
+        let is_version_1 = at(1) == Some(1);
+        let is_grant = !is_version_1 && kind == NOMSG && message.len() == 36;
+        let Some(mut buffer) = self.pool.take() else {
+            return false;
+        };
+        let mut options = SendOptions::default();
+        if std::mem::take(&mut link.invalidates_next) {
+            let exposed = link.exposed.pop();
+            options.invalidate = Some(exposed.map_or(RemoteKey(77), |at| at.key));
+        }
+        if !is_version_1 && kind != ERROR && message.len() >= 12 {
+            let granted = match link.grants {
+                Grants::Fair => link.owed,
+                Grants::None => 0,
+                Grants::Half => link.owed / 2,
+                Grants::Always(count) => count,
+            };
+            if granted > link.owed {
+                link.window = 1000;
+            }
+            link.owed = link.owed.saturating_sub(granted);
+            let credit = link.window << 16 | granted;
+            message[8..12].copy_from_slice(&credit.to_be_bytes());
+        }
+        let bytes = u32::try_from(message.len()).expect("short");
+        self.port.memory().clone().bytes_mut(&mut buffer)[..message.len()]
+            .copy_from_slice(&message);
+        let mut list = Gather::new();
+        list.push(buffer, 0, bytes).expect("it lies within");
+        let posted = self.port.post_send(queue_pair, &mut list, options);
+        if posted.is_err() {
+            let (buffer, ..) = list.pop().expect("left as it was");
+            self.pool.give(buffer);
+            return false;
+        }
+        let xid = word(&message, 0).unwrap_or(0);
+        link.said.entry(xid).or_default().messages += 1;
+        if !is_grant {
+            link.credits = link.credits.saturating_sub(1);
+        }
+        link.unsure = link.unsure.saturating_sub(1);
+        true
+    }
+
+    /// Sends a whole call, to which an answer is due.
+    fn send_call(&mut self, xid: u32, message: Vec<u8>) {
+        let is_known =
+            |link: &Link| link.unsure == 0 && link.begun.is_none() && link.group.is_none();
+        let is_sure = self.link.as_ref().is_some_and(is_known);
+        if !self.send(message) {
+            return;
+        }
+        if let Some(link) = &mut self.link {
+            // It breaks what was begun.
+            (link.begun, link.group) = (None, None);
+            if !is_sure {
+                link.unsure = UNSURE_MESSAGES;
+            }
+            if let Some(said) = link.said.get_mut(&xid) {
+                said.is_owed = is_sure;
+            }
+            link.waiting_1 += u32::from(link.is_version_1);
+        }
+    }
+
+    fn call(&mut self, asked: Asked) -> u32 {
+        let xid = self.next_xid();
+        let rpc = messages::rpc_call(xid, asked);
+        let is_version_1 = self.link.as_ref().is_some_and(|link| link.is_version_1);
+        let message = if is_version_1 {
+            messages::message_1(xid, MSG, &[0, 0, 0], &rpc)
+        } else {
+            messages::message(xid, 0, &rpc)
+        };
+        self.send_call(xid, message);
+        xid
+    }
+
+    fn tell(&mut self, told: Told) {
+        let xid = self.next_xid();
+        if self.send(messages::properties(xid, told))
+            && let Some(link) = &mut self.link
+        {
+            link.introduced.get_or_insert(told);
+        }
+    }
+
+    /// Some peers show in silence, too, that they live, and nothing else.
+    pub(super) fn show_life(&mut self) {
+        let is_lively = self.connects % 2 == 1;
+        let Some(link) = self.link.as_mut().filter(|_| is_lively) else {
+            return;
+        };
+        if !link.is_version_1 && !link.said.is_empty() {
+            let grants = std::mem::replace(&mut link.grants, Grants::None);
+            self.send(messages::grant());
+            if let Some(link) = &mut self.link {
+                link.grants = grants;
+            }
+        }
+    }
+
+    /// What an honest peer does in its turn.
+    pub(super) fn act_honestly(&mut self, turn: u64) {
+        match self.kind {
+            Kind::Neighbour => {
+                let is_planted = |link: &Link| link.key.is_some() && link.waiting.is_none();
+                if self.link.as_ref().is_some_and(is_planted) && self.may_call() {
+                    let xid = self.call(Asked::Null);
+                    if let Some(link) = &mut self.link {
+                        link.waiting = Some((xid, turn));
+                    }
+                }
+            }
+            Kind::Server => {
+                while self.may_call() && self.has_calls() {
+                    self.answer(Answer::Right);
+                }
+            }
+            Kind::Hostile(_) => {}
+        }
+    }
+
+    /// Writes a few bytes into memory of the core.
+    fn write(&mut self, to: RemoteAddress) {
+        let (Some(queue_pair), Some(buffer)) = (self.queue_pair, self.pool.take()) else {
+            return;
+        };
+        let mut list = Gather::new();
+        list.push(buffer, 0, 4).expect("it lies within");
+        // What was not posted is left in the list.
+        let _ = self.port.post_write(queue_pair, &mut list, to, None);
+        while let Some((buffer, ..)) = list.pop() {
+            self.pool.give(buffer);
+        }
+    }
+
+    fn has_calls(&self) -> bool {
+        self.link
+            .as_ref()
+            .is_some_and(|link| !link.calls.is_empty())
+    }
+
+    /// Answers the call of the core that came first.
+    fn answer(&mut self, answer: Answer) {
+        let Some(link) = &mut self.link else { return };
+        let is_version_1 = link.is_version_1;
+        let Some(call) = link.calls.pop_front() else {
+            return;
+        };
+        if answer == Answer::Filled
+            && let Some(to) = call.offered
+        {
+            self.write(to);
+        }
+        let (results, offered) = (&call.results, call.offered);
+        for message in messages::answer(is_version_1, call.xid, answer, results, offered) {
+            self.send(message);
+        }
+    }
+
+    // ---- The end ----
+
+    /// From now on it does what is due, and finishes what it began.
+    pub(super) fn behave(&mut self) {
+        self.receives(Receives::Kept);
+        let Some(link) = &mut self.link else { return };
+        if link.grants != Grants::Fair {
+            link.grants = Grants::Fair;
+        }
+        link.invalidates_next = false;
+        let is_begun = link.begun.is_some() || link.group.is_some();
+        // Messages use the credits that this end was granted, a grant alone none.
+        if is_begun && self.may_call() {
+            self.call(Asked::Null);
+        } else if self
+            .link
+            .as_ref()
+            .is_some_and(|it| it.owed > 0 && !it.is_version_1)
+        {
+            self.send(messages::grant());
+        }
+    }
+
+    /// The call that is owed an answer, if there is one.
+    pub(super) fn unanswered(&self) -> Option<u32> {
+        let link = self.link.as_ref().filter(|it| it.is_open)?;
+        // Honest peers always have a call that waits, and calls in the reverse direction may be refused in silence.
+        if self.kind != Kind::Hostile(Role::Server) {
+            return None;
+        }
+        let mut said = link.said.iter();
+        said.find(|(_, it)| it.is_owed && it.answers == 0)
+            .map(|(xid, _)| *xid)
+    }
+}
+
+/// The chunk lists of a message of the core.
+struct Lists {
+    readable: Option<RemoteAddress>,
+    offered: Option<RemoteAddress>,
+    /// The word behind them.
+    end: usize,
+}
+
+impl Lists {
+    fn read(message: &[u8], mut at: usize) -> Self {
+        let word = |at| word(message, at).unwrap_or(0);
+        let place = |at: usize| RemoteAddress {
+            key: RemoteKey(word(at)),
+            offset: u64::from(word(at + 2)) << 32 | u64::from(word(at + 3)),
+        };
+        let (mut readable, mut offered) = (None, None);
+        while word(at) == 1 {
+            readable = readable.or(Some(place(at + 2)));
+            at += 6;
+        }
+        at += 1;
+        while word(at) == 1 {
+            let segments = word(at + 1) as usize;
+            offered = offered.or((segments != 0).then(|| place(at + 2)));
+            at += 2 + 4 * segments;
+        }
+        at += 1;
+        if word(at) == 1 {
+            at += 1 + 4 * word(at + 1) as usize;
+        }
+        Self {
+            readable,
+            offered,
+            end: at + 1,
+        }
+    }
+}

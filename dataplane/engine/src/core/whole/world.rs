@@ -1,0 +1,585 @@
+//! One core, its control plane, and all its peers, in virtual time.
+
+use std::time::Duration;
+
+use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_fabric::interface::{CompletionBatch, PeerIdentity};
+use rpcrdma_fabric::shm::Notice;
+use rpcrdma_protocol::cm_private_data::PrivateData;
+use rpcrdma_protocol::connection::{Terms, Versions};
+use rpcrdma_protocol::v2::connection::Role;
+use rpcrdma_protocol::v2::{Properties, PropertySet, ReverseRequestSupport};
+
+use super::ledger;
+use super::peer::{Kind, OF_CORE, Peer};
+use super::service::{Service, Wanted};
+use super::step::{Action, Ours, Step};
+use super::{HOSTILE, Passed, config, port};
+use crate::TestFabric;
+use crate::close_reason::CloseReason;
+use crate::connection::Stage;
+use crate::core::Core;
+use crate::core::incoming::IncomingState;
+use crate::handle::{Command, CoreHandle, Notification};
+use crate::requester::Requester;
+use crate::rpc::ConnectionKey;
+use crate::support::fabric::Fabric;
+use crate::support::{TestPort, TestPortHandle, properties};
+
+/// Polls of the core in which a null call of a neighbour is answered, whatever the others do.
+const POLLS_SERVED_MAX: u64 = 50;
+/// The same for a call of the core to an honest server.
+const POLLS_ENDED_MAX: u64 = 50;
+/// Polls in which a connection that is closed is gone.
+const POLLS_CLOSED_MAX: u64 = 200;
+/// Polls in which all is answered that is owed, once all peers do what they should.
+const POLLS_BEHAVED_MAX: u64 = 2000;
+/// Polls after a connection was gone, in which its buffers may be on their way.
+const POLLS_RETURNED: u64 = 4;
+/// Steps between two looks at all tables.
+const STEPS_PER_AUDIT: u64 = 8;
+/// Works of the core that are outstanding on a connection.
+const SEND_QUEUE_DEPTH: u32 = 4;
+/// Time that passes at once.
+const SLICE_MS: u32 = 1000;
+
+/// The peers, in order: first those that what is drawn does nothing to.
+const KINDS: [Kind; 9] = [
+    Kind::Neighbour,
+    Kind::Neighbour,
+    Kind::Server,
+    Kind::Hostile(Role::Server),
+    Kind::Hostile(Role::Server),
+    Kind::Hostile(Role::Server),
+    Kind::Hostile(Role::Server),
+    Kind::Hostile(Role::Client),
+    Kind::Hostile(Role::Client),
+];
+const HONEST: usize = 3;
+const _: () = assert!(KINDS.len() == HONEST + HOSTILE as usize);
+/// The neighbour that speaks version 1.
+const NEIGHBOUR_1: usize = 1;
+const SERVER: usize = 2;
+
+/// What a connection owes, as seen from here: since when it has been so.
+#[derive(Clone, Copy, Debug, Default)]
+struct Watch {
+    key: ConnectionKey,
+    first_message: Option<Ticks>,
+    rest_of_message: Option<(u32, Ticks)>,
+    /// It has something of the core and takes nothing: messages sent, and send buffers that came back.
+    taking: Option<((u32, u32), Ticks)>,
+    /// The turn in which it began to close.
+    closing: Option<u64>,
+}
+
+pub(super) struct World {
+    core: Core<TestPort, Service>,
+    handle: CoreHandle<TestPort>,
+    port: TestPortHandle,
+    properties: Properties,
+    peers: Vec<Peer>,
+    watches: Vec<Watch>,
+    /// For each honest peer what it had come to, and in which turn.
+    progress: [(u64, u64); HONEST],
+    clock: Clock,
+    now: Ticks,
+    turns: u64,
+    steps: u64,
+    last_closed: u64,
+    next_port: u32,
+    gathers: usize,
+    batch: CompletionBatch,
+    /// Honest peers may lose their connections.
+    is_over: bool,
+    longest_wait: u64,
+}
+
+impl World {
+    pub(super) fn new(clock: &Clock, keep_alive: bool) -> Self {
+        let config = config(u32::try_from(KINDS.len()).expect("few"), keep_alive);
+        let (core_port, port_handle) =
+            port(0, config.arena_bytes() + (1 << 16), SEND_QUEUE_DEPTH, clock);
+        let own = properties(&config);
+        let (mut core, handle) =
+            Core::new(core_port, &config, clock.clone(), Service::default()).expect("a core");
+        let now = clock.now();
+        // XIDs that do not depend on chance.
+        core.state.requester = Requester::new(
+            config.calls_outstanding_max,
+            config.connections_max,
+            clock.ticks(config.call_timeout),
+            now,
+            OF_CORE,
+        );
+        let gathers = core.state.incoming.gathers.len();
+        let mut world = Self {
+            core,
+            handle,
+            port: port_handle,
+            properties: Properties {
+                segment_count_max: 64,
+                reverse_requests: ReverseRequestSupport::General,
+                ..config.announced(own)
+            },
+            peers: (1..)
+                .zip(KINDS)
+                .map(|(number, kind)| Peer::new(kind, number, clock))
+                .collect(),
+            watches: vec![Watch::default(); KINDS.len()],
+            progress: [(0, 0); HONEST],
+            clock: clock.clone(),
+            now,
+            turns: 0,
+            steps: 0,
+            last_closed: 0,
+            next_port: 100,
+            gathers,
+            batch: CompletionBatch::with_limit(64),
+            is_over: false,
+            longest_wait: 0,
+        };
+        for peer in 0..HONEST {
+            world.connect(peer, peer == NEIGHBOUR_1, false);
+        }
+        for peer in HONEST..KINDS.len() {
+            world.connect(peer, false, false);
+        }
+        world
+    }
+
+    fn command(&self, command: Command<TestPort>) {
+        self.handle.send(command).expect("the mailbox has room");
+    }
+
+    // ---- Steps ----
+
+    pub(super) fn step(&mut self, step: Step) {
+        let (peer, action) = step.decode(HOSTILE);
+        self.act(HONEST + peer, action);
+        self.turn();
+        self.steps += 1;
+        self.check_debts();
+        self.check_calls();
+        if self.steps.is_multiple_of(STEPS_PER_AUDIT) {
+            ledger::assert_sums(&mut self.core.state);
+            if self.turns - self.last_closed > POLLS_RETURNED {
+                ledger::assert_the_dead_hold_nothing(&mut self.core.state);
+            }
+        }
+    }
+
+    fn act(&mut self, index: usize, action: Action) {
+        let Some(peer) = self.peers.get_mut(index) else {
+            return;
+        };
+        let open = peer.link.as_ref().filter(|link| link.is_open);
+        let key = open.and_then(|link| link.key);
+        let begins = matches!(action, Action::Call { .. } | Action::Chunks(_));
+        if begins && peer.may_connect() {
+            let is_version_1 = self.steps.is_multiple_of(3);
+            return self.connect(index, is_version_1, false);
+        }
+        match action {
+            Action::Turns(count) => (1..count).for_each(|_| self.turn()),
+            Action::Silence { ms } => self.pass(ms),
+            Action::Connect {
+                version_1,
+                is_quiet,
+            } => {
+                peer.is_stopped = false;
+                self.connect(index, version_1, is_quiet);
+            }
+            Action::Stop => peer.is_stopped = !peer.is_stopped,
+            Action::Kill => self.kill(index),
+            Action::Close => {
+                if let Some(connection) = key {
+                    self.command(Command::Close {
+                        connection,
+                        reason: CloseReason::Local,
+                    });
+                }
+            }
+            Action::Ours(ours) => {
+                if let Some(connection) = key {
+                    let wanted = &mut self.core.application_mut().wanted;
+                    wanted.push_back(Wanted {
+                        connection,
+                        ours,
+                        is_honest: false,
+                    });
+                }
+            }
+            _ if peer.is_stopped => {}
+            Action::Disconnect => peer.disconnect(),
+            action => peer.act(action),
+        }
+    }
+
+    /// Time passes, in which peers do nothing of themselves.
+    fn pass(&mut self, ms: u32) {
+        let slices = ms.div_ceil(SLICE_MS).max(1);
+        let slice = Duration::from_millis(ms.into()) / slices;
+        for _ in 0..slices {
+            self.now += self.clock.ticks(slice);
+            for peer in &mut self.peers {
+                if !peer.is_stopped && !peer.kind.is_honest() {
+                    peer.show_life();
+                }
+            }
+            for _ in 0..3 {
+                self.turn();
+            }
+            self.check_debts();
+            self.check_calls();
+        }
+    }
+
+    /// Connects a peer that is not connected.
+    fn connect(&mut self, index: usize, is_version_1: bool, is_quiet: bool) {
+        let peer = &mut self.peers[index];
+        if !peer.may_connect() {
+            return;
+        }
+        let mut joint = TestFabric::join(
+            (&self.core.state.port, &self.port),
+            (&peer.port, &peer.handle),
+        );
+        let [seed, of_peer] = TestFabric::seeds(&mut joint, &self.port, &peer.handle);
+        peer.plant(of_peer, seed.local(), is_version_1, is_quiet);
+        let role = peer.kind.role_of_core();
+        let sizes = PrivateData {
+            remote_invalidation: true,
+            send_bytes: 4096,
+            receive_bytes: 4096,
+        };
+        let versions = match role {
+            Role::Client if is_version_1 => Versions::One,
+            Role::Client | Role::Server => Versions::Both,
+        };
+        self.command(Command::Plant {
+            token: u64::try_from(index).expect("small"),
+            seed,
+            role,
+            peer: PeerIdentity::default(),
+            properties: self.properties,
+            terms: Terms {
+                versions,
+                own: sizes,
+                peer: sizes,
+            },
+            credits_max: u16::MAX,
+            guarded: false,
+        });
+        // The next channel is numbered when this one is known.
+        self.turn();
+        self.peers[index].introduce();
+    }
+
+    /// The process of a peer ends, and another takes its place.
+    fn kill(&mut self, index: usize) {
+        self.next_port += 1;
+        let kind = self.peers[index].kind;
+        let fresh = Peer::new(kind, self.next_port, &self.clock);
+        let dead = std::mem::replace(&mut self.peers[index], fresh);
+        let open = dead.link.filter(|link| link.is_open);
+        if let Some(link) = open {
+            let local = link.of_core;
+            self.command(Command::Notice(Notice::PeerGone { local }));
+            self.peers[index].link = Some(link);
+        }
+    }
+
+    // ---- Turns ----
+
+    fn turn(&mut self) {
+        self.now += self.clock.ticks(TestFabric::TURN);
+        self.turns += 1;
+        for peer in &mut self.peers {
+            if !peer.is_stopped {
+                peer.poll(self.now, &mut self.batch);
+                if peer.kind.is_honest() {
+                    peer.act_honestly(self.turns);
+                }
+                peer.flush();
+            }
+        }
+        self.call_the_server();
+        let _ = self.core.iterate_at(self.now);
+        while let Some(notification) = self.handle.receive() {
+            self.note(notification);
+        }
+        if !self.is_over {
+            self.check_honest();
+        }
+    }
+
+    /// The honest server always has one call.
+    fn call_the_server(&mut self) {
+        let Some(link) = &self.peers[SERVER].link else {
+            return;
+        };
+        let ready = link.key.filter(|_| link.is_ready && link.is_open);
+        let application = self.core.application_mut();
+        let (asked, ended) = (application.asked_of_server, application.ended_well);
+        if let Some(connection) = ready.filter(|_| asked == ended && !self.is_over) {
+            application.asked_of_server += 1;
+            let ours = if asked % 2 == 0 {
+                Ours::Null
+            } else {
+                Ours::Echo { bytes: 300 }
+            };
+            application.wanted.push_back(Wanted {
+                connection,
+                ours,
+                is_honest: true,
+            });
+        }
+    }
+
+    fn peer_of(&mut self, key: ConnectionKey) -> Option<(usize, &mut Peer)> {
+        let is_it = |peer: &Peer| {
+            let link = peer.link.as_ref();
+            link.is_some_and(|link| link.is_open && link.key == Some(key))
+        };
+        self.peers.iter_mut().enumerate().find(|(_, it)| is_it(it))
+    }
+
+    /// The control plane of the core.
+    fn note(&mut self, notification: Notification) {
+        match notification {
+            Notification::Planted { token, result } => {
+                let connection = result.unwrap_or_else(|error| panic!("not planted: {error}"));
+                let index = usize::try_from(token).expect("small");
+                let peer = &mut self.peers[index];
+                let role = peer.kind.role_of_core();
+                if let Some(link) = &mut peer.link {
+                    link.key = Some(connection);
+                }
+                if role == Role::Client {
+                    self.command(Command::SendProperties { connection });
+                }
+            }
+            Notification::Properties { connection, bytes } => {
+                let set = PropertySet::decode(&bytes).expect("checked by the core");
+                self.take_properties(connection, set.properties());
+            }
+            Notification::Ready { connection, .. } => {
+                if let Some((_, peer)) = self.peer_of(connection)
+                    && let Some(link) = &mut peer.link
+                {
+                    link.is_ready = true;
+                }
+            }
+            Notification::VersionMismatch { .. } => {}
+            Notification::Closed {
+                connection, reason, ..
+            } => {
+                self.last_closed = self.turns;
+                let is_over = self.is_over;
+                let Some((index, peer)) = self.peer_of(connection) else {
+                    panic!("{connection:?} was closed twice: {reason}");
+                };
+                assert!(
+                    is_over || !peer.kind.is_honest(),
+                    "honest peer {index} lost its connection: {reason}"
+                );
+                if let Some(link) = &mut peer.link {
+                    link.is_open = false;
+                }
+            }
+            Notification::Drained => panic!("nobody drains"),
+        }
+    }
+
+    fn take_properties(&mut self, connection: ConnectionKey, told: Properties) {
+        let Some((_, peer)) = self.peer_of(connection) else {
+            return;
+        };
+        let answer = peer.kind.role_of_core() == Role::Server;
+        let Some(link) = &mut peer.link else { return };
+        let before = link.told.get_or_insert(told);
+        let reason = if *before != told {
+            Some(CloseReason::PropertiesChanged)
+        } else if told.receive_buffer_bytes < 4096 {
+            Some(CloseReason::Local)
+        } else {
+            None
+        };
+        self.command(match reason {
+            Some(reason) => Command::Close { connection, reason },
+            None => Command::AnswerProperties {
+                connection,
+                peer: told,
+                answer,
+            },
+        });
+    }
+
+    // ---- Checks ----
+
+    /// Null calls of neighbours are answered, and calls to an honest server end, in so many polls.
+    fn check_honest(&mut self) {
+        let ended = self.core.application().ended_well;
+        for (index, (count, since)) in self.progress.iter_mut().enumerate() {
+            let (now, most) = if index == SERVER {
+                (ended, POLLS_ENDED_MAX)
+            } else {
+                (self.peers[index].served, POLLS_SERVED_MAX)
+            };
+            let waited = self.turns - *since;
+            if now != *count {
+                (*count, *since) = (now, self.turns);
+            }
+            self.longest_wait = self.longest_wait.max(waited);
+            assert!(
+                waited <= most,
+                "honest peer {index} was not served for {waited} polls"
+            );
+        }
+    }
+
+    /// No peer owes anything for longer than twice the time limit, and what closes is closed soon.
+    fn check_debts(&mut self) {
+        let (now, turns) = (self.now, self.turns);
+        let state = &mut self.core.state;
+        let limit = self.clock.ticks(2 * state.config.stall_timeout);
+        for (place, watch) in (0..).zip(&mut self.watches) {
+            let Some(connection) = state.connections.at(place) else {
+                continue;
+            };
+            if connection.stage == Stage::Free {
+                *watch = Watch::default();
+                continue;
+            }
+            let key = connection.key(place);
+            if watch.key != key {
+                *watch = Watch {
+                    key,
+                    ..Watch::default()
+                };
+            }
+            if connection.stage == Stage::Closing {
+                let since = *watch.closing.get_or_insert(turns);
+                let waited = turns - since;
+                assert!(
+                    waited <= POLLS_CLOSED_MAX,
+                    "{key:?} has been closing for {waited} polls"
+                );
+                continue;
+            }
+            let protocol = &connection.protocol;
+            let (received, sent) = protocol.messages_passed();
+            let is_silent = protocol.role() == Role::Server && received == 0;
+            let since = &mut watch.first_message;
+            *since = is_silent.then(|| since.unwrap_or(now));
+            assert_due(now, *since, limit, key, "its first message");
+
+            let is_its_turn = protocol.credits().unconsumed() != 0 && !connection.parts.any();
+            let unfinished = protocol.unfinished().filter(|_| is_its_turn);
+            let before = watch.rest_of_message;
+            watch.rest_of_message = unfinished.map(|message| {
+                let same = before.filter(|(xid, _)| *xid == message.xid);
+                (message.xid, same.map_or(now, |(_, since)| since))
+            });
+            let since = watch.rest_of_message.map(|(_, since)| since);
+            assert_due(now, since, limit, key, "the rest of a message");
+
+            let sends = state.transmit.sends_of(connection);
+            let is_answering = (state.incoming.calls.iter().map(|(_, call)| call))
+                .any(|it| it.state == IncomingState::Answering && it.connection == key);
+            let has_something = sends.held != 0
+                || connection.outbound.replies() != 0
+                || connection.has_refusals()
+                || is_answering;
+            let mark = (sent, sends.returned);
+            let before = watch.taking.filter(|(before, _)| *before == mark);
+            watch.taking = has_something.then(|| before.unwrap_or((mark, now)));
+            let since = watch.taking.map(|(_, since)| since);
+            assert_due(now, since, limit, key, "credits or Receives");
+        }
+    }
+
+    /// Each call of the core ends in its time.
+    fn check_calls(&self) {
+        let waiting = self.core.state.requester.waiting() as usize;
+        assert_eq!(
+            waiting,
+            self.core.application().open.len(),
+            "calls that wait"
+        );
+        let timeout = self.core.state.config.call_timeout;
+        let slack = timeout / 64 + Duration::from_millis((2 * SLICE_MS).into());
+        let limit = self.clock.ticks(timeout + slack);
+        for (tag, open) in &self.core.application().open {
+            assert!(
+                self.now - open.since <= limit,
+                "call {tag} to {:?} did not end",
+                open.connection
+            );
+        }
+    }
+
+    // ---- The end ----
+
+    /// All peers do what they should, until all is answered; then all connections end.
+    pub(super) fn finish(mut self) -> Passed {
+        let begin = self.turns;
+        for peer in &mut self.peers {
+            peer.is_stopped = false;
+        }
+        self.core.application_mut().is_over = true;
+        for turn in 0..POLLS_BEHAVED_MAX {
+            let is_answered = self.peers.iter().all(|it| it.unanswered().is_none());
+            if is_answered && self.core.application().deferred() == 0 {
+                break;
+            }
+            if turn % 4 == 0 {
+                for peer in &mut self.peers {
+                    if !peer.kind.is_honest() {
+                        peer.behave();
+                    }
+                }
+            }
+            self.turn();
+        }
+        let longest_end = self.turns - begin;
+        for (index, peer) in self.peers.iter().enumerate() {
+            let unanswered = peer.unanswered();
+            assert_eq!(unanswered, None, "a call of peer {index} is lost");
+        }
+        assert_eq!(self.core.application().deferred(), 0, "answers are taken");
+        self.is_over = true;
+        let keys: Vec<_> = self.core.state.connections.keys().collect();
+        for connection in keys {
+            self.command(Command::Close {
+                connection,
+                reason: CloseReason::Local,
+            });
+        }
+        for _ in 0..POLLS_CLOSED_MAX {
+            self.turn();
+            if self.core.state.connections.in_use() == 0 {
+                break;
+            }
+        }
+        for _ in 0..POLLS_RETURNED {
+            self.turn();
+        }
+        ledger::assert_nothing_held(&mut self.core.state, self.gathers);
+        let open = &self.core.application().open;
+        assert!(open.is_empty(), "calls that never ended: {open:?}");
+        Passed {
+            steps: self.steps,
+            polls: self.turns,
+            longest_wait: self.longest_wait,
+            longest_end,
+            counters: self.handle.counters(),
+        }
+    }
+}
+
+fn assert_due(now: Ticks, since: Option<Ticks>, limit: Ticks, key: ConnectionKey, what: &str) {
+    let is_due = since.is_none_or(|since| now - since <= limit);
+    assert!(is_due, "{key:?} owes {what} for twice the time limit");
+}

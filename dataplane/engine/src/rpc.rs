@@ -1,0 +1,510 @@
+//! Calls and replies as applications see them, and what they are named by.
+
+use std::fmt;
+
+use rpcrdma_protocol::rpc::{
+    AcceptStatus, AuthStatus, OpaqueAuth, RejectStatus, ReplyBody, ReplyHeader,
+};
+use rpcrdma_protocol::v2;
+
+/// Names a connection of a core: an index, and a generation that tells its users apart.
+///
+/// # Example
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
+/// # use ends::*;
+/// # use rpcrdma_engine::{CallRefused, ConnectionKey};
+/// # on_core!(service(echo), |core, connection| {
+/// assert!(core.is_ready(connection));
+/// // A key of whoever had this place before names nobody now.
+/// let generation = connection.generation.wrapping_sub(1);
+/// let before = ConnectionKey { generation, ..connection };
+/// assert_eq!(core.call(before, CALL, &[], 1), Err(CallRefused::UnknownConnection));
+/// # });
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ConnectionKey {
+    /// Index into the core's table.
+    pub index: u32,
+    /// Raised whenever the index is used again.
+    pub generation: u32,
+}
+
+/// The requester's own name for a call; comes back with its reply.
+///
+/// # Example
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
+/// # use ends::*;
+/// # use rpcrdma_engine::CallTag;
+/// # let mut ended = on_core!(service(echo), |core, connection| {
+/// let asked: [(CallTag, &[u8]); 2] = [(70, b"seventy "), (71, b"more")];
+/// for (tag, args) in asked {
+///     core.call(connection, CALL, args, tag).expect("there are credits");
+/// }
+/// # });
+/// # let asked: [(CallTag, &[u8]); 2] = [(70, b"seventy "), (71, b"more")];
+/// // The pairs that `Application::completed` gets, in whatever order the replies come.
+/// ended.sort_by_key(|(tag, _)| *tag);
+/// assert_eq!(ended, asked.map(|(tag, args)| (tag, Ok(args.to_vec()))));
+/// ```
+pub type CallTag = u64;
+
+/// Whether something was done.
+///
+/// # Example
+/// ```
+/// use rpcrdma_engine::Activity;
+///
+/// let mut queues = [vec![], vec!["a request"], vec![]];
+/// // One of each, whatever the others had.
+/// let activity = queues.iter_mut().fold(Activity::Idle, |activity, queue| {
+///     activity.or(Activity::from_busy(queue.pop().is_some()))
+/// });
+/// assert_eq!(activity, Activity::Busy);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Activity {
+    /// Nothing was there to be done.
+    Idle,
+    /// Something was done, and more may be there.
+    Busy,
+}
+
+impl Activity {
+    /// Busy when `busy`.
+    #[inline]
+    pub fn from_busy(busy: bool) -> Self {
+        if busy { Self::Busy } else { Self::Idle }
+    }
+
+    /// Busy when this or `other` is.
+    #[inline]
+    pub fn or(self, other: Self) -> Self {
+        if self == Self::Busy { self } else { other }
+    }
+
+    /// Whether something was done.
+    #[inline]
+    #[must_use]
+    pub fn is_busy(self) -> bool {
+        self == Self::Busy
+    }
+}
+
+/// A call of a peer.
+///
+/// # Example
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
+/// # use ends::*;
+/// # use rpcrdma_engine::{Call, CallError, Outcome, ReplyWriter, Request};
+/// fn serve(request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+///     match (request.program, request.version, request.procedure) {
+///         (0x2000_0001, 1, 0) => Outcome::Success,
+///         (0x2000_0001, 1, _) => Outcome::ProcedureUnavailable,
+///         (0x2000_0001, _, _) => Outcome::ProgramMismatch { low: 1, high: 1 },
+///         _ => Outcome::ProgramUnavailable,
+///     }
+/// }
+/// let null = Call { program: 0x2000_0001, version: 1, procedure: 0 };
+/// assert_eq!(answered(serve, null, &[]), Ok(vec![]));
+/// let other = Call { version: 2, ..null };
+/// let mismatch = CallError::ProgramMismatch { low: 1, high: 1 };
+/// assert_eq!(answered(serve, other, &[]), Err(mismatch));
+/// ```
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The connection that it came by.
+    pub connection: ConnectionKey,
+    /// Whether it came in the reverse direction: from the server of the connection to its client
+    /// (RFC 8167 section 2). Such calls are of a callback program, say, which a client offers to its
+    /// server alone.
+    pub is_reverse: bool,
+    /// It came by version 1 of RPC-over-RDMA (RFC 8166). There a requester may send the round-up of an
+    /// item with it ([`BulkArguments::is_of`](crate::BulkArguments::is_of)).
+    pub is_version_1: bool,
+    /// Its XID, which means something on this connection alone.
+    pub xid: u32,
+    /// RPC program (RFC 5531 section 9).
+    pub program: u32,
+    /// Version of the program.
+    pub version: u32,
+    /// Procedure of the program.
+    pub procedure: u32,
+    /// The caller's credential. Where it says that RPCSEC_GSS protects arguments and results
+    /// ([`OpaqueAuth::permits_reduction`]), all items of the reply go in its stream.
+    pub credential: OpaqueAuth<'a>,
+    /// The caller's verifier, not looked into.
+    pub verifier: OpaqueAuth<'a>,
+    /// The arguments: an XDR stream.
+    pub args: &'a [u8],
+    pub(crate) deferral: Option<DeferId>,
+}
+
+impl Request<'_> {
+    /// The token by which this call is answered later, if [`Outcome::Deferred`] is returned now.
+    /// `None` when as many calls as the core has room for are deferred already.
+    #[must_use]
+    pub fn defer(&self) -> Option<DeferToken> {
+        self.deferral.map(DeferToken)
+    }
+}
+
+/// The slot of a deferred call, and its generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct DeferId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// The right to answer a deferred call, once. It may go to any thread, but only the core that it
+/// comes from can answer with it ([`Context::reply`](crate::Context::reply)). Dropping it without an answer keeps
+/// its slot until the core ends.
+///
+/// # Example
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
+/// # use ends::*;
+/// # use rpcrdma_engine::{Activity, Application, Context, DeferToken, Outcome, ReplyWriter, Request};
+/// # use rpcrdma_fabric::{clock::Ticks, interface::Port};
+/// # #[derive(Default)]
+/// # struct Service { token: Option<DeferToken> }
+/// # impl Application for Service {
+/// fn call(&mut self, request: &Request<'_>, _reply: &mut ReplyWriter<'_>) -> Outcome {
+///     self.token = request.defer();
+///     if self.token.is_some() { Outcome::Deferred } else { Outcome::SystemError }
+/// }
+///
+/// fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
+///     let Some(token) = self.token.take() else {
+///         return Activity::Idle;
+///     };
+///     // A token that was not used comes back: the answer is tried again in the next poll.
+///     self.token = core.reply(token, Outcome::Success, b"done").err().map(|(_, token)| token);
+///     Activity::Busy
+/// }
+/// # }
+/// assert_eq!(ask(Service::default(), CALL, &[]), Ok(b"done".to_vec()));
+/// ```
+#[derive(Debug, PartialEq, Eq, Hash)]
+#[must_use = "a deferred call is answered with its token, or never"]
+pub struct DeferToken(pub(crate) DeferId);
+
+/// How a call of a peer ended (RFC 5531 section 9).
+///
+/// # Example
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
+/// # use ends::*;
+/// # use rpcrdma_engine::{CallError, Outcome};
+/// // What was written counts with success alone.
+/// let ended = answered(
+///     |request, reply| match reply.write(b"half of the ") {
+///         Ok(()) if request.args.is_empty() => Outcome::GarbageArgs,
+///         _ => Outcome::Success,
+///     },
+///     CALL,
+///     &[],
+/// );
+/// assert_eq!(ended, Err(CallError::GarbageArgs));
+/// // Its reply: the XID, REPLY, MSG_ACCEPTED, a verifier without octets, GARBAGE_ARGS.
+/// let mut space = [0; 24];
+/// let written = Outcome::GarbageArgs.reply_header(0x11).encode(&mut space);
+/// assert_eq!(written, Ok(24));
+/// assert_eq!(space[..8], [0, 0, 0, 0x11, 0, 0, 0, 1]);
+/// assert_eq!(space[20..], [0, 0, 0, 4]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done; the results that were written count.
+    Success,
+    /// The program is not there: PROG_UNAVAIL.
+    ProgramUnavailable,
+    /// The program is there in other versions: PROG_MISMATCH.
+    ProgramMismatch {
+        /// The lowest version there is.
+        low: u32,
+        /// The highest version there is.
+        high: u32,
+    },
+    /// The program has no such procedure: PROC_UNAVAIL.
+    ProcedureUnavailable,
+    /// The arguments cannot be decoded: GARBAGE_ARGS.
+    GarbageArgs,
+    /// Something else failed here: SYSTEM_ERR.
+    SystemError,
+    /// The credential or verifier is refused: MSG_DENIED with AUTH_ERROR.
+    AuthError(AuthStatus),
+    /// The call will be answered later, with the token of [`Request::defer`].
+    Deferred,
+}
+
+impl Outcome {
+    /// The reply header that tells it to the caller (RFC 5531 section 9). A deferred call has no reply
+    /// yet: one that is asked for all the same says that the system failed.
+    #[must_use]
+    pub fn reply_header(self, xid: u32) -> ReplyHeader<'static> {
+        let status = match self {
+            Self::Success => AcceptStatus::Success,
+            Self::ProgramUnavailable => AcceptStatus::ProgUnavail,
+            Self::ProgramMismatch { low, high } => AcceptStatus::ProgMismatch { low, high },
+            Self::ProcedureUnavailable => AcceptStatus::ProcUnavail,
+            Self::GarbageArgs => AcceptStatus::GarbageArgs,
+            Self::SystemError | Self::Deferred => AcceptStatus::SystemErr,
+            Self::AuthError(status) => {
+                return ReplyHeader {
+                    xid,
+                    body: ReplyBody::Denied(RejectStatus::AuthError(status)),
+                };
+            }
+        };
+        ReplyHeader::accepted(xid, status)
+    }
+}
+
+/// What a call asks for.
+///
+/// # Example
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
+/// # use ends::*;
+/// # use rpcrdma_engine::Call;
+/// # let ended = on_core!(service(echo), |core, connection| {
+/// /// READ of version 3 of NFS (RFC 1813 section 3.3.6).
+/// const READ: Call = Call { program: 100_003, version: 3, procedure: 6 };
+/// core.call(connection, READ, b"arguments in XDR", 1).expect("there is a credit");
+/// # });
+/// assert_eq!(ended, [(1, Ok(b"arguments in XDR".to_vec()))]);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Call {
+    /// RPC program.
+    pub program: u32,
+    /// Version of the program.
+    pub version: u32,
+    /// Procedure of the program.
+    pub procedure: u32,
+}
+
+/// A reply to a call of ours.
+///
+/// # Example
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
+/// # use ends::*;
+/// # use rpcrdma_engine::{CallError, Reply};
+/// fn word(result: Result<Reply<'_>, CallError>) -> Result<u32, CallError> {
+///     let results = result?.results;
+///     let word = results.first_chunk().ok_or(CallError::BadReply)?;
+///     Ok(u32::from_be_bytes(*word))
+/// }
+/// assert_eq!(ask_with(echo, &[0, 0, 1, 0], word), Ok(256));
+/// assert_eq!(ask_with(echo, &[], word), Err(CallError::BadReply));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Reply<'a> {
+    /// The results: an XDR stream.
+    pub results: &'a [u8],
+    /// The responder's verifier, not looked into.
+    pub verifier: OpaqueAuth<'a>,
+}
+
+/// Why a call of ours ended without results.
+///
+/// # Example
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
+/// # use ends::*;
+/// # use rpcrdma_engine::{CallError, Outcome};
+/// let ended = answered(|_, _| Outcome::ProgramMismatch { low: 3, high: 4 }, CALL, &[]);
+/// match ended {
+///     Ok(results) => panic!("version 1 is not served: {results:?}"),
+///     Err(CallError::ProgramMismatch { low, high }) => assert_eq!((low, high), (3, 4)),
+///     Err(error) => panic!("{error}"),
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// No reply came in time.
+    TimedOut,
+    /// The connection ended first.
+    Disconnected,
+    /// The responder answered with a transport error (-00 section 6.4.3).
+    Transport(v2::TransportError),
+    /// The reply is no RPC reply.
+    BadReply,
+    /// The reply is longer than a message may be, or no buffer was free to put it together.
+    ReplyTooLong,
+    /// PROG_UNAVAIL: the responder does not have the program.
+    ProgramUnavailable,
+    /// PROG_MISMATCH: the responder has the program in other versions.
+    ProgramMismatch {
+        /// The lowest version there is.
+        low: u32,
+        /// The highest version there is.
+        high: u32,
+    },
+    /// PROC_UNAVAIL: the program has no such procedure.
+    ProcedureUnavailable,
+    /// GARBAGE_ARGS: the responder cannot decode the arguments.
+    GarbageArgs,
+    /// SYSTEM_ERR: something else failed at the responder.
+    SystemError,
+    /// MSG_DENIED: another version of RPC, or a credential that is refused.
+    Denied(RejectStatus),
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut => f.write_str("no reply came in time"),
+            Self::Disconnected => f.write_str("the connection ended before the reply came"),
+            Self::Transport(error) => write!(f, "the responder refused the call: {error}"),
+            Self::BadReply => f.write_str("the reply cannot be decoded"),
+            Self::ReplyTooLong => f.write_str("the reply is longer than a message may be here"),
+            Self::ProgramUnavailable => f.write_str("the responder does not have the program"),
+            Self::ProgramMismatch { low, high } => {
+                write!(
+                    f,
+                    "the responder has versions {low} to {high} of the program"
+                )
+            }
+            Self::ProcedureUnavailable => f.write_str("the program has no such procedure"),
+            Self::GarbageArgs => f.write_str("the responder cannot decode the arguments"),
+            Self::SystemError => f.write_str("the call failed at the responder"),
+            Self::Denied(status) => write!(f, "the responder denied the call: {status:?}"),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+/// Why a call of ours was not accepted. Nothing was sent, and no completion follows.
+///
+/// # Example
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
+/// # use ends::*;
+/// # use rpcrdma_engine::CallRefused;
+/// # on_core!(service(echo), |core, connection| {
+/// let credits = core.credits(connection);
+/// let mut calls = 0;
+/// let refused = loop {
+///     match core.call(connection, CALL, b"a call", 1) {
+///         Ok(()) => calls += 1,
+///         Err(refused) => break refused,
+///     }
+/// };
+/// // Each took a credit. When a reply has come there is another.
+/// assert_eq!((calls, refused), (credits, CallRefused::NoCredit));
+/// assert!(refused.is_transient());
+/// # });
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallRefused {
+    /// No connection has this key.
+    UnknownConnection,
+    /// Properties were not exchanged yet, or the connection is closing.
+    NotReady,
+    /// The call would go in the reverse direction, from the server to the client, and one of the ends
+    /// is not ready for that: its properties say so (-00 section 5.2.5).
+    NotTaken,
+    /// The core is draining.
+    Draining,
+    /// The peer has no Receive posted for it; one is when a reply, or a grant, has come. Also
+    /// while a longer message is on its way.
+    NoCredit,
+    /// As many calls are outstanding as may be, or no buffer is free.
+    NoSlot,
+    /// The message would be longer than a message may be, or its memory is in more pieces than
+    /// can be told to the peer.
+    TooLong,
+    /// The core has no bulk buffers.
+    NoBulk,
+    /// The items cannot travel as they were to: the device has no memory windows, the peer takes no
+    /// chunks in this direction, or one of the ends does not place data by Sends.
+    NoPlacement,
+    /// An item lies in the memory of another core, or not at the start of its buffer.
+    ForeignMemory,
+    /// A message of a header type that is not among [`CoreConfig::header_types`](crate::CoreConfig::header_types), or on
+    /// a connection of version 1, which has none.
+    NotRegistered,
+}
+
+impl CallRefused {
+    /// Whether the same call may be accepted later.
+    #[must_use]
+    pub fn is_transient(self) -> bool {
+        matches!(self, Self::NoCredit | Self::NoSlot)
+    }
+}
+
+impl fmt::Display for CallRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownConnection => "no such connection",
+            Self::NotReady => "the connection is not ready",
+            Self::NotTaken => {
+                "an end of the connection takes no calls from the server to the client"
+            }
+            Self::Draining => "the core is draining",
+            Self::NoCredit => "the peer has granted no credit",
+            Self::NoSlot => "too many calls are outstanding",
+            Self::TooLong => "the call is longer than a message may be",
+            Self::NoBulk => "the core has no bulk buffers",
+            Self::NoPlacement => "the items cannot travel in the way that was asked for",
+            Self::ForeignMemory => "an item lies in memory that cannot be exposed from here",
+            Self::NotRegistered => {
+                "the core's header types do not have this one, or the connection is of version 1"
+            }
+        })
+    }
+}
+
+impl std::error::Error for CallRefused {}
+
+/// Why a deferred reply was not taken. The token comes back with it.
+///
+/// # Example
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
+/// # use ends::*;
+/// # use rpcrdma_engine::{Outcome, ReplyRefused};
+/// # let ended = deferred!(|core, token| {
+/// let longer_than_any = vec![0; 2 << 20];
+/// match core.reply(token, Outcome::Success, &longer_than_any) {
+///     Err((ReplyRefused::TooLong, token)) => {
+///         let said = core.reply(token, Outcome::Success, b"too long");
+///         assert!(said.is_ok());
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # });
+/// assert_eq!(ended, Ok(b"too long".to_vec()));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyRefused {
+    /// Nothing can be sent or kept now: try again in a later poll.
+    Busy,
+    /// The reply would be longer than a message may be: answer something else.
+    TooLong,
+    /// The outcome is [`Outcome::Deferred`], which is no answer.
+    NoAnswer,
+    /// The token is not of this core, or was used.
+    UnknownToken,
+}
+
+impl fmt::Display for ReplyRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "nothing can be sent or kept now",
+            Self::TooLong => "the reply is longer than a message may be",
+            Self::NoAnswer => "an outcome that is deferred again is no answer",
+            Self::UnknownToken => "the token is of another core, or was used",
+        })
+    }
+}
+
+impl std::error::Error for ReplyRefused {}

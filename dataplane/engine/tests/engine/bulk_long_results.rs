@@ -1,0 +1,235 @@
+//! Results that are longer than the place that their caller has for them.
+
+use super::bulk::{all_home, run};
+use crate::support::bulk::{
+    GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, Wanted, asking, bulk_config, bulk_pair, given,
+};
+use crate::support::fabric::skips;
+use crate::support::pattern;
+use rpcrdma_engine::{CallError, CallTag, ConnectionKey, CoreConfig, Placement};
+use rpcrdma_protocol::v2::TransportError;
+
+const LENGTHS: [u32; 3] = [300, 70_001, 10];
+
+/// A call for results of these lengths, of which the second is longer than its Write chunk.
+fn too_long(connection: ConnectionKey, procedure: u32, tag: CallTag) -> Wanted {
+    Wanted {
+        connection,
+        procedure,
+        args: asking(&LENGTHS),
+        expected: vec![300, 20_000, 10],
+        placement: Placement::Rdma,
+        tag,
+        ..Wanted::default()
+    }
+}
+
+/// A result that is longer than its Write chunk stays in the stream with those after it, and the reply is continued
+/// (-00 section 6.5); shared pieces likewise. The requester makes no second call.
+#[test]
+fn results_too_long_for_their_write_chunks_are_continued() {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    let (connection, _) = pair.connect();
+    let word = |word: u32| word.to_be_bytes().to_vec();
+    let padded = |index: usize| {
+        let mut bytes = given(index, LENGTHS[index]);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    };
+    let expected = [
+        word(300),
+        word(70_001),
+        padded(1),
+        word(10),
+        padded(2),
+        word(0xfeed),
+    ]
+    .concat();
+    for (tag, procedure) in (1..).zip([GIVE, GIVE_LATER, GIVE_SHARED]) {
+        let (stream, items) = run(
+            &mut pair,
+            Wanted {
+                results_bytes_max: 100,
+                ..too_long(connection, procedure, tag)
+            },
+        );
+        assert!(stream == expected, "procedure {procedure}");
+        assert!(
+            items == [given(0, 300), vec![], vec![]],
+            "procedure {procedure}"
+        );
+        let counters = pair.server.handle.counters();
+        assert_eq!(counters.errors_sent_write_resource, 0);
+        assert!(counters.rdma_writes >= tag, "the first result is written");
+    }
+    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 0);
+    all_home(&mut pair);
+}
+
+/// The same results fit no message, and then the Reply chunk: the pieces of the stream are copied, the results are
+/// written from where they are.
+#[test]
+fn results_too_long_for_their_write_chunks_go_to_the_reply_chunk() {
+    let few = CoreConfig {
+        message_bytes_max: 8192,
+        ..bulk_config()
+    };
+    let mut pair = bulk_pair(&bulk_config(), &few);
+    let (connection, _) = pair.connect();
+    for (tag, procedure) in (1..).zip([GIVE, GIVE_LATER, GIVE_SHARED]) {
+        let copied_before = pair.server.handle.counters().bulk_bytes_copied;
+        let (stream, items) = run(
+            &mut pair,
+            Wanted {
+                results_bytes_max: 1 << 20,
+                ..too_long(connection, procedure, tag)
+            },
+        );
+        assert_eq!(
+            stream.len(),
+            4 + 4 + 70_004 + 4 + 12 + 4,
+            "procedure {procedure}"
+        );
+        assert!(stream[8..8 + 70_001] == given(1, 70_001));
+        assert!(stream[stream.len() - 16..][..10] == given(2, 10));
+        assert!(items == [given(0, 300), vec![], vec![]]);
+        let counters = pair.server.handle.counters();
+        let copied = counters.bulk_bytes_copied - copied_before;
+        assert!(copied < 100, "{copied} bytes were copied");
+    }
+    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 0);
+    all_home(&mut pair);
+}
+
+/// A call without chunks whose result is longer than the server's messages is refused with the length that the reply
+/// takes (-00 section 6.4.3). With a Reply chunk of that length the call succeeds.
+#[test]
+fn a_result_that_is_longer_than_messages_draws_the_length_of_its_reply() {
+    let few = CoreConfig {
+        message_bytes_max: 8192,
+        ..bulk_config()
+    };
+    let mut pair = bulk_pair(&bulk_config(), &few);
+    let (connection, _) = pair.connect();
+    let wanted = Wanted {
+        connection,
+        procedure: GIVE,
+        args: asking(&[70_001]),
+        results_bytes_max: 100,
+        tag: 1,
+        ..Wanted::default()
+    };
+    let app = pair.client.core.application_mut();
+    app.wanted.push_back(wanted.clone());
+    pair.until("the end of the call", |pair| {
+        pair.client.core.application().result(1).is_some()
+    });
+    let length_needed_bytes = 24 + 4 + 70_004;
+    let error = TransportError::ReplyResource {
+        length_needed_bytes,
+    };
+    let app = pair.client.core.application();
+    assert_eq!(app.result(1), Some(&Err(CallError::Transport(error))));
+    // Its caller expects more now.
+    let longer = Wanted {
+        results_bytes_max: length_needed_bytes as usize,
+        tag: 2,
+        placement: Placement::Rdma,
+        ..wanted
+    };
+    let (stream, items) = run(&mut pair, longer);
+    assert_eq!((stream.len(), items.len()), (4 + 70_004 + 4, 0));
+    assert!(stream[4..][..70_001] == given(0, 70_001));
+    let counters = pair.server.handle.counters();
+    assert_eq!(counters.errors_sent_reply_resource, 1);
+    assert_eq!(counters.rpc_errors_sent, 0);
+    all_home(&mut pair);
+}
+
+#[test]
+fn a_write_chunk_that_is_too_small_is_made_larger_once() {
+    if skips("a_write_chunk_that_is_too_small_is_made_larger_once") {
+        return;
+    }
+    let few = CoreConfig {
+        message_bytes_max: 69_632,
+        ..bulk_config()
+    };
+    let mut pair = bulk_pair(&few, &few);
+    let (connection, _) = pair.connect();
+    let (_, items) = run(
+        &mut pair,
+        Wanted {
+            connection,
+            procedure: GIVE,
+            args: asking(&[300, 70_000]),
+            expected: vec![300, 20_000],
+            items: vec![(12, pattern(66_000, 1))],
+            results_bytes_max: 100,
+            placement: Placement::Rdma,
+            tag: 1,
+            ..Wanted::default()
+        },
+    );
+    assert!(items == [given(0, 300), given(1, 70_000)]);
+    // Two chunks are too small: the second error ends the call.
+    let wanted = Wanted {
+        connection,
+        procedure: GIVE,
+        args: asking(&[300, 70_000]),
+        expected: vec![200, 20_000],
+        results_bytes_max: 100,
+        placement: Placement::Rdma,
+        tag: 2,
+        ..Wanted::default()
+    };
+    pair.client.core.application_mut().wanted.push_back(wanted);
+    pair.until("the end of the call", |pair| {
+        pair.client.core.application().result(2).is_some()
+    });
+    let error = TransportError::WriteResource {
+        chunk_index: 2,
+        length_needed_bytes: 70_000,
+    };
+    assert_eq!(
+        pair.client.core.application().result(2),
+        Some(&Err(CallError::Transport(error)))
+    );
+    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 2);
+    assert_eq!(pair.server.handle.counters().errors_sent_write_resource, 3);
+    all_home(&mut pair);
+}
+
+/// A long reply leaves in parts where it is short enough and there are credits for it, and else goes to the Reply chunk: it
+/// does not wait for credits while there is memory.
+#[test]
+fn a_long_reply_goes_to_the_reply_chunk_where_credits_are_few() {
+    for (credits_per_connection, bytes, in_parts) in
+        [(8, 12_000, true), (2, 12_000, false), (8, 60_000, false)]
+    {
+        let config = CoreConfig {
+            credits_per_connection,
+            ..bulk_config()
+        };
+        let mut pair = bulk_pair(&config, &config);
+        let (connection, _) = pair.connect();
+        for tag in 1..4 {
+            let wanted = Wanted {
+                connection,
+                procedure: GIVE_LONG,
+                args: asking(&[bytes / 4]),
+                results_bytes_max: bytes as usize + 100,
+                placement: Placement::Rdma,
+                tag,
+                ..Wanted::default()
+            };
+            let (stream, _) = run(&mut pair, wanted);
+            assert_eq!(stream.len(), bytes as usize + 4);
+            all_home(&mut pair);
+        }
+        let counters = pair.server.handle.counters();
+        let found = (counters.fragments_sent != 0, counters.rdma_writes != 0);
+        let case = format!("{bytes} bytes, {credits_per_connection} credits");
+        assert_eq!(found, (in_parts, !in_parts), "{case}");
+    }
+}

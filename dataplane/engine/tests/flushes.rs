@@ -1,0 +1,297 @@
+//! In which order a core gives its port what it has posted: a Receive is there before its credit is granted, since the
+//! Send that grants it may be answered at once.
+
+mod support;
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rpcrdma_engine::CoreConfig;
+use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_fabric::interface::{
+    Access, Attributes, CompletionBatch, Gather, Port, PostError, QueuePairId, Receive,
+    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, SetupError,
+    Window, WorkId,
+};
+use rpcrdma_fabric::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
+use rpcrdma_fabric::shm;
+
+use support::fabric::{Fabric, Seed, Shm, Sizes, Told};
+use support::{ECHO, Pair, pattern};
+
+const FORM: support::Form = support::Form::SharedQueue;
+type TestFabric = Watched;
+
+/// Shared memory, by ports that see what is flushed.
+#[derive(Debug)]
+struct Watched;
+
+impl Fabric for Watched {
+    type Port = WatchedPort;
+    type Handle = shm::PortHandle;
+    type Joint = shm::Joint;
+
+    const TURN: Duration = Shm::TURN;
+    const IDLE_TURNS: Option<usize> = Shm::IDLE_TURNS;
+    const ONE_CASE_IN: u32 = Shm::ONE_CASE_IN;
+    const HAS_PROBES: bool = Shm::HAS_PROBES;
+    const SKIPPED: &'static [(&'static str, &'static str)] = Shm::SKIPPED;
+
+    fn port(number: u32, sizes: &Sizes, clock: &Clock) -> (WatchedPort, shm::PortHandle) {
+        let (port, handle) = Shm::port(number, sizes, clock);
+        let port = WatchedPort {
+            port,
+            receives_staged: 0,
+            flushes_with_receives: 0,
+        };
+        (port, handle)
+    }
+
+    fn join(
+        a: (&WatchedPort, &shm::PortHandle),
+        b: (&WatchedPort, &shm::PortHandle),
+    ) -> shm::Joint {
+        Shm::join((&a.0.port, a.1), (&b.0.port, b.1))
+    }
+
+    fn seeds(joint: &mut shm::Joint, a: &shm::PortHandle, b: &shm::PortHandle) -> [Seed<Self>; 2] {
+        Shm::seeds(joint, a, b)
+    }
+
+    fn notices(
+        joint: &mut shm::Joint,
+        a: &shm::PortHandle,
+        b: &shm::PortHandle,
+    ) -> [Option<Told<Self>>; 2] {
+        Shm::notices(joint, a, b)
+    }
+
+    fn work() {
+        Shm::work();
+    }
+
+    fn broken_link() -> Told<Self> {
+        Shm::broken_link()
+    }
+}
+
+/// A port that does what another one does.
+#[derive(Debug)]
+struct WatchedPort {
+    port: shm::Port,
+    /// Receives posted since the last time that they were flushed.
+    receives_staged: u32,
+    /// How often there were any to flush.
+    flushes_with_receives: u32,
+}
+
+impl Port for WatchedPort {
+    type Seed = shm::Seed;
+    type Notice = shm::Notice;
+
+    fn attributes(&self) -> &Attributes {
+        self.port.attributes()
+    }
+
+    fn memory(&self) -> &Memory {
+        self.port.memory()
+    }
+
+    fn carve(&mut self, shape: PoolShape) -> Result<Pool, SetupError> {
+        self.port.carve(shape)
+    }
+
+    fn page_report(&self) -> &PageReport {
+        self.port.page_report()
+    }
+
+    fn create_receive_queue(
+        &mut self,
+        attributes: ReceiveQueueAttributes,
+    ) -> Result<ReceiveQueueId, SetupError> {
+        self.port.create_receive_queue(attributes)
+    }
+
+    fn create_receive(
+        &mut self,
+        queue: ReceiveQueueId,
+        segments: &mut dyn Iterator<Item = Buffer>,
+    ) -> Result<Receive, SetupError> {
+        self.port.create_receive(queue, segments)
+    }
+
+    fn post_receive(&mut self, receive: Receive) -> Option<Receive> {
+        self.receives_staged += 1;
+        self.port.post_receive(receive)
+    }
+
+    fn flush_receives(&mut self) {
+        self.flushes_with_receives += u32::from(self.receives_staged != 0);
+        self.receives_staged = 0;
+        self.port.flush_receives();
+    }
+
+    fn receives_posted(&self, queue: ReceiveQueueId) -> u32 {
+        self.port.receives_posted(queue)
+    }
+
+    fn received(&self, receive: &Receive) -> &[u8] {
+        self.port.received(receive)
+    }
+
+    fn received_segment(&self, receive: &Receive, index: usize) -> Option<&[u8]> {
+        self.port.received_segment(receive, index)
+    }
+
+    fn replace_segment(
+        &mut self,
+        receive: &mut Receive,
+        index: usize,
+        fresh: Buffer,
+    ) -> Result<Buffer, Buffer> {
+        self.port.replace_segment(receive, index, fresh)
+    }
+
+    fn plant(
+        &mut self,
+        seed: Self::Seed,
+        queue: ReceiveQueueId,
+    ) -> Result<QueuePairId, SetupError> {
+        self.port.plant(seed, queue)
+    }
+
+    fn notice(&mut self, notice: Self::Notice) {
+        self.port.notice(notice);
+    }
+
+    fn post_send_copied(
+        &mut self,
+        queue_pair: QueuePairId,
+        source: &Buffer,
+        bytes: u32,
+        options: SendOptions,
+    ) -> Result<(), PostError> {
+        self.port
+            .post_send_copied(queue_pair, source, bytes, options)
+    }
+
+    fn post_send(
+        &mut self,
+        queue_pair: QueuePairId,
+        list: &mut Gather,
+        options: SendOptions,
+    ) -> Result<(), PostError> {
+        self.port.post_send(queue_pair, list, options)
+    }
+
+    fn post_read(
+        &mut self,
+        queue_pair: QueuePairId,
+        list: Gather,
+        from: RemoteAddress,
+        work: WorkId,
+    ) -> Result<(), (PostError, Gather)> {
+        self.port.post_read(queue_pair, list, from, work)
+    }
+
+    fn post_write(
+        &mut self,
+        queue_pair: QueuePairId,
+        list: &mut Gather,
+        to: RemoteAddress,
+        signalled: Option<WorkId>,
+    ) -> Result<(), PostError> {
+        self.port.post_write(queue_pair, list, to, signalled)
+    }
+
+    fn probe(&mut self, queue_pair: QueuePairId, work: WorkId) -> Result<(), PostError> {
+        self.port.probe(queue_pair, work)
+    }
+
+    fn bind_window(
+        &mut self,
+        queue_pair: QueuePairId,
+        buffer: Buffer,
+        bytes: u32,
+        access: Access,
+    ) -> Result<Window, (PostError, Buffer)> {
+        self.port.bind_window(queue_pair, buffer, bytes, access)
+    }
+
+    fn invalidate_window(
+        &mut self,
+        window: Window,
+        work: WorkId,
+    ) -> Result<(), (PostError, Window)> {
+        self.port.invalidate_window(window, work)
+    }
+
+    fn close_window(&mut self, window: Window) -> Result<Buffer, Window> {
+        self.port.close_window(window)
+    }
+
+    fn window_has_key(&self, window: &Window, key: RemoteKey) -> bool {
+        self.port.window_has_key(window, key)
+    }
+
+    fn flush_sends(&mut self) {
+        let staged = self.receives_staged;
+        assert_eq!(
+            staged, 0,
+            "Sends leave before the Receives that they may grant"
+        );
+        self.port.flush_sends();
+    }
+
+    fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        self.port.poll(now, batch)
+    }
+
+    fn next_returned(&mut self) -> Option<Buffer> {
+        self.port.next_returned()
+    }
+
+    fn disconnect(&mut self, queue_pair: QueuePairId) {
+        self.port.disconnect(queue_pair);
+    }
+
+    fn destroy_queue_pair(&mut self, queue_pair: QueuePairId) {
+        self.port.destroy_queue_pair(queue_pair);
+    }
+
+    fn prepare_to_park(&mut self) -> bool {
+        self.port.prepare_to_park()
+    }
+
+    fn event(&self) -> BorrowedFd<'_> {
+        self.port.event()
+    }
+
+    fn unpark(&mut self) {
+        self.port.unpark();
+    }
+
+    fn receiver_not_ready(&self) -> u64 {
+        self.port.receiver_not_ready()
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.port.counters()
+    }
+}
+
+#[test]
+fn receives_are_flushed_before_the_sends_that_grant_them() {
+    let mut pair = Pair::new(&CoreConfig::default());
+    let (connection, _) = pair.connect();
+    for (tag, bytes) in (0..100).zip((8..).step_by(8)) {
+        let application = pair.client.core.application_mut();
+        application.want(connection, ECHO, &pattern(bytes, tag), tag);
+    }
+    pair.until("all replies", |pair| {
+        pair.client.core.application().ended.len() == 100
+    });
+    for side in [&pair.client, &pair.server] {
+        assert_ne!(side.core.port().flushes_with_receives, 0);
+    }
+}

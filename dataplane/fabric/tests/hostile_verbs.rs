@@ -1,0 +1,565 @@
+//! A peer of libibverbs alone, which keeps to no protocol, against a port: runs in the lab
+//! (tests/lab), on the device that `LAB_DEV` names and the address that `LAB_IP` gives.
+//!
+//! It knows what a peer could know at most: the key and the addresses of the whole arena. On iWARP
+//! each RDMA Read of ours would tell it that key (RFC 5040 section 4.4); here it has it from the kernel.
+#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+
+use std::ffi::c_int;
+use std::net::Ipv4Addr;
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+#[cfg(feature = "verbs-dlopen")]
+use rdma_mummy_sys as c;
+#[cfg(not(feature = "verbs-dlopen"))]
+use rdma_sys as c;
+
+use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::{
+    Access, CompletionBatch, CompletionKind, Manager as _, ManagerEvent, Port as _, QueuePairId,
+    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey,
+};
+use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, PoolShape};
+use rpcrdma_fabric::verbs::{Manager, Port, PortConfig, PortHandle, WithoutWindows};
+
+/// How long anything may take before a test fails.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Of the buffer that the peer is after, and of each of its accesses.
+const BYTES: u32 = 4096;
+/// What the buffer holds, and what the peer would put there.
+const KEPT: u8 = 0x5a;
+const FORGED: u8 = 0xee;
+
+fn lab(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name}: run this in the lab, tests/lab"))
+}
+
+fn clock() -> Clock {
+    static CLOCK: OnceLock<Clock> = OnceLock::new();
+    CLOCK.get_or_init(Clock::new).clone()
+}
+
+/// A server, and the memory that a peer is after.
+struct Victim {
+    manager: Manager,
+    port: Port,
+    handle: PortHandle,
+    /// For the connections to come; the last is for all that follow.
+    queues: Vec<ReceiveQueueId>,
+    address: (Ipv4Addr, u16),
+    arena_bytes: u64,
+    buffer: Option<Buffer>,
+    planted: Option<QueuePairId>,
+    is_over: bool,
+}
+
+impl Victim {
+    /// Arenas of different lengths are told apart by these.
+    fn new(arena_bytes: u64) -> Self {
+        Self::with(arena_bytes, |_| {})
+    }
+
+    fn with(arena_bytes: u64, adjust: impl FnOnce(&mut PortConfig)) -> Self {
+        let arena = Arena::private(&ArenaOptions {
+            bytes: arena_bytes,
+            huge_pages: HugePages::Never,
+        })
+        .expect("memory");
+        let mut config = PortConfig::new(arena, clock());
+        config.device = Some(lab("LAB_DEV"));
+        config.queue_pairs_max = 2;
+        config.without_windows = WithoutWindows::Register;
+        adjust(&mut config);
+        let queues_count = if config.own_receive_queues { 2 } else { 1 };
+        let (mut port, handle) = Port::new(config).expect("a port on the device");
+        let mut pool = port
+            .carve(PoolShape {
+                buffers: 5,
+                buffer_bytes: BYTES,
+                stride_bytes: BYTES,
+                align_bytes: BYTES,
+            })
+            .expect("room");
+        let mut queues = Vec::new();
+        for _ in 0..queues_count {
+            let queue = port
+                .create_receive_queue(ReceiveQueueAttributes {
+                    depth: 4,
+                    segments_max: 1,
+                })
+                .expect("a receive queue");
+            queues.push(queue);
+            for _ in 0..4 / queues_count {
+                let mut buffers = pool.take().into_iter();
+                let receive = port.create_receive(queue, &mut buffers);
+                port.post_receive(receive.expect("a Receive"));
+            }
+        }
+        port.flush_receives();
+        let mut buffer = pool.take().expect("a buffer");
+        port.memory().bytes_mut(&mut buffer).fill(KEPT);
+        let mut manager = Manager::new().expect("RDMA-CM is there");
+        let ip: Ipv4Addr = lab("LAB_IP").parse().expect("an IPv4 address");
+        let listener = manager
+            .listen(&format!("rdma:{ip}:0"))
+            .expect("a free port");
+        let told = manager.listener_address(listener).expect("it listens");
+        let number = told.rsplit(':').next().and_then(|it| it.parse().ok());
+        Self {
+            manager,
+            port,
+            handle,
+            queues,
+            address: (ip, number.expect("a port")),
+            arena_bytes,
+            buffer: Some(buffer),
+            planted: None,
+            is_over: false,
+        }
+    }
+
+    /// Serves whoever connects.
+    fn turn(&mut self) {
+        let mut events = Vec::new();
+        self.manager
+            .wait(Duration::from_millis(1), &mut events)
+            .expect("the manager works");
+        for event in events {
+            match event {
+                ManagerEvent::ConnectRequest { connection, .. } => {
+                    let seed = self.manager.prepare(connection, &self.handle);
+                    let queue = if self.queues.len() > 1 {
+                        self.queues.remove(0)
+                    } else {
+                        self.queues[0]
+                    };
+                    let planted = self.port.plant(seed.expect("a queue pair"), queue);
+                    self.planted = Some(planted.expect("it fits"));
+                    self.manager
+                        .accept(connection, &[])
+                        .expect("the peer waits");
+                }
+                ManagerEvent::Established {
+                    notice: Some(notice),
+                    ..
+                }
+                | ManagerEvent::Disconnected {
+                    notice: Some(notice),
+                    ..
+                } => self.port.notice(notice),
+                _ => {}
+            }
+        }
+        self.port.flush_receives();
+        self.port.flush_sends();
+        let mut batch = CompletionBatch::new();
+        self.port.poll(clock().now(), &mut batch);
+        for completion in batch.drain() {
+            match completion.kind {
+                CompletionKind::Disconnected => self.is_over = true,
+                CompletionKind::Receive { receive, .. } => {
+                    self.port.post_receive(receive);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(result) = done(self) {
+                return result;
+            }
+            assert!(Instant::now() < deadline, "{what}: not after {PATIENCE:?}");
+            self.turn();
+        }
+    }
+
+    /// A peer that has connected.
+    fn attacked(&mut self) -> Attacker {
+        let attacker = Attacker::towards(self.address);
+        self.until("a connection", |_| attacker.answers.try_recv().ok());
+        attacker
+    }
+
+    /// Exposes the buffer to the peer that connected last.
+    fn exposed(&mut self) -> RemoteAddress {
+        let both = Access {
+            remote_read: true,
+            remote_write: true,
+        };
+        let queue_pair = self.planted.expect("it is connected");
+        // On rxe the peer may write before the server knows of the connection, and bind nothing yet.
+        let window = self.until("a window", |victim| {
+            let taken = victim.buffer.take()?;
+            match victim.port.bind_window(queue_pair, taken, BYTES, both) {
+                Ok(window) => Some(window),
+                Err((_, back)) => {
+                    victim.buffer = Some(back);
+                    None
+                }
+            }
+        });
+        self.port.flush_sends();
+        // Behind the binding, which the server's device has taken by now.
+        for _ in 0..20 {
+            self.turn();
+        }
+        window.remote()
+    }
+
+    /// What the buffer holds.
+    fn holds(&self) -> &[u8] {
+        let buffer = self.buffer.as_ref().expect("it is not exposed");
+        self.port.memory().bytes(buffer)
+    }
+
+    /// Where the buffer is, by the key of the whole arena.
+    fn buffer_in_the_arena(&self) -> RemoteAddress {
+        let buffer = self.buffer.as_ref().expect("it is not exposed");
+        RemoteAddress {
+            key: key_of_arena(self.arena_bytes),
+            offset: self.port.memory().bytes(buffer).as_ptr().addr() as u64,
+        }
+    }
+}
+
+/// The key of the one region of that length, as the kernel tells root.
+fn key_of_arena(bytes: u64) -> RemoteKey {
+    let output = std::process::Command::new("rdma")
+        .args(["-dd", "resource", "show", "mr"])
+        .output()
+        .expect("the program `rdma`");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let keys = text.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let value = |name: &str| {
+            let place = words.iter().position(|word| *word == name)?;
+            words.get(place + 1).copied()
+        };
+        let key = value("rkey").or(value("lkey"))?.trim_start_matches("0x");
+        let key = u32::from_str_radix(key, 16).ok()?;
+        (value("mrlen")? == bytes.to_string()).then_some(key)
+    });
+    let keys: Vec<u32> = keys.collect();
+    match keys[..] {
+        [key] => RemoteKey(key),
+        _ => panic!("{} regions of {bytes} bytes in\n{text}", keys.len()),
+    }
+}
+
+/// What the peer is told to do.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Write(RemoteAddress),
+    Read(RemoteAddress),
+}
+
+/// What came of an order: whether the work completed well, and what the peer's memory holds then.
+#[derive(Debug)]
+struct Outcome {
+    is_done: bool,
+    read: Vec<u8>,
+}
+
+/// A peer in a thread of its own, since its calls wait.
+struct Attacker {
+    orders: Sender<Order>,
+    answers: Receiver<Option<Outcome>>,
+    thread: JoinHandle<()>,
+}
+
+impl Attacker {
+    fn towards(address: (Ipv4Addr, u16)) -> Self {
+        let (orders, taken) = channel();
+        let (answer, answers) = channel();
+        let thread = std::thread::spawn(move || {
+            let mut raw = Raw::connect(address);
+            let _ = answer.send(None);
+            while let Ok(order) = taken.recv() {
+                let _ = answer.send(Some(raw.carry_out(order)));
+            }
+        });
+        Self {
+            orders,
+            answers,
+            thread,
+        }
+    }
+
+    fn order(&self, order: Order) {
+        self.orders.send(order).expect("the peer is there");
+    }
+
+    /// It goes, and the victim's connection ends. The victim answers its farewell, so it works on.
+    fn leaves(self, victim: &mut Victim) {
+        drop(self.orders);
+        victim.until("the end of the connection", |victim| {
+            (victim.is_over && self.thread.is_finished()).then_some(())
+        });
+        self.thread.join().expect("the peer did not fail");
+    }
+}
+
+/// The peer's objects, all of librdmacm's making.
+struct Raw {
+    id: *mut c::rdma_cm_id,
+    region: *mut c::ibv_mr,
+    memory: Vec<u8>,
+}
+
+/// The call that returned this has succeeded.
+fn done(what: &str, returned: c_int) {
+    let error = std::io::Error::last_os_error();
+    assert_eq!(returned, 0, "{what}: {error}");
+}
+
+impl Raw {
+    fn connect((ip, port): (Ipv4Addr, u16)) -> Self {
+        let mut address = libc::sockaddr_in {
+            sin_family: u16::try_from(libc::AF_INET).expect("small"),
+            sin_port: port.to_be(),
+            sin_addr: libc::in_addr {
+                s_addr: u32::from_ne_bytes(ip.octets()),
+            },
+            sin_zero: [0; 8],
+        };
+        let mut memory = vec![FORGED; BYTES as usize];
+        let mut id = std::ptr::null_mut();
+        // SAFETY: the calls of librdmacm in their order, on an identifier without a channel, which
+        // makes them wait; what they are given lives through them. All zeros is a value of the two
+        // structures of numbers and nullable pointers.
+        unsafe {
+            let null = std::ptr::null_mut();
+            let space = c::rdma_port_space::RDMA_PS_TCP;
+            let no_context = std::ptr::null_mut();
+            done(
+                "an identifier",
+                c::rdma_create_id(null, &raw mut id, no_context, space),
+            );
+            let none = std::ptr::null_mut();
+            let to = (&raw mut address).cast();
+            done("the address", c::rdma_resolve_addr(id, none, to, 10_000));
+            done("the route", c::rdma_resolve_route(id, 10_000));
+            let mut wanted: c::ibv_qp_init_attr = std::mem::zeroed();
+            wanted.qp_type = c::ibv_qp_type::IBV_QPT_RC;
+            wanted.cap.max_send_wr = 8;
+            wanted.cap.max_recv_wr = 8;
+            wanted.cap.max_send_sge = 1;
+            wanted.cap.max_recv_sge = 1;
+            let default = std::ptr::null_mut();
+            done(
+                "a queue pair",
+                c::rdma_create_qp(id, default, &raw mut wanted),
+            );
+            let access = c::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
+                | c::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
+            let access = c_int::try_from(access.0).expect("small");
+            let start = memory.as_mut_ptr().cast();
+            let region = c::ibv_reg_mr((*id).pd, start, memory.len(), access);
+            assert!(!region.is_null(), "a memory region");
+            let mut parameters: c::rdma_conn_param = std::mem::zeroed();
+            parameters.responder_resources = 1;
+            parameters.initiator_depth = 1;
+            parameters.retry_count = 7;
+            parameters.rnr_retry_count = 7;
+            done("a connection", c::rdma_connect(id, &raw mut parameters));
+            Self { id, region, memory }
+        }
+    }
+
+    /// Posts the work, and then an RDMA Write of no bytes, which completes well only while the
+    /// connection stands. On iWARP the first may be done although the peer refuses it.
+    fn carry_out(&mut self, order: Order) -> Outcome {
+        let (opcode, to) = match order {
+            Order::Write(to) => (c::ibv_wr_opcode::IBV_WR_RDMA_WRITE, to),
+            Order::Read(from) => (c::ibv_wr_opcode::IBV_WR_RDMA_READ, from),
+        };
+        self.memory.fill(FORGED);
+        let mut segment = c::ibv_sge {
+            addr: self.memory.as_ptr().addr() as u64,
+            length: BYTES,
+            // SAFETY: the region lives as long as `self`.
+            lkey: unsafe { (*self.region).lkey },
+        };
+        // SAFETY: numbers and nullable pointers, for which zero is a value.
+        let mut request: c::ibv_send_wr = unsafe { std::mem::zeroed() };
+        request.sg_list = &raw mut segment;
+        request.num_sge = 1;
+        request.opcode = opcode;
+        request.send_flags = c::ibv_send_flags::IBV_SEND_SIGNALED.0;
+        request.wr.rdma = c::rdma_t {
+            remote_addr: to.offset,
+            rkey: to.key.0,
+        };
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: a queue pair that lives, and a chain of one work whose segment is registered.
+        let posted = unsafe { c::ibv_post_send((*self.id).qp, &raw mut request, &raw mut bad) };
+        let is_done = posted == 0 && self.completes();
+        Outcome {
+            is_done,
+            read: self.memory.clone(),
+        }
+    }
+
+    /// Whether the next work completes well, in a time beyond what one takes.
+    fn completes(&mut self) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // SAFETY: numbers, for which zero is a value.
+        let mut completion: c::ibv_wc = unsafe { std::mem::zeroed() };
+        while Instant::now() < deadline {
+            // SAFETY: a completion queue that lives, and room for one completion.
+            let count = unsafe { c::ibv_poll_cq((*self.id).send_cq, 1, &raw mut completion) };
+            if count != 0 {
+                return count == 1 && completion.status == c::ibv_wc_status::IBV_WC_SUCCESS;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: what `connect` made, given back once, in the order that librdmacm wants.
+        unsafe {
+            c::rdma_disconnect(self.id);
+            c::rdma_destroy_qp(self.id);
+            c::ibv_dereg_mr(self.region);
+            c::rdma_destroy_id(self.id);
+        }
+    }
+}
+
+/// What comes of an order.
+fn outcome(victim: &mut Victim, attacker: &Attacker, order: Order) -> Outcome {
+    attacker.order(order);
+    let answer = victim.until("an answer", |_| attacker.answers.try_recv().ok());
+    answer.expect("the outcome")
+}
+
+/// The peer reaches what is exposed to it: so what it does would show, and the next tests can fail.
+#[test]
+fn a_peer_reaches_what_is_exposed_to_it() {
+    let mut victim = Victim::new(3 << 20);
+    let attacker = victim.attacked();
+    let to = victim.exposed();
+    let read = outcome(&mut victim, &attacker, Order::Read(to));
+    assert!(read.is_done);
+    assert_eq!(read.read, [KEPT; BYTES as usize]);
+    assert!(outcome(&mut victim, &attacker, Order::Write(to)).is_done);
+    let read = outcome(&mut victim, &attacker, Order::Read(to));
+    assert!(read.is_done);
+    assert_eq!(read.read, [FORGED; BYTES as usize]);
+    assert!(!victim.is_over);
+    attacker.leaves(&mut victim);
+}
+
+/// Two peers of one port. What is registered for one opens to the other, by its key, where their queue pairs share a
+/// protection domain: so the other half of the test can fail. Where each has its own it opens nothing, costs the thief
+/// its connection, and the one that it is for goes on.
+#[test]
+fn the_key_of_one_peer_opens_nothing_to_another() {
+    let is_siw = lab("LAB_DEV").starts_with("siw");
+    for (arena_bytes, is_apart, writes) in [
+        (10 << 20, false, false),
+        (11 << 20, false, true),
+        (12 << 20, true, false),
+        (13 << 20, true, true),
+    ] {
+        if is_siw && !writes {
+            println!("skipped: software iWARP lets a peer read whatever is registered");
+            continue;
+        }
+        let mut victim = Victim::with(arena_bytes, |config| {
+            config.without_windows = WithoutWindows::RegisterAnyway;
+            config.own_receive_queues = is_apart;
+        });
+        let owner = victim.attacked();
+        let at = victim.exposed();
+        let thief = victim.attacked();
+        let order = if writes {
+            Order::Write(at)
+        } else {
+            Order::Read(at)
+        };
+        let stolen = outcome(&mut victim, &thief, order);
+        let read = outcome(&mut victim, &owner, Order::Read(at));
+        assert!(read.is_done, "the owner goes on: {order:?}");
+        let (kept, forged) = ([KEPT; BYTES as usize], [FORGED; BYTES as usize]);
+        let (seen, held) = match (is_apart, writes) {
+            (false, false) => (kept, kept),
+            (false, true) => (forged, forged),
+            (true, _) => (forged, kept),
+        };
+        // On iWARP a work is done when it has left.
+        assert!(stolen.is_done != is_apart || is_siw, "{order:?}");
+        assert!(
+            stolen.read == seen,
+            "what the thief's memory holds: {order:?}"
+        );
+        assert!(read.read == held, "what the buffer holds: {order:?}");
+        thief.leaves(&mut victim);
+        owner.leaves(&mut victim);
+    }
+}
+
+/// The key of the arena opens nothing to a peer that would write.
+#[test]
+fn no_peer_writes_to_the_arena() {
+    let mut victim = Victim::new(4 << 20);
+    let to = victim.buffer_in_the_arena();
+    let attacker = victim.attacked();
+    let write = outcome(&mut victim, &attacker, Order::Write(to));
+    // On iWARP a work is done when it has left.
+    println!("{write:?}");
+    attacker.leaves(&mut victim);
+    assert!(victim.holds().iter().all(|byte| *byte == KEPT));
+}
+
+/// Nor to one that would read.
+#[test]
+fn no_peer_reads_from_the_arena() {
+    if lab("LAB_DEV").starts_with("siw") {
+        println!(
+            "skipped no_peer_reads_from_the_arena: software iWARP lets a peer read whatever is \
+             registered, if it has the key"
+        );
+        return;
+    }
+    let mut victim = Victim::new(5 << 20);
+    let from = victim.buffer_in_the_arena();
+    nothing_is_read(&mut victim, from);
+}
+
+/// A peer that has not been told the key has to guess it, and each guess costs a connection.
+#[test]
+fn a_peer_that_guesses_keys_reads_nothing() {
+    for (arena_bytes, flip) in [
+        (6 << 20, 1),
+        (7 << 20, 1 << 8),
+        (8 << 20, 1 << 20),
+        (9 << 20, 1 << 31),
+    ] {
+        let mut victim = Victim::new(arena_bytes);
+        let right = victim.buffer_in_the_arena();
+        let guessed = RemoteAddress {
+            key: RemoteKey(right.key.0 ^ flip),
+            ..right
+        };
+        nothing_is_read(&mut victim, guessed);
+    }
+}
+
+/// A peer that reads there gets nothing, and loses its connection.
+fn nothing_is_read(victim: &mut Victim, from: RemoteAddress) {
+    let attacker = victim.attacked();
+    let read = outcome(victim, &attacker, Order::Read(from));
+    attacker.leaves(victim);
+    assert!(!read.is_done);
+    assert!(read.read.iter().all(|byte| *byte == FORGED), "{from:?}");
+}

@@ -1,0 +1,206 @@
+//! What applications add to version 2: header types and properties of their own (-00 appendix B).
+//!
+//! -00 appendix B.3 excludes a range of property numbers for experiments from what documents may define, and names a
+//! section for it that it does not have. The section is 6.4.2 of draft-cel-nfsv4-rpcrdma-version-two-05, from which -00
+//! was made: 4 294 967 040 to 4 294 967 295. No document defines such a range of header types; here it is the same.
+
+use core::fmt;
+
+use super::properties::Property;
+use crate::constants::{
+    APPLICATION_NUMBER_FIRST, APPLICATION_NUMBER_LAST, APPLICATION_PROPERTIES_BYTES_MAX,
+};
+use crate::error::EncodeError;
+use crate::xdr::{Reader, Writer};
+
+/// Words of 64 bits with a bit for each number of applications.
+const SET_WORDS: usize = 4;
+const _: () = assert!(APPLICATION_NUMBER_LAST - APPLICATION_NUMBER_FIRST < 256);
+
+/// Why an application may not have a header type or a property.
+///
+/// # Example
+/// ```
+/// use rpcrdma_protocol::v2::{ApplicationHeaderTypes, ApplicationNumberRefused};
+///
+/// // RDMA2_CONNPROP.
+/// let refused = ApplicationHeaderTypes::NONE.with(5).unwrap_err();
+/// assert_eq!(refused, ApplicationNumberRefused::OutsideRange { number: 5 });
+/// let text = "applications have the numbers 0xffffff00 to 0xffffffff, and 0x5 is not one of them";
+/// assert_eq!(refused.to_string(), text);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ApplicationNumberRefused {
+    /// The number is below [`APPLICATION_NUMBER_FIRST`].
+    OutsideRange {
+        /// The number.
+        number: u32,
+    },
+    /// A property with this number is in the list already.
+    Twice {
+        /// The number.
+        number: u32,
+    },
+    /// With this property the list is longer than [`APPLICATION_PROPERTIES_BYTES_MAX`].
+    TooLong {
+        /// The octets that the list would take in a message; `usize::MAX` where they cannot be counted.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for ApplicationNumberRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutsideRange { number } => write!(
+                f,
+                "applications have the numbers {APPLICATION_NUMBER_FIRST:#x} to \
+                 {APPLICATION_NUMBER_LAST:#x}, and {number:#x} is not one of them"
+            ),
+            Self::Twice { number } => write!(f, "property {number:#x} is announced already"),
+            Self::TooLong { bytes } => write!(
+                f,
+                "the properties of the application take {bytes} octets, and there is room for \
+                 {APPLICATION_PROPERTIES_BYTES_MAX}"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ApplicationNumberRefused {}
+
+/// The place of a number among those of applications.
+const fn place_of(number: u32) -> Option<u32> {
+    number.checked_sub(APPLICATION_NUMBER_FIRST)
+}
+
+/// The header types that an application sends and receives.
+///
+/// # Example
+/// ```
+/// use rpcrdma_protocol::v2::ApplicationHeaderTypes;
+///
+/// let types = ApplicationHeaderTypes::NONE.with(0xffff_ff01)?.with(0xffff_ff02)?;
+/// assert!(types.has(0xffff_ff02) && !types.has(0xffff_ff03));
+/// # Ok::<(), rpcrdma_protocol::v2::ApplicationNumberRefused>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ApplicationHeaderTypes {
+    words: [u64; SET_WORDS],
+}
+
+impl ApplicationHeaderTypes {
+    /// None: each header type that -00 and the extension do not define is answered with RDMA2_ERR_INVAL_HTYPE.
+    pub const NONE: Self = Self {
+        words: [0; SET_WORDS],
+    };
+
+    /// These and `header_type`.
+    ///
+    /// # Errors
+    /// `OutsideRange`.
+    pub const fn with(mut self, header_type: u32) -> Result<Self, ApplicationNumberRefused> {
+        let number = header_type;
+        let Some(place) = place_of(number) else {
+            return Err(ApplicationNumberRefused::OutsideRange { number });
+        };
+        self.words[(place / u64::BITS) as usize] |= 1 << (place % u64::BITS);
+        Ok(self)
+    }
+
+    /// Whether this header type is one of them.
+    #[must_use]
+    pub const fn has(&self, header_type: u32) -> bool {
+        match place_of(header_type) {
+            Some(place) => self.words[(place / u64::BITS) as usize] >> (place % u64::BITS) & 1 != 0,
+            None => false,
+        }
+    }
+}
+
+/// Properties that an application announces, as they are in a message.
+///
+/// They take [`APPLICATION_PROPERTIES_BYTES_MAX`] octets at most, headings included, so that they fit the first message
+/// of a connection (-00 section 4.3.3) beside all others.
+///
+/// # Example
+/// ```
+/// use rpcrdma_protocol::v2::{ApplicationNumberRefused, ApplicationProperties, Property};
+///
+/// let own = ApplicationProperties::NONE.with(0xffff_ff01, b"release 7")?;
+/// let property = Property::Unknown { id: 0xffff_ff01, data: b"release 7" };
+/// assert!(own.iter().eq([property]));
+/// // Number and length are words of four octets, and data is padded to whole words.
+/// let refused = own.with(0xffff_ff02, &[0; 180]);
+/// assert_eq!(refused, Err(ApplicationNumberRefused::TooLong { bytes: 20 + 188 }));
+/// # Ok::<(), ApplicationNumberRefused>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ApplicationProperties {
+    bytes: [u8; APPLICATION_PROPERTIES_BYTES_MAX],
+    length: usize,
+    count: usize,
+}
+
+impl ApplicationProperties {
+    /// None.
+    pub const NONE: Self = Self {
+        bytes: [0; APPLICATION_PROPERTIES_BYTES_MAX],
+        length: 0,
+        count: 0,
+    };
+
+    /// These and a property with this number and these octets.
+    ///
+    /// # Errors
+    /// `OutsideRange`, `Twice`, `TooLong`.
+    pub fn with(mut self, number: u32, data: &[u8]) -> Result<Self, ApplicationNumberRefused> {
+        if place_of(number).is_none() {
+            return Err(ApplicationNumberRefused::OutsideRange { number });
+        }
+        if self.iter().any(|property| property.id() == number) {
+            return Err(ApplicationNumberRefused::Twice { number });
+        }
+        let space = self.bytes.get_mut(self.length..).unwrap_or_default();
+        let mut writer = Writer::new(space);
+        let property = Property::Unknown { id: number, data };
+        if property.encode(&mut writer).is_err() {
+            let padded = data.len().checked_next_multiple_of(4);
+            let bytes = padded.and_then(|data_bytes| data_bytes.checked_add(self.length + 8));
+            return Err(ApplicationNumberRefused::TooLong {
+                bytes: bytes.unwrap_or(usize::MAX),
+            });
+        }
+        self.length += writer.position();
+        self.count += 1;
+        Ok(self)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The properties, in the order in which they were added.
+    pub fn iter(&self) -> impl Iterator<Item = Property<'_>> {
+        let mut reader = Reader::new(self.bytes.get(..self.length).unwrap_or_default());
+        // What was encoded decodes.
+        (0..self.count).map_while(move |_| Property::decode(&mut reader).ok())
+    }
+
+    pub(super) fn write(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+        writer.write_bytes(self.bytes.get(..self.length).unwrap_or_default())
+    }
+}
+
+impl Default for ApplicationProperties {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl fmt::Debug for ApplicationProperties {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}

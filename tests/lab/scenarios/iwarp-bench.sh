@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# bench-tool on software iWARP, between two processes of one guest: calls of both versions, payloads in messages,
+# placed by Sends, and by RDMA Write through memory that is registered for the call, and what is refused there.
+. "$(dirname "$0")/common.sh"
+
+cat >"$work/register.toml" <<'END'
+[settings]
+without_windows = "register"
+END
+
+serve() { # serve OPTION...
+    "$bench" serve --listen "rdma:$LAB_IP:0" "$@" </dev/null >"$work/server" 2>&1 &
+    server=$!
+    within 60 contains "$work/server" '^listening on '
+}
+
+listening_on() { sed -n 's/^listening on \([^ ]*\).*/\1/p' "$work/server"; }
+
+run() { "$bench" run --connect "$(listening_on)" "${patient[@]}" --warmup 0 "$@" </dev/null; }
+
+ends_well() {
+    check "the server is told to end" kill -TERM "$server"
+    check "it ends in good order" wait "$server"
+}
+
+check "the server listens" serve
+for protocol in v1 v2; do
+    check "$protocol: null calls" run --protocol $protocol --op null --depth 8 --connections 2 --count 500
+done
+# A call of version 1 that is longer than a message would have to be read.
+check "v1: echoes of 512 octets" run --protocol v1 --op echo --size 512 --count 100
+check "v2: echoes of 100 KB, in several Sends" run --protocol v2 --op echo --size 100k --count 30
+for op in read write; do
+    check "v1: $op in the message" run --protocol v1 --op $op --size 512 --placement inline --count 100
+    check "v2: $op in messages" run --protocol v2 --op $op --size 16KiB --placement inline --count 50
+    check "v2: $op placed by Sends" run --protocol v2 --op $op --size 16KiB --placement send --count 50
+done
+check "a report" run --op null --count 100 --json "$work/report.json"
+check "it names the fabric and the device" grep -q "\"$LAB_DEV\"" "$work/report.json"
+ends_well
+
+check "a server whose clients expose memory" serve --profile "$work/register.toml"
+for protocol in v1 v2; do
+    check "$protocol: reads of 64 KiB by RDMA Write" run --protocol $protocol --profile "$work/register.toml" \
+        --op read --size 64KiB --placement rdma --count 50
+done
+ends_well

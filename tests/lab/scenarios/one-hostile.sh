@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Hostile peers, written against libibverbs alone (../hostile-peer.c), at a server on the device, and what a neighbour
+# sees that makes null calls all the time: once undisturbed, and once for each attack. No call of the neighbour may
+# fail, the server has to say what became of the peer, and must hold nothing of it afterwards. How long the calls
+# took is printed as a table, and never judged.
+. "$(dirname "$0")/common.sh"
+
+metrics_port=$((port + 1))
+cat >"$work/profile.toml" <<'END'
+base = "rxe"
+
+[settings]
+idle = "park"
+stall_timeout_ms = 4000
+END
+
+serve() {
+    "$bench" serve --listen "rdma:$LAB_IP:$port" --profile "$work/profile.toml" --cores 1 \
+        --metrics 127.0.0.1:$metrics_port --log-level info </dev/null >"$work/server" 2>"$work/server.log" &
+    server=$!
+    within 60 contains "$work/server" '^listening on '
+}
+
+start_neighbour() { # start_neighbour ATTACK: it calls until it is told to end
+    "$bench" run --connect "rdma:$LAB_IP:$port" --profile "$work/profile.toml" "${patient[@]}" --cores 0 \
+        --op null --rate 50 --warmup 0 --duration 300s --json "$work/$1.json" --quiet </dev/null 2>"$work/$1.errors" &
+    neighbour=$!
+    within 180 is_counted 'connections[{]' 1 || { cat "$work/$1.errors" "$work/server.log"; return 1; }
+}
+
+# The sum of the samples whose names and labels the pattern fits.
+counted() { # counted REGEX
+    local page
+    exec 4<>"/dev/tcp/127.0.0.1/$metrics_port" && printf 'GET /metrics HTTP/1.0\r\n\r\n' >&4 && page=$(cat <&4)
+    exec 4>&-
+    awk -v regex="^rpcrdma_$1" '$0 ~ regex { sum += $2 } END { print sum + 0 }' <<<"$page"
+}
+is_counted() { [ "$(counted "$1")" -eq "$2" ]; } # is_counted REGEX VALUE
+rose() { [ $(($(counted "$1") - $2)) -ge "$3" ]; } # rose REGEX BEFORE BY_AT_LEAST
+
+# The first value of a name in a report is that of the whole run.
+reported() { grep -oE -m 1 "\"$2\": [0-9]+" "$work/$1.json" | grep -oE '[0-9]+$'; } # reported ATTACK NAME
+ms() { awk -v ns="$1" 'BEGIN { printf "%.1f", ns / 1e6 }'; }
+row() { # row ATTACK WHAT_BECAME_OF_IT
+    printf '| %s | %s | %s | %s | %s | %s |\n' "$1" "$(reported "$1" calls)" "$(ms "$(reported "$1" p50)")" \
+        "$(ms "$(reported "$1" p99)")" "$(ms "$(reported "$1" max)")" "$2" >>"$work/table"
+}
+
+# The neighbour calls while COMMAND is run. The file `reasons` is then why connections of the server ended, each with its
+# number.
+beside() { # beside ATTACK COMMAND...
+    local name=$1 lines begun=$SECONDS
+    shift
+    lines=$(wc -l <"$work/server.log")
+    check "$name: a neighbour calls" start_neighbour "$name"
+    "$@"
+    # So that there are calls enough.
+    until [ $((SECONDS - begun)) -ge 8 ]; do sleep 0.1; done
+    check "$name: the neighbour is told to end" kill -INT "$neighbour"
+    check "$name: it ends in good order" wait "$neighbour" || cat "$work/$name.errors"
+    check "$name: it made calls" test "$(reported "$name" calls)" -ge 50
+    check "$name: none of them failed" test "$(reported "$name" errors)" -eq 0
+    check "$name: the server has no connection left" within 180 is_counted 'connections[{]' 0
+    check "$name: and all its buffers" within 180 is_counted pool_free_buffers "$free"
+    tail -n +$((lines + 1)) "$work/server.log" | sed -n 's/.* connection_closed .*reason="\([^"]*\)".*/\1/p' |
+        sort | uniq -c | sed 's/^ *//' >"$work/reasons"
+}
+
+plays() { "$PROGRAMS/hostile-peer" "$LAB_IP" "$port" "$1" >"$work/peer"; }
+
+# An attack, a counter that rises by one for each of its connections at least, and the reason for which they end.
+attack() { # attack NAME COUNTER REASON
+    local before
+    before=$(counted "$2")
+    beside "$1" check "$1: the peer does what it can, and its connections end" plays "$1"
+    sed 's/^/    /' "$work/peer" "$work/reasons"
+    check "$1: the server counts them" rose "$2" "$before" "$(sed -n 's/ connections$//p' "$work/peer")"
+    check "$1: and says why they ended" contains "$work/reasons" "$3"
+    row "$1" "$(grep -E "$3" "$work/reasons" | paste -sd ';')$(sed -n 's/^the server ended .* them/; it ended them/p' "$work/peer")"
+}
+
+check "the server listens" serve || exit 1
+check "it is called once before its buffers are counted" start_neighbour first || exit 1
+kill -INT "$neighbour" && wait "$neighbour"
+check "that has ended" within 180 is_counted 'connections[{]' 0
+free=$(counted pool_free_buffers)
+
+beside undisturbed true
+row undisturbed ''
+attack silent 'connections_left_total.*stalled' 'its first message'
+attack no-receives 'connections_left_total.*stalled' 'Receives for what is sent to it'
+attack deaf 'connections_left_total.*stalled' 'Receives for what is sent to it'
+attack one-credit 'connections_left_total.*stalled' 'credits for the replies to its calls'
+attack beyond-credits 'connections_left_total.*protocol' 'more messages than it had credits for'
+attack bad-keys 'rdma_operations_total' 'closed the connection or is gone'
+reads=$(counted 'rdma_operations_total.*read') octets=$(counted 'bulk_bytes_total.*rdma_read')
+attack killed 'rdma_operations_total.*read' 'closed the connection or is gone'
+reads=$(($(counted 'rdma_operations_total.*read') - reads)) octets=$(($(counted 'bulk_bytes_total.*rdma_read') - octets))
+check "killed: of $reads MiB that were being read, all did not come: $octets octets" test $((reads << 20)) -gt $octets
+attack garbage 'connections_closed_total' 'broke the protocol'
+attack storm 'connections_opened_total' 'closed the connection or is gone'
+check "the server is told to end" kill -TERM "$server"
+check "it ends in good order" wait "$server"
+
+printf '| Attack | Calls of the neighbour | p50, ms | p99, ms | Longest, ms | Why the connections of the peer ended |\n'
+printf '|---|--:|--:|--:|--:|---|\n'
+cat "$work/table"
