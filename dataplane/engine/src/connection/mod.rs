@@ -234,6 +234,12 @@ impl Connection {
         matches!(self.stage, Stage::Open | Stage::Ready)
     }
 
+    /// Takes no more transmissions for the call in a slot: it gives back its Receives.
+    #[inline]
+    pub(crate) fn leave_group(&mut self, group: GroupIn) {
+        self.group_in.take_if(|it| *it == group);
+    }
+
     /// Whether something waits to be sent before a new message may be, grants apart.
     #[inline]
     pub(crate) fn has_backlog(&self) -> bool {

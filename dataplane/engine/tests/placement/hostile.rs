@@ -364,3 +364,28 @@ fn a_group_that_is_never_ended_ends_with_its_connection() {
     introduce(&mut hall.attack);
     hall.assert_serves("the next connection");
 }
+
+/// A call that is all there may wait for its turn when its connection ends. Whoever has its slot then has a turn more, in
+/// which its own group is not complete.
+#[test]
+fn a_call_whose_connection_ends_leaves_the_next_in_its_slot_alone() {
+    let mut hall = Hall::new();
+    hall.attack.raw.send(&good_call(7));
+    // An error that cannot be decoded ends the connection at once.
+    hall.attack.raw.send(&words(&[8, 2, CREDIT, 4, 1, 5]));
+    std::mem::swap(&mut hall.attack.raw.queue_pair, &mut hall.quiet);
+    let two_pages = [1, BEHIND, 8192, 2, 0, 2, 0, 1];
+    let page = |number| pattern(PAGE_BYTES, number);
+    let first = request(9, &two_pages, 2, &call_stream(9));
+    hall.attack.raw.send(&with_page(first, &page(1)));
+    hall.attack.turns(30);
+    assert_eq!(hall.attack.take(), Vec::<Vec<u8>>::new());
+    assert_eq!(hall.attack.victim.closed.len(), 1, "one has ended");
+    let last = next(9, 0, 1, &[]);
+    hall.attack.send(&with_page(last, &page(2)));
+    let sent = hall.attack.take();
+    assert_eq!((reports(&sent), errors(&sent)), (vec![], vec![]));
+    assert_eq!(sent.len(), 1, "one reply");
+    let taken = hall.attack.victim.core.application_mut().taken.pop();
+    assert!(taken == Some([words(&[21, 22]), page(1), page(2)].concat()));
+}

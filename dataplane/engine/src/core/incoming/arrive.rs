@@ -82,9 +82,10 @@ impl<P: Port> State<P> {
         }
         if let Some(call) = self.incoming.calls.get_mut(index) {
             call.arrival.receives.push(received);
-        }
-        if note.is_last() {
-            self.queue(Work::Incoming(index));
+            if note.is_last() {
+                call.state = IncomingState::Placing;
+                self.queue(Work::Incoming(index));
+            }
         }
     }
 
@@ -117,7 +118,7 @@ impl<P: Port> State<P> {
         if !call.arrival.is_checked() {
             call.planned = None;
         }
-        call.state = IncomingState::Placing;
+        call.state = IncomingState::Arriving;
         call.reply_reserved = note.first.response_transmissions_max;
         if let Some(connection) = self.connections.get_mut(key) {
             connection.replies_reserved += call.reply_reserved;

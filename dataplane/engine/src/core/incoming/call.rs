@@ -29,6 +29,8 @@ pub(crate) enum IncomingState {
     /// Nobody uses the slot.
     #[default]
     Free,
+    /// The rest of its transmission group has not come.
+    Arriving,
     /// Its items were placed by Sends, and wait for spare placement segments to take their places.
     Placing,
     /// Its chunks wait for buffers to be read into.

@@ -37,6 +37,7 @@ use super::application::Application;
 use super::state::State;
 use super::step::Step;
 use crate::bulk::Home;
+use crate::connection::GroupIn;
 use crate::rpc::ConnectionKey;
 use call::RpcReply;
 
@@ -51,9 +52,10 @@ impl<P: Port> State<P> {
         call: &mut IncomingCall,
     ) -> Result<Step, TransportError> {
         match call.state {
-            IncomingState::Free | IncomingState::Deferred | IncomingState::InParts => {
-                Ok(Step::Waits)
-            }
+            IncomingState::Free
+            | IncomingState::Arriving
+            | IncomingState::Deferred
+            | IncomingState::InParts => Ok(Step::Waits),
             IncomingState::Placing => self.place_items(call),
             IncomingState::AwaitingBuffers => Ok(self.take_read_buffers(call)),
             IncomingState::Reading => self.post_reads(call),
@@ -72,10 +74,9 @@ impl<P: Port> State<P> {
     /// Gives back all that a call holds, and frees its slot.
     pub(super) fn end_incoming(&mut self, mut call: Box<IncomingCall>) {
         let (key, slot) = (call.connection, call.index);
-        if call.reply_reserved != 0
-            && let Some(connection) = self.connections.get_mut(key)
-        {
+        if let Some(connection) = self.connections.get_mut(key) {
             connection.replies_reserved -= call.reply_reserved;
+            connection.leave_group(GroupIn::Incoming(slot));
         }
         let pool = &mut self.reply.pool;
         for buffer in call.read_parts.iter_mut().filter_map(|it| it.buffer.take()) {

@@ -84,8 +84,11 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// Gives back the Receives of a reply to a call of ours.
+    /// Gives back the Receives of a reply to a call of ours. What else comes of its group is passed over.
     pub(super) fn forget_response(&mut self, call: &mut OutgoingCall) {
+        if let Some(connection) = self.connections.get_mut(call.connection) {
+            connection.leave_group(GroupIn::Outgoing(call.index));
+        }
         while let Some(received) = call.arrival.receives.pop() {
             self.repost_of(call.connection, received.receive);
         }
