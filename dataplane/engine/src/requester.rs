@@ -95,10 +95,20 @@ pub(crate) enum TimedOut {
         connection: ConnectionKey,
         xid: u32,
     },
-    /// One with bulk data, in this slot of that.
-    Bulk(u32),
+    /// One with bulk data.
+    Bulk(LateBulk),
     /// The same, for the second time.
-    BulkAgain(u32),
+    BulkAgain(LateBulk),
+}
+
+/// A call with bulk data whose time is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LateBulk {
+    pub(crate) tag: CallTag,
+    pub(crate) connection: ConnectionKey,
+    pub(crate) xid: u32,
+    /// Where it is, unless its connection ends: the slot may be another call's then.
+    pub(crate) index: u32,
 }
 
 /// An XID for a core to begin with, from the system's randomness. Cores of one host then count in
@@ -323,23 +333,30 @@ impl Requester {
             let Some(slot) = slots.get_mut(index as usize) else {
                 return;
             };
+            let (tag, connection, xid) = (slot.tag, slot.connection, slot.xid);
+            let late = |index: u16| LateBulk {
+                tag,
+                connection,
+                xid,
+                index: index.into(),
+            };
             match slot.state {
                 State::Waiting => {
                     slot.state = State::TimedOut;
                     *waiting -= 1;
                     timed_out(TimedOut::Call {
-                        tag: slot.tag,
-                        connection: slot.connection,
-                        xid: slot.xid,
+                        tag,
+                        connection,
+                        xid,
                     });
                 }
                 State::Bulk(bulk) => {
                     slot.state = State::BulkTimedOut(bulk);
                     *waiting -= 1;
                     again.push(index);
-                    timed_out(TimedOut::Bulk(bulk.into()));
+                    timed_out(TimedOut::Bulk(late(bulk)));
                 }
-                State::BulkTimedOut(bulk) => timed_out(TimedOut::BulkAgain(bulk.into())),
+                State::BulkTimedOut(bulk) => timed_out(TimedOut::BulkAgain(late(bulk))),
                 State::Free | State::TimedOut => {}
             }
         });

@@ -19,7 +19,7 @@ use crate::rpc::{Activity, CallError};
 /// most pieces, as many as come and are answered in one.
 const RETURNED_MAX: usize = 8 * SEGMENTS_MAX;
 /// Timers and buckets of the wheel visited in one iteration.
-const TIMERS_MAX: u32 = 32;
+pub(super) const TIMERS_MAX: u32 = 32;
 /// How long the last goodbye to peers may take.
 const STOP_TIME_MAX: Duration = Duration::from_millis(50);
 /// The longest sleep: timers are served so often, and a wake that crosses the announcement of the
@@ -233,11 +233,16 @@ impl<P: Port> State<P> {
                         *place = Some((connection, xid));
                     }
                 }
-                TimedOut::Bulk(index) => late.push((index, false)),
-                TimedOut::BulkAgain(index) => late.push((index, true)),
+                TimedOut::Bulk(call) => {
+                    counters.timeouts.increment();
+                    let error = Err(CallError::TimedOut);
+                    application.completed_bulk(call.tag, call.connection, error, self.now);
+                    late.push((call, false));
+                }
+                TimedOut::BulkAgain(call) => late.push((call, true)),
             });
         if !self.outgoing.timeouts.is_empty() {
-            self.bulk_timeouts(application);
+            self.bulk_timeouts();
         }
         for (key, xid) in unanswered.into_iter().flatten() {
             let ended = self.take_end(xid, key);

@@ -332,7 +332,7 @@ impl Model {
         self.requester
             .poll_timeouts(self.now, u32::MAX, |what| fired.push(what));
         for what in fired {
-            let number = match what {
+            let late = match what {
                 TimedOut::Call {
                     tag,
                     connection,
@@ -347,9 +347,12 @@ impl Model {
                     self.late[place(connection)] += 1;
                     continue;
                 }
-                TimedOut::Bulk(bulk) | TimedOut::BulkAgain(bulk) => bulk,
+                TimedOut::Bulk(late) | TimedOut::BulkAgain(late) => late,
             };
-            let is_it = |call: &&mut Modelled| call.bulk == Some(number);
+            let is_it = |call: &&mut Modelled| {
+                let told = (late.tag, late.connection, Some(late.index));
+                (call.tag, call.connection, call.bulk) == told
+            };
             let is_first = !matches!(what, TimedOut::BulkAgain(_));
             let call = self.calls.values_mut().filter(is_it);
             let mut call = call.filter(|call| call.timed_out != is_first);

@@ -17,7 +17,7 @@ use crate::core::step::{Step, Work};
 use crate::core::work::end_lease;
 use crate::counters::Counters;
 use crate::message::Use;
-use crate::requester::read_reply;
+use crate::requester::{LateBulk, read_reply};
 use crate::rpc::{CallError, ConnectionKey};
 
 impl<P: Port> State<P> {
@@ -205,30 +205,28 @@ impl<P: Port> State<P> {
         self.outgoing.calls.give(slot, call);
     }
 
-    /// Calls of ours whose time is up.
+    /// Calls of ours whose time is up, which the application was told.
     #[cold]
-    pub(in crate::core) fn bulk_timeouts<A: Application>(&mut self, application: &mut A) {
-        while let Some((index, again)) = self.outgoing.timeouts.pop() {
-            let Some(call) = self.outgoing.calls.get_mut(index) else {
+    pub(in crate::core) fn bulk_timeouts(&mut self) {
+        while let Some((late, is_second)) = self.outgoing.timeouts.pop() {
+            let call = self.outgoing.calls.get_mut(late.index);
+            let Some(call) = call.filter(|call| call.is(&late)) else {
                 continue;
             };
-            let (key, tag) = (call.connection, call.tag);
-            if again {
-                // The peer may still write to what the call exposed: only the end of the queue
-                // pair takes that away for sure.
-                self.begin_close(key.index, CloseReason::CallUnanswered);
+            if is_second {
+                // The peer may still write to what the call exposed: only the end of the queue pair takes that away
+                // for sure.
+                self.begin_close(late.connection.index, CloseReason::CallUnanswered);
                 continue;
             }
-            self.shared.counters.timeouts.increment();
             call.told = true;
             let is_before_send =
                 matches!(call.state, OutgoingState::Binding | OutgoingState::Sending);
             if call.group.sent == 0 && is_before_send {
                 // Nobody knows of it.
                 call.state = OutgoingState::AwaitingInvalidation;
-                self.queue(Work::Outgoing(index));
+                self.queue(Work::Outgoing(late.index));
             }
-            application.completed_bulk(tag, key, Err(CallError::TimedOut), self.now);
         }
     }
 
@@ -253,6 +251,12 @@ impl<P: Port> State<P> {
 }
 
 impl OutgoingCall {
+    /// Whether the slot has this call, still.
+    fn is(&self, late: &LateBulk) -> bool {
+        self.state != OutgoingState::Free
+            && (self.connection, self.xid) == (late.connection, late.xid)
+    }
+
     /// What the peer has refused it with.
     fn refusal(&self) -> Option<rpcrdma_protocol::v2::TransportError> {
         match self.answer {

@@ -5,14 +5,16 @@ use rpcrdma_fabric::interface::Attributes;
 use super::call::OutgoingCall;
 use crate::bulk::{BULK_ITEMS_MAX, BulkResult};
 use crate::config::CoreConfig;
+use crate::core::iterate::TIMERS_MAX;
 use crate::core::slots::Slots;
+use crate::requester::LateBulk;
 
 /// The calls of ours with bulk data, and what they are worked on with.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(in crate::core) calls: Slots<OutgoingCall>,
     /// Calls whose time is up, and whether it is so for the second time.
-    pub(in crate::core) timeouts: Vec<(u32, bool)>,
+    pub(in crate::core) timeouts: Vec<(LateBulk, bool)>,
     /// The results of the call that ends.
     pub(super) results: Vec<BulkResult>,
     /// Windows that are bound, or whose invalidation is under way.
@@ -29,7 +31,7 @@ impl Outgoing {
             calls: Slots::new(calls, |index| {
                 OutgoingCall::new(index, config.send_buffer_bytes)
             }),
-            timeouts: Vec::with_capacity(calls as usize),
+            timeouts: Vec::with_capacity(TIMERS_MAX as usize),
             results: Vec::with_capacity(BULK_ITEMS_MAX),
             windows_open: 0,
             windows_max: attributes.windows_max,
