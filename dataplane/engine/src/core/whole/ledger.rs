@@ -4,8 +4,9 @@ use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::share::Share;
 
 use super::super::State;
-use crate::connection::Stage;
+use crate::connection::{GroupIn, Stage};
 use crate::core::incoming::{IncomingCall, IncomingState};
+use crate::core::outgoing::OutgoingState;
 use crate::rpc::ConnectionKey;
 
 /// A shared table: what all holders have, by their places.
@@ -145,6 +146,42 @@ fn assert_bulk_sums<P: Port>(state: &mut State<P>) {
         spares,
         "placement segments"
     );
+}
+
+/// Fails unless a group that a peer is sending belongs to a call of its connection that waits for it, and has no
+/// Receives beside.
+pub(super) fn assert_groups_have_their_calls<P: Port>(state: &mut State<P>) {
+    let mut arriving = 0;
+    let mut keeping = 0;
+    for place in 0..state.config.connections_max {
+        let connection = state.connections.at(place).expect("a place");
+        let (group, key) = (connection.group_in, connection.key(place));
+        match group.filter(|_| connection.stage != Stage::Free) {
+            None => {}
+            Some(GroupIn::Incoming(slot)) => {
+                let call = state.incoming.calls.get(slot).expect("a slot");
+                assert_eq!(
+                    (call.state, call.connection),
+                    (IncomingState::Arriving, key)
+                );
+                arriving += 1;
+            }
+            Some(GroupIn::Outgoing(slot)) => {
+                let call = state.outgoing.calls.get(slot).expect("a slot");
+                assert_eq!((call.state, call.connection), (OutgoingState::Waiting, key));
+                keeping += 1;
+            }
+        }
+    }
+    let incoming = state.incoming.calls.iter();
+    let found = incoming.filter(|(_, call)| call.state == IncomingState::Arriving);
+    assert_eq!(found.count(), arriving, "groups of peers' calls");
+    let outgoing = state.outgoing.calls.iter();
+    let found = outgoing.filter(|(_, call)| {
+        let has_receives = !call.arrival.receives.is_empty();
+        has_receives && call.state != OutgoingState::Placing
+    });
+    assert_eq!(found.count(), keeping, "groups of replies");
 }
 
 /// Fails if a connection that is gone has anything, but for calls that the application has deferred.

@@ -163,6 +163,7 @@ impl World {
         self.check_calls();
         if self.steps.is_multiple_of(STEPS_PER_AUDIT) {
             ledger::assert_sums(&mut self.core.state);
+            ledger::assert_groups_have_their_calls(&mut self.core.state);
             if self.turns - self.last_closed > POLLS_RETURNED {
                 ledger::assert_the_dead_hold_nothing(&mut self.core.state);
             }
