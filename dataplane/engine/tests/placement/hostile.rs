@@ -11,7 +11,7 @@ use rpcrdma_protocol::v2::{
 };
 
 use super::calls::placing_config;
-use crate::support::bulk::{BulkApp, TAKE, bulk_config};
+use crate::support::bulk::{BulkApp, GIVE, TAKE, bulk_config};
 use crate::support::raw::{Attack, CREDIT, null_call, words};
 use crate::support::{PROGRAM, VERSION, pattern};
 
@@ -160,10 +160,14 @@ struct Hall {
 
 impl Hall {
     fn new() -> Self {
+        Self::of(&config())
+    }
+
+    fn of(config: &CoreConfig) -> Self {
         let mut attack = Attack::placing(
             ReverseRequestSupport::default(),
             Role::Server,
-            &config(),
+            config,
             BulkApp::default(),
         );
         introduce(&mut attack);
@@ -388,4 +392,67 @@ fn a_call_whose_connection_ends_leaves_the_next_in_its_slot_alone() {
     assert_eq!(sent.len(), 1, "one reply");
     let taken = hall.attack.victim.core.application_mut().taken.pop();
     assert!(taken == Some([words(&[21, 22]), page(1), page(2)].concat()));
+}
+
+/// Grants nothing, of at most 60.
+const NO_CREDIT: u32 = 60 << 16;
+
+/// A call for a result of `pages` pages, which are to be placed by Sends.
+fn call_for_pages(xid: u32, credit: u32, pages: u32) -> Vec<u8> {
+    let stream = [
+        xid,
+        0,
+        2,
+        PROGRAM,
+        VERSION,
+        GIVE,
+        0,
+        0,
+        0,
+        0,
+        1,
+        4096 * pages,
+    ];
+    let one_direction = [1, 0, u32::MAX, 1, 0, 2];
+    let mut all = vec![xid, 2, credit, REQUEST, 0, 0];
+    all.extend(one_direction);
+    all.extend([1, pages, 4 * 12]);
+    all.extend(stream);
+    words(&all)
+}
+
+/// Results lie in bulk buffers until they are sent.
+#[test]
+fn a_peer_that_takes_no_replies_leaves_buffers_to_others() {
+    const PAGES: u32 = 4;
+    const BUFFERS: u32 = 32;
+    let mut hall = Hall::of(&CoreConfig {
+        bulk_buffers: BUFFERS,
+        bulk_buffer_bytes: 4096,
+        ..config()
+    });
+    let attack = &mut hall.attack;
+    let is_pages = |sent: &[Vec<u8>]| {
+        assert_eq!((reports(sent), errors(sent)), (vec![], vec![]));
+        sent.len() == PAGES as usize
+    };
+    // It has granted some credits, until these are used up.
+    let mut xid = 100;
+    let mut ask = |attack: &mut Attack<BulkApp>, credit| {
+        xid += 1;
+        attack.send(&call_for_pages(xid, credit, PAGES));
+        is_pages(&attack.take())
+    };
+    let answered = (0..10).take_while(|_| ask(attack, NO_CREDIT)).count();
+    assert_ne!(answered, 10);
+    for _ in 0..12 {
+        assert!(!ask(attack, NO_CREDIT));
+    }
+    // The last call that it had served took it to half of them.
+    let free = attack.victim.core.bulk_buffers_free();
+    assert_eq!(free, (BUFFERS / 2) as usize);
+    std::mem::swap(&mut attack.raw.queue_pair, &mut hall.quiet);
+    for _ in 0..3 {
+        assert!(ask(attack, 60 << 16 | PAGES));
+    }
 }

@@ -235,6 +235,8 @@ pub(crate) struct IncomingCall {
     pub(crate) planned: Option<PlannedReply>,
     /// The reply, when it is sent as a transmission group.
     pub(crate) group: Group,
+    /// It may have bulk buffers: it is read, was served, or is answered.
+    pub(in crate::core) has_buffers: bool,
     /// What it waits for was counted.
     is_counted: bool,
 }
@@ -269,6 +271,7 @@ impl IncomingCall {
             results: Vec::with_capacity(PLAN_ITEMS_MAX),
             planned: None,
             group: Group::new(),
+            has_buffers: false,
             is_counted: false,
         }
     }
@@ -296,7 +299,7 @@ impl IncomingCall {
         self.leases.clear();
         self.results.clear();
         self.group.reset();
-        self.is_counted = false;
+        (self.has_buffers, self.is_counted) = (false, false);
     }
 
     /// It waits for what `counter` counts, once.

@@ -64,6 +64,19 @@ impl<P: Port> State<P> {
         }
     }
 
+    /// Whether a call may have bulk buffers from now on: those that its chunks are read into, and those of its results.
+    pub(super) fn may_have_buffers(&mut self, call: &mut IncomingCall) -> bool {
+        if !call.has_buffers {
+            let connection = self.connections.get(call.connection);
+            let answerable = connection.map_or(0, |it| it.protocol.credits_for_replies());
+            let pool = &self.reply.pool;
+            let is_plenty = pool.level() > pool.total() / 2;
+            let shares = &mut self.incoming.shares;
+            call.has_buffers = shares.begin_buffers(call.connection.index, answerable, is_plenty);
+        }
+        call.has_buffers
+    }
+
     /// Answers a call with a transport error.
     pub(super) fn refuse_incoming(&mut self, call: Box<IncomingCall>, error: TransportError) {
         let (key, xid) = (call.connection, call.xid);
@@ -100,6 +113,9 @@ impl<P: Port> State<P> {
         }
         self.give_stream(key, std::mem::take(&mut call.stream));
         self.incoming.starving.take_if(|it| *it == slot);
+        if call.has_buffers {
+            self.incoming.shares.end_buffers(key.index);
+        }
         self.incoming.shares.give(key.index);
         call.reset();
         self.incoming.calls.give(slot, call);

@@ -13,6 +13,10 @@ use crate::core::step::{Step, Work, slot_of};
 impl<P: Port> State<P> {
     /// Takes the buffers that the chunks of a call are read into, all or none of them.
     pub(super) fn take_read_buffers(&mut self, call: &mut IncomingCall) -> Step {
+        // Before it may hold up others.
+        if !self.may_have_buffers(call) {
+            return call.waits_for(&self.shared.counters.awaiting_bulk_buffer);
+        }
         let pool = &mut self.reply.pool;
         let chunks = call.chunks.iter();
         let buffers = chunks.map(|chunk| pool.buffers_for(chunk.bytes)).sum();

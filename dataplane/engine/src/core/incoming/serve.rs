@@ -22,6 +22,9 @@ impl<P: Port> State<P> {
         application: &mut A,
         call: &mut IncomingCall,
     ) -> Result<Step, TransportError> {
+        if !self.may_have_buffers(call) {
+            return Ok(call.waits_for(&self.shared.counters.awaiting_bulk_buffer));
+        }
         let (key, xid) = (call.connection, call.xid);
         let connection = self.connections.get(key);
         let may_queue = connection.is_none_or(Connection::may_queue);

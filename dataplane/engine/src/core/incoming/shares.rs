@@ -1,18 +1,30 @@
-//! How the slots for calls of peers are divided among connections.
+//! How the slots for calls of peers, and the bulk buffers for these calls, are divided among connections.
 //!
 //! Each connection has a slot of its own: whatever others do with theirs, one call of its is served
 //! at a time. The other slots are shared. Anyone takes them while more than half are free; then a
 //! connection takes only as many as it could be answered for, and no more than its share, which is
 //! all of them divided by the connections that have calls in slots.
+//!
+//! A call in a slot has bulk buffers from when its chunks are read, or it is served, to its end. While no more than half
+//! of them are free, a connection has them for only as many calls as it could be answered for: a peer that takes no
+//! replies keeps no more than two of them in buffers.
 
 /// Calls of a connection that are begun whether or not it grants credits to be answered with: one
 /// is on its way, one is next.
 const UNANSWERABLE_MAX: u32 = 2;
 
+/// The calls in slots that one connection has.
+#[derive(Clone, Copy, Debug, Default)]
+struct Calls {
+    all: u32,
+    /// Those that have bulk buffers, or may take them.
+    with_buffers: u32,
+}
+
 /// Counts the slots that are in use, by place in the table of connections.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    in_use: Box<[u32]>,
+    in_use: Box<[Calls]>,
     /// Connections that have any.
     connections: u32,
     /// Slots that belong to nobody.
@@ -23,7 +35,7 @@ pub(crate) struct Shares {
 impl Shares {
     pub(crate) fn new(connections_max: u32, shared: u32) -> Self {
         Self {
-            in_use: vec![0; connections_max as usize].into_boxed_slice(),
+            in_use: vec![Calls::default(); connections_max as usize].into_boxed_slice(),
             connections: 0,
             shared,
             shared_free: shared,
@@ -50,37 +62,57 @@ impl Shares {
 
     /// The connection at `place` took a slot, which it may.
     pub(crate) fn take(&mut self, place: u32) {
-        let Some(in_use) = self.in_use.get_mut(place as usize) else {
+        let Some(calls) = self.in_use.get_mut(place as usize) else {
             return;
         };
-        if *in_use == 0 {
+        if calls.all == 0 {
             self.connections += 1;
         } else {
             self.shared_free = self.shared_free.saturating_sub(1);
         }
-        *in_use += 1;
+        calls.all += 1;
+    }
+
+    /// Whether a call of the connection at `place`, to which `answerable` replies could be sent, may have bulk buffers;
+    /// it has then. `is_plenty` says that more than half of them are free.
+    pub(crate) fn begin_buffers(&mut self, place: u32, answerable: u32, is_plenty: bool) -> bool {
+        let Some(calls) = self.in_use.get_mut(place as usize) else {
+            return false;
+        };
+        let most = UNANSWERABLE_MAX.saturating_add(answerable);
+        let may_have = is_plenty || calls.with_buffers < most;
+        calls.with_buffers += u32::from(may_have);
+        may_have
+    }
+
+    /// A call of the connection at `place` has no buffers any more.
+    pub(crate) fn end_buffers(&mut self, place: u32) {
+        if let Some(calls) = self.in_use.get_mut(place as usize) {
+            debug_assert_ne!(calls.with_buffers, 0, "it had some");
+            calls.with_buffers = calls.with_buffers.saturating_sub(1);
+        }
     }
 
     /// The connection at `place` gave a slot back.
     pub(crate) fn give(&mut self, place: u32) {
-        let Some(in_use) = self.in_use.get_mut(place as usize) else {
+        let Some(calls) = self.in_use.get_mut(place as usize) else {
             return;
         };
-        debug_assert_ne!(*in_use, 0, "what is given was taken");
-        *in_use = in_use.saturating_sub(1);
-        if *in_use == 0 {
+        debug_assert_ne!(calls.all, 0, "what is given was taken");
+        calls.all = calls.all.saturating_sub(1);
+        if calls.all == 0 {
             self.connections = self.connections.saturating_sub(1);
         } else {
             self.shared_free += 1;
         }
     }
 
-    /// For the sums: the slots that each connection has by its place, the connections that have any, the slots that are
-    /// shared, and those of them that are free.
+    /// For the sums: the slots that each connection has by its place, and those of them with buffers, the connections
+    /// that have any, the slots that are shared, and those of them that are free.
     #[cfg(test)]
-    pub(crate) fn ledger(&self) -> (&[u32], u32, u32, u32) {
+    pub(crate) fn ledger(&self) -> (impl Iterator<Item = (u32, u32)>, u32, u32, u32) {
         (
-            &self.in_use,
+            self.in_use.iter().map(|it| (it.all, it.with_buffers)),
             self.connections,
             self.shared,
             self.shared_free,
@@ -89,7 +121,7 @@ impl Shares {
 
     /// Slots that the connection at `place` has.
     pub(crate) fn in_use_at(&self, place: u32) -> u32 {
-        self.in_use.get(place as usize).copied().unwrap_or(0)
+        self.in_use.get(place as usize).map_or(0, |it| it.all)
     }
 }
 
@@ -155,6 +187,22 @@ mod tests {
         assert_eq!(take_all(&mut shares, 2, 100), 3);
         assert_eq!(take_all(&mut shares, 3, 100), 0);
         assert_eq!(shares.in_use_at(0), 7);
+    }
+
+    #[test]
+    fn a_connection_without_credits_has_buffers_for_two_calls_when_they_are_scarce() {
+        let mut shares = Shares::new(2, 16);
+        let has = |shares: &mut Shares, place, answerable, is_plenty| {
+            let tries = 0..20;
+            let had = tries.filter(|_| shares.begin_buffers(place, answerable, is_plenty));
+            had.count()
+        };
+        assert_eq!(has(&mut shares, 0, 0, true), 20);
+        assert_eq!(has(&mut shares, 0, 20, false), 2);
+        assert_eq!(has(&mut shares, 1, 0, false), 2);
+        assert_eq!(has(&mut shares, 1, 3, false), 3);
+        shares.end_buffers(1);
+        assert_eq!(has(&mut shares, 1, 3, false), 1);
     }
 
     #[test]

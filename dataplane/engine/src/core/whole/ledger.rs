@@ -123,19 +123,26 @@ fn assert_bulk_sums<P: Port>(state: &mut State<P>) {
     );
     assert!(outgoing.calls.free_count() <= outgoing.calls.len() as usize);
     let (in_use, connections, shared, shared_free) = incoming.shares.ledger();
-    for (place, in_use) in (0..).zip(in_use) {
-        let found = used().filter(|it| it.connection.index == place).count();
+    let in_use: Vec<(u32, u32)> = in_use.collect();
+    for (place, (all, with_buffers)) in (0..).zip(&in_use) {
+        let found = || used().filter(|it| it.connection.index == place);
         assert_eq!(
-            *in_use as usize, found,
+            *all as usize,
+            found().count(),
             "slots of the connection at {place}"
         );
+        let found = found().filter(|it| it.has_buffers).count();
+        assert_eq!(
+            *with_buffers as usize, found,
+            "calls with buffers of {place}"
+        );
     }
-    let with_any = in_use.iter().filter(|in_use| **in_use != 0).count();
+    let with_any = in_use.iter().filter(|(all, _)| *all != 0).count();
     assert_eq!(
         connections as usize, with_any,
         "connections with calls in slots"
     );
-    let borrowed: u32 = in_use.iter().map(|in_use| in_use.saturating_sub(1)).sum();
+    let borrowed: u32 = in_use.iter().map(|(all, _)| all.saturating_sub(1)).sum();
     assert_eq!(shared_free + borrowed, shared, "slots that are shared");
     assert!(outgoing.windows_open <= outgoing.windows_max);
     assert!(state.reply.pool.level() <= state.reply.pool.total());
