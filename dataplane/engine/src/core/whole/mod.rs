@@ -43,6 +43,9 @@ use crate::placement::PlacementConfig;
 /// Peers that do what is drawn.
 const HOSTILE: u32 = 6;
 
+/// When a call of the core ends without an answer.
+const CALL_TIMEOUT_MS: u32 = 10_000;
+
 /// Steps of a case: half as many on average.
 const STEPS_MAX: usize = 2000;
 
@@ -105,7 +108,7 @@ fn config(connections: u32, keep_alive: bool) -> CoreConfig {
         bulk_buffers: 6,
         bulk_buffer_bytes: 4096,
         bulk_calls: 3,
-        call_timeout: Duration::from_secs(10),
+        call_timeout: Duration::from_millis(CALL_TIMEOUT_MS.into()),
         keep_alive_interval: Duration::from_secs(if keep_alive { 2 } else { 0 }),
         stall_timeout: Duration::from_secs(20),
         header_types: ApplicationHeaderTypes::NONE
@@ -334,6 +337,47 @@ const KEPT: &[&[u64]] = &[
         0x2320_6b1e_c998_8b08,
         0x53b8_ddca_444a_f2c2,
         0x96ed_67fa_4fa5_48f6,
+    ],
+    // Whose last reply waits for buffers that calls of the core have until their time is up.
+    &[
+        0x2253_3409_940e_0950,
+        0xf131_97d5_99a0_8dea,
+        0xc692_ca8f_e086_360a,
+        0xf1c5_e3e8_af06_7f90,
+        0xa073_b423_c797_aa78,
+        0x798e_efb1_2272_9d8f,
+        0x8e9a_8873_9080_ef9a,
+        0x2c40_7cdd_d81e_79fd,
+        0x2f76_1ca9_8080_d6c5,
+        0x96cf_834a_3482_a837,
+        0x1504_2066_50fd_3348,
+        0xc013_d297_b0a8_b7b5,
+        0xb15f_6dad_61ce_0b29,
+        0xc506_728b_cd3b_7741,
+        0x0864_0765_dec8_9b72,
+        0x2c02_f7a7_19fa_b7e0,
+        0xde8b_17cf_7435_bbe5,
+        0x8917_900f_6a36_d760,
+        0xbd42_3b93_d728_457f,
+        0xeb5a_4ebc_377c_4551,
+        0xbab5_3be6_e69c_4751,
+        0x6514_2db7_eb54_8bd5,
+        0x2f59_073d_e738_9094,
+        0x327e_c49b_811c_3d8c,
+        0xbe26_f9ec_8f27_ffaf,
+        0x813c_8e36_7ec0_2723,
+        0x2093_ca84_878d_ecd7,
+        0x3712_961b_0fac_b83b,
+        0x9362_a393_4cb9_b2af,
+        0x0814_d0d0_b56d_b678,
+        0x1db8_d5bc_6cbb_e2ff,
+        0x4e62_30fd_0fe3_628e,
+        0x5720_5b0c_e908_fd66,
+        0x91ca_6a1e_0055_3bfe,
+        0x5f68_5d01_f35f_2098,
+        0x183f_0fb8_64f3_f63e,
+        0xdea2_16e3_eee8_0f14,
+        0x2a52_1ab2_c5d7_82ec,
     ],
 ];
 
