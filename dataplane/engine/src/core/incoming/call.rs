@@ -106,6 +106,7 @@ pub(crate) struct ReadCursor {
     pub(crate) segment_done: u32,
     pub(crate) part: usize,
     pub(crate) part_done: u32,
+    /// Those posted that have not succeeded: one that fails stays among them.
     pub(crate) in_flight: u32,
 }
 

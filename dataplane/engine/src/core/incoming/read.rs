@@ -120,12 +120,13 @@ impl<P: Port> State<P> {
             }
             return self.incoming.gathers.push(gather);
         };
-        if status == Status::Success {
-            self.shared.counters.bulk_bytes_in.add(gather.bytes());
-        }
-        call.reads.in_flight = call.reads.in_flight.saturating_sub(1);
+        let bytes = gather.bytes();
         take_back(call, &mut self.incoming.gathers, gather);
+        // One that failed stays in flight as far as its call goes, so that the call is never served: its buffers hold
+        // what others left there. Its queue pair is in error, and the end of the connection ends the call.
         if status == Status::Success {
+            self.shared.counters.bulk_bytes_in.add(bytes);
+            call.reads.in_flight = call.reads.in_flight.saturating_sub(1);
             self.queue(Work::Incoming(index));
         }
     }

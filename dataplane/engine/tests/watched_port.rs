@@ -1,23 +1,29 @@
-//! In which order a core gives its port what it has posted: a Receive is there before its credit is granted, since the
-//! Send that grants it may be answered at once.
+//! A core over a port that watches what it is given, or that reports completions in another order.
+//!
+//! * A Receive is there before its credit is granted, since the Send that grants it may be answered at once.
+//! * On an RDMA device all that has completed comes in one batch, and the end of a connection some polls later.
 
 mod support;
 
+use std::cell::Cell;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rpcrdma_engine::CoreConfig;
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{
-    Access, Attributes, CompletionBatch, Gather, Port, PostError, QueuePairId, Receive,
-    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, SetupError,
-    Window, WorkId,
+    Access, Attributes, Completion, CompletionBatch, CompletionKind, Gather, Port, PostError,
+    QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey,
+    SendOptions, SetupError, Window, WorkId,
 };
 use rpcrdma_fabric::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 use rpcrdma_fabric::shm;
 
+use rpcrdma_protocol::v2::connection::Role;
+use support::bulk::{BulkApp, TAKE, bulk_config};
 use support::fabric::{Fabric, Seed, Shm, Sizes, Told};
-use support::{ECHO, Pair, pattern};
+use support::raw::{Attack, CREDIT, words};
+use support::{ECHO, PROGRAM, Pair, VERSION, pattern};
 
 const FORM: support::Form = support::Form::SharedQueue;
 type TestFabric = Watched;
@@ -43,6 +49,8 @@ impl Fabric for Watched {
             port,
             receives_staged: 0,
             flushes_with_receives: 0,
+            reads_at_once: Cell::new(0),
+            kept_back: Vec::new(),
         };
         (port, handle)
     }
@@ -83,6 +91,34 @@ struct WatchedPort {
     receives_staged: u32,
     /// How often there were any to flush.
     flushes_with_receives: u32,
+    /// RDMA Reads whose completions are reported together, and the end of the connection in the poll behind them; 0:
+    /// as they come.
+    reads_at_once: Cell<usize>,
+    /// What is still to be reported.
+    kept_back: Vec<Completion>,
+}
+
+impl WatchedPort {
+    /// Takes the ends of RDMA Reads and of connections out of the batch, until there are enough of the first.
+    fn keep_back(&mut self, batch: &mut CompletionBatch) {
+        let is_read = |it: &Completion| matches!(it.kind, CompletionKind::Read(..));
+        let came: Vec<_> = batch.drain().collect();
+        for completion in came {
+            if is_read(&completion) || matches!(completion.kind, CompletionKind::Disconnected) {
+                self.kept_back.push(completion);
+            } else {
+                batch.push(completion).expect("it came out of the batch");
+            }
+        }
+        let reads = self.kept_back.iter().filter(|it| is_read(it)).count();
+        let is_due = |it: &Completion| is_read(it) == (reads != 0);
+        if reads != 0 && reads < self.reads_at_once.get() {
+            return;
+        }
+        for completion in self.kept_back.extract_if(.., |it| is_due(it)) {
+            batch.push(completion).expect("few of them");
+        }
+    }
 }
 
 impl Port for WatchedPort {
@@ -244,7 +280,11 @@ impl Port for WatchedPort {
     }
 
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
-        self.port.poll(now, batch)
+        let moved = self.port.poll(now, batch);
+        if self.reads_at_once.get() != 0 {
+            self.keep_back(batch);
+        }
+        moved
     }
 
     fn next_returned(&mut self) -> Option<Buffer> {
@@ -294,4 +334,49 @@ fn receives_are_flushed_before_the_sends_that_grant_them() {
     for side in [&pair.client, &pair.server] {
         assert_ne!(side.core.port().flushes_with_receives, 0);
     }
+}
+
+/// One RDMA Read of a call brings its bytes and the next one fails, and both are known before the end of the connection:
+/// the service is not called, with what stood in the second buffer before.
+#[test]
+fn a_call_is_not_served_when_one_of_its_reads_has_failed() {
+    let config = CoreConfig {
+        connections_max: 2,
+        bulk_buffers: 16,
+        bulk_buffer_bytes: 4096,
+        ..bulk_config()
+    };
+    // Each segment has a buffer of its own, so that both Reads are in flight at once.
+    let bytes = config.bulk_buffer_bytes;
+    let mut attack = Attack::against(Role::Server, false, &config, BulkApp::default());
+    attack.agree();
+    attack.victim.core.port().reads_at_once.set(2);
+    let raw = &mut attack.raw;
+    let (queue_pair, buffer) = (raw.queue_pair.expect("planted"), raw.pool.take());
+    let buffer = buffer.expect("a buffer");
+    let access = Access {
+        remote_read: true,
+        remote_write: false,
+    };
+    let window = raw
+        .port
+        .bind_window(queue_pair, buffer, bytes, access)
+        .expect("a window");
+    let (good, at) = (window.remote().key.0, window.remote().offset);
+    // An item of two segments: the second one's key names nothing.
+    let [high, low] = [at >> 32, at & 0xffff_ffff].map(|it| u32::try_from(it).expect("a half"));
+    let lists = [
+        1, 40, good, bytes, high, low, 1, 40, 77, bytes, 0, 0, 0, 0, 0,
+    ];
+    let rpc = [2, 0, 2, PROGRAM, VERSION, TAKE, 0, 0, 0, 0];
+    let call = [words(&[2, 2, CREDIT, 0, 0, 0]), words(&lists), words(&rpc)].concat();
+    attack.send(&call);
+    attack.turns(30);
+    let counters = attack.victim.handle.counters();
+    assert_eq!(counters.rdma_reads, 2);
+    assert_eq!(counters.bulk_bytes_in, u64::from(bytes), "of the first");
+    assert_eq!(counters.calls_received, 1, "the null call alone");
+    assert!(attack.raw.disconnected, "its key was wrong");
+    assert_eq!(attack.victim.closed.len(), 1);
+    assert_eq!(attack.victim.core.bulk_buffers_free(), 16);
 }
