@@ -1,6 +1,6 @@
 //! Completions: what each of them means for its connection.
 
-use rpcrdma_fabric::interface::{Completion, CompletionKind, Port, QueuePairId, Receive, Status};
+use rpcrdma_fabric::interface::{Completion, CompletionKind, Port, QueuePairId, Receive};
 use rpcrdma_protocol::connection::Received as Sorted;
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::{Direction, Event, Refusal};
@@ -22,24 +22,29 @@ use crate::responder::{Desk, Served};
 use crate::rpc::{CallError, ConnectionKey, Reply};
 
 impl<P: Port> State<P> {
+    /// A message that arrived.
     #[inline]
+    pub(super) fn handle_message<A: Application>(
+        &mut self,
+        application: &mut A,
+        queue_pair: QueuePairId,
+        receive: Receive,
+        bytes: u32,
+    ) {
+        let counter = &self.shared.counters.message_bytes_received;
+        counter.add(bytes.into());
+        self.handle_receive(application, queue_pair, receive, bytes);
+    }
+
+    /// Any other completion.
     pub(super) fn handle_completion<A: Application>(
         &mut self,
         application: &mut A,
         completion: Completion,
     ) {
         match completion.kind {
-            CompletionKind::Receive { receive, bytes, .. } => {
-                let queue_pair = completion.queue_pair;
-                if completion.status == Status::Success {
-                    let counter = &self.shared.counters.message_bytes_received;
-                    counter.add(bytes.into());
-                    self.handle_receive(application, queue_pair, receive, bytes);
-                } else {
-                    // Its Disconnected follows.
-                    self.post_receive(receive);
-                }
-            }
+            // It failed; its Disconnected follows.
+            CompletionKind::Receive { receive, .. } => self.post_receive(receive),
             CompletionKind::Disconnected => self.handle_disconnected(completion.queue_pair),
             CompletionKind::Read(work, gather) => {
                 self.read_ended(completion.queue_pair, completion.status, work, gather);
@@ -70,67 +75,78 @@ impl<P: Port> State<P> {
         let whole_bytes = bytes as usize;
         let segment = self.port.received(&receive);
         let first = segment.get(..whole_bytes).unwrap_or(segment);
-        // A message that makes a connection one of version 1 comes here again when it is one.
-        let begins_version_1 =
-            connection.stage == Stage::Open && connection.protocol.begins_version_1(first);
-        if connection.protocol.is_version_1() {
-            counters.message_bytes_received_version_1.add(bytes.into());
-        } else if !begins_version_1 {
-            counters.message_bytes_received_version_2.add(bytes.into());
-        }
-        let bytes = whole_bytes;
-        if !connection.takes_calls() {
-            return self.receive_guarded(application, index, receive, bytes);
-        }
-        if begins_version_1 {
-            return self.receive_first_of_version_1(application, queue_pair, receive, bytes);
-        }
+        // The form of nearly all messages; to sort what else there is costs more than to find this out first.
+        let quick = if connection.takes_calls() && first.len() == whole_bytes {
+            connection.protocol.receive_whole(first)
+        } else {
+            None
+        };
         let key = connection.key(index);
-        let (gathered, port, in_receive) = (&mut self.gathered, &self.port, &receive);
         let of_payload = |payload: &[u8], receive| Received {
-            start: bytes - payload.len(),
-            end: bytes,
+            start: whole_bytes - payload.len(),
+            end: whole_bytes,
             receive,
         };
-        let received = connection.protocol.receive(first, bytes, move || {
-            gathered.head(port, in_receive, bytes, counters)
-        });
-        let whole = match received {
-            Sorted::Whole(whole) => whole,
-            Sorted::Transmission(transmission) => {
-                let note = TransmissionNote::new(&transmission);
-                return self.receive_transmission(application, key, note, receive);
+        let whole = if let Some(whole) = quick {
+            counters.message_bytes_received_version_2.add(bytes.into());
+            whole
+        } else {
+            // A message that makes a connection one of version 1 comes here again when it is one.
+            let begins_version_1 =
+                connection.stage == Stage::Open && connection.protocol.begins_version_1(first);
+            if connection.protocol.is_version_1() {
+                counters.message_bytes_received_version_1.add(bytes.into());
+            } else if !begins_version_1 {
+                counters.message_bytes_received_version_2.add(bytes.into());
             }
-            Sorted::ChunkedCall { xid, payload } => {
-                let received = of_payload(payload, receive);
-                return self.receive_chunked(application, key, xid, received);
+            let bytes = whole_bytes;
+            if !connection.takes_calls() {
+                return self.receive_guarded(application, index, receive, bytes);
             }
-            Sorted::ChunkedReply { xid, payload } => {
-                let received = of_payload(payload, receive);
-                return self.receive_chunked_reply(application, key, xid, received);
+            if begins_version_1 {
+                return self.receive_first_of_version_1(application, queue_pair, receive, bytes);
             }
-            Sorted::Other {
-                event,
-                message,
-                gives_group_up,
-            } => {
-                let start = bytes - payload_bytes(&event);
-                let has_slot =
-                    self.drain == Drain::No && self.incoming.may_begin(connection, index);
-                let kept = &mut self.assembled_header;
-                let messages = &mut self.messages.of(index);
-                let upshot = handle_rare(
-                    connection, messages, counters, kept, has_slot, event, message,
-                );
-                if gives_group_up {
-                    self.drop_group_in(key);
+            let (gathered, port, in_receive) = (&mut self.gathered, &self.port, &receive);
+            let received = connection.protocol.receive(first, bytes, move || {
+                gathered.head(port, in_receive, bytes, counters)
+            });
+            match received {
+                Sorted::Whole(whole) => whole,
+                Sorted::Transmission(transmission) => {
+                    let note = TransmissionNote::new(&transmission);
+                    return self.receive_transmission(application, key, note, receive);
                 }
-                let received = Received {
-                    receive,
-                    start,
-                    end: bytes,
-                };
-                return self.receive_rare(application, key, upshot, received);
+                Sorted::ChunkedCall { xid, payload } => {
+                    let received = of_payload(payload, receive);
+                    return self.receive_chunked(application, key, xid, received);
+                }
+                Sorted::ChunkedReply { xid, payload } => {
+                    let received = of_payload(payload, receive);
+                    return self.receive_chunked_reply(application, key, xid, received);
+                }
+                Sorted::Other {
+                    event,
+                    message,
+                    gives_group_up,
+                } => {
+                    let start = bytes - payload_bytes(&event);
+                    let has_slot =
+                        self.drain == Drain::No && self.incoming.may_begin(connection, index);
+                    let kept = &mut self.assembled_header;
+                    let messages = &mut self.messages.of(index);
+                    let upshot = handle_rare(
+                        connection, messages, counters, kept, has_slot, event, message,
+                    );
+                    if gives_group_up {
+                        self.drop_group_in(key);
+                    }
+                    let received = Received {
+                        receive,
+                        start,
+                        end: bytes,
+                    };
+                    return self.receive_rare(application, key, upshot, received);
+                }
             }
         };
         let (xid, payload) = (whole.xid, whole.payload);

@@ -179,7 +179,13 @@ impl<P: Port> State<P> {
         if count != 0 {
             let count = u64::try_from(count).unwrap_or(u64::MAX);
             self.shared.counters.completions.add(count);
-            for completion in batch.drain() {
+            loop {
+                while let Some((queue_pair, receive, bytes)) = batch.take_message() {
+                    self.handle_message(application, queue_pair, receive, bytes);
+                }
+                let Some(completion) = batch.take() else {
+                    break;
+                };
                 self.handle_completion(application, completion);
             }
         }

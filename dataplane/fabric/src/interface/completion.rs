@@ -271,6 +271,38 @@ impl CompletionBatch {
         Some(unsafe { entry.assume_init_read() })
     }
 
+    /// Takes the first completion out if it is a message that arrived: its queue pair, its Receive and its bytes. It is
+    /// read where it stands, a word at a time as it was written; as a [`Completion`] it would be copied in blocks, and
+    /// each block would wait until its words have left the store buffer.
+    #[inline]
+    pub fn take_message(&mut self) -> Option<(QueuePairId, Receive, u32)> {
+        if self.first == self.end {
+            return None;
+        }
+        let entry = self.entries.get(self.first)?;
+        // SAFETY: the entry lies between `first` and `end`, so `push` wrote it.
+        let completion = unsafe { entry.assume_init_ref() };
+        let CompletionKind::Receive { receive, bytes, .. } = &completion.kind else {
+            return None;
+        };
+        if completion.status != Status::Success {
+            return None;
+        }
+        let message = (completion.queue_pair, receive.again(), *bytes);
+        self.first += 1;
+        Some(message)
+    }
+
+    /// Takes the first completion out.
+    #[inline]
+    pub fn take(&mut self) -> Option<Completion> {
+        let first = self.take_first();
+        if first.is_none() {
+            (self.first, self.end) = (0, 0);
+        }
+        first
+    }
+
     /// Drops what is left.
     #[inline]
     fn clear(&mut self) {

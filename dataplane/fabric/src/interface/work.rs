@@ -115,6 +115,16 @@ pub struct Receive {
 }
 
 impl Receive {
+    /// The same token, for one who gives this one up.
+    #[inline]
+    pub(crate) const fn again(&self) -> Self {
+        Self {
+            port: self.port,
+            slot: self.slot,
+            queue: self.queue,
+        }
+    }
+
     /// The receive queue that it belongs to.
     #[must_use]
     pub fn queue(&self) -> ReceiveQueueId {

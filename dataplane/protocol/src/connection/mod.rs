@@ -283,6 +283,8 @@ impl Connection {
     /// let Received::Whole(whole) = server.receive(message, message.len(), || message) else { panic!() };
     /// assert_eq!((whole.direction, whole.xid, whole.payload.len()), (Direction::Call, 7, 8));
     /// ```
+    ///
+    /// Where time counts, [`receive_whole`](Self::receive_whole) first.
     #[inline]
     pub fn receive<'m>(
         &mut self,
@@ -302,6 +304,13 @@ impl Connection {
             Some(whole) => Received::Whole(whole),
             None => self.receive_any(message, message_bytes),
         }
+    }
+
+    /// What [`receive`](Self::receive) looks for first in a message in one piece: an RPC message of version 2 without
+    /// chunks, right in every respect. `None`, and nothing changed, for all else, which is to be given to that function.
+    #[inline]
+    pub fn receive_whole<'m>(&mut self, message: &'m [u8]) -> Option<WholeMessage<'m>> {
+        self.two.handle_whole_message(message)
     }
 
     #[inline(never)]
