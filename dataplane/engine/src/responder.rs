@@ -410,8 +410,8 @@ pub(crate) fn write_reply_with_items(
     if outcome != Outcome::Success {
         return write_reply(buffer, xid, outcome, &[]).then_some(0);
     }
-    let copied = items.iter().map(|(_, item)| attached.copied_bytes(item));
-    let bytes = RESULTS_OFFSET + results.len() + copied.sum::<usize>();
+    let copied_bytes = attached.copied_bytes(items.iter().map(|(_, item)| item));
+    let bytes = RESULTS_OFFSET + results.len() + copied_bytes;
     if bytes > buffer.space().len() {
         return None;
     }

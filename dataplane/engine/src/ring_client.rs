@@ -508,8 +508,9 @@ impl ReplySender {
 pub struct ReplyService {
     replies: Arc<ArrayQueue<Box<ReplyMessage>>>,
     recycled: Arc<ArrayQueue<Box<ReplyMessage>>>,
-    /// An answer that the core had no room for yet.
-    waiting: Option<Box<ReplyMessage>>,
+    /// Answers that the core had no room for yet: a connection whose peer takes no replies keeps its own waiting, and
+    /// nobody else's. There is room for as many as the ring has; with one for each call that may be deferred it is enough.
+    waiting: VecDeque<Box<ReplyMessage>>,
 }
 
 impl fmt::Debug for ReplyService {
@@ -533,7 +534,7 @@ pub fn reply_ring(capacity: u32) -> (ReplySender, ReplyService) {
     let service = ReplyService {
         replies,
         recycled,
-        waiting: None,
+        waiting: VecDeque::with_capacity(capacity),
     };
     (sender, service)
 }
@@ -543,39 +544,49 @@ impl ReplyService {
     #[inline]
     pub fn poll<P: Port>(&mut self, core: &mut Context<'_, P>) -> Activity {
         let mut busy = false;
+        for _ in 0..MOVED_MAX.min(self.waiting.len()) {
+            if let Some(message) = self.waiting.pop_front() {
+                busy |= self.answer(core, message);
+            }
+        }
         for _ in 0..MOVED_MAX {
-            let Some(message) = self.waiting.take().or_else(|| self.replies.pop()) else {
-                break;
-            };
-            self.answer(core, message);
-            if self.waiting.is_some() {
+            if self.waiting.len() >= self.replies.capacity() {
                 break;
             }
-            busy = true;
+            let Some(message) = self.replies.pop() else {
+                break;
+            };
+            busy |= self.answer(core, message);
         }
         Activity::from_busy(busy)
     }
 
-    fn answer<P: Port>(&mut self, core: &mut Context<'_, P>, mut message: Box<ReplyMessage>) {
+    /// Whether the message is done with; else it waits.
+    fn answer<P: Port>(
+        &mut self,
+        core: &mut Context<'_, P>,
+        mut message: Box<ReplyMessage>,
+    ) -> bool {
         if let Some(token) = message.token.take() {
             let answered = core.reply(token, message.outcome, &message.results);
             match answered {
                 Ok(()) | Err((ReplyRefused::UnknownToken, _)) => {}
                 Err((ReplyRefused::Busy, token)) => {
                     message.token = Some(token);
-                    self.waiting = Some(message);
-                    return;
+                    self.waiting.push_back(message);
+                    return false;
                 }
                 Err((ReplyRefused::TooLong | ReplyRefused::NoAnswer, token)) => {
                     // The caller is told that it failed; there is nothing better to tell.
                     message.outcome = Outcome::SystemError;
                     message.token = Some(token);
-                    self.waiting = Some(message);
-                    return;
+                    self.waiting.push_back(message);
+                    return true;
                 }
             }
         }
         // A ring that is full has enough to fill anew.
         let _ = self.recycled.push(message);
+        true
     }
 }

@@ -111,13 +111,22 @@ impl ReplyItems {
         self.attached.len() < BULK_ITEMS_MAX && T::may_be_attached(self, item)
     }
 
-    /// The bytes that an item takes in the stream, with padding, before the reply is planned: none, if the call has
-    /// lists and the item can be attached.
-    pub(crate) fn copied_bytes(&self, item: &BulkItem) -> usize {
-        match self.offered {
-            Kind::Lists if self.may_attach(item) => 0,
-            _ => item.len().next_multiple_of(4),
-        }
+    /// The bytes that items take in the stream, with padding, before the reply is planned: none for those that can be
+    /// attached, if the call has lists, and there are places for so many.
+    pub(crate) fn copied_bytes<'a>(&self, items: impl Iterator<Item = &'a BulkItem>) -> usize {
+        let mut places = BULK_ITEMS_MAX.saturating_sub(self.attached.len());
+        let mut results = PLAN_ITEMS_MAX.saturating_sub(self.results.len());
+        let copied = items.map(|item| {
+            let has_place = self.offered == Kind::Lists && places != 0 && results != 0;
+            let is_attached = has_place && self.may_attach(item);
+            results = results.saturating_sub(1);
+            places -= usize::from(is_attached);
+            match is_attached {
+                true => 0,
+                false => item.len().next_multiple_of(4),
+            }
+        });
+        copied.sum()
     }
 
     /// Whether the call came without chunks: one with a Reply chunk would have room for longer results.

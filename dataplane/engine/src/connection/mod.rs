@@ -7,7 +7,7 @@ mod table;
 
 pub(crate) use outbound::{Backlog, Outbound, OutgoingMessage};
 pub(crate) use owed::{Debts, Owing, Silence, VISITS};
-pub(crate) use reassembly::{Assembled, PartCounts, Reassembly, Taken};
+pub(crate) use reassembly::{Assembled, GroupIn, Lane, Taken};
 pub(crate) use table::ConnectionTable;
 
 use std::collections::VecDeque;
@@ -73,15 +73,6 @@ impl Stuck {
     }
 }
 
-/// The transmission group of a peer that is being received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GroupIn {
-    /// A call, in this slot.
-    Incoming(u32),
-    /// The reply to a call of ours, in this slot.
-    Outgoing(u32),
-}
-
 /// One connection: the protocol's state, and what waits to be sent.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -118,17 +109,18 @@ pub(crate) struct Connection {
     /// Messages that wait for credits or a place in the send queue.
     pub(crate) outbound: Outbound,
     pub(crate) stuck: Stuck,
-    /// The transmission group that is being received.
-    pub(crate) group_in: Option<GroupIn>,
     /// A call of ours that waits for the credits of its group: no other begins before it.
     pub(crate) group_first: Option<u32>,
     /// Transmissions that replies to calls of ours may take, beyond one for each call.
     pub(crate) reply_transmissions_extra: u32,
     /// Transmissions that the replies to the peer's calls may take which came as groups.
     pub(crate) replies_reserved: u32,
-    pub(crate) reassembly: Reassembly,
-    /// Parts of continued messages that wait in their Receives for a message buffer.
-    pub(crate) parts: PartCounts,
+    /// What comes of calls, and of properties.
+    pub(crate) calls_in: Lane,
+    /// What comes of replies.
+    pub(crate) replies_in: Lane,
+    /// The lane of the message or transmission group of which more is to come. The peer may send one at a time.
+    pub(crate) open_in: Option<v2::Direction>,
     /// What the peer owes.
     pub(crate) debts: Debts,
     /// Messages that passed over it and were counted.
@@ -184,12 +176,12 @@ impl Connection {
                 list: Gather::new(),
                 options: SendOptions::default(),
             },
-            group_in: None,
             group_first: None,
             reply_transmissions_extra: 0,
             replies_reserved: 0,
-            reassembly: Reassembly::Idle,
-            parts: PartCounts::default(),
+            calls_in: Lane::default(),
+            replies_in: Lane::default(),
+            open_in: None,
             debts: Debts::default(),
             messages_counted: MessagesCounted::default(),
             close_reason: CloseReason::Local,
@@ -234,10 +226,27 @@ impl Connection {
         matches!(self.stage, Stage::Open | Stage::Ready)
     }
 
-    /// Takes no more transmissions for the call in a slot: it gives back its Receives.
+    /// What comes in one direction.
     #[inline]
-    pub(crate) fn leave_group(&mut self, group: GroupIn) {
-        self.group_in.take_if(|it| *it == group);
+    pub(crate) fn lane_mut(&mut self, direction: v2::Direction) -> &mut Lane {
+        match direction {
+            v2::Direction::Call => &mut self.calls_in,
+            v2::Direction::Reply => &mut self.replies_in,
+        }
+    }
+
+    /// As [`Connection::lane_mut`], to look at it.
+    #[inline]
+    pub(crate) fn lane(&self, direction: v2::Direction) -> &Lane {
+        match direction {
+            v2::Direction::Call => &self.calls_in,
+            v2::Direction::Reply => &self.replies_in,
+        }
+    }
+
+    /// Whether parts or transmissions wait in their Receives.
+    pub(crate) fn has_waiting_parts(&self) -> bool {
+        self.calls_in.parts.any() || self.replies_in.parts.any()
     }
 
     /// Whether something waits to be sent before a new message may be, grants apart.
@@ -247,6 +256,17 @@ impl Connection {
             || !self.refusals.is_empty()
             || self.stuck.is_some()
             || !self.outbound.is_empty()
+    }
+
+    /// Whether something waits to be sent before a new reply may be. Calls that have not begun do not count: they may
+    /// wait for the credits that are kept for just this reply.
+    #[inline]
+    pub(crate) fn has_backlog_of_replies(&self) -> bool {
+        self.properties_due
+            || !self.refusals.is_empty()
+            || self.stuck.is_some()
+            || self.outbound.replies() != 0
+            || self.protocol.sequence_open()
     }
 
     /// Whether there is something to send that can, or may soon, be sent.
@@ -268,9 +288,7 @@ impl Connection {
     /// Whether a reply of one message could be encoded now, as far as the connection goes.
     #[inline]
     pub(crate) fn can_reply(&self) -> bool {
-        !self.has_backlog()
-            && self.protocol.credits_for_replies() != 0
-            && !self.protocol.sequence_open()
+        !self.has_backlog_of_replies() && self.protocol.credits_for_replies() != 0
     }
 
     /// Credits that calls may use. An end that answers calls keeps the last credit for replies:

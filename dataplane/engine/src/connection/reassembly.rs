@@ -1,4 +1,4 @@
-//! A message of a peer that comes in parts.
+//! Messages of a peer that come in parts, and transmission groups: what of them has come, and waits.
 
 use rpcrdma_protocol::v2::connection::Direction;
 
@@ -13,7 +13,57 @@ pub(crate) enum Assembled {
     Properties,
 }
 
-/// The message of a connection that is being put together. The protocol allows one at a time.
+/// What comes in one direction. Calls and replies each have one: what waits of one direction never keeps back what
+/// came in the other, or two ends that call each other could wait for each other.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    pub(crate) reassembly: Reassembly,
+    pub(crate) parts: PartCounts,
+    /// The transmission group that is being taken.
+    pub(crate) group: Option<GroupIn>,
+    /// The number of the transmission group that came last.
+    pub(crate) groups_come: u32,
+}
+
+impl Lane {
+    /// A transmission of a group has come; the number of the group.
+    pub(crate) fn number_group(&mut self, is_first: bool) -> u32 {
+        if is_first {
+            self.groups_come = self.groups_come.wrapping_add(1);
+        }
+        self.groups_come
+    }
+
+    /// The slot of the group of this number, if it is the one that is being taken.
+    pub(crate) fn slot_of_group(&self, number: u32) -> Option<u32> {
+        let group = self.group.filter(|it| it.number == number);
+        group.map(|it| it.slot)
+    }
+
+    /// Takes no more transmissions for the call in a slot: it gives back its Receives.
+    #[inline]
+    pub(crate) fn leave_group(&mut self, slot: u32) {
+        self.group.take_if(|it| it.slot == slot);
+    }
+
+    /// Gives up what was put together, at the end of the connection.
+    pub(crate) fn close(&mut self, pool: &mut MessagePool) {
+        self.reassembly.reset(pool);
+        self.group = None;
+    }
+}
+
+/// A transmission group that is being taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupIn {
+    /// Of a call that comes, its slot; of a reply, that of the call that it answers.
+    pub(crate) slot: u32,
+    /// Its number among the groups of its lane.
+    pub(crate) number: u32,
+}
+
+/// The message of a lane that is being put together. The protocol allows one at a time, but what waits of calls is put
+/// together later than it came.
 #[derive(Debug, Default)]
 pub(crate) enum Reassembly {
     /// None.
@@ -29,7 +79,7 @@ pub(crate) enum Reassembly {
     GivenUp,
 }
 
-/// Numbers the parts of a connection that wait, so that they are taken in the order in which they
+/// Numbers the parts of a lane that wait, so that they are taken in the order in which they
 /// came.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PartCounts {
@@ -52,6 +102,23 @@ impl PartCounts {
         self.message
     }
 
+    /// The number of a part that comes to wait.
+    pub(crate) fn number(&mut self) -> u32 {
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        number
+    }
+
+    /// The part that has waited longest is taken.
+    pub(crate) fn take_first(&mut self) {
+        self.first = self.first.wrapping_add(1);
+    }
+
+    /// The part that came last waits no more: it is given up.
+    pub(crate) fn forget_last(&mut self) {
+        self.next = self.next.wrapping_sub(1);
+    }
+
     /// Whether parts wait.
     #[inline]
     pub(crate) fn any(&self) -> bool {
@@ -71,6 +138,15 @@ pub(crate) enum Taken {
 }
 
 impl Assembled {
+    /// The lane that its parts are in: property sets are in that of calls.
+    #[inline]
+    pub(crate) fn lane(self) -> Direction {
+        match self {
+            Self::Message(direction) => direction,
+            Self::Properties => Direction::Call,
+        }
+    }
+
     /// What a buffer for it is taken for.
     #[inline]
     pub(crate) fn purpose(self) -> Use {

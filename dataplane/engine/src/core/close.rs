@@ -30,14 +30,18 @@ impl<P: Port> State<P> {
         connection.authentication_out = None;
         connection.clear_refusals();
         while let Some((buffer, _, _)) = connection.stuck.list.pop() {
-            if let Some(buffer) = self.transmit.take_back(buffer) {
-                self.reply.pool.give(buffer);
+            match self.transmit.take_back(buffer) {
+                Some(buffer) if self.reply.pool.owns(&buffer) => self.reply.pool.give(buffer),
+                // A segment that was placed here by a Send, and was on its way on.
+                Some(buffer) => self.placement.give(buffer),
+                None => {}
             }
         }
         while let Some(message) = self.backlog.pop(&mut connection.outbound) {
             self.messages.give(message.buffer);
         }
-        connection.reassembly.reset(&mut self.messages);
+        connection.calls_in.close(&mut self.messages);
+        connection.replies_in.close(&mut self.messages);
         self.port.disconnect(connection.queue_pair);
         let key = connection.key(index);
         self.closing.push_back(Closing {

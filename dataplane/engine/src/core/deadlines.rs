@@ -33,10 +33,12 @@ impl<P: Port> State<P> {
         more
     }
 
-    /// Notes a reply that waits in a slot for its connection, which is looked at later in this sweep.
+    /// Notes a reply that waits in a slot for its connection, which is looked at later in this sweep. While it waits for
+    /// buffers of ours, its peer owes nothing.
     fn visit_serve(&mut self, index: u32) {
         let slot = self.incoming.calls.get(index);
-        let answering = slot.filter(|slot| slot.state == IncomingState::Answering);
+        let answering =
+            slot.filter(|it| it.state == IncomingState::Answering && it.for_reply_chunk.is_none());
         if let Some(connection) = answering.and_then(|it| self.connections.get_mut(it.connection)) {
             connection.debts.is_answering = true;
         }
@@ -72,6 +74,7 @@ impl<P: Port> State<P> {
 /// The message that a peer has begun, if it is the peer's turn to go on with it: it has credits, and
 /// nothing of it waits here.
 fn unfinished_message(connection: &Connection) -> Option<Unfinished> {
-    let is_its_turn = connection.protocol.credits().unconsumed() != 0 && !connection.parts.any();
+    let is_its_turn =
+        connection.protocol.credits().unconsumed() != 0 && !connection.has_waiting_parts();
     connection.protocol.unfinished().filter(|_| is_its_turn)
 }

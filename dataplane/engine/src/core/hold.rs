@@ -54,8 +54,7 @@ impl<P: Port> State<P> {
         let Some(connection) = self.connections.get_mut(key) else {
             return self.post_receive(received.receive);
         };
-        let number = connection.parts.next;
-        connection.parts.next = number.wrapping_add(1);
+        let number = connection.lane_mut(part.what.lane()).parts.number();
         let work = HeldWork::Part {
             received,
             part,
@@ -123,7 +122,7 @@ impl<P: Port> State<P> {
                 }
                 if let HeldWork::Transmission { received, note, .. } = held.work {
                     if let Some(connection) = self.connections.get_mut(key) {
-                        connection.parts.first = connection.parts.first.wrapping_add(1);
+                        connection.calls_in.parts.take_first();
                     }
                     self.take_request(key, note, received);
                 }
@@ -190,7 +189,7 @@ impl<P: Port> State<P> {
         };
         let has_buffer = part.offset != 0 || self.messages.has_room(key.index, part.what.purpose());
         let has_slot = !part.takes_slot() || self.may_begin_incoming(key);
-        number == connection.parts.first && has_buffer && has_slot
+        number == connection.lane(part.what.lane()).parts.first && has_buffer && has_slot
     }
 
     fn take_held_part<A: Application>(
@@ -203,7 +202,7 @@ impl<P: Port> State<P> {
         let Some(connection) = self.connections.get_mut(key) else {
             return self.post_receive(received.receive);
         };
-        connection.parts.first = connection.parts.first.wrapping_add(1);
+        connection.lane_mut(part.what.lane()).parts.take_first();
         let counters = &self.shared.counters;
         let message = self
             .gathered
@@ -226,25 +225,29 @@ impl<P: Port> State<P> {
     #[cold]
     pub(super) fn give_up_message(&mut self, key: ConnectionKey) -> Option<(Assembled, u32)> {
         let connection = self.connections.get_mut(key)?;
-        let current = connection.parts.message;
+        let direction = connection.open_in.take()?;
+        let lane = connection.lane_mut(direction);
+        let current = lane.parts.message;
         let mut given_up = None;
-        if connection.parts.assembling == current {
-            given_up = connection.reassembly.reset(&mut self.messages);
+        if lane.parts.assembling == current {
+            given_up = lane.reassembly.reset(&mut self.messages);
         }
-        if !connection.parts.any() {
+        if !lane.parts.any() {
             return given_up;
         }
         for _ in 0..self.held.len() {
             let held = self.held.pop_front()?;
             match held.work {
                 HeldWork::Part { received, part, .. }
-                    if held.connection == key && part.message == current =>
+                    if held.connection == key
+                        && part.what.lane() == direction
+                        && part.message == current =>
                 {
                     given_up = Some((part.what, part.xid));
                     self.repost(key.index, received.receive);
                     // They are the last ones that came.
                     if let Some(connection) = self.connections.get_mut(key) {
-                        connection.parts.next = connection.parts.next.wrapping_sub(1);
+                        connection.lane_mut(direction).parts.forget_last();
                     }
                 }
                 _ => self.held.push_back(held),
@@ -253,29 +256,23 @@ impl<P: Port> State<P> {
         given_up
     }
 
-    /// Gives up the transmissions that wait of the group that came last.
-    pub(super) fn drop_held_group(&mut self, key: ConnectionKey) {
-        let is_of = |held: &Held| {
-            held.connection == key && matches!(held.work, HeldWork::Transmission { .. })
-        };
-        let Some(last) = self.held.iter().rfind(|held| is_of(held)) else {
-            return;
-        };
-        let xid = last.xid;
+    /// Gives up the transmissions that wait of the call group that came last, which has this number.
+    pub(super) fn drop_held_group(&mut self, key: ConnectionKey, number: u32) {
         for _ in 0..self.held.len() {
             let Some(held) = self.held.pop_front() else {
                 return;
             };
-            if !is_of(&held) || held.xid != xid {
-                self.held.push_back(held);
-                continue;
-            }
-            if let HeldWork::Transmission { received, .. } = held.work {
-                self.repost(key.index, received.receive);
-                // They are the last ones that came.
-                if let Some(connection) = self.connections.get_mut(key) {
-                    connection.parts.next = connection.parts.next.wrapping_sub(1);
+            match held.work {
+                HeldWork::Transmission { received, note, .. }
+                    if held.connection == key && note.group == number =>
+                {
+                    self.repost(key.index, received.receive);
+                    // They are the last ones that came.
+                    if let Some(connection) = self.connections.get_mut(key) {
+                        connection.calls_in.parts.forget_last();
+                    }
                 }
+                _ => self.held.push_back(held),
             }
         }
     }

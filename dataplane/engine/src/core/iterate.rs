@@ -300,6 +300,7 @@ impl<P: Port> State<P> {
             || !self.held.is_empty()
             || !self.closing.is_empty()
             || !self.work.is_empty()
+            || self.incoming.kept.any_asked_for()
         {
             return false;
         }

@@ -198,7 +198,8 @@ impl<P: Port> State<P> {
         {
             match waiting {
                 Waiting::Credit => counters.awaiting_credit.increment(),
-                Waiting::SendSlot => counters.awaiting_send_slot.increment(),
+                // Counted when it found the queue full.
+                Waiting::SendSlot => {}
                 Waiting::SendBuffer => counters.awaiting_send_buffer.increment(),
             }
         }

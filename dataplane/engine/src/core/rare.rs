@@ -122,8 +122,9 @@ pub(super) fn handle_rare(
                 xid,
                 offset,
                 last,
-                message: connection.parts.number_message(offset),
+                message: 0,
             };
+            let part = note_part(connection, part);
             if part.takes_slot() && !has_slot {
                 return Upshot::HoldPart(part);
             }
@@ -142,8 +143,9 @@ pub(super) fn handle_rare(
                 xid,
                 offset,
                 last,
-                message: connection.parts.number_message(offset),
+                message: 0,
             };
+            let part = note_part(connection, part);
             handle_part(connection, messages, counters, part, bytes)
         }
         Event::Properties { xid, .. } => {
@@ -197,6 +199,15 @@ pub(super) fn keep_header(kept: &mut Vec<u8>, part: Part, message: &[u8], payloa
     }
 }
 
+/// Numbers the message of a part that has come, and notes whether more of it is to come.
+fn note_part(connection: &mut Connection, part: Part) -> Part {
+    let lane = part.what.lane();
+    connection.open_in = (!part.last).then_some(lane);
+    let parts = &mut connection.lane_mut(lane).parts;
+    let message = parts.number_message(part.offset);
+    Part { message, ..part }
+}
+
 /// A part has come: it is taken at once, unless others wait or there is no buffer.
 fn handle_part(
     connection: &mut Connection,
@@ -206,7 +217,7 @@ fn handle_part(
     bytes: &[u8],
 ) -> Upshot {
     let begins_without_buffer = part.offset == 0 && !messages.has_room(part.what.purpose());
-    if connection.parts.any() || begins_without_buffer {
+    if connection.lane(part.what.lane()).parts.any() || begins_without_buffer {
         return Upshot::HoldPart(part);
     }
     take_part(connection, messages, counters, part, bytes)
@@ -230,9 +241,10 @@ pub(super) fn take_part(
     } = part;
     counters.fragments_received.increment();
     counters.fragment_bytes_copied.add(bytes.len() as u64);
-    connection.parts.assembling = message;
     connection.serves |= what == Assembled::Message(Direction::Call);
-    let taken = connection
+    let lane = connection.lane_mut(what.lane());
+    lane.parts.assembling = message;
+    let taken = lane
         .reassembly
         .take_part(messages, what, xid, offset, bytes, last);
     match (taken, what) {

@@ -144,7 +144,7 @@ impl Transmit {
         rpc_bytes: usize,
         counters: &Counters,
     ) -> bool {
-        if connection.has_backlog() || !self.has_room(connection) {
+        if connection.has_backlog_of_replies() || !self.has_room(connection) {
             return false;
         }
         let scratch = self.scratch();
@@ -216,7 +216,7 @@ impl Transmit {
             return;
         }
         if self.push_scratch(connection, bytes) {
-            self.post_gather(port, connection, options, counters);
+            self.post_gather(port, connection, (options, false), counters);
         }
     }
 
@@ -303,7 +303,7 @@ impl Transmit {
             }
         }
         debug_assert!(is_whole, "all of it was looked at before");
-        self.post_gather(port, connection, SendOptions::default(), counters);
+        self.post_gather(port, connection, (SendOptions::default(), false), counters);
     }
 
     /// Puts the stream behind the header in the scratch buffer, where a transmission has nothing
@@ -367,16 +367,16 @@ impl Transmit {
     ) -> bool {
         std::mem::swap(&mut self.gather, &mut connection.stuck.list);
         let options = connection.stuck.options;
-        self.post_gather(port, connection, options, counters);
+        self.post_gather(port, connection, (options, true), counters);
         !connection.stuck.is_some()
     }
 
-    /// Posts what is in the list.
+    /// Posts what is in the list, which may have been tried before.
     fn post_gather<P: Port>(
         &mut self,
         port: &mut P,
         connection: &mut Connection,
-        options: SendOptions,
+        (options, is_again): (SendOptions, bool),
         counters: &Counters,
     ) {
         if self.gather.is_empty() {
@@ -390,7 +390,7 @@ impl Transmit {
             }
             // It is kept. When the queue pair is in error, until its Disconnected, which is on its way.
             Err(error) => {
-                if error == PostError::QueueFull {
+                if error == PostError::QueueFull && !is_again {
                     counters.awaiting_send_slot.increment();
                 }
                 std::mem::swap(&mut self.gather, &mut connection.stuck.list);

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{App, ECHO, Pair, call, pattern};
+use crate::support::raw::{self, Attack, header, null_call, words};
+use crate::support::{App, ECHO, NULL, PROGRAM, Pair, VERSION, call, pattern};
 use rpcrdma_engine::ring_client::{
     CallMessage, CallStatus, ReplyMessage, ReplySender, ReplyService, RingApplication, reply_ring,
 };
@@ -12,6 +13,7 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::v2::connection::Role;
 
 fn config() -> CoreConfig {
     CoreConfig {
@@ -254,6 +256,49 @@ fn a_thread_answers_deferred_calls_through_a_ring() {
     }
     drop(pair);
     thread.join().expect("no panic");
+}
+
+/// A peer grants no credits, so that its deferred replies wait; those of another peer go out.
+#[test]
+fn a_peer_that_takes_no_deferred_replies_keeps_only_its_own_waiting() {
+    let (calls, receiver) = std::sync::mpsc::sync_channel(64);
+    let (sender, replies) = reply_ring(64);
+    let worker = Worker { calls, replies };
+    let config = CoreConfig {
+        deferred_max: 64,
+        ..raw::config()
+    };
+    let mut attack = Attack::against(Role::Server, false, &config, worker);
+    let deaf = attack.raw.queue_pair;
+    attack.connect(false);
+    let answer_all = |attack: &mut Attack<Worker>| {
+        while let Ok((token, results)) = receiver.try_recv() {
+            let message = ReplyMessage {
+                token: Some(token),
+                outcome: Outcome::Success,
+                results,
+            };
+            sender.send(Box::new(message)).expect("room in the ring");
+        }
+        attack.turns(20);
+    };
+    let next = std::mem::replace(&mut attack.raw.queue_pair, deaf);
+    // All of them are deferred before the first is answered.
+    for xid in 1..=8 {
+        let mut prefix = header(xid, 0, 0);
+        prefix[2] = 60 << 16;
+        let rpc = [xid, 0, 2, PROGRAM, VERSION, NULL, 0, 0, 0, 0];
+        attack.send(&[words(&prefix), words(&rpc)].concat());
+    }
+    answer_all(&mut attack);
+    let answered = attack.take().len();
+    assert!(answered < 5, "it has granted credits for {answered}");
+    attack.raw.queue_pair = next;
+    for xid in 101..110 {
+        attack.send(&null_call(xid));
+        answer_all(&mut attack);
+        assert_eq!(attack.take(), [raw::null_reply(xid)]);
+    }
 }
 
 #[test]

@@ -1,9 +1,15 @@
 //! What every fabric, and every form of receive queues, is held to.
 
 mod alike;
+mod both_ways;
 pub(crate) mod calls;
 mod credits;
 mod hostile;
 mod hostile_replies;
 mod last_credit;
 mod mixed;
+
+#[test]
+fn what_is_skipped_is_there() {
+    crate::support::fabric::check_skipped();
+}

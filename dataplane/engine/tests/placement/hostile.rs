@@ -25,7 +25,7 @@ pub(super) const INLINE_BYTES: usize = 1024;
 pub(super) const PAGE_BYTES: usize = 4096;
 
 /// Of a core that takes placed data, of one connection beside the one under attack.
-fn config() -> CoreConfig {
+pub(super) fn config() -> CoreConfig {
     CoreConfig {
         connections_max: 2,
         credits_per_connection: 16,
@@ -72,7 +72,7 @@ pub(super) fn properties() -> Vec<u8> {
 }
 
 /// The first transmission of a call: an item list, no direction, and the payload stream.
-fn request(xid: u32, items: &[u32], transmissions: u32, stream: &[u32]) -> Vec<u8> {
+pub(super) fn request(xid: u32, items: &[u32], transmissions: u32, stream: &[u32]) -> Vec<u8> {
     let stream_bytes = u32::try_from(4 * stream.len()).expect("short");
     let mut all = vec![xid, 2, CREDIT, REQUEST, 0];
     all.extend(items);
@@ -105,7 +105,7 @@ pub(super) fn with_page(mut head: Vec<u8>, page: &[u8]) -> Vec<u8> {
 }
 
 /// A call of [`TAKE`] with two words of arguments.
-fn call_stream(xid: u32) -> [u32; 12] {
+pub(super) fn call_stream(xid: u32) -> [u32; 12] {
     [xid, 0, 2, PROGRAM, VERSION, TAKE, 0, 0, 0, 0, 21, 22]
 }
 
@@ -115,7 +115,7 @@ const BEHIND: u32 = 48;
 /// An item of a page, in the first placement segment.
 const PAGE_ITEM: [u32; 7] = [1, BEHIND, 4096, 2, 0, 1, 0];
 
-fn good_call(xid: u32) -> Vec<u8> {
+pub(super) fn good_call(xid: u32) -> Vec<u8> {
     let head = request(xid, &PAGE_ITEM, 1, &call_stream(xid));
     with_page(head, &pattern(PAGE_BYTES, xid.into()))
 }
@@ -152,18 +152,18 @@ fn introduce(attack: &mut Attack<BulkApp>) {
 }
 
 /// A server with two connections: that of a peer that behaves, and then the one under attack.
-struct Hall {
-    attack: Attack<BulkApp>,
+pub(super) struct Hall {
+    pub(super) attack: Attack<BulkApp>,
     quiet: Option<rpcrdma_fabric::interface::QueuePairId>,
     next_xid: u32,
 }
 
 impl Hall {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::of(&config())
     }
 
-    fn of(config: &CoreConfig) -> Self {
+    pub(super) fn of(config: &CoreConfig) -> Self {
         let mut attack = Attack::placing(
             ReverseRequestSupport::default(),
             Role::Server,
@@ -202,7 +202,7 @@ impl Hall {
         }
     }
 
-    fn assert_all_home(&mut self, what: &str) {
+    pub(super) fn assert_all_home(&mut self, what: &str) {
         let attack = &mut self.attack;
         attack.victim.core.application_mut().kept.clear();
         attack.turns(20);
@@ -395,17 +395,22 @@ fn a_call_whose_connection_ends_leaves_the_next_in_its_slot_alone() {
 }
 
 /// Grants nothing, of at most 60.
-const NO_CREDIT: u32 = 60 << 16;
+pub(super) const NO_CREDIT: u32 = 60 << 16;
 
-/// A call for a result of `pages` pages, which are to be placed by Sends.
-fn call_for_pages(xid: u32, credit: u32, pages: u32) -> Vec<u8> {
+/// A call of [`GIVE`] for a result of `pages` pages, which are to be placed by Sends.
+pub(super) fn call_for_pages(xid: u32, credit: u32, pages: u32) -> Vec<u8> {
+    call_of_for_pages(GIVE, xid, credit, pages)
+}
+
+/// As [`call_for_pages`], of another procedure.
+pub(super) fn call_of_for_pages(procedure: u32, xid: u32, credit: u32, pages: u32) -> Vec<u8> {
     let stream = [
         xid,
         0,
         2,
         PROGRAM,
         VERSION,
-        GIVE,
+        procedure,
         0,
         0,
         0,

@@ -43,6 +43,8 @@ pub struct Wanted {
     pub args: Vec<u8>,
     /// Items, and how many bytes of the arguments stand before each.
     pub items: Vec<(usize, Vec<u8>)>,
+    /// Send the item that was kept last as well, behind all of the arguments.
+    pub forwards: bool,
     /// Bytes of each result that is expected.
     pub expected: Vec<u32>,
     /// Where in the arguments stands what asks for them, all of them; an empty range is everywhere.
@@ -300,6 +302,10 @@ impl BulkApp {
                 return false;
             };
             bulk.add(*offset, &mut item).expect("few items");
+        }
+        if wanted.forwards {
+            let mut item = self.kept.pop().expect("an item was kept");
+            bulk.add(wanted.args.len(), &mut item).expect("few items");
         }
         for &bytes_max in &wanted.expected {
             let expected = ExpectedResult {

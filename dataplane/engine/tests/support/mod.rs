@@ -561,6 +561,14 @@ impl<A: Application, B: Application> Pair<A, B> {
         }
     }
 
+    /// So many iterations of the server, while the client stands still.
+    pub fn server_turns(&mut self, count: usize) {
+        for _ in 0..count {
+            self.now += self.clock.ticks(TestFabric::TURN);
+            self.server.iterate(self.now);
+        }
+    }
+
     /// Time passes, and nothing else.
     pub fn pass(&mut self, time: Duration) {
         self.now += self.clock.ticks(time);

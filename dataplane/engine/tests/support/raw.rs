@@ -315,6 +315,14 @@ impl<A: Application> Attack<A> {
         turns_until_idle(|| self.turn());
     }
 
+    /// So many iterations of the victim, while its peers stand still.
+    pub fn victim_turns(&mut self, count: usize) {
+        for _ in 0..count {
+            self.now += self.clock.ticks(TestFabric::TURN);
+            self.victim.iterate(self.now);
+        }
+    }
+
     fn turn(&mut self) -> bool {
         self.now += self.clock.ticks(TestFabric::TURN);
         let raw = self.raw.poll(self.now);

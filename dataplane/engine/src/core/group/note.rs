@@ -13,6 +13,8 @@ use crate::message::Received;
 pub(in crate::core) struct TransmissionNote {
     pub(in crate::core) id: TransmissionId,
     pub(in crate::core) transmissions: u32,
+    /// The number of its group among those of its lane.
+    pub(in crate::core) group: u32,
     arrival: Arrival,
     pub(in crate::core) first: FirstHeader,
 }
@@ -31,6 +33,7 @@ impl TransmissionNote {
         Self {
             id: transmission.id,
             transmissions: transmission.transmissions,
+            group: 0,
             arrival: transmission.arrival,
             first: FirstHeader {
                 lists: transmission.part.lists(),

@@ -8,7 +8,6 @@ use rpcrdma_protocol::v2::rtr::Problem;
 use super::arrival::{Landing, Needs};
 use super::note::TransmissionNote;
 use crate::bulk::BulkPool;
-use crate::connection::GroupIn;
 use crate::core::application::Application;
 use crate::core::incoming::Stream;
 use crate::core::state::State;
@@ -23,10 +22,15 @@ impl<P: Port> State<P> {
         &mut self,
         application: &mut A,
         key: ConnectionKey,
-        note: TransmissionNote,
+        mut note: TransmissionNote,
         receive: Receive,
     ) {
         let received = note.received(receive);
+        let direction = note.id.direction;
+        if let Some(connection) = self.connections.get_mut(key) {
+            note.group = connection.lane_mut(direction).number_group(note.is_first());
+            connection.open_in = (!note.is_last()).then_some(direction);
+        }
         match note.id.direction {
             Direction::Reply => self.receive_response(application, key, note, received),
             Direction::Call => self.receive_request(key, note, received),
@@ -34,12 +38,22 @@ impl<P: Port> State<P> {
         self.note_if_pending(key.index);
     }
 
-    /// Passes over a group that nobody waits for, of which this is the first transmission.
-    pub(in crate::core) fn pass_group(&mut self, key: ConnectionKey, received: Received) {
+    /// Passes over a group that nobody waits for, of which this is the first transmission. More of it may have come.
+    pub(in crate::core) fn pass_group(
+        &mut self,
+        key: ConnectionKey,
+        note: &TransmissionNote,
+        received: Received,
+    ) {
         if let Some(connection) = self.connections.get_mut(key) {
-            connection
-                .protocol
-                .handle_group_refused(Problem::Continuation);
+            let direction = note.id.direction;
+            let is_latest = connection.lane(direction).groups_come == note.group;
+            if is_latest && connection.open_in == Some(direction) {
+                connection.open_in = None;
+                connection
+                    .protocol
+                    .handle_group_refused(Problem::Continuation);
+            }
         }
         self.repost(key.index, received.receive);
     }
@@ -50,12 +64,20 @@ impl<P: Port> State<P> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        match connection.group_in.take() {
-            Some(GroupIn::Incoming(index)) => self.drop_incoming(index),
-            Some(GroupIn::Outgoing(index)) => self.drop_response(index),
-            None => {}
+        let Some(direction) = connection.open_in.take() else {
+            return;
+        };
+        let lane = connection.lane_mut(direction);
+        let number = lane.groups_come;
+        let slot = lane.slot_of_group(number);
+        match (direction, slot) {
+            (Direction::Call, Some(slot)) => self.drop_incoming(slot),
+            (Direction::Reply, Some(slot)) => self.drop_response(slot),
+            (_, None) => {}
         }
-        self.drop_held_group(key);
+        if direction == Direction::Call {
+            self.drop_held_group(key, number);
+        }
     }
 
     /// Posts a Receive again that belonged to a connection which may be gone.

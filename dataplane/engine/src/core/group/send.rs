@@ -27,6 +27,9 @@ pub(in crate::core) trait GroupSender {
     /// The layout of groups of its kind: a core may send calls and replies in turn, which are of different shapes.
     fn laid_out(kinds: &mut LaidOutKinds) -> &mut LaidOut;
 
+    /// Whether others are to be sent on its connection before it begins.
+    fn is_behind_others(&self, connection: &Connection) -> bool;
+
     /// Credits that it can begin with; none while others are before it.
     fn credits(&self, connection: &mut Connection) -> u32;
 
@@ -104,7 +107,7 @@ impl<P: Port> State<P> {
         if sent == 0 {
             let credits = call.credits(connection);
             let is_open = connection.protocol.sequence_open();
-            if connection.has_backlog() || is_open || credits < transmissions {
+            if is_open || call.is_behind_others(connection) || credits < transmissions {
                 return Err(CREDIT);
             }
         }
@@ -160,8 +163,9 @@ impl<P: Port> State<P> {
         counters.transmissions_sent.increment();
         group.sent += 1;
         let is_last = group.sent == group.transmissions;
-        if connection.stuck.is_some() {
-            self.note_pending(key.index);
+        if is_last || connection.stuck.is_some() {
+            // What else the connection has to send has waited for the end of the group.
+            self.note_if_pending(key.index);
         }
         Ok(is_last)
     }

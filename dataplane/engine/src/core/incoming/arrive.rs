@@ -28,9 +28,9 @@ impl<P: Port> State<P> {
             return self.post_receive(received.receive);
         };
         connection.serves = true;
-        if connection.parts.any() || (note.is_first() && !may_begin) {
-            let number = connection.parts.next;
-            connection.parts.next = number.wrapping_add(1);
+        let parts = &mut connection.calls_in.parts;
+        if parts.any() || (note.is_first() && !may_begin) {
+            let number = parts.number();
             let work = HeldWork::Transmission {
                 received,
                 note,
@@ -52,7 +52,8 @@ impl<P: Port> State<P> {
         let Some(connection) = self.connections.get(key) else {
             return true;
         };
-        number == connection.parts.first && (!note.is_first() || self.may_begin_incoming(key))
+        let parts = &connection.calls_in.parts;
+        number == parts.first && (!note.is_first() || self.may_begin_incoming(key))
     }
 
     /// Takes a transmission of a peer's call.
@@ -66,19 +67,24 @@ impl<P: Port> State<P> {
             match self.begin_request(key, &note, &received) {
                 Ok(index) => index,
                 Err(error) => {
-                    self.pass_group(key, received);
+                    self.pass_group(key, &note, received);
                     return self.refuse(key, Refusal::new(note.id.xid, error));
                 }
             }
         } else {
-            match self.connections.get(key).and_then(|it| it.group_in) {
-                Some(GroupIn::Incoming(index)) => index,
-                _ => return self.repost(key.index, received.receive),
+            let connection = self.connections.get(key);
+            match connection.and_then(|it| it.calls_in.slot_of_group(note.group)) {
+                Some(index) => index,
+                // Its first transmission was refused.
+                None => return self.repost(key.index, received.receive),
             }
         };
         self.shared.counters.transmissions_received.increment();
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.group_in = (!note.is_last()).then_some(GroupIn::Incoming(index));
+            connection.calls_in.group = (!note.is_last()).then_some(GroupIn {
+                slot: index,
+                number: note.group,
+            });
         }
         if let Some(call) = self.incoming.calls.get_mut(index) {
             call.arrival.receives.push(received);

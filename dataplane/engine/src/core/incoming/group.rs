@@ -26,6 +26,10 @@ impl GroupSender for IncomingCall {
         &mut kinds.reply
     }
 
+    fn is_behind_others(&self, connection: &Connection) -> bool {
+        connection.has_backlog_of_replies()
+    }
+
     fn credits(&self, connection: &mut Connection) -> u32 {
         connection.protocol.credits_available()
     }

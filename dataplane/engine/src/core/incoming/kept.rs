@@ -81,21 +81,24 @@ impl KeptReplies {
         number as usize % self.ring.len().max(1)
     }
 
-    /// A place for one more reply, with its number; the oldest goes. `None` when that is to be sent
-    /// again.
+    /// A place for one more reply, with its number; the oldest goes that is not to be sent again. `None` when all are.
     pub(crate) fn begin(&mut self, pool: &mut BulkPool) -> Option<&mut KeptReply> {
-        let number = self.next;
-        let place = self.place_of(number);
-        let reply = self.ring.get_mut(place)?;
-        if reply.is_asked_for {
+        if self.asked_for >= self.ring.len() {
             return None;
         }
-        reply.forget(pool);
-        self.next = number.wrapping_add(1);
-        if self.next.wrapping_sub(self.oldest) as usize > self.ring.len() {
-            self.oldest = self.oldest.wrapping_add(1);
+        let mut number = self.next;
+        // One that is asked for stays in its place, which the ring passes over.
+        while self.ring.get(self.place_of(number))?.is_asked_for {
+            number = number.wrapping_add(1);
         }
+        self.next = number.wrapping_add(1);
+        let kept_max = u32::try_from(self.ring.len()).unwrap_or(u32::MAX);
+        if self.next.wrapping_sub(self.oldest) > kept_max {
+            self.oldest = self.next.wrapping_sub(kept_max);
+        }
+        let place = self.place_of(number);
         let reply = self.ring.get_mut(place)?;
+        reply.forget(pool);
         (reply.number, reply.is_kept) = (number, true);
         Some(reply)
     }
@@ -243,14 +246,22 @@ mod tests {
         assert!(replies.ask_for(connection, 1) && replies.ask_for(connection, 1));
         assert!(replies.any_asked_for());
         keep(&mut replies, &mut pool, 3).expect("in the place of the first");
-        assert!(
-            keep(&mut replies, &mut pool, 4).is_none(),
-            "the second is asked for"
-        );
+        // The second is asked for and stays, and others come and go beside it.
+        for xid in [4, 5, 6, 7] {
+            keep(&mut replies, &mut pool, xid).expect("passing over what is asked for");
+            assert!(!replies.ask_for(connection, xid - 2), "two are kept beside");
+        }
         let (place, reply) = replies.first_asked_for(0).expect("there is one");
         assert_eq!(reply.xid, 1);
         assert!(replies.first_asked_for(place + 1).is_none());
-        replies.done(place, &mut pool);
+        assert!(replies.ask_for(connection, 6) && replies.ask_for(connection, 7));
+        assert!(
+            keep(&mut replies, &mut pool, 8).is_none(),
+            "all are asked for"
+        );
+        while let Some((place, _)) = replies.first_asked_for(0) {
+            replies.done(place, &mut pool);
+        }
         assert!(!replies.any_asked_for());
         for xid in 4..100 {
             keep(&mut replies, &mut pool, xid).expect("the oldest goes");

@@ -37,7 +37,6 @@ use super::application::Application;
 use super::state::State;
 use super::step::Step;
 use crate::bulk::Home;
-use crate::connection::GroupIn;
 use crate::rpc::ConnectionKey;
 use call::RpcReply;
 
@@ -89,7 +88,7 @@ impl<P: Port> State<P> {
         let (key, slot) = (call.connection, call.index);
         if let Some(connection) = self.connections.get_mut(key) {
             connection.replies_reserved -= call.reply_reserved;
-            connection.leave_group(GroupIn::Incoming(slot));
+            connection.calls_in.leave_group(slot);
         }
         let pool = &mut self.reply.pool;
         for buffer in call.read_parts.iter_mut().filter_map(|it| it.buffer.take()) {

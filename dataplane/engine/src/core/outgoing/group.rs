@@ -158,6 +158,10 @@ impl GroupSender for OutgoingCall {
         &mut kinds.call
     }
 
+    fn is_behind_others(&self, connection: &Connection) -> bool {
+        connection.has_backlog()
+    }
+
     /// First come, first served.
     fn credits(&self, connection: &mut Connection) -> u32 {
         let first = *connection.group_first.get_or_insert(self.index);

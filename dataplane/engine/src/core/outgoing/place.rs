@@ -31,24 +31,29 @@ impl<P: Port> State<P> {
                 Ended::Bulk(index) if self.awaits_group(index, note.transmissions) => index,
                 Ended::Bulk(_) | Ended::Unknown => {
                     self.shared.counters.unmatched_replies.increment();
-                    return self.pass_group(key, received);
+                    return self.pass_group(key, &note, received);
                 }
                 ended => {
                     // The call was not a transmission group, so that its reply is none.
-                    self.pass_group(key, received);
+                    self.pass_group(key, &note, received);
                     return self.tell_end(application, key, ended, Err(CallError::BadReply));
                 }
             }
         } else {
-            match self.connections.get(key).and_then(|it| it.group_in) {
-                Some(GroupIn::Outgoing(index)) => index,
-                _ => return self.repost(key.index, received.receive),
+            let connection = self.connections.get(key);
+            match connection.and_then(|it| it.replies_in.slot_of_group(note.group)) {
+                Some(index) => index,
+                // Nobody waits for it.
+                None => return self.repost(key.index, received.receive),
             }
         };
         let counters = &self.shared.counters;
         counters.transmissions_received.increment();
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.group_in = (!note.is_last()).then_some(GroupIn::Outgoing(index));
+            connection.replies_in.group = (!note.is_last()).then_some(GroupIn {
+                slot: index,
+                number: note.group,
+            });
         }
         let Some(call) = self.outgoing.calls.get_mut(index) else {
             return self.repost(key.index, received.receive);
@@ -87,7 +92,7 @@ impl<P: Port> State<P> {
     /// Gives back the Receives of a reply to a call of ours. What else comes of its group is passed over.
     pub(super) fn forget_response(&mut self, call: &mut OutgoingCall) {
         if let Some(connection) = self.connections.get_mut(call.connection) {
-            connection.leave_group(GroupIn::Outgoing(call.index));
+            connection.replies_in.leave_group(call.index);
         }
         while let Some(received) = call.arrival.receives.pop() {
             self.repost_of(call.connection, received.receive);

@@ -4,7 +4,7 @@ use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::share::Share;
 
 use super::super::State;
-use crate::connection::{GroupIn, Stage};
+use crate::connection::Stage;
 use crate::core::incoming::{IncomingCall, IncomingState};
 use crate::core::outgoing::OutgoingState;
 use crate::rpc::ConnectionKey;
@@ -162,22 +162,23 @@ pub(super) fn assert_groups_have_their_calls<P: Port>(state: &mut State<P>) {
     let mut keeping = 0;
     for place in 0..state.config.connections_max {
         let connection = state.connections.at(place).expect("a place");
-        let (group, key) = (connection.group_in, connection.key(place));
-        match group.filter(|_| connection.stage != Stage::Free) {
-            None => {}
-            Some(GroupIn::Incoming(slot)) => {
-                let call = state.incoming.calls.get(slot).expect("a slot");
-                assert_eq!(
-                    (call.state, call.connection),
-                    (IncomingState::Arriving, key)
-                );
-                arriving += 1;
-            }
-            Some(GroupIn::Outgoing(slot)) => {
-                let call = state.outgoing.calls.get(slot).expect("a slot");
-                assert_eq!((call.state, call.connection), (OutgoingState::Waiting, key));
-                keeping += 1;
-            }
+        if connection.stage == Stage::Free {
+            continue;
+        }
+        let key = connection.key(place);
+        let (call, reply) = (connection.calls_in.group, connection.replies_in.group);
+        if let Some(group) = call {
+            let call = state.incoming.calls.get(group.slot).expect("a slot");
+            assert_eq!(
+                (call.state, call.connection),
+                (IncomingState::Arriving, key)
+            );
+            arriving += 1;
+        }
+        if let Some(group) = reply {
+            let call = state.outgoing.calls.get(group.slot).expect("a slot");
+            assert_eq!((call.state, call.connection), (OutgoingState::Waiting, key));
+            keeping += 1;
         }
     }
     let incoming = state.incoming.calls.iter();

@@ -476,7 +476,8 @@ impl World {
             *since = is_silent.then(|| since.unwrap_or(now));
             assert_due(now, *since, limit, key, "its first message");
 
-            let is_its_turn = protocol.credits().unconsumed() != 0 && !connection.parts.any();
+            let is_its_turn =
+                protocol.credits().unconsumed() != 0 && !connection.has_waiting_parts();
             let unfinished = protocol.unfinished().filter(|_| is_its_turn);
             let before = watch.rest_of_message;
             watch.rest_of_message = unfinished.map(|message| {
@@ -487,8 +488,10 @@ impl World {
             assert_due(now, since, limit, key, "the rest of a message");
 
             let sends = state.transmit.sends_of(connection);
-            let is_answering = (state.incoming.calls.iter().map(|(_, call)| call))
-                .any(|it| it.state == IncomingState::Answering && it.connection == key);
+            let is_answering = (state.incoming.calls.iter().map(|(_, call)| call)).any(|it| {
+                let is_ours = it.for_reply_chunk.is_some();
+                it.state == IncomingState::Answering && it.connection == key && !is_ours
+            });
             let has_something = sends.held != 0
                 || connection.outbound.replies() != 0
                 || connection.has_refusals()
