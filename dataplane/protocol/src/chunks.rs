@@ -348,6 +348,96 @@ impl<'a> ChunkLists<'a> {
     }
 }
 
+/// Where the chunk lists stand in a message that was decoded: with it they are had from a copy of that message, and not
+/// decoded once more.
+///
+/// # Example
+/// ```
+/// use rpcrdma_protocol::chunks::{ChunkLists, ListSpans};
+/// use rpcrdma_protocol::xdr::Reader;
+///
+/// // A word before the lists; then no Read list, a Write list of one chunk, and no Reply chunk.
+/// let words = [9_u32, 0, 1, 1, 7, 4096, 0, 0x1000, 0, 0].map(u32::to_be_bytes);
+/// let mut reader = Reader::new(words.as_flattened());
+/// reader.read_u32()?;
+/// let mut again = reader;
+/// let spans = ListSpans::decode(&mut reader)?;
+/// assert_eq!(spans.lists(words.as_flattened()), ChunkLists::decode(&mut again)?);
+/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListSpans {
+    reads: Span,
+    writes: Span,
+    write_chunks: usize,
+    reply: Option<Span>,
+}
+
+/// Octets of a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Span {
+    from: usize,
+    bytes: usize,
+}
+
+impl Span {
+    #[inline]
+    fn of(self, message: &[u8]) -> &[u8] {
+        message
+            .get(self.from..self.from + self.bytes)
+            .unwrap_or_default()
+    }
+}
+
+impl ListSpans {
+    /// As [`ChunkLists::decode`], from a reader of the whole message.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        /// What tells whether more of a list follows, and how many segments a chunk has.
+        const WORD: usize = 4;
+        let reads_at = reader.position();
+        let lists = ChunkLists::decode(reader)?;
+        let reads = Span {
+            from: reads_at,
+            bytes: lists.reads.bytes.len(),
+        };
+        let writes = Span {
+            from: reads.from + reads.bytes + WORD,
+            bytes: lists.writes.bytes.len(),
+        };
+        let reply = lists.reply.map(|segments| Span {
+            from: writes.from + writes.bytes + 3 * WORD,
+            bytes: segments.bytes.len(),
+        });
+        Ok(Self {
+            reads,
+            writes,
+            write_chunks: lists.writes.chunk_count,
+            reply,
+        })
+    }
+
+    /// The lists in `message`, which is the one that was decoded, or a copy of it that has at least the lists.
+    #[inline]
+    #[must_use]
+    pub fn lists<'m>(&self, message: &'m [u8]) -> ChunkLists<'m> {
+        ChunkLists {
+            reads: ReadList {
+                bytes: self.reads.of(message),
+            },
+            writes: WriteList {
+                bytes: self.writes.of(message),
+                chunk_count: self.write_chunks,
+            },
+            reply: self.reply.map(|span| Segments {
+                bytes: span.of(message),
+            }),
+        }
+    }
+}
+
 /// Chunk lists that can be written into a header.
 ///
 /// # Example

@@ -11,6 +11,7 @@ use rpcrdma_protocol::chunks::{
 };
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::common::CommonPrefix;
+use rpcrdma_protocol::connection::{ChunksAt, chunks_of};
 use rpcrdma_protocol::rpc::{
     self, AcceptStatus, AuthStatus, CallHeader, OpaqueAuth, RejectStatus, ReplyBody, ReplyHeader,
 };
@@ -164,6 +165,11 @@ proptest! {
         // The same lists as an RDMA2_NOMSG.
         let nomsg = encoded(|space| v2::encode_nomsg(space, prefix, inv_handle, &chunks.lists));
         prop_assert_eq!(&nomsg[16..], &message[16..header_bytes]);
+        for message in [&message, &nomsg] {
+            let found = ChunksAt::find(message).expect("it was decoded");
+            let header = v2::decode(message).unwrap();
+            prop_assert_eq!(Some(&found.chunks(message)), header.chunks());
+        }
         let header = v2::decode(&nomsg).unwrap();
         prop_assert_eq!(header.is_credit_grant(), owned == OwnedLists::default());
         prop_assert_eq!(OwnedLists::from_view(&header.chunks().unwrap().lists), owned);
@@ -229,6 +235,8 @@ proptest! {
         prop_assert_eq!((header.xid, header.credit), (xid, credit));
         prop_assert_eq!(header.header_bytes, message.len());
         prop_assert_eq!(OwnedLists::from_view(&lists), owned);
+        let found = ChunksAt::find(&message).expect("it was decoded");
+        prop_assert_eq!(Some(&found.chunks(&message).lists), header.chunk_lists());
         assert_cuts_fail(&message, message.len(), |octets| v1::decode(octets).map(drop));
         let nomsg = encoded(|space| v1::encode_nomsg(space, xid, credit, &lists));
         prop_assert_eq!(&nomsg[16..], &message[16..]);
@@ -397,6 +405,7 @@ proptest! {
     #[test]
     fn no_octets_panic(octets in vec(prop_oneof![3 => 0..4_u8, 1 => any::<u8>()], 0..256)) {
         let within = |error: DecodeError| assert!(error.at <= octets.len() && !error.to_string().is_empty());
+        prop_assert_eq!(ChunksAt::find(&octets).map(|it| it.chunks(&octets)), chunks_of(&octets));
         let _ = v1::decode(&octets).map_err(within);
         let _ = v2::decode(&octets).map_err(within);
         let _ = PropertySet::decode(&octets).map_err(within);

@@ -14,12 +14,12 @@
 
 mod version_2;
 
-use crate::chunks::{ChunkLists, EncodeChunkLists};
+use crate::chunks::{ChunkLists, EncodeChunkLists, ListSpans};
 use crate::cm_private_data::PrivateData;
 use crate::common::CommonPrefix;
 use crate::constants::{
-    RPCRDMA_VERSION_1, RPCRDMA_VERSION_2, V1_HEADER_BYTES_WITHOUT_CHUNKS,
-    V2_HEADER_BYTES_WITHOUT_CHUNKS,
+    COMMON_PREFIX_BYTES, RPCRDMA_VERSION_1, RPCRDMA_VERSION_2, V1_HEADER_BYTES_WITHOUT_CHUNKS,
+    V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_PREFIX_BYTES,
 };
 use crate::v1;
 use crate::v2::connection::{
@@ -27,6 +27,7 @@ use crate::v2::connection::{
     Transmission, WholeMessage,
 };
 use crate::v2::{ErrVers, Properties, ReverseRequestSupport, TransportError, header};
+use crate::xdr::Reader;
 
 /// A received Send, by what is to be done with it ([`Connection::receive`]).
 ///
@@ -680,6 +681,55 @@ impl Connection {
     pub fn calls_beyond_grant_total(&self) -> u32 {
         let one = self.one.as_ref();
         one.map_or(0, v1::connection::Connection::calls_beyond_grant_total)
+    }
+}
+
+/// Where the chunks of a message of either version stand that was decoded before: they are had from a copy of it.
+///
+/// # Example
+/// ```
+/// use rpcrdma_protocol::connection::{ChunksAt, chunks_of};
+///
+/// // Version 1: XID 7, RDMA_NOMSG, a Read list of one entry, and no other list.
+/// let words = [7_u32, 1, 32, 1, 1, 0, 9, 4096, 0, 0x1000, 0, 0, 0].map(u32::to_be_bytes);
+/// let message = words.as_flattened();
+/// let at = ChunksAt::find(message).expect("it is right");
+/// let kept = message.to_vec();
+/// assert_eq!(Some(at.chunks(&kept)), chunks_of(message));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunksAt {
+    inv_handle: u32,
+    spans: ListSpans,
+}
+
+impl ChunksAt {
+    /// `None` where the message does not decode, or has no chunk lists.
+    #[must_use]
+    pub fn find(message: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(message);
+        if CommonPrefix::peek(message)?.version == RPCRDMA_VERSION_1 {
+            reader.read_bytes(COMMON_PREFIX_BYTES).ok()?;
+            v1::decode(message).ok()?.chunk_lists()?;
+            let spans = ListSpans::decode(&mut reader).ok()?;
+            let inv_handle = v1::connection::only_handle(&spans.lists(message));
+            return Some(Self { inv_handle, spans });
+        }
+        header::decode(message).ok()?.chunks()?;
+        reader.read_bytes(V2_PREFIX_BYTES).ok()?;
+        let inv_handle = reader.read_u32().ok()?;
+        let spans = ListSpans::decode(&mut reader).ok()?;
+        Some(Self { inv_handle, spans })
+    }
+
+    /// The chunks, from the message or a copy of it.
+    #[inline]
+    #[must_use]
+    pub fn chunks<'m>(&self, message: &'m [u8]) -> header::Chunks<'m> {
+        header::Chunks {
+            inv_handle: self.inv_handle,
+            lists: self.spans.lists(message),
+        }
     }
 }
 

@@ -101,15 +101,17 @@ impl<'a> Reader<'a> {
     /// `Truncated`, and `InvalidBoolean` for a word other than 0 and 1.
     #[inline]
     pub fn read_bool(&mut self) -> Result<bool, DecodeError> {
-        let before = *self;
-        match self.read_u32()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => {
-                *self = before;
-                Err(self.error(Reason::InvalidBoolean))
-            }
-        }
+        // The cursor moves once it is right: to set it back would copy it, and wait for the stores of its halves.
+        let Some((word, rest)) = self.rest.split_first_chunk() else {
+            return Err(self.error(Reason::Truncated));
+        };
+        let is_set = match u32::from_be_bytes(*word) {
+            0 => false,
+            1 => true,
+            _ => return Err(self.error(Reason::InvalidBoolean)),
+        };
+        self.rest = rest;
+        Ok(is_set)
     }
 
     /// The next `len_bytes` octets as they are, without padding.

@@ -2,7 +2,7 @@
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::chunks::{ChunkFault, ChunkLimits, ChunkLists, PayloadPlace, check_call};
-use rpcrdma_protocol::connection::chunks_of;
+use rpcrdma_protocol::connection::{ChunksAt, chunks_of};
 use rpcrdma_protocol::constants::READ_ENTRY_BYTES;
 use rpcrdma_protocol::v2::connection::Refusal;
 use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
@@ -210,13 +210,15 @@ fn with_header(
     call: Option<Box<IncomingCall>>,
     header: &[u8],
 ) -> Result<Box<IncomingCall>, (Option<Box<IncomingCall>>, TransportError)> {
-    if header.len() > HEADER_BYTES_MAX || chunks_of(header).is_none() {
+    let found = ChunksAt::find(header).filter(|_| header.len() <= HEADER_BYTES_MAX);
+    let Some(chunks_at) = found else {
         let max_segments = u32::try_from(HEADER_BYTES_MAX / READ_ENTRY_BYTES);
         let max_segments = max_segments.unwrap_or(u32::MAX);
         return Err((call, TransportError::Segments { max_segments }));
-    }
+    };
     let mut call = call.ok_or((None, TransportError::System))?;
     call.header.extend_from_slice(header);
+    call.chunks_at = chunks_at;
     Ok(call)
 }
 

@@ -4,7 +4,7 @@ use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{Port, WorkId};
 use rpcrdma_fabric::memory::{Buffer, Lease};
 use rpcrdma_protocol::chunks::{ChunkLists, Fill, ReturnedLists, Segment, Segments};
-use rpcrdma_protocol::connection::chunks_of;
+use rpcrdma_protocol::connection::ChunksAt;
 use rpcrdma_protocol::constants::PLAN_ITEMS_MAX;
 use rpcrdma_protocol::v2::header::Chunks;
 use rpcrdma_protocol::v2::rtr::{Location, MessageItemView};
@@ -205,6 +205,8 @@ pub(crate) struct IncomingCall {
     pub(crate) found_at: Ticks,
     /// The transport header, and the first word behind it.
     pub(crate) header: Vec<u8>,
+    /// Where its chunks stand in it.
+    pub(crate) chunks_at: ChunksAt,
     pub(crate) stream: Stream,
     /// The chunks to be read, or the items of a transmission group that are, by position.
     pub(crate) chunks: Vec<Chunk>,
@@ -252,6 +254,7 @@ impl IncomingCall {
             xid: 0,
             found_at: 0,
             header: Vec::with_capacity(HEADER_BYTES_MAX),
+            chunks_at: ChunksAt::default(),
             stream: Stream::Chunk,
             chunks: Vec::with_capacity(BULK_ITEMS_MAX + 1),
             read_parts: Vec::with_capacity(BULK_PARTS_MAX + BULK_ITEMS_MAX + 1),
@@ -284,6 +287,7 @@ impl IncomingCall {
         self.generation = self.generation.wrapping_add(1);
         self.state = IncomingState::Free;
         self.header.clear();
+        self.chunks_at = ChunksAt::default();
         self.stream = Stream::Chunk;
         self.chunks.clear();
         self.read_parts.clear();
@@ -339,16 +343,14 @@ impl IncomingCall {
         self.arrival.is_some()
     }
 
-    /// The chunks of the transport header, which was decoded before it was put here.
-    fn header_chunks(&self) -> Option<Chunks<'_>> {
-        chunks_of(&self.header)
+    /// The chunks of the transport header; none without one.
+    fn header_chunks(&self) -> Chunks<'_> {
+        self.chunks_at.chunks(&self.header)
     }
 
     /// The chunk lists.
     pub(crate) fn lists(&self) -> ChunkLists<'_> {
-        self.header_chunks()
-            .map(|chunks| chunks.lists)
-            .unwrap_or_default()
+        self.header_chunks().lists
     }
 
     /// The segment that is to be read next, from where the cursor stands.
@@ -425,7 +427,7 @@ impl IncomingCall {
     /// The key that the requester asks to be invalidated with the reply, if it is one of those of
     /// its call (-00 section 6.3.3.2); in version 1 the only key of the call (RFC 8797).
     pub(crate) fn invalidate_key(&self) -> Option<u32> {
-        let chunks = self.header_chunks()?;
+        let chunks = self.header_chunks();
         let key = chunks.inv_handle;
         let lists = chunks.lists;
         let mut handles = lists
