@@ -509,7 +509,7 @@ pub struct ReplyService {
     replies: Arc<ArrayQueue<Box<ReplyMessage>>>,
     recycled: Arc<ArrayQueue<Box<ReplyMessage>>>,
     /// Answers that the core had no room for yet: a connection whose peer takes no replies keeps its own waiting, and
-    /// nobody else's. There is room for as many as the ring has; with one for each call that may be deferred it is enough.
+    /// nobody else's. There is room for as many as the ring has: where more calls may be deferred, one peer can fill it.
     waiting: VecDeque<Box<ReplyMessage>>,
 }
 
@@ -543,7 +543,8 @@ impl ReplyService {
     /// Sends the answers that came. Bounded; for [`Application::poll`].
     #[inline]
     pub fn poll<P: Port>(&mut self, core: &mut Context<'_, P>) -> Activity {
-        let mut busy = false;
+        // Behind those that are tried now, one may wait that could go: the core does not sleep.
+        let mut busy = self.waiting.len() > MOVED_MAX;
         for _ in 0..MOVED_MAX.min(self.waiting.len()) {
             if let Some(message) = self.waiting.pop_front() {
                 busy |= self.answer(core, message);

@@ -244,9 +244,9 @@ impl Connection {
         }
     }
 
-    /// Whether parts or transmissions wait in their Receives.
-    pub(crate) fn has_waiting_parts(&self) -> bool {
-        self.calls_in.parts.any() || self.replies_in.parts.any()
+    /// Whether parts or transmissions wait in their Receives, in the lane of which more is to come.
+    pub(crate) fn open_lane_waits(&self) -> bool {
+        self.open_in.is_some_and(|lane| self.lane(lane).parts.any())
     }
 
     /// Whether something waits to be sent before a new message may be, grants apart.

@@ -400,7 +400,7 @@ impl<P: Port> State<P> {
             return Ok(());
         };
         let failed = u64::from(outcome != Outcome::Success);
-        if items.is_empty() {
+        if items.is_empty() && connection.can_reply() {
             let threshold = connection.protocol.send_threshold_bytes() as usize;
             let scratch = self.transmit.scratch();
             let one_message = scratch.len().min(threshold);
@@ -410,8 +410,7 @@ impl<P: Port> State<P> {
             let (port, counters) = (&mut self.port, &self.shared.counters);
             let transmit = &mut self.transmit;
             let is_sent = written.is_some_and(|rpc_bytes| {
-                connection.can_reply()
-                    && transmit.send_reply(port, connection, xid, rpc_bytes, counters)
+                transmit.send_reply(port, connection, xid, rpc_bytes, counters)
             });
             if is_sent {
                 counters.rpc_errors_sent.add(failed);

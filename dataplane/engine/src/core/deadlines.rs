@@ -71,10 +71,10 @@ impl<P: Port> State<P> {
     }
 }
 
-/// The message that a peer has begun, if it is the peer's turn to go on with it: it has credits, and
-/// nothing of it waits here.
+/// The message that a peer has begun, if it is the peer's turn to go on with it: it has credits, and nothing of its lane
+/// waits here.
 fn unfinished_message(connection: &Connection) -> Option<Unfinished> {
     let is_its_turn =
-        connection.protocol.credits().unconsumed() != 0 && !connection.has_waiting_parts();
+        connection.protocol.credits().unconsumed() != 0 && !connection.open_lane_waits();
     connection.protocol.unfinished().filter(|_| is_its_turn)
 }

@@ -75,7 +75,7 @@ impl<P: Port> State<P> {
         let whole_bytes = bytes as usize;
         let segment = self.port.received(&receive);
         let first = segment.get(..whole_bytes).unwrap_or(segment);
-        // The form of nearly all messages; to sort what else there is costs more than to find this out first.
+        // Nearly all messages have this form. To ask for it first costs less than to sort them.
         let quick = if connection.takes_calls() && first.len() == whole_bytes {
             connection.protocol.receive_whole(first)
         } else {

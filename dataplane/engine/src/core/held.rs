@@ -27,14 +27,14 @@ pub(super) enum HeldWork {
     Part {
         received: Received,
         part: Part,
-        /// Its place among the parts of its connection.
+        /// Its place among the parts of its lane.
         number: u32,
     },
     /// A transmission of a peer's call.
     Transmission {
         received: Received,
         note: TransmissionNote,
-        /// Its place among the parts of its connection.
+        /// Its place among the parts of its lane.
         number: u32,
     },
 }

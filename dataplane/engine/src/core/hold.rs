@@ -181,7 +181,7 @@ impl<P: Port> State<P> {
         self.answer(key.index, xid, served);
     }
 
-    /// Whether a part is the next of its connection, and has a buffer to go to; the last of a call
+    /// Whether a part is the next of its lane, and has a buffer to go to; the last of a call
     /// with chunks a slot as well.
     fn may_take_part(&self, key: ConnectionKey, part: &Part, number: u32) -> bool {
         let Some(connection) = self.connections.get(key) else {

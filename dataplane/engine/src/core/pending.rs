@@ -198,7 +198,7 @@ impl<P: Port> State<P> {
         {
             match waiting {
                 Waiting::Credit => counters.awaiting_credit.increment(),
-                // Counted when it found the queue full.
+                // Counted where it found the queue full.
                 Waiting::SendSlot => {}
                 Waiting::SendBuffer => counters.awaiting_send_buffer.increment(),
             }

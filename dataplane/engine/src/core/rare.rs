@@ -77,7 +77,7 @@ pub(super) struct Part {
     pub(super) offset: u32,
     /// Whether the message ends with it.
     pub(super) last: bool,
-    /// The number of the message among those of its connection.
+    /// The number of the message among those of its lane.
     pub(super) message: u32,
     /// Whether the chunk lists of the message came with it.
     pub(super) has_chunks: bool,

@@ -96,7 +96,7 @@ fn a_call_that_was_held_leaves_the_reply_that_arrives_alone() {
     hall.assert_all_home("both directions");
 }
 
-/// The call that gives up a group drops this one, and not the one that waits whole before it.
+/// A reply that breaks off is dropped, and not the call that is held, whole, before it.
 #[test]
 fn a_group_that_is_given_up_leaves_the_one_that_is_held_before_it() {
     let mut hall = Hall::of(&CoreConfig {

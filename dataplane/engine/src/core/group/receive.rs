@@ -48,7 +48,9 @@ impl<P: Port> State<P> {
         if let Some(connection) = self.connections.get_mut(key) {
             let direction = note.id.direction;
             let is_latest = connection.lane(direction).groups_come == note.group;
-            if is_latest && connection.open_in == Some(direction) {
+            // What is open may be a continued message that came later.
+            let is_open = connection.protocol.is_group_open();
+            if is_open && is_latest && connection.open_in == Some(direction) {
                 connection.open_in = None;
                 connection
                     .protocol

@@ -41,7 +41,7 @@ impl<P: Port> State<P> {
         self.take_request(key, note, received);
     }
 
-    /// Whether a transmission that was held may be taken: it is the next of its connection, and
+    /// Whether a transmission that was held may be taken: it is the next of its lane, and
     /// its call has a slot.
     pub(in crate::core) fn may_take_request(
         &self,

@@ -115,7 +115,7 @@ impl<P: Port> State<P> {
         let buffers = self.reply.pool.buffers_for(stream_bytes) + self.reply.attached.len();
         let credits = if buffers > self.reply.pool.total() {
             u32::MAX
-        } else if connection.has_backlog() {
+        } else if connection.has_backlog_of_replies() {
             0
         } else {
             protocol.credits_for_replies()

@@ -476,8 +476,7 @@ impl World {
             *since = is_silent.then(|| since.unwrap_or(now));
             assert_due(now, *since, limit, key, "its first message");
 
-            let is_its_turn =
-                protocol.credits().unconsumed() != 0 && !connection.has_waiting_parts();
+            let is_its_turn = protocol.credits().unconsumed() != 0 && !connection.open_lane_waits();
             let unfinished = protocol.unfinished().filter(|_| is_its_turn);
             let before = watch.rest_of_message;
             watch.rest_of_message = unfinished.map(|message| {
