@@ -244,8 +244,8 @@ fn a_placed_item_that_waits_to_be_sent_on_comes_back_when_the_connection_closes(
     pair.server.properties = config.announced(pair.server.properties);
     let (client, server) = pair.connect();
     pair.server.core.application_mut().keep = true;
-    const ITEMS: u64 = 6;
-    for tag in 0..ITEMS {
+    const ITEMS: usize = 6;
+    for tag in (0..).take(ITEMS) {
         pair.client.core.application_mut().wanted.push_back(Wanted {
             connection: client,
             procedure: TAKE,
@@ -257,10 +257,10 @@ fn a_placed_item_that_waits_to_be_sent_on_comes_back_when_the_connection_closes(
         });
     }
     pair.until("all calls", |pair| {
-        pair.client.core.application().ended.len() == ITEMS as usize
+        pair.client.core.application().ended.len() == ITEMS
     });
-    assert_eq!(pair.server.core.application().kept.len(), ITEMS as usize);
-    for tag in 0..ITEMS {
+    assert_eq!(pair.server.core.application().kept.len(), ITEMS);
+    for tag in (0..).take(ITEMS) {
         pair.server.core.application_mut().wanted.push_back(Wanted {
             connection: server,
             procedure: TAKE,
