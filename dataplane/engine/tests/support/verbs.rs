@@ -22,17 +22,17 @@ const UNRECEIVED: &str = "a message that meets no Receive ends the connection on
 const PIECES: &str = "the device gathers from six places at most";
 const REFUSED: &str = "a work is done on iWARP when it has left, and RDMA-CM would tell of the end";
 
-const SENDS_ON: &str = "the device sends on while the peer does not poll";
+const UNPOLLED: &str = "the device sends on while the peer does not poll";
 
 /// Tests of placement that cannot run on a device, and why.
 const PLACEMENT: &[(&str, &str)] = &[
     (
         "a_placed_item_that_waits_to_be_sent_on_comes_back_when_the_connection_closes",
-        SENDS_ON,
+        UNPOLLED,
     ),
     (
         "a_reply_that_waits_behind_a_group_leaves_with_its_end",
-        SENDS_ON,
+        UNPOLLED,
     ),
 ];
 
@@ -166,7 +166,7 @@ impl Fabric for Verbs {
     const ONE_CASE_IN: u32 = 8;
     const HAS_PROBES: bool = true;
     const SKIPPED: &'static [(&'static str, &'static str)] = &[
-        ("a_full_send_queue_is_waited_for", SENDS_ON),
+        ("a_full_send_queue_is_waited_for", UNPOLLED),
         ("a_link_that_breaks", "no fault can be injected"),
         (
             "notices_that_nobody_took_yet_refuse_no_connection_within_the_reserve",
