@@ -143,12 +143,7 @@ fn what_is_skipped_on_a_device_is_told() {
             "];",
             2,
         ),
-        (
-            engine,
-            "const PLACEMENT: &[(&str, &str)] = &[",
-            "];",
-            2,
-        ),
+        (engine, "const PLACEMENT: &[(&str, &str)] = &[", "];", 2),
         (
             engine,
             "const PLACEMENT_ON_IWARP: &[(&str, &str)] = &[",
