@@ -59,25 +59,38 @@ fn answer_held(attack: &mut Attack<BulkApp>, lengths: &[u32]) {
     }
 }
 
-/// A call waits, whole, for a slot. It is taken when the reply to a call of ours is half here.
-#[test]
-fn a_call_that_was_held_leaves_the_reply_that_arrives_alone() {
+/// A server that has called its peer for two pages, and has no slot for the call 103, which is whole; with the XID of its
+/// own call.
+fn with_a_call_held() -> (Hall, u32) {
     let mut hall = Hall::of(&CoreConfig {
         bulk_calls: 1,
         ..config()
     });
     let attack = &mut hall.attack;
     let xid = victim_calls(attack, 8192);
-    // The slot of its own, and the one that is shared.
+    // The connection has one slot of its own, and one is shared.
     for held in [101, 102] {
         attack.send(&call_of_for_pages(HOLD, held, CREDIT, 1));
     }
     assert_eq!(attack.victim.core.application().held.len(), 2);
     attack.send(&good_call(103));
-    let page = |number: usize| given(0, 8192)[number * PAGE_BYTES..][..PAGE_BYTES].to_vec();
+    (hall, xid)
+}
+
+/// The first transmission of two that answer that call, with its page.
+fn first_of_two(xid: u32, page: &[u8]) -> Vec<u8> {
     let results = [xid, 1, 0, 0, 0, 0, 8192, 0xfeed];
     let two_pages = [1, 28, 8192, 2, 0, 2, 0, 1];
-    attack.send(&with_page(response(xid, &two_pages, 2, &results), &page(0)));
+    with_page(response(xid, &two_pages, 2, &results), page)
+}
+
+/// A call waits, whole, for a slot. It is taken when the reply to a call of ours is half here.
+#[test]
+fn a_call_that_was_held_leaves_the_reply_that_arrives_alone() {
+    let (mut hall, xid) = with_a_call_held();
+    let attack = &mut hall.attack;
+    let page = |number: usize| given(0, 8192)[number * PAGE_BYTES..][..PAGE_BYTES].to_vec();
+    attack.send(&first_of_two(xid, &page(0)));
     let taken = |attack: &mut Attack<BulkApp>| attack.victim.core.application().taken.len();
     let before = taken(attack);
     answer_held(attack, &[4096]);
@@ -99,22 +112,9 @@ fn a_call_that_was_held_leaves_the_reply_that_arrives_alone() {
 /// A reply that breaks off is dropped, and not the call that is held, whole, before it.
 #[test]
 fn a_group_that_is_given_up_leaves_the_one_that_is_held_before_it() {
-    let mut hall = Hall::of(&CoreConfig {
-        bulk_calls: 1,
-        ..config()
-    });
+    let (mut hall, xid) = with_a_call_held();
     let attack = &mut hall.attack;
-    let xid = victim_calls(attack, 8192);
-    for held in [101, 102] {
-        attack.send(&call_of_for_pages(HOLD, held, CREDIT, 1));
-    }
-    attack.send(&good_call(103));
-    let results = [xid, 1, 0, 0, 0, 0, 8192, 0xfeed];
-    let two_pages = [1, 28, 8192, 2, 0, 2, 0, 1];
-    attack.send(&with_page(
-        response(xid, &two_pages, 2, &results),
-        &[0; PAGE_BYTES],
-    ));
+    attack.send(&first_of_two(xid, &[0; PAGE_BYTES]));
     // The reply breaks off: its second transmission is left out.
     attack.send(&with_page(next(xid, 1, 2, &[]), &[0; PAGE_BYTES]));
     let sent = attack.take();
