@@ -346,7 +346,7 @@ fn a_call_is_not_served_when_one_of_its_reads_has_failed() {
         bulk_buffer_bytes: 4096,
         ..bulk_config()
     };
-    // Each segment has a buffer of its own, so that both Reads are in flight at once.
+    // A segment fills one buffer. So the second Read need not wait for the first.
     let bytes = config.bulk_buffer_bytes;
     let mut attack = Attack::against(Role::Server, false, &config, BulkApp::default());
     attack.agree();

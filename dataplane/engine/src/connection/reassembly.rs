@@ -102,7 +102,7 @@ impl PartCounts {
         self.message
     }
 
-    /// The number of a part that comes to wait.
+    /// Gives the next part that has to wait its number.
     pub(crate) fn number(&mut self) -> u32 {
         let number = self.next;
         self.next = number.wrapping_add(1);

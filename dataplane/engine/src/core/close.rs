@@ -32,7 +32,7 @@ impl<P: Port> State<P> {
         while let Some((buffer, _, _)) = connection.stuck.list.pop() {
             match self.transmit.take_back(buffer) {
                 Some(buffer) if self.reply.pool.owns(&buffer) => self.reply.pool.give(buffer),
-                // A segment that was placed here by a Send, and was on its way on.
+                // A Send of the peer had placed it, and this end was sending it on.
                 Some(buffer) => self.placement.give(buffer),
                 None => {}
             }
