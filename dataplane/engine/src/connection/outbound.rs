@@ -58,6 +58,19 @@ pub(crate) struct OutgoingMessage {
     pub(crate) chunks: Option<u32>,
 }
 
+impl OutgoingMessage {
+    /// A message without chunks, of which nothing was sent.
+    pub(crate) fn new(xid: u32, direction: Direction, buffer: MessageBuffer) -> Self {
+        Self {
+            xid,
+            direction,
+            buffer,
+            sent_bytes: 0,
+            chunks: None,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     message: Option<OutgoingMessage>,

@@ -64,6 +64,12 @@ impl ConnectionTable {
             .filter(|slot| slot.generation == key.generation && slot.stage != Stage::Free)
     }
 
+    /// Whether messages are received and sent on the connection that `key` names.
+    #[inline]
+    pub(crate) fn is_live(&self, key: ConnectionKey) -> bool {
+        self.get(key).is_some_and(Connection::is_live)
+    }
+
     /// The connection of a queue pair, unless it is gone.
     #[inline]
     pub(crate) fn of_queue_pair(

@@ -5,15 +5,16 @@ use rpcrdma_protocol::constants::V2_PREFIX_BYTES;
 use rpcrdma_protocol::v2::connection::{self as v2, Refusal, SendRefused};
 
 use super::application::Application;
+use super::outgoing::Outgoing;
 use super::rare::Heading;
-use super::state::{Drain, State};
+use super::resources::Resources;
 use crate::application_messages::ApplicationMessage;
 use crate::close_reason::CloseReason;
 use crate::connection::Stage;
 use crate::message::Received;
 use crate::rpc::{CallRefused, ConnectionKey};
 
-impl<P: Port> State<P> {
+impl<P: Port> Resources<P> {
     /// Hands a message of a peer to the application, posts its Receive again, and answers what is wrong.
     pub(super) fn receive_application_message<A: Application>(
         &mut self,
@@ -46,19 +47,22 @@ impl<P: Port> State<P> {
             Some(error) => self.refuse(key, Refusal::new(heading.xid, error)),
         }
     }
+}
 
+impl Outgoing {
     /// Sends a message of a header type of the application.
-    pub(super) fn send_message(
+    pub(super) fn send_message<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         key: ConnectionKey,
         header_type: u32,
         answers: Option<u32>,
         body: &[u8],
     ) -> Result<u32, CallRefused> {
-        if self.drain != Drain::No && answers.is_none() {
+        if core.is_draining() && answers.is_none() {
             return Err(CallRefused::Draining);
         }
-        let Some(connection) = self.connections.get_mut(key) else {
+        let Some(connection) = core.connections.get_mut(key) else {
             return Err(CallRefused::UnknownConnection);
         };
         // What came before the properties of the peer may be answered, as calls are.
@@ -69,7 +73,7 @@ impl<P: Port> State<P> {
         if !is_open {
             return Err(CallRefused::NotReady);
         }
-        if connection.protocol.is_version_1() || !self.config.header_types.has(header_type) {
+        if connection.protocol.is_version_1() || !core.config.header_types.has(header_type) {
             return Err(CallRefused::NotRegistered);
         }
         // An answer may use the credit that is kept for replies.
@@ -80,11 +84,11 @@ impl<P: Port> State<P> {
         if !may_send {
             return Err(CallRefused::NoCredit);
         }
-        if !self.transmit.has_room(connection) {
+        if !core.transmit.has_room(connection) {
             return Err(CallRefused::NoSlot);
         }
         let xid = answers.unwrap_or(self.requester.unused_xid());
-        let scratch = self.transmit.scratch();
+        let scratch = core.transmit.scratch();
         let protocol = &mut connection.protocol;
         let room = scratch.len().saturating_sub(V2_PREFIX_BYTES);
         if body.len() > room {
@@ -109,12 +113,12 @@ impl<P: Port> State<P> {
         if answers.is_none() {
             self.requester.pass_xid();
         }
-        let counters = &self.shared.counters;
+        let counters = &core.shared.counters;
         counters.application_messages_sent.increment();
-        self.transmit
-            .post_scratch(&mut self.port, connection, bytes, counters);
+        core.transmit
+            .post_scratch(&mut core.port, connection, bytes, counters);
         if connection.stuck.is_some() {
-            self.note_pending(key.index);
+            core.note_pending(key.index);
         }
         Ok(xid)
     }

@@ -4,16 +4,12 @@ use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Lease;
 use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
-use rpcrdma_protocol::v2::ReverseRequestSupport;
-use rpcrdma_protocol::v2::connection::Direction;
 
 use super::state::State;
 use crate::bulk::{BulkCall, BulkItem};
 use crate::close_reason::CloseReason;
-use crate::connection::{OutgoingMessage, Stage};
+use crate::connection::Stage;
 use crate::counters::Counters;
-use crate::message::Use;
-use crate::responder::{RPC_OFFSET, write_reply_with_items, write_short_reply};
 use crate::rpc::{Call, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, ReplyRefused};
 
 /// The core, as its application sees it in [`crate::Application::poll`].
@@ -110,8 +106,12 @@ impl<P: Port> Context<'_, P> {
             credential,
             verifier: OpaqueAuth::NONE,
         };
-        self.state
-            .start_call(connection, header, args_bytes_max, tag, write)
+        let State {
+            resources,
+            outgoing,
+            ..
+        } = &mut *self.state;
+        outgoing.start_call(resources, connection, header, args_bytes_max, tag, write)
     }
 
     /// Answers a deferred call. Its results count with [`Outcome::Success`] alone. When the
@@ -125,13 +125,7 @@ impl<P: Port> Context<'_, P> {
         outcome: Outcome,
         results: &[u8],
     ) -> Result<(), (ReplyRefused, DeferToken)> {
-        match self.state.start_reply(&token, outcome, results, &mut []) {
-            Ok(()) => {
-                self.state.deferrals.free(&token);
-                Ok(())
-            }
-            Err(refused) => Err((refused, token)),
-        }
+        self.reply_bulk(token, outcome, results, &mut [])
     }
 
     /// Sends a message of a header type of the application to a peer that knows it, as a property of the peer may have
@@ -151,18 +145,22 @@ impl<P: Port> Context<'_, P> {
         answers: Option<u32>,
         body: &[u8],
     ) -> Result<u32, CallRefused> {
-        self.state
-            .send_message(connection, header_type, answers, body)
+        let State {
+            resources,
+            outgoing,
+            ..
+        } = &mut *self.state;
+        outgoing.send_message(resources, connection, header_type, answers, body)
     }
 
     /// Takes a bulk buffer to fill, all of its length. `None` while the core has none to spare.
     pub fn take_bulk(&mut self) -> Option<Lease> {
-        self.state.reply.pool.take_lease()
+        self.state.resources.reply.pool.take_lease()
     }
 
     /// As [`crate::ReplyWriter::give_up_shared`].
     pub fn give_up_shared(&mut self) {
-        self.state.reply.pool.give_up_views();
+        self.state.resources.reply.pool.give_up_views();
     }
 
     /// Calls with bulk data. It ends with [`crate::Application::completed_bulk`] and `tag`. The
@@ -177,7 +175,12 @@ impl<P: Port> Context<'_, P> {
         call: &mut BulkCall<'_>,
         tag: CallTag,
     ) -> Result<(), CallRefused> {
-        self.state.start_bulk_call(connection, call, tag)
+        let State {
+            resources,
+            outgoing,
+            ..
+        } = &mut *self.state;
+        outgoing.start_bulk_call(resources, connection, call, tag)
     }
 
     /// As [`Context::reply`], with items that belong behind so many bytes of `results` each, in
@@ -192,9 +195,14 @@ impl<P: Port> Context<'_, P> {
         results: &[u8],
         items: &mut [(usize, BulkItem)],
     ) -> Result<(), (ReplyRefused, DeferToken)> {
-        match self.state.start_reply(&token, outcome, results, items) {
+        let State {
+            resources,
+            incoming,
+            ..
+        } = &mut *self.state;
+        match incoming.start_reply(resources, &token, outcome, results, items) {
             Ok(()) => {
-                self.state.deferrals.free(&token);
+                incoming.deferrals.free(&token);
                 Ok(())
             }
             Err(refused) => Err((refused, token)),
@@ -203,8 +211,10 @@ impl<P: Port> Context<'_, P> {
 
     /// Closes a connection. Its calls end with [`crate::CallError::Disconnected`].
     pub fn disconnect(&mut self, connection: ConnectionKey) {
-        if self.state.connections.get(connection).is_some() {
-            self.state.begin_close(connection.index, CloseReason::Local);
+        if self.state.resources.connections.get(connection).is_some() {
+            self.state
+                .resources
+                .begin_close(connection.index, CloseReason::Local);
         }
     }
 
@@ -213,6 +223,7 @@ impl<P: Port> Context<'_, P> {
     #[must_use]
     pub fn is_ready(&self, connection: ConnectionKey) -> bool {
         self.state
+            .resources
             .connections
             .get(connection)
             .is_some_and(|connection| connection.stage == Stage::Ready)
@@ -223,6 +234,7 @@ impl<P: Port> Context<'_, P> {
     #[must_use]
     pub fn credits(&self, connection: ConnectionKey) -> u32 {
         self.state
+            .resources
             .connections
             .get(connection)
             .filter(|connection| !connection.has_backlog())
@@ -231,211 +243,31 @@ impl<P: Port> Context<'_, P> {
 
     /// All connections, whatever their state.
     pub fn connections(&self) -> impl Iterator<Item = ConnectionKey> + '_ {
-        self.state.connections.keys()
+        self.state.resources.connections.keys()
     }
 
     /// Calls of ours that wait for replies, over all connections.
     #[must_use]
     pub fn calls_waiting(&self) -> u32 {
-        self.state.requester.waiting()
+        self.state.outgoing.requester.waiting()
     }
 
     /// Whether the core drains, and takes no new calls.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.state.is_draining()
+        self.state.resources.is_draining()
     }
 
     /// The reading of the clock of this iteration.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Ticks {
-        self.state.now
+        self.state.resources.now
     }
 
     /// The core's counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
-        &self.state.shared.counters
-    }
-}
-
-impl<P: Port> State<P> {
-    #[inline]
-    fn start_call(
-        &mut self,
-        key: ConnectionKey,
-        mut header: CallHeader<'_>,
-        args_bytes_max: usize,
-        tag: CallTag,
-        write: impl FnOnce(&mut [u8]) -> usize,
-    ) -> Result<(), CallRefused> {
-        if self.is_draining() {
-            return Err(CallRefused::Draining);
-        }
-        let Some(connection) = self.connections.get_mut(key) else {
-            return Err(CallRefused::UnknownConnection);
-        };
-        if connection.stage != Stage::Ready {
-            return Err(CallRefused::NotReady);
-        }
-        if connection.protocol.own_calls() == ReverseRequestSupport::None {
-            return Err(CallRefused::NotTaken);
-        }
-        let counters = &self.shared.counters;
-        if !connection.can_call() {
-            counters.calls_refused_no_credit.increment();
-            return Err(CallRefused::NoCredit);
-        }
-        let Some(xid) = self
-            .requester
-            .next_xid(&connection.calls)
-            .filter(|_| self.transmit.has_room(connection))
-        else {
-            counters.calls_refused_no_slot.increment();
-            return Err(CallRefused::NoSlot);
-        };
-        header.xid = xid;
-        let threshold = connection.protocol.send_threshold_bytes() as usize;
-        let scratch = self.transmit.scratch();
-        let one_message = scratch.len().min(threshold);
-        let space = scratch
-            .get_mut(RPC_OFFSET..one_message)
-            .ok_or(CallRefused::TooLong)?;
-        let header_bytes = header.encode(space).map_err(|_| CallRefused::TooLong)?;
-        let args_end = header_bytes
-            .checked_add(args_bytes_max)
-            .ok_or(CallRefused::TooLong)?;
-        let Some(args) = space.get_mut(header_bytes..args_end) else {
-            return self.start_long_call(key, &header, args_end, tag, write);
-        };
-        let rpc_bytes = header_bytes + write(args).min(args_bytes_max);
-        let transport_bytes = connection
-            .protocol
-            .encode_message(scratch, xid, Direction::Call, false, rpc_bytes)
-            .map_err(|_| CallRefused::NoCredit)?;
-        self.transmit.close_gap(transport_bytes, rpc_bytes);
-        self.requester
-            .begin(key, &mut connection.calls, tag, self.now);
-        counters.calls_sent.increment();
-        let bytes = transport_bytes + rpc_bytes;
-        self.transmit
-            .post_scratch(&mut self.port, connection, bytes, counters);
-        if connection.stuck.is_some() {
-            self.note_pending(key.index);
-        }
-        Ok(())
-    }
-
-    /// A call that takes several messages: they leave one by one, as credits come.
-    #[cold]
-    fn start_long_call(
-        &mut self,
-        key: ConnectionKey,
-        header: &CallHeader<'_>,
-        rpc_bytes_max: usize,
-        tag: CallTag,
-        write: impl FnOnce(&mut [u8]) -> usize,
-    ) -> Result<(), CallRefused> {
-        if rpc_bytes_max > self.config.message_bytes_max as usize {
-            return Err(CallRefused::TooLong);
-        }
-        let Some(connection) = self.connections.get_mut(key) else {
-            return Err(CallRefused::UnknownConnection);
-        };
-        if !connection.protocol.can_send_without_chunks(rpc_bytes_max) {
-            return Err(CallRefused::TooLong);
-        }
-        let Some(mut buffer) = self.messages.take(key.index, Use::CallOut) else {
-            self.shared.counters.calls_refused_no_slot.increment();
-            return Err(CallRefused::NoSlot);
-        };
-        let space = buffer.space();
-        let written = header.encode(space).ok().and_then(|header_bytes| {
-            let args = space.get_mut(header_bytes..rpc_bytes_max)?;
-            let args_bytes_max = args.len();
-            Some(header_bytes + write(args).min(args_bytes_max))
-        });
-        let Some(rpc_bytes) = written else {
-            self.messages.give(buffer);
-            return Err(CallRefused::TooLong);
-        };
-        buffer.set_len(rpc_bytes);
-        let message = OutgoingMessage {
-            xid: header.xid,
-            direction: Direction::Call,
-            buffer,
-            sent_bytes: 0,
-            chunks: None,
-        };
-        if let Err(message) = self.backlog.push(&mut connection.outbound, message) {
-            self.messages.give(message.buffer);
-            return Err(CallRefused::NoSlot);
-        }
-        self.requester
-            .begin(key, &mut connection.calls, tag, self.now);
-        self.shared.counters.calls_sent.increment();
-        self.note_pending(key.index);
-        Ok(())
-    }
-
-    fn start_reply(
-        &mut self,
-        token: &DeferToken,
-        outcome: Outcome,
-        results: &[u8],
-        items: &mut [(usize, BulkItem)],
-    ) -> Result<(), ReplyRefused> {
-        if outcome == Outcome::Deferred {
-            return Err(ReplyRefused::NoAnswer);
-        }
-        let (key, xid, found_at) = self.deferrals.find(token)?;
-        let chunked = self.answer_deferred_chunked(token, outcome, results, items);
-        if let Some(answered) = chunked {
-            return answered;
-        }
-        let live = self.connections.get_mut(key).filter(|it| it.is_live());
-        let Some(connection) = live else {
-            self.shared.counters.deferred_dropped.increment();
-            return Ok(());
-        };
-        let failed = u64::from(outcome != Outcome::Success);
-        if items.is_empty() && connection.can_reply() {
-            let threshold = connection.protocol.send_threshold_bytes() as usize;
-            let scratch = self.transmit.scratch();
-            let one_message = scratch.len().min(threshold);
-            let written = scratch
-                .get_mut(RPC_OFFSET..one_message)
-                .and_then(|space| write_short_reply(space, xid, outcome, results));
-            let (port, counters) = (&mut self.port, &self.shared.counters);
-            let transmit = &mut self.transmit;
-            let is_sent = written.is_some_and(|rpc_bytes| {
-                transmit.send_reply(port, connection, xid, rpc_bytes, counters)
-            });
-            if is_sent {
-                counters.rpc_errors_sent.add(failed);
-                self.note_late_reply(found_at);
-                self.note_if_pending(key.index);
-                return Ok(());
-            }
-        }
-        if !connection.may_queue() {
-            return Err(ReplyRefused::Busy);
-        }
-        let Some(mut buffer) = self.messages.take(key.index, Use::Answer) else {
-            return Err(ReplyRefused::Busy);
-        };
-        let attached = &mut self.reply;
-        let written = write_reply_with_items(&mut buffer, xid, outcome, results, items, attached);
-        let Some(copied_bytes) = written else {
-            self.messages.give(buffer);
-            return Err(ReplyRefused::TooLong);
-        };
-        let counters = &self.shared.counters;
-        counters.bulk_bytes_copied.add(copied_bytes);
-        counters.rpc_errors_sent.add(failed);
-        self.note_late_reply(found_at);
-        self.queue_reply(key.index, xid, buffer);
-        Ok(())
+        &self.state.resources.shared.counters
     }
 }

@@ -2,41 +2,58 @@
 //! keep-alives do not tell that from patience. So nothing is owed for longer than
 //! [`stall_timeout`](crate::CoreConfig::stall_timeout): then it costs that peer its connection.
 
+use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::connection::{Role, Unfinished};
 
+use super::incoming::Incoming;
 use super::incoming::IncomingState;
-use super::state::State;
-
+use super::resources::Resources;
+use super::sweep::Sweep;
 use crate::close_reason::CloseReason;
-use crate::connection::{Connection, Owing};
+use crate::config::CoreConfig;
+use crate::connection::{Connection, Owing, VISITS};
 
-impl<P: Port> State<P> {
+/// Watches what peers owe.
+#[derive(Debug)]
+pub(super) struct Deadlines {
+    sweep: Sweep,
+}
+
+impl Deadlines {
+    pub(super) fn new(config: &CoreConfig, clock: &Clock, now: Ticks) -> Self {
+        Self {
+            sweep: Sweep::new(config.stall_timeout / u32::from(VISITS), clock, now),
+        }
+    }
+
     /// Looks at some connections if it is time. Returns whether more are to follow at once.
     #[inline]
-    pub(super) fn watch_deadlines(&mut self) -> bool {
-        self.deadlines.is_due(self.now) && self.visit_some()
+    pub(super) fn watch<P: Port>(&mut self, core: &mut Resources<P>, incoming: &Incoming) -> bool {
+        self.sweep.is_due(core.now) && self.visit_some(core, incoming)
     }
 
     #[cold]
-    fn visit_some(&mut self) -> bool {
+    fn visit_some<P: Port>(&mut self, core: &mut Resources<P>, incoming: &Incoming) -> bool {
         // First the slots, which say what connections wait for.
-        let slots = self.incoming.calls.len();
-        let places = slots.saturating_add(self.config.connections_max);
-        let (visits, more) = self.deadlines.advance(self.now, places);
+        let slots = incoming.calls.len();
+        let places = slots.saturating_add(core.config.connections_max);
+        let (visits, more) = self.sweep.advance(core.now, places);
         for place in visits {
             match place.checked_sub(slots) {
-                None => self.visit_serve(place),
-                Some(index) => self.visit_connection(index),
+                None => core.note_answering(incoming, place),
+                Some(index) => core.check_debts(index),
             }
         }
         more
     }
+}
 
+impl<P: Port> Resources<P> {
     /// Notes a reply that waits in a slot for its connection, which is looked at later in this sweep. While it waits for
     /// buffers of ours, its peer owes nothing.
-    fn visit_serve(&mut self, index: u32) {
-        let slot = self.incoming.calls.get(index);
+    fn note_answering(&mut self, incoming: &Incoming, slot: u32) {
+        let slot = incoming.calls.get(slot);
         let answering =
             slot.filter(|it| it.state == IncomingState::Answering && it.for_reply_chunk.is_none());
         if let Some(connection) = answering.and_then(|it| self.connections.get_mut(it.connection)) {
@@ -44,7 +61,7 @@ impl<P: Port> State<P> {
         }
     }
 
-    fn visit_connection(&mut self, index: u32) {
+    fn check_debts(&mut self, index: u32) {
         let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
             return;
         };

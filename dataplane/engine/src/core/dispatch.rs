@@ -4,24 +4,55 @@ use rpcrdma_fabric::interface::{Completion, CompletionKind, Port, QueuePairId, R
 use rpcrdma_protocol::connection::Received as Sorted;
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::{Direction, Event, Refusal};
+use rpcrdma_protocol::v2::rtr::{ReportError, TransmissionId};
 
+use super::application::Application;
 use super::group::TransmissionNote;
-use super::held::HeldWork;
 use super::incoming::Stream;
+use super::intake::HeldWork;
 use super::rare::{GivenUp, Upshot, handle_rare};
-use super::state::{Drain, State};
+use super::resources::Drain;
+use super::state::State;
 use crate::authentication::AuthenticationFailure;
 use crate::close_reason::CloseReason;
-use crate::connection::{Assembled, Complaint, Stage};
-use crate::core::application::Application;
+use crate::connection::{Assembled, Complaint, Connection, Stage};
+use crate::counters::Counters;
 use crate::handle::Notification;
-use crate::message::Received;
-use crate::message::{MessageBuffer, Use};
+use crate::message::{Received, Use};
 use crate::requester::{Ended, read_reply};
-use crate::responder::{Desk, Served};
-use crate::rpc::{CallError, ConnectionKey, Reply};
+use crate::responder::Desk;
+use crate::rpc::{CallError, ConnectionKey};
 
 impl<P: Port> State<P> {
+    /// Any completion but that of a message which arrived.
+    pub(super) fn handle_completion<A: Application>(
+        &mut self,
+        application: &mut A,
+        completion: Completion,
+    ) {
+        let Completion {
+            queue_pair, status, ..
+        } = completion;
+        let core = &mut self.resources;
+        match completion.kind {
+            // It failed; its Disconnected follows.
+            CompletionKind::Receive { receive, .. } => core.post_receive(receive),
+            CompletionKind::Disconnected => core.handle_disconnected(queue_pair),
+            CompletionKind::Read(work, gather) => {
+                self.incoming
+                    .read_ended(core, queue_pair, status, work, gather);
+            }
+            CompletionKind::Invalidated(work, window) => {
+                self.outgoing
+                    .window_ended(core, application, status, work, window);
+            }
+            // Probes are the only RDMA Writes that are signalled.
+            CompletionKind::Write(_) => core.probe_ended(queue_pair),
+            // Sends are unsignalled.
+            CompletionKind::Send(_) => core.shared.counters.completions_late.increment(),
+        }
+    }
+
     /// A message that arrived.
     #[inline]
     pub(super) fn handle_message<A: Application>(
@@ -31,165 +62,90 @@ impl<P: Port> State<P> {
         receive: Receive,
         bytes: u32,
     ) {
-        let counter = &self.shared.counters.message_bytes_received;
-        counter.add(bytes.into());
-        self.handle_receive(application, queue_pair, receive, bytes);
-    }
-
-    /// Any other completion.
-    pub(super) fn handle_completion<A: Application>(
-        &mut self,
-        application: &mut A,
-        completion: Completion,
-    ) {
-        match completion.kind {
-            // It failed; its Disconnected follows.
-            CompletionKind::Receive { receive, .. } => self.post_receive(receive),
-            CompletionKind::Disconnected => self.handle_disconnected(completion.queue_pair),
-            CompletionKind::Read(work, gather) => {
-                self.read_ended(completion.queue_pair, completion.status, work, gather);
-            }
-            CompletionKind::Invalidated(work, window) => {
-                self.window_ended(application, completion.status, work, window);
-            }
-            // Probes are the only RDMA Writes that are signalled.
-            CompletionKind::Write(_) => self.probe_ended(completion.queue_pair),
-            // Sends are unsignalled.
-            CompletionKind::Send(_) => self.shared.counters.completions_late.increment(),
-        }
-    }
-
-    #[inline]
-    fn handle_receive<A: Application>(
-        &mut self,
-        application: &mut A,
-        queue_pair: QueuePairId,
-        receive: Receive,
-        bytes: u32,
-    ) {
-        let Some((index, connection)) = self.connections.of_queue_pair(queue_pair) else {
-            self.shared.counters.completions_late.increment();
-            return self.post_receive(receive);
-        };
-        let counters = &self.shared.counters;
-        let whole_bytes = bytes as usize;
-        let segment = self.port.received(&receive);
-        let first = segment.get(..whole_bytes).unwrap_or(segment);
-        // Nearly all messages have this form. To ask for it first costs less than to sort them.
-        let quick = if connection.takes_calls() && first.len() == whole_bytes {
-            connection.protocol.receive_whole(first)
-        } else {
-            None
+        let Self {
+            resources: core,
+            intake,
+            incoming,
+            outgoing,
+            ..
+        } = self;
+        let counters = &core.shared.counters;
+        let Some((index, connection)) = core.connections.of_queue_pair(queue_pair) else {
+            counters.message_bytes_received.add(bytes.into());
+            counters.completions_late.increment();
+            return core.post_receive(receive);
         };
         let key = connection.key(index);
+        let (port, gathered, whole_bytes) = (&core.port, &mut core.gathered, bytes as usize);
+        let segment = port.received(&receive);
+        let first = segment.get(..whole_bytes).unwrap_or(segment);
         let of_payload = |payload: &[u8], receive| Received {
             start: whole_bytes - payload.len(),
             end: whole_bytes,
             receive,
         };
-        let whole = if let Some(whole) = quick {
-            counters.message_bytes_received_version_2.add(bytes.into());
-            whole
+        let takes_calls = connection.takes_calls();
+        // Nearly all messages have this form. To ask for it first costs less than to sort them.
+        let quick = if takes_calls && first.len() == whole_bytes {
+            connection.protocol.receive_whole(first)
         } else {
-            // A message that makes a connection one of version 1 comes here again when it is one.
-            let begins_version_1 =
-                connection.stage == Stage::Open && connection.protocol.begins_version_1(first);
-            if connection.protocol.is_version_1() {
-                counters.message_bytes_received_version_1.add(bytes.into());
-            } else if !begins_version_1 {
-                counters.message_bytes_received_version_2.add(bytes.into());
-            }
-            let bytes = whole_bytes;
-            if !connection.takes_calls() {
-                return self.receive_guarded(application, index, receive, bytes);
-            }
-            if begins_version_1 {
-                return self.receive_first_of_version_1(application, queue_pair, receive, bytes);
-            }
-            let (gathered, port, in_receive) = (&mut self.gathered, &self.port, &receive);
-            let received = connection.protocol.receive(first, bytes, move || {
-                gathered.head(port, in_receive, bytes, counters)
-            });
-            match received {
-                Sorted::Whole(whole) => whole,
-                Sorted::Transmission(transmission) => {
-                    let note = TransmissionNote::new(&transmission);
-                    return self.receive_transmission(application, key, note, receive);
-                }
-                Sorted::ChunkedCall { xid, payload } => {
-                    let received = of_payload(payload, receive);
-                    return self.receive_chunked(application, key, xid, received);
-                }
-                Sorted::ChunkedReply { xid, payload } => {
-                    let received = of_payload(payload, receive);
-                    return self.receive_chunked_reply(application, key, xid, received);
-                }
-                Sorted::Other {
-                    event,
-                    message,
-                    gives_group_up,
-                } => {
-                    let start = bytes - payload_bytes(&event);
-                    let has_slot =
-                        self.drain == Drain::No && self.incoming.may_begin(connection, index);
-                    let kept = &mut self.assembled_header;
-                    let messages = &mut self.messages.of(index);
-                    let upshot = handle_rare(
-                        connection, messages, counters, kept, has_slot, event, message,
-                    );
-                    if gives_group_up {
-                        self.drop_group_in(key);
-                    }
-                    let received = Received {
-                        receive,
-                        start,
-                        end: bytes,
-                    };
-                    return self.receive_rare(application, key, upshot, received);
-                }
-            }
+            None
         };
-        let (xid, payload) = (whole.xid, whole.payload);
-        match whole.direction {
-            Direction::Reply => {
-                match self.requester.end(xid, key, &mut connection.calls) {
+        if quick.is_none()
+            && connection.stage == Stage::Open
+            && connection.protocol.begins_version_1(first)
+        {
+            return self.receive_first_of_version_1(application, key, receive, bytes);
+        }
+        count_bytes(connection, bytes, counters);
+        let sorted = match quick {
+            Some(whole) => Sorted::Whole(whole),
+            None if !takes_calls => {
+                return self.receive_guarded(application, index, receive, whole_bytes);
+            }
+            None => connection.protocol.receive(first, whole_bytes, || {
+                gathered.head(port, &receive, whole_bytes, counters)
+            }),
+        };
+        match sorted {
+            Sorted::Whole(whole) if whole.direction == Direction::Reply => {
+                match outgoing
+                    .requester
+                    .end(whole.xid, key, &mut connection.calls)
+                {
                     Ended::Call(tag) => {
                         counters.replies_received.increment();
-                        application.completed(tag, key, read_reply(payload), self.now);
+                        application.completed(tag, key, read_reply(whole.payload), core.now);
                     }
                     Ended::TimedOut => counters.late_replies.increment(),
                     Ended::Bulk(bulk) => {
-                        let received = of_payload(payload, receive);
-                        return self.receive_bulk_reply(key, bulk, received);
+                        let received = of_payload(whole.payload, receive);
+                        return outgoing.receive_bulk_reply(core, key, bulk, received);
                     }
                     Ended::Unknown => counters.unmatched_replies.increment(),
                 }
-                counters.receives_posted.increment();
-                self.port.post_receive(receive);
-                connection.protocol.handle_receives_posted(1);
-                if !connection.pending && connection.wants_to_send() {
-                    self.note_pending(index);
-                }
+                core.repost(index, receive);
             }
-            Direction::Call => {
+            Sorted::Whole(whole) => {
+                let (xid, payload) = (whole.xid, whole.payload);
                 connection.serves = true;
-                if self.drain != Drain::No
-                    || !self.messages.has_room(index, Use::Answer)
+                if core.drain != Drain::No
+                    || !core.messages.has_room(index, Use::Answer)
                     || !connection.may_queue()
                 {
                     let stream = Stream::Received(of_payload(payload, receive));
-                    return self.hold(key, xid, HeldWork::Call(stream));
+                    return intake.hold(core, key, xid, HeldWork::Call(stream));
                 }
                 let desk = Desk {
                     connection: key,
                     is_reverse: connection.serves_reverse(),
                     is_version_1: connection.protocol.is_version_1(),
-                    now: self.now,
-                    scratch: self.transmit.scratch(),
+                    now: core.now,
+                    scratch: core.transmit.scratch(),
                     threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
-                    messages: self.messages.of(key.index),
-                    deferrals: &mut self.deferrals,
-                    items: &mut self.reply,
+                    messages: core.messages.of(index),
+                    deferrals: &mut incoming.deferrals,
+                    items: &mut core.reply,
                     counters,
                 };
                 let served = desk.serve(xid, payload, |request, reply| {
@@ -197,21 +153,42 @@ impl<P: Port> State<P> {
                 });
                 // It is posted below, which is before the reply's credit can be used.
                 connection.protocol.handle_receives_posted(1);
-                match served {
-                    Served::Short(rpc_bytes) => {
-                        let transmit = &mut self.transmit;
-                        let port = &mut self.port;
-                        let sent = transmit.send_reply(port, connection, xid, rpc_bytes, counters);
-                        if !sent {
-                            self.keep_scratch_reply(index, xid, rpc_bytes);
-                        } else if connection.stuck.is_some() {
-                            self.note_pending(index);
-                        }
-                    }
-                    other => self.answer(index, xid, other),
+                incoming.answer(core, index, xid, served);
+                core.post_receive(receive);
+            }
+            Sorted::Transmission(transmission) => {
+                let note = TransmissionNote::new(&transmission);
+                self.receive_transmission(application, key, note, receive);
+            }
+            Sorted::ChunkedCall { xid, payload } => {
+                let received = of_payload(payload, receive);
+                self.receive_chunked(application, key, xid, received);
+            }
+            Sorted::ChunkedReply { xid, payload } => {
+                let received = of_payload(payload, receive);
+                outgoing.receive_chunked_reply(core, application, key, xid, received);
+            }
+            Sorted::Other {
+                event,
+                message,
+                gives_group_up,
+            } => {
+                let start = whole_bytes - payload_bytes(&event);
+                let has_slot = core.drain == Drain::No && incoming.may_begin(connection, index);
+                let kept = &mut intake.assembled_header;
+                let messages = &mut core.messages.of(index);
+                let upshot = handle_rare(
+                    connection, messages, counters, kept, has_slot, event, message,
+                );
+                if gives_group_up {
+                    self.drop_group_in(key);
                 }
-                self.shared.counters.receives_posted.increment();
-                self.port.post_receive(receive);
+                let received = Received {
+                    receive,
+                    start,
+                    end: whole_bytes,
+                };
+                self.receive_rare(application, key, upshot, received);
             }
         }
     }
@@ -221,17 +198,18 @@ impl<P: Port> State<P> {
     fn receive_first_of_version_1<A: Application>(
         &mut self,
         application: &mut A,
-        queue_pair: QueuePairId,
+        key: ConnectionKey,
         receive: Receive,
-        bytes: usize,
+        bytes: u32,
     ) {
-        if let Some((index, connection)) = self.connections.of_queue_pair(queue_pair) {
-            let key = connection.key(index);
-            connection.protocol.begin_version_1();
-            self.make_ready(application, key, None);
-        }
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        self.handle_receive(application, queue_pair, receive, bytes);
+        let core = &mut self.resources;
+        let Some(connection) = core.connections.get_mut(key) else {
+            return core.post_receive(receive);
+        };
+        let queue_pair = connection.queue_pair;
+        connection.protocol.begin_version_1();
+        core.make_ready(application, key, None);
+        self.handle_message(application, queue_pair, receive, bytes);
     }
 
     /// A message of a connection that takes no calls: one that is over, or whose peer is still to authenticate
@@ -244,12 +222,13 @@ impl<P: Port> State<P> {
         receive: Receive,
         bytes: usize,
     ) {
-        let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
-            return self.post_receive(receive);
+        let core = &mut self.resources;
+        let Some(connection) = core.connections.at(index).filter(|it| it.is_live()) else {
+            return core.post_receive(receive);
         };
         let key = connection.key(index);
-        let counters = &self.shared.counters;
-        let message = self.gathered.message(&self.port, &receive, bytes, counters);
+        let counters = &core.shared.counters;
+        let message = core.gathered.message(&core.port, &receive, bytes, counters);
         let event = connection.protocol.handle_message(message);
         let start = bytes - payload_bytes(&event);
         let upshot = match event {
@@ -262,8 +241,8 @@ impl<P: Port> State<P> {
             | Event::Discarded(_)
             | Event::Refused(_)
             | Event::Close(_) => {
-                let messages = &mut self.messages.of(index);
-                let kept = &mut self.assembled_header;
+                let messages = &mut core.messages.of(index);
+                let kept = &mut self.intake.assembled_header;
                 // No RPC message is among these.
                 let has_slot = false;
                 handle_rare(
@@ -294,32 +273,16 @@ impl<P: Port> State<P> {
         received: Received,
     ) {
         if let Upshot::HoldPart(part) = upshot {
-            return self.hold_part(key, part, received);
+            return self
+                .intake
+                .hold_part(&mut self.resources, key, part, received);
         }
         if let Upshot::Application(heading) = upshot {
-            return self.receive_application_message(application, key, heading, received);
+            let core = &mut self.resources;
+            return core.receive_application_message(application, key, heading, received);
         }
-        self.repost(key.index, received.receive);
+        self.resources.repost(key.index, received.receive);
         self.act(application, key, upshot);
-    }
-
-    /// Posts a Receive that belongs to no connection any more.
-    #[cold]
-    pub(super) fn post_receive(&mut self, receive: Receive) {
-        self.shared.counters.receives_posted.increment();
-        self.port.post_receive(receive);
-    }
-
-    /// Posts a Receive again that a message of the connection at `index` took. A grant may be due
-    /// then, and, where it was the spare Receive, what waits may be sent.
-    #[inline]
-    pub(super) fn repost(&mut self, index: u32, receive: Receive) {
-        self.shared.counters.receives_posted.increment();
-        self.port.post_receive(receive);
-        if let Some(connection) = self.connections.at(index) {
-            connection.protocol.handle_receives_posted(1);
-        }
-        self.note_if_pending(index);
     }
 
     #[cold]
@@ -329,6 +292,14 @@ impl<P: Port> State<P> {
         key: ConnectionKey,
         upshot: Upshot,
     ) {
+        let Self {
+            resources: core,
+            intake,
+            incoming,
+            outgoing,
+            ..
+        } = self;
+        let header = &intake.assembled_header;
         match upshot {
             // These need their Receives, which this is too late for.
             Upshot::Done | Upshot::HoldPart(_) | Upshot::Application(_) => {}
@@ -337,137 +308,64 @@ impl<P: Port> State<P> {
                 xid,
                 message,
             } => {
-                if self.assembled_header.is_empty() {
-                    let stream = Stream::Message(message);
-                    self.serve_or_hold(application, key, xid, stream);
+                if header.is_empty() {
+                    self.serve_or_hold(application, key, xid, Stream::Message(message));
                 } else {
-                    self.begin_assembled(key, xid, message);
+                    incoming.begin_assembled(core, key, xid, message, header);
                 }
             }
             Upshot::Assembled {
                 direction: Direction::Reply,
                 xid,
                 message,
-            } => self.end_assembled(application, key, xid, message),
+            } => outgoing.end_assembled(core, application, key, xid, message, header),
             Upshot::Properties(bytes) => {
-                self.shared.counters.awaiting_control.increment();
-                self.shared.notify(Notification::Properties {
+                core.shared.counters.awaiting_control.increment();
+                core.shared.notify(Notification::Properties {
                     connection: key,
                     bytes,
                 });
             }
-            Upshot::EndCall { xid, error } => self.end_call(application, key, xid, Err(error)),
+            Upshot::EndCall { xid, error } => {
+                outgoing.end_call(core, application, key, xid, Err(error));
+            }
             Upshot::PeerError { xid, error } => {
                 self.handle_peer_error(application, key, xid, error);
             }
-            Upshot::Refuse(refusal) => self.refuse(key, refusal),
-            Upshot::Report(report) => self.complain(key, Complaint::Report(report)),
+            Upshot::Refuse(refusal) => core.refuse(key, refusal),
+            Upshot::Report(report) => core.complain(key, Complaint::Report(report)),
             Upshot::PeerReport(report) => self.handle_peer_report(key, &report),
             Upshot::GiveUp(why) => self.give_up(application, key, why),
-            Upshot::FellBack => self.make_ready(application, key, None),
+            Upshot::FellBack => core.make_ready(application, key, None),
             Upshot::VersionMismatch { low, high } => {
-                self.shared.notify(Notification::VersionMismatch {
+                core.shared.notify(Notification::VersionMismatch {
                     connection: key,
                     low,
                     high,
                 });
-                self.begin_close(key.index, CloseReason::VersionMismatch { low, high });
+                core.begin_close(key.index, CloseReason::VersionMismatch { low, high });
             }
             Upshot::Close(reason) => {
-                self.shared.counters.protocol_violations.increment();
-                self.begin_close(key.index, reason);
+                core.shared.counters.protocol_violations.increment();
+                core.begin_close(key.index, reason);
             }
         }
-        self.note_if_pending(key.index);
+        self.resources.note_if_pending(key.index);
     }
 
     fn give_up<A: Application>(&mut self, application: &mut A, key: ConnectionKey, why: GivenUp) {
-        let given_up = self.give_up_message(key);
+        let (core, outgoing) = (&mut self.resources, &mut self.outgoing);
+        let given_up = self.intake.give_up_message(core, key);
         match why {
             GivenUp::Broken => {
                 if let Some((Assembled::Message(Direction::Reply), xid)) = given_up {
-                    self.end_call(application, key, xid, Err(CallError::BadReply));
+                    outgoing.end_call(core, application, key, xid, Err(CallError::BadReply));
                 }
             }
-            GivenUp::Refused(refusal) => self.refuse(key, refusal),
-            GivenUp::Reply { xid, error } => self.end_call(application, key, xid, Err(error)),
-        }
-    }
-
-    /// A reply was put together from parts.
-    fn end_assembled<A: Application>(
-        &mut self,
-        application: &mut A,
-        key: ConnectionKey,
-        xid: u32,
-        message: MessageBuffer,
-    ) {
-        let ended = self.take_end(xid, key);
-        if let Ended::Bulk(index) = ended {
-            return self.end_bulk_assembled(index, message);
-        }
-        let result = if self.assembled_header.is_empty() {
-            read_reply(message.filled())
-        } else {
-            // The call offered no chunks, so none can come back.
-            Err(CallError::BadReply)
-        };
-        self.tell_end(application, key, ended, result);
-        self.messages.give(message);
-    }
-
-    /// The end of a call of ours other than by a reply of one message.
-    fn end_call<A: Application>(
-        &mut self,
-        application: &mut A,
-        key: ConnectionKey,
-        xid: u32,
-        result: Result<Reply<'_>, CallError>,
-    ) {
-        let ended = self.take_end(xid, key);
-        self.end_call_as(application, key, ended, result);
-    }
-
-    fn end_call_as<A: Application>(
-        &mut self,
-        application: &mut A,
-        key: ConnectionKey,
-        ended: Ended,
-        result: Result<Reply<'_>, CallError>,
-    ) {
-        if let Ended::Bulk(index) = ended {
-            let error = result.err().unwrap_or(CallError::BadReply);
-            return self.end_bulk_with_error(index, error);
-        }
-        self.tell_end(application, key, ended, result);
-    }
-
-    /// What a reply with this XID is the end of. The slot of a call without bulk data is free then.
-    pub(super) fn take_end(&mut self, xid: u32, key: ConnectionKey) -> Ended {
-        match self.connections.get_mut(key) {
-            Some(connection) => self.requester.end(xid, key, &mut connection.calls),
-            None => Ended::Unknown,
-        }
-    }
-
-    /// What the requester says has ended is told, unless it has bulk data.
-    pub(super) fn tell_end<A: Application>(
-        &mut self,
-        application: &mut A,
-        key: ConnectionKey,
-        ended: Ended,
-        result: Result<Reply<'_>, CallError>,
-    ) {
-        let counters = &self.shared.counters;
-        match ended {
-            Ended::Call(tag) => {
-                if result.is_ok() {
-                    counters.replies_received.increment();
-                }
-                application.completed(tag, key, result, self.now);
+            GivenUp::Refused(refusal) => core.refuse(key, refusal),
+            GivenUp::Reply { xid, error } => {
+                outgoing.end_call(core, application, key, xid, Err(error));
             }
-            Ended::TimedOut => counters.late_replies.increment(),
-            Ended::Bulk(_) | Ended::Unknown => counters.unmatched_replies.increment(),
         }
     }
 
@@ -478,41 +376,45 @@ impl<P: Port> State<P> {
         xid: u32,
         error: TransportError,
     ) {
-        self.shared.counters.errors_received.increment();
-        let is_ready = self
-            .connections
-            .get(key)
-            .is_some_and(|connection| connection.stage == Stage::Ready);
-        if is_ready {
-            if is_mended_by_another_form(error) && self.make_call_plain(key, xid, error) {
-                return;
-            }
-            let ended = self.take_end(xid, key);
-            if ended == Ended::Unknown {
-                application.message_refused(key, xid, error);
-            }
-            self.end_call_as(application, key, ended, Err(CallError::Transport(error)));
-        } else {
+        let (core, outgoing) = (&mut self.resources, &mut self.outgoing);
+        core.shared.counters.errors_received.increment();
+        let connection = core.connections.get(key);
+        if connection.is_none_or(|it| it.stage != Stage::Ready) {
             // No call of ours was sent yet: our properties were refused.
-            self.begin_close(key.index, CloseReason::PropertiesRefused(error));
+            return core.begin_close(key.index, CloseReason::PropertiesRefused(error));
         }
-    }
-
-    /// Answers a message with a transport error, once there is a credit for it.
-    pub(super) fn refuse(&mut self, key: ConnectionKey, refusal: Refusal) {
-        self.complain(key, Complaint::Error(refusal));
-    }
-
-    /// Tells a peer what was wrong, once there is a credit for it.
-    pub(super) fn complain(&mut self, key: ConnectionKey, complaint: Complaint) {
-        let Some(connection) = self.connections.get_mut(key) else {
+        if is_mended_by_another_form(error) && outgoing.make_call_plain(key, xid, error) {
             return;
-        };
-        if !connection.push_refusal(complaint) {
-            self.shared.counters.protocol_violations.increment();
-            return self.begin_close(key.index, CloseReason::ErrorsUnread);
         }
-        self.note_pending(key.index);
+        let ended = outgoing.take_end(core, xid, key);
+        if ended == Ended::Unknown {
+            application.message_refused(key, xid, error);
+        }
+        let error = Err(CallError::Transport(error));
+        outgoing.end_call_as(core, application, key, ended, error);
+    }
+
+    /// A peer has found something wrong with a transmission of ours.
+    #[cold]
+    fn handle_peer_report(&mut self, key: ConnectionKey, report: &ReportError) {
+        let bad = report.bad;
+        // Most often another transmission of the same group.
+        let other = |lead: &TransmissionId| (lead.xid, lead.direction) != (bad.xid, bad.direction);
+        let lead = report.lead.filter(other);
+        for TransmissionId { xid, direction, .. } in lead.into_iter().chain([bad]) {
+            match direction {
+                Direction::Call => {
+                    let error = TransportError::BadXdr;
+                    self.outgoing.make_call_plain(key, xid, error);
+                }
+                Direction::Reply if self.incoming.kept.ask_for(key, xid) => {}
+                // It is not kept any more: its call ends.
+                Direction::Reply => {
+                    let refusal = Refusal::new(xid, TransportError::System);
+                    self.resources.refuse(key, refusal);
+                }
+            }
+        }
     }
 }
 
@@ -537,4 +439,16 @@ fn payload_bytes(event: &Event<'_>) -> usize {
         Event::ApplicationMessage { body, .. } => body.len(),
         _ => 0,
     }
+}
+
+/// Counts the bytes of a message that has come, by the version of its connection.
+#[inline]
+fn count_bytes(connection: &Connection, bytes: u32, counters: &Counters) {
+    counters.message_bytes_received.add(bytes.into());
+    let of_version = if connection.protocol.is_version_1() {
+        &counters.message_bytes_received_version_1
+    } else {
+        &counters.message_bytes_received_version_2
+    };
+    of_version.add(bytes.into());
 }

@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{CompletionBatch, Port, SEGMENTS_MAX};
+use rpcrdma_fabric::memory::Buffer;
 
 use super::context::Context;
-use super::state::{Drain, State};
+use super::resources::{Drain, Resources};
+use super::state::State;
 use super::{Core, RunError};
+use crate::bulk::Home;
 use crate::close_reason::CloseReason;
-use crate::connection::Connection;
 use crate::core::application::Application;
 use crate::handle::Notification;
-use crate::requester::{Ended, TimedOut};
-use crate::rpc::{Activity, CallError};
+use crate::rpc::Activity;
 
 /// Buffers of finished Sends and RDMA Writes taken back in one iteration: those of eight replies in the
 /// most pieces, as many as come and are answered in one.
@@ -30,12 +31,16 @@ impl<P: Port, A: Application> Core<P, A> {
     /// One poll iteration, with a reading of the clock. Bounded in all it does.
     #[inline]
     pub fn iterate(&mut self) -> Activity {
-        let moved = self.state.port.poll(self.state.now, &mut self.batch);
+        let moved = self
+            .state
+            .resources
+            .port
+            .poll(self.state.resources.now, &mut self.batch);
         // Read when what came has been found: no reply is timed as of before it was there.
         let now = if self.state.is_clock_due(moved, A::CLOCK_INTERVAL_POLLS) {
             self.clock.now()
         } else {
-            self.state.now
+            self.state.resources.now
         };
         self.go_on(moved, now)
     }
@@ -43,7 +48,7 @@ impl<P: Port, A: Application> Core<P, A> {
     /// One poll iteration at the time `now`, which must not run backwards.
     #[inline]
     pub fn iterate_at(&mut self, now: Ticks) -> Activity {
-        let moved = self.state.port.poll(now, &mut self.batch);
+        let moved = self.state.resources.port.poll(now, &mut self.batch);
         self.go_on(moved, now)
     }
 
@@ -56,27 +61,27 @@ impl<P: Port, A: Application> Core<P, A> {
             batch,
             ..
         } = self;
-        state.note_poll_time(now);
-        state.now = now;
+        state.publisher.note_poll_time(&mut state.resources, now);
+        state.resources.now = now;
         let mut busy = moved | state.reap(application, batch);
-        busy |= state.requester_timeouts(application);
-        busy |= state.reclaim_segments();
+        busy |= state
+            .outgoing
+            .end_late_calls(&mut state.resources, application);
+        busy |= state.resources.reclaim_segments();
         busy |= state.retry_held(application);
-        busy |= state.keep_alive();
-        busy |= state.watch_deadlines();
-        busy |= state.publish();
-        busy |= application
-            .poll(&mut Context { state: &mut *state }, now)
-            .is_busy();
-        busy |= state.do_work(application);
-        busy |= state.send_pending();
+        busy |= state.visit_connections();
+        let context = &mut Context { state: &mut *state };
+        busy |= application.poll(context, now).is_busy();
+        busy |= state.outgoing.go_on(&mut state.resources, application);
+        busy |= state.incoming.go_on(&mut state.resources, application);
+        busy |= state.resources.send_pending(&mut state.incoming);
         busy |= state.finish_closing(application);
-        state.port.flush_receives();
-        state.port.flush_sends();
+        state.resources.port.flush_receives();
+        state.resources.port.flush_sends();
         busy |= state.take_commands(application);
         state.check_drained();
-        state.end_poll(busy);
-        let counters = &state.shared.counters;
+        state.publisher.end_poll(busy);
+        let counters = &state.resources.shared.counters;
         counters.polls.increment();
         if busy {
             // Whatever was done may have taken long.
@@ -98,7 +103,7 @@ impl<P: Port, A: Application> Core<P, A> {
         }
         while !self.state.stop {
             let activity = self.iterate();
-            if !self.idle.rest(activity, self.state.now) {
+            if !self.idle.rest(activity, self.state.resources.now) {
                 continue;
             }
             if self.state.prepare_to_park() {
@@ -121,15 +126,17 @@ impl<P: Port, A: Application> Core<P, A> {
 
     /// Closes all connections, so that peers learn of it and every call of ours ends.
     fn close_all(&mut self) {
-        let keys: Vec<_> = self.state.connections.keys().collect();
+        let keys: Vec<_> = self.state.resources.connections.keys().collect();
         for key in keys {
-            self.state.begin_close(key.index, CloseReason::Stopped);
+            self.state
+                .resources
+                .begin_close(key.index, CloseReason::Stopped);
         }
         let deadline = self
             .clock
             .now()
             .saturating_add(self.clock.ticks(STOP_TIME_MAX));
-        while self.state.connections.in_use() != 0 && self.clock.now() < deadline {
+        while self.state.resources.connections.in_use() != 0 && self.clock.now() < deadline {
             let _ = self.iterate();
         }
     }
@@ -178,7 +185,7 @@ impl<P: Port> State<P> {
         let count = batch.len();
         if count != 0 {
             let count = u64::try_from(count).unwrap_or(u64::MAX);
-            self.shared.counters.completions.add(count);
+            self.resources.shared.counters.completions.add(count);
             loop {
                 while let Some((queue_pair, receive, bytes)) = batch.take_message() {
                     self.handle_message(application, queue_pair, receive, bytes);
@@ -190,14 +197,33 @@ impl<P: Port> State<P> {
             }
         }
         for _ in 0..RETURNED_MAX {
-            let Some(buffer) = self.port.next_returned() else {
+            let Some(buffer) = self.resources.port.next_returned() else {
                 break;
             };
-            if let Some(buffer) = self.transmit.take_back(buffer) {
+            if let Some(buffer) = self.resources.transmit.take_back(buffer) {
                 self.bulk_returned(application, buffer);
             }
         }
         count != 0
+    }
+
+    /// The port gave back a buffer that is none for Sends.
+    #[inline(never)]
+    fn bulk_returned<A: Application>(&mut self, application: &mut A, buffer: Buffer) {
+        let core = &mut self.resources;
+        if !core.reply.pool.owns(&buffer) {
+            return core.placement.give(buffer);
+        }
+        match core.reply.pool.home(&buffer) {
+            Home::Pool => core.reply.pool.give(buffer),
+            Home::Kept { .. } => core.reply.pool.keep(buffer),
+            home @ (Home::Call { .. } | Home::CallGroup { .. }) => {
+                self.outgoing.take_home(core, application, home, buffer);
+            }
+            home @ (Home::Reply { .. } | Home::ReplyGroup { .. }) => {
+                self.incoming.take_home(core, home, buffer);
+            }
+        }
     }
 
     /// Whether the clock is to be read in this iteration: when something came while calls of ours
@@ -205,64 +231,82 @@ impl<P: Port> State<P> {
     #[inline]
     fn is_clock_due(&mut self, moved: bool, interval_polls: u32) -> bool {
         self.clock_age_polls = self.clock_age_polls.saturating_add(1);
-        let due =
-            self.clock_age_polls >= interval_polls || (moved && self.requester.waiting() != 0);
+        let is_waiting = self.outgoing.requester.waiting() != 0;
+        let due = self.clock_age_polls >= interval_polls || (moved && is_waiting);
         if due {
             self.clock_age_polls = 0;
         }
         due
     }
 
+    /// Keep-alives, deadlines and levels, for some connections each, where it is time.
     #[inline]
-    fn requester_timeouts<A: Application>(&mut self, application: &mut A) -> bool {
-        self.requester.timeouts_due(self.now) && self.end_timed_out(application)
+    fn visit_connections(&mut self) -> bool {
+        let (core, incoming, outgoing) = (&mut self.resources, &self.incoming, &self.outgoing);
+        let mut busy = self.keep_alive.tick(core);
+        busy |= self.deadlines.watch(core, incoming);
+        busy | self
+            .publisher
+            .publish(core, incoming, outgoing, self.intake.held())
     }
 
-    #[cold]
-    fn end_timed_out<A: Application>(&mut self, application: &mut A) -> bool {
-        let counters = &self.shared.counters;
-        let late = &mut self.outgoing.timeouts;
-        let mut unanswered = [None; TIMERS_MAX as usize];
-        let mut places = unanswered.iter_mut();
-        let fired = self
-            .requester
-            .poll_timeouts(self.now, TIMERS_MAX, |what| match what {
-                TimedOut::Call {
-                    tag,
-                    connection,
-                    xid,
-                } => {
-                    counters.timeouts.increment();
-                    let error = Err(CallError::TimedOut);
-                    application.completed(tag, connection, error, self.now);
-                    if let Some(place) = places.next() {
-                        *place = Some((connection, xid));
-                    }
-                }
-                TimedOut::Bulk(call) => {
-                    counters.timeouts.increment();
-                    let error = Err(CallError::TimedOut);
-                    application.completed_bulk(call.tag, call.connection, error, self.now);
-                    late.push((call, false));
-                }
-                TimedOut::BulkAgain(call) => late.push((call, true)),
-            });
-        if !self.outgoing.timeouts.is_empty() {
-            self.bulk_timeouts();
+    #[inline]
+    fn check_drained(&mut self) {
+        let core = &mut self.resources;
+        if core.drain == Drain::Underway
+            && self.outgoing.requester.waiting() == 0
+            && self.incoming.deferrals.is_empty()
+            && core.backlog.is_empty()
+            // What waits for a place in a send queue, or was not taken by its peer.
+            && core.transmit.is_idle()
+            && self.incoming.calls.is_idle()
+            && self.outgoing.calls.is_idle()
+        {
+            core.drain = Drain::Done;
+            core.shared.notify(Notification::Drained);
         }
-        for (key, xid) in unanswered.into_iter().flatten() {
-            let ended = self.take_end(xid, key);
-            debug_assert_eq!(ended, Ended::TimedOut);
-            // Version 1 has no message that would tell a slow peer from a dead one, and the call keeps its
-            // credit.
-            let of_version_1 = |it: &&Connection| it.is_live() && it.protocol.is_version_1();
-            if self.connections.get(key).filter(of_version_1).is_some() {
-                self.begin_close(key.index, CloseReason::CallUnanswered);
-            }
-        }
-        fired != 0
     }
 
+    /// Whether there is nothing that the next poll would go on with.
+    fn is_idle(&self) -> bool {
+        self.resources.pending.is_empty()
+            && self.resources.closing.is_empty()
+            && self.intake.held() == 0
+            && self.incoming.calls.queued() == 0
+            && self.outgoing.calls.queued() == 0
+            && !self.incoming.kept.any_asked_for()
+    }
+
+    pub(super) fn prepare_to_park(&mut self) -> bool {
+        if !self.is_idle() {
+            return false;
+        }
+        let core = &mut self.resources;
+        if !core.shared.announce_park(self.commands_taken) {
+            return false;
+        }
+        if !core.port.prepare_to_park() {
+            core.shared.end_park();
+            return false;
+        }
+        true
+    }
+
+    fn end_park(&mut self) {
+        self.clock_age_polls = u32::MAX;
+        self.resources.port.unpark();
+        self.resources.shared.end_park();
+    }
+
+    fn park(&mut self) {
+        let core = &mut self.resources;
+        core.shared.counters.parks.increment();
+        let time_max = park_time_max(core.config.keep_alive_interval);
+        crate::idle::sleep(&core.port.event(), &core.shared.wake, time_max);
+    }
+}
+
+impl<P: Port> Resources<P> {
     /// Takes back placement segments that applications let go of.
     #[inline]
     fn reclaim_segments(&mut self) -> bool {
@@ -272,57 +316,5 @@ impl<P: Port> State<P> {
             self.shared.counters.segments_returned.add(came);
         }
         came != 0
-    }
-
-    /// Whether no calls are made any more, and none are taken.
-    pub(super) fn is_draining(&self) -> bool {
-        self.drain != Drain::No
-    }
-
-    #[inline]
-    fn check_drained(&mut self) {
-        if self.drain == Drain::Underway
-            && self.requester.waiting() == 0
-            && self.deferrals.is_empty()
-            && self.backlog.is_empty()
-            // What waits for a place in a send queue, or was not taken by its peer.
-            && self.transmit.is_idle()
-            && self.incoming.calls.is_idle()
-            && self.outgoing.calls.is_idle()
-        {
-            self.drain = Drain::Done;
-            self.shared.notify(Notification::Drained);
-        }
-    }
-
-    pub(super) fn prepare_to_park(&mut self) -> bool {
-        if !self.pending.is_empty()
-            || !self.held.is_empty()
-            || !self.closing.is_empty()
-            || !self.work.is_empty()
-            || self.incoming.kept.any_asked_for()
-        {
-            return false;
-        }
-        if !self.shared.announce_park(self.commands_taken) {
-            return false;
-        }
-        if !self.port.prepare_to_park() {
-            self.shared.end_park();
-            return false;
-        }
-        true
-    }
-
-    fn end_park(&mut self) {
-        self.clock_age_polls = u32::MAX;
-        self.port.unpark();
-        self.shared.end_park();
-    }
-
-    fn park(&mut self) {
-        self.shared.counters.parks.increment();
-        let time_max = park_time_max(self.config.keep_alive_interval);
-        crate::idle::sleep(&self.port.event(), &self.shared.wake, time_max);
     }
 }

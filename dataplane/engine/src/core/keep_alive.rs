@@ -3,29 +3,45 @@
 //! number of ticks is taken for dead. What a tick means is in [`rpcrdma_protocol`]. Version 1 has no such message:
 //! there a peer that was silent as long is sent a probe, so that a connection whose peer is dead ends.
 
+use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{Port, QueuePairId, WorkId};
 use rpcrdma_protocol::v2::connection::Tick;
 
-use super::state::State;
+use super::resources::Resources;
+use super::sweep::Sweep;
 use crate::close_reason::CloseReason;
+use crate::config::CoreConfig;
 
-impl<P: Port> State<P> {
+/// When the connections are ticked.
+#[derive(Debug)]
+pub(super) struct KeepAlive {
+    sweep: Sweep,
+}
+
+impl KeepAlive {
+    pub(super) fn new(config: &CoreConfig, clock: &Clock, now: Ticks) -> Self {
+        Self {
+            sweep: Sweep::new(config.keep_alive_interval, clock, now),
+        }
+    }
+
     /// Ticks some connections if it is time. Returns whether more are to follow at once.
     #[inline]
-    pub(super) fn keep_alive(&mut self) -> bool {
-        self.keep_alive.is_due(self.now) && self.tick_some()
+    pub(super) fn tick<P: Port>(&mut self, core: &mut Resources<P>) -> bool {
+        self.sweep.is_due(core.now) && self.tick_some(core)
     }
 
     #[cold]
-    fn tick_some(&mut self) -> bool {
-        let places = self.config.connections_max;
-        let (ticked, more) = self.keep_alive.advance(self.now, places);
+    fn tick_some<P: Port>(&mut self, core: &mut Resources<P>) -> bool {
+        let (ticked, more) = self.sweep.advance(core.now, core.config.connections_max);
         for index in ticked {
-            self.tick(index);
+            core.tick(index);
         }
         more
     }
+}
 
+impl<P: Port> Resources<P> {
     fn tick(&mut self, index: u32) {
         let silent_ticks_max = self.config.keep_alive_silent_ticks_max;
         let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {

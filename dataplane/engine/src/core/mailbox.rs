@@ -5,7 +5,8 @@ use rpcrdma_protocol::connection::{Terms, Versions};
 use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::{Config, Role};
 
-use super::state::{Drain, State};
+use super::resources::{Drain, Resources};
+use super::state::State;
 use crate::authentication::{AuthenticationMessage, HostIdentity};
 use crate::config::NOTIFICATIONS_PER_CONNECTION;
 use crate::connection::Stage;
@@ -19,7 +20,7 @@ const COMMANDS_MAX: usize = 4;
 impl<P: Port> State<P> {
     #[inline]
     pub(super) fn take_commands<A: Application>(&mut self, application: &mut A) -> bool {
-        if self.shared.commands_sent() == self.commands_taken {
+        if self.resources.shared.commands_sent() == self.commands_taken {
             return false;
         }
         self.obey_some(application)
@@ -29,11 +30,11 @@ impl<P: Port> State<P> {
     fn obey_some<A: Application>(&mut self, application: &mut A) -> bool {
         let mut busy = false;
         for _ in 0..COMMANDS_MAX {
-            let Some(command) = self.shared.pop_command() else {
+            let Some(command) = self.resources.shared.pop_command() else {
                 break;
             };
             self.commands_taken = self.commands_taken.wrapping_add(1);
-            self.shared.counters.commands.increment();
+            self.resources.shared.counters.commands.increment();
             busy = true;
             self.obey(application, command);
         }
@@ -53,43 +54,53 @@ impl<P: Port> State<P> {
                 guarded,
             } => {
                 let stage = if guarded { Stage::Guarded } else { Stage::Open };
-                let result = self.plant(seed, role, properties, terms, credits_max, stage);
+                let result =
+                    self.resources
+                        .plant(seed, role, properties, terms, credits_max, stage);
                 if let Ok(connection) = &result {
                     application.opened(*connection, &peer);
                 }
-                self.shared.notify(Notification::Planted { token, result });
+                self.resources
+                    .shared
+                    .notify(Notification::Planted { token, result });
             }
-            Command::Notice(notice) => self.port.notice(notice),
+            Command::Notice(notice) => self.resources.port.notice(notice),
             Command::AnswerProperties {
                 connection,
                 peer,
                 answer,
-            } => self.answer_properties(application, connection, &peer, answer),
+            } => self
+                .resources
+                .answer_properties(application, connection, &peer, answer),
             Command::Authenticate {
                 connection,
                 peer,
                 send,
                 identity,
-            } => self.authenticate(application, connection, peer, send, identity),
+            } => self
+                .resources
+                .authenticate(application, connection, peer, send, identity),
             Command::SendProperties { connection } => {
-                self.send_properties(application, connection);
+                self.resources.send_properties(application, connection);
             }
             Command::Close { connection, reason } => {
-                if self.connections.get(connection).is_some() {
-                    self.begin_close(connection.index, reason);
+                if self.resources.connections.get(connection).is_some() {
+                    self.resources.begin_close(connection.index, reason);
                 } else {
-                    self.shared.counters.commands_late.increment();
+                    self.resources.shared.counters.commands_late.increment();
                 }
             }
             Command::Drain => {
-                if self.drain == Drain::No {
-                    self.drain = Drain::Underway;
+                if self.resources.drain == Drain::No {
+                    self.resources.drain = Drain::Underway;
                 }
             }
             Command::Stop => self.stop = true,
         }
     }
+}
 
+impl<P: Port> Resources<P> {
     fn plant(
         &mut self,
         seed: P::Seed,

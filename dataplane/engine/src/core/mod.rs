@@ -7,18 +7,17 @@ mod context;
 mod deadlines;
 mod dispatch;
 mod group;
-mod held;
-mod hold;
 mod incoming;
+mod intake;
 mod iterate;
 mod keep_alive;
 mod mailbox;
+mod outbox;
 mod outgoing;
-mod pending;
 mod publish;
-mod publisher;
 mod rare;
 mod receives;
+mod resources;
 mod slots;
 mod state;
 mod step;
@@ -28,7 +27,6 @@ mod tests;
 mod transmit;
 #[cfg(test)]
 mod whole;
-mod work;
 
 pub use application::Application;
 pub use context::Context;
@@ -131,30 +129,31 @@ impl<P: Port, A: Application> Core<P, A> {
 
     /// The port, for reports.
     pub fn port(&self) -> &P {
-        &self.state.port
+        &self.state.resources.port
     }
 
     /// The credit counters of a connection, for reports.
     pub fn credits(&self, connection: ConnectionKey) -> Option<CreditView> {
-        let connection = self.state.connections.get(connection)?;
+        let connection = self.state.resources.connections.get(connection)?;
         Some(connection.protocol.credits())
     }
 
     /// Message buffers that are in use: none of them, while nothing arrives or leaves in parts.
     pub fn message_buffers_in_use(&self) -> usize {
-        let all = usize::try_from(self.state.config.message_buffers_total()).unwrap_or(usize::MAX);
-        all.saturating_sub(self.state.messages.available())
+        let all = usize::try_from(self.state.resources.config.message_buffers_total())
+            .unwrap_or(usize::MAX);
+        all.saturating_sub(self.state.resources.messages.available())
     }
 
     /// Bulk buffers that are free, with those of leases that were dropped.
     pub fn bulk_buffers_free(&mut self) -> usize {
-        self.state.reply.pool.available()
+        self.state.resources.reply.pool.available()
     }
 
     /// Placement segments that applications keep.
     pub fn placement_segments_leased(&mut self) -> usize {
-        self.state.placement.reclaim();
-        self.state.placement.leased()
+        self.state.resources.placement.reclaim();
+        self.state.resources.placement.leased()
     }
 
     /// The application.

@@ -1,98 +1,122 @@
-//! What a core tells whoever watches it: levels now and then, messages by version, poll times.
+//! What a core publishes for whoever watches it: levels now and then, messages by version, poll times.
 
-use rpcrdma_fabric::clock::Ticks;
+use std::time::Duration;
+
+use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 
-use super::state::State;
+use super::incoming::Incoming;
+use super::outgoing::Outgoing;
+use super::resources::Resources;
+use super::sweep::Sweep;
 use crate::connection::Connection;
 use crate::connection::MessagesCounted;
 use crate::counters::Counters;
 use crate::levels::LevelSnapshot;
 
-impl<P: Port> State<P> {
-    /// Takes note of how long the last poll took, when it did something.
-    #[inline]
-    pub(super) fn note_poll_time(&mut self, now: Ticks) {
-        if self.publisher.was_busy {
-            let replies_sent = self.shared.counters.replies_sent.get();
-            let replies = replies_sent.wrapping_sub(self.publisher.replies_sent);
-            let late_replies = std::mem::take(&mut self.publisher.late_replies);
-            self.publisher.replies_sent = replies_sent;
-            let ticks = now.saturating_sub(self.now);
-            self.shared
-                .poll_times
-                .record(ticks, replies.saturating_sub(late_replies));
+/// Between two publications; a sweep over many connections adds to it.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// What is published next.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    sweep: Sweep,
+    /// What the connections visited so far come to.
+    next: LevelSnapshot,
+    /// The last poll did something.
+    was_busy: bool,
+    /// Replies sent when that was looked at last.
+    replies_sent: u64,
+    /// Of the port, when it was looked at last.
+    receiver_not_ready: u64,
+}
+
+impl Publisher {
+    pub(super) fn new(clock: &Clock, now: Ticks) -> Self {
+        Self {
+            sweep: Sweep::new(INTERVAL, clock, now),
+            next: LevelSnapshot::default(),
+            was_busy: false,
+            replies_sent: 0,
+            receiver_not_ready: 0,
         }
     }
 
-    /// Takes note of the reply to a call that was found at `found_at`, if that was in a poll before.
+    /// Takes note, at the time `now`, of how long the last poll took, when it did something.
     #[inline]
-    pub(in crate::core) fn note_late_reply(&mut self, found_at: Ticks) {
-        if found_at != self.now {
-            let ticks = self.now.saturating_sub(found_at);
-            self.shared.poll_times.record_late(ticks);
-            self.publisher.late_replies += 1;
+    pub(super) fn note_poll_time<P: Port>(&mut self, core: &mut Resources<P>, now: Ticks) {
+        if self.was_busy {
+            let replies_sent = core.shared.counters.replies_sent.get();
+            let replies = replies_sent.wrapping_sub(self.replies_sent);
+            let late_replies = std::mem::take(&mut core.late_replies);
+            self.replies_sent = replies_sent;
+            let ticks = now.saturating_sub(core.now);
+            let poll_times = &core.shared.poll_times;
+            poll_times.record(ticks, replies.saturating_sub(late_replies));
         }
-    }
-
-    /// Counts the reply to a call that was found at `found_at`.
-    pub(in crate::core) fn count_served_reply(&mut self, found_at: Ticks) {
-        self.shared.counters.replies_sent.increment();
-        self.note_late_reply(found_at);
     }
 
     /// Remembers whether this poll did something.
     #[inline]
     pub(super) fn end_poll(&mut self, busy: bool) {
-        self.publisher.was_busy = busy;
+        self.was_busy = busy;
     }
 
-    /// Publishes levels if it is time. Returns whether there is more to look at first.
+    /// Publishes levels if it is time; `held` messages wait in their Receives. Returns whether there is more to look at
+    /// first.
     #[inline]
-    pub(super) fn publish(&mut self) -> bool {
-        self.publisher.sweep.is_due(self.now) && self.publish_some()
+    pub(super) fn publish<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        incoming: &Incoming,
+        outgoing: &Outgoing,
+        held: usize,
+    ) -> bool {
+        self.sweep.is_due(core.now) && self.publish_some(core, incoming, outgoing, held)
     }
 
     #[cold]
-    fn publish_some(&mut self) -> bool {
-        let places = self.config.connections_max;
-        let (visits, more) = self.publisher.sweep.advance(self.now, places);
-        let Self {
-            connections,
-            publisher,
-            shared,
-            ..
-        } = self;
+    fn publish_some<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        incoming: &Incoming,
+        outgoing: &Outgoing,
+        held: usize,
+    ) -> bool {
+        let (visits, more) = self.sweep.advance(core.now, core.config.connections_max);
         for index in visits {
-            if let Some(connection) = connections.at(index).filter(|it| it.is_live()) {
-                count_messages(connection, &shared.counters);
-                add_connection(&mut publisher.next, connection);
+            if let Some(connection) = core.connections.at(index).filter(|it| it.is_live()) {
+                count_messages(connection, &core.shared.counters);
+                add_connection(&mut self.next, connection);
             }
         }
         if !more {
-            self.publish_levels();
+            let levels = std::mem::take(&mut self.next);
+            let levels = LevelSnapshot {
+                calls_outstanding: outgoing.requester.waiting().into(),
+                windows_open: outgoing.windows_open.into(),
+                calls_deferred: wide(incoming.deferrals.open()),
+                calls_held: wide(held),
+                ..levels
+            };
+            self.publish_levels(core, levels);
         }
         more
     }
 
-    fn publish_levels(&mut self) {
-        let mut levels = std::mem::take(&mut self.publisher.next);
-        levels.calls_outstanding = self.requester.waiting().into();
-        levels.calls_deferred = wide(self.deferrals.open());
-        levels.calls_held = wide(self.held.len());
-        levels.receives_posted = self.queues.posted_shared(&self.port).into();
-        (levels.send_buffers_free, levels.send_buffers_total) = self.transmit.level();
-        levels.message_buffers_free = wide(self.messages.available());
-        levels.message_buffers_total = self.config.message_buffers_total().into();
-        levels.bulk_buffers_free = wide(self.reply.pool.level());
-        levels.bulk_buffers_total = wide(self.reply.pool.total());
-        levels.placement_segments_free = wide(self.placement.spares());
-        levels.placement_segments_leased = wide(self.placement.leased());
-        levels.windows_open = self.outgoing.windows_open.into();
-        self.shared.levels.publish(&levels);
-        let all = self.port.receiver_not_ready();
-        let before = std::mem::replace(&mut self.publisher.receiver_not_ready, all);
-        let counter = &self.shared.counters.receiver_not_ready;
+    fn publish_levels<P: Port>(&mut self, core: &Resources<P>, mut levels: LevelSnapshot) {
+        levels.receives_posted = core.queues.posted_shared(&core.port).into();
+        (levels.send_buffers_free, levels.send_buffers_total) = core.transmit.level();
+        levels.message_buffers_free = wide(core.messages.available());
+        levels.message_buffers_total = core.config.message_buffers_total().into();
+        levels.bulk_buffers_free = wide(core.reply.pool.level());
+        levels.bulk_buffers_total = wide(core.reply.pool.total());
+        levels.placement_segments_free = wide(core.placement.spares());
+        levels.placement_segments_leased = wide(core.placement.leased());
+        core.shared.levels.publish(&levels);
+        let all = core.port.receiver_not_ready();
+        let before = std::mem::replace(&mut self.receiver_not_ready, all);
+        let counter = &core.shared.counters.receiver_not_ready;
         counter.add(all.saturating_sub(before));
     }
 }

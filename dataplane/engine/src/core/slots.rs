@@ -1,4 +1,6 @@
-//! Slots for calls with bulk data. All of them are made at start-up.
+//! Slots for calls with bulk data, and the queue of those that can perhaps go on. All of them are made at start-up.
+
+use std::collections::VecDeque;
 
 /// The slots for calls of one kind. A call is taken out of its slot while the core works on it, so that the call and
 /// the rest of the core are borrowed apart.
@@ -6,13 +8,15 @@
 pub(crate) struct Slots<T> {
     slots: Box<[Slot<T>]>,
     free: Vec<u32>,
+    /// Slots whose calls can perhaps go on; each at most once.
+    queue: VecDeque<u32>,
 }
 
 #[derive(Debug)]
 struct Slot<T> {
     /// `None` while the call is taken out.
     call: Option<Box<T>>,
-    /// The call is on the list of work.
+    /// The slot is in the queue.
     is_queued: bool,
 }
 
@@ -26,6 +30,7 @@ impl<T> Slots<T> {
         Self {
             slots: (0..count).map(slot).collect(),
             free: (0..count).rev().collect(),
+            queue: VecDeque::with_capacity(count as usize),
         }
     }
 
@@ -85,11 +90,28 @@ impl<T> Slots<T> {
         self.free.push(index);
     }
 
-    /// Notes whether the call is on the list of work. Returns whether it was before.
+    /// Has the call at `index` looked at in this poll or the next.
     #[inline]
-    pub(crate) fn set_queued(&mut self, index: u32, is_queued: bool) -> bool {
-        let slot = self.slots.get_mut(index as usize);
-        slot.is_none_or(|slot| std::mem::replace(&mut slot.is_queued, is_queued))
+    pub(crate) fn queue(&mut self, index: u32) {
+        if let Some(slot) = self.slots.get_mut(index as usize)
+            && !std::mem::replace(&mut slot.is_queued, true)
+        {
+            self.queue.push_back(index);
+        }
+    }
+
+    /// Slots in the queue.
+    #[inline]
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Takes the call that was queued first out of its slot, unless it is free or taken out.
+    pub(crate) fn next_queued(&mut self) -> Option<Box<T>> {
+        let index = self.queue.pop_front()?;
+        let slot = self.slots.get_mut(index as usize)?;
+        slot.is_queued = false;
+        slot.call.take()
     }
 
     /// All calls, those of free slots too, with their indexes.

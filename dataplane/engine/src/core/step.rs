@@ -1,15 +1,11 @@
-//! The steps of calls with bulk data.
+//! The steps of calls with bulk data. Every step may have to wait, and goes on from where it stood.
 
 use rpcrdma_fabric::interface::WorkId;
 
-/// A call that waits for its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Work {
-    /// A call of ours.
-    Outgoing(u32),
-    /// A call of a peer.
-    Incoming(u32),
-}
+/// Calls of one direction that are looked at in one poll.
+pub(super) const CALLS_MAX: usize = 16;
+/// Steps of one call in one poll: as many as there are kinds of steps.
+pub(super) const STEPS_MAX: usize = 8;
 
 /// What a call can do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use crate::support::bulk::{
 };
 use crate::support::fabric::skips;
 use crate::support::pattern;
+use rpcrdma_fabric::interface::{Port, ReceiveQueueId};
 use rpcrdma_protocol::v2::plan::Thresholds;
 
 use rpcrdma_engine::{CoreConfig, Placement, PlacementConfig};
@@ -270,7 +271,7 @@ pub(crate) fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
 fn calls_and_replies_wait_for_placement_segments() {
     let config = placing_config(1, 4096, 2);
     let mut pair = placing_pair(&config, &config);
-    let (connection, _) = pair.connect();
+    let (connection, server) = pair.connect();
     pair.server.core.application_mut().keep = true;
     pair.client.core.application_mut().keep = true;
     for tag in 0..12 {
@@ -293,7 +294,11 @@ fn calls_and_replies_wait_for_placement_segments() {
     }
     for _ in 0..40 {
         pair.turns(100);
-        for side in [&mut pair.client, &mut pair.server] {
+        for (side, key) in [(&mut pair.client, connection), (&mut pair.server, server)] {
+            // What waits keeps its Receives, and none of them is granted.
+            let credits = side.core.credits(key).expect("it is open");
+            let posted = side.core.port().receives_posted(ReceiveQueueId(0));
+            assert!(posted >= credits.unconsumed(), "{posted}: {credits:?}");
             // Dropped elsewhere, and not in their order.
             let kept = &mut side.core.application_mut().kept;
             if !kept.is_empty() {

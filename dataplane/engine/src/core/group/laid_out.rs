@@ -33,32 +33,13 @@ pub(in crate::core) struct LaidOut {
     pub(in crate::core) shape: Option<Shape>,
 }
 
-/// Calls and replies, which a core may send in turn, are of different shapes.
-#[derive(Debug)]
-pub(in crate::core) struct LaidOutKinds {
-    pub(in crate::core) call: LaidOut,
-    pub(in crate::core) reply: LaidOut,
-}
-
-impl LaidOutKinds {
-    pub(in crate::core) fn new() -> Self {
-        Self {
-            call: LaidOut::new(),
-            reply: LaidOut::new(),
-        }
-    }
-
-    /// What the ends told of themselves has changed: nothing is taken for alike.
-    pub(in crate::core) fn forget(&mut self) {
-        (self.call.shape, self.reply.shape) = (None, None);
-    }
-}
-
 /// All that the layout of a group depends on which has at most one item, in one piece: beside the
-/// properties of both ends.
+/// properties of this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::core) struct Shape {
     connection: ConnectionKey,
+    /// Of the properties of peers.
+    epoch: u64,
     header_bytes: u32,
     stream_bytes: u32,
     /// Bytes of the item, where there is one and it is placed.
@@ -67,7 +48,11 @@ pub(in crate::core) struct Shape {
 
 impl Shape {
     /// The shape of a group that is to be sent as one transmission; `None` for any other.
-    pub(in crate::core) fn of(group: &Group, connection: ConnectionKey) -> Option<Self> {
+    pub(in crate::core) fn of(
+        group: &Group,
+        connection: ConnectionKey,
+        epoch: u64,
+    ) -> Option<Self> {
         let item_bytes = match (group.items.as_slice(), group.parts.as_slice()) {
             ([], []) => None,
             ([item], [part]) if item.way == Way::Placed && item.bytes == part.bytes => {
@@ -77,6 +62,7 @@ impl Shape {
         };
         (group.transmissions == 1).then_some(Self {
             connection,
+            epoch,
             header_bytes: group.header_bytes,
             stream_bytes: group.stream_bytes,
             item_bytes,
@@ -85,7 +71,7 @@ impl Shape {
 }
 
 impl LaidOut {
-    fn new() -> Self {
+    pub(in crate::core) fn new() -> Self {
         Self {
             pieces: Vec::with_capacity(PIECES_MAX),
             head_bytes: 0,

@@ -51,7 +51,7 @@ impl TransmissionNote {
     }
 
     /// The Receive, with the range of it that is payload stream.
-    pub(super) fn received(&self, receive: Receive) -> Received {
+    pub(in crate::core) fn received(&self, receive: Receive) -> Received {
         let start = self.arrival.header_bytes as usize;
         Received {
             receive,

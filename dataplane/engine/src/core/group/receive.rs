@@ -1,43 +1,20 @@
 //! What calls and replies have in common that come as transmission groups.
 
-use rpcrdma_fabric::interface::{Port, Receive};
+use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Lease;
-use rpcrdma_protocol::v2::connection::Direction;
 use rpcrdma_protocol::v2::rtr::Problem;
 
 use super::arrival::{Landing, Needs};
 use super::note::TransmissionNote;
 use crate::bulk::BulkPool;
-use crate::core::application::Application;
 use crate::core::incoming::Stream;
-use crate::core::state::State;
+use crate::core::resources::Resources;
 use crate::counters::{Counter, Counters};
 use crate::message::{Received, Use};
 use crate::placement::PlacementSegments;
 use crate::rpc::ConnectionKey;
 
-impl<P: Port> State<P> {
-    /// A transmission has come.
-    pub(in crate::core) fn receive_transmission<A: Application>(
-        &mut self,
-        application: &mut A,
-        key: ConnectionKey,
-        mut note: TransmissionNote,
-        receive: Receive,
-    ) {
-        let received = note.received(receive);
-        let direction = note.id.direction;
-        if let Some(connection) = self.connections.get_mut(key) {
-            note.group = connection.lane_mut(direction).number_group(note.is_first());
-            connection.open_in = (!note.is_last()).then_some(direction);
-        }
-        match note.id.direction {
-            Direction::Reply => self.receive_response(application, key, note, received),
-            Direction::Call => self.receive_request(key, note, received),
-        }
-        self.note_if_pending(key.index);
-    }
-
+impl<P: Port> Resources<P> {
     /// Passes over a group that nobody waits for, of which this is the first transmission. More of it may have come.
     pub(in crate::core) fn pass_group(
         &mut self,
@@ -58,37 +35,6 @@ impl<P: Port> State<P> {
             }
         }
         self.repost(key.index, received.receive);
-    }
-
-    /// The group that a peer was sending is given up: it broke off, or was wrong.
-    #[cold]
-    pub(in crate::core) fn drop_group_in(&mut self, key: ConnectionKey) {
-        let Some(connection) = self.connections.get_mut(key) else {
-            return;
-        };
-        let Some(direction) = connection.open_in.take() else {
-            return;
-        };
-        let lane = connection.lane_mut(direction);
-        let number = lane.groups_come;
-        let slot = lane.slot_of_group(number);
-        match (direction, slot) {
-            (Direction::Call, Some(slot)) => self.drop_incoming(slot),
-            (Direction::Reply, Some(slot)) => self.drop_response(slot),
-            (_, None) => {}
-        }
-        if direction == Direction::Call {
-            self.drop_held_group(key, number);
-        }
-    }
-
-    /// Posts a Receive again that belonged to a connection which may be gone.
-    pub(in crate::core) fn repost_of(&mut self, key: ConnectionKey, receive: Receive) {
-        if self.connections.get(key).is_some() {
-            self.repost(key.index, receive);
-        } else {
-            self.post_receive(receive);
-        }
     }
 
     /// What is missing before a group can be taken out of its Receives: a buffer to join its payload

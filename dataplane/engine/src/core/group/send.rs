@@ -6,12 +6,12 @@ use rpcrdma_protocol::v2::connection::SendRefused;
 use rpcrdma_protocol::v2::plan::SendLimits;
 use rpcrdma_protocol::v2::rtr::ReceiveBufferStructure;
 
-use super::laid_out::{LaidOut, LaidOutKinds, Shape};
+use super::laid_out::{LaidOut, Shape};
 use super::pieces::Group;
 use crate::bulk::Home;
 use crate::config::PADDING_BYTES;
 use crate::connection::Connection;
-use crate::core::state::State;
+use crate::core::resources::Resources;
 use crate::core::step::Step;
 use crate::counters::{Counter, Counters};
 use crate::rpc::ConnectionKey;
@@ -23,9 +23,6 @@ pub(in crate::core) trait GroupSender {
 
     /// The group, and the payload stream that goes with it.
     fn group(&mut self) -> (&mut Group, &[u8]);
-
-    /// The layout of groups of its kind: a core may send calls and replies in turn, which are of different shapes.
-    fn laid_out(kinds: &mut LaidOutKinds) -> &mut LaidOut;
 
     /// Whether others are to be sent on its connection before it begins.
     fn is_behind_others(&self, connection: &Connection) -> bool;
@@ -73,17 +70,21 @@ enum Blocked {
 
 const CREDIT: Blocked = Blocked::For(|counters| &counters.awaiting_credit);
 
-impl<P: Port> State<P> {
+impl<P: Port> Resources<P> {
     /// Entries of a gather list.
     pub(in crate::core) fn gather_entries_max(&self) -> u32 {
         let most = u32::try_from(SEGMENTS_MAX).unwrap_or(u32::MAX);
         self.port.attributes().send_segments_max.min(most)
     }
 
-    /// Sends what is left of a group, as far as that goes.
-    pub(in crate::core) fn send_group<C: GroupSender>(&mut self, call: &mut C) -> Sending {
+    /// Sends what is left of a group, as far as that goes. `laid_out` is for groups of its kind.
+    pub(in crate::core) fn send_group<C: GroupSender>(
+        &mut self,
+        call: &mut C,
+        laid_out: &mut LaidOut,
+    ) -> Sending {
         loop {
-            match self.send_transmission(call) {
+            match self.send_transmission(call, laid_out) {
                 Ok(true) => return Sending::Done,
                 Ok(false) => {}
                 Err(Blocked::Impossible) => return Sending::Impossible,
@@ -96,7 +97,11 @@ impl<P: Port> State<P> {
     }
 
     /// Sends the next transmission of a group; whether it was the last.
-    fn send_transmission<C: GroupSender>(&mut self, call: &mut C) -> Result<bool, Blocked> {
+    fn send_transmission<C: GroupSender>(
+        &mut self,
+        call: &mut C,
+        laid_out: &mut LaidOut,
+    ) -> Result<bool, Blocked> {
         let key = call.key();
         let (transmissions, sent) = (call.group().0.transmissions, call.group().0.sent);
         let connection = self.connections.get_mut(key).filter(|it| it.is_live());
@@ -111,11 +116,10 @@ impl<P: Port> State<P> {
                 return Err(CREDIT);
             }
         }
-        if !self.is_group_sendable(call) {
+        if !self.is_group_sendable(call, laid_out) {
             return Err(Blocked::Impossible);
         }
         let connection = self.connections.get_mut(key).ok_or(Blocked::Returning)?;
-        let laid_out = C::laid_out(&mut self.laid_out);
         let (head_bytes, paddings) = (laid_out.head_bytes, laid_out.paddings);
         if !self.transmit.has_buffers(connection, head_bytes, paddings) {
             return Err(Blocked::For(|counters| &counters.awaiting_send_buffer));
@@ -172,12 +176,18 @@ impl<P: Port> State<P> {
 
     /// Lays out the next transmission of a group. False when it cannot be sent, or, of the first,
     /// when one of the others cannot.
-    pub(in crate::core) fn is_group_sendable<C: GroupSender>(&mut self, call: &mut C) -> bool {
+    pub(in crate::core) fn is_group_sendable<C: GroupSender>(
+        &mut self,
+        call: &mut C,
+        laid_out: &mut LaidOut,
+    ) -> bool {
         let key = call.key();
         let (group, _) = call.group();
-        let (shape, is_first) = (Shape::of(group, key), group.sent == 0);
+        let (shape, is_first) = (
+            Shape::of(group, key, self.properties_epoch),
+            group.sent == 0,
+        );
         let gather_entries_max = self.gather_entries_max();
-        let laid_out = C::laid_out(&mut self.laid_out);
         if is_first && shape.is_some() && laid_out.shape == shape {
             return true;
         }
@@ -201,7 +211,7 @@ impl<P: Port> State<P> {
     }
 }
 
-/// As [`State::is_group_sendable`], of a group of no known shape. `None` is false as well.
+/// As [`Resources::is_group_sendable`], of a group of no known shape. `None` is false as well.
 fn lay_out(
     laid_out: &mut LaidOut,
     group: &Group,

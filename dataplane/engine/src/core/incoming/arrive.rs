@@ -6,91 +6,67 @@ use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::Refusal;
 use rpcrdma_protocol::v2::rtr::{Location, MessageItemView, ResponseItemView};
 
+use super::Incoming;
 use super::call::IncomingState;
 use crate::connection::GroupIn;
 use crate::core::group::{FirstHeader, TransmissionNote};
-use crate::core::held::HeldWork;
-use crate::core::state::State;
-use crate::core::step::Work;
+use crate::core::resources::Resources;
 use crate::message::Received;
 use crate::rpc::ConnectionKey;
 
-impl<P: Port> State<P> {
-    /// A transmission of a peer's call has come: it is taken, or held behind those before it.
-    pub(in crate::core) fn receive_request(
-        &mut self,
-        key: ConnectionKey,
-        note: TransmissionNote,
-        received: Received,
-    ) {
-        let may_begin = self.may_begin_incoming(key);
-        let Some(connection) = self.connections.get_mut(key) else {
-            return self.post_receive(received.receive);
-        };
-        connection.serves = true;
-        let parts = &mut connection.calls_in.parts;
-        if parts.any() || (note.is_first() && !may_begin) {
-            let number = parts.number();
-            let work = HeldWork::Transmission {
-                received,
-                note,
-                number,
-            };
-            return self.hold(key, note.id.xid, work);
-        }
-        self.take_request(key, note, received);
-    }
-
+impl Incoming {
     /// Whether a transmission that was held may be taken: it is the next of its lane, and
     /// its call has a slot.
-    pub(in crate::core) fn may_take_request(
+    pub(in crate::core) fn may_take_request<P: Port>(
         &self,
+        core: &Resources<P>,
         key: ConnectionKey,
         note: &TransmissionNote,
         number: u32,
     ) -> bool {
-        let Some(connection) = self.connections.get(key) else {
+        let Some(connection) = core.connections.get(key) else {
             return true;
         };
         let parts = &connection.calls_in.parts;
-        number == parts.first && (!note.is_first() || self.may_begin_incoming(key))
+        number == parts.first && (!note.is_first() || self.may_begin_incoming(core, key))
     }
 
     /// Takes a transmission of a peer's call.
-    pub(in crate::core) fn take_request(
+    pub(in crate::core) fn take_request<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         key: ConnectionKey,
         note: TransmissionNote,
         received: Received,
     ) {
         let index = if note.is_first() {
-            match self.begin_request(key, &note, &received) {
+            match self.begin_request(core, key, &note, &received) {
                 Ok(index) => index,
                 Err(error) => {
-                    self.pass_group(key, &note, received);
-                    return self.refuse(key, Refusal::new(note.id.xid, error));
+                    core.pass_group(key, &note, received);
+                    return core.refuse(key, Refusal::new(note.id.xid, error));
                 }
             }
         } else {
-            let connection = self.connections.get(key);
+            let connection = core.connections.get(key);
             match connection.and_then(|it| it.calls_in.slot_of_group(note.group)) {
                 Some(index) => index,
                 // Its first transmission was refused.
-                None => return self.repost(key.index, received.receive),
+                None => return core.repost(key.index, received.receive),
             }
         };
-        self.shared.counters.transmissions_received.increment();
-        if let Some(connection) = self.connections.get_mut(key) {
+        core.shared.counters.transmissions_received.increment();
+        if let Some(connection) = core.connections.get_mut(key) {
             connection.calls_in.group = (!note.is_last()).then_some(GroupIn {
                 slot: index,
                 number: note.group,
             });
         }
-        if let Some(call) = self.incoming.calls.get_mut(index) {
+        if let Some(call) = self.calls.get_mut(index) {
             call.arrival.receives.push(received);
             if note.is_last() {
                 call.state = IncomingState::Placing;
-                self.queue(Work::Incoming(index));
+                self.calls.queue(index);
             }
         }
     }
@@ -98,19 +74,20 @@ impl<P: Port> State<P> {
     /// Takes a slot for the call that the first transmission of a group begins, and keeps credits for a reply of as many
     /// transmissions as it may have: its caller counts on them, and calls of ours use what is left beside them (RTR
     /// section 4.3).
-    fn begin_request(
+    fn begin_request<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         key: ConnectionKey,
         note: &TransmissionNote,
         received: &Received,
     ) -> Result<u32, TransportError> {
-        let takes_chunks = self.takes_chunks(key);
-        self.forget_taken_replies();
-        let call = self.begin_incoming(key, note.id.xid);
+        let takes_chunks = core.takes_chunks(key);
+        self.forget_taken_replies(core);
+        let call = self.begin_incoming(core, key, note.id.xid);
         let mut call = call.ok_or(TransportError::System)?;
         let (receive, end) = (&received.receive, received.start);
-        let counters = &self.shared.counters;
-        let header = self.gathered.message(&self.port, receive, end, counters);
+        let counters = &core.shared.counters;
+        let header = core.gathered.message(&core.port, receive, end, counters);
         let refusal = (!takes_chunks).then(|| refusal_of_memory(note.first, header));
         let begun = match refusal.flatten() {
             Some(error) => Err(error),
@@ -118,7 +95,7 @@ impl<P: Port> State<P> {
             None => Err(TransportError::System),
         };
         if begun.is_err() {
-            self.end_incoming(call);
+            self.end_incoming(core, call);
             return begun;
         }
         if !call.arrival.is_checked() {
@@ -126,10 +103,10 @@ impl<P: Port> State<P> {
         }
         call.state = IncomingState::Arriving;
         call.reply_reserved = note.first.response_transmissions_max;
-        if let Some(connection) = self.connections.get_mut(key) {
+        if let Some(connection) = core.connections.get_mut(key) {
             connection.replies_reserved += call.reply_reserved;
         }
-        self.incoming.calls.put(call.index, call);
+        self.calls.put(call.index, call);
         begun
     }
 }

@@ -7,13 +7,11 @@ use rpcrdma_protocol::constants::READ_ENTRY_BYTES;
 use rpcrdma_protocol::v2::connection::Refusal;
 use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
 
+use super::Incoming;
 use super::call::{Chunk, IncomingCall, IncomingState, Stream};
 use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX};
 use crate::connection::Connection;
-use crate::core::application::Application;
-use crate::core::held::HeldWork;
-use crate::core::state::State;
-use crate::core::step::Work;
+use crate::core::resources::Resources;
 use crate::limits::HEADER_BYTES_MAX;
 use crate::message::{MessageBuffer, Received};
 use crate::responder::RPC_OFFSET;
@@ -26,159 +24,135 @@ const VERSION_1_SEGMENTS_MAX: u32 = 64;
 /// Room for an RPC error beside the lists that come back with it.
 const RPC_ERROR_ROOM: usize = 64;
 
-impl<P: Port> State<P> {
-    /// A call with chunks has come in one message; its payload is what `received` says.
-    #[inline(never)]
-    pub(in crate::core) fn receive_chunked<A: Application>(
-        &mut self,
-        application: &mut A,
-        key: ConnectionKey,
-        xid: u32,
-        received: Received,
-    ) {
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.serves = true;
-        }
-        // It may have brought the credits that others wait for.
-        self.note_if_pending(key.index);
-        if !self.takes_chunks(key) {
-            let lists = lists_of(self.received_bytes(&received));
-            let error = refusal_of(&lists);
-            if lists.reads.is_empty() && lists.writes.is_empty() {
-                // A Reply chunk may be left unused (-00 section 6.3.3.1).
-                let stream = Stream::Received(received);
-                return self.serve_or_hold(application, key, xid, stream);
-            }
-            self.repost(key.index, received.receive);
-            return self.refuse(key, Refusal::new(xid, error));
-        }
-        if !self.may_begin_incoming(key) {
-            return self.hold(key, xid, HeldWork::Chunked(received));
-        }
-        self.begin_chunked(key, xid, received);
-    }
-
-    /// Whether calls of this peer may have chunks: not without bulk buffers, and in the reverse
-    /// direction only as far as we said (-00 section 5.2.5).
-    pub(in crate::core) fn takes_chunks(&self, key: ConnectionKey) -> bool {
-        let Some(connection) = self.connections.get(key) else {
-            return false;
-        };
-        self.incoming.is_on() && connection.protocol.peer_calls() == ReverseRequestSupport::General
-    }
-
+impl Incoming {
     /// Whether one more call of a connection may be begun: there is a slot that it may take.
-    pub(in crate::core) fn may_begin_incoming(&self, key: ConnectionKey) -> bool {
-        let connection = self.connections.get(key);
-        !self.is_draining()
-            && connection.is_none_or(|connection| self.incoming.may_begin(connection, key.index))
+    pub(in crate::core) fn may_begin_incoming<P: Port>(
+        &self,
+        core: &Resources<P>,
+        key: ConnectionKey,
+    ) -> bool {
+        let connection = core.connections.get(key);
+        !core.is_draining()
+            && connection.is_none_or(|connection| self.may_begin(connection, key.index))
     }
 
     /// Takes a slot for a call that is found now. `None` when none is free.
-    pub(super) fn begin_incoming(
+    pub(super) fn begin_incoming<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         key: ConnectionKey,
         xid: u32,
     ) -> Option<Box<IncomingCall>> {
-        let mut call = self.incoming.calls.begin()?;
-        self.incoming.shares.take(key.index);
-        (call.connection, call.xid, call.found_at) = (key, xid, self.now);
+        let mut call = self.calls.begin()?;
+        self.shares.take(key.index);
+        (call.connection, call.xid, call.found_at) = (key, xid, core.now);
         Some(call)
     }
 
     /// Puts a call that has come in one message into a slot.
-    pub(in crate::core) fn begin_chunked(
+    pub(in crate::core) fn begin_chunked<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         key: ConnectionKey,
         xid: u32,
         received: Received,
     ) {
         let Received { start, end, .. } = received;
-        let call = self.begin_incoming(key, xid);
-        let message = self.received_bytes(&received);
+        let call = self.begin_incoming(core, key, xid);
+        let message = core.received_bytes(&received);
         let header = message.get(..(start + 4).min(end)).unwrap_or(&[]);
         let call = match with_header(call, header) {
             Ok(call) => call,
             Err((call, error)) => {
-                self.repost(key.index, received.receive);
-                return self.refuse_begun(call, key, xid, error);
+                core.repost(key.index, received.receive);
+                return self.refuse_begun(core, call, key, xid, error);
             }
         };
         if start == end {
-            self.repost(key.index, received.receive);
-            return self.check_chunks(call, Stream::Chunk, PayloadPlace::PositionZero);
+            core.repost(key.index, received.receive);
+            return self.check_chunks(core, call, Stream::Chunk, PayloadPlace::PositionZero);
         }
         let length_bytes = u32::try_from(end - start).unwrap_or(u32::MAX);
         let place = PayloadPlace::Inline { length_bytes };
-        self.check_chunks(call, Stream::Received(received), place);
+        self.check_chunks(core, call, Stream::Received(received), place);
     }
 
     /// As [`State::begin_chunked`], for a call that was put together from parts; its chunk lists came
     /// with the last of them.
     #[cold]
-    pub(in crate::core) fn begin_assembled(
+    pub(in crate::core) fn begin_assembled<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         key: ConnectionKey,
         xid: u32,
         message: MessageBuffer,
+        header: &[u8],
     ) {
-        let begun = if self.takes_chunks(key) {
-            let call = self.begin_incoming(key, xid);
-            with_header(call, &self.assembled_header)
+        let begun = if core.takes_chunks(key) {
+            let call = self.begin_incoming(core, key, xid);
+            with_header(call, header)
         } else {
-            Err((None, refusal_of(&lists_of(&self.assembled_header))))
+            Err((None, refusal_of(&lists_of(header))))
         };
         match begun {
             Ok(call) => {
                 let length_bytes = u32::try_from(message.filled().len()).unwrap_or(u32::MAX);
                 let place = PayloadPlace::Inline { length_bytes };
-                self.check_chunks(call, Stream::Message(message), place);
+                self.check_chunks(core, call, Stream::Message(message), place);
             }
             Err((call, error)) => {
-                self.messages.give(message);
-                self.refuse_begun(call, key, xid, error);
+                core.messages.give(message);
+                self.refuse_begun(core, call, key, xid, error);
             }
         }
     }
 
     /// Refuses a call that has a slot, or was to have one.
-    fn refuse_begun(
+    fn refuse_begun<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         call: Option<Box<IncomingCall>>,
         key: ConnectionKey,
         xid: u32,
         error: TransportError,
     ) {
         match call {
-            Some(call) => self.refuse_incoming(call, error),
-            None => self.refuse(key, Refusal::new(xid, error)),
+            Some(call) => self.refuse_incoming(core, call, error),
+            None => core.refuse(key, Refusal::new(xid, error)),
         }
     }
 
     /// Checks all of a call before anything is posted for it.
-    fn check_chunks(&mut self, mut call: Box<IncomingCall>, stream: Stream, place: PayloadPlace) {
+    fn check_chunks<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        mut call: Box<IncomingCall>,
+        stream: Stream,
+        place: PayloadPlace,
+    ) {
         call.stream = stream;
-        match self.find_chunks(&mut call, place) {
+        match self.find_chunks(core, &mut call, place) {
             Ok(()) => {
                 let index = call.index;
                 call.state = IncomingState::AwaitingBuffers;
-                self.incoming.calls.put(index, call);
-                self.queue(Work::Incoming(index));
+                self.calls.put(index, call);
+                self.calls.queue(index);
             }
-            Err(error) => self.refuse_incoming(call, error),
+            Err(error) => self.refuse_incoming(core, call, error),
         }
     }
 
     /// Notes the chunks of a call that are to be read.
-    fn find_chunks(
+    fn find_chunks<P: Port>(
         &self,
+        core: &Resources<P>,
         call: &mut IncomingCall,
         place: PayloadPlace,
     ) -> Result<(), TransportError> {
-        let pool = &self.reply.pool;
-        let connection = self.connections.get(call.connection);
+        let pool = &core.reply.pool;
+        let connection = core.connections.get(call.connection);
         let connection = connection.ok_or(TransportError::System)?;
-        let limits = chunk_limits(connection, self.config.message_bytes_max);
+        let limits = chunk_limits(connection, core.config.message_bytes_max);
         // The lists come back with the reply, which needs room for an RPC error beside them.
         let threshold = connection.protocol.send_threshold_bytes() as usize;
         let room = threshold.min(call.reply_space.len());
@@ -201,6 +175,25 @@ impl<P: Port> State<P> {
         }
         call.chunks.extend(chunks.into_iter().take(count));
         Ok(())
+    }
+}
+
+impl<P: Port> Resources<P> {
+    /// Whether calls of this peer may have chunks: not without bulk buffers, and in the reverse
+    /// direction only as far as we said (-00 section 5.2.5).
+    pub(in crate::core) fn takes_chunks(&self, key: ConnectionKey) -> bool {
+        let connection = self.connections.get(key).filter(|_| self.has_bulk);
+        connection.is_some_and(|it| it.protocol.peer_calls() == ReverseRequestSupport::General)
+    }
+
+    /// The error for a call with chunks that an end which takes none is told. `None` where only a Reply chunk is offered.
+    pub(in crate::core) fn refusal_of_chunks(
+        &mut self,
+        received: &Received,
+    ) -> Option<TransportError> {
+        let lists = lists_of(self.received_bytes(received));
+        let has_chunks = !lists.reads.is_empty() || !lists.writes.is_empty();
+        has_chunks.then(|| refusal_of(&lists))
     }
 }
 

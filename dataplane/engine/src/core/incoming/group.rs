@@ -8,7 +8,7 @@ use rpcrdma_protocol::v2::rtr::TransmitResponse;
 use super::call::{IncomingCall, Target};
 use crate::bulk::Home;
 use crate::connection::Connection;
-use crate::core::group::{Group, GroupItem, GroupItems, GroupSender, LaidOut, LaidOutKinds};
+use crate::core::group::{Group, GroupItem, GroupItems, GroupSender, LaidOut};
 use crate::core::step::Step;
 use crate::counters::Counter;
 use crate::rpc::ConnectionKey;
@@ -20,10 +20,6 @@ impl GroupSender for IncomingCall {
 
     fn group(&mut self) -> (&mut Group, &[u8]) {
         (&mut self.group, self.reply.stream(&self.reply_space))
-    }
-
-    fn laid_out(kinds: &mut LaidOutKinds) -> &mut LaidOut {
-        &mut kinds.reply
     }
 
     fn is_behind_others(&self, connection: &Connection) -> bool {

@@ -3,6 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`call`], [`table`] | what is kept of a call, and its states; what calls share |
+//! | [`plain`] | serves and answers calls without chunks |
 //! | [`begin`] | takes a slot for a call, and checks its chunks |
 //! | [`arrive`], [`place`] | collects a transmission group, and leases the items that its Sends have placed |
 //! | [`read`] | gets the items of chunks by RDMA Read |
@@ -16,6 +17,7 @@ pub(crate) mod call;
 mod group;
 mod kept;
 mod place;
+mod plain;
 mod plan;
 mod read;
 mod resend;
@@ -30,23 +32,115 @@ pub(crate) use call::{IncomingCall, IncomingState, Stream};
 pub(crate) use table::Incoming;
 
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::Buffer;
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::Refusal;
 
 use super::application::Application;
-use super::state::State;
-use super::step::Step;
+use super::resources::Resources;
+use super::step::{CALLS_MAX, STEPS_MAX, Step};
 use crate::bulk::Home;
 use crate::rpc::ConnectionKey;
 use call::RpcReply;
 
-impl<P: Port> State<P> {
+impl Incoming {
+    /// Goes on with calls that may be able to.
+    #[inline]
+    pub(super) fn go_on<P: Port, A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+    ) -> bool {
+        let is_idle = self.calls.queued() == 0 && !self.kept.any_asked_for();
+        !is_idle && self.go_on_with_some(core, application)
+    }
+
+    #[inline(never)]
+    fn go_on_with_some<P: Port, A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+    ) -> bool {
+        let mut busy = self.kept.any_asked_for() && self.send_kept_replies(core);
+        for _ in 0..CALLS_MAX.min(self.calls.queued()) {
+            if let Some(call) = self.calls.next_queued() {
+                busy |= self.go_on_with(core, application, call);
+            }
+        }
+        busy
+    }
+
+    fn go_on_with<P: Port, A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+        mut call: Box<IncomingCall>,
+    ) -> bool {
+        let index = call.index;
+        let mut busy = false;
+        for number in 0..STEPS_MAX {
+            let step = match core.connections.is_live(call.connection) {
+                true => self.step_incoming(core, application, &mut call),
+                false => Ok(Step::Waits),
+            };
+            busy |= number != 0 || step != Ok(Step::Again);
+            match step {
+                Ok(Step::GoesOn) => {}
+                Ok(Step::Waits) => break,
+                Ok(Step::Again) => {
+                    self.calls.queue(index);
+                    break;
+                }
+                Ok(Step::Ends) => {
+                    self.end_incoming(core, call);
+                    return true;
+                }
+                Err(error) => {
+                    self.refuse_incoming(core, call, error);
+                    return true;
+                }
+            }
+        }
+        self.calls.put(index, call);
+        busy
+    }
+
+    /// A buffer of a reply has come back from the port.
+    pub(super) fn take_home<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        home: Home,
+        buffer: Buffer,
+    ) {
+        let (slot, place) = match home {
+            Home::Reply { slot, part } => {
+                let call = self.calls.get_mut(slot);
+                let part = call.and_then(|call| call.write_parts.get_mut(usize::from(part)));
+                (slot, part.map(|it| (&mut it.buffer, it.index)))
+            }
+            Home::ReplyGroup { slot, part } => {
+                let call = self.calls.get_mut(slot);
+                let part = call.and_then(|call| call.group.parts.get_mut(usize::from(part)));
+                (slot, part.map(|it| (&mut it.buffer, it.index)))
+            }
+            _ => return core.reply.pool.give(buffer),
+        };
+        match place {
+            Some((place, index)) if place.is_none() && index == buffer.index() => {
+                *place = Some(buffer);
+                self.calls.queue(slot);
+            }
+            _ => core.reply.pool.give(buffer),
+        }
+    }
+
     /// The next step of a call.
     ///
     /// # Errors
     /// What the call is refused with.
-    pub(super) fn step_incoming<A: Application>(
+    pub(super) fn step_incoming<P: Port, A: Application>(
         &mut self,
+        core: &mut Resources<P>,
         application: &mut A,
         call: &mut IncomingCall,
     ) -> Result<Step, TransportError> {
@@ -55,42 +149,55 @@ impl<P: Port> State<P> {
             | IncomingState::Arriving
             | IncomingState::Deferred
             | IncomingState::InParts => Ok(Step::Waits),
-            IncomingState::Placing => self.place_items(call),
-            IncomingState::AwaitingBuffers => Ok(self.take_read_buffers(call)),
-            IncomingState::Reading => self.post_reads(call),
-            IncomingState::Ready => self.serve_incoming(application, call),
-            IncomingState::Answering => self.answer_incoming(call),
+            IncomingState::Placing => self.place_items(core, call),
+            IncomingState::AwaitingBuffers => Ok(self.take_read_buffers(core, call)),
+            IncomingState::Reading => self.post_reads(core, call),
+            IncomingState::Ready => self.serve_incoming(core, application, call),
+            IncomingState::Answering => self.answer_incoming(core, call),
         }
     }
 
     /// Whether a call may have bulk buffers from now on: those that its chunks are read into, and those of its results.
-    pub(super) fn may_have_buffers(&mut self, call: &mut IncomingCall) -> bool {
+    pub(super) fn may_have_buffers<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut IncomingCall,
+    ) -> bool {
         if !call.has_buffers {
-            let connection = self.connections.get(call.connection);
+            let connection = core.connections.get(call.connection);
             let answerable = connection.map_or(0, |it| it.protocol.credits_for_replies());
-            let pool = &self.reply.pool;
+            let pool = &core.reply.pool;
             let is_plenty = pool.level() > pool.total() / 2;
-            let shares = &mut self.incoming.shares;
+            let shares = &mut self.shares;
             call.has_buffers = shares.begin_buffers(call.connection.index, answerable, is_plenty);
         }
         call.has_buffers
     }
 
     /// Answers a call with a transport error.
-    pub(super) fn refuse_incoming(&mut self, call: Box<IncomingCall>, error: TransportError) {
+    pub(super) fn refuse_incoming<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: Box<IncomingCall>,
+        error: TransportError,
+    ) {
         let (key, xid) = (call.connection, call.xid);
-        self.end_incoming(call);
-        self.refuse(key, Refusal::new(xid, error));
+        self.end_incoming(core, call);
+        core.refuse(key, Refusal::new(xid, error));
     }
 
     /// Gives back all that a call holds, and frees its slot.
-    pub(super) fn end_incoming(&mut self, mut call: Box<IncomingCall>) {
+    pub(super) fn end_incoming<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        mut call: Box<IncomingCall>,
+    ) {
         let (key, slot) = (call.connection, call.index);
-        if let Some(connection) = self.connections.get_mut(key) {
+        if let Some(connection) = core.connections.get_mut(key) {
             connection.replies_reserved -= call.reply_reserved;
             connection.calls_in.leave_group(slot);
         }
-        let pool = &mut self.reply.pool;
+        let pool = &mut core.reply.pool;
         for buffer in call.read_parts.iter_mut().filter_map(|it| it.buffer.take()) {
             pool.give(buffer);
         }
@@ -105,47 +212,47 @@ impl<P: Port> State<P> {
             );
         }
         for received in call.arrival.receives.drain(..) {
-            self.repost_of(key, received.receive);
+            core.repost_of(key, received.receive);
         }
         if let RpcReply::Long(buffer) = std::mem::take(&mut call.reply) {
-            self.messages.give(buffer);
+            core.messages.give(buffer);
         }
-        self.give_stream(key, std::mem::take(&mut call.stream));
-        self.incoming.starving.take_if(|it| *it == slot);
+        core.give_stream(key, std::mem::take(&mut call.stream));
+        self.starving.take_if(|it| *it == slot);
         if call.has_buffers {
-            self.incoming.shares.end_buffers(key.index);
+            self.shares.end_buffers(key.index);
         }
-        self.incoming.shares.give(key.index);
+        self.shares.give(key.index);
         call.reset();
-        self.incoming.calls.give(slot, call);
+        self.calls.give(slot, call);
     }
 
     /// As [`State::end_incoming`], of the call in a slot.
-    pub(super) fn drop_incoming(&mut self, index: u32) {
-        if let Some(call) = self.incoming.calls.take(index) {
-            self.end_incoming(call);
+    pub(super) fn drop_incoming<P: Port>(&mut self, core: &mut Resources<P>, index: u32) {
+        if let Some(call) = self.calls.take(index) {
+            self.end_incoming(core, call);
         }
     }
 
+    /// Lets go of all calls of a closing connection.
+    pub(super) fn close_incoming<P: Port>(&mut self, core: &mut Resources<P>, key: ConnectionKey) {
+        self.kept.forget_connection(key, &mut core.reply.pool);
+        for index in 0..self.calls.len() {
+            let call = self.calls.get(index);
+            if call.is_some_and(|it| it.state != IncomingState::Free && it.connection == key) {
+                self.drop_incoming(core, index);
+            }
+        }
+    }
+}
+
+impl<P: Port> Resources<P> {
     /// Gives back what a stream is in.
     pub(super) fn give_stream(&mut self, key: ConnectionKey, stream: Stream) {
         match stream {
             Stream::Chunk => {}
             Stream::Received(received) => self.repost_of(key, received.receive),
             Stream::Message(message) => self.messages.give(message),
-        }
-    }
-
-    /// Lets go of all calls of a closing connection.
-    pub(super) fn close_incoming(&mut self, key: ConnectionKey) {
-        self.incoming
-            .kept
-            .forget_connection(key, &mut self.reply.pool);
-        for index in 0..self.incoming.calls.len() {
-            let call = self.incoming.calls.get(index);
-            if call.is_some_and(|it| it.state != IncomingState::Free && it.connection == key) {
-                self.drop_incoming(index);
-            }
         }
     }
 }

@@ -5,25 +5,30 @@ use rpcrdma_protocol::chunks::ChunkFault;
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::rtr::{Location, check_explicit_memory};
 
+use super::Incoming;
 use super::begin::chunk_limits;
 use super::call::{Chunk, IncomingCall, IncomingState};
 use crate::bulk::{ArgumentItem, BULK_PARTS_MAX};
 use crate::core::group::Way;
-use crate::core::state::State;
+use crate::core::resources::Resources;
 use crate::core::step::Step;
 use crate::message::Use;
 
-impl<P: Port> State<P> {
+impl Incoming {
     /// Takes the items of a call out of its Receives, all or none of them.
-    pub(super) fn place_items(&mut self, call: &mut IncomingCall) -> Result<Step, TransportError> {
-        self.check_request(call)?;
-        let needs = call.arrival.needs(&self.reply.pool);
-        if let Some(missing) = self.missing_for(call.connection.index, needs, Use::CallIn) {
+    pub(super) fn place_items<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut IncomingCall,
+    ) -> Result<Step, TransportError> {
+        self.check_request(core, call)?;
+        let needs = call.arrival.needs(&core.reply.pool);
+        if let Some(missing) = core.missing_for(call.connection.index, needs, Use::CallIn) {
             return Ok(call.waits_for(missing));
         }
-        self.lease_items(call);
+        self.lease_items(core, call);
         let receives = &mut call.arrival.receives;
-        call.stream = self.join(call.connection, receives, Use::CallIn);
+        call.stream = core.join(call.connection, receives, Use::CallIn);
         call.goes_on();
         call.state = match call.chunks.is_empty() {
             true => IncomingState::Ready,
@@ -33,22 +38,26 @@ impl<P: Port> State<P> {
     }
 
     /// Finds out what the header of a call says, and whether it may, unless that is known.
-    fn check_request(&mut self, call: &mut IncomingCall) -> Result<(), TransportError> {
+    fn check_request<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut IncomingCall,
+    ) -> Result<(), TransportError> {
         if call.arrival.is_checked() {
             return Ok(());
         }
-        let connection = self.connections.get(call.connection);
-        let (Some(connection), Some(config)) = (connection, &self.config.placement) else {
+        let connection = core.connections.get(call.connection);
+        let (Some(connection), Some(config)) = (connection, &core.config.placement) else {
             return Err(TransportError::System);
         };
         let structure = connection.protocol.receive_structure();
         let fits = call.arrival.land(&structure, config);
         let request = call.arrival.request().ok_or(TransportError::System)?;
         // What it names for explicit RDMA is checked before anything is posted for it.
-        let limits = chunk_limits(connection, self.config.message_bytes_max);
+        let limits = chunk_limits(connection, core.config.message_bytes_max);
         check_explicit_memory(request.items, request.directions, &limits)
             .map_err(ChunkFault::transport_error)?;
-        let pool = &self.reply.pool;
+        let pool = &core.reply.pool;
         let buffers = request.items.map(|item| match item.location {
             Location::Explicit(_) => pool.buffers_for(item.length_bytes),
             _ => 0,
@@ -60,7 +69,7 @@ impl<P: Port> State<P> {
         Ok(())
     }
 
-    fn lease_items(&mut self, call: &mut IncomingCall) {
+    fn lease_items<P: Port>(&mut self, core: &mut Resources<P>, call: &mut IncomingCall) {
         let IncomingCall {
             arrival,
             chunks,
@@ -68,7 +77,7 @@ impl<P: Port> State<P> {
             leases,
             ..
         } = call;
-        let mut taker = self.taker();
+        let mut taker = core.taker();
         let (arrived, landings, receives) = arrival.pieces();
         let mut landings = landings.iter().peekable();
         for (item, number) in arrived.iter().zip(0..) {

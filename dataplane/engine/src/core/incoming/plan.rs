@@ -8,20 +8,22 @@ use rpcrdma_protocol::v2::plan::{
 };
 use rpcrdma_protocol::v2::rtr::rounded_up;
 
+use super::Incoming;
 use super::call::{IncomingCall, IncomingState, PlannedReply, RpcReply, Target, WritePart};
 use super::staying::StayingItems;
 use crate::bulk::NO_INDEX;
 use crate::bulk::directed::{ReplyResult, Results};
 use crate::config::PADDING_BYTES;
 use crate::core::group::{GroupItem, GroupPart, Way};
-use crate::core::state::State;
+use crate::core::resources::Resources;
 use crate::message::Use;
 use crate::responder::RPC_OFFSET;
 
-impl<P: Port> State<P> {
+impl Incoming {
     /// Takes over the RPC reply to a call, and what the service attached to it.
-    pub(super) fn take_reply(
+    pub(super) fn take_reply<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         call: &mut IncomingCall,
         reply: RpcReply,
     ) -> Result<(), TransportError> {
@@ -29,12 +31,12 @@ impl<P: Port> State<P> {
         call.deferral = None;
         call.reply = reply;
         if !call.is_group() {
-            return self.plan_listed_reply(call);
+            return self.plan_listed_reply(core, call);
         }
-        self.shorten_group_reply(call);
-        call.results.extend_from_slice(&self.reply.results);
-        for item in &mut self.reply.attached {
-            item.drain_into(&mut self.reply.pool, |buffer, offset, bytes| {
+        self.shorten_group_reply(core, call);
+        call.results.extend_from_slice(&core.reply.results);
+        for item in &mut core.reply.attached {
+            item.drain_into(&mut core.reply.pool, |buffer, offset, bytes| {
                 call.group.parts.push(GroupPart::new(buffer, offset, bytes));
             });
         }
@@ -42,8 +44,8 @@ impl<P: Port> State<P> {
     }
 
     /// Moves the stream of a group's reply to where one of one Send is kept, if it is as short.
-    fn shorten_group_reply(&mut self, call: &mut IncomingCall) {
-        let connection = self.connections.get(call.connection);
+    fn shorten_group_reply<P: Port>(&mut self, core: &mut Resources<P>, call: &mut IncomingCall) {
+        let connection = core.connections.get(call.connection);
         let threshold = connection.map_or(0, |it| it.protocol.send_threshold_bytes() as usize);
         let before = RPC_OFFSET + call.returned_bytes();
         let room = threshold.min(call.reply_space.len()).saturating_sub(before);
@@ -57,24 +59,25 @@ impl<P: Port> State<P> {
                 space.copy_from_slice(message.filled());
             }
             call.reply = RpcReply::Short(bytes);
-            self.messages.give(message);
+            core.messages.give(message);
         }
     }
 
     /// Chooses how the reply to a call goes that has this offer. `send_bytes_max` is what one Send holds, `credits` how
     /// many Sends there can be.
-    fn plan_reply(
+    fn plan_reply<P: Port>(
         &self,
+        core: &Resources<P>,
         call: &IncomingCall,
         results: &[ReplyResult],
         offer: RequesterOffer<'_>,
         send_bytes_max: u32,
         credits: u32,
     ) -> Result<ReplyPlan, TransportError> {
-        let connection = self.connections.get(call.connection);
+        let connection = core.connections.get(call.connection);
         let connection = connection.ok_or(TransportError::System)?;
         let protocol = &connection.protocol;
-        let mut thresholds = self.config.thresholds;
+        let mut thresholds = core.config.thresholds;
         if credits == u32::MAX {
             // There are not enough buffers for the Reply chunk: the reply goes in parts, if at all.
             thresholds.continued_bytes_max = u32::MAX;
@@ -90,12 +93,12 @@ impl<P: Port> State<P> {
             results: &Results(results),
             offer,
             is_version_1: protocol.is_version_1(),
-            may_reduce: call.is_group() || self.reply.may_reduce,
+            may_reduce: call.is_group() || core.reply.may_reduce,
             means: SenderMeans {
                 send_bytes_max,
-                gather_entries_max: self.gather_entries_max(),
+                gather_entries_max: core.gather_entries_max(),
                 padding_region_bytes: PADDING_BYTES,
-                message_bytes_max: self.config.message_bytes_max,
+                message_bytes_max: core.config.message_bytes_max,
                 credits,
             },
             own: protocol.properties(),
@@ -104,16 +107,20 @@ impl<P: Port> State<P> {
     }
 
     /// Chooses how the reply to a call with chunk lists goes, and puts what stays in its stream there.
-    fn plan_listed_reply(&mut self, call: &mut IncomingCall) -> Result<(), TransportError> {
-        let connection = self.connections.get(call.connection);
+    fn plan_listed_reply<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut IncomingCall,
+    ) -> Result<(), TransportError> {
+        let connection = core.connections.get(call.connection);
         let connection = connection.ok_or(TransportError::System)?;
         let protocol = &connection.protocol;
         let stream_bytes = u32::try_from(call.rpc_reply().len()).unwrap_or(u32::MAX);
         let space_bytes = u32::try_from(call.reply_space.len()).unwrap_or(u32::MAX);
         let send_bytes_max = protocol.send_threshold_bytes().min(space_bytes);
         // No buffer holds pieces of the stream from both sides of an item.
-        let buffers = self.reply.pool.buffers_for(stream_bytes) + self.reply.attached.len();
-        let credits = if buffers > self.reply.pool.total() {
+        let buffers = core.reply.pool.buffers_for(stream_bytes) + core.reply.attached.len();
+        let credits = if buffers > core.reply.pool.total() {
             u32::MAX
         } else if connection.has_backlog_of_replies() {
             0
@@ -123,14 +130,21 @@ impl<P: Port> State<P> {
         let lists = call.lists();
         let (writes, reply) = (lists.writes, lists.reply);
         let offer = RequesterOffer::Chunks { writes, reply };
-        let plan = self.plan_reply(call, &self.reply.results, offer, send_bytes_max, credits)?;
-        let written = plan.written_bytes(&Results(&self.reply.results));
+        let plan = self.plan_reply(
+            core,
+            call,
+            &core.reply.results,
+            offer,
+            send_bytes_max,
+            credits,
+        )?;
+        let written = plan.written_bytes(&Results(&core.reply.results));
         call.written
             .extend(written.into_iter().take(writes.count()));
-        let copied_bytes = self.keep_in_stream(call, &plan)?;
-        self.shared.counters.bulk_bytes_copied.add(copied_bytes);
-        let mut attached = self.reply.attached.iter_mut();
-        let results = self.reply.results.iter().enumerate();
+        let copied_bytes = self.keep_in_stream(core, call, &plan)?;
+        core.shared.counters.bulk_bytes_copied.add(copied_bytes);
+        let mut attached = core.reply.attached.iter_mut();
+        let results = core.reply.results.iter().enumerate();
         for (number, result) in results.filter(|(_, result)| result.is_attached) {
             let Some(item) = attached.next() else {
                 break;
@@ -144,7 +158,7 @@ impl<P: Port> State<P> {
                 // It was copied.
                 _ => continue,
             };
-            item.drain_into(&mut self.reply.pool, |buffer, offset, bytes| {
+            item.drain_into(&mut core.reply.pool, |buffer, offset, bytes| {
                 let part = WritePart::new(buffer, offset, bytes, target);
                 call.write_parts.push(part);
             });
@@ -153,16 +167,17 @@ impl<P: Port> State<P> {
     }
 
     /// Copies the items of a reply that stay in its stream into that, where the reply goes in messages. Their bytes.
-    fn keep_in_stream(
+    fn keep_in_stream<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         call: &mut IncomingCall,
         plan: &ReplyPlan,
     ) -> Result<u64, TransportError> {
         let (rpc_bytes, end) = (call.rpc_reply().len(), plan.stream_bytes as usize);
         let is_written = |way: Option<&ResultWay>| matches!(way, Some(ResultWay::Written { .. }));
         let items = StayingItems {
-            results: &self.reply.results,
-            attached: &self.reply.attached,
+            results: &core.reply.results,
+            attached: &core.reply.attached,
             stays: &|result| !is_written(plan.results.get(result)),
         };
         match plan.form {
@@ -171,7 +186,7 @@ impl<P: Port> State<P> {
                     if let Some(space) = call.reply_space.get_mut(..rpc_bytes) {
                         space.copy_from_slice(message.filled());
                     }
-                    self.messages.give(message);
+                    core.messages.give(message);
                 }
                 call.reply = RpcReply::Short(end);
                 let space = call.reply_space.get_mut(..end);
@@ -181,7 +196,7 @@ impl<P: Port> State<P> {
                 let mut message = match std::mem::take(&mut call.reply) {
                     RpcReply::Long(message) => message,
                     _ => {
-                        let taken = self.messages.take(call.connection.index, Use::Answer);
+                        let taken = core.messages.take(call.connection.index, Use::Answer);
                         debug_assert!(taken.is_some(), "a call is served only while one is free");
                         let mut message = taken.ok_or(TransportError::System)?;
                         let written = call.reply_space.get(..rpc_bytes).unwrap_or(&[]);
@@ -205,15 +220,16 @@ impl<P: Port> State<P> {
     }
 
     /// Chooses how the reply to a call in a transmission group, and each of its results, goes.
-    pub(super) fn plan_group_reply(
+    pub(super) fn plan_group_reply<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         call: &mut IncomingCall,
     ) -> Result<(), TransportError> {
         let rpc_bytes = call.rpc_reply().len();
-        if call.plan_as_before(rpc_bytes, self.told) {
+        if call.plan_as_before(rpc_bytes, core.properties_epoch) {
             return Ok(());
         }
-        let connection = self.connections.get(call.connection);
+        let connection = core.connections.get(call.connection);
         let (Some(connection), Some(request)) = (connection, call.arrival.request()) else {
             return Err(TransportError::System);
         };
@@ -223,7 +239,7 @@ impl<P: Port> State<P> {
         };
         let send_bytes_max = connection.protocol.properties().send_bytes_max;
         let credits = connection.protocol.credits_available();
-        let plan = self.plan_reply(call, &call.results, offer, send_bytes_max, credits)?;
+        let plan = self.plan_reply(core, call, &call.results, offer, send_bytes_max, credits)?;
         let ReplyForm::Group { transmissions } = plan.form else {
             return Err(TransportError::System);
         };
@@ -266,7 +282,7 @@ impl<P: Port> State<P> {
         group.header_bytes = plan.header_bytes;
         group.stream_bytes = plan.stream_bytes;
         group.transmissions = transmissions;
-        call.remember_plan(rpc_bytes, self.told);
+        call.remember_plan(rpc_bytes, core.properties_epoch);
         Ok(())
     }
 }

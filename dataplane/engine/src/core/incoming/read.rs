@@ -6,25 +6,30 @@ use rpcrdma_fabric::interface::{
 use rpcrdma_protocol::chunks::Segment;
 use rpcrdma_protocol::v2::TransportError;
 
+use super::Incoming;
 use super::call::{IncomingCall, IncomingState, ReadPart};
-use crate::core::state::State;
-use crate::core::step::{Step, Work, slot_of};
+use crate::core::resources::Resources;
+use crate::core::step::{Step, slot_of};
 
-impl<P: Port> State<P> {
+impl Incoming {
     /// Takes the buffers that the chunks of a call are read into, all or none of them.
-    pub(super) fn take_read_buffers(&mut self, call: &mut IncomingCall) -> Step {
+    pub(super) fn take_read_buffers<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut IncomingCall,
+    ) -> Step {
         // Before it may hold up others.
-        if !self.may_have_buffers(call) {
-            return call.waits_for(&self.shared.counters.awaiting_bulk_buffer);
+        if !self.may_have_buffers(core, call) {
+            return call.waits_for(&core.shared.counters.awaiting_bulk_buffer);
         }
-        let pool = &mut self.reply.pool;
+        let pool = &mut core.reply.pool;
         let chunks = call.chunks.iter();
         let buffers = chunks.map(|chunk| pool.buffers_for(chunk.bytes)).sum();
-        let starving = &mut self.incoming.starving;
+        let starving = &mut self.starving;
         let is_next = starving.is_none_or(|first| first == call.index);
         if buffers != 0 && (!is_next || !pool.has(buffers)) {
             starving.get_or_insert(call.index);
-            return call.waits_for(&self.shared.counters.awaiting_bulk_buffer);
+            return call.waits_for(&core.shared.counters.awaiting_bulk_buffer);
         }
         starving.take_if(|first| *first == call.index);
         call.goes_on();
@@ -47,11 +52,15 @@ impl<P: Port> State<P> {
     }
 
     /// Posts RDMA Reads of a call, as many as may be in flight.
-    pub(super) fn post_reads(&mut self, call: &mut IncomingCall) -> Result<Step, TransportError> {
-        let Some(connection) = self.connections.get_mut(call.connection) else {
+    pub(super) fn post_reads<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut IncomingCall,
+    ) -> Result<Step, TransportError> {
+        let Some(connection) = core.connections.get_mut(call.connection) else {
             return Ok(Step::Waits);
         };
-        let (incoming, counters) = (&mut self.incoming, &self.shared.counters);
+        let (incoming, counters) = (&mut *self, &core.shared.counters);
         while let Some(segment) = call.next_read() {
             if connection.reads_in_flight >= incoming.read_depth {
                 return Ok(call.waits_for(&counters.awaiting_read_depth));
@@ -69,7 +78,7 @@ impl<P: Port> State<P> {
                 offset: segment.offset.wrapping_add(before.segment_done.into()),
             };
             let work = call.work_id();
-            let posted = self
+            let posted = core
                 .port
                 .post_read(connection.queue_pair, gather, from, work);
             if let Err((error, gather)) = posted {
@@ -101,33 +110,34 @@ impl<P: Port> State<P> {
 
     /// An RDMA Read has ended.
     #[cold]
-    pub(in crate::core) fn read_ended(
+    pub(in crate::core) fn read_ended<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         queue_pair: QueuePairId,
         status: Status,
         work: WorkId,
         mut gather: Gather,
     ) {
-        if let Some((_, connection)) = self.connections.of_queue_pair(queue_pair) {
+        if let Some((_, connection)) = core.connections.of_queue_pair(queue_pair) {
             connection.reads_in_flight = connection.reads_in_flight.saturating_sub(1);
         }
         let (index, generation) = slot_of(work);
-        let call = self.incoming.calls.get_mut(index);
+        let call = self.calls.get_mut(index);
         let Some(call) = call.filter(|call| call.generation == generation) else {
             // Its connection is closing, and the call is gone.
             while let Some((buffer, _, _)) = gather.pop() {
-                self.reply.pool.give(buffer);
+                core.reply.pool.give(buffer);
             }
-            return self.incoming.gathers.push(gather);
+            return self.gathers.push(gather);
         };
         let bytes = gather.bytes();
-        take_back(call, &mut self.incoming.gathers, gather);
+        take_back(call, &mut self.gathers, gather);
         // One that failed stays in flight as far as its call goes, so that the call is never served: its buffers hold
         // what others left there. Its queue pair is in error, and the end of the connection ends the call.
         if status == Status::Success {
-            self.shared.counters.bulk_bytes_in.add(bytes);
+            core.shared.counters.bulk_bytes_in.add(bytes);
             call.reads.in_flight = call.reads.in_flight.saturating_sub(1);
-            self.queue(Work::Incoming(index));
+            self.calls.queue(index);
         }
     }
 }

@@ -6,11 +6,12 @@ use rpcrdma_fabric::memory::Memory;
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::{Direction, Refusal};
 
+use super::Incoming;
 use super::call::{IncomingCall, RpcReply};
 use super::kept::{KeptPart, KeptReply};
 use crate::bulk::{BulkPool, Home, NO_INDEX};
 use crate::connection::OutgoingMessage;
-use crate::core::state::State;
+use crate::core::resources::Resources;
 use crate::message::{MessageBuffer, Use};
 
 /// How far a reply came that is sent again.
@@ -21,17 +22,17 @@ enum Resending {
     Gone,
 }
 
-impl<P: Port> State<P> {
+impl Incoming {
     /// Keeps the reply to a call, all of which was sent, until its requester has surely taken it. One
     /// whose stream alone is longer than a message is not kept.
-    pub(super) fn keep_reply(&mut self, call: &mut IncomingCall) {
+    pub(super) fn keep_reply<P: Port>(&mut self, core: &mut Resources<P>, call: &mut IncomingCall) {
         let (RpcReply::Short(stream_bytes), Some(connection)) =
-            (&call.reply, self.connections.get(call.connection))
+            (&call.reply, core.connections.get(call.connection))
         else {
             return;
         };
-        let pool = &mut self.reply.pool;
-        let Some(kept) = self.incoming.kept.begin(pool) else {
+        let pool = &mut core.reply.pool;
+        let Some(kept) = self.kept.begin(pool) else {
             return;
         };
         (kept.connection, kept.xid) = (call.connection, call.xid);
@@ -63,12 +64,12 @@ impl<P: Port> State<P> {
 
     /// Forgets replies that their requesters have taken: as many Receives as were used up to them
     /// were granted again.
-    pub(super) fn forget_taken_replies(&mut self) {
-        if self.incoming.kept.is_empty() {
+    pub(super) fn forget_taken_replies<P: Port>(&mut self, core: &mut Resources<P>) {
+        if self.kept.is_empty() {
             return;
         }
-        let (kept, pool) = (&mut self.incoming.kept, &mut self.reply.pool);
-        let connections = &self.connections;
+        let (kept, pool) = (&mut self.kept, &mut core.reply.pool);
+        let connections = &core.connections;
         kept.forget_taken(pool, |reply| {
             let Some(connection) = connections.get(reply.connection) else {
                 return true;
@@ -81,27 +82,27 @@ impl<P: Port> State<P> {
     }
 
     /// Sends the replies that were asked for, as far as that goes.
-    pub(in crate::core) fn send_kept_replies(&mut self) -> bool {
+    pub(in crate::core) fn send_kept_replies<P: Port>(&mut self, core: &mut Resources<P>) -> bool {
         let (mut from, mut busy) = (0, false);
-        while let Some((place, reply)) = self.incoming.kept.first_asked_for(from) {
+        while let Some((place, reply)) = self.kept.first_asked_for(from) {
             from = place + 1;
             let (key, xid) = (reply.connection, reply.xid);
-            match self.resend(place) {
+            match self.resend(core, place) {
                 Resending::Waits => continue,
-                Resending::Done => self.shared.counters.bulk_replies_resent.increment(),
-                Resending::Gone => self.refuse(key, Refusal::new(xid, TransportError::System)),
+                Resending::Done => core.shared.counters.bulk_replies_resent.increment(),
+                Resending::Gone => core.refuse(key, Refusal::new(xid, TransportError::System)),
             }
             busy = true;
-            self.incoming.kept.done(place, &mut self.reply.pool);
+            self.kept.done(place, &mut core.reply.pool);
         }
         busy
     }
 
-    fn resend(&mut self, place: usize) -> Resending {
-        let Some((_, reply)) = self.incoming.kept.first_asked_for(place) else {
+    fn resend<P: Port>(&mut self, core: &mut Resources<P>, place: usize) -> Resending {
+        let Some((_, reply)) = self.kept.first_asked_for(place) else {
             return Resending::Gone;
         };
-        let pool = &self.reply.pool;
+        let pool = &core.reply.pool;
         for part in &reply.parts {
             match pool.kept_for(part.index, reply.number) {
                 Ok(Some(_)) => {}
@@ -110,35 +111,24 @@ impl<P: Port> State<P> {
                 Err(_) => return Resending::Gone,
             }
         }
-        let Some(connection) = self.connections.get_mut(reply.connection) else {
+        let live = core.connections.get(reply.connection);
+        let Some(connection) = live.filter(|it| it.is_live()) else {
             return Resending::Gone;
         };
         if !connection.may_queue() {
             return Resending::Waits;
         }
-        let Some(mut buffer) = self.messages.take(reply.connection.index, Use::Answer) else {
+        let (key, xid) = (reply.connection, reply.xid);
+        let Some(mut buffer) = core.messages.take(key.index, Use::Answer) else {
             return Resending::Waits;
         };
-        if !write_whole(&mut buffer, reply, pool, self.port.memory()) {
-            self.messages.give(buffer);
+        if !write_whole(&mut buffer, reply, pool, core.port.memory()) {
+            core.messages.give(buffer);
             return Resending::Gone;
         }
-        let message = OutgoingMessage {
-            xid: reply.xid,
-            direction: Direction::Reply,
-            buffer,
-            sent_bytes: 0,
-            chunks: None,
-        };
-        let index = reply.connection.index;
-        let bytes = u64::try_from(message.buffer.filled().len()).unwrap_or(0);
-        if let Err(message) = self.backlog.push(&mut connection.outbound, message) {
-            debug_assert!(false, "there is an entry for each message buffer");
-            self.messages.give(message.buffer);
-            return Resending::Gone;
-        }
-        self.shared.counters.bulk_bytes_copied.add(bytes);
-        self.note_pending(index);
+        let bytes = u64::try_from(buffer.filled().len()).unwrap_or(0);
+        core.shared.counters.bulk_bytes_copied.add(bytes);
+        core.queue_message(key, OutgoingMessage::new(xid, Direction::Reply, buffer));
         Resending::Done
     }
 }

@@ -8,43 +8,48 @@ use super::Incoming;
 use super::call::{IncomingCall, IncomingState, RpcReply};
 use crate::connection::{Connection, OutgoingMessage};
 use crate::core::group::Sending;
-use crate::core::state::State;
+use crate::core::resources::Resources;
 use crate::core::step::Step;
 
-impl<P: Port> State<P> {
+impl Incoming {
     /// The next step of a call that is being answered.
-    pub(super) fn answer_incoming(
+    pub(super) fn answer_incoming<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         call: &mut IncomingCall,
     ) -> Result<Step, TransportError> {
         if call.is_group() {
-            return self.answer_group(call);
+            return self.answer_group(core, call);
         }
-        if !self.fill_reply_chunk(call) {
-            return Ok(call.waits_for(&self.shared.counters.awaiting_bulk_buffer));
+        if !self.fill_reply_chunk(core, call) {
+            return Ok(call.waits_for(&core.shared.counters.awaiting_bulk_buffer));
         }
-        match self.post_writes(call)? {
+        match self.post_writes(core, call)? {
             Step::GoesOn => {}
             other => return Ok(other),
         }
         match call.reply {
-            RpcReply::Short(_) | RpcReply::InChunk(_) => self.send_one_message(call),
-            RpcReply::Long(_) => Ok(self.send_in_parts(call)),
+            RpcReply::Short(_) | RpcReply::InChunk(_) => self.send_one_message(core, call),
+            RpcReply::Long(_) => Ok(Self::send_in_parts(core, call)),
             RpcReply::None => Ok(Step::Waits),
         }
     }
 
     /// Sends a reply in one message, or the header of one that is in the Reply chunk, with the invalidation that its
     /// requester asked for (-00 section 6.3.3.2).
-    fn send_one_message(&mut self, call: &mut IncomingCall) -> Result<Step, TransportError> {
-        let Some(connection) = self.connections.get_mut(call.connection) else {
+    fn send_one_message<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut IncomingCall,
+    ) -> Result<Step, TransportError> {
+        let Some(connection) = core.connections.get_mut(call.connection) else {
             return Ok(Step::Waits);
         };
-        let counters = &self.shared.counters;
-        if !connection.can_reply() || !self.transmit.has_room(connection) {
+        let counters = &core.shared.counters;
+        if !connection.can_reply() || !core.transmit.has_room(connection) {
             return Ok(call.waits_for(&counters.awaiting_credit));
         }
-        let scratch = self.transmit.scratch();
+        let scratch = core.transmit.scratch();
         let protocol = &mut connection.protocol;
         let (xid, reply) = (call.xid, Direction::Reply);
         let (rpc, in_chunk) = match call.reply {
@@ -73,7 +78,7 @@ impl<P: Port> State<P> {
             Err(_) => return Ok(Step::Again),
         };
         // In version 1 the key of memory that was not used may be one that others share.
-        let may_invalidate = self.outgoing.sends_with_invalidate
+        let may_invalidate = core.sends_with_invalidate
             && protocol.may_invalidate()
             && (!protocol.is_version_1() || call.uses_chunks());
         let invalidate = call.invalidate_key().filter(|_| may_invalidate);
@@ -81,42 +86,31 @@ impl<P: Port> State<P> {
             signalled: None,
             invalidate: invalidate.map(RemoteKey),
         };
-        self.transmit
-            .post_scratch_with(&mut self.port, connection, bytes, options, counters);
+        core.transmit
+            .post_scratch_with(&mut core.port, connection, bytes, options, counters);
         if connection.stuck.is_some() {
-            self.note_pending(call.connection.index);
+            core.note_pending(call.connection.index);
         }
-        self.count_served_reply(call.found_at);
+        core.count_served_reply(call.found_at);
         Ok(Step::Ends)
     }
 
-    fn send_in_parts(&mut self, call: &mut IncomingCall) -> Step {
-        let Some(connection) = self.connections.get_mut(call.connection) else {
-            return Step::Waits;
-        };
-        if !connection.may_queue() {
+    fn send_in_parts<P: Port>(core: &mut Resources<P>, call: &mut IncomingCall) -> Step {
+        let connection = core.connections.get(call.connection);
+        if !connection.is_some_and(Connection::may_queue) {
             return Step::Again;
         }
         let RpcReply::Long(buffer) = std::mem::take(&mut call.reply) else {
             return Step::Waits;
         };
         let has_lists = !call.lists().writes.is_empty();
-        let message = OutgoingMessage {
-            xid: call.xid,
-            direction: Direction::Reply,
-            buffer,
-            sent_bytes: 0,
-            chunks: has_lists.then_some(call.index),
-        };
         call.state = IncomingState::InParts;
-        match self.backlog.push(&mut connection.outbound, message) {
-            Ok(()) => self.count_served_reply(call.found_at),
-            Err(message) => {
-                debug_assert!(false, "there is an entry for each message buffer");
-                self.messages.give(message.buffer);
-            }
-        }
-        self.note_pending(call.connection.index);
+        core.count_served_reply(call.found_at);
+        let message = OutgoingMessage {
+            chunks: has_lists.then_some(call.index),
+            ..OutgoingMessage::new(call.xid, Direction::Reply, buffer)
+        };
+        core.queue_message(call.connection, message);
         match has_lists {
             true => Step::Waits,
             false => Step::Ends,
@@ -124,22 +118,26 @@ impl<P: Port> State<P> {
     }
 
     /// The next step of the reply to a call in a transmission group.
-    fn answer_group(&mut self, call: &mut IncomingCall) -> Result<Step, TransportError> {
+    fn answer_group<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut IncomingCall,
+    ) -> Result<Step, TransportError> {
         if call.group.transmissions == 0 {
-            self.plan_group_reply(call)?;
-            if !self.is_group_sendable(call) {
+            self.plan_group_reply(core, call)?;
+            if !core.is_group_sendable(call, &mut self.laid_out) {
                 return Err(TransportError::System);
             }
         }
-        match self.post_writes(call)? {
+        match self.post_writes(core, call)? {
             Step::GoesOn => {}
             other => return Ok(other),
         }
-        match self.send_group(call) {
+        match core.send_group(call, &mut self.laid_out) {
             Sending::Waits(step) => Ok(step),
             Sending::Done => {
-                self.count_served_reply(call.found_at);
-                self.keep_reply(call);
+                core.count_served_reply(call.found_at);
+                self.keep_reply(core, call);
                 Ok(Step::Ends)
             }
             Sending::Impossible => Err(TransportError::System),

@@ -4,60 +4,60 @@ use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::{Direction, rpc_start_matches};
 
+use super::Incoming;
 use super::call::{IncomingCall, IncomingState, RpcReply, Stream};
 use crate::bulk::{ArgumentItem, BulkArguments, BulkItem};
 use crate::connection::Connection;
 use crate::core::application::Application;
-use crate::core::state::State;
-use crate::core::step::{Step, Work};
-use crate::core::work::end_lease;
+use crate::core::resources::Resources;
+use crate::core::step::Step;
 use crate::message::{MessageBuffer, Use};
 use crate::responder::{Desk, RPC_OFFSET, Served, write_reply_with_items};
 use crate::rpc::{DeferToken, Outcome, ReplyRefused};
 
-impl<P: Port> State<P> {
+impl Incoming {
     /// Has the application answer a call.
-    pub(super) fn serve_incoming<A: Application>(
+    pub(super) fn serve_incoming<P: Port, A: Application>(
         &mut self,
+        core: &mut Resources<P>,
         application: &mut A,
         call: &mut IncomingCall,
     ) -> Result<Step, TransportError> {
-        if !self.may_have_buffers(call) {
-            return Ok(call.waits_for(&self.shared.counters.awaiting_bulk_buffer));
+        if !self.may_have_buffers(core, call) {
+            return Ok(call.waits_for(&core.shared.counters.awaiting_bulk_buffer));
         }
         let (key, xid) = (call.connection, call.xid);
-        let connection = self.connections.get(key);
+        let connection = core.connections.get(key);
         let may_queue = connection.is_none_or(Connection::may_queue);
-        if !may_queue || !self.messages.has_room(key.index, Use::Answer) {
-            return Ok(call.waits_for(&self.shared.counters.awaiting_message_buffer));
+        if !may_queue || !core.messages.has_room(key.index, Use::Answer) {
+            return Ok(call.waits_for(&core.shared.counters.awaiting_message_buffer));
         }
         if matches!(call.stream, Stream::Chunk) {
-            let Some(message) = self.messages.take(key.index, Use::CallIn) else {
-                return Ok(call.waits_for(&self.shared.counters.awaiting_message_buffer));
+            let Some(message) = core.messages.take(key.index, Use::CallIn) else {
+                return Ok(call.waits_for(&core.shared.counters.awaiting_message_buffer));
             };
-            call.stream = Stream::Message(self.gather_stream(call, message));
+            call.stream = Stream::Message(self.gather_stream(core, call, message));
         }
         call.goes_on();
-        let incoming = &mut self.incoming;
         lend_items(
             call,
-            &mut incoming.items,
-            &mut incoming.leases,
-            &mut self.reply.pool,
+            &mut self.items,
+            &mut self.leases,
+            &mut core.reply.pool,
         );
-        let (gathered, counters) = (&mut self.gathered, &self.shared.counters);
-        let message = call.stream.bytes(gathered, &self.port, counters);
+        let (gathered, counters) = (&mut core.gathered, &core.shared.counters);
+        let message = call.stream.bytes(gathered, &core.port, counters);
         if !rpc_start_matches(xid, Direction::Call, 0, message) {
             // A long call, whose start nobody has looked at so far.
-            self.clear_items();
+            self.clear_items(core);
             return Err(TransportError::BadXdr);
         }
-        self.reply
+        core.reply
             .ask_for(call.offer(), call.arguments_at, call.may_reduce);
         // The lists that the reply returns stand before it.
         let shift = call.returned_bytes();
         call.deferral = self.deferrals.next(key.index);
-        let connection = self.connections.get(key);
+        let connection = core.connections.get(key);
         let protocol = connection.map(|it| &it.protocol);
         let threshold = protocol.map_or(0, |it| it.send_threshold_bytes() as usize);
         let is_version_1 = protocol.is_some_and(|it| it.is_version_1());
@@ -65,15 +65,15 @@ impl<P: Port> State<P> {
             connection: key,
             is_reverse: connection.is_some_and(Connection::serves_reverse),
             is_version_1,
-            now: self.now,
-            scratch: self.transmit.scratch().get_mut(shift..).unwrap_or(&mut []),
+            now: core.now,
+            scratch: core.transmit.scratch().get_mut(shift..).unwrap_or(&mut []),
             threshold_bytes: threshold.saturating_sub(shift),
-            messages: self.messages.of(key.index),
+            messages: core.messages.of(key.index),
             deferrals: &mut self.deferrals,
-            items: &mut self.reply,
+            items: &mut core.reply,
             counters,
         };
-        let (items, leases) = (&mut incoming.items, &mut incoming.leases);
+        let (items, leases) = (&mut self.items, &mut self.leases);
         let (mut header_bytes, mut may_reduce) = (0, true);
         let served = desk.serve(xid, message, |request, reply| {
             header_bytes = message.len() - request.args.len();
@@ -88,53 +88,54 @@ impl<P: Port> State<P> {
             };
             application.call_bulk(request, &mut arguments, reply)
         });
-        self.give_stream(key, std::mem::take(&mut call.stream));
+        core.give_stream(key, std::mem::take(&mut call.stream));
         call.arguments_at = u32::try_from(header_bytes).unwrap_or(u32::MAX);
         call.may_reduce = may_reduce;
-        let taken = self.take_served(call, served, shift);
-        self.clear_items();
+        let taken = self.take_served(core, call, served, shift);
+        self.clear_items(core);
         taken
     }
 
     /// Puts a long call into one piece.
-    fn gather_stream(
+    fn gather_stream<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         call: &mut IncomingCall,
         mut message: MessageBuffer,
     ) -> MessageBuffer {
         let first = call.chunks.first().copied().unwrap_or_default();
-        let count = self.reply.pool.buffers_for(first.bytes);
+        let count = core.reply.pool.buffers_for(first.bytes);
         for part in call.read_parts.iter_mut().take(count) {
             let Some(buffer) = part.buffer.take() else {
                 continue;
             };
-            let bytes = self.port.memory().bytes(&buffer);
+            let bytes = core.port.memory().bytes(&buffer);
             let bytes = bytes.get(..part.bytes as usize).unwrap_or(&[]);
             // What does not fit is too long to be decoded, and answered so.
             let _ = message.append(bytes);
-            self.shared
+            core.shared
                 .counters
                 .bulk_bytes_copied
                 .add(part.bytes.into());
-            self.reply.pool.give(buffer);
+            core.reply.pool.give(buffer);
         }
         message
     }
 
     /// Takes back what a service left of the items of a call, and of its reply.
-    fn clear_items(&mut self) {
-        self.incoming.items.clear();
-        for lease in self.incoming.leases.drain(..).flatten() {
-            let counters = &self.shared.counters;
-            end_lease(&mut self.reply.pool, &mut self.placement, lease, counters);
+    fn clear_items<P: Port>(&mut self, core: &mut Resources<P>) {
+        self.items.clear();
+        for lease in self.leases.drain(..).flatten() {
+            core.end_lease(lease);
         }
-        self.reply.clear();
+        core.reply.clear();
     }
 
     /// Takes over what the service wrote: the RPC reply, which stands in the scratch buffer behind
     /// the place of its header, or is long, and its items.
-    fn take_served(
+    fn take_served<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         call: &mut IncomingCall,
         served: Served,
         shift: usize,
@@ -145,12 +146,12 @@ impl<P: Port> State<P> {
                 if let Some(id) = call.deferral {
                     self.deferrals.set_serve(id, call.index);
                 }
-                self.note_if_pending(call.connection.index);
+                core.note_if_pending(call.connection.index);
                 return Ok(Step::Waits);
             }
             Served::Short(rpc_bytes) | Served::TooLong { rpc_bytes, .. } => {
                 let start = shift + RPC_OFFSET;
-                let reply = self.transmit.scratch().get(start..start + rpc_bytes);
+                let reply = core.transmit.scratch().get(start..start + rpc_bytes);
                 let space = call.reply_space.get_mut(..rpc_bytes);
                 if let (Some(reply), Some(space)) = (reply, space) {
                     space.copy_from_slice(reply);
@@ -159,13 +160,14 @@ impl<P: Port> State<P> {
             }
             Served::Long(buffer) => RpcReply::Long(buffer),
         };
-        self.take_reply(call, reply)?;
+        self.take_reply(core, call, reply)?;
         Ok(Step::GoesOn)
     }
 
     /// Answers a deferred call that came with chunks. `None` when there is none.
-    pub(in crate::core) fn answer_deferred_chunked(
+    pub(in crate::core) fn answer_deferred_chunked<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         token: &DeferToken,
         outcome: Outcome,
         results: &[u8],
@@ -176,46 +178,47 @@ impl<P: Port> State<P> {
         let is_of = |call: &&IncomingCall| {
             call.state == IncomingState::Deferred && call.deferral == Some(token.0)
         };
-        self.incoming.calls.get(index).filter(is_of)?;
-        let mut call = self.incoming.calls.take(index)?;
-        match self.write_deferred(&call, outcome, results, items) {
+        self.calls.get(index).filter(is_of)?;
+        let mut call = self.calls.take(index)?;
+        match self.write_deferred(core, &call, outcome, results, items) {
             Ok(buffer) => {
-                let taken = self.take_reply(&mut call, RpcReply::Long(buffer));
-                self.clear_items();
+                let taken = self.take_reply(core, &mut call, RpcReply::Long(buffer));
+                self.clear_items(core);
                 match taken {
                     Ok(()) => {
-                        self.incoming.calls.put(index, call);
-                        self.queue(Work::Incoming(index));
+                        self.calls.put(index, call);
+                        self.calls.queue(index);
                     }
-                    Err(error) => self.refuse_incoming(call, error),
+                    Err(error) => self.refuse_incoming(core, call, error),
                 }
                 Some(Ok(()))
             }
             Err(refused) => {
-                self.incoming.calls.put(index, call);
+                self.calls.put(index, call);
                 Some(Err(refused))
             }
         }
     }
 
-    fn write_deferred(
+    fn write_deferred<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         call: &IncomingCall,
         outcome: Outcome,
         results: &[u8],
         items: &mut [(usize, BulkItem)],
     ) -> Result<MessageBuffer, ReplyRefused> {
-        let buffer = self.messages.take(call.connection.index, Use::Answer);
+        let buffer = core.messages.take(call.connection.index, Use::Answer);
         let mut buffer = buffer.ok_or(ReplyRefused::Busy)?;
-        let reply = &mut self.reply;
+        let reply = &mut core.reply;
         reply.ask_for(call.offer(), call.arguments_at, call.may_reduce);
         let written = write_reply_with_items(&mut buffer, call.xid, outcome, results, items, reply);
         let Some(copied_bytes) = written else {
-            self.messages.give(buffer);
-            self.reply.clear();
+            core.messages.give(buffer);
+            core.reply.clear();
             return Err(ReplyRefused::TooLong);
         };
-        self.shared.counters.bulk_bytes_copied.add(copied_bytes);
+        core.shared.counters.bulk_bytes_copied.add(copied_bytes);
         Ok(buffer)
     }
 }

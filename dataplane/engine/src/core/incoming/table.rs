@@ -9,14 +9,20 @@ use super::shares::Shares;
 use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX};
 use crate::config::CoreConfig;
 use crate::connection::Connection;
+use crate::core::group::LaidOut;
 use crate::core::slots::Slots;
 use crate::limits::LANDINGS_MAX;
+use crate::responder::Deferrals;
 
 /// The calls of peers, and what they are worked on with.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(in crate::core) calls: Slots<IncomingCall>,
     pub(in crate::core) shares: Shares,
+    /// Calls that are answered later.
+    pub(in crate::core) deferrals: Deferrals,
+    /// The reply that is sent as a transmission group, laid out.
+    pub(super) laid_out: LaidOut,
     /// Replies that were sent, and may be asked for once more.
     pub(in crate::core) kept: KeptReplies,
     /// The call that has waited longest for buffers: others take none before it, so that many small ones do not hold
@@ -50,6 +56,8 @@ impl Incoming {
                 IncomingCall::new(index, config.send_buffer_bytes)
             }),
             shares: Shares::new(config.connections_max, replies),
+            deferrals: Deferrals::new(config.connections_max, config.deferred_max),
+            laid_out: LaidOut::new(),
             kept: KeptReplies::new(replies, config.send_buffer_bytes),
             starving: None,
             items: Vec::with_capacity(BULK_ITEMS_MAX),
@@ -60,12 +68,6 @@ impl Incoming {
             read_depth,
             segments_max: (attributes.send_segments_max as usize).clamp(1, SEGMENTS_MAX),
         }
-    }
-
-    /// Whether the core takes bulk data at all.
-    #[inline]
-    pub(in crate::core) fn is_on(&self) -> bool {
-        self.calls.len() != 0
     }
 
     /// Whether `connection`, which has the place `index`, may take a slot for one more call.

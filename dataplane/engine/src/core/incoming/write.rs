@@ -4,21 +4,26 @@
 use rpcrdma_fabric::interface::{Gather, Port, PostError, RemoteAddress, RemoteKey};
 use rpcrdma_protocol::v2::TransportError;
 
+use super::Incoming;
 use super::call::{IncomingCall, RpcReply, Target, WriteCursor, WritePart};
 use super::staying::Pieces;
 use crate::bulk::{BulkPool, Home};
-use crate::core::state::State;
+use crate::core::resources::Resources;
 use crate::core::step::Step;
 
-impl<P: Port> State<P> {
+impl Incoming {
     /// Posts the RDMA Writes of a reply.
-    pub(super) fn post_writes(&mut self, call: &mut IncomingCall) -> Result<Step, TransportError> {
-        let Some(connection) = self.connections.get_mut(call.connection) else {
+    pub(super) fn post_writes<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut IncomingCall,
+    ) -> Result<Step, TransportError> {
+        let Some(connection) = core.connections.get_mut(call.connection) else {
             return Ok(Step::Waits);
         };
-        let pool = &mut self.reply.pool;
-        let (writing, segments_max) = (&mut self.incoming.writing, self.incoming.segments_max);
-        let counters = &self.shared.counters;
+        let pool = &mut core.reply.pool;
+        let (writing, segments_max) = (&mut self.writing, self.segments_max);
+        let counters = &core.shared.counters;
         while call.writes.part < call.write_parts.len() {
             let before = call.writes;
             let Some(to) = fill(call, pool, writing, segments_max) else {
@@ -29,7 +34,7 @@ impl<P: Port> State<P> {
                 return Ok(Step::Waits);
             };
             let bytes = writing.bytes();
-            let posted = self
+            let posted = core
                 .port
                 .post_write(connection.queue_pair, writing, to, None);
             if let Err(error) = posted {
@@ -52,17 +57,21 @@ impl<P: Port> State<P> {
 
     /// Makes the stream of a reply ready to be written to the Reply chunk: its own bytes are copied, and its items go
     /// as they are. False while there are no buffers for it.
-    pub(super) fn fill_reply_chunk(&mut self, call: &mut IncomingCall) -> bool {
+    pub(super) fn fill_reply_chunk<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut IncomingCall,
+    ) -> bool {
         let Some(reply_bytes) = call.for_reply_chunk else {
             return true;
         };
-        let (pool, ordered) = (&mut self.reply.pool, &mut self.incoming.ordered);
+        let (pool, ordered) = (&mut core.reply.pool, &mut self.ordered);
         let pieces = Pieces::new(call.rpc_reply(), &call.results);
         let buffers = pieces.map(|piece| pool.buffers_for(piece.len())).sum();
         if !pool.has(buffers) {
             return false;
         }
-        let memory = self.port.memory();
+        let memory = core.port.memory();
         debug_assert!(ordered.is_empty(), "it is used here alone");
         std::mem::swap(ordered, &mut call.write_parts);
         let mut parts = ordered.drain(..).peekable();
@@ -94,9 +103,9 @@ impl<P: Port> State<P> {
         }
         drop(parts);
         let copied_bytes = stream.len() as u64;
-        self.shared.counters.bulk_bytes_copied.add(copied_bytes);
+        core.shared.counters.bulk_bytes_copied.add(copied_bytes);
         if let RpcReply::Long(message) = std::mem::replace(reply, RpcReply::InChunk(reply_bytes)) {
-            self.messages.give(message);
+            core.messages.give(message);
         }
         call.for_reply_chunk = None;
         true

@@ -8,12 +8,13 @@ use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::constants::V2_HEADER_BYTES_WITHOUT_CHUNKS;
 use rpcrdma_protocol::v2::TransportError;
 
+use super::Outgoing;
 use super::call::{
     Answer, CALL_PARTS_MAX, CALL_SEGMENTS_MAX, CallPart, OutgoingCall, OutgoingState,
 };
 use super::lists::{Role, list_bytes};
 use crate::bulk::{BULK_ITEMS_MAX, NO_INDEX};
-use crate::core::state::State;
+use crate::core::resources::Resources;
 
 /// What a call is to offer when it is made again.
 #[derive(Clone, Copy, Debug)]
@@ -40,20 +41,25 @@ pub(super) enum OfferedItems {
     Inline,
 }
 
-impl<P: Port> State<P> {
+impl Outgoing {
     /// Makes a call again that `error` refused. False when that would change nothing, or there is
     /// no memory for it; the call ends with the error then.
-    pub(super) fn make_again(&mut self, call: &mut OutgoingCall, error: TransportError) -> bool {
+    pub(super) fn make_again<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut OutgoingCall,
+        error: TransportError,
+    ) -> bool {
         if matches!(call.answer, Answer::Refused(_)) {
-            self.forget_response(call);
+            self.forget_response(core, call);
         }
         if !call.has_items() || call.group.parts.iter().any(|part| part.buffer.is_none()) {
             return false;
         }
         if matches!(call.answer, Answer::Refused(_)) {
-            return self.make_plain(call, error);
+            return self.make_plain(core, call, error);
         }
-        let Some(connection) = self.connections.get(call.connection) else {
+        let Some(connection) = core.connections.get(call.connection) else {
             return false;
         };
         let mut offer = Offer {
@@ -66,22 +72,27 @@ impl<P: Port> State<P> {
         let receive_bytes = connection.protocol.properties().receive_buffer_bytes;
         call.keeps_stream()
             && offer.mend(call, error, receive_bytes)
-            && self.offer_again(call, &offer)
+            && self.offer_again(core, call, &offer)
     }
 
     /// Makes a call again with this offer, or, where that has too many segments or is too long for a
     /// message, with less of it: without memory for the reply, which is continued then, and at last
     /// in the stream, or as a long call. False when nothing of that can be.
-    pub(super) fn offer_again(&mut self, call: &mut OutgoingCall, offer: &Offer) -> bool {
-        let Some(connection) = self.connections.get(call.connection) else {
+    pub(super) fn offer_again<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut OutgoingCall,
+        offer: &Offer,
+    ) -> bool {
+        let Some(connection) = core.connections.get(call.connection) else {
             return false;
         };
         let threshold = connection.protocol.send_threshold_bytes() as usize;
-        let threshold = threshold.min(self.config.send_buffer_bytes as usize);
+        let threshold = threshold.min(core.config.send_buffer_bytes as usize);
         let segment_bytes = connection.peer.segment_bytes_max;
         let is_long = call.is_long();
         let whole_reply = offer.reply_with_results(call, 0);
-        let may_be_continued = whole_reply <= self.config.message_bytes_max;
+        let may_be_continued = whole_reply <= core.config.message_bytes_max;
         let without_memory = Offer {
             chunks: 0,
             reply_bytes: 0,
@@ -100,13 +111,14 @@ impl<P: Port> State<P> {
                 continue;
             }
             if items == OfferedItems::Inline {
-                if self.make_inline(call) {
+                if self.make_inline(core, call) {
                     return true;
                 }
                 continue;
             }
             let offer = Offer { items, ..*offer };
-            let Some((header_bytes, segments)) = self.rebuild(call, &offer, segment_bytes) else {
+            let Some((header_bytes, segments)) = self.rebuild(core, call, &offer, segment_bytes)
+            else {
                 continue;
             };
             let is_served = segments <= CALL_SEGMENTS_MAX
@@ -115,7 +127,7 @@ impl<P: Port> State<P> {
                 call.again = true;
                 call.state = OutgoingState::Binding;
                 call.answer = Answer::None;
-                self.shared.counters.bulk_calls_retried.increment();
+                core.shared.counters.bulk_calls_retried.increment();
                 return true;
             }
         }
@@ -124,13 +136,14 @@ impl<P: Port> State<P> {
 
     /// Gives a call the memory that `offer` says. The bytes of its transport header, and its
     /// segments; `None` when there are not enough buffers.
-    fn rebuild(
+    fn rebuild<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         call: &mut OutgoingCall,
         offer: &Offer,
         segment_bytes: u32,
     ) -> Option<(usize, usize)> {
-        let pool = &mut self.reply.pool;
+        let pool = &mut core.reply.pool;
         let segment_bytes = segment_bytes.min(pool.buffer_bytes()).max(1);
         call.give_results_back(pool);
         call.chunks = offer.chunks;
@@ -148,9 +161,9 @@ impl<P: Port> State<P> {
             return None;
         }
         if is_long {
-            self.put_into_stream(call);
+            self.put_into_stream(core, call);
         }
-        let pool = &mut self.reply.pool;
+        let pool = &mut core.reply.pool;
         for (&bytes, chunk) in chunks.zip(0_u8..) {
             call.push_fresh(pool, Role::Result { chunk }, bytes);
         }
@@ -173,8 +186,8 @@ impl<P: Port> State<P> {
 
     /// Puts the items of a call back into its stream, and the stream into fresh buffers. There are
     /// enough of them.
-    fn put_into_stream(&mut self, call: &mut OutgoingCall) {
-        let (pool, memory) = (&mut self.reply.pool, self.port.memory());
+    fn put_into_stream<P: Port>(&mut self, core: &mut Resources<P>, call: &mut OutgoingCall) {
+        let (pool, memory) = (&mut core.reply.pool, core.port.memory());
         let (mut taken, mut place, mut position_before) = (0, 0, None);
         // Parts of the stream come behind those of the items.
         for number in 0..call.parts.len() {
@@ -196,7 +209,7 @@ impl<P: Port> State<P> {
                 let content = memory.bytes(&buffer).get(..bytes);
                 call.append(pool, memory, content.unwrap_or(&[]));
                 match index {
-                    NO_INDEX => self.placement.give(buffer),
+                    NO_INDEX => core.placement.give(buffer),
                     _ => pool.give(buffer),
                 }
             }

@@ -5,6 +5,7 @@ use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Memory;
 
+use super::Outgoing;
 use super::call::{Answer, CallPart, OutgoingCall, OutgoingState};
 use super::lists::Role;
 use crate::bulk::{BulkReply, BulkResult, Home, NO_INDEX};
@@ -12,110 +13,117 @@ use crate::close_reason::CloseReason;
 use crate::core::application::Application;
 use crate::core::group::GroupPart;
 use crate::core::incoming::Stream;
-use crate::core::state::State;
-use crate::core::step::{Step, Work};
-use crate::core::work::end_lease;
+use crate::core::resources::Resources;
+use crate::core::step::Step;
 use crate::counters::Counters;
 use crate::message::Use;
 use crate::requester::{LateBulk, read_reply};
 use crate::rpc::{CallError, ConnectionKey};
 
-impl<P: Port> State<P> {
+impl Outgoing {
     /// Ends the call in a slot if it has its answer, and nothing of it is exposed any more.
-    pub(in crate::core) fn finish_if_home<A: Application>(
+    pub(in crate::core) fn finish_if_home<P: Port, A: Application>(
         &mut self,
+        core: &mut Resources<P>,
         application: &mut A,
         index: u32,
     ) {
-        let call = self.outgoing.calls.get(index);
+        let call = self.calls.get(index);
         let may_finish = call.is_some_and(|call| {
             call.state == OutgoingState::AwaitingInvalidation && call.is_home()
         });
-        let call = may_finish.then(|| self.outgoing.calls.take(index));
+        let call = may_finish.then(|| self.calls.take(index));
         if let Some(mut call) = call.flatten() {
-            match self.finish_outgoing(application, &mut call) {
-                Step::Ends => return self.end_outgoing(call),
-                Step::GoesOn | Step::Again => self.queue(Work::Outgoing(index)),
+            match self.finish_outgoing(core, application, &mut call) {
+                Step::Ends => return self.end_outgoing(core, call),
+                Step::GoesOn | Step::Again => self.calls.queue(index),
                 Step::Waits => {}
             }
-            self.outgoing.calls.put(index, call);
+            self.calls.put(index, call);
         }
     }
 
     /// Nothing of a call is exposed any more: it is made again, or its end is told.
-    pub(super) fn finish_outgoing<A: Application>(
+    pub(super) fn finish_outgoing<P: Port, A: Application>(
         &mut self,
+        core: &mut Resources<P>,
         application: &mut A,
         call: &mut OutgoingCall,
     ) -> Step {
         let key = call.connection;
         if let Some(error) = call.refusal() {
-            if let Some(connection) = self.connections.get_mut(key) {
+            if let Some(connection) = core.connections.get_mut(key) {
                 connection.remember_refusal(error, call.is_long());
             }
             if !call.told && !call.again || matches!(call.answer, Answer::Refused(_)) {
                 if call.awaits_items() || call.group.parts.iter().any(GroupPart::is_away) {
                     return Step::Waits;
                 }
-                if !call.told && !call.again && self.make_again(call, error) {
+                if !call.told && !call.again && self.make_again(core, call, error) {
                     return Step::GoesOn;
                 }
             }
             call.answer = Answer::Error(CallError::Transport(error));
         }
-        if let Some(connection) = self.connections.get_mut(key) {
+        if let Some(connection) = core.connections.get_mut(key) {
             self.requester
                 .end_bulk(call.xid, key, &mut connection.calls);
             let extra = call.reply_transmissions_max.saturating_sub(1);
             connection.reply_transmissions_extra -= extra;
         }
         if call.told {
-            self.shared.counters.late_replies.increment();
+            core.shared.counters.late_replies.increment();
         }
         match std::mem::take(&mut call.answer) {
             Answer::Stream(stream) => {
-                self.take_results(call);
-                self.tell_reply(application, call, stream);
+                self.take_results(core, call);
+                self.tell_reply(core, application, call, stream);
             }
-            Answer::Long => self.finish_long(application, call),
+            Answer::Long => self.finish_long(core, application, call),
             Answer::Error(error) if !call.told => {
-                application.completed_bulk(call.tag, key, Err(error), self.now);
+                application.completed_bulk(call.tag, key, Err(error), core.now);
             }
             Answer::Error(_) | Answer::Refused(_) | Answer::None => {}
         }
-        self.note_if_pending(key.index);
+        core.note_if_pending(key.index);
         Step::Ends
     }
 
-    fn tell_reply<A: Application>(
+    fn tell_reply<P: Port, A: Application>(
         &mut self,
+        core: &mut Resources<P>,
         application: &mut A,
         call: &OutgoingCall,
         stream: Stream,
     ) {
-        let counters = &self.shared.counters;
-        let message = stream.bytes(&mut self.gathered, &self.port, counters);
-        let results = &mut self.outgoing.results;
-        tell_message(application, call, message, results, counters, self.now);
-        self.give_stream(call.connection, stream);
+        let counters = &core.shared.counters;
+        let message = stream.bytes(&mut core.gathered, &core.port, counters);
+        let results = &mut self.results;
+        tell_message(application, call, message, results, counters, core.now);
+        core.give_stream(call.connection, stream);
     }
 
     /// The end of a call whose reply is in its Reply chunk.
-    fn finish_long<A: Application>(&mut self, application: &mut A, call: &mut OutgoingCall) {
-        self.take_results(call);
+    fn finish_long<P: Port, A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+        call: &mut OutgoingCall,
+    ) {
+        self.take_results(core, call);
         if call.told {
             return;
         }
-        let (memory, counters) = (self.port.memory(), &self.shared.counters);
+        let (memory, counters) = (core.port.memory(), &core.shared.counters);
         let parts = call.parts.iter().filter(|part| part.role == Role::Reply);
         let mut written_parts = parts.filter(|part| part.written_bytes != 0).peekable();
         let first = written_parts.next();
         if written_parts.peek().is_none() {
             let message = first.map_or(&[][..], |part| written(memory, part));
-            let results = &mut self.outgoing.results;
-            return tell_message(application, call, message, results, counters, self.now);
+            let results = &mut self.results;
+            return tell_message(application, call, message, results, counters, core.now);
         }
-        let message = self.messages.take(call.connection.index, Use::ReplyIn);
+        let message = core.messages.take(call.connection.index, Use::ReplyIn);
         let whole = message.ok_or(None).and_then(|mut message| {
             for part in first.into_iter().chain(written_parts) {
                 let bytes = written(memory, part);
@@ -127,18 +135,18 @@ impl<P: Port> State<P> {
             Ok(message)
         });
         match whole {
-            Ok(message) => self.tell_reply(application, call, Stream::Message(message)),
+            Ok(message) => self.tell_reply(core, application, call, Stream::Message(message)),
             Err(message) => {
-                message.into_iter().for_each(|it| self.messages.give(it));
+                message.into_iter().for_each(|it| core.messages.give(it));
                 let error = Err(CallError::ReplyTooLong);
-                application.completed_bulk(call.tag, call.connection, error, self.now);
+                application.completed_bulk(call.tag, call.connection, error, core.now);
             }
         }
     }
 
     /// Makes leases of what the peer wrote to the Write chunks of a call.
-    fn take_results(&mut self, call: &mut OutgoingCall) {
-        let (pool, all) = (&mut self.reply.pool, &mut self.outgoing.results);
+    fn take_results<P: Port>(&mut self, core: &mut Resources<P>, call: &mut OutgoingCall) {
+        let (pool, all) = (&mut core.reply.pool, &mut self.results);
         all.clear();
         let count = if call.chunks == 0 { 0 } else { call.results };
         all.extend((0..count).map(|_| BulkResult::default()));
@@ -156,7 +164,7 @@ impl<P: Port> State<P> {
                 pool.set_home(part.index, Home::Pool);
                 pool.lease(buffer, part.written_bytes)
             });
-            let counters = &self.shared.counters;
+            let counters = &core.shared.counters;
             counters.bulk_bytes_received.add(part.written_bytes.into());
             if let Some(lease) = lease {
                 // A chunk has no more parts than an item.
@@ -175,16 +183,20 @@ impl<P: Port> State<P> {
     }
 
     /// Gives back what a call still holds, and frees its slot.
-    pub(in crate::core) fn end_outgoing(&mut self, mut call: Box<OutgoingCall>) {
-        self.forget_group_turn(&call);
-        self.forget_response(&mut call);
-        let (pool, slot) = (&mut self.reply.pool, call.index);
-        for result in &mut self.outgoing.results {
+    pub(in crate::core) fn end_outgoing<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        mut call: Box<OutgoingCall>,
+    ) {
+        self.forget_group_turn(core, &call);
+        self.forget_response(core, &mut call);
+        for result in &mut self.results {
             for part in result.item.drain() {
-                end_lease(pool, &mut self.placement, part, &self.shared.counters);
+                core.end_lease(part);
             }
         }
-        self.outgoing.results.clear();
+        self.results.clear();
+        let (pool, slot) = (&mut core.reply.pool, call.index);
         let exposed = call.parts.iter_mut().zip(0..).map(|(piece, part)| {
             let home = Home::Call { slot, part };
             (&mut piece.buffer, piece.index, home)
@@ -195,28 +207,28 @@ impl<P: Port> State<P> {
         });
         for (buffer, index, home) in exposed.chain(placed) {
             match buffer.take() {
-                Some(buffer) if index == NO_INDEX => self.placement.give(buffer),
+                Some(buffer) if index == NO_INDEX => core.placement.give(buffer),
                 buffer => pool.take_home(buffer, index, home),
             }
         }
-        let windows_open = &mut self.outgoing.windows_open;
+        let windows_open = &mut self.windows_open;
         *windows_open = windows_open.saturating_sub(call.windows);
         call.reset();
-        self.outgoing.calls.give(slot, call);
+        self.calls.give(slot, call);
     }
 
     /// Calls of ours whose time is up, which the application was told.
     #[cold]
-    pub(in crate::core) fn bulk_timeouts(&mut self) {
-        while let Some((late, is_second)) = self.outgoing.timeouts.pop() {
-            let call = self.outgoing.calls.get_mut(late.index);
+    pub(in crate::core) fn bulk_timeouts<P: Port>(&mut self, core: &mut Resources<P>) {
+        while let Some((late, is_second)) = self.timeouts.pop() {
+            let call = self.calls.get_mut(late.index);
             let Some(call) = call.filter(|call| call.is(&late)) else {
                 continue;
             };
             if is_second {
                 // The peer may still write to what the call exposed: only the end of the queue pair takes that away
                 // for sure.
-                self.begin_close(late.connection.index, CloseReason::CallUnanswered);
+                core.begin_close(late.connection.index, CloseReason::CallUnanswered);
                 continue;
             }
             call.told = true;
@@ -225,27 +237,31 @@ impl<P: Port> State<P> {
             if call.group.sent == 0 && is_before_send {
                 // Nobody knows of it.
                 call.state = OutgoingState::AwaitingInvalidation;
-                self.queue(Work::Outgoing(late.index));
+                self.calls.queue(late.index);
             }
         }
     }
 
     /// Lets go of all calls of a closing connection: their windows end with its queue pair, and
     /// their buffers come home then. The requester tells the application.
-    pub(in crate::core) fn close_outgoing(&mut self, key: ConnectionKey) {
-        for index in 0..self.outgoing.calls.len() {
-            let call = self.outgoing.calls.get(index);
+    pub(in crate::core) fn close_outgoing<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        key: ConnectionKey,
+    ) {
+        for index in 0..self.calls.len() {
+            let call = self.calls.get(index);
             let is_of =
                 call.is_some_and(|it| it.state != OutgoingState::Free && it.connection == key);
-            let call = is_of.then(|| self.outgoing.calls.take(index));
+            let call = is_of.then(|| self.calls.take(index));
             let Some(mut call) = call.flatten() else {
                 continue;
             };
             match std::mem::take(&mut call.answer) {
-                Answer::Stream(stream) => self.give_stream(key, stream),
+                Answer::Stream(stream) => core.give_stream(key, stream),
                 Answer::None | Answer::Long | Answer::Error(_) | Answer::Refused(_) => {}
             }
-            self.end_outgoing(call);
+            self.end_outgoing(core, call);
         }
     }
 }

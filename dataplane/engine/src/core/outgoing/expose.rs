@@ -3,19 +3,24 @@
 use rpcrdma_fabric::interface::{Access, Port, PostError, Status, Window, WorkId};
 use rpcrdma_protocol::chunks::Segment;
 
+use super::Outgoing;
 use super::call::{CALL_SEGMENTS_MAX, CallPart, OutgoingCall, OutgoingState};
 use super::lists::{OfferedSegment, Role};
 use crate::core::application::Application;
-use crate::core::state::State;
+use crate::core::resources::Resources;
 use crate::core::step::{Step, slot_of};
 
-impl<P: Port> State<P> {
+impl Outgoing {
     /// Exposes the memory of a call.
-    pub(super) fn bind_windows(&mut self, call: &mut OutgoingCall) -> Step {
-        let Some(connection) = self.connections.get(call.connection) else {
+    pub(super) fn bind_windows<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut OutgoingCall,
+    ) -> Step {
+        let Some(connection) = core.connections.get(call.connection) else {
             return Step::Waits;
         };
-        let counters = &self.shared.counters;
+        let counters = &core.shared.counters;
         for part in &mut call.parts {
             let Some(buffer) = part.buffer.take() else {
                 continue;
@@ -26,14 +31,14 @@ impl<P: Port> State<P> {
                 remote_write: written,
             };
             let queue_pair = connection.queue_pair;
-            match self
+            match core
                 .port
                 .bind_window(queue_pair, buffer, part.bytes, access)
             {
                 Ok(window) => {
                     part.window = Some(window);
                     call.windows += 1;
-                    self.outgoing.windows_open += 1;
+                    self.windows_open += 1;
                     counters.windows_bound.increment();
                 }
                 Err((error, buffer)) => {
@@ -50,7 +55,7 @@ impl<P: Port> State<P> {
                 }
             }
         }
-        let buffer_bytes = self.reply.pool.buffer_bytes();
+        let buffer_bytes = core.reply.pool.buffer_bytes();
         let segment_bytes = connection.peer.segment_bytes_max.min(buffer_bytes);
         call.goes_on();
         if !call.offer_segments(segment_bytes.max(1)) {
@@ -62,27 +67,28 @@ impl<P: Port> State<P> {
     }
 
     /// Takes what a call exposed away from the peer: once for each window, unless the peer did.
-    pub(super) fn take_windows_away<A: Application>(
+    pub(super) fn take_windows_away<P: Port, A: Application>(
         &mut self,
+        core: &mut Resources<P>,
         application: &mut A,
         call: &mut OutgoingCall,
     ) -> Step {
-        let counters = &self.shared.counters;
+        let counters = &core.shared.counters;
         let work = call.work_id();
         let mut is_full = false;
         for part in call.parts.iter_mut().filter(|part| !part.invalidating) {
             let Some(window) = part.window.take() else {
                 continue;
             };
-            let left = match self.port.close_window(window) {
+            let left = match core.port.close_window(window) {
                 Ok(buffer) => {
                     part.buffer = Some(buffer);
                     call.windows -= 1;
-                    self.outgoing.windows_open -= 1;
+                    self.windows_open -= 1;
                     counters.windows_invalidated_remotely.increment();
                     continue;
                 }
-                Err(window) => self.port.invalidate_window(window, work),
+                Err(window) => core.port.invalidate_window(window, work),
             };
             match left {
                 Ok(()) => part.invalidating = true,
@@ -99,22 +105,23 @@ impl<P: Port> State<P> {
             return call.waits_for(&counters.awaiting_send_slot);
         }
         match call.is_home() {
-            true => self.finish_outgoing(application, call),
+            true => self.finish_outgoing(core, application, call),
             false => Step::Waits,
         }
     }
 
     /// A window was invalidated here.
     #[cold]
-    pub(in crate::core) fn window_ended<A: Application>(
+    pub(in crate::core) fn window_ended<P: Port, A: Application>(
         &mut self,
+        core: &mut Resources<P>,
         application: &mut A,
         status: Status,
         work: WorkId,
         window: Window,
     ) {
         let (index, generation) = slot_of(work);
-        let call = self.outgoing.calls.get_mut(index);
+        let call = self.calls.get_mut(index);
         let Some(call) = call.filter(|call| call.generation == generation) else {
             // Its connection is closing, and the call is gone.
             return;
@@ -123,10 +130,10 @@ impl<P: Port> State<P> {
         if status != Status::Success {
             return;
         }
-        self.shared.counters.windows_invalidated_locally.increment();
+        core.shared.counters.windows_invalidated_locally.increment();
         call.windows = call.windows.saturating_sub(1);
-        self.outgoing.windows_open = self.outgoing.windows_open.saturating_sub(1);
-        self.finish_if_home(application, index);
+        self.windows_open = self.windows_open.saturating_sub(1);
+        self.finish_if_home(core, application, index);
     }
 }
 

@@ -9,6 +9,7 @@ use rpcrdma_protocol::v2::connection::SendRefused;
 use rpcrdma_protocol::v2::plan::{CallForm, CallPlan, Direction};
 use rpcrdma_protocol::v2::rtr::TransmitRequest;
 
+use super::Outgoing;
 use super::call::{Answer, CallDirection, OutgoingCall, OutgoingState};
 use super::directions::CallDirections;
 use super::lists::{Role, Targets, segments_of};
@@ -17,24 +18,25 @@ use super::start::Piece;
 use crate::bulk::{BulkCall, Home, give_lease};
 use crate::connection::Connection;
 use crate::core::group::{
-    Group, GroupItem, GroupItems, GroupPart, GroupSender, LaidOut, LaidOutKinds, Sending, Way,
+    Group, GroupItem, GroupItems, GroupPart, GroupSender, LaidOut, Sending, Way,
 };
-use crate::core::state::State;
+use crate::core::resources::Resources;
 use crate::core::step::Step;
 use crate::counters::Counter;
 use crate::rpc::ConnectionKey;
 
-impl<P: Port> State<P> {
+impl Outgoing {
     /// Puts a call into its slot: what stays in the stream is copied there, what is placed keeps its
     /// buffers.
-    pub(super) fn fill_group(
+    pub(super) fn fill_group<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         slot: &mut OutgoingCall,
         header: &CallHeader<'_>,
         call: &mut BulkCall<'_>,
         plan: &CallPlan,
     ) {
-        let (pool, counters) = (&mut self.reply.pool, &self.shared.counters);
+        let (pool, counters) = (&mut core.reply.pool, &core.shared.counters);
         let rpc_header_bytes = header.encode(&mut slot.stream).unwrap_or(0);
         slot.stream_bytes = rpc_header_bytes;
         let (items, count, args) = (call.items, call.item_count, call.args);
@@ -106,8 +108,12 @@ impl<P: Port> State<P> {
     }
 
     /// Sends a call that is a transmission group.
-    pub(super) fn send_group_call(&mut self, call: &mut OutgoingCall) -> Step {
-        match self.send_group(call) {
+    pub(super) fn send_group_call<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut OutgoingCall,
+    ) -> Step {
+        match core.send_group(call, &mut self.laid_out) {
             Sending::Waits(step) => step,
             Sending::Done if matches!(call.answer, Answer::Refused(_)) => {
                 call.state = OutgoingState::AwaitingInvalidation;
@@ -119,15 +125,19 @@ impl<P: Port> State<P> {
             }
             // A list of pieces that is too long, say: plain version 2 has other means.
             Sending::Impossible => {
-                self.forget_group_turn(call);
+                self.forget_group_turn(core, call);
                 call.answered(Answer::Refused(TransportError::System))
             }
         }
     }
 
     /// A call that waited for the credits of its group does not any more.
-    pub(super) fn forget_group_turn(&mut self, call: &OutgoingCall) {
-        if let Some(connection) = self.connections.get_mut(call.connection) {
+    pub(super) fn forget_group_turn<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &OutgoingCall,
+    ) {
+        if let Some(connection) = core.connections.get_mut(call.connection) {
             connection.group_first.take_if(|first| *first == call.index);
         }
     }
@@ -152,10 +162,6 @@ impl GroupSender for OutgoingCall {
     fn group(&mut self) -> (&mut Group, &[u8]) {
         let stream = self.stream.get(..self.stream_bytes);
         (&mut self.group, stream.unwrap_or(&[]))
-    }
-
-    fn laid_out(kinds: &mut LaidOutKinds) -> &mut LaidOut {
-        &mut kinds.call
     }
 
     fn is_behind_others(&self, connection: &Connection) -> bool {

@@ -16,6 +16,8 @@ pub(in crate::core) struct PlanMemo {
 /// the properties of both ends and the credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PlanShape {
+    /// Of the properties of peers.
+    epoch: u64,
     connection: ConnectionKey,
     placement: Placement,
     stream_bytes: usize,
@@ -30,6 +32,7 @@ impl PlanShape {
         key: ConnectionKey,
         call: &BulkCall<'_>,
         rpc_header_bytes: usize,
+        epoch: u64,
     ) -> Option<Self> {
         let item_bytes = match call.items() {
             [] => None,
@@ -45,6 +48,7 @@ impl PlanShape {
             _ => return None,
         };
         Some(Self {
+            epoch,
             connection: key,
             placement: call.placement,
             stream_bytes: rpc_header_bytes + call.args.len(),

@@ -4,21 +4,25 @@
 //! |---|---|
 //! | [`call`], [`table`] | what is kept of a call, and its states; what calls share |
 //! | [`plan`], [`memo`] | choose how a call goes, and remember it for the calls that are alike |
+//! | [`message`] | starts calls without bulk data |
 //! | [`start`], [`stream`], [`group`] | put a call into its slot: with chunks, in its stream, in a transmission group |
 //! | [`expose`], [`lists`], [`directions`] | bind windows for its memory, and name it in chunk lists or directions |
 //! | [`send`] | sends it |
 //! | [`reply`], [`place`] | take the reply, of one message or of a transmission group |
 //! | [`end`] | takes the windows away, and tells the application |
+//! | [`ended`] | ends calls with errors, late, or with replies that were put together |
 //! | [`again`], [`plain`] | make a call again that the peer has refused |
 
 mod again;
 pub(crate) mod call;
 mod directions;
 mod end;
+mod ended;
 mod expose;
 mod group;
 mod lists;
 mod memo;
+mod message;
 mod place;
 mod plain;
 mod plan;
@@ -31,28 +35,119 @@ mod table;
 mod tests;
 
 pub(crate) use call::{OutgoingCall, OutgoingState};
-pub(super) use memo::PlanMemo;
 pub(crate) use table::Outgoing;
 
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::memory::Buffer;
 
 use super::application::Application;
-use super::state::State;
-use super::step::Step;
+use super::resources::Resources;
+use super::step::{CALLS_MAX, STEPS_MAX, Step};
+use crate::bulk::Home;
 
-impl<P: Port> State<P> {
-    /// The next step of a call.
-    pub(super) fn step_outgoing<A: Application>(
+impl Outgoing {
+    /// Goes on with calls that may be able to.
+    #[inline]
+    pub(super) fn go_on<P: Port, A: Application>(
         &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+    ) -> bool {
+        self.calls.queued() != 0 && self.go_on_with_some(core, application)
+    }
+
+    #[inline(never)]
+    fn go_on_with_some<P: Port, A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+    ) -> bool {
+        let mut busy = false;
+        for _ in 0..CALLS_MAX.min(self.calls.queued()) {
+            if let Some(call) = self.calls.next_queued() {
+                busy |= self.go_on_with(core, application, call);
+            }
+        }
+        busy
+    }
+
+    fn go_on_with<P: Port, A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+        mut call: Box<OutgoingCall>,
+    ) -> bool {
+        let index = call.index;
+        let mut busy = false;
+        for number in 0..STEPS_MAX {
+            let step = match core.connections.is_live(call.connection) {
+                true => self.step_outgoing(core, application, &mut call),
+                false => Step::Waits,
+            };
+            busy |= number != 0 || step != Step::Again;
+            match step {
+                Step::GoesOn => {}
+                Step::Waits => break,
+                Step::Again => {
+                    self.calls.queue(index);
+                    break;
+                }
+                Step::Ends => {
+                    self.end_outgoing(core, call);
+                    return true;
+                }
+            }
+        }
+        self.calls.put(index, call);
+        busy
+    }
+
+    /// A buffer of a call has come back from the port.
+    pub(super) fn take_home<P: Port, A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+        home: Home,
+        buffer: Buffer,
+    ) {
+        let (slot, place) = match home {
+            Home::Call { slot, part } => {
+                let call = self.calls.get_mut(slot);
+                let part = call.and_then(|call| call.parts.get_mut(usize::from(part)));
+                (slot, part.map(|it| (&mut it.buffer, it.index)))
+            }
+            Home::CallGroup { slot, part } => {
+                let call = self.calls.get_mut(slot);
+                let part = call.and_then(|call| call.group.parts.get_mut(usize::from(part)));
+                (slot, part.map(|it| (&mut it.buffer, it.index)))
+            }
+            _ => return core.reply.pool.give(buffer),
+        };
+        match place {
+            Some((place, index)) if place.is_none() && index == buffer.index() => {
+                *place = Some(buffer);
+            }
+            _ => return core.reply.pool.give(buffer),
+        }
+        match home {
+            Home::Call { .. } => self.finish_if_home(core, application, slot),
+            _ => self.calls.queue(slot),
+        }
+    }
+
+    /// The next step of a call.
+    pub(super) fn step_outgoing<P: Port, A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
         application: &mut A,
         call: &mut OutgoingCall,
     ) -> Step {
         match call.state {
-            OutgoingState::Binding => self.bind_windows(call),
-            OutgoingState::Sending if call.is_group() => self.send_group_call(call),
-            OutgoingState::Sending => self.send_with_chunks(call),
-            OutgoingState::Placing => self.place_results(call),
-            OutgoingState::AwaitingInvalidation => self.take_windows_away(application, call),
+            OutgoingState::Binding => self.bind_windows(core, call),
+            OutgoingState::Sending if call.is_group() => self.send_group_call(core, call),
+            OutgoingState::Sending => self.send_with_chunks(core, call),
+            OutgoingState::Placing => self.place_results(core, call),
+            OutgoingState::AwaitingInvalidation => self.take_windows_away(core, application, call),
             OutgoingState::Free | OutgoingState::Waiting => Step::Waits,
         }
     }

@@ -4,6 +4,7 @@ use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::plan::Direction;
 use rpcrdma_protocol::v2::rtr::Location;
 
+use super::Outgoing;
 use super::call::{Answer, OutgoingCall, OutgoingState};
 use super::lists::Role;
 use super::reply::note_written;
@@ -11,69 +12,70 @@ use crate::connection::GroupIn;
 use crate::core::application::Application;
 use crate::core::group::{TransmissionNote, Way};
 use crate::core::incoming::Stream;
-use crate::core::state::State;
-use crate::core::step::{Step, Work};
+use crate::core::resources::Resources;
+use crate::core::step::Step;
 use crate::message::{Received, Use};
 use crate::requester::Ended;
 use crate::rpc::{CallError, ConnectionKey};
 
-impl<P: Port> State<P> {
+impl Outgoing {
     /// Takes a transmission of the reply to a call of ours.
-    pub(in crate::core) fn receive_response<A: Application>(
+    pub(in crate::core) fn receive_response<P: Port, A: Application>(
         &mut self,
+        core: &mut Resources<P>,
         application: &mut A,
         key: ConnectionKey,
         note: TransmissionNote,
         received: Received,
     ) {
         let index = if note.is_first() {
-            match self.take_end(note.id.xid, key) {
+            match self.take_end(core, note.id.xid, key) {
                 Ended::Bulk(index) if self.awaits_group(index, note.transmissions) => index,
                 Ended::Bulk(_) | Ended::Unknown => {
-                    self.shared.counters.unmatched_replies.increment();
-                    return self.pass_group(key, &note, received);
+                    core.shared.counters.unmatched_replies.increment();
+                    return core.pass_group(key, &note, received);
                 }
                 ended => {
                     // The call was not a transmission group, so that its reply is none.
-                    self.pass_group(key, &note, received);
-                    return self.tell_end(application, key, ended, Err(CallError::BadReply));
+                    core.pass_group(key, &note, received);
+                    return self.tell_end(core, application, key, ended, Err(CallError::BadReply));
                 }
             }
         } else {
-            let connection = self.connections.get(key);
+            let connection = core.connections.get(key);
             match connection.and_then(|it| it.replies_in.slot_of_group(note.group)) {
                 Some(index) => index,
                 // Nobody waits for it.
-                None => return self.repost(key.index, received.receive),
+                None => return core.repost(key.index, received.receive),
             }
         };
-        let counters = &self.shared.counters;
+        let counters = &core.shared.counters;
         counters.transmissions_received.increment();
-        if let Some(connection) = self.connections.get_mut(key) {
+        if let Some(connection) = core.connections.get_mut(key) {
             connection.replies_in.group = (!note.is_last()).then_some(GroupIn {
                 slot: index,
                 number: note.group,
             });
         }
-        let Some(call) = self.outgoing.calls.get_mut(index) else {
-            return self.repost(key.index, received.receive);
+        let Some(call) = self.calls.get_mut(index) else {
+            return core.repost(key.index, received.receive);
         };
         if note.is_first() {
             let (receive, end) = (&received.receive, received.start);
-            let header = self.gathered.message(&self.port, receive, end, counters);
+            let header = core.gathered.message(&core.port, receive, end, counters);
             // Without a header the reply is wrong.
             let _ = call.arrival.begin(key, note.first, header);
         }
         call.arrival.receives.push(received);
         if note.is_last() {
             call.state = OutgoingState::Placing;
-            self.queue(Work::Outgoing(index));
+            self.calls.queue(index);
         }
     }
 
     /// Whether a call waits for a reply of so many transmissions.
     fn awaits_group(&self, index: u32, transmissions: u32) -> bool {
-        self.outgoing.calls.get(index).is_some_and(|call| {
+        self.calls.get(index).is_some_and(|call| {
             call.state == OutgoingState::Waiting
                 && call.is_group()
                 && call.arrival.receives.is_empty()
@@ -82,28 +84,36 @@ impl<P: Port> State<P> {
     }
 
     /// Gives up what has come of the reply to the call in a slot.
-    pub(in crate::core) fn drop_response(&mut self, index: u32) {
-        if let Some(mut call) = self.outgoing.calls.take(index) {
-            self.forget_response(&mut call);
-            self.outgoing.calls.put(index, call);
+    pub(in crate::core) fn drop_response<P: Port>(&mut self, core: &mut Resources<P>, index: u32) {
+        if let Some(mut call) = self.calls.take(index) {
+            self.forget_response(core, &mut call);
+            self.calls.put(index, call);
         }
     }
 
     /// Gives back the Receives of a reply to a call of ours. What else comes of its group is passed over.
-    pub(super) fn forget_response(&mut self, call: &mut OutgoingCall) {
-        if let Some(connection) = self.connections.get_mut(call.connection) {
+    pub(super) fn forget_response<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut OutgoingCall,
+    ) {
+        if let Some(connection) = core.connections.get_mut(call.connection) {
             connection.replies_in.leave_group(call.index);
         }
         while let Some(received) = call.arrival.receives.pop() {
-            self.repost_of(call.connection, received.receive);
+            core.repost_of(call.connection, received.receive);
         }
         call.arrival.end();
     }
 
     /// Takes the results of a call out of the Receives of its reply, all or none of them.
-    pub(super) fn place_results(&mut self, call: &mut OutgoingCall) -> Step {
-        let connection = self.connections.get(call.connection);
-        let (Some(connection), Some(config)) = (connection, &self.config.placement) else {
+    pub(super) fn place_results<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut OutgoingCall,
+    ) -> Step {
+        let connection = core.connections.get(call.connection);
+        let (Some(connection), Some(config)) = (connection, &core.config.placement) else {
             return Step::Waits;
         };
         let lands = call.arrival.is_checked() || {
@@ -111,19 +121,19 @@ impl<P: Port> State<P> {
             call.arrival.land(&structure, config)
         };
         if !lands || !call.follows_directions() {
-            self.forget_response(call);
+            self.forget_response(core, call);
             return call.answered(Answer::Error(CallError::BadReply));
         }
         call.arrival.set_checked();
-        let needs = call.arrival.needs(&self.reply.pool);
-        if let Some(missing) = self.missing_for(call.connection.index, needs, Use::ReplyIn) {
+        let needs = call.arrival.needs(&core.reply.pool);
+        if let Some(missing) = core.missing_for(call.connection.index, needs, Use::ReplyIn) {
             return call.waits_for(missing);
         }
         let OutgoingCall {
             arrival, placed, ..
         } = call;
         let (_, landings, receives) = arrival.pieces();
-        let mut taker = self.taker();
+        let mut taker = core.taker();
         for landing in landings {
             taker.take(landing, receives, |lease| {
                 placed.push((landing.item as usize, lease));
@@ -131,7 +141,7 @@ impl<P: Port> State<P> {
         }
         call.goes_on();
         let receives = &mut call.arrival.receives;
-        let answer = match self.join(call.connection, receives, Use::ReplyIn) {
+        let answer = match core.join(call.connection, receives, Use::ReplyIn) {
             Stream::Chunk => Answer::Error(CallError::BadReply),
             stream => Answer::Stream(stream),
         };

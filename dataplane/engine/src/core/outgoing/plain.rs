@@ -3,37 +3,19 @@
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::{Direction, Refusal};
-use rpcrdma_protocol::v2::rtr::{ReportError, TransmissionId};
+use rpcrdma_protocol::v2::connection::Direction;
 
+use super::Outgoing;
 use super::again::{Offer, OfferedItems};
 use super::call::{Answer, CALL_PARTS_MAX, CallPart, OutgoingCall, OutgoingState};
 use super::lists::Role;
+use crate::connection::OutgoingMessage;
 use crate::core::group::Way;
-use crate::core::state::State;
+use crate::core::resources::Resources;
 use crate::message::{MessageBuffer, Use};
 use crate::rpc::ConnectionKey;
 
-impl<P: Port> State<P> {
-    /// A peer has found something wrong with a transmission of ours.
-    #[cold]
-    pub(in crate::core) fn handle_peer_report(&mut self, key: ConnectionKey, report: &ReportError) {
-        let bad = report.bad;
-        // Most often another transmission of the same group.
-        let other = |lead: &TransmissionId| (lead.xid, lead.direction) != (bad.xid, bad.direction);
-        let lead = report.lead.filter(other);
-        for TransmissionId { xid, direction, .. } in lead.into_iter().chain([bad]) {
-            match direction {
-                Direction::Call => {
-                    self.make_call_plain(key, xid, TransportError::BadXdr);
-                }
-                Direction::Reply if self.incoming.kept.ask_for(key, xid) => {}
-                // It is not kept any more: its call ends.
-                Direction::Reply => self.refuse(key, Refusal::new(xid, TransportError::System)),
-            }
-        }
-    }
-
+impl Outgoing {
     /// Has a call made again as plain version 2, if it is a transmission group that waits for its
     /// reply. Whether it is.
     pub(in crate::core) fn make_call_plain(
@@ -45,7 +27,7 @@ impl<P: Port> State<P> {
         let Some(index) = self.requester.bulk_of(xid, key) else {
             return false;
         };
-        let call = self.outgoing.calls.get_mut(index);
+        let call = self.calls.get_mut(index);
         let Some(call) = call.filter(|call| call.is_group()) else {
             return false;
         };
@@ -66,15 +48,20 @@ impl<P: Port> State<P> {
     /// Gives a call that was a transmission group the form of plain version 2. False when there is
     /// none for it; nothing of it is exposed any more, and all of its items are here. `error` is what
     /// the peer said.
-    pub(super) fn make_plain(&mut self, call: &mut OutgoingCall, error: TransportError) -> bool {
-        let Some(connection) = self.connections.get_mut(call.connection) else {
+    pub(super) fn make_plain<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut OutgoingCall,
+        error: TransportError,
+    ) -> bool {
+        let Some(connection) = core.connections.get_mut(call.connection) else {
             return false;
         };
         let extra = std::mem::take(&mut call.reply_transmissions_max).saturating_sub(1);
         connection.reply_transmissions_extra -= extra;
         call.take_group_apart();
-        if self.outgoing.windows_max == 0 || !connection.calls_may_have_chunks() {
-            return self.make_inline(call);
+        if self.windows_max == 0 || !connection.calls_may_have_chunks() {
+            return self.make_inline(core, call);
         }
         let receive_bytes = connection.protocol.properties().receive_buffer_bytes;
         let mut offer = Offer {
@@ -87,41 +74,49 @@ impl<P: Port> State<P> {
         offer.reply_bytes = offer.reply_chunk_bytes(call, receive_bytes);
         // Plain version 2 may be all that it takes.
         offer.mend(call, error, receive_bytes);
-        self.offer_again(call, &offer)
+        self.offer_again(core, call, &offer)
     }
 
     /// Sends a call with its items in the stream.
-    pub(super) fn make_inline(&mut self, call: &mut OutgoingCall) -> bool {
+    pub(super) fn make_inline<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut OutgoingCall,
+    ) -> bool {
         if call.is_long() {
             return false;
         }
         let (key, xid) = (call.connection, call.xid);
-        let Some(mut message) = self.messages.take(key.index, Use::CallOut) else {
+        let Some(mut message) = core.messages.take(key.index, Use::CallOut) else {
             return false;
         };
-        if !self.write_inline(&mut message, call) {
-            self.messages.give(message);
+        if !self.write_inline(core, &mut message, call) {
+            core.messages.give(message);
             return false;
         }
-        if !self.queue_message(key, xid, Direction::Call, message) {
+        if !core.queue_message(key, OutgoingMessage::new(xid, Direction::Call, message)) {
             return false;
         }
         call.again = true;
         call.state = OutgoingState::Waiting;
         call.answer = Answer::None;
-        call.give_results_back(&mut self.reply.pool);
+        call.give_results_back(&mut core.reply.pool);
         call.chunks = 0;
-        self.shared.counters.bulk_calls_retried.increment();
-        self.note_pending(key.index);
+        core.shared.counters.bulk_calls_retried.increment();
         true
     }
 
     /// Writes a call with its items in the stream. False when it is too long.
-    fn write_inline(&self, message: &mut MessageBuffer, call: &OutgoingCall) -> bool {
-        let memory = self.port.memory();
+    fn write_inline<P: Port>(
+        &self,
+        core: &Resources<P>,
+        message: &mut MessageBuffer,
+        call: &OutgoingCall,
+    ) -> bool {
+        let memory = core.port.memory();
         let stream = call.stream.get(..call.stream_bytes).unwrap_or(&[]);
         let (mut taken, mut is_whole, mut position_before) = (0, true, None);
-        let counters = &self.shared.counters;
+        let counters = &core.shared.counters;
         for part in &call.parts {
             let Role::Argument { position } = part.role else {
                 continue;

@@ -13,13 +13,14 @@ use rpcrdma_protocol::v2::plan::{
 };
 use rpcrdma_protocol::v2::rtr::{RtrSupport, StreamRange};
 
+use super::Outgoing;
 use super::call::CALL_PARTS_MAX;
 use super::lists::list_bytes;
 use super::memo::{PlanMemo, PlanShape};
 use crate::bulk::{BULK_ITEMS_MAX, BulkCall, BulkPool, ExpectedResult, ITEM_PARTS_MAX, Placement};
 use crate::config::PADDING_BYTES;
 use crate::connection::{Connection, Stage};
-use crate::core::state::State;
+use crate::core::resources::Resources;
 use crate::rpc::{CallRefused, ConnectionKey};
 
 /// How a call is to travel.
@@ -63,14 +64,15 @@ impl Plan {
     }
 }
 
-impl<P: Port> State<P> {
+impl Outgoing {
     /// Chooses how a call travels.
-    pub(super) fn plan_outgoing(
+    pub(super) fn plan_outgoing<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         key: ConnectionKey,
         call: &BulkCall<'_>,
     ) -> Result<Plan, CallRefused> {
-        let connection = self.connections.get(key);
+        let connection = core.connections.get(key);
         let connection = connection.ok_or(CallRefused::UnknownConnection)?;
         if connection.stage != Stage::Ready {
             return Err(CallRefused::NotReady);
@@ -78,26 +80,26 @@ impl<P: Port> State<P> {
         if connection.protocol.own_calls() == ReverseRequestSupport::None {
             return Err(CallRefused::NotTaken);
         }
-        if !self.incoming.is_on() {
+        if !core.has_bulk {
             return Err(CallRefused::NoBulk);
         }
-        let memory = self.port.memory();
+        let memory = core.port.memory();
         if call
             .parts()
             .any(|part| !part.is_of(memory) || part.offset() != 0)
         {
             return Err(CallRefused::ForeignMemory);
         }
-        let may_expose = self.outgoing.windows_max != 0 && connection.calls_may_have_chunks();
+        let may_expose = self.may_expose(connection);
         let rpc_bytes = 24 + call.credential.encoded_bytes() + OpaqueAuth::NONE.encoded_bytes();
         let may_reduce = call.credential.permits_reduction();
         let is_placed = matches!(call.placement, Placement::Auto | Placement::Send);
         if may_reduce && is_placed {
-            if let Some(plan) = self.remembered_plan(connection, key, call, rpc_bytes) {
+            if let Some(plan) = self.remembered_plan(core, connection, key, call, rpc_bytes) {
                 return Ok(Plan::Group(plan));
             }
-            if let Some(plan) = self.plan_group(connection, call, rpc_bytes, may_expose)? {
-                self.remember_plan(key, call, rpc_bytes, &plan);
+            if let Some(plan) = self.plan_group(core, connection, call, rpc_bytes)? {
+                self.remember_plan(core, key, call, rpc_bytes, &plan);
                 return Ok(Plan::Group(plan));
             }
         }
@@ -108,10 +110,10 @@ impl<P: Port> State<P> {
             Placement::Auto if !may_reduce => Demand::Inline,
             Placement::Auto => Demand::Auto,
         };
-        let plan = self.plan_call(connection, call, rpc_bytes, demand, None, may_expose);
+        let plan = self.plan_call(core, connection, call, rpc_bytes, demand, None);
         let Some(plan) = plan else {
             return match may_expose && connection.protocol.is_version_1() {
-                true => self.plan_stream(connection, call, rpc_bytes),
+                true => self.plan_stream(core, connection, call, rpc_bytes),
                 false => Err(CallRefused::TooLong),
             };
         };
@@ -120,7 +122,7 @@ impl<P: Port> State<P> {
         if plan.windows_needed == 0 && !long_call {
             return Ok(Plan::Inline);
         }
-        let pool = &self.reply.pool;
+        let pool = &core.reply.pool;
         let lengths = call.expected().iter().map(|it| it.bytes_max);
         let long_bytes = if long_call { plan.stream_bytes } else { 0 };
         let fresh = lengths.chain([reply_bytes, long_bytes]);
@@ -138,15 +140,17 @@ impl<P: Port> State<P> {
     }
 
     /// The plan of the last call, if this one is alike and the credits that it needs are there.
-    pub(super) fn remembered_plan(
+    pub(super) fn remembered_plan<P: Port>(
         &self,
+        core: &Resources<P>,
         connection: &Connection,
         key: ConnectionKey,
         call: &BulkCall<'_>,
         rpc_header_bytes: usize,
     ) -> Option<CallPlan> {
         let PlanMemo { shape, plan } = self.plan_memo.as_ref()?;
-        if PlanShape::of(key, call, rpc_header_bytes).as_ref() != Some(shape) {
+        if PlanShape::of(key, call, rpc_header_bytes, core.properties_epoch).as_ref() != Some(shape)
+        {
             return None;
         }
         let group_max = connection.group_transmissions_max();
@@ -162,14 +166,15 @@ impl<P: Port> State<P> {
     }
 
     /// Keeps the plan of a call. One that exposes memory depends on more than its shape.
-    pub(super) fn remember_plan(
+    pub(super) fn remember_plan<P: Port>(
         &mut self,
+        core: &Resources<P>,
         key: ConnectionKey,
         call: &BulkCall<'_>,
         rpc_header_bytes: usize,
         plan: &CallPlan,
     ) {
-        let Some(shape) = PlanShape::of(key, call, rpc_header_bytes) else {
+        let Some(shape) = PlanShape::of(key, call, rpc_header_bytes, core.properties_epoch) else {
             return;
         };
         if self.plan_memo.as_ref().is_some_and(|it| it.shape == shape) {
@@ -181,26 +186,24 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// What the ends told of themselves has changed: nothing is taken for alike.
-    pub(in crate::core) fn forget_plans(&mut self) {
-        self.plan_memo = None;
-        self.told += 1;
-        self.laid_out.forget();
+    /// Whether calls on a connection may expose memory to its peer.
+    fn may_expose(&self, connection: &Connection) -> bool {
+        self.windows_max != 0 && connection.calls_may_have_chunks()
     }
 
     /// Plans a call as a transmission group; `None` where it goes by other means.
-    fn plan_group(
+    fn plan_group<P: Port>(
         &self,
+        core: &Resources<P>,
         connection: &Connection,
         call: &BulkCall<'_>,
         rpc_bytes: usize,
-        may_expose: bool,
     ) -> Result<Option<CallPlan>, CallRefused> {
         let (demand, otherwise) = match call.placement {
             Placement::Send => (Demand::Send, Err(CallRefused::NoPlacement)),
             _ => (Demand::Auto, Ok(None)),
         };
-        let (Some(config), true) = (&self.config.placement, connection.places_by_send()) else {
+        let (Some(config), true) = (&core.config.placement, connection.places_by_send()) else {
             return otherwise;
         };
         // A result is handed over in no more pieces.
@@ -210,16 +213,9 @@ impl<P: Port> State<P> {
             transmissions_max: connection.group_transmissions_max(),
             reply_credits: connection
                 .reply_credits()
-                .min(self.config.messages_leased_at_once()),
+                .min(core.config.messages_leased_at_once()),
         };
-        let plan = self.plan_call(
-            connection,
-            call,
-            rpc_bytes,
-            demand,
-            Some(&group),
-            may_expose,
-        );
+        let plan = self.plan_call(core, connection, call, rpc_bytes, demand, Some(&group));
         let Some(plan) = plan else {
             // The credits that a reply can have when no other call waits for one.
             let half = (connection.protocol.credits().window / 2).max(1);
@@ -234,21 +230,21 @@ impl<P: Port> State<P> {
             return Ok(None);
         }
         // A slot keeps a stream of so many bytes.
-        if plan.stream_bytes > self.config.send_buffer_bytes {
+        if plan.stream_bytes > core.config.send_buffer_bytes {
             return otherwise;
         }
         Ok(Some(plan))
     }
 
     /// Has the protocol plan a call, as a transmission group or as plain version 2 or 1. `None` when it cannot go so.
-    fn plan_call(
+    fn plan_call<P: Port>(
         &self,
+        core: &Resources<P>,
         connection: &Connection,
         call: &BulkCall<'_>,
         rpc_bytes: usize,
         demand: Demand,
         group: Option<&Group>,
-        may_expose: bool,
     ) -> Option<CallPlan> {
         let protocol = &connection.protocol;
         let reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
@@ -260,20 +256,20 @@ impl<P: Port> State<P> {
             };
         }
         let (mut own, mut peer) = (*protocol.properties(), connection.peer);
-        let mut thresholds = self.config.thresholds;
+        let mut thresholds = core.config.thresholds;
         let parts_max = u32::try_from(CALL_PARTS_MAX).unwrap_or(u32::MAX);
-        let mut windows = self.outgoing.windows_max;
+        let mut windows = self.windows_max;
         let mut credits = connection.credits_for_calls();
         let mut plain_send_bytes_max = own.send_bytes_max;
         if let Some(group) = group {
             let placed_bytes_max = &mut thresholds.send_placement_bytes_max;
             *placed_bytes_max = group.placed_bytes_max.min(*placed_bytes_max);
-            windows = windows.saturating_sub(self.outgoing.windows_open);
+            windows = windows.saturating_sub(self.windows_open);
             credits = credits.min(group.transmissions_max);
         } else {
             // A call that has chunks has all its items in them.
             thresholds.inline_item_bytes_max = 0;
-            plain_send_bytes_max = self.config.send_buffer_bytes;
+            plain_send_bytes_max = core.config.send_buffer_bytes;
             own.rtr_support = RtrSupport::NONE;
             own.receive_buffer_bytes = protocol.receive_threshold_bytes();
             // What limits a message either way is told by the thresholds.
@@ -283,7 +279,7 @@ impl<P: Port> State<P> {
         // Version 1 has one message for a call, and one for a reply.
         let message_bytes_max = match protocol.is_version_1() {
             true => 0,
-            false => self.config.message_bytes_max,
+            false => core.config.message_bytes_max,
         };
         let facts = CallFacts {
             demand,
@@ -294,7 +290,7 @@ impl<P: Port> State<P> {
             results: results.get(..call.expected().len()).unwrap_or(&[]),
             means: SenderMeans {
                 send_bytes_max: own.send_bytes_max,
-                gather_entries_max: self.gather_entries_max(),
+                gather_entries_max: core.gather_entries_max(),
                 padding_region_bytes: PADDING_BYTES,
                 message_bytes_max,
                 credits,
@@ -306,12 +302,12 @@ impl<P: Port> State<P> {
             peer: &peer,
             peer_read_chunks_max: u32::MAX,
             peer_write_chunks_max: u32::MAX,
-            windows: if may_expose {
+            windows: if self.may_expose(connection) {
                 windows.min(parts_max)
             } else {
                 0
             },
-            window_bytes_max: self.reply.pool.buffer_bytes(),
+            window_bytes_max: core.reply.pool.buffer_bytes(),
             reply_bytes_max: message_bytes_max,
             reply_credits: group.map_or(1, |group| group.reply_credits),
         };
@@ -319,24 +315,25 @@ impl<P: Port> State<P> {
     }
 
     /// Plans a call of version 1 whose items stay in its stream.
-    fn plan_stream(
+    fn plan_stream<P: Port>(
         &self,
+        core: &Resources<P>,
         connection: &Connection,
         call: &BulkCall<'_>,
         rpc_header_bytes: usize,
     ) -> Result<Plan, CallRefused> {
         let header_bytes = V2_HEADER_BYTES_WITHOUT_CHUNKS;
         let threshold = connection.protocol.send_threshold_bytes() as usize;
-        let threshold = threshold.min(self.config.send_buffer_bytes as usize);
+        let threshold = threshold.min(core.config.send_buffer_bytes as usize);
         let reply_threshold = connection.protocol.receive_threshold_bytes() as usize;
         let rpc_bytes = rpc_header_bytes + call.whole_args_bytes();
         let padded = |result: &ExpectedResult| (result.bytes_max as usize).next_multiple_of(4);
         let results = call.expected().iter().map(padded).sum::<usize>();
         let reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max + results;
-        if rpc_bytes.max(reply_bytes) > self.config.message_bytes_max as usize {
+        if rpc_bytes.max(reply_bytes) > core.config.message_bytes_max as usize {
             return Err(CallRefused::TooLong);
         }
-        let pool = &self.reply.pool;
+        let pool = &core.reply.pool;
         let segment_bytes = connection.peer.segment_bytes_max.max(1);
         let segments = |bytes: usize| {
             let cut = pool.buffer_bytes().min(segment_bytes).max(1) as usize;

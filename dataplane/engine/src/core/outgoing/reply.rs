@@ -4,31 +4,32 @@ use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::chunks::{Fill, Segments, check_returned};
 use rpcrdma_protocol::connection::chunks_of;
 
+use super::Outgoing;
 use super::call::{Answer, CallPart, OutgoingCall, OutgoingState};
 use super::lists::{OfferedSegment, Role, segments_of};
 use crate::core::application::Application;
 use crate::core::incoming::Stream;
-use crate::core::state::State;
-use crate::core::step::Work;
+use crate::core::resources::Resources;
 use crate::message::{MessageBuffer, Received};
 use crate::requester::Ended;
 use crate::rpc::{CallError, ConnectionKey};
 
-impl<P: Port> State<P> {
+impl Outgoing {
     /// The reply to a call with bulk data is there, in its Receive.
     #[inline(never)]
-    pub(in crate::core) fn receive_bulk_reply(
+    pub(in crate::core) fn receive_bulk_reply<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         key: ConnectionKey,
         index: u32,
         received: Received,
     ) {
         // It may have brought the credits that others wait for.
-        self.note_if_pending(key.index);
-        let (gathered, counters) = (&mut self.gathered, &self.shared.counters);
-        let message = gathered.message(&self.port, &received.receive, received.end, counters);
+        core.note_if_pending(key.index);
+        let (gathered, counters) = (&mut core.gathered, &core.shared.counters);
+        let message = gathered.message(&core.port, &received.receive, received.end, counters);
         let is_long = received.start == received.end;
-        let call = self.outgoing.calls.get_mut(index);
+        let call = self.calls.get_mut(index);
         let right = call.and_then(|call| call.note_returned(message, is_long));
         match right {
             Some(true) if !is_long => {
@@ -37,62 +38,74 @@ impl<P: Port> State<P> {
             }
             Some(true) => self.end_bulk_call(index, Answer::Long),
             Some(false) => self.end_bulk_call(index, Answer::Error(CallError::BadReply)),
-            None => self.shared.counters.unmatched_replies.increment(),
+            None => core.shared.counters.unmatched_replies.increment(),
         }
-        self.repost(key.index, received.receive);
+        core.repost(key.index, received.receive);
     }
 
     /// A reply with chunks is there, in its Receive.
     #[cold]
     #[inline(never)]
-    pub(in crate::core) fn receive_chunked_reply<A: Application>(
+    pub(in crate::core) fn receive_chunked_reply<P: Port, A: Application>(
         &mut self,
+        core: &mut Resources<P>,
         application: &mut A,
         key: ConnectionKey,
         xid: u32,
         received: Received,
     ) {
-        let ended = self.take_end(xid, key);
+        let ended = self.take_end(core, xid, key);
         if let Ended::Bulk(index) = ended {
-            return self.receive_bulk_reply(key, index, received);
+            return self.receive_bulk_reply(core, key, index, received);
         }
-        self.repost(key.index, received.receive);
+        core.repost(key.index, received.receive);
         // The call offered no chunks, so none can come back.
-        self.tell_end(application, key, ended, Err(CallError::BadReply));
-        self.note_if_pending(key.index);
+        self.tell_end(core, application, key, ended, Err(CallError::BadReply));
+        core.note_if_pending(key.index);
     }
 
     /// The reply to a call with bulk data was put together from parts; chunk lists came with the
     /// last of them, if at all.
-    pub(in crate::core) fn end_bulk_assembled(&mut self, index: u32, message: MessageBuffer) {
-        let call = self.outgoing.calls.get_mut(index);
-        let right = call.and_then(|call| call.note_returned(&self.assembled_header, false));
+    pub(in crate::core) fn end_bulk_assembled<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        index: u32,
+        message: MessageBuffer,
+        header: &[u8],
+    ) {
+        let call = self.calls.get_mut(index);
+        let right = call.and_then(|call| call.note_returned(header, false));
         if right == Some(true) {
             return self.end_bulk_call(index, Answer::Stream(Stream::Message(message)));
         }
-        self.messages.give(message);
+        core.messages.give(message);
         match right {
             Some(_) => self.end_bulk_call(index, Answer::Error(CallError::BadReply)),
-            None => self.shared.counters.unmatched_replies.increment(),
+            None => core.shared.counters.unmatched_replies.increment(),
         }
     }
 
     /// A call with bulk data ends without a reply.
     #[cold]
-    pub(in crate::core) fn end_bulk_with_error(&mut self, index: u32, error: CallError) {
-        let call = self.outgoing.calls.get(index);
+    pub(in crate::core) fn end_bulk_with_error<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        index: u32,
+        error: CallError,
+    ) {
+        let call = self.calls.get(index);
         if call.is_some_and(|call| call.state == OutgoingState::Waiting) {
             self.end_bulk_call(index, Answer::Error(error));
         } else {
-            self.shared.counters.unmatched_replies.increment();
+            core.shared.counters.unmatched_replies.increment();
         }
     }
 
     /// The call has its answer: now its windows go.
     pub(in crate::core) fn end_bulk_call(&mut self, index: u32, answer: Answer) {
-        if let Some(call) = self.outgoing.calls.get_mut(index) {
+        if let Some(call) = self.calls.get_mut(index) {
             let _ = call.answered(answer);
-            self.queue(Work::Outgoing(index));
+            self.calls.queue(index);
         }
     }
 }

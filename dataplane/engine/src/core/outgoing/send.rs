@@ -3,20 +3,25 @@
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
 
+use super::Outgoing;
 use super::call::{OutgoingCall, OutgoingState};
 use super::lists::OfferedLists;
-use crate::core::state::State;
+use crate::core::resources::Resources;
 use crate::core::step::Step;
 
-impl<P: Port> State<P> {
+impl Outgoing {
     /// Sends a call whose memory is exposed.
-    pub(super) fn send_with_chunks(&mut self, call: &mut OutgoingCall) -> Step {
+    pub(super) fn send_with_chunks<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        call: &mut OutgoingCall,
+    ) -> Step {
         let key = call.connection;
-        let Some(connection) = self.connections.get_mut(key).filter(|it| it.is_live()) else {
+        let Some(connection) = core.connections.get_mut(key).filter(|it| it.is_live()) else {
             return Step::Waits;
         };
-        let counters = &self.shared.counters;
-        if !connection.can_call() || !self.transmit.has_room(connection) {
+        let counters = &core.shared.counters;
+        if !connection.can_call() || !core.transmit.has_room(connection) {
             return call.waits_for(&counters.awaiting_credit);
         }
         let lists = OfferedLists {
@@ -27,14 +32,13 @@ impl<P: Port> State<P> {
             // With one window alone nothing is left to be invalidated here. Where memory is
             // registered for the call instead, the peer cannot invalidate its key.
             [first, rest @ ..]
-                if self.outgoing.sends_with_invalidate
-                    && rest.iter().all(|it| it.part == first.part) =>
+                if core.sends_with_invalidate && rest.iter().all(|it| it.part == first.part) =>
             {
                 first.target.handle
             }
             _ => 0,
         };
-        let scratch = self.transmit.scratch();
+        let scratch = core.transmit.scratch();
         let (xid, direction) = (call.xid, Direction::Call);
         let protocol = &mut connection.protocol;
         let stream = call.stream.get(..call.stream_bytes).unwrap_or(&[]);
@@ -62,10 +66,10 @@ impl<P: Port> State<P> {
         };
         call.state = OutgoingState::Waiting;
         call.goes_on();
-        self.transmit
-            .post_scratch(&mut self.port, connection, bytes, counters);
+        core.transmit
+            .post_scratch(&mut core.port, connection, bytes, counters);
         if connection.stuck.is_some() {
-            self.note_pending(key.index);
+            core.note_pending(key.index);
         }
         Step::Waits
     }

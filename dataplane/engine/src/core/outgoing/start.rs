@@ -6,33 +6,34 @@ use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
 use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
 use rpcrdma_protocol::v2::connection::Direction;
 
+use super::Outgoing;
 use super::call::{OutgoingCall, OutgoingState};
 use super::lists::Role;
 use super::plan::{Exposed, Plan};
 use crate::bulk::{BulkCall, BulkPool, NO_INDEX, give_lease};
 use crate::connection::OutgoingMessage;
-use crate::core::state::State;
-use crate::core::step::Work;
+use crate::core::resources::Resources;
 use crate::message::{MessageBuffer, Use};
 use crate::rpc::{CallRefused, CallTag, ConnectionKey};
 
-impl<P: Port> State<P> {
+impl Outgoing {
     /// Accepts a call with bulk data, or leaves it as it is.
-    pub(in crate::core) fn start_bulk_call(
+    pub(in crate::core) fn start_bulk_call<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         key: ConnectionKey,
         call: &mut BulkCall<'_>,
         tag: CallTag,
     ) -> Result<(), CallRefused> {
-        if self.is_draining() {
+        if core.is_draining() {
             return Err(CallRefused::Draining);
         }
-        let plan = self.plan_outgoing(key, call)?;
-        let (buffers, windows) = plan.needs(call, &self.reply.pool);
-        let connection = self.connections.get(key);
+        let plan = self.plan_outgoing(core, key, call)?;
+        let (buffers, windows) = plan.needs(call, &core.reply.pool);
+        let connection = core.connections.get(key);
         let xid = connection.and_then(|it| self.requester.next_xid(&it.calls));
-        let has_room = self.outgoing.has_room(windows) && self.reply.pool.may_give(buffers);
-        let counters = &self.shared.counters;
+        let has_room = self.has_room(windows) && core.reply.pool.may_give(buffers);
+        let counters = &core.shared.counters;
         let (Some(xid), true) = (xid, has_room) else {
             counters.calls_refused_no_slot.increment();
             return Err(CallRefused::NoSlot);
@@ -48,20 +49,20 @@ impl<P: Port> State<P> {
         let message = match &plan {
             Plan::Inline | Plan::Stream(_) => {
                 if matches!(plan, Plan::Inline) {
-                    self.check_inline(key, header.encoded_bytes() + call.whole_args_bytes())?;
+                    self.check_inline(core, key, header.encoded_bytes() + call.whole_args_bytes())?;
                 }
-                let message = self.messages.take(key.index, Use::CallOut);
+                let message = core.messages.take(key.index, Use::CallOut);
                 let Some(mut message) = message else {
-                    self.shared.counters.calls_refused_no_slot.increment();
+                    core.shared.counters.calls_refused_no_slot.increment();
                     return Err(CallRefused::NoSlot);
                 };
-                self.write_whole(&mut message, &header, call);
+                self.write_whole(core, &mut message, &header, call);
                 Some(message)
             }
             Plan::Chunks(_) | Plan::Group(_) => None,
         };
-        let Some(mut slot) = self.outgoing.calls.begin() else {
-            message.into_iter().for_each(|it| self.messages.give(it));
+        let Some(mut slot) = self.calls.begin() else {
+            message.into_iter().for_each(|it| core.messages.give(it));
             return Err(CallRefused::NoSlot);
         };
         (slot.connection, slot.tag, slot.xid) = (key, tag, xid);
@@ -72,84 +73,64 @@ impl<P: Port> State<P> {
         match (plan, message) {
             (Plan::Inline, Some(message)) => {
                 slot.state = OutgoingState::Waiting;
-                if !self.queue_message(key, xid, Direction::Call, message) {
+                if !core.queue_message(key, OutgoingMessage::new(xid, Direction::Call, message)) {
                     slot.reset();
-                    self.outgoing.calls.give(slot.index, slot);
+                    self.calls.give(slot.index, slot);
                     return Err(CallRefused::NoSlot);
                 }
-                self.note_pending(key.index);
             }
             (Plan::Stream(exposed), Some(message)) => {
-                self.fill_stream(&mut slot, &exposed, message.filled());
-                self.messages.give(message);
+                self.fill_stream(core, &mut slot, &exposed, message.filled());
+                core.messages.give(message);
             }
-            (Plan::Chunks(exposed), _) => self.fill_chunks(&mut slot, &header, call, &exposed),
-            (Plan::Group(plan), _) => self.fill_group(&mut slot, &header, call, &plan),
+            (Plan::Chunks(exposed), _) => {
+                self.fill_chunks(core, &mut slot, &header, call, &exposed);
+            }
+            (Plan::Group(plan), _) => self.fill_group(core, &mut slot, &header, call, &plan),
             (Plan::Inline | Plan::Stream(_), None) => {}
         }
         // What was copied is not needed any more.
         for part in call.drain() {
-            give_lease(&mut self.reply.pool, part);
+            give_lease(&mut core.reply.pool, part);
         }
-        slot.set_homes(&mut self.reply.pool);
-        if let Some(connection) = self.connections.get_mut(key) {
+        slot.set_homes(&mut core.reply.pool);
+        if let Some(connection) = core.connections.get_mut(key) {
             connection.reply_transmissions_extra += slot.reply_transmissions_max.saturating_sub(1);
-            let (calls, now) = (&mut connection.calls, self.now);
+            let (calls, now) = (&mut connection.calls, core.now);
             self.requester.begin_bulk(key, calls, tag, now, slot.index);
         }
-        self.shared.counters.calls_sent.increment();
+        core.shared.counters.calls_sent.increment();
         let (index, state) = (slot.index, slot.state);
-        self.outgoing.calls.put(index, slot);
+        self.calls.put(index, slot);
         if state != OutgoingState::Waiting {
-            self.queue(Work::Outgoing(index));
+            self.calls.queue(index);
         }
         Ok(())
     }
 
     /// Whether a call of `rpc_bytes` bytes can be queued to be sent, in parts if need be.
-    fn check_inline(&self, key: ConnectionKey, rpc_bytes: usize) -> Result<(), CallRefused> {
-        if rpc_bytes > self.config.message_bytes_max as usize {
+    fn check_inline<P: Port>(
+        &self,
+        core: &Resources<P>,
+        key: ConnectionKey,
+        rpc_bytes: usize,
+    ) -> Result<(), CallRefused> {
+        if rpc_bytes > core.config.message_bytes_max as usize {
             return Err(CallRefused::TooLong);
         }
-        let connection = self.connections.get(key);
+        let connection = core.connections.get(key);
         let connection = connection.ok_or(CallRefused::UnknownConnection)?;
         if !connection.can_call() {
-            self.shared.counters.calls_refused_no_credit.increment();
+            core.shared.counters.calls_refused_no_credit.increment();
             return Err(CallRefused::NoCredit);
         }
         Ok(())
     }
 
-    /// Queues a whole message behind what its connection has to send already. False when there is no place for it.
-    pub(in crate::core) fn queue_message(
-        &mut self,
-        key: ConnectionKey,
-        xid: u32,
-        direction: Direction,
-        buffer: MessageBuffer,
-    ) -> bool {
-        let Some(connection) = self.connections.get_mut(key) else {
-            self.messages.give(buffer);
-            return false;
-        };
-        let message = OutgoingMessage {
-            xid,
-            direction,
-            buffer,
-            sent_bytes: 0,
-            chunks: None,
-        };
-        let queued = self.backlog.push(&mut connection.outbound, message);
-        if let Err(message) = queued {
-            self.messages.give(message.buffer);
-            return false;
-        }
-        true
-    }
-
     /// Writes a whole call, its items in their places. The caller knows that it fits.
-    fn write_whole(
+    fn write_whole<P: Port>(
         &self,
+        core: &Resources<P>,
         message: &mut MessageBuffer,
         header: &CallHeader<'_>,
         call: &BulkCall<'_>,
@@ -168,27 +149,28 @@ impl<P: Port> State<P> {
             let bytes = item.bytes as usize;
             let padding = bytes.next_multiple_of(4) - bytes;
             let _ = message.append([0; 3].get(..padding).unwrap_or(&[]));
-            let counters = &self.shared.counters;
+            let counters = &core.shared.counters;
             counters.bulk_bytes_copied.add(item.bytes.into());
         }
         let _ = message.append(call.args.get(at..).unwrap_or(&[]));
     }
 
     /// Puts a call, and the memory that it is to expose, into its slot.
-    fn fill_chunks(
+    fn fill_chunks<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         slot: &mut OutgoingCall,
         header: &CallHeader<'_>,
         call: &mut BulkCall<'_>,
         exposed: &Exposed,
     ) {
-        let (pool, memory) = (&mut self.reply.pool, self.port.memory());
+        let (pool, memory) = (&mut core.reply.pool, core.port.memory());
         let header_bytes = header.encode(&mut slot.stream).unwrap_or(0);
         let stream_bytes = header_bytes + call.args.len();
         if exposed.long_call {
             slot.append_from_stream(pool, memory, 0..header_bytes);
             slot.append(pool, memory, call.args);
-            let counters = &self.shared.counters;
+            let counters = &core.shared.counters;
             counters.bulk_bytes_copied.add(stream_bytes as u64);
         } else if let Some(space) = slot.stream.get_mut(header_bytes..stream_bytes) {
             space.copy_from_slice(call.args);

@@ -6,24 +6,26 @@ use std::ops::Range;
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Memory;
 
+use super::Outgoing;
 use super::call::OutgoingCall;
 use super::lists::Role;
 use super::plan::Exposed;
 use crate::bulk::BulkPool;
-use crate::core::state::State;
+use crate::core::resources::Resources;
 
-impl<P: Port> State<P> {
+impl Outgoing {
     /// Puts such a call into its slot; `stream` is all of it.
-    pub(super) fn fill_stream(
+    pub(super) fn fill_stream<P: Port>(
         &mut self,
+        core: &mut Resources<P>,
         slot: &mut OutgoingCall,
         exposed: &Exposed,
         stream: &[u8],
     ) {
-        let pool = &mut self.reply.pool;
+        let pool = &mut core.reply.pool;
         if exposed.long_call {
-            slot.append(pool, self.port.memory(), stream);
-            let counters = &self.shared.counters;
+            slot.append(pool, core.port.memory(), stream);
+            let counters = &core.shared.counters;
             counters.bulk_bytes_copied.add(stream.len() as u64);
         } else if let Some(space) = slot.stream.get_mut(..stream.len()) {
             space.copy_from_slice(stream);

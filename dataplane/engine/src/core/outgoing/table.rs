@@ -1,18 +1,27 @@
 //! The calls of ours with bulk data that a core has, and what they share.
 
+use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::Attributes;
 
 use super::call::OutgoingCall;
+use super::memo::PlanMemo;
 use crate::bulk::{BULK_ITEMS_MAX, BulkResult};
 use crate::config::CoreConfig;
+use crate::core::group::LaidOut;
 use crate::core::iterate::TIMERS_MAX;
 use crate::core::slots::Slots;
-use crate::requester::LateBulk;
+use crate::requester::{LateBulk, Requester, first_xid};
 
 /// The calls of ours with bulk data, and what they are worked on with.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(in crate::core) calls: Slots<OutgoingCall>,
+    /// All calls of ours, those without bulk data too.
+    pub(in crate::core) requester: Requester,
+    /// The plan of the last call that was a transmission group.
+    pub(super) plan_memo: Option<PlanMemo>,
+    /// The call that is sent as a transmission group, laid out.
+    pub(super) laid_out: LaidOut,
     /// Calls whose time is up, and whether it is so for the second time.
     pub(in crate::core) timeouts: Vec<(LateBulk, bool)>,
     /// The results of the call that ends.
@@ -20,22 +29,32 @@ pub(crate) struct Outgoing {
     /// Windows that are bound, or whose invalidation is under way.
     pub(in crate::core) windows_open: u32,
     pub(in crate::core) windows_max: u32,
-    /// Whether windows are invalidated by Sends, both ways.
-    pub(in crate::core) sends_with_invalidate: bool,
 }
 
 impl Outgoing {
-    pub(in crate::core) fn new(config: &CoreConfig, attributes: &Attributes) -> Self {
+    pub(in crate::core) fn new(
+        config: &CoreConfig,
+        attributes: &Attributes,
+        clock: &Clock,
+    ) -> Self {
         let calls = config.bulk_calls_in_use();
         Self {
             calls: Slots::new(calls, |index| {
                 OutgoingCall::new(index, config.send_buffer_bytes)
             }),
+            requester: Requester::new(
+                config.calls_outstanding_max,
+                config.connections_max,
+                clock.ticks(config.call_timeout),
+                clock.now(),
+                first_xid(),
+            ),
+            plan_memo: None,
+            laid_out: LaidOut::new(),
             timeouts: Vec::with_capacity(TIMERS_MAX as usize),
             results: Vec::with_capacity(BULK_ITEMS_MAX),
             windows_open: 0,
             windows_max: attributes.windows_max,
-            sends_with_invalidate: attributes.send_with_invalidate,
         }
     }
 

@@ -83,7 +83,7 @@ fn a_call_is_not_laid_out_in_segments_of(segment_bytes_max: u32) {
 fn invalidation_is_asked_for_where_the_device_has_it() {
     for (has_invalidation, remotely, locally) in [(true, 1, 0), (false, 0, 1)] {
         let mut pair = bulk_pair(&bulk_config(), &bulk_config());
-        pair.client.core.state.outgoing.sends_with_invalidate = has_invalidation;
+        pair.client.core.state.resources.sends_with_invalidate = has_invalidation;
         let (connection, _) = pair.connect();
         let application = pair.client.core.application_mut();
         application.wanted.push_back(Wanted {

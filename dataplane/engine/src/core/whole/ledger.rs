@@ -44,9 +44,9 @@ impl Shared<'_> {
 
 /// Fails unless what is held and what is free add up to what there is.
 pub(super) fn assert_sums<P: Port>(state: &mut State<P>) {
-    let config = state.config.clone();
+    let config = state.resources.config.clone();
     let connections = config.connections_max;
-    let (share, sends, free) = state.transmit.ledger();
+    let (share, sends, free) = state.resources.transmit.ledger();
     Shared {
         what: "send buffers",
         share,
@@ -58,7 +58,7 @@ pub(super) fn assert_sums<P: Port>(state: &mut State<P>) {
         free,
     }
     .assert_sums();
-    let (share, held, free) = state.messages.ledger();
+    let (share, held, free) = state.resources.messages.ledger();
     Shared {
         what: "message buffers",
         share,
@@ -69,7 +69,7 @@ pub(super) fn assert_sums<P: Port>(state: &mut State<P>) {
         free,
     }
     .assert_sums();
-    let (share, held, free) = state.deferrals.ledger();
+    let (share, held, free) = state.incoming.deferrals.ledger();
     Shared {
         what: "places of deferred calls",
         share,
@@ -80,11 +80,11 @@ pub(super) fn assert_sums<P: Port>(state: &mut State<P>) {
         free,
     }
     .assert_sums();
-    let (share, keys, free) = state.requester.ledger();
-    let slots = state.requester.slots();
+    let (share, keys, free) = state.outgoing.requester.ledger();
+    let slots = state.outgoing.requester.slots();
     let mut outstanding = Vec::new();
     for place in 0..connections {
-        let Some(connection) = state.connections.at(place) else {
+        let Some(connection) = state.resources.connections.at(place) else {
             continue;
         };
         let key = connection.key(place);
@@ -145,9 +145,13 @@ fn assert_bulk_sums<P: Port>(state: &mut State<P>) {
     let borrowed: u32 = in_use.iter().map(|(all, _)| all.saturating_sub(1)).sum();
     assert_eq!(shared_free + borrowed, shared, "slots that are shared");
     assert!(outgoing.windows_open <= outgoing.windows_max);
-    assert!(state.reply.pool.level() <= state.reply.pool.total());
-    let placement = &state.placement;
-    let spares = state.config.placement.map_or(0, |it| it.spares as usize);
+    assert!(state.resources.reply.pool.level() <= state.resources.reply.pool.total());
+    let placement = &state.resources.placement;
+    let spares = state
+        .resources
+        .config
+        .placement
+        .map_or(0, |it| it.spares as usize);
     assert_eq!(
         placement.spares() + placement.leased(),
         spares,
@@ -160,8 +164,8 @@ fn assert_bulk_sums<P: Port>(state: &mut State<P>) {
 pub(super) fn assert_groups_have_their_calls<P: Port>(state: &mut State<P>) {
     let mut arriving = 0;
     let mut keeping = 0;
-    for place in 0..state.config.connections_max {
-        let connection = state.connections.at(place).expect("a place");
+    for place in 0..state.resources.config.connections_max {
+        let connection = state.resources.connections.at(place).expect("a place");
         if connection.stage == Stage::Free {
             continue;
         }
@@ -194,17 +198,17 @@ pub(super) fn assert_groups_have_their_calls<P: Port>(state: &mut State<P>) {
 
 /// Fails if a connection that is gone has anything, but for calls that the application has deferred.
 pub(super) fn assert_the_dead_hold_nothing<P: Port>(state: &mut State<P>) {
-    let places = 0..state.config.connections_max;
+    let places = 0..state.resources.config.connections_max;
     let mut queue_pairs = Vec::new();
     let mut is_free = Vec::new();
     for place in places {
-        let connection = state.connections.at(place).expect("a place");
+        let connection = state.resources.connections.at(place).expect("a place");
         is_free.push(connection.stage == Stage::Free);
         if connection.stage != Stage::Free {
             queue_pairs.push(connection.queue_pair.index);
         }
     }
-    let (_, sends, _) = state.transmit.ledger();
+    let (_, sends, _) = state.resources.transmit.ledger();
     for (index, sends) in (0..).zip(sends) {
         let is_dead = !queue_pairs.contains(&index);
         assert!(
@@ -212,7 +216,7 @@ pub(super) fn assert_the_dead_hold_nothing<P: Port>(state: &mut State<P>) {
             "queue pair {index} is gone: {sends:?}"
         );
     }
-    let (_, messages, _) = state.messages.ledger();
+    let (_, messages, _) = state.resources.messages.ledger();
     for ((place, is_free), held) in (0..).zip(&is_free).zip(messages) {
         let place: u32 = place;
         assert!(
@@ -220,13 +224,13 @@ pub(super) fn assert_the_dead_hold_nothing<P: Port>(state: &mut State<P>) {
             "message buffers of {place}: {held:?}"
         );
     }
-    let connections = &state.connections;
+    let connections = &state.resources.connections;
     let is_dead = |key: ConnectionKey| connections.get(key).is_none();
-    let (_, calls, _) = state.requester.ledger();
+    let (_, calls, _) = state.outgoing.requester.ledger();
     for key in calls {
         assert!(!is_dead(key), "a call of {key:?}");
     }
-    for held in &state.held {
+    for held in state.intake.held_messages() {
         assert!(!is_dead(held.connection), "{held:?}");
     }
     for (index, call) in state.incoming.calls.iter() {
@@ -234,7 +238,7 @@ pub(super) fn assert_the_dead_hold_nothing<P: Port>(state: &mut State<P>) {
         let is_free = stage == IncomingState::Free;
         assert!(is_free || !is_dead(key), "slot {index}, {stage:?}: {key:?}");
     }
-    for index in &state.pending {
+    for index in &state.resources.pending {
         assert!(
             !is_free[*index as usize],
             "connection {index} waits to send"
@@ -246,15 +250,23 @@ pub(super) fn assert_the_dead_hold_nothing<P: Port>(state: &mut State<P>) {
 pub(super) fn assert_nothing_held<P: Port>(state: &mut State<P>, gathers: usize) {
     assert_sums(state);
     assert_the_dead_hold_nothing(state);
-    assert_eq!(state.connections.in_use(), 0, "connections");
-    assert!(state.transmit.is_idle(), "send buffers");
-    assert_eq!(state.transmit.padding_away(), 0, "padding");
-    let messages = state.config.message_buffers_total() as usize;
-    assert_eq!(state.messages.available(), messages, "message buffers");
-    assert!(state.backlog.is_empty(), "messages that wait");
-    assert_eq!(state.requester.waiting(), 0, "calls that wait");
-    assert!(state.deferrals.is_empty(), "deferred calls");
-    assert!(state.held.is_empty() && state.pending.is_empty() && state.closing.is_empty());
+    assert_eq!(state.resources.connections.in_use(), 0, "connections");
+    assert!(state.resources.transmit.is_idle(), "send buffers");
+    assert_eq!(state.resources.transmit.padding_away(), 0, "padding");
+    let messages = state.resources.config.message_buffers_total() as usize;
+    assert_eq!(
+        state.resources.messages.available(),
+        messages,
+        "message buffers"
+    );
+    assert!(state.resources.backlog.is_empty(), "messages that wait");
+    assert_eq!(state.outgoing.requester.waiting(), 0, "calls that wait");
+    assert!(state.incoming.deferrals.is_empty(), "deferred calls");
+    assert!(
+        state.intake.held() == 0
+            && state.resources.pending.is_empty()
+            && state.resources.closing.is_empty()
+    );
     assert!(
         state.incoming.calls.is_idle() && state.outgoing.calls.is_idle(),
         "calls with bulk data"
@@ -262,9 +274,9 @@ pub(super) fn assert_nothing_held<P: Port>(state: &mut State<P>, gathers: usize)
     assert_eq!(state.incoming.starving, None);
     assert_eq!(state.outgoing.windows_open, 0, "windows");
     assert_eq!(state.incoming.gathers.len(), gathers, "lists of RDMA Reads");
-    let pool = &mut state.reply.pool;
+    let pool = &mut state.resources.reply.pool;
     assert_eq!(pool.available(), pool.total(), "bulk buffers");
-    assert_eq!(state.placement.leased(), 0, "placement segments");
-    let posted = state.queues.posted_shared(&state.port);
-    assert_eq!(posted, state.config.receives(), "Receives");
+    assert_eq!(state.resources.placement.leased(), 0, "placement segments");
+    let posted = state.resources.queues.posted_shared(&state.resources.port);
+    assert_eq!(posted, state.resources.config.receives(), "Receives");
 }

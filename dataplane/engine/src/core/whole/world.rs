@@ -105,7 +105,7 @@ impl World {
             Core::new(core_port, &config, clock.clone(), Service::default()).expect("a core");
         let now = clock.now();
         // XIDs that do not depend on chance.
-        core.state.requester = Requester::new(
+        core.state.outgoing.requester = Requester::new(
             config.calls_outstanding_max,
             config.connections_max,
             clock.ticks(config.call_timeout),
@@ -243,7 +243,7 @@ impl World {
             return;
         }
         let mut joint = TestFabric::join(
-            (&self.core.state.port, &self.port),
+            (&self.core.state.resources.port, &self.port),
             (&peer.port, &peer.handle),
         );
         let [seed, of_peer] = TestFabric::seeds(&mut joint, &self.port, &peer.handle);
@@ -444,9 +444,9 @@ impl World {
     fn check_debts(&mut self) {
         let (now, turns) = (self.now, self.turns);
         let state = &mut self.core.state;
-        let limit = self.clock.ticks(2 * state.config.stall_timeout);
+        let limit = self.clock.ticks(2 * state.resources.config.stall_timeout);
         for (place, watch) in (0..).zip(&mut self.watches) {
-            let Some(connection) = state.connections.at(place) else {
+            let Some(connection) = state.resources.connections.at(place) else {
                 continue;
             };
             if connection.stage == Stage::Free {
@@ -486,7 +486,7 @@ impl World {
             let since = watch.rest_of_message.map(|(_, since)| since);
             assert_due(now, since, limit, key, "the rest of a message");
 
-            let sends = state.transmit.sends_of(connection);
+            let sends = state.resources.transmit.sends_of(connection);
             let is_answering = (state.incoming.calls.iter().map(|(_, call)| call)).any(|it| {
                 let is_ours = it.for_reply_chunk.is_some();
                 it.state == IncomingState::Answering && it.connection == key && !is_ours
@@ -505,13 +505,13 @@ impl World {
 
     /// Each call of the core ends in its time.
     fn check_calls(&self) {
-        let waiting = self.core.state.requester.waiting() as usize;
+        let waiting = self.core.state.outgoing.requester.waiting() as usize;
         assert_eq!(
             waiting,
             self.core.application().open.len(),
             "calls that wait"
         );
-        let timeout = self.core.state.config.call_timeout;
+        let timeout = self.core.state.resources.config.call_timeout;
         let slack = timeout / 64 + Duration::from_millis((2 * SLICE_MS).into());
         let limit = self.clock.ticks(timeout + slack);
         for (tag, open) in &self.core.application().open {
@@ -563,7 +563,7 @@ impl World {
         }
         assert_eq!(self.core.application().deferred(), 0, "answers are taken");
         self.is_over = true;
-        let keys: Vec<_> = self.core.state.connections.keys().collect();
+        let keys: Vec<_> = self.core.state.resources.connections.keys().collect();
         for connection in keys {
             self.command(Command::Close {
                 connection,
@@ -572,7 +572,7 @@ impl World {
         }
         for _ in 0..POLLS_CLOSED_MAX {
             self.turn();
-            if self.core.state.connections.in_use() == 0 {
+            if self.core.state.resources.connections.in_use() == 0 {
                 break;
             }
         }

@@ -4,11 +4,13 @@ use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::{Direction, Refusal, SendRefused};
 
-use super::state::State;
+use super::incoming::Incoming;
+use super::resources::Resources;
 use crate::connection::{Complaint, OutgoingMessage, Waiting};
 use crate::counters::Counters;
 use crate::message::{MessageBuffer, Use};
-use crate::responder::{RPC_OFFSET, Served};
+use crate::responder::RPC_OFFSET;
+use crate::rpc::ConnectionKey;
 
 /// Connections served in one iteration.
 const CONNECTIONS_MAX: usize = 8;
@@ -28,7 +30,7 @@ enum Progress {
     Blocked(Waiting),
 }
 
-impl<P: Port> State<P> {
+impl<P: Port> Resources<P> {
     /// Puts a connection on the list of those that have something to send.
     #[cold]
     pub(super) fn note_pending(&mut self, index: u32) {
@@ -47,20 +49,6 @@ impl<P: Port> State<P> {
             && connection.wants_to_send()
         {
             self.note_pending(index);
-        }
-    }
-
-    /// Sends the reply to a call, or keeps it until that is possible.
-    #[inline]
-    pub(super) fn answer(&mut self, index: u32, xid: u32, served: Served) {
-        match served {
-            Served::Short(rpc_bytes) => self.send_scratch_reply(index, xid, rpc_bytes),
-            Served::Long(buffer) => self.queue_reply(index, xid, buffer),
-            Served::TooLong {
-                length_needed_bytes,
-                rpc_bytes,
-            } => self.refuse_too_long(index, xid, length_needed_bytes, rpc_bytes),
-            Served::Deferred => self.note_if_pending(index),
         }
     }
 
@@ -94,36 +82,14 @@ impl<P: Port> State<P> {
         self.queue_reply(index, xid, buffer);
     }
 
-    /// Has the requester make a call again with a Reply chunk, or, where such calls are not taken, sends the RPC error
-    /// that stands in the scratch buffer.
-    #[cold]
-    fn refuse_too_long(
-        &mut self,
-        index: u32,
-        xid: u32,
-        length_needed_bytes: u32,
-        rpc_bytes: usize,
-    ) {
-        let key = self.connections.at(index).map(|it| it.key(index));
-        let Some(key) = key.filter(|key| self.takes_chunks(*key)) else {
-            self.shared.counters.rpc_errors_sent.increment();
-            return self.send_scratch_reply(index, xid, rpc_bytes);
-        };
-        let error = TransportError::ReplyResource {
-            length_needed_bytes,
-        };
-        self.refuse(key, Refusal::new(xid, error));
-    }
-
-    /// Queues a reply behind what its connection has to send already.
+    /// Queues a whole reply behind what its connection has to send already.
     #[cold]
     pub(super) fn queue_reply(&mut self, index: u32, xid: u32, buffer: MessageBuffer) {
         let Some(connection) = self.connections.at(index) else {
             return self.messages.give(buffer);
         };
-        let rpc_bytes = buffer.filled().len();
+        let (key, rpc_bytes) = (connection.key(index), buffer.filled().len());
         if !connection.protocol.can_send_without_chunks(rpc_bytes) {
-            let key = connection.key(index);
             self.messages.give(buffer);
             let length_needed_bytes = u32::try_from(rpc_bytes).unwrap_or(u32::MAX);
             let error = TransportError::ReplyResource {
@@ -131,40 +97,44 @@ impl<P: Port> State<P> {
             };
             return self.refuse(key, Refusal::new(xid, error));
         }
-        let message = OutgoingMessage {
-            xid,
-            direction: Direction::Reply,
-            buffer,
-            sent_bytes: 0,
-            chunks: None,
-        };
-        match self.backlog.push(&mut connection.outbound, message) {
-            Ok(()) => self.shared.counters.replies_sent.increment(),
-            Err(message) => {
-                debug_assert!(false, "there is an entry for each message buffer");
-                self.messages.give(message.buffer);
-            }
+        if self.queue_message(key, OutgoingMessage::new(xid, Direction::Reply, buffer)) {
+            self.shared.counters.replies_sent.increment();
         }
-        self.note_pending(index);
+    }
+
+    /// Queues a message behind what its connection has to send already: there is an entry for each message buffer. False,
+    /// and its buffer is given back, when the connection is closing.
+    pub(super) fn queue_message(&mut self, key: ConnectionKey, message: OutgoingMessage) -> bool {
+        let live = self.connections.get_mut(key).filter(|it| it.is_live());
+        let queued = match live {
+            Some(connection) => self.backlog.push(&mut connection.outbound, message),
+            None => Err(message),
+        };
+        if let Err(message) = queued {
+            self.messages.give(message.buffer);
+            return false;
+        }
+        self.note_pending(key.index);
+        true
     }
 
     /// Works off what waits, as far as credits and send slots go.
     #[inline]
-    pub(super) fn send_pending(&mut self) -> bool {
+    pub(super) fn send_pending(&mut self, incoming: &mut Incoming) -> bool {
         if self.pending.is_empty() {
             return false;
         }
-        self.serve_pending()
+        self.serve_pending(incoming)
     }
 
     #[cold]
-    fn serve_pending(&mut self) -> bool {
+    fn serve_pending(&mut self, incoming: &mut Incoming) -> bool {
         let mut busy = false;
         for _ in 0..CONNECTIONS_MAX.min(self.pending.len()) {
             let Some(index) = self.pending.pop_front() else {
                 break;
             };
-            let (sent, again) = self.serve_backlog(index);
+            let (sent, again) = self.serve_backlog(incoming, index);
             busy |= sent;
             if again {
                 self.pending.push_back(index);
@@ -177,9 +147,9 @@ impl<P: Port> State<P> {
 
     /// Sends for one connection. Returns whether anything was sent, and whether to come back
     /// without waiting for a message of the peer.
-    fn serve_backlog(&mut self, index: u32) -> (bool, bool) {
+    fn serve_backlog(&mut self, incoming: &mut Incoming, index: u32) -> (bool, bool) {
         for count in 0..MESSAGES_MAX {
-            match self.send_next(index) {
+            match self.send_next(incoming, index) {
                 Progress::Sent => {}
                 Progress::Empty => return (count != 0, false),
                 Progress::Blocked(waiting) => {
@@ -206,7 +176,7 @@ impl<P: Port> State<P> {
     }
 
     /// Sends the next message of a connection, if there is one and it can be sent.
-    fn send_next(&mut self, index: u32) -> Progress {
+    fn send_next(&mut self, incoming: &mut Incoming, index: u32) -> Progress {
         let counters = &self.shared.counters;
         let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
             return Progress::Empty;
@@ -228,7 +198,7 @@ impl<P: Port> State<P> {
         if !self.transmit.has_room_for_control(connection) {
             return Progress::Blocked(Waiting::SendBuffer);
         }
-        match self.encode_next(index) {
+        match self.encode_next(incoming, index) {
             Ok(bytes) => {
                 if let Some(connection) = self.connections.at(index) {
                     connection.waiting = None;
@@ -245,7 +215,7 @@ impl<P: Port> State<P> {
     /// Encodes the next message of a connection into the scratch buffer. Properties come first,
     /// because they are a client's first message, and errors before payload; a grant, or a
     /// keep-alive, is sent when nothing else can be.
-    fn encode_next(&mut self, index: u32) -> Result<usize, Waiting> {
+    fn encode_next(&mut self, incoming: &mut Incoming, index: u32) -> Result<usize, Waiting> {
         let counters = &self.shared.counters;
         let connection = self.connections.at(index).ok_or(Waiting::Credit)?;
         let mut blocked = Waiting::Credit;
@@ -306,7 +276,7 @@ impl<P: Port> State<P> {
                 blocked = Waiting::SendBuffer;
             } else if (connection.protocol.credits_available() != 0
                 || connection.protocol.credits_for_replies() != 0)
-                && let Some(bytes) = self.encode_part(index)
+                && let Some(bytes) = self.encode_part(incoming, index)
             {
                 return Ok(bytes);
             }
@@ -328,7 +298,7 @@ impl<P: Port> State<P> {
     }
 
     /// Encodes the next part of the message that is first in the connection's queue.
-    fn encode_part(&mut self, index: u32) -> Option<usize> {
+    fn encode_part(&mut self, incoming: &mut Incoming, index: u32) -> Option<usize> {
         let connection = self.connections.at(index)?;
         self.backlog.prefer_replies(&mut connection.outbound);
         let message = self.backlog.get_mut(connection.outbound.first()?)?;
@@ -346,7 +316,7 @@ impl<P: Port> State<P> {
             && !protocol.is_version_1()
         {
             // The last part shares its message with the lists.
-            let list_bytes = self.incoming.returned_list_bytes(chunks);
+            let list_bytes = incoming.returned_list_bytes(chunks);
             let threshold = connection.protocol.send_threshold_bytes() as usize;
             let room = threshold.min(space).saturating_sub(RPC_OFFSET + list_bytes);
             if part_bytes > room {
@@ -360,10 +330,7 @@ impl<P: Port> State<P> {
             None => connection
                 .protocol
                 .encode_message(scratch, xid, direction, more, part_bytes),
-            Some(chunks) => {
-                let incoming = &self.incoming;
-                incoming.encode_last_part(connection, scratch, chunks, part_bytes)
-            }
+            Some(chunks) => incoming.encode_last_part(connection, scratch, chunks, part_bytes),
         };
         let header_bytes = header_bytes.ok()?;
         let end = header_bytes + part_bytes;
@@ -379,7 +346,7 @@ impl<P: Port> State<P> {
         if !more && let Some(done) = self.backlog.pop(&mut connection.outbound) {
             self.messages.give(done.buffer);
             if let Some(chunks) = done.chunks {
-                self.drop_incoming(chunks);
+                incoming.drop_incoming(self, chunks);
             }
         }
         Some(end)

@@ -1,0 +1,164 @@
+//! Calls without chunks: served from their Receive or message buffer, and answered in messages, at once or later.
+
+use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::v2::TransportError;
+use rpcrdma_protocol::v2::connection::Refusal;
+
+use super::{Incoming, Stream};
+use crate::bulk::BulkItem;
+use crate::core::application::Application;
+use crate::core::resources::Resources;
+use crate::message::Use;
+use crate::responder::{Desk, RPC_OFFSET, Served, write_reply_with_items, write_short_reply};
+use crate::rpc::{ConnectionKey, DeferToken, Outcome, ReplyRefused};
+
+impl Incoming {
+    /// Whether one more call of a connection is served: its reply can be kept, should it not go out.
+    pub(in crate::core) fn may_serve<P: Port>(
+        &self,
+        core: &Resources<P>,
+        key: ConnectionKey,
+    ) -> bool {
+        !core.is_draining()
+            && core.messages.has_room(key.index, Use::Answer)
+            && core
+                .connections
+                .get(key)
+                .is_none_or(|connection| connection.may_queue())
+    }
+
+    pub(in crate::core) fn serve_plain<P: Port, A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+        key: ConnectionKey,
+        xid: u32,
+        stream: Stream,
+    ) {
+        let Some(connection) = core.connections.get(key) else {
+            return core.give_stream(key, stream);
+        };
+        let counters = &core.shared.counters;
+        let desk = Desk {
+            connection: key,
+            is_reverse: connection.serves_reverse(),
+            is_version_1: connection.protocol.is_version_1(),
+            now: core.now,
+            scratch: core.transmit.scratch(),
+            threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
+            messages: core.messages.of(key.index),
+            deferrals: &mut self.deferrals,
+            items: &mut core.reply,
+            counters,
+        };
+        let message = stream.bytes(&mut core.gathered, &core.port, counters);
+        let served = desk.serve(xid, message, |request, reply| {
+            application.call(request, reply)
+        });
+        core.give_stream(key, stream);
+        self.answer(core, key.index, xid, served);
+    }
+
+    /// Sends the reply to a call, or keeps it until that is possible.
+    #[inline]
+    pub(in crate::core) fn answer<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        index: u32,
+        xid: u32,
+        served: Served,
+    ) {
+        match served {
+            Served::Short(rpc_bytes) => core.send_scratch_reply(index, xid, rpc_bytes),
+            Served::Long(buffer) => core.queue_reply(index, xid, buffer),
+            Served::TooLong {
+                length_needed_bytes,
+                rpc_bytes,
+            } => self.refuse_too_long(core, index, xid, length_needed_bytes, rpc_bytes),
+            Served::Deferred => core.note_if_pending(index),
+        }
+    }
+
+    /// Has the requester make a call again with a Reply chunk, or, where such calls are not taken, sends the RPC error
+    /// that stands in the scratch buffer.
+    #[cold]
+    fn refuse_too_long<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        index: u32,
+        xid: u32,
+        length_needed_bytes: u32,
+        rpc_bytes: usize,
+    ) {
+        let key = core.connections.at(index).map(|it| it.key(index));
+        let Some(key) = key.filter(|key| core.takes_chunks(*key)) else {
+            core.shared.counters.rpc_errors_sent.increment();
+            return core.send_scratch_reply(index, xid, rpc_bytes);
+        };
+        let error = TransportError::ReplyResource {
+            length_needed_bytes,
+        };
+        core.refuse(key, Refusal::new(xid, error));
+    }
+
+    pub(in crate::core) fn start_reply<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        token: &DeferToken,
+        outcome: Outcome,
+        results: &[u8],
+        items: &mut [(usize, BulkItem)],
+    ) -> Result<(), ReplyRefused> {
+        if outcome == Outcome::Deferred {
+            return Err(ReplyRefused::NoAnswer);
+        }
+        let (key, xid, found_at) = self.deferrals.find(token)?;
+        let chunked = self.answer_deferred_chunked(core, token, outcome, results, items);
+        if let Some(answered) = chunked {
+            return answered;
+        }
+        let live = core.connections.get_mut(key).filter(|it| it.is_live());
+        let Some(connection) = live else {
+            core.shared.counters.deferred_dropped.increment();
+            return Ok(());
+        };
+        let failed = u64::from(outcome != Outcome::Success);
+        if items.is_empty() && connection.can_reply() {
+            let threshold = connection.protocol.send_threshold_bytes() as usize;
+            let scratch = core.transmit.scratch();
+            let one_message = scratch.len().min(threshold);
+            let written = scratch
+                .get_mut(RPC_OFFSET..one_message)
+                .and_then(|space| write_short_reply(space, xid, outcome, results));
+            let (port, counters) = (&mut core.port, &core.shared.counters);
+            let transmit = &mut core.transmit;
+            let is_sent = written.is_some_and(|rpc_bytes| {
+                transmit.send_reply(port, connection, xid, rpc_bytes, counters)
+            });
+            if is_sent {
+                counters.rpc_errors_sent.add(failed);
+                core.note_late_reply(found_at);
+                core.note_if_pending(key.index);
+                return Ok(());
+            }
+        }
+        if !connection.may_queue() {
+            return Err(ReplyRefused::Busy);
+        }
+        let Some(mut buffer) = core.messages.take(key.index, Use::Answer) else {
+            return Err(ReplyRefused::Busy);
+        };
+        let attached = &mut core.reply;
+        let written = write_reply_with_items(&mut buffer, xid, outcome, results, items, attached);
+        let Some(copied_bytes) = written else {
+            core.messages.give(buffer);
+            return Err(ReplyRefused::TooLong);
+        };
+        let counters = &core.shared.counters;
+        counters.bulk_bytes_copied.add(copied_bytes);
+        counters.rpc_errors_sent.add(failed);
+        core.note_late_reply(found_at);
+        core.queue_reply(key.index, xid, buffer);
+        Ok(())
+    }
+}

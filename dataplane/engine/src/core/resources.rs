@@ -1,0 +1,195 @@
+//! What all parts of a core work with: the port, the connections, the buffers that they share, and the counters.
+
+use std::collections::VecDeque;
+
+use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::interface::{Port, Receive};
+use rpcrdma_fabric::memory::Lease;
+use rpcrdma_fabric::sync::Arc;
+use rpcrdma_protocol::v2::connection::Refusal;
+
+use super::receives::{Gathered, ReceiveQueues};
+use super::transmit::Transmit;
+use crate::bulk::{ReplyItems, give_lease};
+use crate::close_reason::CloseReason;
+use crate::config::CoreConfig;
+use crate::connection::{Backlog, Complaint, ConnectionTable, Stage};
+use crate::handle::Shared;
+use crate::message::{MessagePool, Received};
+use crate::placement::PlacementSegments;
+use crate::rpc::ConnectionKey;
+
+/// How far a drain has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drain {
+    /// None was asked for.
+    No,
+    /// No new calls; some are outstanding.
+    Underway,
+    /// The end of it was notified.
+    Done,
+}
+
+/// A connection that is being closed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Closing {
+    pub(super) index: u32,
+    /// What it held of the core was given back.
+    pub(super) is_cleared: bool,
+    /// The slot of the table of calls from which on its calls are looked for.
+    pub(super) scan: u32,
+    /// Its calls have ended and the application knows.
+    pub(super) is_notified: bool,
+}
+
+/// What the calls of either direction, the intake and the sweeps share.
+pub(crate) struct Resources<P: Port> {
+    pub(super) port: P,
+    pub(super) queues: ReceiveQueues,
+    pub(super) gathered: Gathered,
+    pub(super) placement: PlacementSegments,
+    pub(super) connections: ConnectionTable,
+    pub(super) transmit: Transmit,
+    pub(super) messages: MessagePool,
+    /// Messages that wait for credits or a place in a send queue.
+    pub(super) backlog: Backlog,
+    /// The bulk buffers, and the items of the reply that is being written.
+    pub(super) reply: ReplyItems,
+    /// Connections that have something to send; each at most once.
+    pub(super) pending: VecDeque<u32>,
+    pub(super) closing: VecDeque<Closing>,
+    /// Counts changes of the properties of any peer: a plan made before the last one is not used again.
+    pub(super) properties_epoch: u64,
+    /// Whether calls with bulk data are made and taken at all.
+    pub(super) has_bulk: bool,
+    /// Whether windows are invalidated by Sends, both ways.
+    pub(super) sends_with_invalidate: bool,
+    /// Replies, since the poll time was noted last, to calls that were found in a poll before.
+    pub(super) late_replies: u64,
+    pub(super) drain: Drain,
+    pub(super) now: Ticks,
+    pub(super) shared: Arc<Shared<P>>,
+    pub(super) config: CoreConfig,
+}
+
+impl<P: Port> Resources<P> {
+    /// Whether no calls are made any more, and none are taken.
+    pub(super) fn is_draining(&self) -> bool {
+        self.drain != Drain::No
+    }
+
+    /// The properties of a peer have changed: no plan made before is used again.
+    pub(super) fn forget_plans(&mut self) {
+        self.properties_epoch += 1;
+    }
+
+    /// Posts a Receive that belongs to no connection any more.
+    #[cold]
+    pub(super) fn post_receive(&mut self, receive: Receive) {
+        self.shared.counters.receives_posted.increment();
+        self.port.post_receive(receive);
+    }
+
+    /// Posts a Receive again that a message of the connection at `index` took. A grant may be due
+    /// then, and, where it was the spare Receive, what waits may be sent.
+    #[inline]
+    pub(super) fn repost(&mut self, index: u32, receive: Receive) {
+        self.shared.counters.receives_posted.increment();
+        self.port.post_receive(receive);
+        if let Some(connection) = self.connections.at(index) {
+            connection.protocol.handle_receives_posted(1);
+        }
+        self.note_if_pending(index);
+    }
+
+    /// Posts a Receive again that belonged to a connection which may be gone.
+    pub(super) fn repost_of(&mut self, key: ConnectionKey, receive: Receive) {
+        if self.connections.get(key).is_some() {
+            self.repost(key.index, receive);
+        } else {
+            self.post_receive(receive);
+        }
+    }
+
+    /// The bytes of a message in its Receive, up to the end of it.
+    pub(super) fn received_bytes(&mut self, received: &Received) -> &[u8] {
+        let counters = &self.shared.counters;
+        self.gathered
+            .message(&self.port, &received.receive, received.end, counters)
+    }
+
+    /// Gives back what a lease is on at once, where it is of this core; else it goes by the ring of its pool.
+    pub(super) fn end_lease(&mut self, lease: Lease) {
+        match self.placement.end_lease(lease) {
+            Some(lease) => give_lease(&mut self.reply.pool, lease),
+            None => self.shared.counters.segments_returned.increment(),
+        }
+    }
+
+    /// Answers a message with a transport error, once there is a credit for it.
+    pub(super) fn refuse(&mut self, key: ConnectionKey, refusal: Refusal) {
+        self.complain(key, Complaint::Error(refusal));
+    }
+
+    /// Tells a peer what was wrong, once there is a credit for it.
+    pub(super) fn complain(&mut self, key: ConnectionKey, complaint: Complaint) {
+        let live = self.connections.get_mut(key).filter(|it| it.is_live());
+        let Some(connection) = live else {
+            return;
+        };
+        if !connection.push_refusal(complaint) {
+            self.shared.counters.protocol_violations.increment();
+            return self.begin_close(key.index, CloseReason::ErrorsUnread);
+        }
+        self.note_pending(key.index);
+    }
+
+    /// Stops a connection: nothing is received or sent any more, and what waits to be sent is dropped. The rest is done
+    /// by [`State::finish_closing`](super::state::State::finish_closing), later in this poll or in one of the next.
+    #[cold]
+    pub(super) fn begin_close(&mut self, index: u32, reason: CloseReason) {
+        let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
+            return;
+        };
+        connection.stage = Stage::Closing;
+        connection.close_reason = reason;
+        connection.properties_due = false;
+        connection.keep_alive_due = false;
+        connection.authentication_out = None;
+        connection.clear_refusals();
+        while let Some((buffer, _, _)) = connection.stuck.list.pop() {
+            match self.transmit.take_back(buffer) {
+                Some(buffer) if self.reply.pool.owns(&buffer) => self.reply.pool.give(buffer),
+                // A Send of the peer had placed it, and this end was sending it on.
+                Some(buffer) => self.placement.give(buffer),
+                None => {}
+            }
+        }
+        while let Some(message) = self.backlog.pop(&mut connection.outbound) {
+            self.messages.give(message.buffer);
+        }
+        self.port.disconnect(connection.queue_pair);
+        self.closing.push_back(Closing {
+            index,
+            is_cleared: false,
+            scan: 0,
+            is_notified: false,
+        });
+    }
+
+    /// Takes note of the reply to a call that was found at `found_at`, if that was in a poll before.
+    #[inline]
+    pub(super) fn note_late_reply(&mut self, found_at: Ticks) {
+        if found_at != self.now {
+            let ticks = self.now.saturating_sub(found_at);
+            self.shared.poll_times.record_late(ticks);
+            self.late_replies += 1;
+        }
+    }
+
+    /// Counts the reply to a call that was found at `found_at`.
+    pub(super) fn count_served_reply(&mut self, found_at: Ticks) {
+        self.shared.counters.replies_sent.increment();
+        self.note_late_reply(found_at);
+    }
+}
