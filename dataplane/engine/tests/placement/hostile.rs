@@ -1,6 +1,8 @@
 //! Transmission groups that are wrong, from a peer that sends whatever it likes.
 
-use rpcrdma_engine::{CloseReason, Command, CoreConfig};
+use std::time::Duration;
+
+use rpcrdma_engine::{CloseReason, Command, ConnectionKey, CoreConfig, Owed};
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::rtr::{
     BufferSegment, Mismatch, OutOfRange, Problem, ReceiveBufferStructure, ReportError, RtrSupport,
@@ -460,4 +462,51 @@ fn a_peer_that_takes_no_replies_leaves_buffers_to_others() {
     for _ in 0..3 {
         assert!(ask(attack, 60 << 16 | PAGES));
     }
+}
+
+/// A core on which a peer has a reply in four Sends waiting, for which it has left it fewer credits. The peer's key.
+fn with_a_reply_that_lacks_credits(config: &CoreConfig) -> (Hall, ConnectionKey) {
+    const PAGES: u32 = 4;
+    let mut hall = Hall::of(config);
+    let attack = &mut hall.attack;
+    let greedy = *attack.victim.planted[1].as_ref().expect("planted");
+    let mut xid = 100;
+    let mut ask = |attack: &mut Attack<BulkApp>, credit| {
+        xid += 1;
+        attack.send(&call_for_pages(xid, credit, PAGES));
+        attack.take().len()
+    };
+    while ask(attack, NO_CREDIT) != 0 {}
+    let left = |attack: &Attack<BulkApp>| {
+        let credits = attack.victim.core.credits(greedy);
+        credits.expect("it is there").unused()
+    };
+    if left(attack) == 0 {
+        ask(attack, NO_CREDIT | 1);
+    }
+    assert!((1..PAGES).contains(&left(attack)), "{}", left(attack));
+    (hall, greedy)
+}
+
+#[test]
+fn a_peer_that_leaves_too_few_credits_for_a_reply_is_left_in_time() {
+    const LIMIT: Duration = Duration::from_secs(40);
+    let (mut hall, greedy) = with_a_reply_that_lacks_credits(&CoreConfig {
+        keep_alive_interval: Duration::ZERO,
+        stall_timeout: LIMIT,
+        ..config()
+    });
+    let attack = &mut hall.attack;
+    for _ in 0..4 {
+        assert_eq!(attack.victim.closed, []);
+        attack.pass(LIMIT / 4);
+    }
+    attack.pass(LIMIT / 4);
+    let stalled = CloseReason::PeerStalled {
+        owed: Owed::Credits,
+        stalled_ms: 40_000,
+    };
+    assert_eq!(attack.victim.closed, [(greedy, stalled)]);
+    std::mem::swap(&mut hall.attack.raw.queue_pair, &mut hall.quiet);
+    hall.assert_serves("the other one");
 }
