@@ -19,11 +19,13 @@ use rpcrdma_fabric::interface::{
 use rpcrdma_fabric::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 use rpcrdma_fabric::shm;
 
+use rpcrdma_protocol::connection::Versions;
+use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Role;
 use support::bulk::{BulkApp, TAKE, bulk_config};
 use support::fabric::{Fabric, Seed, Shm, Sizes, Told};
 use support::raw::{Attack, CREDIT, words};
-use support::{ECHO, PROGRAM, Pair, VERSION, pattern};
+use support::{ECHO, NULL, PROGRAM, Pair, VERSION, pattern};
 
 const FORM: support::Form = support::Form::SharedQueue;
 type TestFabric = Watched;
@@ -50,6 +52,7 @@ impl Fabric for Watched {
             receives_staged: 0,
             flushes_with_receives: 0,
             reads_at_once: Cell::new(0),
+            reads_are_refused: Cell::new(false),
             kept_back: Vec::new(),
         };
         (port, handle)
@@ -94,6 +97,8 @@ struct WatchedPort {
     /// RDMA Reads whose completions are reported together, and the end of the connection in the poll behind them; 0:
     /// as they come.
     reads_at_once: Cell<usize>,
+    /// It posts no RDMA Reads, as a port on iWARP, or for a peer that agreed to none.
+    reads_are_refused: Cell<bool>,
     /// What is still to be reported.
     kept_back: Vec<Completion>,
 }
@@ -227,6 +232,9 @@ impl Port for WatchedPort {
         from: RemoteAddress,
         work: WorkId,
     ) -> Result<(), (PostError, Gather)> {
+        if self.reads_are_refused.get() {
+            return Err((PostError::Unsupported, list));
+        }
         self.port.post_read(queue_pair, list, from, work)
     }
 
@@ -379,4 +387,58 @@ fn a_call_is_not_served_when_one_of_its_reads_has_failed() {
     assert!(attack.raw.disconnected, "its key was wrong");
     assert_eq!(attack.victim.closed.len(), 1);
     assert_eq!(attack.victim.core.bulk_buffers_free(), 16);
+}
+
+/// A connection with a read depth of 0: a call that would have to be read is refused, and keeps nothing.
+#[test]
+fn a_call_that_cannot_be_read_is_refused_and_leaves_nothing_behind() {
+    let config = CoreConfig {
+        connections_max: 2,
+        bulk_buffers: 16,
+        bulk_buffer_bytes: 4096,
+        bulk_calls: 2,
+        ..bulk_config()
+    };
+    // Read chunks of two buffers, no Write list, no Reply chunk.
+    let lists = [1, 40, 77, 8192, 0, 0, 0, 0, 0];
+    let call = |xid: u32, version: u32, procedure: u32, lists: &[u32]| {
+        let prefix = match version {
+            1 => vec![xid, 1, 32, 0],
+            _ => vec![xid, 2, CREDIT, 0, 0, 0],
+        };
+        let rpc = [xid, 0, 2, PROGRAM, VERSION, procedure, 0, 0, 0, 0];
+        [words(&prefix), words(lists), words(&rpc)].concat()
+    };
+    // SYSTEM of version 2, and ERR_CHUNK of version 1.
+    for (version, is_refused) in [(2, [4, 1, 10]), (1, [4, 2, 0])] {
+        let (level, app) = (ReverseRequestSupport::None, BulkApp::default());
+        let versions = Versions::Both;
+        let mut attack = Attack::speaking(versions, level, Role::Server, &config, app);
+        attack.victim.core.port().reads_are_refused.set(true);
+        // More often than there are slots.
+        for xid in (2..22).step_by(2) {
+            attack.send(&call(xid, version, TAKE, &lists));
+            attack.send(&call(xid + 1, version, NULL, &[0, 0, 0]));
+            let [refused, reply] = &attack.take()[..] else {
+                panic!("version {version}: an error and a reply");
+            };
+            let words: Vec<_> = refused.chunks_exact(4).map(word).collect();
+            assert_eq!(words[..2], [xid, version], "version {version}");
+            let wanted = &is_refused[..words.len() - 3];
+            assert_eq!(words[3..], *wanted, "version {version}");
+            assert_eq!(word(reply), xid + 1);
+        }
+        assert_eq!(attack.victim.closed, []);
+        assert_eq!(attack.victim.handle.counters().rdma_reads, 0);
+        assert_eq!(attack.victim.core.bulk_buffers_free(), 16);
+        let served = attack.victim.core.application().taken.len();
+        assert_eq!(served, 10, "the null calls alone");
+    }
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    bytes[..4]
+        .try_into()
+        .map(u32::from_be_bytes)
+        .expect("four octets")
 }
