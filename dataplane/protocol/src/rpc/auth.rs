@@ -19,6 +19,7 @@ use crate::xdr::{Reader, Writer, padding_bytes, word};
 /// let integrity = OpaqueAuth { flavor: 6, body: integrity.as_flattened() };
 /// assert!(header_alone.permits_reduction() && OpaqueAuth::NONE.permits_reduction());
 /// assert!(!integrity.permits_reduction(), "its arguments are protected as one whole");
+/// assert_eq!((header_alone.gss_service(), integrity.gss_service()), (Some(1), Some(2)));
 /// assert_eq!(integrity.encoded_bytes(), 28);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,18 +44,23 @@ impl<'a> OpaqueAuth<'a> {
         8 + self.body.len() + padding_bytes(self.body.len())
     }
 
+    /// The service that RPCSEC_GSS gives this call (RFC 2203 section 5.3.1): 1 for none, where the header alone is
+    /// protected (krb5), 2 for integrity (krb5i), 3 for privacy (krb5p). `None` for other flavors, for calls that set up
+    /// or end a context, and for a credential that is cut.
+    #[must_use]
+    pub fn gss_service(&self) -> Option<u32> {
+        // Version, procedure, sequence number, service.
+        let words = self.body.first_chunk::<16>()?;
+        let is_data = self.flavor == RPCSEC_GSS && word(words, 1) == RPCSEC_GSS_DATA;
+        is_data.then(|| word(words, 3))
+    }
+
     /// Whether items of a call with this credential may be taken out of its stream, and results out of that of the
     /// reply. Not where RPCSEC_GSS protects arguments and results, or sets up a context: what is protected is one whole
     /// (RFC 8166 section 8.2.2).
     #[must_use]
     pub fn permits_reduction(&self) -> bool {
-        if self.flavor != RPCSEC_GSS {
-            return true;
-        }
-        // Version, procedure, sequence number, service.
-        self.body.first_chunk::<16>().is_some_and(|words| {
-            word(words, 1) == RPCSEC_GSS_DATA && word(words, 3) == RPCSEC_GSS_SERVICE_NONE
-        })
+        self.flavor != RPCSEC_GSS || self.gss_service() == Some(RPCSEC_GSS_SERVICE_NONE)
     }
 
     pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
@@ -138,5 +144,28 @@ mod tests {
         assert!(!permits(RPCSEC_GSS, &[1, 0, 7, 3, 0]), "privacy");
         assert!(!permits(RPCSEC_GSS, &[1, 1, 0, 1, 0]), "a context begins");
         assert!(!permits(RPCSEC_GSS, &[1, 0, 7]), "it does not decode");
+    }
+
+    #[test]
+    fn the_service_of_gss_is_told_of_calls_alone() {
+        let service = |flavor, words: &[u32]| {
+            let body: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            OpaqueAuth {
+                flavor,
+                body: &body,
+            }
+            .gss_service()
+        };
+        for number in 1..4 {
+            assert_eq!(service(RPCSEC_GSS, &[1, 0, 7, number, 0]), Some(number));
+            assert_eq!(
+                service(RPCSEC_GSS, &[1, 1, 7, number, 0]),
+                None,
+                "it begins"
+            );
+            assert_eq!(service(RPCSEC_GSS, &[1, 3, 7, number, 0]), None, "it ends");
+            assert_eq!(service(AUTH_SYS, &[1, 0, 7, number, 0]), None);
+        }
+        assert_eq!(service(RPCSEC_GSS, &[1, 0, 7]), None, "it is cut");
     }
 }
