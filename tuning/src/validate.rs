@@ -27,6 +27,9 @@ const KEEP_ALIVE_INTERVAL_MS_LEAST: u32 = 10;
 /// Below, a peer that is merely busy would lose its connection.
 const STALL_TIMEOUT_MS_LEAST: u32 = 100;
 
+/// Of `rnr_retry_count`: a NIC sends again without end (InfiniBand volume 1).
+const RNR_RETRY_FOR_EVER: u32 = 7;
+
 /// A queue pair takes the Sends of a small window, its grants, and what binds and unbinds a call's windows.
 const SEND_QUEUE_DEPTH_LEAST: u32 = 16;
 
@@ -58,6 +61,7 @@ impl Profile {
         self.validate_messages(describe)?;
         self.validate_placement(describe)?;
         self.validate_channels(describe)?;
+        self.validate_deadlines(describe)?;
         self.validate_memory(describe)
     }
 
@@ -342,6 +346,23 @@ impl Profile {
                     "set channel_ring_bytes to {} or more, or inline_bytes_max to {} or less",
                     (record_bytes * 4).next_power_of_two(),
                     record_bytes_max - RING_RECORD_HEADER_BYTES
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    fn validate_deadlines(&self, describe: Describe<'_>) -> Result<(), Error> {
+        if self.stall_timeout_ms == 0 && self.rnr_retry_count == RNR_RETRY_FOR_EVER {
+            return Err(Error::Relation {
+                left: Box::new(describe("stall_timeout_ms")),
+                right: Box::new(describe("rnr_retry_count")),
+                rule: "a peer that posts no receives would keep its connection, and what is sent to it, \
+                       for ever",
+                remedy: format!(
+                    "set stall_timeout_ms to {STALL_TIMEOUT_MS_LEAST} or more, or rnr_retry_count to \
+                     {} or less",
+                    RNR_RETRY_FOR_EVER - 1
                 ),
             });
         }

@@ -333,7 +333,7 @@ fn ranges_hold_at_their_ends_and_not_beyond() {
         ("call_timeout_ms", 1, 3_600_000, &[]),
         ("keep_alive_interval_ms", 0, 3_600_000, &[]),
         ("keep_alive_silent_ticks_max", 3, 255, &[]),
-        ("stall_timeout_ms", 0, 3_600_000, &[]),
+        ("stall_timeout_ms", 0, 3_600_000, &["rnr_retry_count=6"]),
         ("drain_timeout_ms", 1, 3_600_000, &[]),
     ];
     let choices = [
@@ -456,6 +456,12 @@ fn relations_name_both_knobs_and_a_remedy_that_works() {
             ],
             ["connections_max = 4096", "credits_per_connection = 4096"],
             "connections_max=2048",
+        ),
+        case(
+            &["stall_timeout_ms=0", "rnr_retry_count=6"],
+            &["stall_timeout_ms=0"],
+            ["stall_timeout_ms = 0", "rnr_retry_count = 7"],
+            "stall_timeout_ms=100",
         ),
     ];
     for Case {
