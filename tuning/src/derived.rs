@@ -102,9 +102,18 @@ impl Profile {
     }
 
     /// Bytes of the buffers that connections share for messages that come or go in several Sends. They are ordinary
-    /// memory: no peer reaches them. Each connection has four more, which take no memory before they are used.
+    /// memory: no peer reaches them.
     #[must_use]
     pub fn reassembly_pool_bytes(&self) -> u64 {
         u64::from(self.reassembly_buffers) * u64::from(self.message_bytes_max)
+    }
+
+    /// Bytes of the buffers of that kind that connections have of their own, four each. They take no memory before they
+    /// are used, and keep it then: if each peer uses all of its own, this much.
+    #[must_use]
+    pub fn reassembly_guaranteed_bytes(&self) -> u64 {
+        // A call and a reply that come, a call and a reply that go.
+        let buffers = 4 * u64::from(self.connections_max);
+        buffers * u64::from(self.message_bytes_max)
     }
 }

@@ -61,11 +61,14 @@ fn the_sizes_of_the_defaults_are_documented() {
     assert_eq!(profile.connection_bytes(), 132 * 1024);
     assert_eq!(profile.receive_pool_bytes(), 33 * 1024 * 1024 / 4);
     assert_eq!(profile.send_pool_bytes(), 3 * 1024 * 1024 / 2);
+    assert_eq!(profile.reassembly_pool_bytes(), 32 * ((1 << 20) + 4096));
+    assert_eq!(profile.reassembly_guaranteed_bytes(), 257 << 20);
     let page = page().replace('\n', " ");
     for stated in [
         "2112 receives (8.25 MiB",
         "132 KiB for each connection",
         "384 send buffers (1.5 MiB)",
+        "32.1 MiB of ordinary memory, and 257 MiB when each peer",
     ] {
         assert!(page.contains(stated), "{stated:?}");
     }

@@ -518,6 +518,7 @@ fn derived_sums_for_a_small_profile() {
     assert_eq!(profile.send_pool_bytes(), (5 + 6) * 2048);
     assert_eq!(profile.registered_bytes(), 61_440 + (5 + 6) * 2048);
     assert_eq!(profile.reassembly_pool_bytes(), 10_000);
+    assert_eq!(profile.reassembly_guaranteed_bytes(), 3 * 4 * 5000);
 }
 
 /// The largest values that pass the checks do not overflow the sums.
@@ -536,4 +537,5 @@ fn derived_sums_do_not_overflow() {
     assert_eq!(profile.receives_posted(), 1 << 24);
     assert_eq!(profile.registered_bytes(), (1 << 44) + 3 * (1 << 36));
     assert_eq!(profile.reassembly_pool_bytes(), 1 << 46);
+    assert_eq!(profile.reassembly_guaranteed_bytes(), 1 << 48);
 }

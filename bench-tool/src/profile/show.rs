@@ -62,6 +62,7 @@ struct Sizes {
     registered_bytes: u64,
     connection_bytes: u64,
     reassembly_bytes: u64,
+    reassembly_guaranteed_bytes: u64,
 }
 
 pub(super) fn execute(args: &ProfileShowArgs) -> Result<(), Failure> {
@@ -114,6 +115,7 @@ fn report(loaded: &Loaded) -> Report {
             registered_bytes: profile.registered_bytes(),
             connection_bytes: profile.connection_bytes(),
             reassembly_bytes: profile.reassembly_pool_bytes(),
+            reassembly_guaranteed_bytes: profile.reassembly_guaranteed_bytes(),
         },
     }
 }
@@ -136,11 +138,13 @@ fn text(report: &Report) -> String {
         registered_bytes,
         connection_bytes,
         reassembly_bytes,
+        reassembly_guaranteed_bytes,
     } = &report.sizes;
     let _ = writeln!(
         text,
         "\nfor each core {receives_posted} receives and {registered_bytes} bytes of registered memory \
-         ({connection_bytes} for each connection), and {reassembly_bytes} of ordinary memory"
+         ({connection_bytes} for each connection), and {reassembly_bytes} of ordinary memory, to which \
+         {reassembly_guaranteed_bytes} come when peers use all that their connections are guaranteed"
     );
     for variable in &report.environment {
         let Variable {
