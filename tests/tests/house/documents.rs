@@ -1,7 +1,9 @@
-//! That links between the documents point at files and headings that exist, and that what is not tried
-//! on a device is told.
+//! That links between the documents point at files and headings that exist, that what is not tried
+//! on a device is told, and that what peers may take and owe is told as it is.
 
 use std::path::{Path, PathBuf};
+
+use rpcrdma_engine::{CloseReason, CoreConfig, Owed};
 
 use crate::files;
 
@@ -175,4 +177,72 @@ fn what_is_skipped_on_a_device_is_told() {
     let cases = cases.matches("#[test]").count();
     let count = format!("Of the {cases} cases of the fabric's suite");
     assert!(told.contains(&count), "docs/verbs.md: {count}");
+}
+
+/// The numbers and names in `docs/security.md` of what a peer may take, and of what it may owe, are those of the code.
+#[test]
+fn what_a_peer_may_take_and_owe_is_told() {
+    let told = files::text("docs/security.md");
+    let rows = files::table_rows(&told, "Shared by the connections of a core");
+    assert!(rows.len() >= 8, "{rows:?}");
+    let row = |begin: &str| {
+        let found = rows.iter().find(|row| row[0].starts_with(begin));
+        found.unwrap_or_else(|| panic!("a row for {begin}"))
+    };
+    // What a core has of them for one connection more.
+    let of = |connections_max| CoreConfig {
+        connections_max,
+        ..CoreConfig::default()
+    };
+    let (fewer, more) = (of(8), of(9));
+    let each = |count: fn(&CoreConfig) -> u32| count(&more) - count(&fewer);
+    for (begin, each) in [
+        ("send buffers", each(CoreConfig::send_buffers_total)),
+        ("message buffers", each(CoreConfig::message_buffers_total)),
+    ] {
+        let guaranteed = &row(begin)[1];
+        let number = format!("{each}:");
+        assert!(guaranteed.starts_with(&number), "{begin}: {guaranteed}");
+    }
+    let receives = each(CoreConfig::receives);
+    assert_eq!(receives, u32::from(more.credits_per_connection) + 1);
+    assert_eq!(row("Receives")[1], "`credits_per_connection` and 1");
+
+    let knobs = rpcrdma_tuning::Profile::default();
+    for row in &rows {
+        let named = row[1..]
+            .iter()
+            .flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        for knob in named {
+            assert!(knobs.value_text(knob).is_some(), "there is no knob {knob}");
+        }
+    }
+
+    let debts = files::table_rows(&told, "The peer owes");
+    let left_as = |reason: &str| {
+        let reason = format!("`{reason}`");
+        debts.iter().filter(|row| row[2] == reason).count()
+    };
+    let all = [
+        Owed::FirstMessage,
+        Owed::RestOfMessage,
+        Owed::Credits,
+        Owed::Receives,
+        Owed::Acknowledgement,
+    ];
+    for owed in all {
+        // A new one belongs into the list, and into the table.
+        match owed {
+            Owed::FirstMessage
+            | Owed::RestOfMessage
+            | Owed::Credits
+            | Owed::Receives
+            | Owed::Acknowledgement => {}
+        }
+        assert_eq!(left_as(&owed.to_string()), 1, "{owed}");
+    }
+    let silent = CloseReason::PeerSilent { silent_ms: 1 }.to_string();
+    assert!(silent.starts_with("the peer was silent"), "{silent}");
+    assert_eq!(left_as("the peer was silent"), 1);
+    assert_eq!(debts.len(), all.len() + 1, "{debts:?}");
 }
