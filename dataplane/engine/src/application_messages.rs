@@ -11,56 +11,6 @@ pub const PEER_PROPERTIES_MAX: usize = 16;
 pub const PEER_PROPERTIES_BYTES_MAX: usize = 1024;
 
 /// A message of a header type of the application ([`CoreConfig::header_types`](crate::CoreConfig::header_types)).
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{
-/// #     Activity, Application, ApplicationMessage, ConnectionKey, Context, CoreConfig,
-/// #     MessageOutcome, PeerProperties,
-/// # };
-/// # use rpcrdma_fabric::{clock::Ticks, interface::Port};
-/// # use rpcrdma_protocol::v2::{ApplicationHeaderTypes, ApplicationProperties};
-/// const HINT: u32 = 0xffff_ff01;
-///
-/// /// Sends one hint to each peer that knows of hints, and keeps those that come.
-/// #[derive(Default)]
-/// struct Hints { to: Vec<ConnectionKey>, taken: Vec<u8> }
-///
-/// impl Application for Hints {
-///     fn peer_properties(&mut self, connection: ConnectionKey, properties: &PeerProperties) {
-///         if properties.get(HINT).is_some() {
-///             self.to.push(connection);
-///         }
-///     }
-///
-///     fn message(&mut self, message: &ApplicationMessage<'_>) -> MessageOutcome {
-///         self.taken.extend(message.body);
-///         MessageOutcome::Taken
-///     }
-///
-///     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
-///         let before = self.to.len();
-///         self.to.retain(|to| match core.send_message(*to, HINT, None, b"hint") {
-///             Err(refused) => refused.is_transient(),
-///             Ok(_xid) => false,
-///         });
-///         Activity::from_busy(self.to.len() < before)
-///     }
-/// }
-///
-/// let config = CoreConfig {
-///     header_types: ApplicationHeaderTypes::NONE.with(HINT)?,
-///     application_properties: ApplicationProperties::NONE.with(HINT, b"1")?,
-///     ..config()
-/// };
-/// let (mut client, mut server) = pair_with(&config, Hints::default(), Hints::default());
-/// until(&mut client, &mut server, |client, server| {
-///     client.core.application().taken == b"hint" && server.core.application().taken == b"hint"
-/// });
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApplicationMessage<'m> {
     /// Where it came from.
@@ -78,17 +28,6 @@ pub struct ApplicationMessage<'m> {
 }
 
 /// What an application says of a message of one of its header types.
-///
-/// # Example
-/// ```
-/// use rpcrdma_engine::MessageOutcome;
-/// use rpcrdma_protocol::v2::TransportError;
-///
-/// // What applications say that do not know of such messages, and what the sender gets.
-/// let unsupported = MessageOutcome::default();
-/// assert_eq!(unsupported.error(), Some(TransportError::InvalHtype));
-/// assert_eq!(MessageOutcome::Taken.error(), None);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MessageOutcome {
     /// It was taken. Nothing answers it, but what the application sends.
@@ -120,19 +59,6 @@ impl MessageOutcome {
 /// Of a set that has more, the first [`PEER_PROPERTIES_MAX`] are kept, and of these no more than
 /// [`PEER_PROPERTIES_BYTES_MAX`] octets: one that does not fit is left out whole. Numbers outside the range of
 /// applications are among them, and one number may come more than once.
-///
-/// # Example
-/// ```
-/// use rpcrdma_engine::PeerProperties;
-/// use rpcrdma_protocol::v2::PropertySet;
-///
-/// // Property 0xffffff01, of three octets.
-/// let set = [0, 0, 0, 1, 0xff, 0xff, 0xff, 1, 0, 0, 0, 3, b'o', b'n', b'e', 0];
-/// let properties = PeerProperties::of(&PropertySet::decode(&set)?);
-/// assert_eq!(properties.get(0xffff_ff01), Some(&b"one"[..]));
-/// assert_eq!((properties.iter().count(), properties.left_out()), (1, 0));
-/// # Ok::<_, rpcrdma_protocol::DecodeError>(())
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerProperties {
     entries: Vec<(u32, Box<[u8]>)>,

@@ -7,15 +7,6 @@ use std::fmt;
 const IDENTITY_BYTES_MAX: usize = 255;
 
 /// What a host calls itself in host authentication: 1 to 255 printable characters of ASCII, without spaces.
-///
-/// # Example
-/// ```
-/// use rpcrdma_engine::HostIdentity;
-///
-/// let identity: HostIdentity = "storage-7.example".parse()?;
-/// assert_eq!(identity.as_str(), "storage-7.example");
-/// # Ok::<_, rpcrdma_engine::BadIdentity>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostIdentity(Box<str>);
 
@@ -55,45 +46,11 @@ impl std::str::FromStr for HostIdentity {
 }
 
 /// A name that cannot be the identity of a host.
-///
-/// # Example
-/// ```
-/// use rpcrdma_engine::{BadIdentity, HostIdentity};
-///
-/// assert_eq!(HostIdentity::new("storage 7"), Err(BadIdentity));
-/// assert_eq!(HostIdentity::new(""), Err(BadIdentity));
-/// assert!(HostIdentity::new(&"x".repeat(255)).is_ok());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an identity has 1 to 255 printable characters of ASCII, and no spaces")]
 pub struct BadIdentity;
 
 /// A message of host authentication that a core is to send.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{AuthenticationMessage, Command, Notification};
-/// # use rpcrdma_protocol::v2::PropertySet;
-/// # let (mut client, mut server, connection, _) = asking();
-/// // Property sets have come from a peer that is not to be let in.
-/// let refusal = AuthenticationMessage { bytes: Box::default(), with_properties: true };
-/// server.handle.send(Command::Authenticate {
-///     connection,
-///     peer: None,
-///     send: Some(Box::new(refusal)),
-///     identity: None,
-/// })?;
-/// let told = told(&mut client, &mut server, |client, _| client.handle.receive());
-/// // The peer gets the properties of this end, and a HOSTAUTH without octets among them.
-/// let Notification::Properties { bytes, .. } = told else {
-///     panic!("{told:?}");
-/// };
-/// let set = PropertySet::decode(&bytes).expect("well formed");
-/// assert_eq!(set.host_authentication(), Some(&[][..]));
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthenticationMessage {
     /// The message: at most [`rpcrdma_protocol::constants::HOST_AUTHENTICATION_BYTES_MAX`] octets. An empty one refuses
@@ -104,25 +61,6 @@ pub struct AuthenticationMessage {
 }
 
 /// Why a peer was not authenticated.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{AuthenticationFailure, CloseReason, Command, Notification};
-/// # let (mut client, mut server, connection, _) = asking();
-/// let reason = CloseReason::Unauthenticated(AuthenticationFailure::NotOffered);
-/// server.handle.send(Command::Close { connection, reason })?;
-/// # let told = told(&mut client, &mut server, |_, server| server.handle.receive());
-/// match told {
-///     Notification::Closed { reason: CloseReason::Unauthenticated(failure), .. } => {
-///         let text = "the peer offered no authentication, which this end requires";
-///         assert_eq!(failure.to_string(), text);
-///     }
-///     other => panic!("{other:?}"),
-/// }
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthenticationFailure {
     /// The peer offered nothing, and this end requires that it does.

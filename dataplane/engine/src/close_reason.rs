@@ -7,34 +7,6 @@ use rpcrdma_protocol::v2;
 use crate::authentication::AuthenticationFailure;
 
 /// Why a connection ended.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{Application, CloseReason, Command, ConnectionKey, HostIdentity};
-/// # #[derive(Default)]
-/// # struct Log { connection: Option<ConnectionKey>, lines: Vec<String> }
-/// # impl Application for Log {
-/// #     fn connected(&mut self, connection: ConnectionKey, _: Option<&HostIdentity>) {
-/// #         self.connection = Some(connection);
-/// #     }
-/// fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
-///     match reason {
-///         CloseReason::Local => {}
-///         reason => self.lines.push(format!("connection {}: {reason}", connection.index)),
-///     }
-/// }
-/// # }
-/// # let (mut client, mut server) = pair(Log::default(), Log::default());
-/// # let connection = client.core.application().connection.unwrap();
-/// # client.handle.send(Command::Close { connection, reason: CloseReason::Local }).unwrap();
-/// # until(&mut client, &mut server, |_, server| !server.core.application().lines.is_empty());
-/// # assert_eq!(client.core.application().lines, [""; 0]);
-/// # let lines = &server.core.application().lines;
-/// // The client closes it, and the server writes:
-/// assert_eq!(lines, &["connection 0: the peer closed the connection or is gone"]);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// Closed from this side.
@@ -119,14 +91,6 @@ impl fmt::Display for CloseReason {
 impl std::error::Error for CloseReason {}
 
 /// What a peer is to do next. As long as it does not, it keeps something that others could use.
-///
-/// # Example
-/// ```
-/// use rpcrdma_engine::{CloseReason, Owed};
-///
-/// let reason = CloseReason::PeerStalled { owed: Owed::Receives, stalled_ms: 60_000 };
-/// assert_eq!(reason.to_string(), "the peer owed Receives for what is sent to it for 60000 ms");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owed {
     /// To send a first message: it has connected and said nothing.

@@ -17,28 +17,6 @@ use crate::limits::{at_least, at_most};
 use crate::placement::PlacementConfig;
 
 /// What a core does while there is nothing to do.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use std::time::{Duration, Instant};
-/// # use rpcrdma_engine::{Command, CoreConfig, IdlePolicy};
-/// // For a processor that others need too: awake for 50 us behind the last call, then asleep.
-/// let idle = IdlePolicy::Park { after: Duration::from_micros(50) };
-/// let config = CoreConfig { idle, ..CoreConfig::default() };
-/// # let End { core, handle } = alone(&config, Nothing);
-/// let core = std::thread::spawn(move || core.run());
-/// # let deadline = Instant::now() + Duration::from_secs(10);
-/// while handle.counters().parks == 0 {
-///     std::thread::sleep(Duration::from_millis(1));
-/// #   assert!(Instant::now() < deadline);
-/// }
-/// // A command wakes it.
-/// handle.send(Command::Stop)?;
-/// core.join().expect("it does not panic")?;
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdlePolicy {
     /// Poll again at once: the lowest latency, and the default.

@@ -5,17 +5,6 @@ use std::fmt;
 use rpcrdma_fabric::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that only its core changes.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # on_core!(service(echo), |core, connection| {
-/// let before = core.counters().calls_sent.get();
-/// core.call(connection, CALL, b"one more", 1).expect("there is a credit");
-/// assert_eq!(core.counters().calls_sent.get(), before + 1);
-/// # });
-/// ```
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -44,18 +33,6 @@ macro_rules! counters {
     ($($(#[$meta:meta])* $name:ident,)*) => {
         /// The counters of a core. They fill pages of their own, so that whoever reads them takes
         /// no cache line from the core but these.
-        ///
-        /// # Example
-        /// ```
-        /// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-        /// # use ends::*;
-        /// # on_core!(service(echo), |core, connection| {
-        /// let counters = core.counters();
-        /// let handshake = counters.snapshot();
-        /// assert_eq!((handshake.connections_ready, handshake.calls_sent), (1, 0));
-        /// assert_eq!(counters.connections_ready.get(), handshake.connections_ready);
-        /// # });
-        /// ```
         #[derive(Debug, Default)]
         #[repr(align(4096))]
         pub struct Counters {
@@ -63,20 +40,6 @@ macro_rules! counters {
         }
 
         /// The counters of a core as they stood when they were read.
-        ///
-        /// # Example
-        /// ```
-        /// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-        /// # use ends::*;
-        /// # let (mut client, mut server) = pair(Nothing, Nothing);
-        /// let before = server.handle.counters();
-        /// let _ = (server.core.iterate(), server.core.iterate());
-        /// let passed = server.handle.counters().since(&before);
-        /// assert_eq!((passed.polls, passed.calls_received), (2, 0));
-        /// // As text: a line for each that is not 0.
-        /// assert!(passed.to_string().starts_with("polls 2\n"));
-        /// assert!(!passed.to_string().contains("calls_received"));
-        /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct CounterSnapshot {
             $($(#[$meta])* pub $name: u64,)*

@@ -21,20 +21,6 @@ use crate::levels::{LevelSnapshot, Levels, PollTimeSnapshot, PollTimes};
 use crate::rpc::ConnectionKey;
 
 /// Asks something of a core.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{Command, Notification};
-/// # let (mut client, mut server) = pair(Nothing, Nothing);
-/// // Before an end is stopped: no call is cut off, and its peer gets all replies.
-/// server.handle.send(Command::Drain)?;
-/// let told = told(&mut client, &mut server, |_, server| server.handle.receive());
-/// assert!(matches!(told, Notification::Drained));
-/// server.handle.send(Command::Stop)?;
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 pub enum Command<P: Port> {
     /// Plant a queue pair; answered with [`Notification::Planted`].
     Plant {
@@ -122,17 +108,6 @@ pub const PROPERTY_BYTES_MAX: usize = 4096;
 
 /// A property set as it came over the wire: the body of a CONNPROP (-00 section 6.4.4), whole and
 /// well formed.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_protocol::v2::PropertySet;
-/// # let (_client, _server, _connection, bytes) = asking();
-/// // `bytes` of a `Notification::Properties`, of a peer with the default sizes.
-/// let set = PropertySet::decode(&bytes).expect("well formed");
-/// assert_eq!(set.properties().receive_buffer_bytes, 4096);
-/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct PropertyBytes {
     bytes: [u8; PROPERTY_BYTES_MAX],
@@ -177,23 +152,6 @@ impl fmt::Debug for PropertyBytes {
 }
 
 /// What passed over a connection.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{CloseReason, Command, ConnectionKey, Notification};
-/// # let (mut client, mut server) = after_a_call();
-/// # let (connection, reason) = (ConnectionKey::default(), CloseReason::Local);
-/// # client.handle.send(Command::Close { connection, reason })?;
-/// let told = told(&mut client, &mut server, |client, _| client.handle.receive());
-/// let Notification::Closed { counters, .. } = told else {
-///     panic!("{told:?}");
-/// };
-/// // Its properties and a call went out; properties and a reply came.
-/// assert_eq!((counters.messages_sent, counters.messages_received), (2, 2));
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounters {
     /// Messages received, credit grants apart; modulo 2^32.
@@ -203,30 +161,6 @@ pub struct ConnectionCounters {
 }
 
 /// A core tells the control plane something.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{CloseReason, Command, ConnectionKey, Notification};
-/// # let (mut client, mut server) = pair(Nothing, Nothing);
-/// # let (connection, reason) = (ConnectionKey::default(), CloseReason::Local);
-/// # client.handle.send(Command::Close { connection, reason })?;
-/// # let (mut open, handle) = (1, server.handle.clone());
-/// # until(&mut client, &mut server, |_, _| {
-/// while let Some(notification) = handle.receive() {
-///     match notification {
-///         Notification::Ready { .. } => open += 1,
-///         Notification::Closed { reason, .. } => {
-///             assert_eq!(reason, CloseReason::Peer);
-///             open -= 1;
-///         }
-///         other => println!("{other:?}"),
-///     }
-/// }
-/// # open == 0 });
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug)]
 pub enum Notification {
     /// The answer to [`Command::Plant`].
@@ -274,22 +208,6 @@ pub enum Notification {
 }
 
 /// The mailbox was full; the command comes back.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{Command, CoreConfig, Full};
-/// let config = CoreConfig { mailbox_depth: 1, ..CoreConfig::default() };
-/// # let mut end = alone(&config, Nothing);
-/// # let (core, handle) = (&mut end.core, &end.handle);
-/// handle.send(Command::Drain).expect("room for one");
-/// let Err(Full(command)) = handle.send(Command::Stop) else {
-///     panic!("there is room for one alone");
-/// };
-/// let _ = core.iterate();
-/// handle.send(command).expect("room again");
-/// ```
 pub struct Full<P: Port>(pub Command<P>);
 
 impl<P: Port> fmt::Debug for Full<P> {
@@ -401,22 +319,6 @@ impl<P: Port> Shared<P> {
 }
 
 /// The control plane's end of a core. Any thread may have a clone.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{Command, CoreConfig, IdlePolicy};
-/// # let idle = IdlePolicy::Park { after: std::time::Duration::ZERO };
-/// # let End { core, handle } = alone(&CoreConfig { idle, ..config() }, Nothing);
-/// let watcher = handle.clone();
-/// let core = std::thread::spawn(move || core.run());
-/// // From any thread, while the core runs and after.
-/// handle.send(Command::Stop)?;
-/// core.join().expect("it does not panic")?;
-/// assert_eq!(watcher.counters().commands, 1);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 pub struct CoreHandle<P: Port> {
     pub(crate) shared: Arc<Shared<P>>,
 }

@@ -18,25 +18,6 @@ macro_rules! levels {
         }
 
         /// The levels of a core as it published them last, some tenths of a second ago at most.
-        ///
-        /// # Example
-        /// ```
-        /// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-        /// # use ends::*;
-        /// # use std::time::Duration;
-        /// # use rpcrdma_fabric::clock::Clock;
-        /// # let clock = Clock::new();
-        /// # let mut end = alone(&config(), Nothing);
-        /// # for _ in 0..8 {
-        /// #     let _ = end.core.iterate_at(clock.now() + clock.ticks(Duration::from_secs(1)));
-        /// # }
-        /// # let handle = &end.handle;
-        /// let levels = handle.levels();
-        /// // A core that has no connection has everything at home.
-        /// assert_eq!(levels.send_buffers_free, levels.send_buffers_total);
-        /// assert_eq!((levels.bulk_buffers_free, levels.bulk_buffers_total), (16, 16));
-        /// assert_eq!(levels.credits_available, 0);
-        /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct LevelSnapshot {
             $($(#[$meta])* pub $name: u64,)*
@@ -179,20 +160,6 @@ impl PollTimes {
 }
 
 /// How long the polls of a core took, as of a moment not long ago.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # let (_client, mut server) = after_a_call();
-/// # server.core.iterate();
-/// # let handle = &server.handle;
-/// // Of a core that has answered one call.
-/// let times = handle.poll_times();
-/// let replies: u64 = times.replies.iter().map(|(_bound, replies)| replies).sum();
-/// assert_eq!(replies, 1);
-/// assert!(times.busy_time >= times.reply_time);
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PollTimeSnapshot {
     /// Replies by how long their calls were on the core: those within the bound and beyond the one

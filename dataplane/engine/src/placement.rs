@@ -20,21 +20,6 @@ use crate::limits::at_least;
 const SEGMENT_ALIGN_BYTES: u32 = 4096;
 
 /// How receive buffers of several segments are made.
-///
-/// # Example
-/// ```
-/// use rpcrdma_engine::{CoreConfig, PlacementConfig};
-///
-/// // For files of 1 MiB: two pieces of 512 KiB behind the headers, in each Receive.
-/// let placement = PlacementConfig {
-///     segments: 2,
-///     segment_bytes: 512 << 10,
-///     ..PlacementConfig::default()
-/// };
-/// let config = CoreConfig { placement: Some(placement), ..CoreConfig::default() };
-/// assert_eq!(config.receive_segments(), 3);
-/// assert_eq!(config.receive_bytes(), 1024 + (1 << 20));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacementConfig {
     /// Bytes of the first segment, which holds the headers and short messages; at least 1.
@@ -112,22 +97,6 @@ impl PlacementConfig {
 }
 
 /// Why a piece of a Receive was not leased. The Receive is as it was.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::placement::NotLeased;
-/// # let (mut port, mut receive, mut segments) = receiving();
-/// let kept = segments.lease(&mut port, &mut receive, 0, 0, 4096)?;
-/// // Until it is dropped there is nothing to put in the place of the next.
-/// let refused = segments.lease(&mut port, &mut receive, 0, 0, 4096);
-/// assert_eq!(refused.err(), Some(NotLeased::NoSpare));
-/// drop(kept);
-/// segments.reclaim();
-/// assert!(segments.lease(&mut port, &mut receive, 0, 0, 4096).is_ok());
-/// # Ok::<_, NotLeased>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotLeased {
     /// All spares are in the hands of applications.
@@ -148,22 +117,6 @@ impl fmt::Display for NotLeased {
 impl std::error::Error for NotLeased {}
 
 /// The placement segments of a core that are in no Receive: spares, and those that were leased.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::placement::NotLeased;
-/// # let (mut port, mut receive, mut segments) = receiving();
-/// assert_eq!((segments.spares(), segments.leased()), (1, 0));
-/// // 100 bytes behind the first 8 of the first placement segment.
-/// let lease = segments.lease(&mut port, &mut receive, 0, 8, 100)?;
-/// assert_eq!(lease.len(), 100);
-/// assert_eq!((segments.spares(), segments.leased()), (0, 1));
-/// drop(lease);
-/// assert_eq!(segments.reclaim(), 1);
-/// # Ok::<_, NotLeased>(())
-/// ```
 #[derive(Debug)]
 pub struct PlacementSegments {
     /// The spares; nothing where receive buffers have one segment.

@@ -28,20 +28,18 @@ pub(crate) const RESULTS_OFFSET: usize = REPLY_HEADER_BYTES_WITHOUT_AUTH;
 ///
 /// # Example
 /// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::Outcome;
-/// let ended = answered(
-///     |request, reply| {
-///         let name = b"root";
-///         // An XDR string: its length, its octets, and zeroes up to a multiple of four.
-///         let written = reply.write_u32(4).and_then(|()| reply.write(name));
-///         written.map_or(Outcome::SystemError, |()| Outcome::Success)
-///     },
-///     CALL,
-///     &[],
-/// );
-/// assert_eq!(ended, Ok(b"\0\0\0\x04root".to_vec()));
+/// use rpcrdma_engine::{Outcome, ReplyTooLong, ReplyWriter};
+///
+/// /// An XDR string: its length, its octets, and zeroes up to a multiple of four.
+/// fn write_string(reply: &mut ReplyWriter<'_>, text: &str) -> Result<(), ReplyTooLong> {
+///     reply.write_u32(u32::try_from(text.len()).map_err(|_| ReplyTooLong)?)?;
+///     reply.write(text.as_bytes())?;
+///     reply.write(&[0; 3][..text.len().next_multiple_of(4) - text.len()])
+/// }
+///
+/// fn answer(reply: &mut ReplyWriter<'_>) -> Outcome {
+///     write_string(reply, "root").map_or(Outcome::SystemError, |()| Outcome::Success)
+/// }
 /// ```
 #[derive(Debug)]
 pub struct ReplyWriter<'a> {
@@ -58,23 +56,6 @@ pub struct ReplyWriter<'a> {
 }
 
 /// The results are longer than a message may be, or no buffer for a long message is free.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{CallError, Outcome, ReplyTooLong};
-/// let ended = answered(
-///     |_, reply| {
-///         assert_eq!(reply.write(&[0; 2 << 20]), Err(ReplyTooLong));
-///         Outcome::Success
-///     },
-///     CALL,
-///     &[],
-/// );
-/// // What cannot be said in full is no success.
-/// assert_eq!(ended, Err(CallError::SystemError));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyTooLong;
 

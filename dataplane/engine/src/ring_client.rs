@@ -26,21 +26,6 @@ use crate::rpc::{
 const MOVED_MAX: usize = 8;
 
 /// How a call that went through a ring ended.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::ring_client::{CallMessage, CallStatus};
-/// # let (mut ring, mut client, mut server) = ringed(2);
-/// // Four octets will come back, and there is no room for any.
-/// let message = CallMessage { call: CALL, args: b"ping".to_vec(), ..CallMessage::default() };
-/// assert_eq!((message.status, message.results.capacity()), (CallStatus::Pending, 0));
-/// ring.submit(Box::new(message)).expect("room in the ring");
-/// # let message = come_back(&mut ring, &mut client, &mut server);
-/// // When it has come back:
-/// assert_eq!(message.status, CallStatus::ResultsTooLong { bytes: 4 });
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallStatus {
     /// It has not ended.
@@ -60,24 +45,6 @@ pub enum CallStatus {
 }
 
 /// A call on its way to a core and back.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::ring_client::{CallMessage, CallStatus};
-/// # let (mut ring, mut client, mut server) = ringed(2);
-/// # let connection = rpcrdma_engine::ConnectionKey::default();
-/// let mut message = Box::new(CallMessage { connection, call: CALL, ..CallMessage::default() });
-/// message.args.extend_from_slice(b"ping");
-/// message.results.reserve(64);
-/// ring.submit(message).expect("room in the ring");
-/// # let mut message = come_back(&mut ring, &mut client, &mut server);
-/// // When it has come back, what there is room for in it is as good for the next call.
-/// assert_eq!((message.status, &message.results[..]), (CallStatus::Success, &b"ping"[..]));
-/// message.args.clear();
-/// assert!(message.results.capacity() >= 64);
-/// ```
 #[derive(Debug, Default)]
 pub struct CallMessage {
     /// The connection to call on.
@@ -102,17 +69,25 @@ pub struct CallMessage {
 ///
 /// # Example
 /// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::ring_client::CallMessage;
-/// # let (mut ring, mut client, mut server) = ringed(2);
-/// let call = || Box::new(CallMessage { call: CALL, ..CallMessage::default() });
-/// assert!(ring.submit(call()).is_ok() && ring.submit(call()).is_ok());
-/// assert_eq!(ring.outstanding(), 2);
-/// // A third has no room until one of the others has come back.
-/// let refused = ring.submit(call()).expect_err("two are outstanding");
-/// # let ended = come_back(&mut ring, &mut client, &mut server);
-/// assert!(ring.submit(refused).is_ok());
+/// use rpcrdma_engine::ring_client::{CallMessage, CallStatus, RingClient};
+/// use rpcrdma_engine::{Call, ConnectionKey};
+///
+/// /// Calls, and waits for the reply.
+/// fn ask(ring: &mut RingClient, connection: ConnectionKey, args: &[u8]) -> Option<Vec<u8>> {
+///     let call = Call { program: 0x2000_0001, version: 1, procedure: 1 };
+///     let mut message = Box::new(CallMessage { connection, call, ..CallMessage::default() });
+///     message.args.extend_from_slice(args);
+///     // The core puts the results into this space, and allocates none.
+///     message.results.reserve(64);
+///     ring.submit(message).ok()?;
+///     while !ring.is_abandoned() {
+///         if let Some(ended) = ring.complete() {
+///             return (ended.status == CallStatus::Success).then_some(ended.results);
+///         }
+///         std::thread::yield_now();
+///     }
+///     None
+/// }
 /// ```
 #[derive(Debug)]
 pub struct RingClient {
@@ -156,43 +131,6 @@ impl RingClient {
 }
 
 /// The core's end of a pair of call rings, for an [`Application`] to own.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::ring_client::{CallMessage, CallStatus, RingService, client_pair};
-/// # use rpcrdma_engine::{Activity, Application, CallError, CallTag, ConnectionKey, Context, Reply};
-/// # use rpcrdma_fabric::{clock::Ticks, interface::Port};
-/// /// Has calls of its own, and makes those of a thread.
-/// struct Caller { ring: RingService, own_ended: u64 }
-///
-/// impl Application for Caller {
-///     fn completed(
-///         &mut self,
-///         tag: CallTag,
-///         _connection: ConnectionKey,
-///         result: Result<Reply<'_>, CallError>,
-///         _now: Ticks,
-///     ) {
-///         self.own_ended += u64::from(!self.ring.completed(tag, result));
-///     }
-///
-///     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
-///         self.ring.poll(core)
-///     }
-/// }
-///
-/// // Tags whose high half is 7 are the ring's.
-/// let (mut client, ring) = client_pair(16, 7);
-/// assert!(ring.owns(7 << 32) && !ring.owns(1));
-/// # let (mut end, mut server) = pair(Caller { ring, own_ended: 0 }, service(echo));
-/// # client.submit(Box::new(CallMessage { call: CALL, ..CallMessage::default() })).unwrap();
-/// # let mut ended = None;
-/// # until(&mut end, &mut server, |_, _| { ended = client.complete(); ended.is_some() });
-/// # assert_eq!(ended.unwrap().status, CallStatus::Success);
-/// # assert_eq!(end.core.application().own_ended, 0);
-/// ```
 #[derive(Debug)]
 pub struct RingService {
     submissions: Consumer<Box<CallMessage>>,
@@ -336,33 +274,6 @@ fn put_results(space: &mut Vec<u8>, results: &[u8]) -> CallStatus {
 
 /// An application that does nothing but serve the rings of other threads. The high half of a tag
 /// is the index of its ring.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::ring_client::{CallMessage, CallStatus, RingApplication};
-/// // A core that calls for two threads.
-/// let (application, clients) = RingApplication::new(2, 16);
-/// # let (mut client, mut server) = pair(application, service(echo));
-/// let threads = clients.into_iter().map(|mut ring| {
-///     std::thread::spawn(move || {
-///         let call = CallMessage { call: CALL, ..CallMessage::default() };
-///         ring.submit(Box::new(call)).expect("room in the ring");
-///         loop {
-///             if let Some(ended) = ring.complete() {
-///                 return ended.status;
-///             }
-///             std::thread::yield_now();
-///         }
-///     })
-/// });
-/// # let threads: Vec<_> = threads.collect();
-/// # until(&mut client, &mut server, |_, _| threads.iter().all(|it| it.is_finished()));
-/// for thread in threads {
-///     assert_eq!(thread.join().expect("it does not panic"), CallStatus::Success);
-/// }
-/// ```
 #[derive(Debug, Default)]
 pub struct RingApplication {
     rings: Vec<RingService>,
@@ -405,24 +316,6 @@ impl Application for RingApplication {
 }
 
 /// The answer to a deferred call, on its way to the core.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{Outcome, ring_client::ReplyMessage};
-/// # let ended = by_office(|tokens, replies| {
-/// // On a thread that is not the core's, with the token of the call.
-/// let token = tokens.recv().expect("a call comes");
-/// let answer = ReplyMessage {
-///     token: Some(token),
-///     outcome: Outcome::Success,
-///     results: b"done".to_vec(),
-/// };
-/// replies.send(Box::new(answer)).expect("room in the ring");
-/// # });
-/// assert_eq!(ended, Ok(b"done".to_vec()));
-/// ```
 #[derive(Debug)]
 pub struct ReplyMessage {
     /// The right to answer; taken by the core.
@@ -434,27 +327,6 @@ pub struct ReplyMessage {
 }
 
 /// The threads' end of a ring of deferred replies.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{Outcome, ring_client::ReplyMessage};
-/// # let ended = by_office(|tokens, replies| {
-/// for token in tokens {
-///     // One that the core is done with, if there is one.
-///     let mut answer = replies.recycled().unwrap_or_else(|| {
-///         Box::new(ReplyMessage { token: None, outcome: Outcome::Success, results: vec![] })
-///     });
-///     answer.token = Some(token);
-///     answer.results.clear();
-///     answer.results.extend_from_slice(&[0, 0, 0, 1]);
-///     replies.send(answer).expect("room for all that are deferred");
-/// #   break;
-/// }
-/// # });
-/// assert_eq!(ended, Ok(vec![0, 0, 0, 1]));
-/// ```
 #[derive(Clone, Debug)]
 pub struct ReplySender {
     replies: Arc<ArrayQueue<Box<ReplyMessage>>>,
@@ -478,33 +350,6 @@ impl ReplySender {
 }
 
 /// The core's end of a ring of deferred replies, for an [`Application`] to own.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::ring_client::{ReplyMessage, ReplyService, reply_ring};
-/// # use rpcrdma_engine::{Activity, Application, Context, DeferToken, Outcome, ReplyWriter, Request};
-/// # use rpcrdma_fabric::{clock::Ticks, interface::Port};
-/// # struct Deferring { answers: rpcrdma_engine::ring_client::ReplySender, replies: ReplyService }
-/// # impl Application for Deferring {
-/// fn call(&mut self, request: &Request<'_>, _reply: &mut ReplyWriter<'_>) -> Outcome {
-///     // Any thread may push to the ring, this one too.
-///     let (token, outcome) = (request.defer(), Outcome::ProcedureUnavailable);
-///     match self.answers.send(Box::new(ReplyMessage { token, outcome, results: vec![] })) {
-///         Ok(()) => Outcome::Deferred,
-///         Err(_full) => Outcome::SystemError,
-///     }
-/// }
-///
-/// fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
-///     self.replies.poll(core)
-/// }
-/// # }
-/// # let (answers, replies) = reply_ring(8);
-/// # let ended = ask(Deferring { answers, replies }, CALL, &[]);
-/// assert_eq!(ended, Err(rpcrdma_engine::CallError::ProcedureUnavailable));
-/// ```
 pub struct ReplyService {
     replies: Arc<ArrayQueue<Box<ReplyMessage>>>,
     recycled: Arc<ArrayQueue<Box<ReplyMessage>>>,

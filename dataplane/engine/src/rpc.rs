@@ -8,20 +8,6 @@ use rpcrdma_protocol::rpc::{
 use rpcrdma_protocol::v2;
 
 /// Names a connection of a core: an index, and a generation that tells its users apart.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{CallRefused, ConnectionKey};
-/// # on_core!(service(echo), |core, connection| {
-/// assert!(core.is_ready(connection));
-/// // A key of whoever had this place before names nobody now.
-/// let generation = connection.generation.wrapping_sub(1);
-/// let before = ConnectionKey { generation, ..connection };
-/// assert_eq!(core.call(before, CALL, &[], 1), Err(CallRefused::UnknownConnection));
-/// # });
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ConnectionKey {
     /// Index into the core's table.
@@ -31,38 +17,9 @@ pub struct ConnectionKey {
 }
 
 /// The requester's own name for a call; comes back with its reply.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::CallTag;
-/// # let mut ended = on_core!(service(echo), |core, connection| {
-/// let asked: [(CallTag, &[u8]); 2] = [(70, b"seventy "), (71, b"more")];
-/// for (tag, args) in asked {
-///     core.call(connection, CALL, args, tag).expect("there are credits");
-/// }
-/// # });
-/// # let asked: [(CallTag, &[u8]); 2] = [(70, b"seventy "), (71, b"more")];
-/// // The pairs that `Application::completed` gets, in whatever order the replies come.
-/// ended.sort_by_key(|(tag, _)| *tag);
-/// assert_eq!(ended, asked.map(|(tag, args)| (tag, Ok(args.to_vec()))));
-/// ```
 pub type CallTag = u64;
 
 /// Whether something was done.
-///
-/// # Example
-/// ```
-/// use rpcrdma_engine::Activity;
-///
-/// let mut queues = [vec![], vec!["a request"], vec![]];
-/// // One of each, whatever the others had.
-/// let activity = queues.iter_mut().fold(Activity::Idle, |activity, queue| {
-///     activity.or(Activity::from_busy(queue.pop().is_some()))
-/// });
-/// assert_eq!(activity, Activity::Busy);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Activity {
@@ -94,26 +51,6 @@ impl Activity {
 }
 
 /// A call of a peer.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{Call, CallError, Outcome, ReplyWriter, Request};
-/// fn serve(request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
-///     match (request.program, request.version, request.procedure) {
-///         (0x2000_0001, 1, 0) => Outcome::Success,
-///         (0x2000_0001, 1, _) => Outcome::ProcedureUnavailable,
-///         (0x2000_0001, _, _) => Outcome::ProgramMismatch { low: 1, high: 1 },
-///         _ => Outcome::ProgramUnavailable,
-///     }
-/// }
-/// let null = Call { program: 0x2000_0001, version: 1, procedure: 0 };
-/// assert_eq!(answered(serve, null, &[]), Ok(vec![]));
-/// let other = Call { version: 2, ..null };
-/// let mismatch = CallError::ProgramMismatch { low: 1, high: 1 };
-/// assert_eq!(answered(serve, other, &[]), Err(mismatch));
-/// ```
 #[derive(Debug)]
 pub struct Request<'a> {
     /// The connection that it came by.
@@ -162,60 +99,11 @@ pub(crate) struct DeferId {
 /// The right to answer a deferred call, once. It may go to any thread, but only the core that it
 /// comes from can answer with it ([`Context::reply`](crate::Context::reply)). Dropping it without an answer keeps
 /// its slot until the core ends.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{Activity, Application, Context, DeferToken, Outcome, ReplyWriter, Request};
-/// # use rpcrdma_fabric::{clock::Ticks, interface::Port};
-/// # #[derive(Default)]
-/// # struct Service { token: Option<DeferToken> }
-/// # impl Application for Service {
-/// fn call(&mut self, request: &Request<'_>, _reply: &mut ReplyWriter<'_>) -> Outcome {
-///     self.token = request.defer();
-///     if self.token.is_some() { Outcome::Deferred } else { Outcome::SystemError }
-/// }
-///
-/// fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
-///     let Some(token) = self.token.take() else {
-///         return Activity::Idle;
-///     };
-///     // A token that was not used comes back: the answer is tried again in the next poll.
-///     self.token = core.reply(token, Outcome::Success, b"done").err().map(|(_, token)| token);
-///     Activity::Busy
-/// }
-/// # }
-/// assert_eq!(ask(Service::default(), CALL, &[]), Ok(b"done".to_vec()));
-/// ```
 #[derive(Debug, PartialEq, Eq, Hash)]
 #[must_use = "a deferred call is answered with its token, or never"]
 pub struct DeferToken(pub(crate) DeferId);
 
 /// How a call of a peer ended (RFC 5531 section 9).
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{CallError, Outcome};
-/// // What was written counts with success alone.
-/// let ended = answered(
-///     |request, reply| match reply.write(b"half of the ") {
-///         Ok(()) if request.args.is_empty() => Outcome::GarbageArgs,
-///         _ => Outcome::Success,
-///     },
-///     CALL,
-///     &[],
-/// );
-/// assert_eq!(ended, Err(CallError::GarbageArgs));
-/// // Its reply: the XID, REPLY, MSG_ACCEPTED, a verifier without octets, GARBAGE_ARGS.
-/// let mut space = [0; 24];
-/// let written = Outcome::GarbageArgs.reply_header(0x11).encode(&mut space);
-/// assert_eq!(written, Ok(24));
-/// assert_eq!(space[..8], [0, 0, 0, 0x11, 0, 0, 0, 1]);
-/// assert_eq!(space[20..], [0, 0, 0, 4]);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Done; the results that were written count.
@@ -265,19 +153,6 @@ impl Outcome {
 }
 
 /// What a call asks for.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::Call;
-/// # let ended = on_core!(service(echo), |core, connection| {
-/// /// READ of version 3 of NFS (RFC 1813 section 3.3.6).
-/// const READ: Call = Call { program: 100_003, version: 3, procedure: 6 };
-/// core.call(connection, READ, b"arguments in XDR", 1).expect("there is a credit");
-/// # });
-/// assert_eq!(ended, [(1, Ok(b"arguments in XDR".to_vec()))]);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Call {
     /// RPC program.
@@ -289,20 +164,6 @@ pub struct Call {
 }
 
 /// A reply to a call of ours.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{CallError, Reply};
-/// fn word(result: Result<Reply<'_>, CallError>) -> Result<u32, CallError> {
-///     let results = result?.results;
-///     let word = results.first_chunk().ok_or(CallError::BadReply)?;
-///     Ok(u32::from_be_bytes(*word))
-/// }
-/// assert_eq!(ask_with(echo, &[0, 0, 1, 0], word), Ok(256));
-/// assert_eq!(ask_with(echo, &[], word), Err(CallError::BadReply));
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Reply<'a> {
     /// The results: an XDR stream.
@@ -312,19 +173,6 @@ pub struct Reply<'a> {
 }
 
 /// Why a call of ours ended without results.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{CallError, Outcome};
-/// let ended = answered(|_, _| Outcome::ProgramMismatch { low: 3, high: 4 }, CALL, &[]);
-/// match ended {
-///     Ok(results) => panic!("version 1 is not served: {results:?}"),
-///     Err(CallError::ProgramMismatch { low, high }) => assert_eq!((low, high), (3, 4)),
-///     Err(error) => panic!("{error}"),
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallError {
     /// No reply came in time.
@@ -382,26 +230,6 @@ impl fmt::Display for CallError {
 impl std::error::Error for CallError {}
 
 /// Why a call of ours was not accepted. Nothing was sent, and no completion follows.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::CallRefused;
-/// # on_core!(service(echo), |core, connection| {
-/// let credits = core.credits(connection);
-/// let mut calls = 0;
-/// let refused = loop {
-///     match core.call(connection, CALL, b"a call", 1) {
-///         Ok(()) => calls += 1,
-///         Err(refused) => break refused,
-///     }
-/// };
-/// // Each took a credit. When a reply has come there is another.
-/// assert_eq!((calls, refused), (credits, CallRefused::NoCredit));
-/// assert!(refused.is_transient());
-/// # });
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallRefused {
     /// No connection has this key.
@@ -466,24 +294,6 @@ impl fmt::Display for CallRefused {
 impl std::error::Error for CallRefused {}
 
 /// Why a deferred reply was not taken. The token comes back with it.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{Outcome, ReplyRefused};
-/// # let ended = deferred!(|core, token| {
-/// let longer_than_any = vec![0; 2 << 20];
-/// match core.reply(token, Outcome::Success, &longer_than_any) {
-///     Err((ReplyRefused::TooLong, token)) => {
-///         let said = core.reply(token, Outcome::Success, b"too long");
-///         assert!(said.is_ok());
-///     }
-///     other => panic!("{other:?}"),
-/// }
-/// # });
-/// assert_eq!(ended, Ok(b"too long".to_vec()));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyRefused {
     /// Nothing can be sent or kept now: try again in a later poll.

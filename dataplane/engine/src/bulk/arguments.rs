@@ -18,23 +18,6 @@ pub(crate) struct ArgumentItem {
 }
 
 /// The bulk items of a call, each of which the service may take and keep.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{BulkArguments, Outcome, ReplyWriter, Request};
-/// fn keep(_: &Request<'_>, items: &mut BulkArguments<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
-///     assert_eq!((items.len(), items.bytes(0), items.args_offset(0)), (1, Some(1000), Some(4)));
-///     let Some(file) = items.take(0) else {
-///         return Outcome::GarbageArgs;
-///     };
-///     // The bytes lie where they came, and are the service's for as long as it likes.
-///     let pieces = u32::try_from(file.part_count()).unwrap_or(u32::MAX);
-///     reply.write_u32(pieces).map_or(Outcome::SystemError, |()| Outcome::Success)
-/// }
-/// assert_eq!(given(keep), Ok(vec![0, 0, 0, 1]));
-/// ```
 #[derive(Debug)]
 pub struct BulkArguments<'a> {
     pub(crate) items: &'a mut [ArgumentItem],
@@ -43,24 +26,6 @@ pub struct BulkArguments<'a> {
 }
 
 /// A piece of the argument stream as the caller meant it.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{BulkArguments, Outcome, ReplyWriter, Request, StreamPiece};
-/// fn walk(request: &Request<'_>, items: &mut BulkArguments<'_>, _: &mut ReplyWriter<'_>) -> Outcome {
-///     let mut pieces = items.stream(request.args);
-///     assert_eq!(pieces.next(), Some(StreamPiece::Stream(b"name")));
-///     let Some(StreamPiece::Item { index, bytes }) = pieces.next() else {
-///         return Outcome::GarbageArgs;
-///     };
-///     assert_eq!((index, bytes.len()), (0, 1000));
-///     assert_eq!(pieces.next(), None);
-///     Outcome::Success
-/// }
-/// assert_eq!(given(walk), Ok(vec![]));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamPiece<'a> {
     /// Bytes of the stream.

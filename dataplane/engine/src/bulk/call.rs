@@ -10,22 +10,6 @@ use super::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkItem};
 use crate::rpc::{Call, Reply};
 
 /// How the items of a call and of its reply are to travel.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{BulkCall, CallRefused, Placement};
-/// # on_core!(service(echo), |core, connection| {
-/// let mut call = BulkCall::new(CALL, b"name");
-/// assert_eq!(call.placement, Placement::Auto);
-/// // Neither of these ends has placement segments.
-/// call.placement = Placement::Send;
-/// assert_eq!(core.call_bulk(connection, &mut call, 1), Err(CallRefused::NoPlacement));
-/// call.placement = Placement::Inline;
-/// assert_eq!(core.call_bulk(connection, &mut call, 1), Ok(()));
-/// # });
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// As the sizes and the means of both ends suggest.
@@ -40,19 +24,6 @@ pub enum Placement {
 }
 
 /// A result that may come beside the stream of the reply.
-///
-/// # Example
-/// ```
-/// use rpcrdma_engine::{BulkCall, Call, ExpectedResult, NoRoom};
-///
-/// // READ of version 3 of NFS: a result of up to the `count` that stands last in the arguments.
-/// let read = Call { program: 100_003, version: 3, procedure: 6 };
-/// let mut call = BulkCall::new(read, &[0; 48]);
-/// let data = ExpectedResult { request_range: 0..48, bytes_min: 512, bytes_max: 65_536 };
-/// assert_eq!(call.expect(data.clone()), Ok(()));
-/// // A result that has no bytes needs no room.
-/// assert_eq!(call.expect(ExpectedResult { bytes_max: 0, ..data }), Err(NoRoom));
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExpectedResult {
     /// The part of the argument stream that asks for the result, in bytes of the stream with all
@@ -66,18 +37,6 @@ pub struct ExpectedResult {
 }
 
 /// A call holds no more items, results or pieces, or not at that place.
-///
-/// # Example
-/// ```
-/// use rpcrdma_engine::{BulkCall, BulkItem, Call, NoRoom};
-///
-/// let mut call = BulkCall::new(Call::default(), &[0; 12]);
-/// // XDR streams are made of units of four octets.
-/// assert_eq!(call.add(6, &mut BulkItem::new()), Err(NoRoom));
-/// assert_eq!(call.add(8, &mut BulkItem::new()), Ok(()));
-/// // Items are added in the order in which they stand.
-/// assert_eq!(call.add(4, &mut BulkItem::new()), Err(NoRoom));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
@@ -105,21 +64,27 @@ pub(crate) struct CallItem {
 ///
 /// # Example
 /// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{BulkCall, BulkItem};
-/// # let ended = on_core!(service(echo), |core, connection| {
-/// let mut piece = core.take_bulk().expect("a buffer is free");
-/// piece.set_len(7);
-/// piece.copy_from_slice(b"a cargo");
-/// // An opaque of variable length: its length stays in the stream.
-/// let mut call = BulkCall::new(CALL, &[0, 0, 0, 7]);
-/// call.results_bytes_max = 12;
-/// call.add(4, &mut BulkItem::from(piece)).expect("room for an item");
-/// core.call_bulk(connection, &mut call, 1).expect("there is a credit");
-/// # });
-/// // So short an item goes into the stream after all, and is padded there.
-/// assert_eq!(ended, [(1, Ok(b"\0\0\0\x07a cargo\0".to_vec()))]);
+/// use rpcrdma_engine::{BulkCall, BulkItem, Call, CallRefused, ConnectionKey, Context};
+/// use rpcrdma_fabric::interface::Port;
+///
+/// /// Sends an opaque of variable length, whose length stays in the stream. False when there is no
+/// /// buffer for it now, or it is longer than one.
+/// fn store<P: Port>(
+///     core: &mut Context<'_, P>,
+///     connection: ConnectionKey,
+///     cargo: &[u8],
+/// ) -> Result<bool, CallRefused> {
+///     let Some(mut piece) = core.take_bulk().filter(|it| cargo.len() <= it.len()) else {
+///         return Ok(false);
+///     };
+///     piece.set_len(cargo.len());
+///     piece.copy_from_slice(cargo);
+///     let length = u32::try_from(cargo.len()).unwrap_or(u32::MAX).to_be_bytes();
+///     let store = Call { program: 0x2000_0001, version: 1, procedure: 1 };
+///     let mut call = BulkCall::new(store, &length);
+///     call.add(4, &mut BulkItem::from(piece)).expect("room for one item");
+///     core.call_bulk(connection, &mut call, 1).map(|()| true)
+/// }
 /// ```
 pub struct BulkCall<'a> {
     /// What to call.
@@ -274,22 +239,6 @@ impl fmt::Debug for BulkCall<'_> {
 
 /// A result that came beside the stream. Its item is empty when the responder left the result in
 /// the stream, or had none.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{BulkItem, BulkReply, BulkResult, CallError};
-/// fn data(result: Result<BulkReply<'_>, CallError>) -> Option<BulkItem> {
-///     let [BulkResult { item, .. }] = result.ok()?.items else {
-///         return None;
-///     };
-///     // What is not taken goes back to the core.
-///     Some(std::mem::take(item))
-/// }
-/// let data = wanted(data).expect("the call succeeds");
-/// assert_eq!(data.len(), 600);
-/// ```
 #[derive(Debug, Default)]
 pub struct BulkResult {
     /// Its bytes. Taking it keeps it.
@@ -300,21 +249,6 @@ pub struct BulkResult {
 }
 
 /// The reply to a call with bulk data.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{BulkReply, CallError};
-/// /// The length that stands in the stream, and the bytes that came beside it.
-/// fn lengths(result: Result<BulkReply<'_>, CallError>) -> Result<(u32, usize), CallError> {
-///     let BulkReply { reply, items } = result?;
-///     let length = reply.results.first_chunk().ok_or(CallError::BadReply)?;
-///     let beside = items.iter().map(|result| result.item.len()).sum();
-///     Ok((u32::from_be_bytes(*length), beside))
-/// }
-/// assert_eq!(wanted(lengths), Ok((600, 600)));
-/// ```
 #[derive(Debug)]
 pub struct BulkReply<'a> {
     /// The result stream, without what came beside it, and the verifier.

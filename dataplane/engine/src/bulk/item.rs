@@ -13,26 +13,6 @@ pub const ITEM_PARTS_MAX: usize = 32;
 /// back to its core.
 ///
 /// Its pieces are the holder's alone, or, as a `BulkItem<SharedLease>`, read by others as well.
-///
-/// # Example
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::BulkItem;
-/// # on_core!(service(echo), |core, _connection| {
-/// let mut item = BulkItem::new();
-/// for part in [&b"in two "[..], b"pieces"] {
-///     let mut piece = core.take_bulk().expect("a buffer is free");
-///     piece.set_len(part.len());
-///     piece.copy_from_slice(part);
-///     item.push(piece).expect("room for a piece");
-/// }
-/// assert_eq!((item.len(), item.part_count()), (13, 2));
-/// let mut copy = [0; 13];
-/// assert_eq!(item.copy_to(&mut copy), 13);
-/// assert_eq!(&copy, b"in two pieces");
-/// # });
-/// ```
 pub struct BulkItem<T = Lease> {
     parts: [Option<T>; ITEM_PARTS_MAX],
     count: usize,

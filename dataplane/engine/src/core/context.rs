@@ -16,30 +16,32 @@ use crate::rpc::{Call, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome,
 ///
 /// # Example
 /// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{Activity, Application, ConnectionKey, Context, HostIdentity};
-/// # use rpcrdma_fabric::{clock::Ticks, interface::Port};
-/// # #[derive(Default)]
-/// # struct Caller { connection: Option<ConnectionKey>, next_tag: u64, calls: u64 }
-/// # impl Application for Caller {
-/// # fn connected(&mut self, connection: ConnectionKey, _: Option<&HostIdentity>) {
-/// #     self.connection = Some(connection);
-/// # }
-/// /// Makes as many calls as the peer takes at this moment.
-/// fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
-///     let Some(connection) = self.connection.filter(|it| core.is_ready(*it)) else {
-///         return Activity::Idle;
-///     };
-///     let before = self.next_tag;
-///     while core.call(connection, CALL, b"ping", self.next_tag).is_ok() {
-///         self.next_tag += 1;
-///     }
-///     Activity::from_busy(self.next_tag != before)
+/// use rpcrdma_engine::{Activity, Application, Call, ConnectionKey, Context, HostIdentity};
+/// use rpcrdma_fabric::{clock::Ticks, interface::Port};
+///
+/// /// Makes as many calls as the peer takes, on its latest connection.
+/// struct Caller {
+///     connection: Option<ConnectionKey>,
+///     next_tag: u64,
 /// }
-/// # }
-/// # let (mut client, mut server) = pair(Caller::default(), service(echo));
-/// # until(&mut client, &mut server, |client, _| client.handle.counters().replies_received > 100);
+///
+/// impl Application for Caller {
+///     fn connected(&mut self, connection: ConnectionKey, _: Option<&HostIdentity>) {
+///         self.connection = Some(connection);
+///     }
+///
+///     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
+///         let Some(connection) = self.connection.filter(|it| core.is_ready(*it)) else {
+///             return Activity::Idle;
+///         };
+///         let call = Call { program: 0x2000_0001, version: 1, procedure: 1 };
+///         let before = self.next_tag;
+///         while core.call(connection, call, b"ping", self.next_tag).is_ok() {
+///             self.next_tag += 1;
+///         }
+///         Activity::from_busy(self.next_tag != before)
+///     }
+/// }
 /// ```
 pub struct Context<'a, P: Port> {
     pub(super) state: &'a mut State<P>,

@@ -46,18 +46,25 @@ use crate::rpc::ConnectionKey;
 ///
 /// # Example
 /// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/documented.rs")); }
-/// # use ends::*;
-/// # use rpcrdma_engine::{Command, Core, CoreConfig};
-/// # use rpcrdma_fabric::clock::Clock;
+/// use rpcrdma_engine::{Application, Command, Core, CoreConfig};
+/// use rpcrdma_fabric::clock::Clock;
+/// use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
+/// use rpcrdma_fabric::shm;
+///
+/// /// Serves no program, and calls nobody.
+/// struct Nothing;
+///
+/// impl Application for Nothing {}
+///
 /// let (config, clock) = (CoreConfig::default(), Clock::new());
-/// # let (port, _) = port(0, &config, &clock);
-/// let (mut core, handle) = Core::new(port, &config, clock, service(echo))?;
+/// let bytes = config.arena_bytes();
+/// let arena = Arena::shared(&ArenaOptions { bytes, huge_pages: HugePages::Prefer })?;
+/// let (port, _) = shm::Port::new(shm::PortConfig::new(0, arena, clock.clone()))?;
+/// let (core, handle) = Core::new(port, &config, clock, Nothing)?;
+/// let thread = std::thread::spawn(move || core.run());
+/// // From any thread, while the core runs and after.
 /// handle.send(Command::Stop)?;
-/// // By hand, as tests run it; elsewhere `Core::run` does so on a thread of its own.
-/// while !core.is_stopped() {
-///     let _ = core.iterate();
-/// }
+/// thread.join().expect("it does not panic")?;
 /// assert_eq!(handle.counters().commands, 1);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
@@ -72,19 +79,6 @@ pub struct Core<P: Port, A: Application> {
 }
 
 /// Why a core did not run.
-///
-/// # Example
-/// ```
-/// use rpcrdma_engine::{RunError, pin_current_thread};
-///
-/// match pin_current_thread(1 << 20) {
-///     Err(RunError::Pin { cpu, allowed }) => {
-///         assert_eq!(cpu, 1 << 20);
-///         assert!(!allowed.contains(&cpu));
-///     }
-///     Ok(()) => panic!("there is no such processor"),
-/// }
-/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The thread could not be pinned.
