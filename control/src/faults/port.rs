@@ -394,6 +394,10 @@ impl<P: Port> Port for FaultyPort<P> {
         self.delayed.is_empty() && self.withheld.is_empty() && self.inner.prepare_to_park()
     }
 
+    fn waits_unnotified(&self) -> bool {
+        self.inner.waits_unnotified()
+    }
+
     fn event(&self) -> BorrowedFd<'_> {
         self.inner.event()
     }

@@ -79,6 +79,8 @@ pub(crate) struct MessagePool {
     share: Share,
     /// What each connection has, by its place and the use.
     held: Box<[[u32; USES]]>,
+    /// Buffers that came back, modulo 2^64.
+    given: u64,
 }
 
 impl MessagePool {
@@ -99,6 +101,7 @@ impl MessagePool {
             free: untouched.chain(present).collect(),
             share: Share::new(guaranteed.saturating_add(shared), guaranteed),
             held: vec![[0; USES]; connections as usize].into_boxed_slice(),
+            given: 0,
         }
     }
 
@@ -138,6 +141,12 @@ impl MessagePool {
                 .give(&mut held[buffer.purpose as usize], MESSAGE_BUFFERS_OF_A_USE);
         }
         self.free.push(buffer);
+        self.given = self.given.wrapping_add(1);
+    }
+
+    /// Buffers that came back so far.
+    pub(crate) fn given(&self) -> u64 {
+        self.given
     }
 
     /// Buffers that are free.

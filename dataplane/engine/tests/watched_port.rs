@@ -311,6 +311,10 @@ impl Port for WatchedPort {
         self.port.prepare_to_park()
     }
 
+    fn waits_unnotified(&self) -> bool {
+        self.port.waits_unnotified()
+    }
+
     fn event(&self) -> BorrowedFd<'_> {
         self.port.event()
     }

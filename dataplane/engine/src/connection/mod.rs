@@ -90,6 +90,8 @@ pub(crate) struct Connection {
     pub(crate) flushed: bool,
     /// The application knows of the connection.
     pub(crate) told_connected: bool,
+    /// Calls in slots, or held messages, wait until something happens on the connection.
+    pub(crate) is_awaited: bool,
     /// What the connection waits for, to be counted once per wait.
     pub(crate) waiting: Option<Waiting>,
     /// It answers calls of the peer, so that a credit is kept for replies.
@@ -163,6 +165,7 @@ impl Connection {
             keep_alive_due: false,
             flushed: false,
             told_connected: false,
+            is_awaited: false,
             waiting: None,
             serves: config.role == v2::Role::Server,
             peer_window: 0,

@@ -83,6 +83,8 @@ struct Entry {
 pub(crate) struct Backlog {
     entries: Box<[Entry]>,
     free: Vec<OutboundId>,
+    /// Messages that were taken off, modulo 2^64.
+    popped: u64,
 }
 
 impl Backlog {
@@ -95,12 +97,18 @@ impl Backlog {
                 })
                 .collect(),
             free: (0..message_buffers).rev().map(OutboundId).collect(),
+            popped: 0,
         }
     }
 
     /// Whether no message waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.free.len() == self.entries.len()
+    }
+
+    /// Messages that were taken off the lists so far.
+    pub(crate) fn popped(&self) -> u64 {
+        self.popped
     }
 
     /// Appends a message to a connection's list. Gives it back when there is no entry, which
@@ -161,6 +169,7 @@ impl Backlog {
         let is_reply = |message: &OutgoingMessage| message.direction == Direction::Reply;
         list.replies -= u32::from(message.as_ref().is_some_and(is_reply));
         self.free.push(id);
+        self.popped = self.popped.wrapping_add(1);
         message
     }
 }

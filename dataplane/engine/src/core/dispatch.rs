@@ -154,7 +154,10 @@ impl<P: Port> State<P> {
                 // It is posted below, which is before the reply's credit can be used.
                 connection.protocol.handle_receives_posted(1);
                 incoming.answer(core, index, xid, served);
-                core.post_receive(receive);
+                core.shared.counters.receives_posted.increment();
+                core.port.post_receive(receive);
+                // The call may have brought the credits that others wait for.
+                core.note_if_pending(index);
             }
             Sorted::Transmission(transmission) => {
                 let note = TransmissionNote::new(&transmission);

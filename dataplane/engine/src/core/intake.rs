@@ -57,6 +57,10 @@ pub(super) enum HeldWork {
 #[derive(Debug)]
 pub(super) struct Intake {
     held: VecDeque<Held>,
+    /// How many of them are to be looked at still, from the first on.
+    to_try: usize,
+    /// What [`freed`] was when that was set last.
+    freed: u64,
     /// The header of the last part of a message that was put together, when it has chunks.
     pub(super) assembled_header: Vec<u8>,
 }
@@ -69,6 +73,8 @@ impl Intake {
             .saturating_add(config.message_buffers_total());
         Self {
             held: VecDeque::with_capacity(usize::try_from(held).unwrap_or(usize::MAX)),
+            to_try: 0,
+            freed: 0,
             assembled_header: Vec::with_capacity(HEADER_BYTES_MAX),
         }
     }
@@ -101,6 +107,12 @@ impl Intake {
         });
         // The message may have brought the credits that others wait for.
         core.note_if_pending(connection.index);
+        core.wait_for(connection);
+    }
+
+    /// Whether no message can go on that waits: nothing that one can wait for has come free since all were looked at.
+    pub(super) fn is_idle<P: Port>(&self, core: &Resources<P>, incoming: &Incoming) -> bool {
+        self.held.is_empty() || (self.to_try == 0 && self.freed == freed(core, incoming))
     }
 
     /// Holds a part of a message behind those that wait already.
@@ -206,6 +218,14 @@ impl Intake {
     }
 }
 
+/// Changes whenever something comes free that a held message can wait for: a message buffer, a slot, a place among the
+/// replies of its connection, or credits.
+fn freed<P: Port>(core: &Resources<P>, incoming: &Incoming) -> u64 {
+    let buffers = core.messages.given().wrapping_add(core.backlog.popped());
+    let slots = incoming.shares.given();
+    buffers.wrapping_add(slots).wrapping_add(core.wakes)
+}
+
 impl Held {
     /// Gives back what it waits in, at the end of its connection.
     fn give_up<P: Port>(self, core: &mut Resources<P>) {
@@ -242,22 +262,32 @@ impl<P: Port> State<P> {
     /// Goes on with what was held and need not wait any more.
     #[inline]
     pub(super) fn retry_held<A: Application>(&mut self, application: &mut A) -> bool {
-        self.intake.held() != 0 && self.try_held(application)
+        !self.intake.held.is_empty() && self.try_held(application)
     }
 
     #[cold]
     fn try_held<A: Application>(&mut self, application: &mut A) -> bool {
+        let freed = freed(&self.resources, &self.incoming);
+        if self.intake.freed != freed {
+            self.intake.freed = freed;
+            self.intake.to_try = self.intake.held();
+        }
         let mut busy = false;
-        for _ in 0..TRIED_MAX.min(self.intake.held()) {
+        for _ in 0..TRIED_MAX.min(self.intake.to_try) {
             let Some(held) = self.intake.held.pop_front() else {
                 break;
             };
+            self.intake.to_try = self.intake.to_try.saturating_sub(1);
             match self.serve_held(application, held) {
                 Some(held) => self.intake.held.push_back(held),
-                None => busy = true,
+                None => {
+                    busy = true;
+                    // Those behind it in its lane come next.
+                    self.intake.to_try = self.intake.held();
+                }
             }
         }
-        busy
+        busy || self.intake.to_try != 0
     }
 
     /// Goes on with one; gives it back when it has to wait.

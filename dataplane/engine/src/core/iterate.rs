@@ -26,6 +26,8 @@ const STOP_TIME_MAX: Duration = Duration::from_millis(50);
 /// The longest sleep: timers are served so often, and a wake that crosses the announcement of the
 /// sleep is at most so late.
 const PARK_TIME_MAX: Duration = Duration::from_millis(100);
+/// The longest sleep while something waits of whose end nobody notifies the core.
+const NAP_TIME_MAX: Duration = Duration::from_millis(1);
 
 impl<P: Port, A: Application> Core<P, A> {
     /// One poll iteration, with a reading of the clock. Bounded in all it does.
@@ -72,6 +74,7 @@ impl<P: Port, A: Application> Core<P, A> {
         busy |= state.visit_connections();
         let context = &mut Context { state: &mut *state };
         busy |= application.poll(context, now).is_busy();
+        state.wake_calls();
         busy |= state.outgoing.go_on(&mut state.resources, application);
         busy |= state.incoming.go_on(&mut state.resources, application);
         busy |= state.resources.send_pending(&mut state.incoming);
@@ -267,14 +270,30 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// Whether there is nothing that the next poll would go on with.
+    /// Queues the calls that waited for their connections, if something has happened on one of these.
+    #[inline]
+    fn wake_calls(&mut self) {
+        if std::mem::take(&mut self.resources.is_woken) {
+            self.incoming.calls.wake();
+            self.outgoing.calls.wake();
+        }
+    }
+
+    /// Whether the next poll has nothing to go on with that this one had not.
     fn is_idle(&self) -> bool {
-        self.resources.pending.is_empty()
-            && self.resources.closing.is_empty()
-            && self.intake.held() == 0
-            && self.incoming.calls.queued() == 0
-            && self.outgoing.calls.queued() == 0
+        self.resources.closing.is_empty()
+            && !self.resources.is_woken
+            && self.intake.is_idle(&self.resources, &self.incoming)
             && !self.incoming.kept.any_asked_for()
+    }
+
+    /// Whether something waits of which no event of the port tells: a place in a send queue, or a buffer that an
+    /// application has.
+    fn waits_unnotified(&self) -> bool {
+        self.resources.port.waits_unnotified()
+            || !self.resources.pending.is_empty()
+            || self.incoming.calls.queued() != 0
+            || self.outgoing.calls.queued() != 0
     }
 
     pub(super) fn prepare_to_park(&mut self) -> bool {
@@ -299,9 +318,15 @@ impl<P: Port> State<P> {
     }
 
     fn park(&mut self) {
+        let waits_unnotified = self.waits_unnotified();
         let core = &mut self.resources;
         core.shared.counters.parks.increment();
         let time_max = park_time_max(core.config.keep_alive_interval);
+        let time_max = if waits_unnotified {
+            time_max.min(NAP_TIME_MAX)
+        } else {
+            time_max
+        };
         crate::idle::sleep(&core.port.event(), &core.shared.wake, time_max);
     }
 }

@@ -41,9 +41,11 @@ impl<P: Port> Resources<P> {
         }
     }
 
-    /// As [`State::note_pending`], if the connection has something to send and may now be able to.
+    /// Something has happened on a connection: wakes what waits for that, and does as [`Resources::note_pending`] if there
+    /// is something to send.
     #[inline]
     pub(super) fn note_if_pending(&mut self, index: u32) {
+        self.wake(index);
         if let Some(connection) = self.connections.at(index)
             && !connection.pending
             && connection.wants_to_send()
@@ -135,6 +137,9 @@ impl<P: Port> Resources<P> {
                 break;
             };
             let (sent, again) = self.serve_backlog(incoming, index);
+            if sent {
+                self.wake(index);
+            }
             busy |= sent;
             if again {
                 self.pending.push_back(index);

@@ -66,6 +66,10 @@ pub(crate) struct Resources<P: Port> {
     pub(super) sends_with_invalidate: bool,
     /// Replies, since the poll time was noted last, to calls that were found in a poll before.
     pub(super) late_replies: u64,
+    /// Calls in slots that waited for their connections may be able to go on.
+    pub(super) is_woken: bool,
+    /// How often that was so, modulo 2^64.
+    pub(super) wakes: u64,
     pub(super) drain: Drain,
     pub(super) now: Ticks,
     pub(super) shared: Arc<Shared<P>>,
@@ -81,6 +85,26 @@ impl<P: Port> Resources<P> {
     /// The properties of a peer have changed: no plan made before is used again.
     pub(super) fn forget_plans(&mut self) {
         self.properties_epoch += 1;
+    }
+
+    /// Something waits until a message has come or left on a connection.
+    #[cold]
+    pub(super) fn wait_for(&mut self, key: ConnectionKey) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.is_awaited = true;
+        }
+    }
+
+    /// A message has come or left on the connection at `index`, or what was kept on it is given up.
+    #[inline]
+    pub(super) fn wake(&mut self, index: u32) {
+        if let Some(connection) = self.connections.at(index)
+            && connection.is_awaited
+        {
+            connection.is_awaited = false;
+            self.is_woken = true;
+            self.wakes = self.wakes.wrapping_add(1);
+        }
     }
 
     /// Posts a Receive that belongs to no connection any more.

@@ -10,6 +10,8 @@ pub(crate) struct Slots<T> {
     free: Vec<u32>,
     /// Slots whose calls can perhaps go on; each at most once.
     queue: VecDeque<u32>,
+    /// Slots whose calls can go on when their connections can; each at most once.
+    waiting: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -18,6 +20,7 @@ struct Slot<T> {
     call: Option<Box<T>>,
     /// The slot is in the queue.
     is_queued: bool,
+    is_waiting: bool,
 }
 
 impl<T> Slots<T> {
@@ -26,11 +29,13 @@ impl<T> Slots<T> {
         let slot = |index| Slot {
             call: Some(Box::new(make(index))),
             is_queued: false,
+            is_waiting: false,
         };
         Self {
             slots: (0..count).map(slot).collect(),
             free: (0..count).rev().collect(),
             queue: VecDeque::with_capacity(count as usize),
+            waiting: Vec::with_capacity(count as usize),
         }
     }
 
@@ -97,6 +102,26 @@ impl<T> Slots<T> {
             && !std::mem::replace(&mut slot.is_queued, true)
         {
             self.queue.push_back(index);
+        }
+    }
+
+    /// Has the call at `index` looked at after [`Slots::wake`].
+    pub(crate) fn wait(&mut self, index: u32) {
+        if let Some(slot) = self.slots.get_mut(index as usize)
+            && !std::mem::replace(&mut slot.is_waiting, true)
+        {
+            self.waiting.push(index);
+        }
+    }
+
+    /// Queues all that wait: which of their connections can go on is found out by looking.
+    #[cold]
+    pub(crate) fn wake(&mut self) {
+        while let Some(index) = self.waiting.pop() {
+            if let Some(slot) = self.slots.get_mut(index as usize) {
+                slot.is_waiting = false;
+            }
+            self.queue(index);
         }
     }
 

@@ -104,6 +104,8 @@ impl<P: Port> State<P> {
                 has_bulk: config.bulk_serves() != 0,
                 sends_with_invalidate: port.attributes().send_with_invalidate,
                 late_replies: 0,
+                is_woken: false,
+                wakes: 0,
                 drain: Drain::No,
                 now,
                 shared: Arc::clone(&shared),

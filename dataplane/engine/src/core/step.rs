@@ -12,8 +12,10 @@ pub(super) const STEPS_MAX: usize = 8;
 pub(crate) enum Step {
     /// Nothing, until something comes that it waits for.
     Waits,
-    /// Nothing in this iteration.
+    /// Nothing in this poll.
     Again,
+    /// Nothing, until a message of its peer comes, or one of the connection's own has left.
+    AwaitsConnection,
     /// More, at once.
     GoesOn,
     /// Nothing: it is done, and its slot can be free.

@@ -12,9 +12,10 @@ use crate::config::CoreConfig;
 use crate::message::Use;
 use crate::support::{NULL, Pair};
 
-/// A held call is looked at in every poll, so its core must not sleep. It goes back when its connection ends.
+/// A held call is looked at when something comes free that it can wait for, so its core must not sleep then. It goes back
+/// when its connection ends.
 #[test]
-fn a_core_that_holds_a_call_does_not_sleep() {
+fn a_core_does_not_sleep_when_a_held_call_can_go_on() {
     let mut pair = Pair::new(&CoreConfig::default());
     let (client, server) = pair.connect();
     pair.turns(20);
@@ -27,7 +28,12 @@ fn a_core_that_holds_a_call_does_not_sleep() {
     let call = Stream::Message(message.expect("a buffer"));
     let (core, intake) = (&mut state.resources, &mut state.intake);
     intake.hold(core, server, 7, HeldWork::Call(call));
-    assert!(!state.prepare_to_park(), "a call is held");
+    assert!(state.prepare_to_park(), "nothing has come free for it");
+    state.resources.port.unpark();
+    state.resources.shared.end_park();
+    let other = state.resources.messages.take(server.index, Use::Answer);
+    state.resources.messages.give(other.expect("a buffer"));
+    assert!(!state.prepare_to_park(), "a buffer has come free");
     pair.client.core.application_mut().to_close.push(client);
     pair.until("it is closed", |pair| !pair.server.closed.is_empty());
     let state = &pair.server.core.state;

@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::support::bulk::{BulkApp, TAKE, bulk_config};
 use crate::support::raw::{Attack, CREDIT, message, null_call, words};
 use crate::support::{App, NULL, PROGRAM, VERSION};
-use rpcrdma_engine::{Application, CloseReason, ConnectionKey, CoreConfig, Owed, PlacementConfig};
+use rpcrdma_engine::{
+    Application, CloseReason, ConnectionKey, CoreConfig, IdlePolicy, Owed, PlacementConfig,
+};
 use rpcrdma_fabric::interface::QueuePairId;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::{Config, Connection, Role};
@@ -83,7 +85,12 @@ fn connect<A: Application>(attack: &mut Attack<A>) -> (ConnectionKey, QueuePairI
 
 /// Four connections each of which holds all the slots that it gets, and grants no credit.
 fn occupied(calls: u32) -> (Attack, Vec<(ConnectionKey, QueuePairId)>) {
-    let mut attack = Attack::against(Role::Server, false, &config(), App::default());
+    occupied_of(&config(), calls)
+}
+
+/// The same, of a core with this configuration.
+fn occupied_of(config: &CoreConfig, calls: u32) -> (Attack, Vec<(ConnectionKey, QueuePairId)>) {
+    let mut attack = Attack::against(Role::Server, false, config, App::default());
     let first = (attack.connection(), attack.raw.queue_pair.expect("planted"));
     let mut connections = vec![first];
     for number in 0..HOSTILE {
@@ -124,6 +131,19 @@ fn peers_that_are_never_answered_leave_a_slot_to_every_other() {
         xids.sort_unstable();
         assert_eq!(xids, (3..8).collect::<Vec<_>>());
     }
+}
+
+/// What cannot go on until a peer grants credits costs no polls.
+#[test]
+fn a_core_sleeps_while_peers_grant_nothing_for_their_replies() {
+    let config = CoreConfig {
+        idle: IdlePolicy::Park {
+            after: Duration::ZERO,
+        },
+        ..config()
+    };
+    let (attack, _) = occupied_of(&config, 6);
+    assert!(attack.sleeps());
 }
 
 #[test]

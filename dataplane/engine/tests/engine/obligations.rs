@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rpcrdma_engine::{CloseReason, Command, CoreConfig, Owed};
+use rpcrdma_engine::{CloseReason, Command, CoreConfig, IdlePolicy, Owed};
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
@@ -54,9 +54,14 @@ fn pass_with_a_neighbour(attack: &mut Attack, xid: u32) {
 /// A peer that calls at most so often, and takes no replies: of more bytes than are copied, so that each keeps a send
 /// buffer.
 fn deaf(version: u32, calls_max: u32) -> Attack {
+    deaf_to(&config(), version, calls_max)
+}
+
+/// The same, of a core with this configuration.
+fn deaf_to(config: &CoreConfig, version: u32, calls_max: u32) -> Attack {
     let level = ReverseRequestSupport::None;
     let role = Role::Server;
-    let mut attack = Attack::speaking(Versions::Both, level, role, &config(), App::default());
+    let mut attack = Attack::speaking(Versions::Both, level, role, config, App::default());
     attack.agree();
     let threshold = PrivateData {
         send_bytes: 4096,
@@ -254,4 +259,42 @@ fn a_core_that_drains_takes_no_new_calls() {
     let taken = pair.server.handle.counters().calls_received - before;
     assert!(taken <= 8, "{taken} new calls were taken");
     assert_eq!(pair.server.drained, 1);
+}
+
+/// As [`config`], of a core that sleeps as soon as there is nothing to do.
+fn sleepy() -> CoreConfig {
+    CoreConfig {
+        idle: IdlePolicy::Park {
+            after: Duration::ZERO,
+        },
+        ..config()
+    }
+}
+
+/// What cannot go on until a peer does something costs no polls.
+#[test]
+fn a_core_sleeps_while_peers_take_nothing() {
+    if skips("a_core_sleeps_while_peers_take_nothing") {
+        return;
+    }
+    let served = |calls: &[u32]| {
+        let mut attack = Attack::against(Role::Server, false, &sleepy(), App::default());
+        for xid in calls {
+            attack.send(&call_with_credit(*xid, NO_CREDIT, NULL, &[]));
+        }
+        attack.sleeps()
+    };
+    let found = [
+        ("a call that was answered", served(&[1])),
+        ("replies without credits", served(&[1, 2, 3, 4])),
+        (
+            "no Receives, version 1",
+            deaf_to(&sleepy(), 1, 300).sleeps(),
+        ),
+        (
+            "no Receives, version 2",
+            deaf_to(&sleepy(), 2, 300).sleeps(),
+        ),
+    ];
+    assert!(found.iter().all(|(_, sleeps)| *sleeps), "{found:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rpcrdma_engine::{CloseReason, Command, ConnectionKey, CoreConfig, Owed};
+use rpcrdma_engine::{CloseReason, Command, ConnectionKey, CoreConfig, IdlePolicy, Owed};
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::rtr::{
     BufferSegment, Mismatch, OutOfRange, Problem, ReceiveBufferStructure, ReportError, RtrSupport,
@@ -509,4 +509,15 @@ fn a_peer_that_leaves_too_few_credits_for_a_reply_is_left_in_time() {
     assert_eq!(attack.victim.closed, [(greedy, stalled)]);
     std::mem::swap(&mut hall.attack.raw.queue_pair, &mut hall.quiet);
     hall.assert_serves("the other one");
+}
+
+#[test]
+fn a_core_sleeps_while_a_reply_lacks_credits() {
+    let (hall, _) = with_a_reply_that_lacks_credits(&CoreConfig {
+        idle: IdlePolicy::Park {
+            after: Duration::ZERO,
+        },
+        ..config()
+    });
+    assert!(hall.attack.sleeps());
 }

@@ -1,6 +1,6 @@
 //! A peer that sends whatever it likes, over a port of its own.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rpcrdma_engine::{Application, CloseReason, Command, ConnectionKey, CoreConfig};
 use rpcrdma_fabric::clock::{Clock, Ticks};
@@ -321,6 +321,25 @@ impl<A: Application> Attack<A> {
             self.now += self.clock.ticks(TestFabric::TURN);
             self.victim.iterate(self.now);
         }
+    }
+
+    /// Whether the victim sleeps, of which its configuration says when, while its peers stand still.
+    pub fn sleeps(mut self) -> bool
+    where
+        A: Send + 'static,
+    {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        self.turns(50);
+        let handle = self.victim.handle.clone();
+        let core = std::thread::spawn(move || self.victim.core.run());
+        let begin = Instant::now();
+        while handle.counters().parks < 3 && begin.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let parks = handle.counters().parks;
+        handle.send(Command::Stop).expect("room in the mailbox");
+        core.join().expect("no panic").expect("not pinned");
+        parks >= 3
     }
 
     fn turn(&mut self) -> bool {

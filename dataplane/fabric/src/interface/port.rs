@@ -265,6 +265,12 @@ pub trait Port: Send + 'static {
     /// that crosses the announcement is late, never lost.
     fn prepare_to_park(&mut self) -> bool;
 
+    /// Whether Sends wait for their peers in a way of whose end [`Port::event`] does not tell. A core that sleeps then looks
+    /// again after a millisecond.
+    fn waits_unnotified(&self) -> bool {
+        false
+    }
+
     /// The descriptor that becomes readable when a parked core has work.
     fn event(&self) -> BorrowedFd<'_>;
 

@@ -63,12 +63,12 @@ pub(in crate::core) enum Sending {
 enum Blocked {
     /// What this counter counts.
     For(fn(&Counters) -> &Counter),
+    /// Credits, or others to be sent on its connection.
+    Credit,
     /// Bytes that an earlier Send still takes, whose return goes on with it; or the connection is over.
     Returning,
     Impossible,
 }
-
-const CREDIT: Blocked = Blocked::For(|counters| &counters.awaiting_credit);
 
 impl<P: Port> Resources<P> {
     /// Entries of a gather list.
@@ -89,6 +89,11 @@ impl<P: Port> Resources<P> {
                 Ok(false) => {}
                 Err(Blocked::Impossible) => return Sending::Impossible,
                 Err(Blocked::Returning) => return Sending::Waits(Step::Waits),
+                Err(Blocked::Credit) => {
+                    let counter = &self.shared.counters.awaiting_credit;
+                    let _ = call.waits_for(counter);
+                    return Sending::Waits(Step::AwaitsConnection);
+                }
                 Err(Blocked::For(counter)) => {
                     return Sending::Waits(call.waits_for(counter(&self.shared.counters)));
                 }
@@ -113,7 +118,7 @@ impl<P: Port> Resources<P> {
             let credits = call.credits(connection);
             let is_open = connection.protocol.sequence_open();
             if is_open || call.is_behind_others(connection) || credits < transmissions {
-                return Err(CREDIT);
+                return Err(Blocked::Credit);
             }
         }
         if !self.is_group_sendable(call, laid_out) {
@@ -143,7 +148,7 @@ impl<P: Port> Resources<P> {
             {
                 Blocked::Impossible
             }
-            _ => CREDIT,
+            _ => Blocked::Credit,
         })?;
         debug_assert_eq!(
             encoded, laid_out.header_bytes as usize,

@@ -315,6 +315,12 @@ impl IncomingCall {
         Step::Again
     }
 
+    /// As [`Self::waits_for`], until something happens on its connection.
+    pub(crate) fn awaits_connection(&mut self, counter: &Counter) -> Step {
+        let _ = self.waits_for(counter);
+        Step::AwaitsConnection
+    }
+
     /// It waits for nothing.
     pub(crate) fn goes_on(&mut self) {
         self.is_counted = false;

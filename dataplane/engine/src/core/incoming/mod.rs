@@ -62,6 +62,8 @@ impl Incoming {
         application: &mut A,
     ) -> bool {
         let mut busy = self.kept.any_asked_for() && self.send_kept_replies(core);
+        // Some are not looked at in this poll.
+        busy |= self.calls.queued() > CALLS_MAX;
         for _ in 0..CALLS_MAX.min(self.calls.queued()) {
             if let Some(call) = self.calls.next_queued() {
                 busy |= self.go_on_with(core, application, call);
@@ -83,12 +85,17 @@ impl Incoming {
                 true => self.step_incoming(core, application, &mut call),
                 false => Ok(Step::Waits),
             };
-            busy |= number != 0 || step != Ok(Step::Again);
+            busy |= number != 0 || !matches!(step, Ok(Step::Again | Step::AwaitsConnection));
             match step {
                 Ok(Step::GoesOn) => {}
                 Ok(Step::Waits) => break,
                 Ok(Step::Again) => {
                     self.calls.queue(index);
+                    break;
+                }
+                Ok(Step::AwaitsConnection) => {
+                    core.wait_for(call.connection);
+                    self.calls.wait(index);
                     break;
                 }
                 Ok(Step::Ends) => {
@@ -196,6 +203,10 @@ impl Incoming {
         if let Some(connection) = core.connections.get_mut(key) {
             connection.replies_reserved -= call.reply_reserved;
             connection.calls_in.leave_group(slot);
+            if call.reply_reserved != 0 {
+                // Calls of ours may use these credits now.
+                core.note_if_pending(key.index);
+            }
         }
         let pool = &mut core.reply.pool;
         for buffer in call.read_parts.iter_mut().filter_map(|it| it.buffer.take()) {

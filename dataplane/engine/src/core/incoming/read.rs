@@ -63,7 +63,7 @@ impl Incoming {
         let (incoming, counters) = (&mut *self, &core.shared.counters);
         while let Some(segment) = call.next_read() {
             if connection.reads_in_flight >= incoming.read_depth {
-                return Ok(call.waits_for(&counters.awaiting_read_depth));
+                return Ok(call.awaits_connection(&counters.awaiting_read_depth));
             }
             let mut gather = incoming.gathers.pop().unwrap_or_default();
             let before = call.reads;
@@ -118,8 +118,9 @@ impl Incoming {
         work: WorkId,
         mut gather: Gather,
     ) {
-        if let Some((_, connection)) = core.connections.of_queue_pair(queue_pair) {
+        if let Some((place, connection)) = core.connections.of_queue_pair(queue_pair) {
             connection.reads_in_flight = connection.reads_in_flight.saturating_sub(1);
+            core.wake(place);
         }
         let (index, generation) = slot_of(work);
         let call = self.calls.get_mut(index);

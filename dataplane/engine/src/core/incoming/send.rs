@@ -46,8 +46,11 @@ impl Incoming {
             return Ok(Step::Waits);
         };
         let counters = &core.shared.counters;
-        if !connection.can_reply() || !core.transmit.has_room(connection) {
-            return Ok(call.waits_for(&counters.awaiting_credit));
+        if !connection.can_reply() {
+            return Ok(call.awaits_connection(&counters.awaiting_credit));
+        }
+        if !core.transmit.has_room(connection) {
+            return Ok(call.waits_for(&counters.awaiting_send_buffer));
         }
         let scratch = core.transmit.scratch();
         let protocol = &mut connection.protocol;
@@ -75,7 +78,7 @@ impl Incoming {
             Err(SendRefused::TooLong | SendRefused::NoSpace | SendRefused::TooShort) => {
                 return Err(TransportError::System);
             }
-            Err(_) => return Ok(Step::Again),
+            Err(_) => return Ok(Step::AwaitsConnection),
         };
         // In version 1 the key of memory that was not used may be one that others share.
         let may_invalidate = core.sends_with_invalidate
@@ -98,7 +101,7 @@ impl Incoming {
     fn send_in_parts<P: Port>(core: &mut Resources<P>, call: &mut IncomingCall) -> Step {
         let connection = core.connections.get(call.connection);
         if !connection.is_some_and(Connection::may_queue) {
-            return Step::Again;
+            return Step::AwaitsConnection;
         }
         let RpcReply::Long(buffer) = std::mem::take(&mut call.reply) else {
             return Step::Waits;

@@ -29,7 +29,10 @@ impl Incoming {
         let (key, xid) = (call.connection, call.xid);
         let connection = core.connections.get(key);
         let may_queue = connection.is_none_or(Connection::may_queue);
-        if !may_queue || !core.messages.has_room(key.index, Use::Answer) {
+        if !may_queue {
+            return Ok(call.awaits_connection(&core.shared.counters.awaiting_message_buffer));
+        }
+        if !core.messages.has_room(key.index, Use::Answer) {
             return Ok(call.waits_for(&core.shared.counters.awaiting_message_buffer));
         }
         if matches!(call.stream, Stream::Chunk) {

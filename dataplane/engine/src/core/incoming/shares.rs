@@ -30,6 +30,8 @@ pub(crate) struct Shares {
     /// Slots that belong to nobody.
     shared: u32,
     shared_free: u32,
+    /// Slots that were given back, modulo 2^64.
+    given: u64,
 }
 
 impl Shares {
@@ -39,6 +41,7 @@ impl Shares {
             connections: 0,
             shared,
             shared_free: shared,
+            given: 0,
         }
     }
 
@@ -93,8 +96,14 @@ impl Shares {
         }
     }
 
+    /// Slots that were given back so far.
+    pub(crate) fn given(&self) -> u64 {
+        self.given
+    }
+
     /// The connection at `place` gave a slot back.
     pub(crate) fn give(&mut self, place: u32) {
+        self.given = self.given.wrapping_add(1);
         let Some(calls) = self.in_use.get_mut(place as usize) else {
             return;
         };

@@ -169,6 +169,12 @@ impl OutgoingCall {
     pub(crate) fn goes_on(&mut self) {
         self.is_counted = false;
     }
+    /// As [`Self::waits_for`], until something happens on its connection.
+    pub(crate) fn awaits_connection(&mut self, counter: &Counter) -> Step {
+        let _ = self.waits_for(counter);
+        Step::AwaitsConnection
+    }
+
 
     /// It has its answer, or never will: now its windows go.
     pub(crate) fn answered(&mut self, answer: Answer) -> Step {

@@ -36,7 +36,7 @@ impl Outgoing {
         if let Some(mut call) = call.flatten() {
             match self.finish_outgoing(core, application, &mut call) {
                 Step::Ends => return self.end_outgoing(core, call),
-                Step::GoesOn | Step::Again => self.calls.queue(index),
+                Step::GoesOn | Step::Again | Step::AwaitsConnection => self.calls.queue(index),
                 Step::Waits => {}
             }
             self.calls.put(index, call);

@@ -137,8 +137,10 @@ impl Outgoing {
         core: &mut Resources<P>,
         call: &OutgoingCall,
     ) {
-        if let Some(connection) = core.connections.get_mut(call.connection) {
-            connection.group_first.take_if(|first| *first == call.index);
+        let connection = core.connections.get_mut(call.connection);
+        let first = connection.and_then(|it| it.group_first.take_if(|first| *first == call.index));
+        if first.is_some() {
+            core.wake(call.connection.index);
         }
     }
 }

@@ -62,7 +62,8 @@ impl Outgoing {
         core: &mut Resources<P>,
         application: &mut A,
     ) -> bool {
-        let mut busy = false;
+        // Some are not looked at in this poll.
+        let mut busy = self.calls.queued() > CALLS_MAX;
         for _ in 0..CALLS_MAX.min(self.calls.queued()) {
             if let Some(call) = self.calls.next_queued() {
                 busy |= self.go_on_with(core, application, call);
@@ -84,7 +85,7 @@ impl Outgoing {
                 true => self.step_outgoing(core, application, &mut call),
                 false => Step::Waits,
             };
-            busy |= number != 0 || step != Step::Again;
+            busy |= number != 0 || !matches!(step, Step::Again | Step::AwaitsConnection);
             match step {
                 Step::GoesOn => {}
                 Step::Waits => break,
@@ -93,6 +94,11 @@ impl Outgoing {
                     break;
                 }
                 Step::Ends => {
+                Step::AwaitsConnection => {
+                    core.wait_for(call.connection);
+                    self.calls.wait(index);
+                    break;
+                }
                     self.end_outgoing(core, call);
                     return true;
                 }

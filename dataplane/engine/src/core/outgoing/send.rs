@@ -21,8 +21,11 @@ impl Outgoing {
             return Step::Waits;
         };
         let counters = &core.shared.counters;
-        if !connection.can_call() || !core.transmit.has_room(connection) {
-            return call.waits_for(&counters.awaiting_credit);
+        if !connection.can_call() {
+            return call.awaits_connection(&counters.awaiting_credit);
+        }
+        if !core.transmit.has_room(connection) {
+            return call.waits_for(&counters.awaiting_send_buffer);
         }
         let lists = OfferedLists {
             segments: &call.segments,
@@ -62,7 +65,7 @@ impl Outgoing {
             Err(SendRefused::TooLong | SendRefused::NoSpace | SendRefused::TooShort) => {
                 return call.fails();
             }
-            Err(_) => return Step::Again,
+            Err(_) => return Step::AwaitsConnection,
         };
         call.state = OutgoingState::Waiting;
         call.goes_on();

@@ -317,6 +317,11 @@ impl crate::interface::Port for Port {
         idle
     }
 
+    /// Acknowledgements are words that wake nobody.
+    fn waits_unnotified(&self) -> bool {
+        !self.core.awaiting.is_empty()
+    }
+
     fn unpark(&mut self) {
         self.core.windows.memory().set_parked(false);
         files::drain(self.event.as_fd());

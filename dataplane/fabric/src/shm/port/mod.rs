@@ -267,17 +267,13 @@ fn duplicate(file: &OwnedFd) -> Result<OwnedFd, SetupError> {
 }
 
 impl Port {
-    /// Whether nothing is to be done that nobody would wake us for.
+    /// Whether nothing is to be done that nobody would wake us for, but for what `waits_unnotified` says.
     fn is_idle(&mut self) -> bool {
         let core = &self.core;
         if self.schedule.has_pending() || self.bell.rung() {
             return false;
         }
-        // What waits for acknowledgements waits for words that wake nobody.
-        if !core.ready.is_empty() || !core.readers.is_empty() || !core.awaiting.is_empty() {
-            return false;
-        }
-        if !core.untold.is_empty() {
+        if !core.ready.is_empty() || !core.readers.is_empty() || !core.untold.is_empty() {
             return false;
         }
         let mut place = 0;
