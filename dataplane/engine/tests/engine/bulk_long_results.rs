@@ -2,7 +2,7 @@
 
 use super::bulk::{all_home, run};
 use crate::support::bulk::{
-    GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, Wanted, asking, bulk_config, bulk_pair, given,
+    GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, HOLD, Wanted, asking, bulk_config, bulk_pair, given,
 };
 use crate::support::fabric::skips;
 use crate::support::pattern;
@@ -232,4 +232,55 @@ fn a_long_reply_goes_to_the_reply_chunk_where_credits_are_few() {
         let case = format!("{bytes} bytes, {credits_per_connection} credits");
         assert_eq!(found, (in_parts, !in_parts), "{case}");
     }
+}
+
+/// A server that answers no call with bulk data leaves slots, windows and buffers for calls to others.
+#[test]
+fn a_server_that_answers_no_bulk_calls_leaves_slots_to_calls_to_others() {
+    let config = CoreConfig {
+        bulk_calls: 4,
+        bulk_buffers: 32,
+        bulk_buffer_bytes: 4096,
+        ..bulk_config()
+    };
+    let mut pair = bulk_pair(&config, &config);
+    let (deaf, _) = pair.connect();
+    let (other, _) = pair.connect();
+    for tag in 0..8 {
+        let held = Wanted {
+            connection: deaf,
+            procedure: HOLD,
+            args: asking(&[4000]),
+            expected: vec![4000],
+            placement: Placement::Rdma,
+            tag,
+            ..Wanted::default()
+        };
+        pair.client.core.application_mut().wanted.push_back(held);
+    }
+    pair.turns(300);
+    pair.client.core.application_mut().wanted.clear();
+    for tag in 20..22 {
+        let wanted = Wanted {
+            placement: Placement::Rdma,
+            tag,
+            ..Wanted::one_result(other, GIVE, 3000)
+        };
+        pair.client.core.application_mut().wanted.push_back(wanted);
+    }
+    pair.turns(3000);
+    let ended: Vec<_> = pair
+        .client
+        .core
+        .application()
+        .ended
+        .iter()
+        .map(|it| it.0)
+        .collect();
+    assert_eq!(
+        ended,
+        [20, 21],
+        "refused {:?}",
+        pair.client.core.application().refused
+    );
 }

@@ -7,6 +7,7 @@ use rpcrdma_protocol::v2::plan::Direction;
 use rpcrdma_protocol::v2::rtr::StreamRange;
 
 use super::lists::{OfferedSegment, Role};
+use super::shares::Taken;
 use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkPool, Home, NO_INDEX};
 use crate::core::group::{Group, GroupArrival};
 use crate::core::incoming::Stream;
@@ -98,6 +99,8 @@ pub(crate) struct OutgoingCall {
     pub(crate) rpc_reply_bytes_max: u32,
     /// Windows that are open.
     pub(crate) windows: u32,
+    /// What it has of what calls share, until it ends.
+    pub(super) taken: Taken,
     pub(crate) answer: Answer,
     /// What is sent as a transmission group; nothing in a call of plain version 2.
     pub(crate) group: Group,
@@ -146,6 +149,7 @@ impl OutgoingCall {
             reply_bytes: 0,
             rpc_reply_bytes_max: 0,
             windows: 0,
+            taken: Taken::default(),
             answer: Answer::None,
             group: Group::new(),
             directions: Vec::with_capacity(BULK_ITEMS_MAX),
@@ -165,16 +169,16 @@ impl OutgoingCall {
         Step::Again
     }
 
-    /// It waits for nothing.
-    pub(crate) fn goes_on(&mut self) {
-        self.is_counted = false;
-    }
     /// As [`Self::waits_for`], until something happens on its connection.
     pub(crate) fn awaits_connection(&mut self, counter: &Counter) -> Step {
         let _ = self.waits_for(counter);
         Step::AwaitsConnection
     }
 
+    /// It waits for nothing.
+    pub(crate) fn goes_on(&mut self) {
+        self.is_counted = false;
+    }
 
     /// It has its answer, or never will: now its windows go.
     pub(crate) fn answered(&mut self, answer: Answer) -> Step {

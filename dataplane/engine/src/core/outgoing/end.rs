@@ -213,6 +213,7 @@ impl Outgoing {
         }
         let windows_open = &mut self.windows_open;
         *windows_open = windows_open.saturating_sub(call.windows);
+        self.shares.give(call.connection.index, call.taken);
         call.reset();
         self.calls.give(slot, call);
     }

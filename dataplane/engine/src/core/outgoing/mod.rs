@@ -2,7 +2,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | [`call`], [`table`] | what is kept of a call, and its states; what calls share |
+//! | [`call`], [`table`], [`shares`] | what is kept of a call, and its states; what calls share |
 //! | [`plan`], [`memo`] | choose how a call goes, and remember it for the calls that are alike |
 //! | [`message`] | starts calls without bulk data |
 //! | [`start`], [`stream`], [`group`] | put a call into its slot: with chunks, in its stream, in a transmission group |
@@ -28,6 +28,7 @@ mod plain;
 mod plan;
 mod reply;
 mod send;
+mod shares;
 mod start;
 mod stream;
 mod table;
@@ -93,12 +94,12 @@ impl Outgoing {
                     self.calls.queue(index);
                     break;
                 }
-                Step::Ends => {
                 Step::AwaitsConnection => {
                     core.wait_for(call.connection);
                     self.calls.wait(index);
                     break;
                 }
+                Step::Ends => {
                     self.end_outgoing(core, call);
                     return true;
                 }

@@ -10,6 +10,7 @@ use super::Outgoing;
 use super::call::{OutgoingCall, OutgoingState};
 use super::lists::Role;
 use super::plan::{Exposed, Plan};
+use super::shares::Taken;
 use crate::bulk::{BulkCall, BulkPool, NO_INDEX, give_lease};
 use crate::connection::OutgoingMessage;
 use crate::core::resources::Resources;
@@ -32,7 +33,14 @@ impl Outgoing {
         let (buffers, windows) = plan.needs(call, &core.reply.pool);
         let connection = core.connections.get(key);
         let xid = connection.and_then(|it| self.requester.next_xid(&it.calls));
-        let has_room = self.has_room(windows) && core.reply.pool.may_give(buffers);
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let taken = Taken {
+            buffers: count(buffers),
+        };
+        let open = count(core.connections.in_use());
+        let has_room = self.has_room(count(windows))
+            && self.shares.may_take(key.index, taken, open)
+            && core.reply.pool.may_give(buffers);
         let counters = &core.shared.counters;
         let (Some(xid), true) = (xid, has_room) else {
             counters.calls_refused_no_slot.increment();
@@ -66,6 +74,8 @@ impl Outgoing {
             return Err(CallRefused::NoSlot);
         };
         (slot.connection, slot.tag, slot.xid) = (key, tag, xid);
+        slot.taken = taken;
+        self.shares.take(key.index, taken);
         slot.state = match windows {
             0 => OutgoingState::Sending,
             _ => OutgoingState::Binding,
@@ -74,6 +84,7 @@ impl Outgoing {
             (Plan::Inline, Some(message)) => {
                 slot.state = OutgoingState::Waiting;
                 if !core.queue_message(key, OutgoingMessage::new(xid, Direction::Call, message)) {
+                    self.shares.give(key.index, taken);
                     slot.reset();
                     self.calls.give(slot.index, slot);
                     return Err(CallRefused::NoSlot);

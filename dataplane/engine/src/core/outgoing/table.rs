@@ -5,6 +5,7 @@ use rpcrdma_fabric::interface::Attributes;
 
 use super::call::OutgoingCall;
 use super::memo::PlanMemo;
+use super::shares::Shares;
 use crate::bulk::{BULK_ITEMS_MAX, BulkResult};
 use crate::config::CoreConfig;
 use crate::core::group::LaidOut;
@@ -18,6 +19,7 @@ pub(crate) struct Outgoing {
     pub(in crate::core) calls: Slots<OutgoingCall>,
     /// All calls of ours, those without bulk data too.
     pub(in crate::core) requester: Requester,
+    pub(in crate::core) shares: Shares,
     /// The plan of the last call that was a transmission group.
     pub(super) plan_memo: Option<PlanMemo>,
     /// The call that is sent as a transmission group, laid out.
@@ -49,6 +51,7 @@ impl Outgoing {
                 clock.now(),
                 first_xid(),
             ),
+            shares: Shares::new(calls, config.bulk_buffers, config.connections_max),
             plan_memo: None,
             laid_out: LaidOut::new(),
             timeouts: Vec::with_capacity(TIMERS_MAX as usize),
@@ -59,8 +62,8 @@ impl Outgoing {
     }
 
     /// Whether there is a slot, and so many windows, for one more call.
-    pub(super) fn has_room(&self, windows: usize) -> bool {
-        let windows_open = self.windows_open as usize;
-        self.calls.free_count() != 0 && windows_open + windows <= self.windows_max as usize
+    pub(super) fn has_room(&self, windows: u32) -> bool {
+        let windows_open = self.windows_open.saturating_add(windows);
+        self.calls.free_count() != 0 && windows_open <= self.windows_max
     }
 }
