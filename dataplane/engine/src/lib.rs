@@ -56,7 +56,6 @@ mod requester;
 mod responder;
 pub mod ring_client;
 mod rpc;
-mod timer;
 mod xids;
 
 pub use crate::application_messages::{

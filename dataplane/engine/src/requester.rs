@@ -8,7 +8,6 @@ use rpcrdma_protocol::rpc::{AcceptStatus, ReplyBody, ReplyHeader};
 
 use crate::guarantees::OUTSTANDING_CALLS;
 use crate::rpc::{CallError, CallTag, ConnectionKey, Reply};
-use crate::timer::TimerWheel;
 use crate::xids::Xids;
 
 /// What a slot of the table is doing.
@@ -33,7 +32,12 @@ struct Slot {
     state: State,
     connection: ConnectionKey,
     tag: CallTag,
+    /// When its time is up, or [`NEVER`].
+    deadline: Ticks,
 }
+
+/// A deadline that does not come.
+const NEVER: Ticks = Ticks::MAX;
 
 /// Our calls on one connection.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,8 +60,12 @@ impl CallsOf {
     }
 }
 
-/// The calls of a core that wait for replies, with their timers. Each connection can always have one; a server that
-/// does not answer keeps no more than the others leave.
+/// The calls of a core that wait for replies. Each connection can always have one; a server that does not answer keeps
+/// no more than the others leave.
+///
+/// All calls have the same time, so that a sweep over the slots knows when the next one is due: when the time of a call
+/// that it saw is up, and not before the time of one that began after it. Most calls are answered long before that, and
+/// cost the sweeps nothing.
 #[derive(Debug)]
 pub(crate) struct Requester {
     slots: Box<[Slot]>,
@@ -65,11 +73,14 @@ pub(crate) struct Requester {
     /// The last one to become free is used first: it is still in the cache.
     free: Vec<u32>,
     xids: Xids,
-    timers: TimerWheel,
     timeout: Ticks,
     waiting: u32,
-    /// Timers that fired and are to fire once more.
-    again: Vec<u32>,
+    /// When the next sweep begins, or since when one is under way.
+    sweep_due: Ticks,
+    /// The slot that the sweep goes on with.
+    sweep_next: usize,
+    /// The earliest deadline that is to come, as far as the sweep knows.
+    deadline_next: Ticks,
 }
 
 /// What a reply, or an error, is the end of.
@@ -137,17 +148,19 @@ impl Requester {
             state: State::Free,
             connection: ConnectionKey::default(),
             tag: 0,
+            deadline: NEVER,
         };
+        let first_deadline = now.saturating_add(timeout);
         Self {
             slots: vec![slot; calls_max as usize].into_boxed_slice(),
             share: Share::new(calls_max, guaranteed),
             free: (0..calls_max).rev().collect(),
             xids: Xids::new(calls_max, first_xid),
-            // A call that times out does so at most a hundredth late.
-            timers: TimerWheel::new(calls_max, timeout / 128, now),
             timeout,
             waiting: 0,
-            again: Vec::with_capacity(calls_max as usize),
+            sweep_due: first_deadline,
+            sweep_next: 0,
+            deadline_next: first_deadline,
         }
     }
 
@@ -191,7 +204,7 @@ impl Requester {
         self.waiting
     }
 
-    /// Takes a slot for the call that has the XID of [`Requester::next_xid`].
+    /// Takes a slot for the call that has the XID of [`Requester::next_xid`]. If it has bulk data, that is in slot `bulk`.
     #[inline]
     pub(crate) fn begin(
         &mut self,
@@ -199,46 +212,25 @@ impl Requester {
         calls: &mut CallsOf,
         tag: CallTag,
         now: Ticks,
-    ) {
-        self.begin_as(State::Waiting, connection, calls, tag, now);
-    }
-
-    /// As [`Requester::begin`], for a call with bulk data in slot `bulk`.
-    pub(crate) fn begin_bulk(
-        &mut self,
-        connection: ConnectionKey,
-        calls: &mut CallsOf,
-        tag: CallTag,
-        now: Ticks,
-        bulk: u32,
-    ) {
-        let bulk = u16::try_from(bulk).unwrap_or(u16::MAX);
-        self.begin_as(State::Bulk(bulk), connection, calls, tag, now);
-    }
-
-    #[inline]
-    fn begin_as(
-        &mut self,
-        state: State,
-        connection: ConnectionKey,
-        calls: &mut CallsOf,
-        tag: CallTag,
-        now: Ticks,
+        bulk: Option<u32>,
     ) {
         let Some(index) = self.free.pop() else {
             debug_assert!(false, "a slot was free a moment ago");
             return;
         };
+        let state = bulk.map_or(State::Waiting, |bulk| {
+            State::Bulk(u16::try_from(bulk).unwrap_or(u16::MAX))
+        });
         if let Some(slot) = self.slots.get_mut(index as usize) {
             *slot = Slot {
                 xid: self.xids.take(index),
                 state,
                 connection,
                 tag,
+                deadline: now.saturating_add(self.timeout),
             };
             self.share.take(&mut calls.outstanding, OUTSTANDING_CALLS);
             self.waiting += 1;
-            self.timers.set(index, now.saturating_add(self.timeout));
         }
     }
 
@@ -250,11 +242,12 @@ impl Requester {
         (slot.xid == xid && slot.connection == connection).then_some((index, slot))
     }
 
-    /// Frees a slot, whose timer is cancelled by the caller where it is set.
+    /// Frees a slot.
     #[inline]
     fn free_slot(&mut self, index: u32, calls: &mut CallsOf) {
         if let Some(slot) = self.slots.get_mut(index as usize) {
             slot.state = State::Free;
+            slot.deadline = NEVER;
             self.xids.free(slot.xid);
             self.free.push(index);
             self.share.give(&mut calls.outstanding, OUTSTANDING_CALLS);
@@ -276,7 +269,6 @@ impl Requester {
         let tag = slot.tag;
         match slot.state {
             State::Waiting => {
-                self.timers.cancel(index);
                 self.waiting -= 1;
                 self.free_slot(index, calls);
                 Ended::Call(tag)
@@ -310,29 +302,36 @@ impl Requester {
             State::BulkTimedOut(_) => {}
             State::Free | State::Waiting | State::TimedOut => return,
         }
-        self.timers.cancel(index);
         self.free_slot(index, calls);
     }
 
     /// Whether [`Requester::poll_timeouts`] has anything to look at.
     #[inline]
     pub(crate) fn timeouts_due(&self, now: Ticks) -> bool {
-        self.timers.is_due(now)
+        now >= self.sweep_due
     }
 
-    /// Ends calls whose time is up. Visits at most `budget` timers.
+    /// Ends calls whose time is up, among the next `slots_max` slots of the sweep. Returns whether any ended, or more are
+    /// to be looked at now.
     pub(crate) fn poll_timeouts(
         &mut self,
         now: Ticks,
-        budget: u32,
+        slots_max: usize,
         mut timed_out: impl FnMut(TimedOut),
-    ) -> u32 {
-        let (slots, waiting) = (&mut self.slots, &mut self.waiting);
-        let again = &mut self.again;
-        let fired = self.timers.poll(now, budget, |index| {
-            let Some(slot) = slots.get_mut(index as usize) else {
-                return;
-            };
+    ) -> bool {
+        if self.sweep_next == 0 {
+            self.sweep_due = now;
+            self.deadline_next = now.saturating_add(self.timeout);
+        }
+        let begin = self.sweep_next;
+        let end = begin.saturating_add(slots_max).min(self.slots.len());
+        let mut ended = false;
+        for slot in self.slots.get_mut(begin..end).unwrap_or(&mut []) {
+            if slot.deadline > now {
+                self.deadline_next = self.deadline_next.min(slot.deadline);
+                continue;
+            }
+            slot.deadline = NEVER;
             let (tag, connection, xid) = (slot.tag, slot.connection, slot.xid);
             let late = |index: u16| LateBulk {
                 tag,
@@ -340,32 +339,37 @@ impl Requester {
                 xid,
                 index: index.into(),
             };
-            match slot.state {
+            let call = match slot.state {
                 State::Waiting => {
                     slot.state = State::TimedOut;
-                    *waiting -= 1;
-                    timed_out(TimedOut::Call {
+                    self.waiting -= 1;
+                    TimedOut::Call {
                         tag,
                         connection,
                         xid,
-                    });
+                    }
                 }
                 State::Bulk(bulk) => {
                     slot.state = State::BulkTimedOut(bulk);
-                    *waiting -= 1;
-                    again.push(index);
-                    timed_out(TimedOut::Bulk(late(bulk)));
+                    slot.deadline = now.saturating_add(self.timeout);
+                    self.waiting -= 1;
+                    TimedOut::Bulk(late(bulk))
                 }
-                State::BulkTimedOut(bulk) => timed_out(TimedOut::BulkAgain(late(bulk))),
-                State::Free | State::TimedOut => {}
-            }
-        });
-        if fired != 0 {
-            for index in self.again.drain(..) {
-                self.timers.set(index, now.saturating_add(self.timeout));
-            }
+                State::BulkTimedOut(bulk) => TimedOut::BulkAgain(late(bulk)),
+                State::Free | State::TimedOut => continue,
+            };
+            timed_out(call);
+            ended = true;
         }
-        fired
+        if end < self.slots.len() {
+            self.sweep_next = end;
+            return true;
+        }
+        self.sweep_next = 0;
+        // A call that times out does so at most a hundredth late.
+        let soonest = self.sweep_due.saturating_add(self.timeout / 128);
+        self.sweep_due = self.deadline_next.max(soonest);
+        ended
     }
 
     /// Looks at `count` slots from `from` on, and ends the calls of `connection` among them:
@@ -388,11 +392,8 @@ impl Requester {
             }
             let is_bulk = matches!(slot.state, State::Bulk(_));
             if slot.state == State::Waiting || is_bulk {
-                self.timers.cancel(index);
                 self.waiting -= 1;
                 ended(slot.tag, is_bulk);
-            } else if matches!(slot.state, State::BulkTimedOut(_)) {
-                self.timers.cancel(index);
             }
             self.free_slot(index, calls);
         }

@@ -13,6 +13,8 @@ const THERE: ConnectionKey = ConnectionKey {
     generation: 2,
 };
 
+const TIMEOUT: Ticks = 1000;
+
 /// A requester with a single connection's calls.
 struct One {
     requester: Requester,
@@ -23,14 +25,14 @@ impl One {
     /// With `slots` slots that connections share.
     fn new(slots: u32, first_xid: u32) -> Self {
         Self {
-            requester: Requester::new(slots, 0, 1000, 0, first_xid),
+            requester: Requester::new(slots, 0, TIMEOUT, 0, first_xid),
             calls: CallsOf::default(),
         }
     }
 
     fn begin(&mut self, tag: CallTag, now: Ticks) -> u32 {
         let xid = self.next_xid().expect("a slot is free");
-        self.requester.begin(HERE, &mut self.calls, tag, now);
+        self.requester.begin(HERE, &mut self.calls, tag, now, None);
         xid
     }
 
@@ -88,14 +90,14 @@ fn a_call_that_times_out_leaves_its_slot_to_others_and_its_xid_to_nobody() {
 
 #[test]
 fn a_connection_that_has_all_slots_leaves_each_other_one() {
-    let mut requester = Requester::new(4, 2, 1000, 0, 1);
+    let mut requester = Requester::new(4, 2, TIMEOUT, 0, 1);
     let [mut greedy, mut modest] = [CallsOf::default(); 2];
     while requester.next_xid(&greedy).is_some() {
-        requester.begin(HERE, &mut greedy, 1, 0);
+        requester.begin(HERE, &mut greedy, 1, 0, None);
     }
     assert_eq!(greedy.outstanding(), 5);
     let xid = requester.next_xid(&modest).expect("its own slot");
-    requester.begin(THERE, &mut modest, 2, 0);
+    requester.begin(THERE, &mut modest, 2, 0, None);
     assert!(requester.next_xid(&modest).is_none());
     assert_eq!(requester.end(xid, THERE, &mut modest), Ended::Call(2));
     assert!(requester.next_xid(&greedy).is_none());
@@ -104,14 +106,14 @@ fn a_connection_that_has_all_slots_leaves_each_other_one() {
 
 #[test]
 fn a_disconnect_ends_every_call_of_the_connection_in_steps() {
-    let mut requester = Requester::new(10, 0, 1000, 0, 1);
+    let mut requester = Requester::new(10, 0, TIMEOUT, 0, 1);
     let mut calls = [CallsOf::default(); 2];
     for tag in 0..6 {
         let is_here = tag % 2 == 0;
         let calls = &mut calls[usize::from(!is_here)];
         let xid = requester.next_xid(calls).expect("a slot is free");
         let connection = if is_here { HERE } else { THERE };
-        requester.begin(connection, calls, tag, 0);
+        requester.begin(connection, calls, tag, 0, None);
         if tag == 4 {
             assert_eq!(requester.end(xid, connection, calls), Ended::Call(4));
         }
@@ -170,11 +172,21 @@ fn cores_begin_with_xids_that_are_far_from_each_other() {
 
 #[derive(Clone, Debug)]
 enum Operation {
-    Begin { is_here: bool, is_bulk: bool },
-    End { which: usize, is_here: bool },
+    Begin {
+        is_here: bool,
+        is_bulk: bool,
+    },
+    End {
+        which: usize,
+        is_here: bool,
+    },
     EndNone(u32),
     EndBulk(usize),
-    Advance(Ticks),
+    /// Time passes, and the calls are looked at: those of a few slots, or all.
+    Advance {
+        ticks: Ticks,
+        is_whole: bool,
+    },
     Disconnect,
 }
 
@@ -187,7 +199,8 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
             .prop_map(|(which, is_here)| Operation::End { which, is_here }),
         1 => any::<u32>().prop_map(Operation::EndNone),
         2 => which().prop_map(Operation::EndBulk),
-        1 => (0_u64..800).prop_map(Operation::Advance),
+        2 => (prop_oneof![0_u64..20, 0_u64..800], any::<bool>())
+            .prop_map(|(ticks, is_whole)| Operation::Advance { ticks, is_whole }),
         1 => Just(Operation::Disconnect),
     ];
     proptest::collection::vec(operation, 0..300)
@@ -200,6 +213,8 @@ struct Modelled {
     tag: CallTag,
     bulk: Option<u32>,
     timed_out: bool,
+    /// When it is to time out, for the second time if it did; never more often.
+    deadline: Option<Ticks>,
 }
 
 fn place(connection: ConnectionKey) -> usize {
@@ -262,7 +277,17 @@ impl Model {
                     }
                 }
             }
-            Operation::Advance(ticks) => self.advance(ticks),
+            Operation::Advance { ticks, is_whole } => {
+                self.now += ticks;
+                while self.requester.timeouts_due(self.now) {
+                    self.time_out();
+                    if !is_whole {
+                        break;
+                    }
+                }
+                let is_late = |call: &Modelled| call.deadline.is_some_and(|it| it + 8 <= self.now);
+                assert!(!is_whole || !self.calls.values().any(is_late));
+            }
             Operation::Disconnect => {
                 let mut told = Vec::new();
                 let ended = |tag, is_bulk| told.push((tag, is_bulk));
@@ -311,26 +336,22 @@ impl Model {
             tag: self.tag,
             bulk: is_bulk.then_some(u32::try_from(self.tag).expect("few")),
             timed_out: false,
+            deadline: Some(self.now + TIMEOUT),
         };
         let calls = &mut self.calls_of[place(connection)];
-        match call.bulk {
-            Some(bulk) => {
-                self.requester
-                    .begin_bulk(connection, calls, call.tag, self.now, bulk);
-            }
-            None => self.requester.begin(connection, calls, call.tag, self.now),
-        }
+        self.requester
+            .begin(connection, calls, call.tag, self.now, call.bulk);
         assert!(
             self.calls.insert(xid, call).is_none(),
             "{xid:#x} was in use"
         );
     }
 
-    fn advance(&mut self, ticks: Ticks) {
-        self.now += ticks;
+    /// Looks at the calls of two slots.
+    fn time_out(&mut self) {
         let mut fired = Vec::new();
         self.requester
-            .poll_timeouts(self.now, u32::MAX, |what| fired.push(what));
+            .poll_timeouts(self.now, 2, |what| fired.push(what));
         for what in fired {
             let late = match what {
                 TimedOut::Call {
@@ -339,6 +360,10 @@ impl Model {
                     xid,
                 } => {
                     let call = self.calls.remove(&xid).expect("it waited");
+                    assert!(
+                        call.deadline.is_some_and(|it| it <= self.now),
+                        "never early"
+                    );
                     assert_eq!(
                         (call.tag, call.connection, call.bulk),
                         (tag, connection, None)
@@ -356,7 +381,13 @@ impl Model {
             let is_first = !matches!(what, TimedOut::BulkAgain(_));
             let call = self.calls.values_mut().filter(is_it);
             let mut call = call.filter(|call| call.timed_out != is_first);
-            call.next().expect("it waited").timed_out = true;
+            let call = call.next().expect("it waited");
+            call.timed_out = true;
+            assert!(
+                call.deadline.is_some_and(|it| it <= self.now),
+                "never early"
+            );
+            call.deadline = is_first.then_some(self.now + TIMEOUT);
         }
     }
 }
@@ -371,7 +402,7 @@ proptest! {
         operations in operations(),
     ) {
         let mut model = Model {
-            requester: Requester::new(slots, 2, 1000, 0, first),
+            requester: Requester::new(slots, 2, TIMEOUT, 0, first),
             calls_of: [CallsOf::default(); 2],
             late: [0; 2],
             calls: BTreeMap::new(),

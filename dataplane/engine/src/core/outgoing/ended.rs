@@ -117,9 +117,9 @@ impl Outgoing {
     ) -> bool {
         let counters = &core.shared.counters;
         let late = &mut self.timeouts;
-        let mut unanswered = [None; TIMERS_MAX as usize];
+        let mut unanswered = [None; TIMERS_MAX];
         let mut places = unanswered.iter_mut();
-        let fired = self
+        let busy = self
             .requester
             .poll_timeouts(core.now, TIMERS_MAX, |what| match what {
                 TimedOut::Call {
@@ -155,6 +155,6 @@ impl Outgoing {
                 core.begin_close(key.index, CloseReason::CallUnanswered);
             }
         }
-        fired != 0
+        busy
     }
 }

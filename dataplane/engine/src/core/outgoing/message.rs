@@ -69,7 +69,7 @@ impl Outgoing {
             .map_err(|_| CallRefused::NoCredit)?;
         core.transmit.close_gap(transport_bytes, rpc_bytes);
         self.requester
-            .begin(key, &mut connection.calls, tag, core.now);
+            .begin(key, &mut connection.calls, tag, core.now, None);
         counters.calls_sent.increment();
         let bytes = transport_bytes + rpc_bytes;
         core.transmit
@@ -116,7 +116,7 @@ impl Outgoing {
         };
         buffer.set_len(rpc_bytes);
         self.requester
-            .begin(key, &mut connection.calls, tag, core.now);
+            .begin(key, &mut connection.calls, tag, core.now, None);
         core.shared.counters.calls_sent.increment();
         core.queue_message(
             key,

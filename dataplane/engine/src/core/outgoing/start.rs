@@ -108,7 +108,7 @@ impl Outgoing {
         if let Some(connection) = core.connections.get_mut(key) {
             connection.reply_transmissions_extra += slot.reply_transmissions_max.saturating_sub(1);
             let (calls, now) = (&mut connection.calls, core.now);
-            self.requester.begin_bulk(key, calls, tag, now, slot.index);
+            self.requester.begin(key, calls, tag, now, Some(slot.index));
         }
         core.shared.counters.calls_sent.increment();
         let (index, state) = (slot.index, slot.state);

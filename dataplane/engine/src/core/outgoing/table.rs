@@ -54,7 +54,7 @@ impl Outgoing {
             shares: Shares::new(calls, config.bulk_buffers, config.connections_max),
             plan_memo: None,
             laid_out: LaidOut::new(),
-            timeouts: Vec::with_capacity(TIMERS_MAX as usize),
+            timeouts: Vec::with_capacity(TIMERS_MAX),
             results: Vec::with_capacity(BULK_ITEMS_MAX),
             windows_open: 0,
             windows_max: attributes.windows_max,
