@@ -61,55 +61,44 @@ pub struct AuthenticationMessage {
 }
 
 /// Why a peer was not authenticated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthenticationFailure {
     /// The peer offered nothing, and this end requires that it does.
+    #[error("the peer offered no authentication, which this end requires")]
     NotOffered,
     /// The peer requires what this end did not offer.
+    #[error("the peer requires authentication, and this end offered none")]
     RequiredByPeer,
     /// The peer refused this end.
+    #[error("the peer refused this end: it may not have the same key under the same name")]
     RefusedByPeer,
     /// The peer called before it was authenticated.
+    #[error("the peer called before it was authenticated")]
     CalledEarly,
     /// The peer names a key that this end does not have.
+    #[error("the peer names a key that this end does not have")]
     UnknownKey,
     /// The peer's proof does not verify.
+    #[error(
+        "the peer's proof does not verify: its key is another one, or the exchange was changed on its way"
+    )]
     WrongProof,
     /// The peer's message cannot be read, or does not belong here.
+    #[error("the peer's authentication message cannot be read")]
     Malformed,
     /// The peer claims the identity of this end.
+    #[error("the peer claims the identity of this end; give each end its own")]
     OwnIdentity,
     /// The peer sent properties again, or other ones during the exchange or after it.
+    #[error("the peer sent its properties again")]
     PropertiesChanged,
     /// The exchange took too long.
+    #[error("the peer did not authenticate itself in time")]
     TimedOut,
     /// This end could not take part: the system gave no random octets, or the mechanism failed.
+    #[error("this end could not take part in the authentication")]
     Local,
 }
-
-impl fmt::Display for AuthenticationFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotOffered => "the peer offered no authentication, which this end requires",
-            Self::RequiredByPeer => "the peer requires authentication, and this end offered none",
-            Self::RefusedByPeer => {
-                "the peer refused this end: it may not have the same key under the same name"
-            }
-            Self::CalledEarly => "the peer called before it was authenticated",
-            Self::UnknownKey => "the peer names a key that this end does not have",
-            Self::WrongProof => {
-                "the peer's proof does not verify: its key is another one, or the exchange was changed on its way"
-            }
-            Self::Malformed => "the peer's authentication message cannot be read",
-            Self::OwnIdentity => "the peer claims the identity of this end; give each end its own",
-            Self::PropertiesChanged => "the peer sent its properties again",
-            Self::TimedOut => "the peer did not authenticate itself in time",
-            Self::Local => "this end could not take part in the authentication",
-        })
-    }
-}
-
-impl std::error::Error for AuthenticationFailure {}
 
 #[cfg(test)]
 mod tests {

@@ -7,20 +7,25 @@ use rpcrdma_protocol::v2;
 use crate::authentication::AuthenticationFailure;
 
 /// Why a connection ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
     /// Closed from this side.
+    #[error("closed from this side")]
     Local,
     /// The core stopped.
+    #[error("the core stopped")]
     Stopped,
     /// The peer closed the connection, or is gone.
+    #[error("the peer closed the connection or is gone")]
     Peer,
     /// Nothing came from the peer, not even a keep-alive: it is stopped, or the way to it is cut.
+    #[error("the peer was silent for {silent_ms} ms")]
     PeerSilent {
         /// How long nothing came, in milliseconds.
         silent_ms: u32,
     },
     /// The peer did not do what it is to do.
+    #[error("the peer owed {owed} for {stalled_ms} ms")]
     PeerStalled {
         /// What that is.
         owed: Owed,
@@ -28,6 +33,7 @@ pub enum CloseReason {
         stalled_ms: u32,
     },
     /// The peer supports only versions from `low` to `high`.
+    #[error("the peer supports versions {low} to {high} alone")]
     VersionMismatch {
         /// The lowest version that it supports.
         low: u32,
@@ -35,60 +41,29 @@ pub enum CloseReason {
         high: u32,
     },
     /// The peer broke the protocol.
+    #[error("the peer broke the protocol: {0}")]
     Protocol(v2::connection::CloseReason),
     /// The peer draws errors faster than it grants the credits to send them.
+    #[error("the peer draws errors faster than it lets them be sent")]
     ErrorsUnread,
     /// The peer refused our properties.
+    #[error("the peer refused our properties: {0:?}")]
     PropertiesRefused(v2::TransportError),
     /// The peer sent properties again before the last ones were answered.
+    #[error("the peer sent properties again before it had an answer")]
     PropertiesUnawaited,
     /// The peer announced other properties than before, which stand for the life of a connection
     /// (-00 section 6.4.4).
+    #[error("the peer changed its properties, which stand while a connection lasts")]
     PropertiesChanged,
     /// Host authentication failed.
+    #[error("host authentication failed: {0}")]
     Unauthenticated(AuthenticationFailure),
     /// A call whose memory the peer may still reach was not answered in twice its time; in version 1, which
     /// knows no keep-alives, a call was not answered in its time.
+    #[error("a call was not answered, and nothing else takes back what it holds")]
     CallUnanswered,
 }
-
-impl fmt::Display for CloseReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Local => f.write_str("closed from this side"),
-            Self::Stopped => f.write_str("the core stopped"),
-            Self::Peer => f.write_str("the peer closed the connection or is gone"),
-            Self::PeerSilent { silent_ms } => {
-                write!(f, "the peer was silent for {silent_ms} ms")
-            }
-            Self::PeerStalled { owed, stalled_ms } => {
-                write!(f, "the peer owed {owed} for {stalled_ms} ms")
-            }
-            Self::VersionMismatch { low, high } => {
-                write!(f, "the peer supports versions {low} to {high} alone")
-            }
-            Self::Protocol(reason) => write!(f, "the peer broke the protocol: {reason}"),
-            Self::PropertiesRefused(error) => {
-                write!(f, "the peer refused our properties: {error:?}")
-            }
-            Self::PropertiesUnawaited => {
-                f.write_str("the peer sent properties again before it had an answer")
-            }
-            Self::PropertiesChanged => {
-                f.write_str("the peer changed its properties, which stand while a connection lasts")
-            }
-            Self::Unauthenticated(failure) => write!(f, "host authentication failed: {failure}"),
-            Self::CallUnanswered => {
-                f.write_str("a call was not answered, and nothing else takes back what it holds")
-            }
-            Self::ErrorsUnread => {
-                f.write_str("the peer draws errors faster than it lets them be sent")
-            }
-        }
-    }
-}
-
-impl std::error::Error for CloseReason {}
 
 /// What a peer is to do next. As long as it does not, it keeps something that others could use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -208,6 +208,8 @@ pub enum Notification {
 }
 
 /// The mailbox was full; the command comes back.
+#[derive(thiserror::Error)]
+#[error("the core's mailbox is full: {0:?} was not taken")]
 pub struct Full<P: Port>(pub Command<P>);
 
 impl<P: Port> fmt::Debug for Full<P> {
@@ -215,14 +217,6 @@ impl<P: Port> fmt::Debug for Full<P> {
         f.debug_tuple("Full").field(&self.0).finish()
     }
 }
-
-impl<P: Port> fmt::Display for Full<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the core's mailbox is full: {:?} was not taken", self.0)
-    }
-}
-
-impl<P: Port> std::error::Error for Full<P> {}
 
 /// What a core and its handles share.
 pub(crate) struct Shared<P: Port> {

@@ -6,8 +6,6 @@
 //! a spare takes its place, and the Receive is posted again at once. When no spare is left, the
 //! message waits in its Receive, which is not posted and so not granted before a lease comes back.
 
-use std::fmt;
-
 use rpcrdma_fabric::interface::{Port, Receive, SetupError};
 use rpcrdma_fabric::memory::{Buffer, Lease, Pool, PoolShape};
 use rpcrdma_protocol::v2::rtr::{
@@ -97,24 +95,15 @@ impl PlacementConfig {
 }
 
 /// Why a piece of a Receive was not leased. The Receive is as it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotLeased {
     /// All spares are in the hands of applications.
+    #[error("applications hold all spare placement segments")]
     NoSpare,
     /// The Receive has no such placement segment, or the range does not lie within it.
+    #[error("the Receive has no such range in a placement segment")]
     NoSuchRange,
 }
-
-impl fmt::Display for NotLeased {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoSpare => "applications hold all spare placement segments",
-            Self::NoSuchRange => "the Receive has no such range in a placement segment",
-        })
-    }
-}
-
-impl std::error::Error for NotLeased {}
 
 /// The placement segments of a core that are in no Receive: spares, and those that were leased.
 #[derive(Debug)]

@@ -178,7 +178,7 @@ impl Requester {
 
     /// The XID of [`Requester::unused_xid`] was used, and no call of ours has it for long.
     pub(crate) fn pass_xid(&mut self) {
-        self.xids.pass();
+        self.xids.advance();
     }
 
     /// The number of slots.

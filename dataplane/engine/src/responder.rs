@@ -1,7 +1,5 @@
 //! Calls of peers: from the RPC header to the reply.
 
-use std::fmt;
-
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::memory::{Lease, SharedLease};
 use rpcrdma_fabric::share::Share;
@@ -56,16 +54,9 @@ pub struct ReplyWriter<'a> {
 }
 
 /// The results are longer than a message may be, or no buffer for a long message is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the results are longer than a reply may be")]
 pub struct ReplyTooLong;
-
-impl fmt::Display for ReplyTooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the results are longer than a reply may be")
-    }
-}
-
-impl std::error::Error for ReplyTooLong {}
 
 impl ReplyWriter<'_> {
     /// Bytes of results written.

@@ -1,7 +1,5 @@
 //! Calls and replies as applications see them, and what they are named by.
 
-use std::fmt;
-
 use rpcrdma_protocol::rpc::{
     AcceptStatus, AuthStatus, OpaqueAuth, RejectStatus, ReplyBody, ReplyHeader,
 };
@@ -173,21 +171,28 @@ pub struct Reply<'a> {
 }
 
 /// Why a call of ours ended without results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// No reply came in time.
+    #[error("no reply came in time")]
     TimedOut,
     /// The connection ended first.
+    #[error("the connection ended before the reply came")]
     Disconnected,
     /// The responder answered with a transport error (-00 section 6.4.3).
+    #[error("the responder refused the call: {0}")]
     Transport(v2::TransportError),
     /// The reply is no RPC reply.
+    #[error("the reply cannot be decoded")]
     BadReply,
     /// The reply is longer than a message may be, or no buffer was free to put it together.
+    #[error("the reply is longer than a message may be here")]
     ReplyTooLong,
     /// PROG_UNAVAIL: the responder does not have the program.
+    #[error("the responder does not have the program")]
     ProgramUnavailable,
     /// PROG_MISMATCH: the responder has the program in other versions.
+    #[error("the responder has versions {low} to {high} of the program")]
     ProgramMismatch {
         /// The lowest version there is.
         low: u32,
@@ -195,69 +200,59 @@ pub enum CallError {
         high: u32,
     },
     /// PROC_UNAVAIL: the program has no such procedure.
+    #[error("the program has no such procedure")]
     ProcedureUnavailable,
     /// GARBAGE_ARGS: the responder cannot decode the arguments.
+    #[error("the responder cannot decode the arguments")]
     GarbageArgs,
     /// SYSTEM_ERR: something else failed at the responder.
+    #[error("the call failed at the responder")]
     SystemError,
     /// MSG_DENIED: another version of RPC, or a credential that is refused.
+    #[error("the responder denied the call: {0:?}")]
     Denied(RejectStatus),
 }
 
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TimedOut => f.write_str("no reply came in time"),
-            Self::Disconnected => f.write_str("the connection ended before the reply came"),
-            Self::Transport(error) => write!(f, "the responder refused the call: {error}"),
-            Self::BadReply => f.write_str("the reply cannot be decoded"),
-            Self::ReplyTooLong => f.write_str("the reply is longer than a message may be here"),
-            Self::ProgramUnavailable => f.write_str("the responder does not have the program"),
-            Self::ProgramMismatch { low, high } => {
-                write!(
-                    f,
-                    "the responder has versions {low} to {high} of the program"
-                )
-            }
-            Self::ProcedureUnavailable => f.write_str("the program has no such procedure"),
-            Self::GarbageArgs => f.write_str("the responder cannot decode the arguments"),
-            Self::SystemError => f.write_str("the call failed at the responder"),
-            Self::Denied(status) => write!(f, "the responder denied the call: {status:?}"),
-        }
-    }
-}
-
-impl std::error::Error for CallError {}
-
 /// Why a call of ours was not accepted. Nothing was sent, and no completion follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallRefused {
     /// No connection has this key.
+    #[error("no such connection")]
     UnknownConnection,
     /// Properties were not exchanged yet, or the connection is closing.
+    #[error("the connection is not ready")]
     NotReady,
     /// The call would go in the reverse direction, from the server to the client, and one of the ends
     /// is not ready for that: its properties say so (-00 section 5.2.5).
+    #[error("an end of the connection takes no calls from the server to the client")]
     NotTaken,
     /// The core is draining.
+    #[error("the core is draining")]
     Draining,
     /// The peer has no Receive posted for it; one is when a reply, or a grant, has come. Also
     /// while a longer message is on its way.
+    #[error("the peer has granted no credit")]
     NoCredit,
     /// As many calls are outstanding as may be, or no buffer is free.
+    #[error("too many calls are outstanding")]
     NoSlot,
     /// The message would be longer than a message may be, or its memory is in more pieces than
     /// can be told to the peer.
+    #[error("the call is longer than a message may be")]
     TooLong,
     /// The core has no bulk buffers.
+    #[error("the core has no bulk buffers")]
     NoBulk,
     /// The items cannot travel as they were to: the device has no memory windows, the peer takes no
     /// chunks in this direction, or one of the ends does not place data by Sends.
+    #[error("the items cannot travel in the way that was asked for")]
     NoPlacement,
     /// An item lies in the memory of another core, or not at the start of its buffer.
+    #[error("an item lies in memory that cannot be exposed from here")]
     ForeignMemory,
     /// A message of a header type that is not among [`CoreConfig::header_types`](crate::CoreConfig::header_types), or on
     /// a connection of version 1, which has none.
+    #[error("the core's header types do not have this one, or the connection is of version 1")]
     NotRegistered,
 }
 
@@ -269,52 +264,19 @@ impl CallRefused {
     }
 }
 
-impl fmt::Display for CallRefused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::UnknownConnection => "no such connection",
-            Self::NotReady => "the connection is not ready",
-            Self::NotTaken => {
-                "an end of the connection takes no calls from the server to the client"
-            }
-            Self::Draining => "the core is draining",
-            Self::NoCredit => "the peer has granted no credit",
-            Self::NoSlot => "too many calls are outstanding",
-            Self::TooLong => "the call is longer than a message may be",
-            Self::NoBulk => "the core has no bulk buffers",
-            Self::NoPlacement => "the items cannot travel in the way that was asked for",
-            Self::ForeignMemory => "an item lies in memory that cannot be exposed from here",
-            Self::NotRegistered => {
-                "the core's header types do not have this one, or the connection is of version 1"
-            }
-        })
-    }
-}
-
-impl std::error::Error for CallRefused {}
-
 /// Why a deferred reply was not taken. The token comes back with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyRefused {
     /// Nothing can be sent or kept now: try again in a later poll.
+    #[error("nothing can be sent or kept now")]
     Busy,
     /// The reply would be longer than a message may be: answer something else.
+    #[error("the reply is longer than a message may be")]
     TooLong,
     /// The outcome is [`Outcome::Deferred`], which is no answer.
+    #[error("an outcome that is deferred again is no answer")]
     NoAnswer,
     /// The token is not of this core, or was used.
+    #[error("the token is of another core, or was used")]
     UnknownToken,
 }
-
-impl fmt::Display for ReplyRefused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Busy => "nothing can be sent or kept now",
-            Self::TooLong => "the reply is longer than a message may be",
-            Self::NoAnswer => "an outcome that is deferred again is no answer",
-            Self::UnknownToken => "the token is of another core, or was used",
-        })
-    }
-}
-
-impl std::error::Error for ReplyRefused {}

@@ -53,13 +53,9 @@ impl Xids {
         xid
     }
 
-    /// Goes on to the next XID: no call has the one that [`Xids::next`] told.
-    pub(crate) fn pass(&mut self) {
-        self.advance();
-    }
-
+    /// Goes on to the next XID: no other call gets the one that [`Xids::next`] told.
     #[inline]
-    fn advance(&mut self) {
+    pub(crate) fn advance(&mut self) {
         // Ends, because at most half of the places are taken.
         loop {
             self.next = self.next.wrapping_add(1);

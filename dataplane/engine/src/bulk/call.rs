@@ -37,16 +37,9 @@ pub struct ExpectedResult {
 }
 
 /// A call holds no more items, results or pieces, or not at that place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the call holds no such item")]
 pub struct NoRoom;
-
-impl fmt::Display for NoRoom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the call holds no such item")
-    }
-}
-
-impl std::error::Error for NoRoom {}
 
 /// An item of a call, apart from its pieces.
 #[derive(Clone, Copy, Debug, Default)]
