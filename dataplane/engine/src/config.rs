@@ -13,7 +13,7 @@ use rpcrdma_protocol::v2::rtr::{ReceiveBufferStructure, RtrSupport, StructureErr
 use rpcrdma_protocol::v2::{ApplicationHeaderTypes, ApplicationProperties, Properties};
 
 use crate::guarantees;
-use crate::limits::{at_least, at_most};
+use crate::limits::within;
 use crate::placement::PlacementConfig;
 
 /// What a core does while there is nothing to do.
@@ -160,8 +160,8 @@ impl Default for CoreConfig {
 /// many buffers do not meet in the same sets of the cache.
 const STRIDE_EXTRA_BYTES: u32 = 64;
 
-/// Pools start on a page.
-const POOL_ALIGN_BYTES: u32 = 4096;
+/// What pools start at a multiple of.
+pub(crate) const PAGE_BYTES: u32 = 4096;
 
 /// Bytes of a padding buffer. A longer padding takes several.
 pub(crate) const PADDING_BYTES: u32 = 4096;
@@ -170,10 +170,16 @@ pub(crate) const PADDING_BYTES: u32 = 4096;
 const PADDING_ENTRIES_MAX: u32 = 32;
 
 /// Two ends that both live hear each other at every second tick at least.
-const KEEP_ALIVE_SILENT_TICKS_LEAST: u64 = 3;
+const KEEP_ALIVE_SILENT_TICKS_LEAST: u8 = 3;
 
 /// The most calls outstanding of one core.
-pub(crate) const CALLS_OUTSTANDING_LIMIT: u32 = 1 << 16;
+const CALLS_OUTSTANDING_LIMIT: u32 = 1 << 16;
+
+/// Tokens for shared bytes that a call of a peer has by itself: a reply of 1 MiB in pieces of 64 KiB.
+const VIEWS_PER_CALL: u32 = 16;
+
+/// Planted, Properties (one is open at a time), Ready, VersionMismatch and Closed.
+pub(crate) const NOTIFICATIONS_PER_CONNECTION: u32 = 5;
 
 impl CoreConfig {
     /// Receives that the core makes, all of which are posted whenever no message is in hand.
@@ -214,19 +220,6 @@ impl CoreConfig {
     pub fn receive_segments(&self) -> u32 {
         // What every message begins in, and what bulk data is placed in.
         1_u32.saturating_add(self.placement.map_or(0, |it| it.segments))
-    }
-
-    /// Placement segments that the core makes.
-    #[must_use]
-    pub fn placement_segments_total(&self) -> u32 {
-        let Some(placement) = self.placement else {
-            return 0;
-        };
-        // Those of all Receives ...
-        let in_receives = self.receives().saturating_mul(placement.segments);
-        // ... and what takes their places while applications keep them.
-        let spares = placement.spares;
-        in_receives.saturating_add(spares)
     }
 
     /// How peers are told that the receive buffers are made (RTR section 8.3).
@@ -334,22 +327,26 @@ impl CoreConfig {
         pool(self.receives(), self.inline_segment_bytes())
     }
 
-    /// The pool of placement segments, if there are any.
+    /// The pool of placement segments, if there are any. They start on pages, so that what arrives in them can be
+    /// handed to storage.
     #[must_use]
     pub fn placement_pool(&self) -> Option<PoolShape> {
         let placement = self.placement?;
-        Some(placement.pool(self.placement_segments_total()))
+        // Those of all Receives ...
+        let in_receives = self.receives().saturating_mul(placement.segments);
+        // ... and what takes their places while applications keep them.
+        let spares = placement.spares;
+        let segments = in_receives.saturating_add(spares);
+        Some(page_pool(segments, placement.segment_bytes))
     }
 
     /// The pool of send buffers.
-    #[must_use]
-    pub fn send_pool(&self) -> PoolShape {
+    pub(crate) fn send_pool(&self) -> PoolShape {
         pool(self.send_buffers_total(), self.send_buffer_bytes)
     }
 
     /// The pool of zeroed buffers that padding is sent from; they are never written.
-    #[must_use]
-    pub fn padding_pool(&self) -> PoolShape {
+    pub(crate) fn padding_pool(&self) -> PoolShape {
         let buffers = if self.places_by_send() {
             // One for each registered Send in flight, which bulk data of one item takes ...
             let in_flight = self.send_buffers;
@@ -359,24 +356,14 @@ impl CoreConfig {
         } else {
             0
         };
-        PoolShape {
-            buffers,
-            buffer_bytes: PADDING_BYTES,
-            stride_bytes: PADDING_BYTES,
-            align_bytes: POOL_ALIGN_BYTES,
-        }
+        page_pool(buffers, PADDING_BYTES)
     }
 
     /// The pool of bulk buffers. They start on pages, so that what lies in them can be handed to
     /// others without a copy.
-    #[must_use]
-    pub fn bulk_pool(&self) -> PoolShape {
-        PoolShape {
-            buffers: self.bulk_buffers.saturating_add(self.bulk_buffers_kept),
-            buffer_bytes: self.bulk_buffer_bytes,
-            stride_bytes: self.bulk_buffer_bytes.next_multiple_of(POOL_ALIGN_BYTES),
-            align_bytes: POOL_ALIGN_BYTES,
-        }
+    pub(crate) fn bulk_pool(&self) -> PoolShape {
+        let buffers = self.bulk_buffers.saturating_add(self.bulk_buffers_kept);
+        page_pool(buffers, self.bulk_buffer_bytes)
     }
 
     /// Tokens by which bytes are sent that the application shares: some for each call of a peer, and as
@@ -430,13 +417,12 @@ impl CoreConfig {
         .iter()
         .flatten()
         // Each pool, and what aligning its start may skip.
-        .map(|shape| pool_bytes(shape) + u64::from(shape.align_bytes))
+        .map(|it| u64::from(it.buffers) * u64::from(it.stride_bytes) + u64::from(it.align_bytes))
         .sum()
     }
 
     /// Entries of the notification ring.
-    #[must_use]
-    pub fn notifications(&self) -> u32 {
+    pub(crate) fn notifications(&self) -> u32 {
         let all_connections = self
             .connections_max
             .saturating_mul(NOTIFICATIONS_PER_CONNECTION);
@@ -460,87 +446,49 @@ impl CoreConfig {
     /// # Errors
     /// [`SetupError::Limit`] names the first size that does not fit.
     pub fn validate(&self, attributes: &Attributes) -> Result<(), SetupError> {
-        let first = u64::try_from(V2_FIRST_MESSAGE_BYTES_MAX).unwrap_or(u64::MAX);
-        at_least("connections", self.connections_max.into(), 1)?;
-        at_least(
-            "credits per connection",
-            self.credits_per_connection.into(),
-            1,
-        )?;
-        at_least("receive buffer bytes", self.receive_bytes().into(), first)?;
+        let first = u32::try_from(V2_FIRST_MESSAGE_BYTES_MAX).unwrap_or(u32::MAX);
+        let longest = attributes.message_bytes_max;
+        let queue_pairs = attributes.queue_pairs_max;
+        let reaped = u32::try_from(REAP_MAX).unwrap_or(u32::MAX);
+        within("connections", self.connections_max, 1..=queue_pairs)?;
+        within("credits per connection", self.credits_per_connection, 1..)?;
+        within("receive buffer bytes", self.receive_bytes(), first..)?;
         self.validate_receives(attributes)?;
-        at_least("send buffer bytes", self.send_buffer_bytes.into(), first)?;
-        at_least("send buffers", self.send_buffers.into(), 1)?;
-        at_least("message bytes", self.message_bytes_max.into(), first)?;
-        at_least("mailbox entries", self.mailbox_depth.into(), 1)?;
-        at_least(
-            "silent ticks",
-            self.keep_alive_silent_ticks_max.into(),
-            KEEP_ALIVE_SILENT_TICKS_LEAST,
-        )?;
-        at_least("completions of a poll", self.reap_batch.into(), 1)?;
-        at_most(
-            "completions of a poll",
-            self.reap_batch.into(),
-            REAP_MAX as u64,
-        )?;
-        at_least("outstanding calls", self.calls_outstanding_max.into(), 1)?;
-        at_most(
-            "outstanding calls",
-            self.calls_outstanding_max.into(),
-            CALLS_OUTSTANDING_LIMIT.into(),
-        )?;
-        at_least("bulk buffer bytes", self.bulk_buffer_bytes.into(), first)?;
-        at_most(
+        within("send buffer bytes", self.send_buffer_bytes, first..=longest)?;
+        within("send buffers", self.send_buffers, 1..)?;
+        within("message bytes", self.message_bytes_max, first..)?;
+        within("mailbox entries", self.mailbox_depth, 1..)?;
+        let ticks = self.keep_alive_silent_ticks_max;
+        within("silent ticks", ticks, KEEP_ALIVE_SILENT_TICKS_LEAST..)?;
+        within("completions of a poll", self.reap_batch, 1..=reaped)?;
+        let calls = self.calls_outstanding_max;
+        within("outstanding calls", calls, 1..=CALLS_OUTSTANDING_LIMIT)?;
+        within(
             "bulk calls",
-            self.bulk_calls.into(),
-            u64::from(CALLS_OUTSTANDING_LIMIT) - 1,
+            self.bulk_calls,
+            ..=CALLS_OUTSTANDING_LIMIT - 1,
         )?;
-        at_most(
-            "bulk buffer bytes",
-            self.bulk_buffer_bytes.into(),
-            attributes.message_bytes_max.into(),
-        )?;
-        at_most(
-            "connections",
-            self.connections_max.into(),
-            attributes.queue_pairs_max.into(),
-        )?;
-        at_most(
-            "send buffer bytes",
-            self.send_buffer_bytes.into(),
-            attributes.message_bytes_max.into(),
-        )
+        within("bulk buffer bytes", self.bulk_buffer_bytes, first..=longest)
     }
-}
 
-impl CoreConfig {
     fn validate_receives(&self, attributes: &Attributes) -> Result<(), SetupError> {
-        let depth_max = attributes.receive_queue_depth_max.into();
-        if attributes.shared_receive_queue {
+        let (what, receives) = if attributes.shared_receive_queue {
             let what = "receives (connections times credits and one)";
-            at_most(what, self.receives().into(), depth_max)?;
+            (what, self.receives())
         } else {
             let what = "receives of a connection (credits and one)";
-            at_most(what, self.receives_per_connection().into(), depth_max)?;
-        }
+            (what, self.receives_per_connection())
+        };
+        within(what, receives, ..=attributes.receive_queue_depth_max)?;
         let Some(placement) = self.placement else {
             return Ok(());
         };
         placement.validate()?;
-        at_most(
-            "segments of a receive buffer (the inline one and those for placement)",
-            self.receive_segments().into(),
-            attributes.receive_segments_max.into(),
-        )
+        let what = "segments of a receive buffer (the inline one and those for placement)";
+        let segments_max = attributes.receive_segments_max;
+        within(what, self.receive_segments(), ..=segments_max)
     }
 }
-
-/// Tokens for shared bytes that a call of a peer has by itself: a reply of 1 MiB in pieces of 64 KiB.
-const VIEWS_PER_CALL: u32 = 16;
-
-/// Planted, Properties (one is open at a time), Ready, VersionMismatch and Closed.
-pub(crate) const NOTIFICATIONS_PER_CONNECTION: u32 = 5;
 
 const _: () = assert!(
     V2_HEADER_BYTES_WITHOUT_CHUNKS < V2_MSG_BYTES_LEAST
@@ -553,12 +501,19 @@ fn pool(buffers: u32, buffer_bytes: u32) -> PoolShape {
         buffers,
         buffer_bytes,
         stride_bytes: buffer_bytes.next_multiple_of(64) + STRIDE_EXTRA_BYTES,
-        align_bytes: POOL_ALIGN_BYTES,
+        align_bytes: PAGE_BYTES,
     }
 }
 
-fn pool_bytes(shape: &PoolShape) -> u64 {
-    u64::from(shape.buffers) * u64::from(shape.stride_bytes)
+/// Buffers that start on pages.
+fn page_pool(buffers: u32, buffer_bytes: u32) -> PoolShape {
+    let stride_bytes = buffer_bytes.checked_next_multiple_of(PAGE_BYTES);
+    PoolShape {
+        buffers,
+        buffer_bytes,
+        stride_bytes: stride_bytes.unwrap_or(u32::MAX),
+        align_bytes: PAGE_BYTES,
+    }
 }
 
 #[cfg(test)]

@@ -1,22 +1,30 @@
 //! Checks of sizes.
 
+use std::ops::{Bound, RangeBounds};
+
 use rpcrdma_fabric::interface::SetupError;
 
-pub(crate) fn at_least(what: &'static str, asked: u64, least: u64) -> Result<(), SetupError> {
-    if asked >= least {
-        return Ok(());
+/// Checks a size against the bounds of `range`, which include them.
+pub(crate) fn within<T: Copy + PartialOrd + Into<u64>>(
+    what: &'static str,
+    asked: T,
+    range: impl RangeBounds<T>,
+) -> Result<(), SetupError> {
+    match (range.start_bound(), range.end_bound()) {
+        (Bound::Included(&least), _) if asked < least => {
+            let (asked, least) = (asked.into(), least.into());
+            Err(SetupError::System {
+                doing: format!("{what}: {asked} asked for, at least {least} needed"),
+                source: std::io::ErrorKind::InvalidInput.into(),
+            })
+        }
+        (_, Bound::Included(&limit)) if asked > limit => Err(SetupError::Limit {
+            what,
+            asked: asked.into(),
+            limit: limit.into(),
+        }),
+        _ => Ok(()),
     }
-    Err(SetupError::System {
-        doing: format!("{what}: {asked} asked for, at least {least} needed"),
-        source: std::io::Error::from(std::io::ErrorKind::InvalidInput),
-    })
-}
-
-pub(crate) fn at_most(what: &'static str, asked: u64, limit: u64) -> Result<(), SetupError> {
-    if asked <= limit {
-        return Ok(());
-    }
-    Err(SetupError::Limit { what, asked, limit })
 }
 
 /// The longest transport header of a call with chunks, bytes. With lists of a hundred segments it is shorter.

@@ -7,15 +7,13 @@
 //! message waits in its Receive, which is not posted and so not granted before a lease comes back.
 
 use rpcrdma_fabric::interface::{Port, Receive, SetupError};
-use rpcrdma_fabric::memory::{Buffer, Lease, Pool, PoolShape};
+use rpcrdma_fabric::memory::{Buffer, Lease, Pool};
 use rpcrdma_protocol::v2::rtr::{
     BufferSegment, ReceiveBufferStructure, SegmentGroup, StructureError,
 };
 
-use crate::limits::at_least;
-
-/// Placement segments start on a page, so that what arrives in them can be handed to storage.
-const SEGMENT_ALIGN_BYTES: u32 = 4096;
+use crate::config::PAGE_BYTES;
+use crate::limits::within;
 
 /// How receive buffers of several segments are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,19 +47,6 @@ impl PlacementConfig {
         self.segments.saturating_mul(self.segment_bytes)
     }
 
-    /// The pool of `segments` placement segments.
-    pub(crate) fn pool(&self, segments: u32) -> PoolShape {
-        PoolShape {
-            buffers: segments,
-            buffer_bytes: self.segment_bytes,
-            stride_bytes: self
-                .segment_bytes
-                .checked_next_multiple_of(SEGMENT_ALIGN_BYTES)
-                .unwrap_or(u32::MAX),
-            align_bytes: SEGMENT_ALIGN_BYTES,
-        }
-    }
-
     pub(crate) fn structure(&self) -> Result<ReceiveBufferStructure, StructureError> {
         ReceiveBufferStructure::new(&[
             SegmentGroup {
@@ -76,7 +61,7 @@ impl PlacementConfig {
                 count: self.segments,
                 segment: BufferSegment {
                     length_bytes: self.segment_bytes,
-                    align_bytes: SEGMENT_ALIGN_BYTES,
+                    align_bytes: PAGE_BYTES,
                     is_targetable: true,
                 },
             },
@@ -84,7 +69,7 @@ impl PlacementConfig {
     }
 
     pub(crate) fn validate(&self) -> Result<(), SetupError> {
-        at_least("placement spares", self.spares.into(), self.segments.into())?;
+        within("placement spares", self.spares, self.segments..)?;
         self.structure()
             .map(drop)
             .map_err(|error| SetupError::System {
