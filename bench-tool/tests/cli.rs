@@ -367,6 +367,14 @@ fn a_service_takes_the_time_that_it_is_given() {
     assert!(fastest >= 50_000, "{fastest} ns");
 }
 
+#[test]
+fn calls_at_a_rate_are_made_in_time_by_a_core_that_parks() {
+    let report = report_of("--op null --rate 100 --duration 1s --warmup 0 --set idle=park");
+    let p50 = report["latency_ns"]["p50"].as_u64().unwrap();
+    // A core that slept on until something came would sleep for 100 ms each time.
+    assert!(p50 < 30_000_000, "{p50} ns");
+}
+
 /// Starts a run without end, interrupts it after `life`, and returns what it said.
 fn interrupted_run(json: &Path, life: Duration) -> Output {
     let child = Command::new(env!("CARGO_BIN_EXE_bench-tool"))

@@ -624,6 +624,19 @@ impl Application for Generator {
         Activity::from_busy(made)
     }
 
+    fn next_due(&self) -> Option<Ticks> {
+        match self.phase {
+            Phase::Warmup(until) | Phase::Measuring(until) => {
+                // A call that has no place is made when one of those under way has ended.
+                let is_place = !self.free.is_empty();
+                let is_wanted = self.plan.count.is_none_or(|count| self.started < count);
+                let pace = self.pace.filter(|_| is_place && is_wanted);
+                Some(pace.map_or(until, |pace| pace.due().min(until)))
+            }
+            Phase::Waiting | Phase::Ending | Phase::Finished => None,
+        }
+    }
+
     fn disconnected(&mut self, connection: ConnectionKey, _reason: CloseReason) {
         let mut was_ours = false;
         for slot in self

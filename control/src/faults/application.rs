@@ -145,6 +145,10 @@ impl<A: Application> Application for FaultyApplication<A> {
         self.inner.poll(core, now)
     }
 
+    fn next_due(&self) -> Option<Ticks> {
+        self.inner.next_due()
+    }
+
     fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
         self.inner.opened(connection, peer);
     }

@@ -25,7 +25,8 @@ pub enum IdlePolicy {
     /// Tell the processor between polls that this is a spin loop, which leaves more of it to the
     /// other hardware thread.
     Pause,
-    /// Pause, and after so long without work sleep until the fabric or a command wakes the core.
+    /// Pause, and after so long without work sleep until the fabric or a command wakes the core, or its application has
+    /// something to do ([`Application::next_due`](crate::Application::next_due)).
     Park {
         /// How long the core stays awake without work.
         after: Duration,

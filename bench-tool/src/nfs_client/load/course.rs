@@ -105,14 +105,17 @@ impl Course {
         }
     }
 
+    /// When the next call of an open loop is due.
+    pub(crate) fn next_due(&self) -> Option<Ticks> {
+        let is_ending = self.phase == Phase::Ending;
+        self.pace.filter(|_| !is_ending).map(|pace| pace.due())
+    }
+
     /// How long nothing is due, at most `longest`.
     pub(crate) fn idle_for(&self, now: Ticks, longest: Duration) -> Duration {
-        match self.pace {
-            Some(pace) if self.phase != Phase::Ending => {
-                Duration::from_nanos(self.clock.nanos_between(now, pace.due())).min(longest)
-            }
-            _ => longest,
-        }
+        self.next_due().map_or(longest, |due| {
+            Duration::from_nanos(self.clock.nanos_between(now, due)).min(longest)
+        })
     }
 
     /// A call was made that started at `start`.

@@ -555,6 +555,12 @@ impl Application for Caller {
         Activity::from_busy(made)
     }
 
+    fn next_due(&self) -> Option<Ticks> {
+        // A call that has no place is made when one of those under way has ended.
+        let running = self.running.as_ref().filter(|it| !it.free.is_empty())?;
+        running.course.next_due()
+    }
+
     fn disconnected(&mut self, connection: ConnectionKey, reason: CloseReason) {
         if let Some(running) = &mut self.running {
             let slots = running.slots.iter_mut();

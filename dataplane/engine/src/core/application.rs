@@ -120,6 +120,13 @@ pub trait Application: Send + 'static {
         Activity::Idle
     }
 
+    /// When [`Application::poll`] must be called again at the latest, if the application has a time to keep. It is
+    /// asked before the core parks ([`IdlePolicy::Park`](crate::IdlePolicy::Park)), and the core wakes up by then. With
+    /// `None` the core may sleep for 100 ms.
+    fn next_due(&self) -> Option<Ticks> {
+        None
+    }
+
     /// A connection begins: before any call of its peer, and before [`Application::connected`], which may never
     /// come. `peer` is who the fabric says that it is; nothing of that is proved.
     fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {

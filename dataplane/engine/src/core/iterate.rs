@@ -112,13 +112,29 @@ impl<P: Port, A: Application> Core<P, A> {
             if self.state.prepare_to_park() {
                 // What came just before the announcement is found by this iteration.
                 if self.iterate() == Activity::Idle {
-                    self.state.park();
+                    self.park();
                 }
                 self.state.end_park();
             }
         }
         self.close_all();
         Ok(self.application)
+    }
+
+    /// Sleeps until something comes, or the application has something to do.
+    fn park(&mut self) {
+        let time_max = match self.state.waits_unnotified() {
+            true => NAP_TIME_MAX,
+            false => park_time_max(self.state.resources.config.keep_alive_interval),
+        };
+        let now = self.clock.now();
+        let latest = now.saturating_add(self.clock.ticks(time_max));
+        let until = self
+            .application
+            .next_due()
+            .map_or(latest, |due| due.min(latest));
+        let time = Duration::from_nanos(self.clock.nanos_between(now, until));
+        self.state.park(time.min(time_max));
     }
 
     /// Whether [`crate::Command::Stop`] was taken.
@@ -317,16 +333,9 @@ impl<P: Port> State<P> {
         self.resources.shared.end_park();
     }
 
-    fn park(&mut self) {
-        let waits_unnotified = self.waits_unnotified();
+    fn park(&mut self, time_max: Duration) {
         let core = &mut self.resources;
         core.shared.counters.parks.increment();
-        let time_max = park_time_max(core.config.keep_alive_interval);
-        let time_max = if waits_unnotified {
-            time_max.min(NAP_TIME_MAX)
-        } else {
-            time_max
-        };
         crate::idle::sleep(&core.port.event(), &core.shared.wake, time_max);
     }
 }

@@ -11,7 +11,7 @@ use rpcrdma_engine::{
     Activity, Application, CallError, CallRefused, Command, ConnectionKey, Context, CoreConfig,
     DeferToken, IdlePolicy, Outcome, ReplyWriter, Request,
 };
-use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::connection::Role;
 
@@ -299,6 +299,56 @@ fn a_peer_that_takes_no_deferred_replies_keeps_only_its_own_waiting() {
         answer_all(&mut attack);
         assert_eq!(attack.take(), [raw::null_reply(xid)]);
     }
+}
+
+/// Has something to do every two milliseconds, and notes how late it is polled for that.
+struct Clockwork {
+    clock: Clock,
+    due: Ticks,
+    late: Vec<u64>,
+}
+
+impl Application for Clockwork {
+    fn poll<P: Port>(&mut self, _core: &mut Context<'_, P>, now: Ticks) -> Activity {
+        if now < self.due {
+            return Activity::Idle;
+        }
+        self.late.push(self.clock.nanos_between(self.due, now));
+        self.due = now + self.clock.ticks(Duration::from_millis(2));
+        Activity::Busy
+    }
+
+    fn next_due(&self) -> Option<Ticks> {
+        Some(self.due)
+    }
+}
+
+#[test]
+fn a_parked_core_wakes_when_its_application_has_something_to_do() {
+    let parking = CoreConfig {
+        idle: IdlePolicy::Park {
+            after: Duration::ZERO,
+        },
+        ..config()
+    };
+    let clock = Clock::new();
+    let application = Clockwork {
+        due: clock.now(),
+        clock,
+        late: Vec::new(),
+    };
+    let pair = Pair::with(&config(), &parking, App::default(), application);
+    let (core, handle) = (pair.server.core, pair.server.handle);
+    let core = std::thread::spawn(move || core.run());
+    std::thread::sleep(Duration::from_secs(1));
+    handle.send(Command::Stop).expect("room in the mailbox");
+    let application = core.join().expect("no panic").expect("not pinned");
+    assert!(handle.counters().parks > 0, "it sleeps in between");
+    let mut late = application.late;
+    late.sort_unstable();
+    // Else it sleeps for 100 ms each time. On a busy machine some wake-ups are late, not most of them.
+    let median = Duration::from_nanos(late[late.len() / 2]);
+    assert!(median < Duration::from_millis(50), "{median:?} late");
 }
 
 #[test]
