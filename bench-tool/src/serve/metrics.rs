@@ -146,6 +146,7 @@ const FAMILIES: &[Family] = &[
             ("awaiting_bulk_buffer", &[("state", "bulk_buffer")]),
             ("awaiting_read_depth", &[("state", "read_depth")]),
             ("awaiting_window", &[("state", "window")]),
+            ("awaiting_call_slot", &[("state", "call_slot")]),
             ("awaiting_control", &[("state", "control")]),
         ],
     ),

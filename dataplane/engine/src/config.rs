@@ -12,7 +12,7 @@ use rpcrdma_protocol::v2::plan::Thresholds;
 use rpcrdma_protocol::v2::rtr::{ReceiveBufferStructure, RtrSupport, StructureError};
 use rpcrdma_protocol::v2::{ApplicationHeaderTypes, ApplicationProperties, Properties};
 
-use crate::guarantees;
+use crate::ledger;
 use crate::limits::within;
 use crate::placement::PlacementConfig;
 
@@ -297,9 +297,7 @@ impl CoreConfig {
     #[must_use]
     pub fn message_buffers_total(&self) -> u32 {
         // Each connection's own ...
-        let guaranteed = self
-            .connections_max
-            .saturating_mul(guarantees::MESSAGE_BUFFERS);
+        let guaranteed = self.connections_max.saturating_mul(ledger::MESSAGE_BUFFERS);
         // ... and those that any of them may have besides.
         guaranteed.saturating_add(self.message_buffers)
     }
@@ -318,8 +316,7 @@ impl CoreConfig {
 
     /// Send buffers that all connections can always have together.
     pub(crate) fn send_buffers_guaranteed(&self) -> u32 {
-        self.connections_max
-            .saturating_mul(guarantees::SEND_BUFFERS)
+        self.connections_max.saturating_mul(ledger::SEND_BUFFERS)
     }
 
     /// The pool of receive buffers; with `placement` that of their inline segments.
@@ -387,8 +384,8 @@ impl CoreConfig {
         if shared == 0 {
             return 0;
         }
-        // Each connection has one of its own, beside those that all of them share.
-        self.connections_max.saturating_add(shared)
+        let own = self.connections_max.saturating_mul(ledger::INCOMING_SLOTS);
+        own.saturating_add(shared)
     }
 
     /// Slots for calls of ours with bulk data, and those for calls of peers that connections share.

@@ -235,6 +235,8 @@ counters! {
     /// Times that a call of a peer had to wait, in its Receive, until its reply could be kept, or a
     /// part of a message until there was a buffer to put it together in.
     awaiting_message_buffer,
+    /// Times that a call of a peer with bulk data had to wait, in its Receive, for a slot.
+    awaiting_call_slot,
     /// Times that a message had to wait, in its Receive, until a placement segment was free to take
     /// the place of one that an application is to keep.
     awaiting_placement_segment,

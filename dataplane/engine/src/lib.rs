@@ -45,9 +45,9 @@ mod config;
 mod connection;
 mod core;
 mod counters;
-mod guarantees;
 mod handle;
 mod idle;
+mod ledger;
 mod levels;
 mod limits;
 mod message;
@@ -76,6 +76,7 @@ pub use crate::counters::{Counter, CounterSnapshot, Counters};
 pub use crate::handle::{
     Command, ConnectionCounters, CoreHandle, Full, Notification, PROPERTY_BYTES_MAX, PropertyBytes,
 };
+pub use crate::ledger::{LEDGER, LedgerEntry};
 pub use crate::levels::{LevelSnapshot, PollTimeSnapshot};
 pub use crate::placement::PlacementConfig;
 pub use crate::responder::{ReplyTooLong, ReplyWriter};

@@ -3,7 +3,7 @@
 use rpcrdma_fabric::interface::Receive;
 use rpcrdma_fabric::share::Share;
 
-use crate::guarantees::{MESSAGE_BUFFERS, MESSAGE_BUFFERS_OF_A_USE};
+use crate::ledger::{MESSAGE_BUFFERS, MESSAGE_BUFFERS_OF_A_USE};
 
 /// A message that stays in its Receive, and the range of that which counts.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::share::Share;
 use rpcrdma_protocol::rpc::{AcceptStatus, ReplyBody, ReplyHeader};
 
-use crate::guarantees::OUTSTANDING_CALLS;
+use crate::ledger::OUTSTANDING_CALLS;
 use crate::rpc::{CallError, CallTag, ConnectionKey, Reply};
 use crate::xids::Xids;
 

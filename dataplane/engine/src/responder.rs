@@ -11,7 +11,7 @@ use rpcrdma_protocol::{DecodeError, Reason};
 
 use crate::bulk::{BulkItem, ItemPart, ReplyItems, give_lease};
 use crate::counters::Counters;
-use crate::guarantees::DEFERRED_CALLS;
+use crate::ledger::DEFERRED_CALLS;
 use crate::message::{MessageBuffer, MessagesOf, Use};
 use crate::rpc::{ConnectionKey, DeferId, DeferToken, Outcome, ReplyRefused, Request};
 

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rpcrdma_engine::{CloseReason, CoreConfig, Owed};
+use rpcrdma_engine::{CloseReason, CoreConfig, Counters, LEDGER, LedgerEntry, Owed};
 
 use crate::files;
 
@@ -179,16 +179,27 @@ fn what_is_skipped_on_a_device_is_told() {
     assert!(told.contains(&count), "docs/verbs.md: {count}");
 }
 
+/// The row of `docs/security.md` for something that connections share.
+fn row_of(entry: &LedgerEntry) -> Vec<String> {
+    let guaranteed = match entry.guaranteed {
+        Some(count) => count.to_string(),
+        None => "nothing".to_owned(),
+    };
+    vec![
+        entry.resource.to_owned(),
+        format!("{guaranteed}: {}", entry.note),
+        format!("`{}`", entry.borrowed),
+        format!("`{}`", entry.counter),
+    ]
+}
+
 /// The numbers and names in `docs/security.md` of what a peer may take, and of what it may owe, are those of the code.
 #[test]
 fn what_a_peer_may_take_and_owe_is_told() {
     let told = files::text("docs/security.md");
     let rows = files::table_rows(&told, "Shared by the connections of a core");
-    assert!(rows.len() >= 8, "{rows:?}");
-    let row = |begin: &str| {
-        let found = rows.iter().find(|row| row[0].starts_with(begin));
-        found.unwrap_or_else(|| panic!("a row for {begin}"))
-    };
+    let expected: Vec<_> = LEDGER.iter().map(row_of).collect();
+    assert_eq!(rows, expected);
     // What a core has of them for one connection more.
     let of = |connections_max| CoreConfig {
         connections_max,
@@ -200,16 +211,30 @@ fn what_a_peer_may_take_and_owe_is_told() {
         ("send buffers", each(CoreConfig::send_buffers_total)),
         ("message buffers", each(CoreConfig::message_buffers_total)),
     ] {
-        let guaranteed = &row(begin)[1];
-        let number = format!("{each}:");
-        assert!(guaranteed.starts_with(&number), "{begin}: {guaranteed}");
+        let entry = LEDGER.iter().find(|it| it.resource.starts_with(begin));
+        let entry = entry.unwrap_or_else(|| panic!("an entry for {begin}"));
+        assert_eq!(entry.guaranteed, Some(each), "{begin}");
     }
-    let receives = each(CoreConfig::receives);
-    assert_eq!(receives, u32::from(more.credits_per_connection) + 1);
-    assert_eq!(row("Receives")[1], "`credits_per_connection` and 1");
+    let counters = Counters::default().snapshot();
+    for entry in LEDGER {
+        let is_counted = counters.iter().any(|(name, _)| name == entry.counter);
+        assert!(is_counted, "there is no counter {}", entry.counter);
+    }
+    let own = files::table_rows(&told, "Resource");
+    let receives = own.iter().find(|row| row[0].starts_with("Receives"));
+    let credits = u32::from(more.credits_per_connection);
+    assert_eq!(each(CoreConfig::receives), credits + 1);
+    assert_eq!(
+        receives.expect("a row")[1],
+        "`credits_per_connection` and 1"
+    );
 
     let knobs = rpcrdma_tuning::Profile::default();
-    for row in &rows {
+    for row in rows
+        .iter()
+        .map(|row| &row[..3])
+        .chain(own.iter().map(|row| &row[..]))
+    {
         let named = row[1..]
             .iter()
             .flat_map(|cell| cell.split('`').skip(1).step_by(2));

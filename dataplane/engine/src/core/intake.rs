@@ -99,7 +99,13 @@ impl Intake {
         xid: u32,
         work: HeldWork,
     ) {
-        core.shared.counters.awaiting_message_buffer.increment();
+        let counters = &core.shared.counters;
+        let lacking = match &work {
+            HeldWork::Chunked(_) | HeldWork::Transmission { .. } => &counters.awaiting_call_slot,
+            HeldWork::Part { part, .. } if part.takes_slot() => &counters.awaiting_call_slot,
+            HeldWork::Call(_) | HeldWork::Part { .. } => &counters.awaiting_message_buffer,
+        };
+        lacking.increment();
         self.held.push_back(Held {
             connection,
             xid,

@@ -9,7 +9,7 @@ use rpcrdma_protocol::v2::plan::Piece;
 use super::group::Group;
 use crate::connection::Connection;
 use crate::counters::Counters;
-use crate::guarantees::SEND_BUFFERS;
+use crate::ledger::SEND_BUFFERS;
 use crate::responder::RPC_OFFSET;
 
 /// The send buffers of a core. Every message is written into the *scratch* buffer first; a short

@@ -77,7 +77,7 @@ impl Incoming {
         self.check_chunks(core, call, Stream::Received(received), place);
     }
 
-    /// As [`State::begin_chunked`], for a call that was put together from parts; its chunk lists came
+    /// As [`Incoming::begin_chunked`], for a call that was put together from parts; its chunk lists came
     /// with the last of them.
     #[cold]
     pub(in crate::core) fn begin_assembled<P: Port>(

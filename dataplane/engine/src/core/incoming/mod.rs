@@ -238,7 +238,7 @@ impl Incoming {
         self.calls.give(slot, call);
     }
 
-    /// As [`State::end_incoming`], of the call in a slot.
+    /// As [`Incoming::end_incoming`], of the call in a slot.
     pub(super) fn drop_incoming<P: Port>(&mut self, core: &mut Resources<P>, index: u32) {
         if let Some(call) = self.calls.take(index) {
             self.end_incoming(core, call);

@@ -9,6 +9,8 @@
 //! of them are free, a connection has them for only as many calls as it could be answered for: a peer that takes no
 //! replies keeps no more than two of them in buffers.
 
+use crate::ledger::INCOMING_SLOTS;
+
 /// Calls of a connection that are begun whether or not it grants credits to be answered with: one
 /// is on its way, one is next.
 const UNANSWERABLE_MAX: u32 = 2;
@@ -50,14 +52,14 @@ impl Shares {
     #[inline]
     pub(crate) fn may_take(&self, place: u32, answerable: u32) -> bool {
         let in_use = self.in_use_at(place);
-        if in_use == 0 {
+        if in_use < INCOMING_SLOTS {
             return true;
         }
         if self.shared_free == 0 {
             return false;
         }
         // Its own is not one of these.
-        let of_shared = in_use - 1;
+        let of_shared = in_use - INCOMING_SLOTS;
         self.shared_free > self.shared / 2
             || (in_use < UNANSWERABLE_MAX.saturating_add(answerable)
                 && of_shared < (self.shared / self.connections.max(1)).max(1))
@@ -68,9 +70,8 @@ impl Shares {
         let Some(calls) = self.in_use.get_mut(place as usize) else {
             return;
         };
-        if calls.all == 0 {
-            self.connections += 1;
-        } else {
+        self.connections += u32::from(calls.all == 0);
+        if calls.all >= INCOMING_SLOTS {
             self.shared_free = self.shared_free.saturating_sub(1);
         }
         calls.all += 1;
@@ -109,10 +110,11 @@ impl Shares {
         };
         debug_assert_ne!(calls.all, 0, "what is given was taken");
         calls.all = calls.all.saturating_sub(1);
+        if calls.all >= INCOMING_SLOTS {
+            self.shared_free += 1;
+        }
         if calls.all == 0 {
             self.connections = self.connections.saturating_sub(1);
-        } else {
-            self.shared_free += 1;
         }
     }
 

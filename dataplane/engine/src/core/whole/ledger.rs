@@ -52,7 +52,7 @@ pub(super) fn assert_sums<P: Port>(state: &mut State<P>) {
         share,
         // All but the scratch buffer.
         capacity: config.send_buffers_total() - 1,
-        each: crate::guarantees::SEND_BUFFERS,
+        each: crate::ledger::SEND_BUFFERS,
         guaranteed: config.send_buffers_guaranteed(),
         held: sends.iter().map(|sends| sends.held).collect(),
         free,
@@ -64,7 +64,7 @@ pub(super) fn assert_sums<P: Port>(state: &mut State<P>) {
         share,
         capacity: config.message_buffers_total(),
         each: 1,
-        guaranteed: crate::guarantees::MESSAGE_BUFFERS * connections,
+        guaranteed: crate::ledger::MESSAGE_BUFFERS * connections,
         held: held.iter().flatten().copied().collect(),
         free,
     }

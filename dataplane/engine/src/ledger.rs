@@ -1,0 +1,95 @@
+//! What the connections of a core share, and what each of them can always have of it, whatever the others take. The
+//! numbers are those that the pools are made with, and `docs/security.md` has the table.
+
+/// Send buffers: one for a message, and one for a grant or an error, which lets its peer go on.
+pub(crate) const SEND_BUFFERS: u32 = 2;
+
+/// Message buffers for each use.
+pub(crate) const MESSAGE_BUFFERS_OF_A_USE: u32 = 1;
+
+/// Message buffers for all uses.
+pub(crate) const MESSAGE_BUFFERS: u32 = 4 * MESSAGE_BUFFERS_OF_A_USE;
+
+/// Calls of its peer that its service answers later.
+pub(crate) const DEFERRED_CALLS: u32 = 1;
+
+/// Calls of ours to it that wait for their replies.
+pub(crate) const OUTSTANDING_CALLS: u32 = 1;
+
+/// Slots for its peer's calls with bulk data.
+pub(crate) const INCOMING_SLOTS: u32 = 1;
+
+/// One thing that the connections of a core share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LedgerEntry {
+    /// What it is.
+    pub resource: &'static str,
+    /// How many of it each connection can always have; `None` where none are kept for it.
+    pub guaranteed: Option<u32>,
+    /// What the guaranteed ones are for, or what holds instead of a guarantee.
+    pub note: &'static str,
+    /// The knob of the profile that sets how many all connections may borrow besides.
+    pub borrowed: &'static str,
+    /// The counter of those that waited for it, or were refused for the lack of it.
+    pub counter: &'static str,
+}
+
+/// All that the connections of a core share.
+pub const LEDGER: &[LedgerEntry] = &[
+    LedgerEntry {
+        resource: "send buffers: Sends in flight, or waiting for the send queue",
+        guaranteed: Some(SEND_BUFFERS),
+        note: "one for a message, one for a grant or an error",
+        borrowed: "send_buffers",
+        counter: "awaiting_send_buffer",
+    },
+    LedgerEntry {
+        resource: "message buffers: messages in several Sends, and replies that wait",
+        guaranteed: Some(MESSAGE_BUFFERS),
+        note: "a call and a reply in, a call and a reply out",
+        borrowed: "reassembly_buffers",
+        counter: "awaiting_message_buffer",
+    },
+    LedgerEntry {
+        resource: "places for deferred calls",
+        guaranteed: Some(DEFERRED_CALLS),
+        note: "a call that finds none is answered with SYSTEM_ERR",
+        borrowed: "deferred_replies_max",
+        counter: "rpc_errors_sent",
+    },
+    LedgerEntry {
+        resource: "slots for calls of ours",
+        guaranteed: Some(OUTSTANDING_CALLS),
+        note: "free again when the call times out",
+        borrowed: "calls_outstanding_max",
+        counter: "calls_refused_no_slot",
+    },
+    LedgerEntry {
+        resource: "slots for calls of peers with bulk data",
+        guaranteed: Some(INCOMING_SLOTS),
+        note: "the next call waits in its Receive",
+        borrowed: "bulk_calls_max",
+        counter: "awaiting_call_slot",
+    },
+    LedgerEntry {
+        resource: "slots for calls of ours with bulk data",
+        guaranteed: None,
+        note: "a connection that has some leaves as many to one that has none",
+        borrowed: "bulk_calls_max",
+        counter: "calls_refused_no_slot",
+    },
+    LedgerEntry {
+        resource: "bulk buffers",
+        guaranteed: None,
+        note: "while no more than half are free, for as many calls as could be answered, and two",
+        borrowed: "bulk_buffers",
+        counter: "awaiting_bulk_buffer",
+    },
+    LedgerEntry {
+        resource: "placement segments: spares for those that applications keep",
+        guaranteed: None,
+        note: "a message waits for one in its Receives",
+        borrowed: "placement_spares",
+        counter: "awaiting_placement_segment",
+    },
+];
