@@ -45,6 +45,7 @@ mod config;
 mod connection;
 mod core;
 mod counters;
+mod deferrals;
 mod handle;
 mod idle;
 mod ledger;

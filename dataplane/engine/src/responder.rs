@@ -2,7 +2,6 @@
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::memory::{Lease, SharedLease};
-use rpcrdma_fabric::share::Share;
 use rpcrdma_protocol::constants::{
     REPLY_HEADER_BYTES_WITHOUT_AUTH, RPC_VERSION, V2_HEADER_BYTES_WITHOUT_CHUNKS,
 };
@@ -11,9 +10,9 @@ use rpcrdma_protocol::{DecodeError, Reason};
 
 use crate::bulk::{BulkItem, ItemPart, ReplyItems, give_lease};
 use crate::counters::Counters;
-use crate::ledger::DEFERRED_CALLS;
+use crate::deferrals::{Deferrals, Deferred};
 use crate::message::{MessageBuffer, MessagesOf, Use};
-use crate::rpc::{ConnectionKey, DeferId, DeferToken, Outcome, ReplyRefused, Request};
+use crate::rpc::{ConnectionKey, Outcome, Request};
 
 /// Where an RPC message begins in a send buffer: behind the transport header.
 pub(crate) const RPC_OFFSET: usize = V2_HEADER_BYTES_WITHOUT_CHUNKS;
@@ -329,7 +328,13 @@ impl Desk<'_> {
         }
         self.items.clear();
         if outcome == Outcome::Deferred {
-            if deferral.is_some() && self.deferrals.take(self.connection, xid, self.now) {
+            if deferral.is_some() {
+                self.deferrals.take(Deferred {
+                    connection: self.connection,
+                    xid,
+                    found_at: self.now,
+                    serve: None,
+                });
                 self.counters.deferred.increment();
                 return Served::Deferred;
             }
@@ -356,18 +361,6 @@ fn encode(space: &mut [u8], header: &ReplyHeader<'_>) -> usize {
     written.unwrap_or(0)
 }
 
-/// Writes an RPC reply with `results` into a message buffer. False when it does not fit.
-pub(crate) fn write_reply(
-    buffer: &mut MessageBuffer,
-    xid: u32,
-    outcome: Outcome,
-    results: &[u8],
-) -> bool {
-    let header_bytes = encode(buffer.space(), &outcome.reply_header(xid));
-    buffer.set_len(header_bytes);
-    outcome != Outcome::Success || buffer.append(results).is_ok()
-}
-
 /// Writes an RPC reply into a message buffer, with `results` and the items that belong at offsets
 /// of them: those that may leave the stream are attached, the others copied into their
 /// places. The bytes that were copied so; `None`, and the items are as they were, when it does not fit.
@@ -379,16 +372,15 @@ pub(crate) fn write_reply_with_items(
     items: &mut [(usize, BulkItem)],
     attached: &mut ReplyItems,
 ) -> Option<u64> {
-    if outcome != Outcome::Success {
-        return write_reply(buffer, xid, outcome, &[]).then_some(0);
-    }
-    let copied_bytes = attached.copied_bytes(items.iter().map(|(_, item)| item));
-    let bytes = RESULTS_OFFSET + results.len() + copied_bytes;
-    if bytes > buffer.space().len() {
-        return None;
-    }
     let header_bytes = encode(buffer.space(), &outcome.reply_header(xid));
     buffer.set_len(header_bytes);
+    if outcome != Outcome::Success {
+        return Some(0);
+    }
+    let items_bytes = attached.copied_bytes(items.iter().map(|(_, item)| item));
+    if header_bytes + results.len() + items_bytes > buffer.space().len() {
+        return None;
+    }
     let mut at = 0;
     let mut is_whole = true;
     let mut copied_bytes = 0;
@@ -444,137 +436,5 @@ fn undecodable(xid: u32, error: DecodeError) -> ReplyHeader<'static> {
             }),
         },
         _ => ReplyHeader::accepted(xid, AcceptStatus::GarbageArgs),
-    }
-}
-
-/// The calls of peers that will be answered later.
-#[derive(Debug)]
-pub(crate) struct Deferrals {
-    slots: Box<[Deferral]>,
-    free: Vec<u32>,
-    share: Share,
-    /// How many each connection has, by its place.
-    held: Box<[u32]>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Deferral {
-    generation: u32,
-    open: bool,
-    connection: ConnectionKey,
-    xid: u32,
-    /// When it was found.
-    found_at: Ticks,
-    /// Its slot among the calls with chunks, if it came with any.
-    serve: Option<u32>,
-}
-
-impl Deferrals {
-    /// Places for `deferred_max` calls that `connections` share, besides those that each of them can always have.
-    pub(crate) fn new(connections: u32, deferred_max: u32) -> Self {
-        let guaranteed = connections.saturating_mul(DEFERRED_CALLS);
-        let places = guaranteed.saturating_add(deferred_max);
-        let slot = Deferral {
-            generation: 0,
-            open: false,
-            connection: ConnectionKey::default(),
-            xid: 0,
-            found_at: 0,
-            serve: None,
-        };
-        Self {
-            slots: vec![slot; places as usize].into_boxed_slice(),
-            free: (0..places).rev().collect(),
-            share: Share::new(places, guaranteed),
-            held: vec![0; connections as usize].into_boxed_slice(),
-        }
-    }
-
-    /// Calls that are deferred.
-    pub(crate) fn open(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    /// For the sums: the share, what each connection has by its place, and the places that are free.
-    #[cfg(test)]
-    pub(crate) fn ledger(&self) -> (&Share, &[u32], usize) {
-        (&self.share, &self.held, self.free.len())
-    }
-
-    /// Whether no call is deferred.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.open() == 0
-    }
-
-    /// The slot that the next call gets which the connection at `place` has deferred.
-    #[inline]
-    pub(crate) fn next(&self, place: u32) -> Option<DeferId> {
-        let held = *self.held.get(place as usize)?;
-        if !self.share.may_take(held, DEFERRED_CALLS, 1) {
-            return None;
-        }
-        let slot = *self.free.last()?;
-        let generation = self.slots.get(slot as usize)?.generation;
-        Some(DeferId { slot, generation })
-    }
-
-    /// Takes the slot that [`Deferrals::next`] told.
-    fn take(&mut self, connection: ConnectionKey, xid: u32, found_at: Ticks) -> bool {
-        let Some(index) = self.free.pop() else {
-            return false;
-        };
-        let Some(slot) = self.slots.get_mut(index as usize) else {
-            return false;
-        };
-        slot.open = true;
-        slot.connection = connection;
-        slot.xid = xid;
-        slot.found_at = found_at;
-        slot.serve = None;
-        if let Some(held) = self.held.get_mut(connection.index as usize) {
-            self.share.take(held, DEFERRED_CALLS);
-        }
-        true
-    }
-
-    /// The call at `id` came with chunks, and is in this slot of those.
-    pub(crate) fn set_serve(&mut self, id: DeferId, serve: u32) {
-        if let Some(slot) = self.slots.get_mut(id.slot as usize) {
-            slot.serve = Some(serve);
-        }
-    }
-
-    /// The slot of the call of `token` among those with chunks, if it came with any.
-    pub(crate) fn serve_of(&self, token: &DeferToken) -> Option<u32> {
-        let slot = self.slots.get(token.0.slot as usize)?;
-        slot.serve
-            .filter(|_| slot.open && slot.generation == token.0.generation)
-    }
-
-    /// The call that `token` stands for, and when it was found.
-    pub(crate) fn find(
-        &self,
-        token: &DeferToken,
-    ) -> Result<(ConnectionKey, u32, Ticks), ReplyRefused> {
-        self.slots
-            .get(token.0.slot as usize)
-            .filter(|slot| slot.open && slot.generation == token.0.generation)
-            .map(|slot| (slot.connection, slot.xid, slot.found_at))
-            .ok_or(ReplyRefused::UnknownToken)
-    }
-
-    /// The call of `token` is answered.
-    pub(crate) fn free(&mut self, token: &DeferToken) {
-        if let Some(slot) = self.slots.get_mut(token.0.slot as usize)
-            && slot.open
-            && slot.generation == token.0.generation
-        {
-            slot.open = false;
-            slot.generation = slot.generation.wrapping_add(1);
-            self.free.push(token.0.slot);
-            if let Some(held) = self.held.get_mut(slot.connection.index as usize) {
-                self.share.give(held, DEFERRED_CALLS);
-            }
-        }
     }
 }

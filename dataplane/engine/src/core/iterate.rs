@@ -274,7 +274,7 @@ impl<P: Port> State<P> {
         let core = &mut self.resources;
         if core.drain == Drain::Underway
             && self.outgoing.requester.waiting() == 0
-            && self.incoming.deferrals.is_empty()
+            && self.incoming.deferrals.open() == 0
             && core.backlog.is_empty()
             // What waits for a place in a send queue, or was not taken by its peer.
             && core.transmit.is_idle()

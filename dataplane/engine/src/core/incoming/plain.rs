@@ -112,7 +112,8 @@ impl Incoming {
         if outcome == Outcome::Deferred {
             return Err(ReplyRefused::NoAnswer);
         }
-        let (key, xid, found_at) = self.deferrals.find(token)?;
+        let call = self.deferrals.find(token)?;
+        let (key, xid, found_at) = (call.connection, call.xid, call.found_at);
         let chunked = self.answer_deferred_chunked(core, token, outcome, results, items);
         if let Some(answered) = chunked {
             return answered;

@@ -176,7 +176,7 @@ impl Incoming {
         results: &[u8],
         items: &mut [(usize, BulkItem)],
     ) -> Option<Result<(), ReplyRefused>> {
-        let index = self.deferrals.serve_of(token)?;
+        let index = self.deferrals.find(token).ok()?.serve?;
         // The slot is another call's where the connection of this one is gone.
         let is_of = |call: &&IncomingCall| {
             call.state == IncomingState::Deferred && call.deferral == Some(token.0)

@@ -11,8 +11,8 @@ use crate::config::CoreConfig;
 use crate::connection::Connection;
 use crate::core::group::LaidOut;
 use crate::core::slots::Slots;
+use crate::deferrals::Deferrals;
 use crate::limits::LANDINGS_MAX;
-use crate::responder::Deferrals;
 
 /// The calls of peers, and what they are worked on with.
 #[derive(Debug)]

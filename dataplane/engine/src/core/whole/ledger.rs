@@ -261,7 +261,7 @@ pub(super) fn assert_nothing_held<P: Port>(state: &mut State<P>, gathers: usize)
     );
     assert!(state.resources.backlog.is_empty(), "messages that wait");
     assert_eq!(state.outgoing.requester.waiting(), 0, "calls that wait");
-    assert!(state.incoming.deferrals.is_empty(), "deferred calls");
+    assert_eq!(state.incoming.deferrals.open(), 0, "deferred calls");
     assert!(
         state.intake.held() == 0
             && state.resources.pending.is_empty()

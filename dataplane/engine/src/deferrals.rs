@@ -1,0 +1,125 @@
+//! Calls of peers that will be answered later.
+
+use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::share::Share;
+
+use crate::ledger::DEFERRED_CALLS;
+use crate::rpc::{ConnectionKey, DeferId, DeferToken, ReplyRefused};
+
+/// A call that its service has deferred.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deferred {
+    pub(crate) connection: ConnectionKey,
+    pub(crate) xid: u32,
+    /// When it was found.
+    pub(crate) found_at: Ticks,
+    /// Its slot among the calls with chunks, if it came with any.
+    pub(crate) serve: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    generation: u32,
+    call: Option<Deferred>,
+}
+
+/// The deferred calls of a core.
+#[derive(Debug)]
+pub(crate) struct Deferrals {
+    slots: Box<[Slot]>,
+    free: Vec<u32>,
+    share: Share,
+    /// How many each connection has, by its place.
+    held: Box<[u32]>,
+}
+
+impl Deferrals {
+    /// Places for `deferred_max` calls that `connections` share, besides those that each of them can always have.
+    pub(crate) fn new(connections: u32, deferred_max: u32) -> Self {
+        let guaranteed = connections.saturating_mul(DEFERRED_CALLS);
+        let places = guaranteed.saturating_add(deferred_max);
+        let slot = Slot {
+            generation: 0,
+            call: None,
+        };
+        Self {
+            slots: vec![slot; places as usize].into_boxed_slice(),
+            free: (0..places).rev().collect(),
+            share: Share::new(places, guaranteed),
+            held: vec![0; connections as usize].into_boxed_slice(),
+        }
+    }
+
+    /// How many calls are deferred.
+    pub(crate) fn open(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// For the sums: the share, what each connection has by its place, and the places that are free.
+    #[cfg(test)]
+    pub(crate) fn ledger(&self) -> (&Share, &[u32], usize) {
+        (&self.share, &self.held, self.free.len())
+    }
+
+    /// The slot that the next call gets which the connection at `place` has deferred.
+    #[inline]
+    pub(crate) fn next(&self, place: u32) -> Option<DeferId> {
+        let held = *self.held.get(place as usize)?;
+        if !self.share.may_take(held, DEFERRED_CALLS, 1) {
+            return None;
+        }
+        let slot = *self.free.last()?;
+        let generation = self.slots.get(slot as usize)?.generation;
+        Some(DeferId { slot, generation })
+    }
+
+    /// Puts a call into the slot that [`Deferrals::next`] told.
+    pub(crate) fn take(&mut self, call: Deferred) {
+        let Some(index) = self.free.pop() else {
+            debug_assert!(false, "a slot was free a moment ago");
+            return;
+        };
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            slot.call = Some(call);
+        }
+        if let Some(held) = self.held.get_mut(call.connection.index as usize) {
+            self.share.take(held, DEFERRED_CALLS);
+        }
+    }
+
+    fn slot_mut(&mut self, id: DeferId) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(id.slot as usize);
+        slot.filter(|slot| slot.generation == id.generation)
+    }
+
+    /// The call at `id` came with chunks, and is in this slot of those.
+    pub(crate) fn set_serve(&mut self, id: DeferId, serve: u32) {
+        if let Some(call) = self.slot_mut(id).and_then(|slot| slot.call.as_mut()) {
+            call.serve = Some(serve);
+        }
+    }
+
+    /// The call that `token` stands for.
+    pub(crate) fn find(&self, token: &DeferToken) -> Result<Deferred, ReplyRefused> {
+        self.slots
+            .get(token.0.slot as usize)
+            .filter(|slot| slot.generation == token.0.generation)
+            .and_then(|slot| slot.call)
+            .ok_or(ReplyRefused::UnknownToken)
+    }
+
+    /// The call of `token` is answered.
+    pub(crate) fn free(&mut self, token: &DeferToken) {
+        let Some(slot) = self.slot_mut(token.0) else {
+            return;
+        };
+        let Some(call) = slot.call.take() else {
+            return;
+        };
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(token.0.slot);
+        if let Some(held) = self.held.get_mut(call.connection.index as usize) {
+            self.share.give(held, DEFERRED_CALLS);
+        }
+    }
+}
