@@ -106,51 +106,6 @@ impl<P: Port> fmt::Debug for Command<P> {
 /// The longest property set that a core hands to the control plane, in bytes.
 pub const PROPERTY_BYTES_MAX: usize = 4096;
 
-/// A property set as it came over the wire: the body of a CONNPROP (-00 section 6.4.4), whole and
-/// well formed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct PropertyBytes {
-    bytes: [u8; PROPERTY_BYTES_MAX],
-    len: usize,
-}
-
-impl PropertyBytes {
-    /// Space for a set, on the heap from the start.
-    pub(crate) fn boxed() -> Box<Self> {
-        Box::new(Self {
-            bytes: [0; PROPERTY_BYTES_MAX],
-            len: 0,
-        })
-    }
-
-    /// Takes over a set; false when it is too long.
-    #[must_use]
-    pub(crate) fn fill(&mut self, set: &[u8]) -> bool {
-        match self.bytes.get_mut(..set.len()) {
-            Some(space) => {
-                space.copy_from_slice(set);
-                self.len = set.len();
-                true
-            }
-            None => false,
-        }
-    }
-}
-
-impl std::ops::Deref for PropertyBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or(&[])
-    }
-}
-
-impl fmt::Debug for PropertyBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PropertyBytes({} bytes)", self.len)
-    }
-}
-
 /// What passed over a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounters {
@@ -175,8 +130,9 @@ pub enum Notification {
     Properties {
         /// The connection.
         connection: ConnectionKey,
-        /// The property set.
-        bytes: Box<PropertyBytes>,
+        /// The property set as it came over the wire: the body of a CONNPROP (-00 section 6.4.4), whole
+        /// and well formed, of [`PROPERTY_BYTES_MAX`] bytes at most.
+        bytes: Box<[u8]>,
     },
     /// Both ends may call.
     Ready {

@@ -75,7 +75,7 @@ pub use crate::config::{CoreConfig, IdlePolicy};
 pub use crate::core::{Application, Context, Core, RunError, pin_current_thread};
 pub use crate::counters::{Counter, CounterSnapshot, Counters};
 pub use crate::handle::{
-    Command, ConnectionCounters, CoreHandle, Full, Notification, PROPERTY_BYTES_MAX, PropertyBytes,
+    Command, ConnectionCounters, CoreHandle, Full, Notification, PROPERTY_BYTES_MAX,
 };
 pub use crate::ledger::{LEDGER, LedgerEntry};
 pub use crate::levels::{LevelSnapshot, PollTimeSnapshot};

@@ -21,7 +21,6 @@ use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport, TransportError};
 use crate::application_messages::PeerProperties;
 use crate::authentication::AuthenticationMessage;
 use crate::close_reason::CloseReason;
-use crate::handle::PropertyBytes;
 use crate::requester::CallsOf;
 use crate::rpc::ConnectionKey;
 
@@ -128,8 +127,8 @@ pub(crate) struct Connection {
     /// Messages that passed over it and were counted.
     pub(crate) messages_counted: MessagesCounted,
     pub(crate) close_reason: CloseReason,
-    /// Space for the peer's properties; with the control plane while it decides.
-    pub(crate) property_bytes: Option<Box<PropertyBytes>>,
+    /// The control plane has properties of the peer, and has not answered yet.
+    pub(crate) awaits_control: bool,
     /// The unknown properties of the peer's first set. They are empty when the application has seen them.
     pub(crate) peer_properties: Option<PeerProperties>,
     /// A message of host authentication that is to be sent.
@@ -188,7 +187,7 @@ impl Connection {
             debts: Debts::default(),
             messages_counted: MessagesCounted::default(),
             close_reason: CloseReason::Local,
-            property_bytes: None,
+            awaits_control: false,
             peer_properties: None,
             authentication_out: None,
             refusals: VecDeque::new(),

@@ -128,7 +128,6 @@ impl ConnectionTable {
         slot.stage = Stage::Free;
         slot.generation = slot.generation.wrapping_add(1);
         slot.queue_pair.index = NONE;
-        slot.property_bytes = None;
         slot.peer_properties = None;
         self.free.push(index);
     }

@@ -11,7 +11,7 @@ use crate::authentication::{AuthenticationMessage, HostIdentity};
 use crate::config::NOTIFICATIONS_PER_CONNECTION;
 use crate::connection::Stage;
 use crate::core::application::Application;
-use crate::handle::{Command, Notification, PropertyBytes};
+use crate::handle::{Command, Notification};
 use crate::rpc::ConnectionKey;
 
 /// Commands taken in one iteration.
@@ -173,7 +173,6 @@ impl<P: Port> Resources<P> {
             return Err(limit("queue pair index", queue_pair.index, 0));
         };
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.property_bytes = Some(PropertyBytes::boxed());
             connection
                 .protocol
                 .set_header_types(self.config.header_types);
@@ -229,9 +228,7 @@ impl<P: Port> Resources<P> {
         connection.protocol.handle_peer_properties(peer);
         connection.peer = *peer;
         connection.properties_due |= answer;
-        if connection.property_bytes.is_none() {
-            connection.property_bytes = Some(PropertyBytes::boxed());
-        }
+        connection.awaits_control = false;
         let first = connection.stage == Stage::Open;
         if answer {
             self.note_pending(key.index);
@@ -258,9 +255,7 @@ impl<P: Port> Resources<P> {
             connection.protocol.handle_peer_properties(&peer);
             connection.peer = peer;
         }
-        if connection.property_bytes.is_none() {
-            connection.property_bytes = Some(PropertyBytes::boxed());
-        }
+        connection.awaits_control = false;
         self.forget_plans();
         let Some(connection) = self.connections.get_mut(key) else {
             return;

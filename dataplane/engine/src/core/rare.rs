@@ -10,7 +10,7 @@ use crate::application_messages::PeerProperties;
 use crate::close_reason::CloseReason;
 use crate::connection::{Assembled, Connection, Taken};
 use crate::counters::Counters;
-use crate::handle::PropertyBytes;
+use crate::handle::PROPERTY_BYTES_MAX;
 use crate::message::{MessageBuffer, MessagesOf};
 use crate::rpc::CallError;
 
@@ -27,7 +27,7 @@ pub(super) enum Upshot {
         message: MessageBuffer,
     },
     /// The peer's properties are for the control plane.
-    Properties(Box<PropertyBytes>),
+    Properties(Box<[u8]>),
     /// A call of ours ends with an error.
     EndCall { xid: u32, error: CallError },
     /// The peer refused what we sent with this XID.
@@ -286,16 +286,16 @@ fn note_window(connection: &mut Connection, message: &[u8]) {
 
 /// Hands a property set to the control plane: one at a time.
 fn take_properties(connection: &mut Connection, xid: u32, set: &[u8]) -> Upshot {
-    let Some(mut space) = connection.property_bytes.take() else {
+    if connection.awaits_control {
         // The peer did not wait for an answer to its last one.
         return Upshot::Close(CloseReason::PropertiesUnawaited);
-    };
-    if space.fill(set) {
-        note_unknown(connection, set);
-        return Upshot::Properties(space);
     }
-    connection.property_bytes = Some(space);
-    Upshot::Refuse(Refusal::new(xid, TransportError::System))
+    if set.len() > PROPERTY_BYTES_MAX {
+        return Upshot::Refuse(Refusal::new(xid, TransportError::System));
+    }
+    connection.awaits_control = true;
+    note_unknown(connection, set);
+    Upshot::Properties(set.into())
 }
 
 /// Keeps the properties of a peer's first set that nobody but the application may know. They are told when the connection
