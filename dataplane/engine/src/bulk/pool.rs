@@ -88,23 +88,18 @@ impl BulkPool {
     /// for others.
     pub(crate) fn available(&mut self) -> usize {
         self.pool.reclaim(self.total());
-        self.left()
-    }
-
-    /// As [`BulkPool::available`], without those that wait in the ring.
-    fn left(&self) -> usize {
-        self.pool.available() + self.kept_order.len() - self.kept_views
+        self.level()
     }
 
     /// As [`BulkPool::available`], but for leases that were dropped and not looked for since.
     pub(crate) fn level(&self) -> usize {
-        self.left()
+        self.pool.available() + self.kept_order.len() - self.kept_views
     }
 
     /// Whether a call of a peer can have `count` buffers.
     pub(crate) fn has(&mut self, count: usize) -> bool {
         self.pool.reclaim(RECLAIMED_MAX);
-        self.left() >= count || self.available() >= count || self.gains_by_views(count)
+        self.level() >= count || self.available() >= count || self.gains_by_views(count)
     }
 
     /// Whether there are `count` buffers once the views that are kept are given up.

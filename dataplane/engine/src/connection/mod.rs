@@ -134,8 +134,8 @@ pub(crate) struct Connection {
     /// A message of host authentication that is to be sent.
     pub(crate) authentication_out: Option<Box<AuthenticationMessage>>,
     /// Complaints that wait for a credit to be sent with: there is room for one about each message that its peer may
-    /// send at once.
-    refusals: VecDeque<Complaint>,
+    /// send at once ([`Connection::push_refusal`]).
+    pub(crate) refusals: VecDeque<Complaint>,
 }
 
 /// The scarce resource that a message waits for.
@@ -352,26 +352,6 @@ impl Connection {
             self.refusals.push_back(refusal);
         }
         has_room
-    }
-
-    /// The complaint that has waited longest.
-    pub(crate) fn first_refusal(&self) -> Option<Complaint> {
-        self.refusals.front().copied()
-    }
-
-    /// Forgets the complaint that has waited longest.
-    pub(crate) fn pop_refusal(&mut self) {
-        self.refusals.pop_front();
-    }
-
-    /// Forgets all complaints.
-    pub(crate) fn clear_refusals(&mut self) {
-        self.refusals.clear();
-    }
-
-    /// Whether complaints wait for a credit.
-    pub(crate) fn has_refusals(&self) -> bool {
-        !self.refusals.is_empty()
     }
 
     /// The key of the connection at `index`.

@@ -4,17 +4,14 @@ use rpcrdma_protocol::v2::connection::Direction;
 
 use crate::message::MessageBuffer;
 
-/// Index into [`Backlog`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OutboundId(u32);
-
-const NONE: OutboundId = OutboundId(u32::MAX);
+/// No entry of [`Backlog`].
+const NONE: u32 = u32::MAX;
 
 /// The messages that wait on one connection, first in, first out, linked through [`Backlog`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outbound {
-    head: OutboundId,
-    tail: OutboundId,
+    head: u32,
+    tail: u32,
     len: u32,
     /// Those that are replies.
     replies: u32,
@@ -37,12 +34,6 @@ impl Outbound {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.head == NONE
-    }
-
-    /// The message that is next to be sent.
-    #[inline]
-    pub(crate) fn first(&self) -> Option<OutboundId> {
-        (self.head != NONE).then_some(self.head)
     }
 }
 
@@ -74,7 +65,7 @@ impl OutgoingMessage {
 #[derive(Debug)]
 struct Entry {
     message: Option<OutgoingMessage>,
-    next: OutboundId,
+    next: u32,
 }
 
 /// The messages that wait on all connections of a core. There is an entry for each message buffer,
@@ -82,7 +73,7 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Backlog {
     entries: Box<[Entry]>,
-    free: Vec<OutboundId>,
+    free: Vec<u32>,
     /// Messages that were taken off, modulo 2^64.
     popped: u64,
 }
@@ -96,7 +87,7 @@ impl Backlog {
                     next: NONE,
                 })
                 .collect(),
-            free: (0..message_buffers).rev().map(OutboundId).collect(),
+            free: (0..message_buffers).rev().collect(),
             popped: 0,
         }
     }
@@ -122,11 +113,11 @@ impl Backlog {
             return Err(message);
         };
         list.replies += u32::from(message.direction == Direction::Reply);
-        if let Some(entry) = self.entries.get_mut(id.0 as usize) {
+        if let Some(entry) = self.entries.get_mut(id as usize) {
             entry.message = Some(message);
             entry.next = NONE;
         }
-        match self.entries.get_mut(list.tail.0 as usize) {
+        match self.entries.get_mut(list.tail as usize) {
             Some(tail) => tail.next = id,
             None => list.head = id,
         }
@@ -135,9 +126,9 @@ impl Backlog {
         Ok(())
     }
 
-    /// The message `id`.
-    pub(crate) fn get_mut(&mut self, id: OutboundId) -> Option<&mut OutgoingMessage> {
-        self.entries.get_mut(id.0 as usize)?.message.as_mut()
+    /// The message of a connection's list that is next to be sent.
+    pub(crate) fn first_mut(&mut self, list: &Outbound) -> Option<&mut OutgoingMessage> {
+        self.entries.get_mut(list.head as usize)?.message.as_mut()
     }
 
     /// Puts a call that has not begun behind the replies that wait: what ends a call comes before
@@ -146,11 +137,10 @@ impl Backlog {
         let may_wait = |message: &mut OutgoingMessage| {
             message.direction == Direction::Call && message.sent_bytes == 0
         };
-        let first = list.first().and_then(|id| self.get_mut(id));
-        if list.len < 2 || !first.is_some_and(may_wait) {
-            return;
-        }
-        if let Some(call) = self.pop(list) {
+        if list.len >= 2
+            && self.first_mut(list).is_some_and(may_wait)
+            && let Some(call) = self.pop(list)
+        {
             let pushed = self.push(list, call);
             debug_assert!(pushed.is_ok(), "an entry was freed just now");
         }
@@ -158,8 +148,8 @@ impl Backlog {
 
     /// Takes the first message off a connection's list.
     pub(crate) fn pop(&mut self, list: &mut Outbound) -> Option<OutgoingMessage> {
-        let id = list.first()?;
-        let entry = self.entries.get_mut(id.0 as usize)?;
+        let id = list.head;
+        let entry = self.entries.get_mut(id as usize)?;
         list.head = entry.next;
         if list.head == NONE {
             list.tail = NONE;

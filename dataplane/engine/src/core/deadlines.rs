@@ -70,7 +70,7 @@ impl<P: Port> Resources<P> {
         let (received, sent) = connection.protocol.messages_passed();
         let is_silent = connection.protocol.role() == Role::Server && received == 0;
         let reply_waits =
-            connection.outbound.replies() != 0 || connection.has_refusals() || is_answering;
+            connection.outbound.replies() != 0 || !connection.refusals.is_empty() || is_answering;
         let owing = Owing {
             first_message: is_silent.then_some(()),
             rest_of_message: unfinished_message(connection),

@@ -252,7 +252,7 @@ impl<P: Port> Resources<P> {
                 Err(_) => return Err(Waiting::Credit),
             }
         }
-        while let Some(refusal) = connection.first_refusal() {
+        while let Some(&refusal) = connection.refusals.front() {
             let scratch = self.transmit.scratch();
             let protocol = &mut connection.protocol;
             let encoded = match &refusal {
@@ -261,7 +261,7 @@ impl<P: Port> Resources<P> {
             };
             match encoded {
                 Ok(bytes) => {
-                    connection.pop_refusal();
+                    connection.refusals.pop_front();
                     match refusal {
                         Complaint::Error(refusal) => count_error(counters, refusal.error),
                         Complaint::Report(_) => counters.group_errors_sent.increment(),
@@ -273,10 +273,12 @@ impl<P: Port> Resources<P> {
                 Err(SendRefused::SequenceOpen) if matches!(refusal, Complaint::Report(_)) => break,
                 // A version error that a version 2 message overtook, or an error before there is
                 // a version: nothing is to be said any more.
-                Err(_) => connection.pop_refusal(),
+                Err(_) => {
+                    connection.refusals.pop_front();
+                }
             }
         }
-        if connection.outbound.first().is_some() {
+        if !connection.outbound.is_empty() {
             if !self.transmit.has_room(connection) {
                 blocked = Waiting::SendBuffer;
             } else if (connection.protocol.credits_available() != 0
@@ -306,7 +308,7 @@ impl<P: Port> Resources<P> {
     fn encode_part(&mut self, incoming: &mut Incoming, index: u32) -> Option<usize> {
         let connection = self.connections.at(index)?;
         self.backlog.prefer_replies(&mut connection.outbound);
-        let message = self.backlog.get_mut(connection.outbound.first()?)?;
+        let message = self.backlog.first_mut(&connection.outbound)?;
         // A call that has begun is finished: while it is under way no reply can be sent either.
         let begins_call = message.direction == Direction::Call && message.sent_bytes == 0;
         if begins_call && connection.credits_for_calls() == 0 {

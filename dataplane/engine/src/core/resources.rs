@@ -180,7 +180,7 @@ impl<P: Port> Resources<P> {
         connection.properties_due = false;
         connection.keep_alive_due = false;
         connection.authentication_out = None;
-        connection.clear_refusals();
+        connection.refusals.clear();
         while let Some((buffer, _, _)) = connection.stuck.list.pop() {
             match self.transmit.take_back(buffer) {
                 Some(buffer) if self.reply.pool.owns(&buffer) => self.reply.pool.give(buffer),

@@ -493,7 +493,7 @@ impl World {
             });
             let has_something = sends.held != 0
                 || connection.outbound.replies() != 0
-                || connection.has_refusals()
+                || !connection.refusals.is_empty()
                 || is_answering;
             let mark = (sent, sends.returned);
             let before = watch.taking.filter(|(before, _)| *before == mark);
