@@ -26,6 +26,16 @@ enum State {
     BulkTimedOut(u16),
 }
 
+impl State {
+    /// The slot of the bulk data.
+    fn bulk(self) -> Option<u32> {
+        match self {
+            Self::Bulk(bulk) | Self::BulkTimedOut(bulk) => Some(bulk.into()),
+            Self::Free | Self::Waiting | Self::TimedOut => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     xid: u32,
@@ -99,27 +109,15 @@ pub(crate) enum Ended {
 
 /// A call whose time is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TimedOut {
-    /// An ordinary one. [`Requester::end`] is called for its XID.
-    Call {
-        tag: CallTag,
-        connection: ConnectionKey,
-        xid: u32,
-    },
-    /// One with bulk data.
-    Bulk(LateBulk),
-    /// The same, for the second time.
-    BulkAgain(LateBulk),
-}
-
-/// A call with bulk data whose time is up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LateBulk {
+pub(crate) struct TimedOut {
     pub(crate) tag: CallTag,
     pub(crate) connection: ConnectionKey,
     pub(crate) xid: u32,
-    /// Where it is, unless its connection ends: the slot may be another call's then.
-    pub(crate) index: u32,
+    /// The slot of its bulk data, which may be another call's if its connection ends. A call without is ended with
+    /// [`Requester::end`].
+    pub(crate) bulk: Option<u32>,
+    /// It is so for the second time, as only a call with bulk data may.
+    pub(crate) is_second: bool,
 }
 
 /// An XID for a core to begin with, from the system's randomness. Cores of one host then count in
@@ -286,10 +284,7 @@ impl Requester {
     /// The slot of the bulk data of the call with this XID, if it is one of that connection.
     pub(crate) fn bulk_of(&self, xid: u32, connection: ConnectionKey) -> Option<u32> {
         let (_, slot) = self.slot_of(xid, connection)?;
-        match slot.state {
-            State::Bulk(bulk) | State::BulkTimedOut(bulk) => Some(bulk.into()),
-            _ => None,
-        }
+        slot.state.bulk()
     }
 
     /// Nothing of a call with bulk data is exposed any more: frees its slot.
@@ -305,71 +300,48 @@ impl Requester {
         self.free_slot(index, calls);
     }
 
-    /// Whether [`Requester::poll_timeouts`] has anything to look at.
+    /// Whether there are slots for [`Requester::next_timed_out`] to look at.
     #[inline]
     pub(crate) fn timeouts_due(&self, now: Ticks) -> bool {
         now >= self.sweep_due
     }
 
-    /// Ends calls whose time is up, among the next `slots_max` slots of the sweep. Returns whether any ended, or more are
-    /// to be looked at now.
-    pub(crate) fn poll_timeouts(
-        &mut self,
-        now: Ticks,
-        slots_max: usize,
-        mut timed_out: impl FnMut(TimedOut),
-    ) -> bool {
-        if self.sweep_next == 0 {
-            self.sweep_due = now;
-            self.deadline_next = now.saturating_add(self.timeout);
-        }
-        let begin = self.sweep_next;
-        let end = begin.saturating_add(slots_max).min(self.slots.len());
-        let mut ended = false;
-        for slot in self.slots.get_mut(begin..end).unwrap_or(&mut []) {
+    /// The next call whose time is up. Looks at `slots_max` slots at most, which it counts down.
+    pub(crate) fn next_timed_out(&mut self, now: Ticks, slots_max: &mut usize) -> Option<TimedOut> {
+        while *slots_max != 0 {
+            *slots_max -= 1;
+            if self.sweep_next == 0 {
+                self.sweep_due = now;
+                self.deadline_next = now.saturating_add(self.timeout);
+            }
+            let Some(slot) = self.slots.get_mut(self.sweep_next) else {
+                self.sweep_next = 0;
+                // A call that times out does so at most a hundredth late.
+                let soonest = self.sweep_due.saturating_add(self.timeout / 128);
+                self.sweep_due = self.deadline_next.max(soonest);
+                break;
+            };
+            self.sweep_next += 1;
             if slot.deadline > now {
                 self.deadline_next = self.deadline_next.min(slot.deadline);
                 continue;
             }
-            slot.deadline = NEVER;
-            let (tag, connection, xid) = (slot.tag, slot.connection, slot.xid);
-            let late = |index: u16| LateBulk {
-                tag,
-                connection,
-                xid,
-                index: index.into(),
+            let late = TimedOut {
+                tag: slot.tag,
+                connection: slot.connection,
+                xid: slot.xid,
+                bulk: slot.state.bulk(),
+                is_second: matches!(slot.state, State::BulkTimedOut(_)),
             };
-            let call = match slot.state {
-                State::Waiting => {
-                    slot.state = State::TimedOut;
-                    self.waiting -= 1;
-                    TimedOut::Call {
-                        tag,
-                        connection,
-                        xid,
-                    }
-                }
-                State::Bulk(bulk) => {
-                    slot.state = State::BulkTimedOut(bulk);
-                    slot.deadline = now.saturating_add(self.timeout);
-                    self.waiting -= 1;
-                    TimedOut::Bulk(late(bulk))
-                }
-                State::BulkTimedOut(bulk) => TimedOut::BulkAgain(late(bulk)),
-                State::Free | State::TimedOut => continue,
+            self.waiting -= u32::from(!late.is_second);
+            (slot.state, slot.deadline) = match slot.state {
+                State::Bulk(bulk) => (State::BulkTimedOut(bulk), now.saturating_add(self.timeout)),
+                State::Waiting => (State::TimedOut, NEVER),
+                other => (other, NEVER),
             };
-            timed_out(call);
-            ended = true;
+            return Some(late);
         }
-        if end < self.slots.len() {
-            self.sweep_next = end;
-            return true;
-        }
-        self.sweep_next = 0;
-        // A call that times out does so at most a hundredth late.
-        let soonest = self.sweep_due.saturating_add(self.timeout / 128);
-        self.sweep_due = self.deadline_next.max(soonest);
-        ended
+        None
     }
 
     /// Looks at `count` slots from `from` on, and ends the calls of `connection` among them:

@@ -19,8 +19,6 @@ use crate::rpc::Activity;
 /// Buffers of finished Sends and RDMA Writes taken back in one iteration: those of eight replies in the
 /// most pieces, as many as come and are answered in one.
 const RETURNED_MAX: usize = 8 * SEGMENTS_MAX;
-/// Calls of ours whose time is looked at in one iteration.
-pub(super) const TIMERS_MAX: usize = 32;
 /// How long the last goodbye to peers may take.
 const STOP_TIME_MAX: Duration = Duration::from_millis(50);
 /// The longest sleep: timers are served so often, and a wake that crosses the announcement of the

@@ -67,18 +67,16 @@ fn a_call_ends_once_and_on_its_own_connection() {
 fn a_call_that_times_out_leaves_its_slot_to_others_and_its_xid_to_nobody() {
     let mut one = One::new(1, 1);
     let xid = one.begin(10, 0);
-    let mut timed_out = Vec::new();
-    one.requester
-        .poll_timeouts(999, 100, |what| timed_out.push(what));
-    assert!(timed_out.is_empty(), "never early");
-    one.requester
-        .poll_timeouts(1016, 1000, |what| timed_out.push(what));
-    let call = TimedOut::Call {
+    let mut next = |now| one.requester.next_timed_out(now, &mut 100);
+    assert_eq!(next(999), None, "never early");
+    let call = TimedOut {
         tag: 10,
         connection: HERE,
         xid,
+        bulk: None,
+        is_second: false,
     };
-    assert_eq!(timed_out, [call]);
+    assert_eq!((next(1016), next(1016)), (Some(call), None));
     assert_eq!(one.end(xid, HERE), Ended::TimedOut);
     assert_eq!(one.requester.waiting(), 0);
     let next = one.begin(20, 1016);
@@ -349,45 +347,28 @@ impl Model {
 
     /// Looks at the calls of two slots.
     fn time_out(&mut self) {
-        let mut fired = Vec::new();
-        self.requester
-            .poll_timeouts(self.now, 2, |what| fired.push(what));
-        for what in fired {
-            let late = match what {
-                TimedOut::Call {
-                    tag,
-                    connection,
-                    xid,
-                } => {
-                    let call = self.calls.remove(&xid).expect("it waited");
-                    assert!(
-                        call.deadline.is_some_and(|it| it <= self.now),
-                        "never early"
-                    );
-                    assert_eq!(
-                        (call.tag, call.connection, call.bulk),
-                        (tag, connection, None)
-                    );
-                    assert_eq!(self.end(xid, connection), Ended::TimedOut);
-                    self.late[place(connection)] += 1;
-                    continue;
-                }
-                TimedOut::Bulk(late) | TimedOut::BulkAgain(late) => late,
+        let mut slots_max = 2;
+        while let Some(late) = self.requester.next_timed_out(self.now, &mut slots_max) {
+            let call = self.calls.get_mut(&late.xid).expect("it waited");
+            let expected = TimedOut {
+                tag: call.tag,
+                connection: call.connection,
+                xid: late.xid,
+                bulk: call.bulk,
+                is_second: call.timed_out,
             };
-            let is_it = |call: &&mut Modelled| {
-                let told = (late.tag, late.connection, Some(late.index));
-                (call.tag, call.connection, call.bulk) == told
-            };
-            let is_first = !matches!(what, TimedOut::BulkAgain(_));
-            let call = self.calls.values_mut().filter(is_it);
-            let mut call = call.filter(|call| call.timed_out != is_first);
-            let call = call.next().expect("it waited");
-            call.timed_out = true;
+            assert_eq!(late, expected);
             assert!(
                 call.deadline.is_some_and(|it| it <= self.now),
                 "never early"
             );
-            call.deadline = is_first.then_some(self.now + TIMEOUT);
+            call.timed_out = true;
+            call.deadline = (!late.is_second).then_some(self.now + TIMEOUT);
+            if call.bulk.is_none() {
+                self.calls.remove(&late.xid);
+                assert_eq!(self.end(late.xid, late.connection), Ended::TimedOut);
+                self.late[place(late.connection)] += 1;
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::core::resources::Resources;
 use crate::core::step::Step;
 use crate::counters::Counters;
 use crate::message::Use;
-use crate::requester::{LateBulk, read_reply};
+use crate::requester::{TimedOut, read_reply};
 use crate::rpc::{CallError, ConnectionKey};
 
 impl Outgoing {
@@ -218,28 +218,25 @@ impl Outgoing {
         self.calls.give(slot, call);
     }
 
-    /// Calls of ours whose time is up, which the application was told.
+    /// The time of a call of ours is up, which the application was told.
     #[cold]
-    pub(in crate::core) fn bulk_timeouts<P: Port>(&mut self, core: &mut Resources<P>) {
-        while let Some((late, is_second)) = self.timeouts.pop() {
-            let call = self.calls.get_mut(late.index);
-            let Some(call) = call.filter(|call| call.is(&late)) else {
-                continue;
-            };
-            if is_second {
-                // The peer may still write to what the call exposed: only the end of the queue pair takes that away
-                // for sure.
-                core.begin_close(late.connection.index, CloseReason::CallUnanswered);
-                continue;
-            }
-            call.told = true;
-            let is_before_send =
-                matches!(call.state, OutgoingState::Binding | OutgoingState::Sending);
-            if call.group.sent == 0 && is_before_send {
-                // Nobody knows of it.
-                call.state = OutgoingState::AwaitingInvalidation;
-                self.calls.queue(late.index);
-            }
+    pub(super) fn bulk_timed_out<P: Port>(&mut self, core: &mut Resources<P>, late: &TimedOut) {
+        let call = late.bulk.and_then(|it| self.calls.get_mut(it));
+        let Some(call) = call.filter(|call| call.is(late)) else {
+            return;
+        };
+        if late.is_second {
+            // The peer may still write to what the call exposed: only the end of the queue pair takes that away
+            // for sure.
+            return core.begin_close(late.connection.index, CloseReason::CallUnanswered);
+        }
+        call.told = true;
+        let is_before_send = matches!(call.state, OutgoingState::Binding | OutgoingState::Sending);
+        if call.group.sent == 0 && is_before_send {
+            // Nobody knows of it.
+            call.state = OutgoingState::AwaitingInvalidation;
+            let index = call.index;
+            self.calls.queue(index);
         }
     }
 
@@ -269,7 +266,7 @@ impl Outgoing {
 
 impl OutgoingCall {
     /// Whether the slot has this call, still.
-    fn is(&self, late: &LateBulk) -> bool {
+    fn is(&self, late: &TimedOut) -> bool {
         self.state != OutgoingState::Free
             && (self.connection, self.xid) == (late.connection, late.xid)
     }

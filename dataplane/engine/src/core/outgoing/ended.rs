@@ -6,11 +6,13 @@ use super::Outgoing;
 use crate::close_reason::CloseReason;
 use crate::connection::Connection;
 use crate::core::application::Application;
-use crate::core::iterate::TIMERS_MAX;
 use crate::core::resources::Resources;
 use crate::message::MessageBuffer;
 use crate::requester::{Ended, TimedOut, read_reply};
 use crate::rpc::{CallError, ConnectionKey, Reply};
+
+/// Slots for calls of ours whose time is looked at in one iteration.
+const TIMERS_MAX: usize = 32;
 
 impl Outgoing {
     /// A reply was put together from parts.
@@ -100,6 +102,7 @@ impl Outgoing {
         }
     }
 
+    /// Ends calls whose time is up.
     #[inline]
     pub(in crate::core) fn end_late_calls<P: Port, A: Application>(
         &mut self,
@@ -115,46 +118,35 @@ impl Outgoing {
         core: &mut Resources<P>,
         application: &mut A,
     ) -> bool {
-        let counters = &core.shared.counters;
-        let late = &mut self.timeouts;
-        let mut unanswered = [None; TIMERS_MAX];
-        let mut places = unanswered.iter_mut();
-        let busy = self
-            .requester
-            .poll_timeouts(core.now, TIMERS_MAX, |what| match what {
-                TimedOut::Call {
-                    tag,
-                    connection,
-                    xid,
-                } => {
-                    counters.timeouts.increment();
-                    let error = Err(CallError::TimedOut);
-                    application.completed(tag, connection, error, core.now);
-                    if let Some(place) = places.next() {
-                        *place = Some((connection, xid));
-                    }
-                }
-                TimedOut::Bulk(call) => {
-                    counters.timeouts.increment();
-                    let error = Err(CallError::TimedOut);
-                    application.completed_bulk(call.tag, call.connection, error, core.now);
-                    late.push((call, false));
-                }
-                TimedOut::BulkAgain(call) => late.push((call, true)),
-            });
-        if !self.timeouts.is_empty() {
-            self.bulk_timeouts(core);
-        }
-        for (key, xid) in unanswered.into_iter().flatten() {
-            let ended = self.take_end(core, xid, key);
-            debug_assert_eq!(ended, Ended::TimedOut);
-            // Version 1 has no message that would tell a slow peer from a dead one, and the call keeps its
-            // credit.
-            let of_version_1 = |it: &&Connection| it.is_live() && it.protocol.is_version_1();
-            if core.connections.get(key).filter(of_version_1).is_some() {
-                core.begin_close(key.index, CloseReason::CallUnanswered);
+        let (mut busy, mut slots_max) = (false, TIMERS_MAX);
+        while let Some(late) = self.requester.next_timed_out(core.now, &mut slots_max) {
+            busy = true;
+            if !late.is_second {
+                core.shared.counters.timeouts.increment();
             }
+            let (tag, key) = (late.tag, late.connection);
+            if late.bulk.is_none() {
+                application.completed(tag, key, Err(CallError::TimedOut), core.now);
+                self.end_unanswered(core, &late);
+                continue;
+            }
+            if !late.is_second {
+                application.completed_bulk(tag, key, Err(CallError::TimedOut), core.now);
+            }
+            self.bulk_timed_out(core, &late);
         }
-        busy
+        busy || self.requester.timeouts_due(core.now)
+    }
+
+    fn end_unanswered<P: Port>(&mut self, core: &mut Resources<P>, late: &TimedOut) {
+        let key = late.connection;
+        let ended = self.take_end(core, late.xid, key);
+        debug_assert_eq!(ended, Ended::TimedOut);
+        // Version 1 has no message that would tell a slow peer from a dead one, and the call keeps its
+        // credit.
+        let of_version_1 = |it: &&Connection| it.is_live() && it.protocol.is_version_1();
+        if core.connections.get(key).filter(of_version_1).is_some() {
+            core.begin_close(key.index, CloseReason::CallUnanswered);
+        }
     }
 }

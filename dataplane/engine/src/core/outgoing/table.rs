@@ -9,9 +9,8 @@ use super::shares::Shares;
 use crate::bulk::{BULK_ITEMS_MAX, BulkResult};
 use crate::config::CoreConfig;
 use crate::core::group::LaidOut;
-use crate::core::iterate::TIMERS_MAX;
 use crate::core::slots::Slots;
-use crate::requester::{LateBulk, Requester, first_xid};
+use crate::requester::{Requester, first_xid};
 
 /// The calls of ours with bulk data, and what they are worked on with.
 #[derive(Debug)]
@@ -24,8 +23,6 @@ pub(crate) struct Outgoing {
     pub(super) plan_memo: Option<PlanMemo>,
     /// The call that is sent as a transmission group, laid out.
     pub(super) laid_out: LaidOut,
-    /// Calls whose time is up, and whether it is so for the second time.
-    pub(in crate::core) timeouts: Vec<(LateBulk, bool)>,
     /// The results of the call that ends.
     pub(super) results: Vec<BulkResult>,
     /// Windows that are bound, or whose invalidation is under way.
@@ -54,7 +51,6 @@ impl Outgoing {
             shares: Shares::new(calls, config.bulk_buffers, config.connections_max),
             plan_memo: None,
             laid_out: LaidOut::new(),
-            timeouts: Vec::with_capacity(TIMERS_MAX),
             results: Vec::with_capacity(BULK_ITEMS_MAX),
             windows_open: 0,
             windows_max: attributes.windows_max,
