@@ -277,6 +277,12 @@ impl Connection {
         self.has_backlog() || self.protocol.grant_due() || self.keep_alive_due
     }
 
+    /// Whether a message that has come may let something go on: what waits in slots or is held, or what is to be sent.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        self.is_awaited || (!self.pending && self.wants_to_send())
+    }
+
     /// Whether the reply to one more call may be kept. A peer that does not take its replies holds
     /// up its own calls, and takes no more buffers from others: one reply is on its way, one is
     /// next. Calls of ours that wait do not count: they may wait for the credits that come with the

@@ -15,12 +15,11 @@ use super::resources::Drain;
 use super::state::State;
 use crate::authentication::AuthenticationFailure;
 use crate::close_reason::CloseReason;
-use crate::connection::{Assembled, Complaint, Connection, Stage};
-use crate::counters::Counters;
+use crate::connection::{Assembled, Complaint, Stage};
 use crate::handle::Notification;
 use crate::message::{Received, Use};
 use crate::requester::{Ended, read_reply};
-use crate::responder::Desk;
+use crate::responder::{Desk, Served};
 use crate::rpc::{CallError, ConnectionKey};
 
 impl<P: Port> State<P> {
@@ -97,18 +96,61 @@ impl<P: Port> State<P> {
         {
             return self.receive_first_of_version_1(application, key, receive, bytes);
         }
-        count_bytes(connection, bytes, counters);
-        let sorted = match quick {
-            Some(whole) => Sorted::Whole(whole),
-            None if !takes_calls => {
-                return self.receive_guarded(application, index, receive, whole_bytes);
-            }
-            None => connection.protocol.receive(first, whole_bytes, || {
-                gathered.head(port, &receive, whole_bytes, counters)
-            }),
+        counters.message_bytes_received.add(bytes.into());
+        let of_version = if quick.is_none() && connection.protocol.is_version_1() {
+            &counters.message_bytes_received_version_1
+        } else {
+            &counters.message_bytes_received_version_2
         };
-        match sorted {
-            Sorted::Whole(whole) if whole.direction == Direction::Reply => {
+        of_version.add(bytes.into());
+        let whole = if let Some(whole) = quick {
+            whole
+        } else if !takes_calls {
+            return self.receive_guarded(application, index, receive, whole_bytes);
+        } else {
+            let received = connection.protocol.receive(first, whole_bytes, || {
+                gathered.head(port, &receive, whole_bytes, counters)
+            });
+            match received {
+                Sorted::Whole(whole) => whole,
+                Sorted::Transmission(transmission) => {
+                    let note = TransmissionNote::new(&transmission);
+                    return self.receive_transmission(application, key, note, receive);
+                }
+                Sorted::ChunkedCall { xid, payload } => {
+                    let received = of_payload(payload, receive);
+                    return self.receive_chunked(application, key, xid, received);
+                }
+                Sorted::ChunkedReply { xid, payload } => {
+                    let received = of_payload(payload, receive);
+                    return outgoing.receive_chunked_reply(core, application, key, xid, received);
+                }
+                Sorted::Other {
+                    event,
+                    message,
+                    gives_group_up,
+                } => {
+                    let start = whole_bytes - payload_bytes(&event);
+                    let has_slot = core.drain == Drain::No && incoming.may_begin(connection, index);
+                    let kept = &mut intake.assembled_header;
+                    let messages = &mut core.messages.of(index);
+                    let upshot = handle_rare(
+                        connection, messages, counters, kept, has_slot, event, message,
+                    );
+                    if gives_group_up {
+                        self.drop_group_in(key);
+                    }
+                    let received = Received {
+                        receive,
+                        start,
+                        end: whole_bytes,
+                    };
+                    return self.receive_rare(application, key, upshot, received);
+                }
+            }
+        };
+        match whole.direction {
+            Direction::Reply => {
                 match outgoing
                     .requester
                     .end(whole.xid, key, &mut connection.calls)
@@ -124,9 +166,14 @@ impl<P: Port> State<P> {
                     }
                     Ended::Unknown => counters.unmatched_replies.increment(),
                 }
-                core.repost(index, receive);
+                counters.receives_posted.increment();
+                core.port.post_receive(receive);
+                connection.protocol.handle_receives_posted(1);
+                if connection.has_news() {
+                    core.note_if_pending(index);
+                }
             }
-            Sorted::Whole(whole) => {
+            Direction::Call => {
                 let (xid, payload) = (whole.xid, whole.payload);
                 connection.serves = true;
                 if core.drain != Drain::No
@@ -153,45 +200,19 @@ impl<P: Port> State<P> {
                 });
                 // It is posted below, which is before the reply's credit can be used.
                 connection.protocol.handle_receives_posted(1);
-                incoming.answer(core, index, xid, served);
-                core.shared.counters.receives_posted.increment();
-                core.port.post_receive(receive);
+                let (transmit, port) = (&mut core.transmit, &mut core.port);
+                let is_sent = matches!(served, Served::Short(rpc_bytes)
+                    if transmit.send_reply(port, connection, xid, rpc_bytes, counters));
                 // The call may have brought the credits that others wait for.
-                core.note_if_pending(index);
-            }
-            Sorted::Transmission(transmission) => {
-                let note = TransmissionNote::new(&transmission);
-                self.receive_transmission(application, key, note, receive);
-            }
-            Sorted::ChunkedCall { xid, payload } => {
-                let received = of_payload(payload, receive);
-                self.receive_chunked(application, key, xid, received);
-            }
-            Sorted::ChunkedReply { xid, payload } => {
-                let received = of_payload(payload, receive);
-                outgoing.receive_chunked_reply(core, application, key, xid, received);
-            }
-            Sorted::Other {
-                event,
-                message,
-                gives_group_up,
-            } => {
-                let start = whole_bytes - payload_bytes(&event);
-                let has_slot = core.drain == Drain::No && incoming.may_begin(connection, index);
-                let kept = &mut intake.assembled_header;
-                let messages = &mut core.messages.of(index);
-                let upshot = handle_rare(
-                    connection, messages, counters, kept, has_slot, event, message,
-                );
-                if gives_group_up {
-                    self.drop_group_in(key);
+                let has_news = connection.has_news();
+                counters.receives_posted.increment();
+                core.port.post_receive(receive);
+                if !is_sent {
+                    incoming.answer(core, index, xid, served);
                 }
-                let received = Received {
-                    receive,
-                    start,
-                    end: whole_bytes,
-                };
-                self.receive_rare(application, key, upshot, received);
+                if has_news {
+                    core.note_if_pending(index);
+                }
             }
         }
     }
@@ -442,16 +463,4 @@ fn payload_bytes(event: &Event<'_>) -> usize {
         Event::ApplicationMessage { body, .. } => body.len(),
         _ => 0,
     }
-}
-
-/// Counts the bytes of a message that has come, by the version of its connection.
-#[inline]
-fn count_bytes(connection: &Connection, bytes: u32, counters: &Counters) {
-    counters.message_bytes_received.add(bytes.into());
-    let of_version = if connection.protocol.is_version_1() {
-        &counters.message_bytes_received_version_1
-    } else {
-        &counters.message_bytes_received_version_2
-    };
-    of_version.add(bytes.into());
 }
