@@ -9,7 +9,7 @@ use rpcrdma_protocol::constants::{
     V2_MSG_BYTES_LEAST,
 };
 use rpcrdma_protocol::v2::plan::Thresholds;
-use rpcrdma_protocol::v2::rtr::{ReceiveBufferStructure, RtrSupport, StructureError};
+use rpcrdma_protocol::v2::rtr::RtrSupport;
 use rpcrdma_protocol::v2::{ApplicationHeaderTypes, ApplicationProperties, Properties};
 
 use crate::ledger;
@@ -221,18 +221,6 @@ impl CoreConfig {
     pub fn receive_segments(&self) -> u32 {
         // What every message begins in, and what bulk data is placed in.
         1_u32.saturating_add(self.placement.map_or(0, |it| it.segments))
-    }
-
-    /// How peers are told that the receive buffers are made (RTR section 8.3).
-    ///
-    /// # Errors
-    /// When no receive buffer can be like that; [`CoreConfig::validate`] says so too.
-    pub fn receive_buffer_structure(&self) -> Result<ReceiveBufferStructure, StructureError> {
-        let inline = self.inline_segment_bytes();
-        self.placement
-            .map_or(Ok(ReceiveBufferStructure::single(inline)), |placement| {
-                placement.structure()
-            })
     }
 
     /// Whether bulk data is placed by Sends, in both directions.
@@ -608,17 +596,13 @@ mod tests {
 
     #[test]
     fn the_structure_told_is_that_of_the_buffers() {
-        let plain = CoreConfig::default();
-        let structure = plain.receive_buffer_structure().expect("sound");
-        assert_eq!(
-            (structure.length_bytes(), structure.target_count()),
-            (4096, 0)
-        );
         let config = CoreConfig {
             placement: Some(PlacementConfig::default()),
-            ..plain
+            bulk_buffers: 1,
+            ..CoreConfig::default()
         };
-        let structure = config.receive_buffer_structure().expect("sound");
+        let announced = config.announced(Properties::default());
+        let structure = announced.receive_buffer_structure.expect("sound");
         assert_eq!(structure.length_bytes(), config.receive_bytes());
         let first = structure.numbered_segment(0).expect("one is targetable");
         assert_eq!((first.offset_bytes, first.length_bytes), (1024, 65_536));

@@ -129,14 +129,9 @@ impl PollTimes {
         self.record_replies(ticks, replies);
     }
 
-    /// A reply was sent to a call that was found so long ago, in another poll.
+    /// So many replies were sent to calls that were found so long ago.
     #[inline]
-    pub(crate) fn record_late(&self, ticks: Ticks) {
-        self.record_replies(ticks, 1);
-    }
-
-    #[inline]
-    fn record_replies(&self, ticks: Ticks, replies: u64) {
+    pub(crate) fn record_replies(&self, ticks: Ticks, replies: u64) {
         if replies != 0 {
             self.reply_ticks.add(ticks.saturating_mul(replies));
             let bounds = self.bounds.iter();

@@ -90,8 +90,9 @@ pub enum NotLeased {
     NoSuchRange,
 }
 
-/// The placement segments of a core that are in no Receive: spares, and those that were leased.
-#[derive(Debug)]
+/// The placement segments of a core that are in no Receive: spares, and those that were leased. There are none by
+/// default.
+#[derive(Debug, Default)]
 pub struct PlacementSegments {
     /// The spares; nothing where receive buffers have one segment.
     pool: Option<Pool>,
@@ -108,15 +109,6 @@ impl PlacementSegments {
     pub fn new(pool: Pool) -> Self {
         Self {
             pool: Some(pool),
-            leased: 0,
-        }
-    }
-
-    /// None at all.
-    #[must_use]
-    pub fn none() -> Self {
-        Self {
-            pool: None,
             leased: 0,
         }
     }

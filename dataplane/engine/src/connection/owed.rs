@@ -7,95 +7,58 @@ use crate::close_reason::Owed;
 /// Visits in the time limit: how late its end is noticed at most, as a part of it.
 pub(crate) const VISITS: u8 = 4;
 
-/// Something that may be owed: how far the peer had come when it was last looked at, if it owed anything then, and
-/// how often in a row it had come no further.
-#[derive(Clone, Copy, Debug)]
-struct Debt<T> {
-    progress: Option<T>,
-    visits: u8,
-}
-
-impl<T> Default for Debt<T> {
-    fn default() -> Self {
-        Self {
-            progress: None,
-            visits: 0,
-        }
-    }
-}
-
-impl<T: Copy> Debt<T> {
-    /// Takes note of what is found now; whether it has been so for the whole time limit.
-    fn visit(&mut self, now: Option<T>, is_same: impl FnOnce(T, T) -> bool) -> bool {
-        let stands =
-            matches!((self.progress, now), (Some(before), Some(now)) if is_same(before, now));
-        self.visits = if stands {
-            self.visits.saturating_add(1)
-        } else {
-            0
-        };
-        self.progress = now;
-        self.visits >= VISITS
-    }
-}
-
 /// What the peer of one connection owes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Debts {
-    first_message: Debt<()>,
-    rest_of_message: Debt<Unfinished>,
-    /// Progress is a message sent.
-    credits: Debt<u32>,
-    /// Progress is a send buffer that came back.
-    receives: Debt<u32>,
-    acknowledgement: Debt<()>,
+    /// What it owed when it was last looked at.
+    before: Owing,
+    /// How often in a row each was owed, and the peer had come no further.
+    visits: [u8; 5],
     /// A reply with chunks, or of a transmission group, was waiting when its slot was last looked at.
     pub(crate) is_answering: bool,
 }
 
-/// What a peer owes at one moment; what it does not owe is `None`.
+/// What a peer owes at one moment, and how far it has come; what it does not owe is `None`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Owing {
-    pub(crate) first_message: Option<()>,
+    pub(crate) first_message: bool,
     pub(crate) rest_of_message: Option<Unfinished>,
+    /// Progress is a message sent.
     pub(crate) credits: Option<u32>,
+    /// Progress is a send buffer that came back.
     pub(crate) receives: Option<u32>,
-    pub(crate) acknowledgement: Option<()>,
+    pub(crate) acknowledgement: bool,
 }
 
 impl Debts {
     /// Takes note of what is owed now, and tells what has been owed for the whole time limit.
-    pub(crate) fn visit(&mut self, owing: Owing) -> Option<Owed> {
-        let is_late = [
+    pub(crate) fn visit(&mut self, now: Owing) -> Option<Owed> {
+        let before = std::mem::replace(&mut self.before, now);
+        let both = |before: Option<u32>, now| before.is_some() && before == now;
+        // However much of a message came meanwhile: slow is not finished.
+        let rest = before.rest_of_message.zip(now.rest_of_message);
+        let stand = [
             (
-                self.first_message.visit(owing.first_message, |(), ()| true),
                 Owed::FirstMessage,
+                before.first_message && now.first_message,
             ),
             (
-                // However much of it came meanwhile: slow is not finished.
-                self.rest_of_message
-                    .visit(owing.rest_of_message, |before, now| now.continues(before)),
                 Owed::RestOfMessage,
+                rest.is_some_and(|(before, now)| now.continues(before)),
             ),
+            (Owed::Receives, both(before.receives, now.receives)),
+            (Owed::Credits, both(before.credits, now.credits)),
             (
-                self.receives
-                    .visit(owing.receives, |before, now| before == now),
-                Owed::Receives,
-            ),
-            (
-                self.credits
-                    .visit(owing.credits, |before, now| before == now),
-                Owed::Credits,
-            ),
-            (
-                self.acknowledgement
-                    .visit(owing.acknowledgement, |(), ()| true),
                 Owed::Acknowledgement,
+                before.acknowledgement && now.acknowledgement,
             ),
         ];
-        is_late
-            .into_iter()
-            .find_map(|(is_late, owed)| is_late.then_some(owed))
+        let mut late = None;
+        for ((owed, stands), visits) in stand.into_iter().zip(&mut self.visits) {
+            *visits = if stands { visits.saturating_add(1) } else { 0 };
+            late = late.or((*visits >= VISITS).then_some(owed));
+        }
+        late
     }
 }
 
@@ -190,7 +153,7 @@ mod tests {
     #[test]
     fn a_peer_that_never_speaks_has_its_time() {
         let silent = Owing {
-            first_message: Some(()),
+            first_message: true,
             ..Owing::default()
         };
         let mut debts = Debts::default();

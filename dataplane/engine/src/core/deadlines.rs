@@ -72,12 +72,12 @@ impl<P: Port> Resources<P> {
         let reply_waits =
             connection.outbound.replies() != 0 || !connection.refusals.is_empty() || is_answering;
         let owing = Owing {
-            first_message: is_silent.then_some(()),
+            first_message: is_silent,
             rest_of_message: unfinished_message(connection),
             // Send buffers are guaranteed: a reply that waits with none in flight lacks credits.
             credits: (reply_waits && sends.held == 0).then_some(sent),
             receives: (sends.held != 0).then_some(sends.returned),
-            acknowledgement: connection.silence.is_probed.then_some(()),
+            acknowledgement: connection.silence.is_probed,
         };
         if let Some(owed) = connection.debts.visit(owing) {
             let stalled_ms =

@@ -31,7 +31,7 @@ impl ReceiveQueues {
         let mut inline = port.carve(config.receive_pool())?;
         let mut placement = match config.placement_pool() {
             Some(shape) => PlacementSegments::new(port.carve(shape)?),
-            None => PlacementSegments::none(),
+            None => PlacementSegments::default(),
         };
         let segments = config.receive_segments();
         let mut make = |port: &mut P, depth| -> Result<ReceiveQueueId, SetupError> {

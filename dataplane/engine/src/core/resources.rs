@@ -206,7 +206,7 @@ impl<P: Port> Resources<P> {
     pub(super) fn note_late_reply(&mut self, found_at: Ticks) {
         if found_at != self.now {
             let ticks = self.now.saturating_sub(found_at);
-            self.shared.poll_times.record_late(ticks);
+            self.shared.poll_times.record_replies(ticks, 1);
             self.late_replies += 1;
         }
     }

@@ -174,7 +174,7 @@ fn ranges_that_are_not_there_are_refused_and_cost_nothing() {
     // The bytes are as they were.
     let segment = b.port.received_segment(&receive, 2).expect("it is there");
     assert!(segment[..1000 - 576] == data[576..]);
-    let none = PlacementSegments::none().lease(&mut b.port, &mut receive, 0, 0, 1);
+    let none = PlacementSegments::default().lease(&mut b.port, &mut receive, 0, 0, 1);
     assert_eq!(none.map(drop), Err(NotLeased::NoSuchRange));
 }
 
