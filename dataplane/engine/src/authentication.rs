@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-/// The most octets of an identity.
 const IDENTITY_BYTES_MAX: usize = 255;
 
 /// What a host calls itself in host authentication: 1 to 255 printable characters of ASCII, without spaces.

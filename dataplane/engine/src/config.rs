@@ -326,7 +326,6 @@ impl CoreConfig {
         Some(page_pool(segments, placement.segment_bytes))
     }
 
-    /// The pool of send buffers.
     pub(crate) fn send_pool(&self) -> PoolShape {
         pool(self.send_buffers_total(), self.send_buffer_bytes)
     }
@@ -407,7 +406,6 @@ impl CoreConfig {
         .sum()
     }
 
-    /// Entries of the notification ring.
     pub(crate) fn notifications(&self) -> u32 {
         let all_connections = self
             .connections_max

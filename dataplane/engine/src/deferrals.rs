@@ -23,7 +23,6 @@ struct Slot {
     call: Option<Deferred>,
 }
 
-/// The deferred calls of a core.
 #[derive(Debug)]
 pub(crate) struct Deferrals {
     slots: Box<[Slot]>,
@@ -99,7 +98,6 @@ impl Deferrals {
         }
     }
 
-    /// The call that `token` stands for.
     pub(crate) fn find(&self, token: &DeferToken) -> Result<Deferred, ReplyRefused> {
         self.slots
             .get(token.0.slot as usize)

@@ -9,7 +9,6 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::config::IdlePolicy;
 use crate::rpc::Activity;
 
-/// Follows an [`IdlePolicy`].
 #[derive(Debug)]
 pub(crate) struct Idle {
     policy: IdlePolicy,

@@ -24,7 +24,6 @@ macro_rules! levels {
         }
 
         impl Levels {
-            /// Publishes all levels.
             pub(crate) fn publish(&self, levels: &LevelSnapshot) {
                 $(self.$name.store(levels.$name, Ordering::Relaxed);)*
             }

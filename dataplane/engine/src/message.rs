@@ -23,7 +23,6 @@ pub(crate) struct MessageBuffer {
     place: u32,
 }
 
-/// Appending would exceed the capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
@@ -45,7 +44,6 @@ impl MessageBuffer {
         self.len = len.min(self.bytes.len());
     }
 
-    /// Appends `part`.
     pub(crate) fn append(&mut self, part: &[u8]) -> Result<(), TooLong> {
         let end = self.len.checked_add(part.len()).ok_or(TooLong)?;
         let space = self.bytes.get_mut(self.len..end).ok_or(TooLong)?;
@@ -134,7 +132,6 @@ impl MessagePool {
         Some(buffer)
     }
 
-    /// Gives a buffer back.
     pub(crate) fn give(&mut self, buffer: MessageBuffer) {
         if let Some(held) = self.held.get_mut(buffer.place as usize) {
             self.share
@@ -149,7 +146,6 @@ impl MessagePool {
         self.given
     }
 
-    /// Buffers that are free.
     pub(crate) fn available(&self) -> usize {
         self.free.len()
     }
@@ -174,7 +170,6 @@ impl MessagesOf<'_> {
         self.pool.has_room(self.place, purpose)
     }
 
-    /// Takes an empty buffer.
     pub(crate) fn take(&mut self, purpose: Use) -> Option<MessageBuffer> {
         self.pool.take(self.place, purpose)
     }

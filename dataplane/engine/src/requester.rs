@@ -179,7 +179,6 @@ impl Requester {
         self.xids.advance();
     }
 
-    /// The number of slots.
     pub(crate) fn slots(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
@@ -197,7 +196,6 @@ impl Requester {
         (&self.share, keys, self.free.len())
     }
 
-    /// Calls that wait for a reply.
     pub(crate) fn waiting(&self) -> u32 {
         self.waiting
     }
@@ -240,7 +238,6 @@ impl Requester {
         (slot.xid == xid && slot.connection == connection).then_some((index, slot))
     }
 
-    /// Frees a slot.
     #[inline]
     fn free_slot(&mut self, index: u32, calls: &mut CallsOf) {
         if let Some(slot) = self.slots.get_mut(index as usize) {

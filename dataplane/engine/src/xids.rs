@@ -4,7 +4,6 @@
 //! for minutes, and answer a call that seems to be the old one with it. The slot of a call does not
 //! follow from its XID, and can be used again while it is in the cache.
 
-/// No slot.
 const NONE: u32 = u32::MAX;
 
 /// Gives out XIDs, and finds the slots of those in use. All its memory is there from the start.

@@ -14,7 +14,6 @@ pub(crate) enum Attached {
 }
 
 impl Attached {
-    /// Its bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Own(item) => item.len(),

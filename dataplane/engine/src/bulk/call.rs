@@ -46,7 +46,6 @@ pub struct NoRoom;
 pub(crate) struct CallItem {
     /// Bytes of the argument stream before it, other items not counted.
     pub(crate) args_offset: usize,
-    /// Its bytes.
     pub(crate) bytes: u32,
     /// How many of the pieces are its own.
     pub(crate) parts: usize,
@@ -203,7 +202,6 @@ impl<'a> BulkCall<'a> {
         parts.iter().flatten()
     }
 
-    /// Takes the items out.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Lease> + '_ {
         let count = std::mem::take(&mut self.part_count);
         self.item_count = 0;

@@ -68,7 +68,6 @@ impl BulkPool {
         }
     }
 
-    /// Bytes of each buffer.
     #[inline]
     pub(crate) fn buffer_bytes(&self) -> u32 {
         self.pool.shape().buffer_bytes
@@ -117,7 +116,6 @@ impl BulkPool {
         count == 0 || self.has(count + self.kept_back)
     }
 
-    /// Takes a buffer.
     pub(crate) fn take(&mut self) -> Option<Buffer> {
         let buffer = self.pool.take();
         if buffer.is_none() && self.pool.reclaim(RECLAIMED_MAX) != 0 {
@@ -254,13 +252,6 @@ impl BulkPool {
     pub(crate) fn set_home(&mut self, index: u32, home: Home) {
         if let Some(place) = self.homes.get_mut(index as usize) {
             *place = home;
-        }
-    }
-
-    /// As [`BulkPool::set_home`], if there is a buffer.
-    pub(crate) fn set_home_of(&mut self, index: Option<u32>, home: Home) {
-        if let Some(index) = index {
-            self.set_home(index, home);
         }
     }
 

@@ -65,7 +65,6 @@ pub(crate) struct Stuck {
 }
 
 impl Stuck {
-    /// Whether there is a message.
     #[inline]
     pub(crate) fn is_some(&self) -> bool {
         !self.list.is_empty()
@@ -101,7 +100,6 @@ pub(crate) struct Connection {
     pub(crate) peer: Properties,
     /// The peer has refused chunks as such, those of a long call too: calls to it go without.
     pub(crate) refuses_chunks: bool,
-    /// RDMA Reads of ours in flight.
     pub(crate) reads_in_flight: u32,
     /// In version 1, how long the peer has been silent.
     pub(crate) silence: Silence,
@@ -122,7 +120,6 @@ pub(crate) struct Connection {
     pub(crate) replies_in: Lane,
     /// The lane of the message or transmission group of which more is to come. The peer may send one at a time.
     pub(crate) open_in: Option<v2::Direction>,
-    /// What the peer owes.
     pub(crate) debts: Debts,
     /// Messages that passed over it and were counted.
     pub(crate) messages_counted: MessagesCounted,

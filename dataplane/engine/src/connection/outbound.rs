@@ -25,7 +25,6 @@ impl Outbound {
         replies: 0,
     };
 
-    /// Replies in it.
     #[inline]
     pub(crate) fn replies(&self) -> u32 {
         self.replies
@@ -43,7 +42,6 @@ pub(crate) struct OutgoingMessage {
     pub(crate) xid: u32,
     pub(crate) direction: Direction,
     pub(crate) buffer: MessageBuffer,
-    /// Bytes of it that were sent.
     pub(crate) sent_bytes: usize,
     /// The call of a peer whose chunk lists its last part returns.
     pub(crate) chunks: Option<u32>,
@@ -92,7 +90,6 @@ impl Backlog {
         }
     }
 
-    /// Whether no message waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.free.len() == self.entries.len()
     }

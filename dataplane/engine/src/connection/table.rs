@@ -88,7 +88,6 @@ impl ConnectionTable {
         self.free.last().copied()
     }
 
-    /// Connections that are not free.
     pub(crate) fn in_use(&self) -> usize {
         self.slots.len() - self.free.len()
     }

@@ -157,8 +157,9 @@ impl<P: Port> Resources<P> {
         call.begun(connection);
         for part in 0..call.group().0.parts.len() {
             let home = call.home(u16::try_from(part).unwrap_or(u16::MAX));
-            let index = call.group().0.parts.get(part).map(|it| it.index);
-            self.reply.pool.set_home_of(index, home);
+            if let Some(index) = call.group().0.parts.get(part).map(|it| it.index) {
+                self.reply.pool.set_home(index, home);
+            }
         }
         let (group, stream) = call.group();
         let (port, counters) = (&mut self.port, &self.shared.counters);
