@@ -272,9 +272,11 @@ impl<P: Port> Resources<P> {
                 // A continued message is finished first.
                 Err(SendRefused::SequenceOpen) if matches!(refusal, Complaint::Report(_)) => break,
                 // A version error that a version 2 message overtook, or an error before there is
-                // a version: nothing is to be said any more.
+                // a version: nothing is to be said any more. Replies may have waited behind it.
                 Err(_) => {
                     connection.refusals.pop_front();
+                    self.is_woken = true;
+                    self.wakes = self.wakes.wrapping_add(1);
                 }
             }
         }
