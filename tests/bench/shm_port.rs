@@ -25,6 +25,7 @@ fn end(number: u32, clock: &Clock) -> End {
     let arena = Arena::shared(&options).expect("memory");
     let mut config = PortConfig::new(number, arena, clock.clone());
     config.queue_pairs_max = 4200;
+    config.work_requests_max = 4 * config.queue_pairs_max;
     let (mut port, handle) = Port::new(config).expect("a port");
     let shape = PoolShape {
         buffers: 128,

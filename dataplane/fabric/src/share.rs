@@ -1,5 +1,32 @@
 //! Shares of something that many have in common: what each holder can always have, and what all may borrow.
 
+use crate::interface::SetupError;
+
+/// Work requests that each queue pair of a port can always have at most.
+const WORKS_GUARANTEED_MAX: u32 = 8;
+
+/// Work requests that each of the queue pairs of a port with `works` of them can always have. All guarantees together
+/// are at most half of the works, so that a busy queue pair can borrow; and none is less than one, because a queue pair
+/// without a work of its own waits for as long as the peers of others leave theirs undone.
+/// `remedy` says what to change otherwise.
+pub(crate) fn works_guaranteed(
+    works: u32,
+    queue_pairs: u32,
+    remedy: &'static str,
+) -> Result<u32, SetupError> {
+    let needed = 2 * u64::from(queue_pairs.max(1));
+    if u64::from(works) < needed {
+        return Err(SetupError::Guarantees {
+            what: "a work request of its own for each queue pair of a port",
+            sum: format!("2 (no more than half of them is kept) × {queue_pairs} queue pairs"),
+            needed,
+            available: works.into(),
+            remedy,
+        });
+    }
+    Ok((works / (2 * queue_pairs.max(1))).min(WORKS_GUARANTEED_MAX))
+}
+
 /// What is left of one resource, and how much of that is kept for holders that have less than they are guaranteed.
 ///
 /// A share counts and holds nothing: whoever has the resource keeps what each holder has of it. The capacity is at
@@ -85,6 +112,34 @@ impl Share {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn each_queue_pair_has_a_work_of_its_own_or_there_is_no_port() {
+        for (works, queue_pairs, guaranteed) in [
+            (2, 1, 1),
+            (2, 0, 1),
+            (1024, 512, 1),
+            (1025, 512, 1),
+            (2047, 512, 1),
+            (2048, 512, 2),
+            (u32::MAX, 1 << 16, WORKS_GUARANTEED_MAX),
+        ] {
+            let found = works_guaranteed(works, queue_pairs, "raise it");
+            assert_eq!(found.unwrap(), guaranteed, "{works} of {queue_pairs}");
+        }
+        for (works, queue_pairs) in [(0, 0), (1, 1), (1023, 512), (1024, 1024), (1, u32::MAX)] {
+            let refused = works_guaranteed(works, queue_pairs, "raise it");
+            assert!(refused.is_err(), "{works} of {queue_pairs}");
+        }
+        let text = works_guaranteed(1024, 1024, "raise it")
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            text,
+            "a work request of its own for each queue pair of a port cannot be guaranteed: 2 (no more than half of \
+             them is kept) × 1024 queue pairs = 2048 needed, and 1024 there are; raise it"
+        );
+    }
 
     proptest! {
         /// Whatever some holders take and give back, each has its guarantee whenever it asks for it.

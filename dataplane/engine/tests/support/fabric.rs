@@ -143,7 +143,8 @@ impl Fabric for Shm {
         if let Some(limits) = sizes.limits {
             config.windows_max = limits.windows;
             config.send_queue_depth_max = limits.send_queue_depth;
-            config.work_requests_max = limits.send_queue_depth + 1;
+            config.queue_pairs_max = sizes.connections;
+            config.work_requests_max = (limits.send_queue_depth + 1).max(2 * sizes.connections);
             config.channel_ring_bytes = 8192;
         }
         shm::Port::new(config).expect("a port")

@@ -88,6 +88,22 @@ pub enum SetupError {
         /// What there is.
         limit: u64,
     },
+    /// What the holders of something are guaranteed adds up to more than there is.
+    #[error(
+        "{what} cannot be guaranteed: {sum} = {needed} needed, and {available} there are; {remedy}"
+    )]
+    Guarantees {
+        /// What each holder is to have.
+        what: &'static str,
+        /// The terms of the sum, with what each is.
+        sum: String,
+        /// What they add up to.
+        needed: u64,
+        /// What there is.
+        available: u64,
+        /// What to change.
+        remedy: &'static str,
+    },
     /// A buffer of another port's memory.
     #[error("a buffer of another port's memory")]
     ForeignMemory,

@@ -94,14 +94,6 @@ impl List {
     }
 }
 
-/// Works that each queue pair can always have at most.
-const GUARANTEED_MAX: u32 = 8;
-
-/// Works that each of so many queue pairs can always have, of `count`: all of them together no more than half.
-fn guaranteed(count: u32, queue_pairs: u32) -> u32 {
-    (count / (2 * queue_pairs.max(1))).min(GUARANTEED_MAX)
-}
-
 /// All work requests of a port.
 #[derive(Debug)]
 pub(super) struct Works {
@@ -112,9 +104,8 @@ pub(super) struct Works {
 }
 
 impl Works {
-    /// So many works for so many queue pairs.
-    pub(super) fn new(count: u32, queue_pairs: u32) -> Self {
-        let guaranteed = guaranteed(count, queue_pairs);
+    /// So many works for so many queue pairs, of which each can always have `guaranteed`.
+    pub(super) fn new(count: u32, queue_pairs: u32, guaranteed: u32) -> Self {
         let entry = |_| Work {
             kind: Kind::Send,
             signalled: None,

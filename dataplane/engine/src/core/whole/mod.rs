@@ -133,7 +133,7 @@ fn port(
     shm::Port::new(shm::PortConfig {
         channel_ring_bytes: 16_384,
         hot_channels_max: 4,
-        queue_pairs_max: 32,
+        queue_pairs_max: 12,
         windows_max: 4,
         send_queue_depth_max,
         work_requests_max: 24,

@@ -16,6 +16,7 @@ use super::post::MESSAGE_BYTES_MAX;
 use crate::clock::Clock;
 use crate::interface::{Attributes, PortNumber, SEGMENTS_MAX, SetupError};
 use crate::memory::Arena;
+use crate::share::works_guaranteed;
 
 /// The largest delay of a port. A record says when it may be delivered, and its channel stays open
 /// until then, also when the sender is dead: with this bound, a time further ahead is an error.
@@ -62,7 +63,8 @@ pub struct PortConfig {
     pub windows_max: u32,
     /// Work requests outstanding per queue pair.
     pub send_queue_depth_max: u32,
-    /// Work requests outstanding on the whole port that are signalled or hold buffers.
+    /// Work requests outstanding on the whole port that are signalled or hold buffers; at least two for each queue
+    /// pair, so that each can have one of its own and others are there to be borrowed.
     pub work_requests_max: u32,
     /// Give each queue pair a receive queue of its own, as a device without shared ones must: to
     /// try that anywhere.
@@ -85,7 +87,7 @@ impl PortConfig {
             copy_bytes_per_poll: 65_536,
             hot_channels_max: 8,
             cold_sweep_polls: 16,
-            queue_pairs_max: 1024,
+            queue_pairs_max: 256,
             windows_max: 1024,
             send_queue_depth_max: 256,
             work_requests_max: 1024,
@@ -95,7 +97,8 @@ impl PortConfig {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), SetupError> {
+    /// Checks the sizes. What each queue pair can always have of the work requests.
+    pub(super) fn check(&self) -> Result<u32, SetupError> {
         files::check_ring_bytes(self.channel_ring_bytes)?;
         let descriptor = HEADER_BYTES + EXTENSION_BYTES + DESCRIPTOR_BYTES_MAX + HEAD_BYTES_MAX;
         let delay_ms = self.delay.as_millis();
@@ -128,7 +131,11 @@ impl PortConfig {
                 });
             }
         }
-        Ok(())
+        works_guaranteed(
+            self.work_requests_max,
+            self.queue_pairs_max,
+            "raise work_requests_max, or lower queue_pairs_max",
+        )
     }
 }
 
@@ -150,7 +157,13 @@ pub(super) fn attributes(config: &PortConfig) -> Attributes {
     }
 }
 
-pub(super) fn new_core(config: &PortConfig, number: PortNumber, windows: Windows) -> Core {
+/// `works_guaranteed` is what each queue pair can always have of the work requests.
+pub(super) fn new_core(
+    config: &PortConfig,
+    works_guaranteed: u32,
+    number: PortNumber,
+    windows: Windows,
+) -> Core {
     let queue_pairs = config.queue_pairs_max.max(1) as usize;
     let works = config.work_requests_max as usize;
     let held = works * SEGMENTS_MAX + config.windows_max as usize;
@@ -160,7 +173,11 @@ pub(super) fn new_core(config: &PortConfig, number: PortNumber, windows: Windows
         queue_pairs: (0..queue_pairs).map(|_| QueuePair::vacant()).collect(),
         receive_queues: Vec::new(),
         windows,
-        works: Works::new(config.work_requests_max, config.queue_pairs_max.max(1)),
+        works: Works::new(
+            config.work_requests_max,
+            config.queue_pairs_max.max(1),
+            works_guaranteed,
+        ),
         ready: VecDeque::with_capacity(queue_pairs),
         readers: VecDeque::with_capacity(queue_pairs),
         untold: Vec::new(),

@@ -84,7 +84,7 @@ impl Port {
     ///
     /// When a size is beyond its limit, or the system refuses memory or descriptors.
     pub fn new(config: PortConfig) -> Result<(Self, PortHandle), SetupError> {
-        config.check()?;
+        let works_guaranteed = config.check()?;
         let number = PortNumber::new()?;
         let (keys_file, keys) = files::create_key_table(config.windows_max)?;
         let (doorbell_file, bell) = files::create_doorbell()?;
@@ -109,7 +109,12 @@ impl Port {
         };
         let port = Self {
             attributes: config::attributes(&config),
-            core: config::new_core(&config, number, Windows::new(keys, number)),
+            core: config::new_core(
+                &config,
+                works_guaranteed,
+                number,
+                Windows::new(keys, number),
+            ),
             channels: Vec::new(),
             schedule: Schedule::new(config.hot_channels_max.max(1) as usize),
             bell,

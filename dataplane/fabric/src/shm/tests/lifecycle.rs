@@ -264,6 +264,7 @@ fn limits_are_told() {
         matches!(Port::new(config), Err(SetupError::Limit { .. }))
     };
     assert!(limit(&|config| config.channel_ring_bytes = 10_000));
+    assert!(limit(&|config| config.work_requests_max = 1 << 31));
     assert!(limit(&|config| config.channel_ring_bytes = 4096));
     assert!(limit(&|config| config.queue_pairs_max = 65_537));
     assert!(limit(&|config| config.windows_max = 65_537));
@@ -279,6 +280,32 @@ fn limits_are_told() {
         segments_max: 1,
     };
     assert!(end.port.create_receive_queue(none).is_err());
+}
+
+#[test]
+fn a_port_that_guarantees_no_work_to_a_queue_pair_is_refused() {
+    let made = |works, queue_pairs| {
+        let options = ArenaOptions {
+            bytes: 4096,
+            huge_pages: HugePages::Never,
+        };
+        let config = PortConfig {
+            work_requests_max: works,
+            queue_pairs_max: queue_pairs,
+            ..PortConfig::new(0, Arena::shared(&options).unwrap(), Clock::new())
+        };
+        Port::new(config)
+    };
+    assert!(made(2, 1).is_ok());
+    assert!(made(128, 64).is_ok());
+    for (works, queue_pairs) in [(127, 64), (1, 1), (1024, 1024)] {
+        let told = made(works, queue_pairs).unwrap_err().to_string();
+        let sum = format!(
+            "{queue_pairs} queue pairs = {} needed, and {works} there are; raise work_requests_max",
+            2 * queue_pairs
+        );
+        assert!(told.contains(&sum), "{told}");
+    }
 }
 
 #[test]

@@ -45,9 +45,9 @@ impl End {
         };
         let arena = Arena::shared(&options).unwrap();
         let mut config = PortConfig::new(number, arena, Clock::new());
-        config.queue_pairs_max = 64;
+        config.queue_pairs_max = 32;
         config.windows_max = 16;
-        config.work_requests_max = 64;
+        config.work_requests_max = 96;
         config.channel_ring_bytes = 8192;
         change(&mut config);
         let (mut port, handle) = Port::new(config).unwrap();

@@ -7,6 +7,7 @@ use super::super::queue_pair::QueuePairSizes;
 use crate::clock::Clock;
 use crate::interface::{Attributes, SEGMENTS_MAX, SetupError};
 use crate::memory::Arena;
+use crate::share::works_guaranteed;
 
 /// What happens to [`crate::interface::Port::bind_window`] where the device has no memory windows
 /// of type 2.
@@ -75,7 +76,8 @@ pub struct PortConfig {
     /// Segments of a Receive.
     pub receive_segments_max: u32,
     /// Work requests outstanding on the whole port, signalled or not: a flush completes them all.
-    /// At least four times `queue_pairs_max`, or every Send asks the device for a completion.
+    /// At least twice `queue_pairs_max`, so that each queue pair can have one of its own and others are
+    /// there to be borrowed; at least four times, or every Send asks the device for a completion.
     pub work_requests_max: u32,
     /// Work requests outstanding per queue pair.
     pub send_queue_depth_max: u32,
@@ -242,16 +244,14 @@ impl PortConfig {
         share.min(self.send_queue_depth_max / 4).clamp(1, 32)
     }
 
-    pub(super) fn check(&self, limits: &DeviceLimits) -> Result<(), SetupError> {
-        let entries = u64::from(self.receives_max) + u64::from(self.work_requests_max);
-        if entries > u64::from(limits.completion_queue_entries) {
-            return Err(SetupError::Limit {
-                what: "Receives and work requests of a port (entries of its completion queue)",
-                asked: entries,
-                limit: limits.completion_queue_entries.into(),
-            });
-        }
-        Ok(())
+    /// What each queue pair can always have of the work requests, once they are cut down to what the device takes.
+    pub(super) fn works_guaranteed(&self) -> Result<u32, SetupError> {
+        works_guaranteed(
+            self.work_requests_max,
+            self.queue_pairs_max,
+            "raise work_requests_max, as far as the completion queue of the device has room beside the Receives, or \
+             lower queue_pairs_max, which is connections_max of a core",
+        )
     }
 }
 
@@ -286,6 +286,42 @@ mod tests {
             (0, 16)
         );
         assert_eq!(attributes.windows_max, 1024);
+    }
+
+    #[test]
+    fn a_port_that_guarantees_no_work_to_a_queue_pair_is_refused() {
+        let sizes = |works, queue_pairs, completions| {
+            let limits = DeviceLimits {
+                completion_queue_entries: completions,
+                ..DeviceLimits::for_tests()
+            };
+            let options = ArenaOptions {
+                bytes: 4096,
+                huge_pages: HugePages::Never,
+            };
+            let mut config = PortConfig {
+                work_requests_max: works,
+                queue_pairs_max: queue_pairs,
+                ..PortConfig::new(Arena::private(&options).expect("one page"), Clock::new())
+            };
+            config.clamp(&limits);
+            config.works_guaranteed()
+        };
+        assert_eq!(sizes(2048, 256, 1 << 16).expect("the usual sizes"), 4);
+        assert_eq!(sizes(2048, 1024, 1 << 16).expect("just enough"), 1);
+        assert!(sizes(2047, 1024, 1 << 16).is_err());
+        // A completion queue of so many entries, half of which are for Receives.
+        assert_eq!(sizes(8192, 1024, 4096).expect("just enough"), 1);
+        let refused = sizes(8192, 1024, 4094).expect_err("too few are left");
+        let told = refused.to_string();
+        for part in [
+            "1024 queue pairs = 2048 needed, and 2047 there are",
+            "work_requests_max",
+            "completion queue",
+            "connections_max",
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
     }
 
     #[test]

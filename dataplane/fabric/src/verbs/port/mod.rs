@@ -153,7 +153,7 @@ impl Port {
         let context = Context::open(config.device.as_deref())?;
         let limits = context.limits();
         config.clamp(limits);
-        config.check(limits)?;
+        let works_guaranteed = config.works_guaranteed()?;
         let number = PortNumber::new()?;
         // What the device's objects carry, so that its events find their port.
         let mark = number.get() as usize;
@@ -169,7 +169,8 @@ impl Port {
         let windows = Windows::new(&region, config.windows_max, registers, config.clock.now())?;
         let works = Works::new(
             &domain,
-            (config.work_requests_max, config.queue_pairs_max),
+            config.work_requests_max,
+            (config.queue_pairs_max, works_guaranteed),
             config.send_segments_max,
             config.inline_bytes_max,
         )?;

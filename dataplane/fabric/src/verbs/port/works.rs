@@ -71,14 +71,6 @@ impl List {
     }
 }
 
-/// Works that each queue pair can always have at most.
-const GUARANTEED_MAX: u32 = 8;
-
-/// Works that each of so many queue pairs can always have, of `count`: all of them together no more than half.
-fn guaranteed(count: u32, queue_pairs: u32) -> u32 {
-    (count / (2 * queue_pairs.max(1))).min(GUARANTEED_MAX)
-}
-
 /// The pool. `segments` entries of the segment array belong to each work.
 #[derive(Debug)]
 pub(super) struct Works {
@@ -98,13 +90,14 @@ pub(super) struct Works {
 }
 
 impl Works {
+    /// So many works for so many queue pairs, of which each can always have `guaranteed`.
     pub(super) fn new(
         domain: &Arc<ProtectionDomain>,
-        (count, queue_pairs): (u32, u32),
+        count: u32,
+        (queue_pairs, guaranteed): (u32, u32),
         segments_max: u32,
         copied_bytes_max: u32,
     ) -> Result<Self, SetupError> {
-        let guaranteed = guaranteed(count, queue_pairs);
         let stride = copied_bytes_max.max(1).next_multiple_of(64);
         let mut arena = Arena::private(&ArenaOptions {
             bytes: u64::from(count) * u64::from(stride),
