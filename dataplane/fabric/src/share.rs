@@ -3,7 +3,7 @@
 use crate::interface::SetupError;
 
 /// Work requests that each queue pair of a port can always have at most.
-const WORKS_GUARANTEED_MAX: u32 = 8;
+const WORKS_GUARANTEED_MAX: u32 = 32;
 
 /// Work requests that each of the queue pairs of a port with `works` of them can always have. All guarantees together
 /// are at most half of the works, so that a busy queue pair can borrow; and none is less than one, because a queue pair

@@ -2,8 +2,8 @@
 
 use super::{Pair, RECEIVES, pattern, skips, take_receive};
 use rpcrdma_fabric::interface::{
-    Access, CompletionKind, Gather, Port as _, ReceiveQueueAttributes, RemoteAddress, RemoteKey,
-    SendOptions, Status, WorkId,
+    Access, CompletionKind, Gather, Port as _, PostError, ReceiveQueueAttributes, RemoteAddress,
+    RemoteKey, SendOptions, Status, WorkId,
 };
 use rpcrdma_fabric::verbs::{join, seeds};
 
@@ -67,6 +67,41 @@ fn unsignalled_sends_come_back_and_never_fill_the_queue() {
         pair.a.counter("works_signalled") < pair.a.counter("works_posted"),
         "every Send asked for a completion"
     );
+}
+
+/// Sends that are done, and of which the device was asked to say nothing, never keep their queue pair from posting
+/// the next one, whatever others hold: that one asks.
+#[test]
+fn a_quiet_queue_pair_can_send_though_others_hold_all_that_can_be_borrowed() {
+    let mut pair = Pair::with(|config| {
+        config.queue_pairs_max = 2;
+        config.work_requests_max = 128;
+        config.send_queue_depth_max = 128;
+    });
+    let queues = (pair.a.queue, pair.b.queue);
+    let (a, b) = (&mut pair.a, &mut pair.b);
+    let (greedy, _) = join(&mut a.port, &a.handle, &mut b.port, &b.handle, queues)
+        .expect("two queue pairs of one device");
+    let buffer = pair.a.buffer_with(&[1; 8]);
+    let send = |pair: &mut Pair, id| {
+        pair.a
+            .port
+            .post_send_copied(id, &buffer, 8, SendOptions::default())
+    };
+    let quiet = pair.a_id;
+    // As many as a queue pair leaves behind in silence: the next one asks.
+    for _ in 0..31 {
+        send(&mut pair, quiet).expect("room");
+        assert_eq!(pair.arrival().1, [1; 8]);
+    }
+    assert_eq!(pair.a.counter("works_signalled"), 0);
+    // They stay works of the port: they are never handed to the device.
+    while send(&mut pair, greedy).is_ok() {}
+    assert_eq!(send(&mut pair, greedy), Err(PostError::QueueFull));
+    assert_eq!(send(&mut pair, quiet), Ok(()));
+    assert_eq!(pair.arrival().1, [1; 8]);
+    pair.until("room again", |pair| send(pair, quiet).ok());
+    pair.a.pool.give(buffer);
 }
 
 /// Exposes 16 KiB at `b` to be read.

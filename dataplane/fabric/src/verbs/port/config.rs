@@ -236,12 +236,11 @@ impl PortConfig {
         }
     }
 
-    /// Sends without a completion that a queue pair may leave behind. All queue pairs together
-    /// must not hold more than half of the work requests so, or an idle many would starve a busy
-    /// one: what they did is known to be done only when a later work of theirs completes.
-    pub(super) fn unsignalled_max(&self) -> u32 {
-        let share = self.work_requests_max / (2 * self.queue_pairs_max.max(1));
-        share.min(self.send_queue_depth_max / 4).clamp(1, 32)
+    /// One in so many works of a queue pair asks for a completion at least: what those before it did is known to be done
+    /// only then. So a queue pair leaves fewer behind than it is guaranteed. It can always post the one that asks,
+    /// and many idle ones, which hold at most half of all works so, starve no busy one.
+    pub(super) fn unsignalled_max(&self, works_guaranteed: u32) -> u32 {
+        works_guaranteed.min(self.send_queue_depth_max / 4).max(1)
     }
 
     /// What each queue pair can always have of the work requests, once they are cut down to what the device takes.
@@ -321,6 +320,27 @@ mod tests {
             "connections_max",
         ] {
             assert!(told.contains(part), "{part}: {told}");
+        }
+    }
+
+    /// A queue pair whose Sends are all done can hold so many works of which the device says nothing, and one less: the
+    /// next must be among those that it can always have.
+    #[test]
+    fn what_a_queue_pair_leaves_behind_in_silence_is_within_its_guarantee() {
+        for works in [2, 16, 64, 128, 512, 2048, 16_384] {
+            for queue_pairs in [1, 2, 8, 32, 256] {
+                let mut config = config(&DeviceLimits::for_tests());
+                config.work_requests_max = works;
+                config.queue_pairs_max = queue_pairs;
+                let Ok(guaranteed) = config.works_guaranteed() else {
+                    continue;
+                };
+                let silent = config.unsignalled_max(guaranteed);
+                assert!(
+                    silent <= guaranteed,
+                    "{silent} of {works} for {queue_pairs}"
+                );
+            }
         }
     }
 

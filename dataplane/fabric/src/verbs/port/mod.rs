@@ -216,7 +216,7 @@ impl Port {
             attributes,
             device_inline_bytes_max: sizes.inline_bytes,
             read_segments_max: config.read_segments_max,
-            unsignalled_max: config.unsignalled_max(),
+            unsignalled_max: config.unsignalled_max(works_guaranteed),
             invalidated_flags: limits.invalidated_flags,
             flushes_at_once: limits.soft_iwarp,
             signalled_bytes_min: if limits.soft_iwarp {
