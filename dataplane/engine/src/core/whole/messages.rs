@@ -10,6 +10,14 @@ use crate::support::{ECHO, FILL, LATER, NEVER, NULL, PROGRAM, VERSION};
 
 /// Answers with an item of so many bytes, beside the stream where there is a place for it.
 pub(super) const GIVE: u32 = 20;
+/// The same, with the item that came with the call.
+pub(super) const BACK: u32 = 21;
+/// Of a call with an RDMA Read that fails: nobody serves it.
+pub(super) const FAILING: u32 = 22;
+
+/// What items of peers are made of.
+pub(super) const PATTERN: u8 = 0x5a;
+pub(super) const PATTERNS: &[u8; PAGE_BYTES as usize] = &[PATTERN; PAGE_BYTES as usize];
 
 /// Types of messages of version 2.
 pub(super) const MSG: u32 = 0;
@@ -17,6 +25,7 @@ pub(super) const NOMSG: u32 = 1;
 pub(super) const ERROR: u32 = 4;
 pub(super) const PROPERTIES: u32 = 5;
 pub(super) const GROUP_REQUEST: u32 = 0x5254_5201;
+pub(super) const GROUP_RESPONSE: u32 = 0x5254_5202;
 pub(super) const GROUP_CONTINUE: u32 = 0x5254_5203;
 pub(super) const GROUP_REPORT: u32 = 0x5254_5204;
 /// A header type of the application.
@@ -41,6 +50,12 @@ pub(super) fn word(message: &[u8], index: usize) -> Option<u32> {
 /// Prefix, type and flags.
 pub(super) fn head(xid: u32, message_type: u32, flags: u32) -> Vec<u32> {
     vec![xid, 2, 0, message_type, flags]
+}
+
+/// So many words of the pattern behind a message.
+pub(super) fn with_words(mut message: Vec<u8>, words: u32) -> Vec<u8> {
+    message.extend_from_slice(&PATTERNS[..4 * words as usize]);
+    message
 }
 
 /// A message without chunks.
@@ -68,6 +83,8 @@ pub(super) fn rpc_call(xid: u32, asked: Asked) -> Vec<u32> {
         Asked::Later { polls } => (LATER, vec![polls]),
         Asked::Never => (NEVER, vec![7]),
         Asked::Give { bytes } => (GIVE, vec![bytes]),
+        Asked::Back => (BACK, vec![]),
+        Asked::Failing => (FAILING, vec![]),
         Asked::NoProgram => (NULL, vec![]),
     };
     let program = PROGRAM + u32::from(asked == Asked::NoProgram);
@@ -163,51 +180,10 @@ pub(super) fn error_1(xid: u32) -> Vec<u8> {
     words(&[xid, 1, CREDITS_1, 4, 2])
 }
 
-/// The first transmission of a call in so many: it has no items, no directions, and this stream.
-pub(super) fn group_request(
-    xid: u32,
-    items: &[u32],
-    transmissions: u32,
-    stream: &[u32],
-) -> Vec<u8> {
-    let stream_bytes = u32::try_from(4 * stream.len()).expect("short");
-    let mut all = head(xid, GROUP_REQUEST, 0);
-    all.extend(items);
-    all.extend([0, transmissions, 1, stream_bytes]);
-    all.extend(stream);
-    words(&all)
-}
-
-/// A call in one transmission, with an item of a page behind its stream, in the first placement segment.
-pub(super) fn group_with_page(xid: u32) -> Vec<u8> {
-    let stream = rpc_call(xid, Asked::Echo { words: 2 });
-    let behind = u32::try_from(4 * stream.len()).expect("short");
-    let items = [1, behind, PAGE_BYTES, 2, 0, 1, 0];
-    let mut message = group_request(xid, &items, 1, &stream);
-    message.resize(INLINE_BYTES as usize, 0);
-    message.resize((INLINE_BYTES + PAGE_BYTES) as usize, 0x5a);
-    message
-}
-
-/// A later transmission.
-pub(super) fn group_next(xid: u32, sequence: u32) -> Vec<u8> {
-    let mut all = head(xid, GROUP_CONTINUE, 0);
-    all.extend([sequence, 0, 4, 5]);
-    words(&all)
-}
-
-/// A report that says of the first transmission of an answer, or of a call, that it continues nothing.
-pub(super) fn group_report(xid: u32, is_of_answer: bool) -> Vec<u8> {
-    let mut all = head(xid, GROUP_REPORT, u32::from(!is_of_answer));
-    all.extend([xid, u32::from(is_of_answer), 0, 0, 3]);
-    words(&all)
-}
-
 /// A message of a header type of the application, with so many words.
 pub(super) fn own(xid: u32, is_answer: bool, words_count: u32) -> Vec<u8> {
-    let mut all = head(xid, OWN, u32::from(is_answer));
-    all.extend(0..words_count);
-    words(&all)
+    let all = head(xid, OWN, u32::from(is_answer));
+    with_words(words(&all), words_count)
 }
 
 /// What a peer says of itself.
@@ -279,7 +255,10 @@ pub(super) fn answer(
     };
     let right = rpc_reply(xid, results);
     match answer {
-        Answer::Right => vec![reply(0, &right)],
+        // Where a group answers no group, too.
+        Answer::Right | Answer::Group { .. } | Answer::GroupBegun { .. } | Answer::GroupWrong => {
+            vec![reply(0, &right)]
+        }
         Answer::Twice => vec![reply(0, &right), reply(0, &right)],
         Answer::WrongXid => vec![message(
             xid ^ 0x100,
@@ -290,8 +269,7 @@ pub(super) fn answer(
         Answer::Denied => vec![reply(0, &[xid, 1, 1, 1, 5])],
         Answer::Begun => vec![reply(MORE, &right)],
         Answer::TooLong => {
-            let part = [&right[..], &[0; 900]].concat();
-            vec![reply(MORE, &part); 7]
+            vec![with_words(reply(MORE, &right), 900); 7]
         }
         Answer::Refused(_) if is_version_1 => vec![error_1(xid)],
         Answer::Refused(code) => vec![error(xid, code)],

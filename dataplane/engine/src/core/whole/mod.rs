@@ -15,6 +15,8 @@
 //!
 //! A case that fails is made shorter, and printed as words for `KEPT`, the cases that are played first each time.
 
+mod device;
+mod groups;
 mod ledger;
 mod messages;
 mod peer;
@@ -89,16 +91,26 @@ fn is_drawn(name: &str, keep_alive: bool) -> bool {
     !ELSEWHERE.contains(&name) && (keep_alive || !is_of_keep_alive)
 }
 
+/// What a case is of, beside its steps.
+#[derive(Clone, Copy, Debug)]
+struct Form {
+    keep_alive: bool,
+    /// Each connection of the core has a receive queue, as on a device without shared ones.
+    own_queues: bool,
+    /// The core drains at the end.
+    drains: bool,
+}
+
 /// Of a core that is short of everything.
 fn config(connections: u32, keep_alive: bool) -> CoreConfig {
     CoreConfig {
         connections_max: connections,
-        credits_per_connection: 6,
+        credits_per_connection: 8,
         placement: Some(PlacementConfig {
             inline_segment_bytes: messages::INLINE_BYTES,
             segments: 1,
             segment_bytes: messages::PAGE_BYTES,
-            spares: 2,
+            spares: 3,
         }),
         send_buffers: 4,
         message_bytes_max: 20_000,
@@ -107,7 +119,7 @@ fn config(connections: u32, keep_alive: bool) -> CoreConfig {
         deferred_max: 3,
         bulk_buffers: 6,
         bulk_buffer_bytes: 4096,
-        bulk_calls: 3,
+        bulk_calls: 1,
         call_timeout: Duration::from_millis(CALL_TIMEOUT_MS.into()),
         keep_alive_interval: Duration::from_secs(if keep_alive { 2 } else { 0 }),
         stall_timeout: Duration::from_secs(20),
@@ -123,6 +135,7 @@ fn port(
     number: u32,
     arena_bytes: u64,
     send_queue_depth_max: u32,
+    own_receive_queues: bool,
     clock: &Clock,
 ) -> (shm::Port, shm::PortHandle) {
     let arena = Arena::shared(&ArenaOptions {
@@ -137,18 +150,19 @@ fn port(
         windows_max: 4,
         send_queue_depth_max,
         work_requests_max: 24,
+        own_receive_queues,
         ..shm::PortConfig::new(number, arena, clock.clone())
     })
     .expect("a port")
 }
 
 /// Plays a case.
-fn play(steps: &[Step], clock: &Clock, keep_alive: bool) -> Passed {
-    let mut world = World::new(clock, keep_alive);
+fn play(steps: &[Step], clock: &Clock, form: Form) -> Passed {
+    let mut world = World::new(clock, form);
     for step in steps {
         world.step(*step);
     }
-    world.finish()
+    world.finish(form.drains)
 }
 
 /// What came of cases.
@@ -158,6 +172,8 @@ struct Passed {
     polls: u64,
     /// The most polls that an honest peer waited.
     longest_wait: u64,
+    /// The same for the partner, and for the core where it waits for the partner.
+    longest_of_partner: u64,
     /// The most polls until all was answered, once all peers did what they should.
     longest_end: u64,
     counters: CounterSnapshot,
@@ -168,15 +184,20 @@ impl Passed {
         self.steps += other.steps;
         self.polls += other.polls;
         self.longest_wait = self.longest_wait.max(other.longest_wait);
+        self.longest_of_partner = self.longest_of_partner.max(other.longest_of_partner);
         self.longest_end = self.longest_end.max(other.longest_end);
         self.counters = self.counters.plus(&other.counters);
     }
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // A word is no simpler than another, and steps are left out alone.
-    let step = any::<u64>().prop_map(Step).no_shrink();
-    proptest::collection::vec(step, 0..=STEPS_MAX)
+fn cases_of(keep_alive: bool) -> impl Strategy<Value = (Form, Vec<Step>)> {
+    let form = (0..4_u32, 0..4_u32).prop_map(move |(own_queues, drains)| Form {
+        keep_alive,
+        own_queues: own_queues == 0,
+        drains: drains == 0,
+    });
+    let step = any::<u64>().prop_map(Step);
+    (form, proptest::collection::vec(step, 0..=STEPS_MAX))
 }
 
 /// What a test panicked with.
@@ -221,18 +242,18 @@ fn play_all(keep_alive: bool) {
         failure_persistence: None,
         ..ProptestConfig::with_cases(cases())
     };
-    let result = TestRunner::new(config).run(&steps(), |steps| {
-        passed.borrow_mut().add(&play(&steps, &clock, keep_alive));
+    let result = TestRunner::new(config).run(&cases_of(keep_alive), |(form, steps)| {
+        passed.borrow_mut().add(&play(&steps, &clock, form));
         Ok(())
     });
     if let Err(error) = result {
-        let TestError::Fail(reason, steps) = error else {
+        let TestError::Fail(reason, (form, steps)) = error else {
             panic!("{error}");
         };
         let quietly = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| ()));
         let failure = |steps: &[Step]| {
-            let played = AssertUnwindSafe(|| play(steps, &clock, keep_alive));
+            let played = AssertUnwindSafe(|| play(steps, &clock, form));
             let panicked = std::panic::catch_unwind(played).err()?;
             Some(text_of(&*panicked).to_owned())
         };
@@ -241,7 +262,7 @@ fn play_all(keep_alive: bool) {
         std::panic::set_hook(quietly);
         let words: Vec<_> = steps.iter().map(|it| format!("{:#018x},", it.0)).collect();
         panic!(
-            "{reason}\n{} steps are enough: {}\n{steps:#?}\nfor KEPT: {}",
+            "{reason}\n{} steps are enough: {}\n{form:?}\n{steps:#?}\nfor KEPT: {}",
             steps.len(),
             last.unwrap_or_default(),
             words.join(" ")
@@ -254,8 +275,8 @@ fn play_all(keep_alive: bool) {
         passed.steps, passed.polls
     );
     println!(
-        "an honest peer waited for {} polls at most, the last answer came after {}",
-        passed.longest_wait, passed.longest_end
+        "an honest peer waited for {} polls at most, the partner for {}, the last answer came after {}",
+        passed.longest_wait, passed.longest_of_partner, passed.longest_end
     );
     println!("{}", passed.counters);
     // What is drawn gets everywhere.
@@ -386,8 +407,13 @@ fn what_failed_once_passes() {
     let clock = Clock::new();
     for words in KEPT {
         let steps: Vec<_> = words.iter().copied().map(Step).collect();
-        for keep_alive in [false, true] {
-            play(&steps, &clock, keep_alive);
+        for bits in 0..8 {
+            let form = Form {
+                keep_alive: bits & 1 != 0,
+                own_queues: bits & 2 != 0,
+                drains: bits & 4 != 0,
+            };
+            play(&steps, &clock, form);
         }
     }
 }

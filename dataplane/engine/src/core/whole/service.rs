@@ -5,25 +5,48 @@ use std::collections::{BTreeMap, VecDeque};
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
 
-use super::messages::{GIVE, OWN};
+use super::messages::{BACK, FAILING, GIVE, OWN, PATTERNS};
 use super::step::Ours;
 use crate::application_messages::{ApplicationMessage, MessageOutcome};
-use crate::bulk::{BulkArguments, BulkCall, BulkItem, ExpectedResult};
+use crate::bulk::{BulkArguments, BulkCall, BulkItem, BulkReply, ExpectedResult, Placement};
 use crate::core::Application;
 use crate::core::Context;
 use crate::responder::ReplyWriter;
 use crate::rpc::{
-    Activity, CallError, CallTag, ConnectionKey, DeferToken, Outcome, Reply, ReplyRefused, Request,
+    Activity, CallError, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, Reply,
+    ReplyRefused, Request,
 };
 use crate::support::{ECHO, FILL, LATER, NEVER, NULL, PROGRAM, VERSION, call};
+
+/// What a call is to end with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    Anything,
+    /// These results.
+    Results(Vec<u8>),
+    /// A length in the results, and an item of that length beside them.
+    Item {
+        bytes: u32,
+    },
+}
+
+/// Whom a call is made to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Callee {
+    Hostile,
+    /// It is tried until it is taken, and ends well.
+    Server,
+    /// The same, but that its time may be up, since buffers that others have may be awaited.
+    Partner,
+}
 
 /// A call that was accepted, and has not ended.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) connection: ConnectionKey,
     pub(super) since: Ticks,
-    /// What it is to end with, where the server is honest.
-    pub(super) expected: Option<Vec<u8>>,
+    pub(super) callee: Callee,
+    expected: Expected,
 }
 
 /// A call that is to be made.
@@ -31,30 +54,51 @@ pub(super) struct Open {
 pub(super) struct Wanted {
     pub(super) connection: ConnectionKey,
     pub(super) ours: Ours,
-    /// Of an honest server: it is tried until it is taken, and ends well.
-    pub(super) is_honest: bool,
+    pub(super) callee: Callee,
+    /// It was refused before.
+    pub(super) is_tried: bool,
+}
+
+impl Wanted {
+    pub(super) fn new(connection: ConnectionKey, ours: Ours, callee: Callee) -> Self {
+        Self {
+            connection,
+            ours,
+            callee,
+            is_tried: false,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Service {
     pub(super) wanted: VecDeque<Wanted>,
     pub(super) open: BTreeMap<CallTag, Open>,
-    /// Calls to honest servers: those that were asked for, and those that ended.
+    /// Calls to the honest server: those that were asked for, and those that ended.
     pub(super) asked_of_server: u64,
     pub(super) ended_well: u64,
+    /// Calls to the partner that are to be made, or are open; and those whose time was up.
+    pub(super) asked_of_partner: u64,
+    pub(super) timed_out: Vec<CallTag>,
     later: VecDeque<(DeferToken, u32, Vec<u8>)>,
     never: Vec<DeferToken>,
     /// What is never answered is answered now.
     pub(super) is_over: bool,
     next_tag: CallTag,
+    polls: u64,
     /// Items of calls, and the polls that they are still kept for.
     kept: VecDeque<(BulkItem, u32)>,
+    /// As kept items were sent on.
+    pub(super) forwarded: u64,
     /// Messages of peers that are to be answered.
     messages: VecDeque<(ConnectionKey, u32)>,
 }
 
 /// Messages of peers that are answered later, at most.
 const MESSAGES_MAX: usize = 4;
+
+/// Polls between two tries of a call that was refused.
+const POLLS_PER_TRY: u64 = 4;
 
 /// For how many polls items of calls are kept.
 const KEPT_POLLS: u32 = 20;
@@ -115,62 +159,113 @@ impl Service {
     }
 
     fn make_call<P: Port>(&mut self, core: &mut Context<'_, P>, wanted: Wanted) -> bool {
-        let connection = wanted.connection;
         let tag = self.next_tag;
-        let mut expected = None;
-        let made = match wanted.ours {
+        let made = self.try_call(core, &wanted, tag);
+        match made {
+            Ok(expected) => {
+                self.next_tag += 1;
+                let (connection, callee) = (wanted.connection, wanted.callee);
+                let expected = match callee {
+                    Callee::Hostile => Expected::Anything,
+                    Callee::Server | Callee::Partner => expected,
+                };
+                let open = Open {
+                    connection,
+                    since: core.now(),
+                    callee,
+                    expected,
+                };
+                self.open.insert(tag, open);
+                true
+            }
+            Err(refused) => {
+                match wanted.callee {
+                    Callee::Hostile => {}
+                    _ if refused.is_transient() => self.wanted.push_back(Wanted {
+                        is_tried: true,
+                        ..wanted
+                    }),
+                    _ if refused == CallRefused::Draining => {}
+                    // It was left, or is being left.
+                    Callee::Partner
+                        if matches!(
+                            refused,
+                            CallRefused::NotReady | CallRefused::UnknownConnection
+                        ) =>
+                    {
+                        self.asked_of_partner -= 1;
+                    }
+                    callee => panic!("{callee:?}: {refused}"),
+                }
+                false
+            }
+        }
+    }
+
+    /// Makes a call, and says what it is to end with. The first word of its arguments, or the second one where the first
+    /// asks for something, is its tag.
+    fn try_call<P: Port>(
+        &mut self,
+        core: &mut Context<'_, P>,
+        wanted: &Wanted,
+        tag: CallTag,
+    ) -> Result<Expected, CallRefused> {
+        let connection = wanted.connection;
+        let tag_word = u32::try_from(tag).expect("few calls").to_be_bytes();
+        let placement = |by_send| match by_send {
+            true => Placement::Send,
+            false => Placement::Auto,
+        };
+        let with_item = |core: &mut Context<'_, P>, item: &mut BulkItem, by_send: bool| {
+            let args = [tag_word, [0; 4]].concat();
+            let mut call = BulkCall::new(call(ECHO), &args);
+            call.results_bytes_max = 100;
+            call.placement = placement(by_send);
+            call.add(args.len(), item).expect("one item");
+            let made = core.call_bulk(connection, &mut call, tag);
+            *item = call.pop().unwrap_or_default();
+            made.map(|()| Expected::Results(args))
+        };
+        match wanted.ours {
             Ours::Null => {
-                expected = Some(Vec::new());
-                core.call(connection, call(NULL), &[], tag)
+                core.call(connection, call(NULL), &[], tag)?;
+                Ok(Expected::Results(Vec::new()))
             }
             Ours::Echo { bytes } => {
-                let args = vec![0x33; bytes as usize];
-                let made = core.call(connection, call(ECHO), &args, tag);
-                expected = Some(args);
-                made
+                let mut args = vec![0x33; bytes as usize];
+                if let Some(place) = args.first_chunk_mut() {
+                    *place = tag_word;
+                }
+                core.call(connection, call(ECHO), &args, tag)?;
+                Ok(Expected::Results(args))
             }
-            Ours::Expect { bytes } => {
-                let args = bytes.to_be_bytes();
+            Ours::Expect { bytes, by_send } => {
+                let args = [bytes.to_be_bytes(), tag_word].concat();
                 let mut call = BulkCall::new(call(GIVE), &args);
                 call.results_bytes_max = 100;
+                call.placement = placement(by_send);
                 let result = ExpectedResult {
                     bytes_max: bytes,
                     ..ExpectedResult::default()
                 };
                 call.expect(result).expect("one result");
-                core.call_bulk(connection, &mut call, tag)
+                core.call_bulk(connection, &mut call, tag)?;
+                Ok(Expected::Item { bytes })
             }
-            Ours::Item { bytes } => {
-                let mut call = BulkCall::new(call(ECHO), &[0; 8]);
-                call.results_bytes_max = 100;
-                let Some(mut item) = item(bytes, || core.take_bulk()) else {
-                    return false;
-                };
-                call.add(8, &mut item).expect("one item");
-                core.call_bulk(connection, &mut call, tag)
+            Ours::Item { bytes, by_send } => {
+                let item = item(bytes, || core.take_bulk());
+                let mut item = item.ok_or(CallRefused::NoSlot)?;
+                with_item(core, &mut item, by_send)
             }
-        };
-        match made {
-            Ok(()) => {
-                self.next_tag += 1;
-                let expected = expected.filter(|_| wanted.is_honest);
-                let since = core.now();
-                self.open.insert(
-                    tag,
-                    Open {
-                        connection,
-                        since,
-                        expected,
-                    },
-                );
-                true
-            }
-            Err(refused) => {
-                if wanted.is_honest {
-                    assert!(refused.is_transient(), "an honest server: {refused}");
-                    self.wanted.push_back(wanted);
+            Ours::Forward => {
+                let kept = self.kept.pop_front();
+                let (mut item, polls) = kept.ok_or(CallRefused::NoSlot)?;
+                let made = with_item(core, &mut item, true);
+                match made {
+                    Ok(_) => self.forwarded += 1,
+                    Err(_) => self.kept.push_front((item, polls)),
                 }
-                false
+                made
             }
         }
     }
@@ -198,6 +293,23 @@ fn item(
     Some(item)
 }
 
+/// Whether these bytes are what items of peers are made of.
+fn is_pattern(bytes: &[u8]) -> bool {
+    let mut pieces = bytes.chunks(PATTERNS.len());
+    pieces.all(|piece| *piece == PATTERNS[..piece.len()])
+}
+
+/// Whether a reply has an item of this length, as peers make them.
+fn is_item(result: &BulkReply<'_>, bytes: u32) -> bool {
+    let [result_item] = &*result.items else {
+        return false;
+    };
+    let item = &result_item.item;
+    result.reply.results == bytes.to_be_bytes()
+        && item.len() == bytes as usize
+        && item.parts().all(|part| is_pattern(part))
+}
+
 impl Application for Service {
     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
         if request.program != PROGRAM {
@@ -207,6 +319,7 @@ impl Application for Service {
             return Outcome::ProgramMismatch { low: 1, high: 1 };
         }
         match request.procedure {
+            FAILING => panic!("a call of which an RDMA Read failed is served"),
             NULL => Outcome::Success,
             ECHO => match reply.write(request.args) {
                 Ok(()) => Outcome::Success,
@@ -246,6 +359,19 @@ impl Application for Service {
         items: &mut BulkArguments<'_>,
         reply: &mut ReplyWriter<'_>,
     ) -> Outcome {
+        for part in (0..items.len()).flat_map(|index| items.parts(index)) {
+            assert!(is_pattern(part), "an item has what its peer did not send");
+        }
+        if request.procedure == BACK
+            && let Some(mut item) = items.take(0)
+        {
+            let bytes = u32::try_from(item.len()).expect("short");
+            let written = reply.write_u32(bytes);
+            return match written.and_then(|()| reply.attach(0, &mut item)) {
+                Ok(()) => Outcome::Success,
+                Err(_) => Outcome::SystemError,
+            };
+        }
         // What others keep is what the next call waits for.
         for index in 0..items.len() {
             self.kept
@@ -259,19 +385,43 @@ impl Application for Service {
         tag: CallTag,
         connection: ConnectionKey,
         result: Result<Reply<'_>, CallError>,
+        now: Ticks,
+    ) {
+        let items = &mut [];
+        let result = result.map(|reply| BulkReply { reply, items });
+        self.completed_bulk(tag, connection, result, now);
+    }
+
+    fn completed_bulk(
+        &mut self,
+        tag: CallTag,
+        connection: ConnectionKey,
+        result: Result<BulkReply<'_>, CallError>,
         _now: Ticks,
     ) {
         let open = self.open.remove(&tag);
         let open = open.unwrap_or_else(|| panic!("call {tag} ended twice, or was never made"));
         assert_eq!(open.connection, connection, "call {tag}");
-        if let Some(expected) = open.expected {
-            let results = result.map(|reply| reply.results.to_vec());
-            assert!(
-                results.as_ref() == Ok(&expected),
-                "an honest server: {results:?}"
-            );
-            self.ended_well += 1;
+        match open.callee {
+            Callee::Hostile => return,
+            Callee::Server => self.ended_well += 1,
+            Callee::Partner => self.asked_of_partner -= 1,
         }
+        if open.callee == Callee::Partner {
+            match result {
+                Err(CallError::TimedOut) => return self.timed_out.push(tag),
+                // The world knows whether it may have been left.
+                Err(CallError::Disconnected) => return,
+                _ => {}
+            }
+        }
+        let is_right = match (&result, &open.expected) {
+            (Ok(result), Expected::Results(expected)) => result.reply.results == expected,
+            (Ok(result), Expected::Item { bytes }) => is_item(result, *bytes),
+            (Ok(_), Expected::Anything) => true,
+            (Err(error), _) => self.is_over && *error == CallError::Disconnected,
+        };
+        assert!(is_right, "{open:?} ended with {result:?}");
     }
 
     fn message(&mut self, message: &ApplicationMessage<'_>) -> MessageOutcome {
@@ -292,14 +442,21 @@ impl Application for Service {
             *polls = polls.saturating_sub(1);
         }
         while self.is_over || self.kept.front().is_some_and(|(_, polls)| *polls == 0) {
-            if self.kept.pop_front().is_none() {
+            let Some((mut item, _)) = self.kept.pop_front() else {
                 break;
-            }
+            };
+            // Whoever has the buffers next does not find there what is right.
+            item.parts_mut().for_each(|part| part.fill(0xee));
         }
+        self.polls += 1;
         for _ in 0..self.wanted.len() {
             let Some(wanted) = self.wanted.pop_front() else {
                 break;
             };
+            if wanted.is_tried && !self.polls.is_multiple_of(POLLS_PER_TRY) {
+                self.wanted.push_back(wanted);
+                continue;
+            }
             busy |= self.make_call(core, wanted);
         }
         Activity::from_busy(busy)

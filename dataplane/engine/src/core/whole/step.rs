@@ -80,6 +80,8 @@ pub(super) enum Action {
     Close,
     /// The core calls this peer.
     Ours(Ours),
+    /// How the device of the core reports from now on.
+    Late(Late),
 }
 
 /// What a call asks the service for.
@@ -103,6 +105,10 @@ pub(super) enum Asked {
     Give {
         bytes: u32,
     },
+    /// The item that came with the call.
+    Back,
+    /// What nobody serves, since an RDMA Read of the call fails.
+    Failing,
     NoProgram,
 }
 
@@ -115,6 +121,8 @@ pub(super) enum Chunks {
     ReadNothing,
     ReadOverlapping,
     ReadUnaligned,
+    /// Of two segments the second has a key that names nothing.
+    ReadHalf,
     ReadManySegments,
     ReadTooMuch,
     ReadLater {
@@ -139,13 +147,14 @@ pub(super) enum Chunks {
     },
 }
 
+/// Transmission groups of the extension, as calls. As answers see [`Answer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Group {
-    /// A call in one transmission, with a page that Sends place.
-    Whole,
+    /// A call in so many transmissions, all of which are sent, with a page in each that Sends place.
+    Whole { asked: Asked, transmissions: u32 },
     /// The first of so many transmissions.
-    Begin { transmissions: u32 },
-    /// The next one, or the one behind that.
+    Begin { asked: Asked, transmissions: u32 },
+    /// The next one of what was begun, a call or an answer, or the one behind that.
     Next { skips: bool },
     /// A Report Error about the last answer of the core, or about its last call that was a group.
     Report { is_of_answer: bool },
@@ -199,6 +208,16 @@ pub(super) enum Answer {
     Refused(u32),
     /// The chunks come back as if they had been filled.
     Filled,
+    /// A transmission group of so many, if the call was one.
+    Group {
+        transmissions: u32,
+    },
+    /// The first of so many transmissions.
+    GroupBegun {
+        transmissions: u32,
+    },
+    /// A group with an item that the call did not ask for.
+    GroupWrong,
 }
 
 /// What the core asks a peer for.
@@ -211,10 +230,42 @@ pub(super) enum Ours {
     /// A result that is expected beside the stream.
     Expect {
         bytes: u32,
+        by_send: bool,
     },
     /// An item beside the arguments.
     Item {
         bytes: u32,
+        by_send: bool,
+    },
+    /// The item that came with a call and was kept longest, if there is one.
+    Forward,
+}
+
+/// What the device of the core reports late, or has no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Late {
+    Nothing,
+    /// The ends of works, at each of so many polls.
+    Works {
+        every: u32,
+    },
+    /// Messages.
+    Receives {
+        every: u32,
+    },
+    /// Buffers of Sends and RDMA Writes.
+    Buffers {
+        every: u32,
+    },
+    /// The ends of connections, so many polls behind all else of them.
+    Ends {
+        polls: u32,
+    },
+    /// Queue pairs, in this order.
+    Order(u32),
+    /// So many works find no room.
+    Full {
+        posts: u32,
     },
 }
 
@@ -282,7 +333,7 @@ const ACTIONS: &[(u32, Make)] = &[
         words: it.of(&[0, 1, 10, 900]),
     }),
     (4, |_| Action::Finish),
-    (6, |it| Action::Group(group(it))),
+    (16, |it| Action::Group(group(it))),
     (6, |it| Action::Grant(it.of(&[0, 1, 2, 8, 900]))),
     (5, |it| {
         Action::Grants(it.of(&[
@@ -322,7 +373,7 @@ const ACTIONS: &[(u32, Make)] = &[
         code: it.of(&[2, 3, 4, 6, 8, 10, 77]),
         is_of_call: !it.one_in(3),
     }),
-    (14, |it| {
+    (18, |it| {
         Action::Answer(it.of(&[
             Answer::Right,
             Answer::Right,
@@ -333,9 +384,16 @@ const ACTIONS: &[(u32, Make)] = &[
             Answer::Denied,
             Answer::Begun,
             Answer::TooLong,
+            Answer::Refused(9),
             Answer::Refused(10),
             Answer::Refused(4),
             Answer::Filled,
+            Answer::Group { transmissions: 1 },
+            Answer::Group { transmissions: 2 },
+            Answer::Group { transmissions: 3 },
+            Answer::GroupBegun { transmissions: 2 },
+            Answer::GroupBegun { transmissions: 3 },
+            Answer::GroupWrong,
         ]))
     }),
     (1, |it| Action::Rdma {
@@ -352,15 +410,25 @@ const ACTIONS: &[(u32, Make)] = &[
         3 => Action::Stop,
         _ => Action::Disconnect,
     }),
-    (10, |it| {
-        let bytes = it.of(&[0, 4, 700, 3000, 9000]);
-        Action::Ours(match it.below(4) {
+    (14, |it| {
+        let bytes = it.of(&[0, 4, 700, 3000, 5000, 9000, 9000]);
+        let by_send = it.one_in(2);
+        let longer = bytes + 4;
+        Action::Ours(match it.below(7) {
             0 => Ours::Null,
             1 => Ours::Echo { bytes },
-            2 => Ours::Expect { bytes: bytes + 4 },
-            _ => Ours::Item { bytes: bytes + 4 },
+            2..=4 => Ours::Expect {
+                bytes: longer,
+                by_send,
+            },
+            5 => Ours::Item {
+                bytes: longer,
+                by_send,
+            },
+            _ => Ours::Forward,
         })
     }),
+    (8, |it| Action::Late(late(it))),
 ];
 
 fn asked(it: &mut Draw) -> Asked {
@@ -389,6 +457,7 @@ fn chunks(it: &mut Draw) -> Chunks {
         // These cost the connection.
         3 => Chunks::ReadBadHandle,
         4 => Chunks::ReadNothing,
+        0 | 1 => Chunks::ReadHalf,
         5 => Chunks::ReadOverlapping,
         6 => Chunks::ReadUnaligned,
         7 => Chunks::ReadManySegments,
@@ -408,15 +477,52 @@ fn chunks(it: &mut Draw) -> Chunks {
 }
 
 fn group(it: &mut Draw) -> Group {
-    match it.below(8) {
-        0..=2 => Group::Whole,
-        3 | 4 => Group::Begin {
+    let asked = match it.below(8) {
+        0 | 1 => Asked::Echo { words: 2 },
+        2 => Asked::Later {
+            polls: it.of(&[0, 4, 40]),
+        },
+        3 => Asked::Never,
+        4 => Asked::Back,
+        _ => Asked::Give {
+            bytes: it.of(&[4, 900, 4096, 6000, 9000]),
+        },
+    };
+    match it.below(12) {
+        0..=3 => Group::Whole {
+            asked,
+            transmissions: it.of(&[1, 1, 2, 3]),
+        },
+        4 | 5 => Group::Begin {
+            asked,
             transmissions: it.of(&[2, 3, 40]),
         },
-        5 => Group::Next { skips: false },
-        6 => Group::Next { skips: true },
+        6..=9 => Group::Next { skips: false },
+        10 => Group::Next { skips: true },
         _ => Group::Report {
             is_of_answer: !it.one_in(3),
+        },
+    }
+}
+
+fn late(it: &mut Draw) -> Late {
+    match it.below(10) {
+        0 => Late::Nothing,
+        1 | 2 => Late::Works {
+            every: it.of(&[1, 2, 3, 8]),
+        },
+        3 => Late::Receives {
+            every: it.of(&[1, 2, 4]),
+        },
+        4 => Late::Buffers {
+            every: it.of(&[1, 2, 8]),
+        },
+        5 | 6 => Late::Ends {
+            polls: it.of(&[0, 1, 3, 8]),
+        },
+        7 => Late::Order(it.below(16)),
+        _ => Late::Full {
+            posts: it.of(&[1, 1, 2, 4]),
         },
     }
 }

@@ -10,32 +10,46 @@ use rpcrdma_protocol::connection::{Terms, Versions};
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::{Properties, PropertySet, ReverseRequestSupport};
 
+use super::device::Device;
 use super::ledger;
 use super::peer::{Kind, OF_CORE, Peer};
-use super::service::{Service, Wanted};
+use super::service::{Callee, Service, Wanted};
 use super::step::{Action, Ours, Step};
-use super::{CALL_TIMEOUT_MS, HOSTILE, Passed, config, port};
+use super::{CALL_TIMEOUT_MS, Form, HOSTILE, Passed, config, port};
 use crate::TestFabric;
 use crate::close_reason::CloseReason;
 use crate::connection::Stage;
 use crate::core::Core;
 use crate::core::incoming::IncomingState;
+use crate::counters::CounterSnapshot;
 use crate::handle::{Command, CoreHandle, Notification};
 use crate::requester::Requester;
-use crate::rpc::ConnectionKey;
+use crate::rpc::{CallTag, ConnectionKey};
 use crate::support::fabric::Fabric;
-use crate::support::{TestPort, TestPortHandle, properties};
+use crate::support::{TestPortHandle, properties};
 
 /// Polls of the core in which a null call of a neighbour is answered, whatever the others do.
 const POLLS_SERVED_MAX: u64 = 50;
 /// The same for a call of the core to an honest server.
 const POLLS_ENDED_MAX: u64 = 50;
+/// The same for the partner, which waits for what others may have.
+const POLLS_PARTNER_MAX: u64 = 100;
+/// The partner sends a message, and neighbours call, once in so many turns: the others take most of the time of a case.
+const TURNS_OF_A_MESSAGE: u64 = 2;
+/// Spare segments for the longest call or answer of the partner.
+const PAGES_OF_PARTNER: usize = 3;
+/// Calls of the core to the partner at a time.
+const CALLS_OF_PARTNER: u64 = 2;
 /// Polls in which a connection that is closed is gone.
 const POLLS_CLOSED_MAX: u64 = 200;
 /// Polls in which all is answered that is owed, once all peers do what they should.
 const POLLS_BEHAVED_MAX: u64 = 2000;
 /// Polls after a connection was gone, in which its buffers may be on their way.
-const POLLS_RETURNED: u64 = 4;
+const POLLS_RETURNED: u64 = 12;
+/// Polls in which a core drains of calls that are answered.
+const POLLS_DRAINING: u64 = 150;
+/// Polls in which a core that has drained is looked at.
+const POLLS_DRAINED: u64 = 8;
 /// Steps between two looks at all tables.
 const STEPS_PER_AUDIT: u64 = 8;
 /// Works of the core that are outstanding on a connection.
@@ -44,10 +58,11 @@ const SEND_QUEUE_DEPTH: u32 = 4;
 const SLICE_MS: u32 = 1000;
 
 /// The peers, in order: first those that what is drawn does nothing to.
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Neighbour,
     Kind::Neighbour,
     Kind::Server,
+    Kind::Partner,
     Kind::Hostile(Role::Server),
     Kind::Hostile(Role::Server),
     Kind::Hostile(Role::Server),
@@ -55,11 +70,12 @@ const KINDS: [Kind; 9] = [
     Kind::Hostile(Role::Client),
     Kind::Hostile(Role::Client),
 ];
-const HONEST: usize = 3;
+const HONEST: usize = 4;
 const _: () = assert!(KINDS.len() == HONEST + HOSTILE as usize);
 /// The neighbour that speaks version 1.
 const NEIGHBOUR_1: usize = 1;
 const SERVER: usize = 2;
+const PARTNER: usize = 3;
 
 /// What a connection owes, as seen from here: since when it has been so.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,14 +90,14 @@ struct Watch {
 }
 
 pub(super) struct World {
-    core: Core<TestPort, Service>,
-    handle: CoreHandle<TestPort>,
+    core: Core<Device, Service>,
+    handle: CoreHandle<Device>,
     port: TestPortHandle,
     properties: Properties,
     peers: Vec<Peer>,
     watches: Vec<Watch>,
-    /// For each honest peer what it had come to, and in which turn.
-    progress: [(u64, u64); HONEST],
+    /// For each honest peer but the partner what it had come to, and in which turn.
+    progress: [(u64, u64); PARTNER],
     clock: Clock,
     now: Ticks,
     turns: u64,
@@ -90,19 +106,37 @@ pub(super) struct World {
     next_port: u32,
     gathers: usize,
     batch: CompletionBatch,
+    /// The core drains, or has drained: nobody is served.
+    is_draining: bool,
+    is_drained: bool,
     /// Honest peers may lose their connections.
     is_over: bool,
     longest_wait: u64,
+    /// Turns in which others left spare segments for all that the partner may send, or be sent: it waits for them.
+    turns_of_partner: u64,
+    /// Calls that were asked for of the partner, and the most of these turns that either of the two waited for the other.
+    calls_of_partner: u64,
+    longest_of_partner: u64,
 }
 
 impl World {
-    pub(super) fn new(clock: &Clock, keep_alive: bool) -> Self {
-        let config = config(u32::try_from(KINDS.len()).expect("few"), keep_alive);
-        let (core_port, port_handle) =
-            port(0, config.arena_bytes() + (1 << 16), SEND_QUEUE_DEPTH, clock);
+    pub(super) fn new(clock: &Clock, form: Form) -> Self {
+        let config = config(u32::try_from(KINDS.len()).expect("few"), form.keep_alive);
+        let (core_port, port_handle) = port(
+            0,
+            config.arena_bytes() + (1 << 16),
+            SEND_QUEUE_DEPTH,
+            form.own_queues,
+            clock,
+        );
         let own = properties(&config);
-        let (mut core, handle) =
-            Core::new(core_port, &config, clock.clone(), Service::default()).expect("a core");
+        let (mut core, handle) = Core::new(
+            Device::new(core_port),
+            &config,
+            clock.clone(),
+            Service::default(),
+        )
+        .expect("a core");
         let now = clock.now();
         // XIDs that do not depend on chance.
         core.state.outgoing.requester = Requester::new(
@@ -127,7 +161,7 @@ impl World {
                 .map(|(number, kind)| Peer::new(kind, number, clock))
                 .collect(),
             watches: vec![Watch::default(); KINDS.len()],
-            progress: [(0, 0); HONEST],
+            progress: [(0, 0); PARTNER],
             clock: clock.clone(),
             now,
             turns: 0,
@@ -136,8 +170,13 @@ impl World {
             next_port: 100,
             gathers,
             batch: CompletionBatch::with_limit(64),
+            is_draining: false,
+            is_drained: false,
             is_over: false,
             longest_wait: 0,
+            turns_of_partner: 0,
+            calls_of_partner: 0,
+            longest_of_partner: 0,
         };
         for peer in 0..HONEST {
             world.connect(peer, peer == NEIGHBOUR_1, false);
@@ -148,7 +187,7 @@ impl World {
         world
     }
 
-    fn command(&self, command: Command<TestPort>) {
+    fn command(&self, command: Command<Device>) {
         self.handle.send(command).expect("the mailbox has room");
     }
 
@@ -161,6 +200,9 @@ impl World {
         self.steps += 1;
         self.check_debts();
         self.check_calls();
+        self.check_partner();
+        // While others have the spares that an answer of it needs, the time of its call may be up, and it is left.
+        self.connect(PARTNER, false, false);
         if self.steps.is_multiple_of(STEPS_PER_AUDIT) {
             ledger::assert_sums(&mut self.core.state);
             ledger::assert_groups_have_their_calls(&mut self.core.state);
@@ -204,13 +246,10 @@ impl World {
             Action::Ours(ours) => {
                 if let Some(connection) = key {
                     let wanted = &mut self.core.application_mut().wanted;
-                    wanted.push_back(Wanted {
-                        connection,
-                        ours,
-                        is_honest: false,
-                    });
+                    wanted.push_back(Wanted::new(connection, ours, Callee::Hostile));
                 }
             }
+            Action::Late(late) => self.core.state.resources.port.set(late),
             _ if peer.is_stopped => {}
             Action::Disconnect => peer.disconnect(),
             action => peer.act(action),
@@ -224,7 +263,10 @@ impl World {
         for _ in 0..slices {
             self.now += self.clock.ticks(slice);
             for peer in &mut self.peers {
-                if !peer.is_stopped && !peer.kind.is_honest() {
+                // Neighbours and the server say something all the time.
+                let is_idle =
+                    self.is_draining || matches!(peer.kind, Kind::Partner | Kind::Hostile(_));
+                if !peer.is_stopped && is_idle {
                     peer.show_life();
                 }
             }
@@ -243,7 +285,7 @@ impl World {
             return;
         }
         let mut joint = TestFabric::join(
-            (&self.core.state.resources.port, &self.port),
+            (&self.core.state.resources.port.port, &self.port),
             (&peer.port, &peer.handle),
         );
         let [seed, of_peer] = TestFabric::seeds(&mut joint, &self.port, &peer.handle);
@@ -296,21 +338,28 @@ impl World {
     fn turn(&mut self) {
         self.now += self.clock.ticks(TestFabric::TURN);
         self.turns += 1;
+        let has_spares = self.core.state.resources.placement.spares() >= PAGES_OF_PARTNER;
+        self.turns_of_partner += u64::from(has_spares);
         for peer in &mut self.peers {
             if !peer.is_stopped {
                 peer.poll(self.now, &mut self.batch);
-                if peer.kind.is_honest() {
-                    peer.act_honestly(self.turns);
+                let is_its_turn = self.turns.is_multiple_of(TURNS_OF_A_MESSAGE);
+                match peer.kind {
+                    Kind::Server => peer.act_as_server(),
+                    Kind::Neighbour if is_its_turn => peer.act_as_neighbour(self.turns),
+                    Kind::Partner if is_its_turn => peer.act_as_partner(self.turns_of_partner),
+                    Kind::Neighbour | Kind::Partner | Kind::Hostile(_) => {}
                 }
                 peer.flush();
             }
         }
         self.call_the_server();
+        self.call_the_partner();
         let _ = self.core.iterate_at(self.now);
         while let Some(notification) = self.handle.receive() {
             self.note(notification);
         }
-        if !self.is_over {
+        if !self.is_over && !self.is_draining {
             self.check_honest();
         }
     }
@@ -323,18 +372,50 @@ impl World {
         let ready = link.key.filter(|_| link.is_ready && link.is_open);
         let application = self.core.application_mut();
         let (asked, ended) = (application.asked_of_server, application.ended_well);
-        if let Some(connection) = ready.filter(|_| asked == ended && !self.is_over) {
+        let makes_calls = !self.is_over && !self.is_draining;
+        if let Some(connection) = ready.filter(|_| asked == ended && makes_calls) {
             application.asked_of_server += 1;
             let ours = if asked % 2 == 0 {
                 Ours::Null
             } else {
                 Ours::Echo { bytes: 300 }
             };
-            application.wanted.push_back(Wanted {
-                connection,
-                ours,
-                is_honest: true,
-            });
+            let wanted = Wanted::new(connection, ours, Callee::Server);
+            application.wanted.push_back(wanted);
+        }
+    }
+
+    /// The partner has some calls, in groups and not.
+    fn call_the_partner(&mut self) {
+        let Some(link) = &self.peers[PARTNER].link else {
+            return;
+        };
+        let ready = link.key.filter(|_| link.is_ready && link.is_open);
+        let application = self.core.application_mut();
+        let makes_calls = !self.is_over && !self.is_draining;
+        let Some(connection) = ready.filter(|_| makes_calls) else {
+            return;
+        };
+        while application.asked_of_partner < CALLS_OF_PARTNER {
+            application.asked_of_partner += 1;
+            self.calls_of_partner += 1;
+            let ours = match self.calls_of_partner % 5 {
+                0 | 3 => Ours::Echo { bytes: 300 },
+                1 => Ours::Expect {
+                    bytes: 8192,
+                    by_send: true,
+                },
+                2 => Ours::Item {
+                    bytes: 8000,
+                    by_send: true,
+                },
+                _ => Ours::Expect {
+                    bytes: 9000,
+                    by_send: true,
+                },
+            };
+            let wanted = Wanted::new(connection, ours, Callee::Partner);
+            application.wanted.push_back(wanted);
         }
     }
 
@@ -351,6 +432,7 @@ impl World {
         match notification {
             Notification::Planted { token, result } => {
                 let connection = result.unwrap_or_else(|error| panic!("not planted: {error}"));
+                ledger::assert_receives_planted(&self.core.state, connection);
                 let index = usize::try_from(token).expect("small");
                 let peer = &mut self.peers[index];
                 let role = peer.kind.role_of_core();
@@ -381,15 +463,19 @@ impl World {
                 let Some((index, peer)) = self.peer_of(connection) else {
                     panic!("{connection:?} was closed twice: {reason}");
                 };
+                let is_late = peer.kind == Kind::Partner && reason == CloseReason::CallUnanswered;
                 assert!(
-                    is_over || !peer.kind.is_honest(),
+                    is_over || !peer.kind.is_honest() || is_late,
                     "honest peer {index} lost its connection: {reason}"
                 );
                 if let Some(link) = &mut peer.link {
                     link.is_open = false;
                 }
             }
-            Notification::Drained => panic!("nobody drains"),
+            Notification::Drained => {
+                assert!(self.is_draining && !self.is_drained, "it drains once");
+                self.is_drained = true;
+            }
         }
     }
 
@@ -436,6 +522,31 @@ impl World {
             assert!(
                 waited <= most,
                 "honest peer {index} was not served for {waited} polls"
+            );
+        }
+    }
+
+    /// Calls of the partner are answered in so many polls, and calls of the core that it has answered end in as many.
+    fn check_partner(&mut self) {
+        let turns = self.turns_of_partner;
+        let application = self.core.application_mut();
+        let partner = &self.peers[PARTNER].partner;
+        let since = |tag: &CallTag| {
+            let tag = u32::try_from(*tag).expect("few calls");
+            partner.answered.get(&tag)
+        };
+        let open = application.open.iter();
+        let open = open.filter(|(_, open)| open.callee == Callee::Partner);
+        let open = open.filter_map(|(tag, _)| since(tag));
+        let timed_out: Vec<_> = application.timed_out.drain(..).collect();
+        let timed_out = timed_out.iter().filter_map(since);
+        let waiting = partner.waiting_since().filter(|_| !self.is_draining);
+        for since in open.chain(timed_out).chain(&waiting) {
+            let waited = turns - since;
+            self.longest_of_partner = self.longest_of_partner.max(waited);
+            assert!(
+                waited <= POLLS_PARTNER_MAX,
+                "the partner and the core waited for {waited} polls"
             );
         }
     }
@@ -525,11 +636,16 @@ impl World {
 
     // ---- The end ----
 
-    /// All peers behave for so many polls; whether all is answered then.
-    fn settles(&mut self) -> bool {
-        for turn in 0..POLLS_BEHAVED_MAX {
-            let is_answered = self.peers.iter().all(|it| it.unanswered().is_none());
-            if is_answered && self.core.application().deferred() == 0 {
+    /// Whether all is answered that is owed.
+    fn is_settled(&self) -> bool {
+        let is_answered = self.peers.iter().all(|it| it.unanswered().is_none());
+        is_answered && self.core.application().deferred() == 0
+    }
+
+    /// All peers behave for so many polls; whether this holds then.
+    fn settles(&mut self, polls: u64, holds: fn(&Self) -> bool) -> bool {
+        for turn in 0..polls {
+            if holds(self) {
                 return true;
             }
             if turn % 4 == 0 {
@@ -540,28 +656,58 @@ impl World {
                 }
             }
             self.turn();
+            self.check_partner();
         }
         false
     }
 
-    /// All peers do what they should, until all is answered; then all connections end.
-    pub(super) fn finish(mut self) -> Passed {
-        let begin = self.turns;
-        for peer in &mut self.peers {
-            peer.is_stopped = false;
-        }
-        self.core.application_mut().is_over = true;
-        if !self.settles() {
+    /// Everything that is owed is answered.
+    fn settle(&mut self) {
+        if !self.settles(POLLS_BEHAVED_MAX, Self::is_settled) {
             // Calls of the core to peers that grant it nothing have buffers until their time is up.
             self.pass(2 * CALL_TIMEOUT_MS);
-            self.settles();
+            self.settles(POLLS_BEHAVED_MAX, Self::is_settled);
         }
-        let longest_end = self.turns - begin;
         for (index, peer) in self.peers.iter().enumerate() {
             let unanswered = peer.unanswered();
             assert_eq!(unanswered, None, "a call of peer {index} is lost");
         }
         assert_eq!(self.core.application().deferred(), 0, "answers are taken");
+    }
+
+    /// The core takes no calls any more, and has drained when those that it has taken are answered, and its own have ended.
+    fn drain(&mut self) {
+        self.is_draining = true;
+        self.command(Command::Drain);
+        if !self.settles(POLLS_DRAINING, |world| world.is_drained) {
+            // A call that is not answered ends its connection when its time has passed twice.
+            self.pass(3 * CALL_TIMEOUT_MS);
+            let is_drained = self.settles(POLLS_BEHAVED_MAX, |world| world.is_drained);
+            assert!(is_drained, "the core drains");
+        }
+        assert_eq!(self.core.application().deferred(), 0, "answers are taken");
+        let before = self.handle.counters();
+        for _ in 0..POLLS_DRAINED {
+            self.turn();
+        }
+        let after = self.handle.counters();
+        let done = |it: &CounterSnapshot| (it.calls_received, it.replies_sent, it.calls_sent);
+        assert_eq!(done(&before), done(&after), "a core that has drained");
+    }
+
+    /// All peers do what they should, until all is answered or the core has drained; then all connections end.
+    pub(super) fn finish(mut self, drains: bool) -> Passed {
+        let begin = self.turns;
+        for peer in &mut self.peers {
+            peer.is_stopped = false;
+        }
+        self.core.application_mut().is_over = true;
+        if drains {
+            self.drain();
+        } else {
+            self.settle();
+        }
+        let longest_end = self.turns - begin;
         self.is_over = true;
         let keys: Vec<_> = self.core.state.resources.connections.keys().collect();
         for connection in keys {
@@ -586,6 +732,7 @@ impl World {
             steps: self.steps,
             polls: self.turns,
             longest_wait: self.longest_wait,
+            longest_of_partner: self.longest_of_partner,
             longest_end,
             counters: self.handle.counters(),
         }

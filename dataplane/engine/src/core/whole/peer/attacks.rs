@@ -2,9 +2,10 @@
 
 use rpcrdma_fabric::interface::{Access, Gather, Port, RemoteAddress, RemoteKey, Window, WorkId};
 
-use super::super::messages::{self, MORE, MSG, PROPERTIES};
+use super::super::groups;
+use super::super::messages::{self, MORE, MSG, PATTERN, PROPERTIES};
 use super::super::step::{Action, Asked, Chunks, Grants, Group, Receives, Told};
-use super::{BUFFER_BYTES, Peer, UNSURE_MESSAGES, WINDOWS};
+use super::{BUFFER_BYTES, Begun, Peer, UNSURE_MESSAGES, WINDOWS};
 use crate::support::raw;
 
 impl Peer {
@@ -72,7 +73,7 @@ impl Peer {
                         &messages::rpc_call(xid, Asked::Later { polls: 1 }),
                     ),
                     1 => messages::properties(xid, Told::Placing),
-                    2 => messages::group_with_page(xid),
+                    2 => groups::request(xid, Asked::Echo { words: 2 }, 1, 1),
                     3 => messages::message_1(
                         xid,
                         MSG,
@@ -143,9 +144,8 @@ impl Peer {
     fn begin(&mut self, words: u32, is_call: bool) {
         let xid = self.next_xid();
         let message = if is_call {
-            let mut payload = messages::rpc_call(xid, Asked::Echo { words: 0 });
-            payload.resize(payload.len() + words as usize, 5);
-            messages::message(xid, MORE, &payload)
+            let rpc = messages::rpc_call(xid, Asked::Echo { words: 0 });
+            messages::with_words(messages::message(xid, MORE, &rpc), words)
         } else {
             let mut all = messages::head(xid, PROPERTIES, MORE);
             all.extend([1, 2]);
@@ -163,9 +163,8 @@ impl Peer {
         let Some(link) = &self.link else { return };
         let begun = link.begun;
         let (xid, kind) = begun.unwrap_or((self.xid, MSG));
-        let payload = vec![6; words as usize];
         let message = if kind == MSG {
-            messages::message(xid, flags, &payload)
+            messages::with_words(messages::message(xid, flags, &[]), words)
         } else {
             let mut all = messages::head(xid, PROPERTIES, flags);
             all.extend([4, 4096]);
@@ -181,63 +180,95 @@ impl Peer {
 
     fn group(&mut self, group: Group) {
         let xid = self.next_xid();
-        let open = self.link.as_ref().and_then(|link| link.group);
-        let (message, open) = match (group, open) {
-            (Group::Whole, _) => (messages::group_with_page(xid), None),
-            (Group::Begin { transmissions }, _) => {
-                let stream = messages::rpc_call(xid, Asked::Echo { words: 2 });
-                let message = messages::group_request(xid, &[0], transmissions, &stream);
-                (message, Some((xid, 1)))
+        let begun = self.link.as_ref().and_then(|link| link.group);
+        match group {
+            Group::Whole {
+                asked,
+                transmissions,
+            } => self.whole_group(xid, asked, transmissions),
+            Group::Begin {
+                asked,
+                transmissions,
+            } => {
+                let message = groups::request(xid, asked, transmissions, 0);
+                let begun = Begun {
+                    xid,
+                    is_answer: false,
+                    next: 1,
+                };
+                self.send_group(vec![message], Some(begun), false);
             }
-            (Group::Next { skips }, Some((xid, sequence))) => {
-                let message = messages::group_next(xid, sequence + u32::from(skips));
-                (message, Some((xid, sequence + 1)))
-            }
-            (Group::Next { .. }, None) => (messages::group_next(xid, 1), None),
-            (Group::Report { is_of_answer }, open) => {
-                let link = self.link.as_ref();
-                let about = link.and_then(|it| {
-                    if is_of_answer {
-                        it.answer_last
-                    } else {
-                        it.group_last
-                    }
+            Group::Next { skips } => {
+                // Of nothing, too.
+                let Begun {
+                    xid,
+                    is_answer,
+                    next,
+                } = begun.unwrap_or(Begun {
+                    xid,
+                    is_answer: false,
+                    next: 1,
                 });
-                let report = messages::group_report(about.unwrap_or(xid), is_of_answer);
-                (report, open)
+                let message = groups::next(xid, is_answer, next + u32::from(skips), &[5], 0);
+                let next = next + 1;
+                let begun = begun.map(|begun| Begun { next, ..begun });
+                self.send_group(vec![message], begun, true);
             }
-        };
-        if self.send(message)
-            && let Some(link) = &mut self.link
-        {
-            link.begun = None;
-            link.group = open;
-            link.unsure = UNSURE_MESSAGES;
+            Group::Report { is_of_answer } => {
+                let link = self.link.as_ref();
+                let about = link.and_then(|it| match is_of_answer {
+                    true => it.answer_last,
+                    false => it.group_last,
+                });
+                let report = groups::report(about.unwrap_or(xid), is_of_answer);
+                self.send_group(vec![report], begun, true);
+            }
         }
     }
 
-    /// Memory of this peer that the core may read and write.
+    /// A call in so many transmissions, all of which are sent.
+    fn whole_group(&mut self, xid: u32, asked: Asked, transmissions: u32) {
+        if self.credits() < transmissions {
+            return;
+        }
+        let mut messages = groups::call(xid, asked, transmissions).into_iter();
+        if let Some(first) = messages.next() {
+            self.send_call(xid, first);
+        }
+        if messages.all(|message| self.send(message)) {
+            return;
+        }
+        // There are no buffers for the rest of it.
+        if let Some(link) = &mut self.link {
+            link.unsure = UNSURE_MESSAGES;
+            if let Some(said) = link.said.get_mut(&xid) {
+                said.is_owed = false;
+            }
+        }
+    }
+
+    /// Memory of this peer that the core may read, full of the pattern, or write.
     fn window(&mut self, number: usize) -> Option<RemoteAddress> {
         let queue_pair = self.queue_pair?;
-        let link = self.link.as_mut()?;
-        let access = Access {
-            remote_read: true,
-            remote_write: true,
-        };
-        while link.windows.len() <= number.min(WINDOWS - 1) {
-            let buffer = self.pool.take()?;
+        let place = self.link.as_mut()?.windows.get_mut(number)?;
+        if place.is_none() {
+            let is_read = number < WINDOWS / 2;
+            let access = Access {
+                remote_read: is_read,
+                remote_write: !is_read,
+            };
+            let mut buffer = self.pool.take()?;
+            let memory = self.port.memory().clone();
+            memory.bytes_mut(&mut buffer).fill(PATTERN);
             match self
                 .port
                 .bind_window(queue_pair, buffer, BUFFER_BYTES, access)
             {
-                Ok(window) => link.windows.push(window),
-                Err((_, buffer)) => {
-                    self.pool.give(buffer);
-                    return None;
-                }
+                Ok(window) => *place = Some(window),
+                Err((_, buffer)) => self.pool.give(buffer),
             }
         }
-        link.windows.get(number).map(Window::remote)
+        place.as_ref().map(Window::remote)
     }
 
     fn call_with_chunks(&mut self, chunks: Chunks) {
@@ -247,14 +278,29 @@ impl Peer {
             key: RemoteKey(77),
             offset: 0,
         };
-        let Some(at) = self.window(0) else { return };
-        let Some(other) = self.window(1) else { return };
+        let is_written = matches!(
+            chunks,
+            Chunks::Write { .. } | Chunks::WriteTooSmall | Chunks::Reply { .. }
+        );
+        let first = WINDOWS / 2 * usize::from(is_written);
+        let Some(at) = self.window(first) else { return };
+        let Some(other) = self.window(first + 1) else {
+            return;
+        };
         let mut asked = Asked::Null;
         let mut invalidate = 0;
         let mut has_payload = true;
         let lists = match chunks {
             Chunks::Read { bytes } => messages::reads(&[(BEHIND, at, bytes)]),
-            Chunks::ReadBadHandle => messages::reads(&[(BEHIND, NOWHERE, 64)]),
+            Chunks::ReadBadHandle => {
+                asked = Asked::Failing;
+                messages::reads(&[(BEHIND, NOWHERE, 64)])
+            }
+            Chunks::ReadHalf => {
+                asked = Asked::Failing;
+                // A segment fills one buffer. So the second Read need not wait for the first.
+                messages::reads(&[(BEHIND, at, 4096), (BEHIND, NOWHERE, 4096)])
+            }
             Chunks::ReadNothing => messages::reads(&[(BEHIND, at, 0)]),
             Chunks::ReadOverlapping => messages::reads(&[(BEHIND, at, 8), (BEHIND, at, 8)]),
             Chunks::ReadUnaligned => messages::reads(&[(BEHIND + 1, at, 8)]),

@@ -1,6 +1,7 @@
 //! A peer on its own port. It counts credits as an honest end does, and sends what it is told to send.
 
 mod attacks;
+mod partner;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,6 +15,7 @@ use rpcrdma_fabric::shm::QueuePairNumber;
 use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::Role;
 
+use super::groups::{self, GroupOfCore};
 use super::messages::{
     self, ERROR, GROUP_CONTINUE, GROUP_REQUEST, MORE, MSG, NOMSG, PROPERTIES, word,
 };
@@ -23,8 +25,12 @@ use crate::rpc::ConnectionKey;
 use crate::support::fabric::Seed;
 use crate::support::{TestPort, TestPortHandle};
 
+use partner::Partner;
+
 /// Receives of a peer.
 const RECEIVES: u32 = 16;
+/// Receives that a partner posts: few, so that its grants are awaited.
+const RECEIVES_OF_PARTNER: usize = 9;
 /// Send buffers, of which windows expose some.
 const BUFFERS: u32 = 16;
 /// Works outstanding.
@@ -33,8 +39,8 @@ const SEND_QUEUE_DEPTH: u32 = 32;
 const BUFFER_BYTES: u32 = 6144;
 /// XIDs of the core have this bit, and those of peers do not.
 pub(super) const OF_CORE: u32 = 1 << 31;
-/// Windows that a peer exposes.
-const WINDOWS: usize = 2;
+/// Windows that a peer exposes: the first half of them to be read, and the others to be written.
+const WINDOWS: usize = 4;
 /// Messages after one that was changed for which nothing is known: it may have begun something.
 const UNSURE_MESSAGES: u32 = 2;
 
@@ -44,6 +50,8 @@ pub(super) enum Kind {
     Neighbour,
     /// Answers all calls.
     Server,
+    /// Calls and answers, in groups and in parts.
+    Partner,
     /// Does what is drawn; the core is the server, or the client.
     Hostile(Role),
 }
@@ -52,7 +60,7 @@ impl Kind {
     /// What the core is to it.
     pub(super) fn role_of_core(self) -> Role {
         match self {
-            Self::Neighbour => Role::Server,
+            Self::Neighbour | Self::Partner => Role::Server,
             Self::Server => Role::Client,
             Self::Hostile(role) => role,
         }
@@ -79,6 +87,17 @@ struct CallOfCore {
     results: Vec<u32>,
     /// What its first Write chunk offers.
     offered: Option<RemoteAddress>,
+    /// What it says if it came as a transmission group.
+    group: Option<GroupOfCore>,
+}
+
+/// A transmission group that was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Begun {
+    xid: u32,
+    is_answer: bool,
+    /// The number of the next transmission.
+    next: u32,
 }
 
 /// A connection of a peer, as it sees it.
@@ -111,13 +130,14 @@ pub(super) struct Link {
     exposed: Vec<RemoteAddress>,
     /// The XID of a message that was begun, and its type.
     begun: Option<(u32, u32)>,
-    /// The XID of a group that was begun, and the next transmission.
-    group: Option<(u32, u32)>,
+    group: Option<Begun>,
+    /// A call of the core of which so many transmissions are to come.
+    arriving: Option<(CallOfCore, u32)>,
     /// The XIDs of the last answer, and of the last call that came as a group.
     answer_last: Option<u32>,
     group_last: Option<u32>,
     unsure: u32,
-    windows: Vec<Window>,
+    windows: [Option<Window>; WINDOWS],
     invalidates_next: bool,
     /// Of an honest peer: the call that waits, and since which turn.
     pub(super) waiting: Option<(u32, u64)>,
@@ -138,15 +158,16 @@ pub(super) struct Peer {
     pub(super) is_stopped: bool,
     connects: u32,
     xid: u32,
-    /// Null calls of a neighbour that were answered.
+    /// Calls of a neighbour or partner that were answered.
     pub(super) served: u64,
+    pub(super) partner: Partner,
 }
 
 impl Peer {
     pub(super) fn new(kind: Kind, number: u32, clock: &Clock) -> Self {
         let stride = u64::from(BUFFER_BYTES);
         let arena_bytes = stride * u64::from(RECEIVES + BUFFERS) + 3 * 4096;
-        let (mut port, handle) = super::port(number, arena_bytes, SEND_QUEUE_DEPTH, clock);
+        let (mut port, handle) = super::port(number, arena_bytes, SEND_QUEUE_DEPTH, false, clock);
         let queue = port
             .create_receive_queue(ReceiveQueueAttributes {
                 depth: RECEIVES,
@@ -182,6 +203,7 @@ impl Peer {
             connects: 0,
             xid: 1000,
             served: 0,
+            partner: Partner::default(),
         }
     }
 
@@ -202,7 +224,12 @@ impl Peer {
         self.leave();
         self.withholds = is_quiet;
         if !is_quiet {
-            for (receive, _) in self.withheld.drain(..) {
+            let posted = self.port.receives_posted(self.queue) as usize;
+            let more = match self.kind {
+                Kind::Partner => RECEIVES_OF_PARTNER.saturating_sub(posted),
+                _ => self.withheld.len(),
+            };
+            for (receive, _) in self.withheld.drain(..more) {
                 self.port.post_receive(receive);
             }
             self.port.flush_receives();
@@ -212,6 +239,7 @@ impl Peer {
         self.is_flushed = false;
         self.is_stopped = false;
         self.connects += 1;
+        self.partner = Partner::default();
         self.link = Some(Link {
             of_core,
             key: None,
@@ -222,7 +250,7 @@ impl Peer {
             introduced: None,
             credits: 1,
             owed: posted.saturating_sub(2),
-            window: RECEIVES - 1,
+            window: if is_quiet { RECEIVES } else { posted } - 1,
             granted_1: 1,
             waiting_1: 0,
             grants: if is_quiet { Grants::None } else { Grants::Fair },
@@ -231,22 +259,28 @@ impl Peer {
             exposed: Vec::new(),
             begun: None,
             group: None,
+            arriving: None,
             answer_last: None,
             group_last: None,
             unsure: 0,
-            windows: Vec::new(),
+            windows: [const { None }; WINDOWS],
             invalidates_next: false,
             waiting: None,
         });
     }
 
-    /// A client of version 2 that is not quiet says what it takes, every other time.
+    /// A client of version 2 that is not quiet says what it takes, mostly.
     pub(super) fn introduce(&mut self) {
-        let is_client = self.kind == Kind::Hostile(Role::Server);
+        let is_client = matches!(self.kind, Kind::Hostile(Role::Server) | Kind::Partner);
         let is_version_1 = self.link.as_ref().is_some_and(|link| link.is_version_1);
-        if is_client && !is_version_1 && !self.withholds && self.connects.is_multiple_of(2) {
+        if is_client && !is_version_1 && !self.withholds && self.places() {
             self.tell(Told::Placing);
         }
+    }
+
+    /// Whether it takes placed data on this connection.
+    fn places(&self) -> bool {
+        self.kind == Kind::Partner || !self.connects.is_multiple_of(4)
     }
 
     /// Forgets a queue pair that is flushed.
@@ -321,11 +355,11 @@ impl Peer {
 
     fn close_window(&mut self, key: RemoteKey) {
         let Some(link) = &mut self.link else { return };
-        let port = &self.port;
-        let found = (link.windows.iter()).position(|it| port.window_has_key(it, key));
-        if let Some(at) = found {
-            let window = link.windows.remove(at);
-            let buffer = self.port.close_window(window);
+        let port = &mut self.port;
+        let mut windows = link.windows.iter_mut();
+        let closed = windows.find_map(|it| it.take_if(|window| port.window_has_key(window, key)));
+        if let Some(window) = closed {
+            let buffer = port.close_window(window);
             self.pool.give(buffer.expect("the peer has invalidated it"));
         }
     }
@@ -368,14 +402,20 @@ impl Peer {
         let flags = if kind == ERROR { 0 } else { at(4).unwrap_or(0) };
         if kind == PROPERTIES {
             self.take_properties();
-        } else if kind == GROUP_CONTINUE || (flags & MORE != 0 && kind == MSG) {
-            // Of what is counted by its first or last part.
+        } else if kind == GROUP_CONTINUE {
+            // An answer was counted by its first transmission.
+            self.take_continue(xid);
+        } else if flags & MORE != 0 && kind == MSG {
+            // It is counted by its last part.
         } else if xid & OF_CORE == 0 {
             self.take_answer(xid);
         } else if kind <= NOMSG {
             self.take_call(xid, message, 6);
         } else if kind == GROUP_REQUEST {
-            link.group_last = Some(xid);
+            self.take_group(xid, message);
+        }
+        if self.kind == Kind::Partner {
+            self.take_as_partner(xid, kind, flags, message);
         }
         true
     }
@@ -402,8 +442,12 @@ impl Peer {
         match self.kind {
             Kind::Server => self.tell(Told::Plain),
             Kind::Hostile(Role::Client) if !self.withholds => {
-                let placing = self.connects.is_multiple_of(2);
-                self.tell(if placing { Told::Placing } else { Told::Plain });
+                let told = if self.places() {
+                    Told::Placing
+                } else {
+                    Told::Plain
+                };
+                self.tell(told);
             }
             _ => {}
         }
@@ -414,27 +458,56 @@ impl Peer {
         let lists = Lists::read(message, lists);
         link.exposed.extend(lists.offered);
         link.exposed.extend(lists.readable);
-        // Behind the header of an RPC call without credentials.
-        let results = (lists.end + 10..message.len() / 4).filter_map(|at| word(message, at));
         link.calls.push_back(CallOfCore {
             xid,
-            // As many as one message holds beside chunk lists.
-            results: results.take(600).collect(),
+            results: arguments(message, lists.end, message.len() / 4),
             offered: lists.offered,
+            group: None,
         });
+    }
+
+    /// The first transmission of a call of the core.
+    fn take_group(&mut self, xid: u32, message: &[u8]) {
+        let Some(link) = &mut self.link else { return };
+        let group = GroupOfCore::read(message);
+        link.group_last = Some(xid);
+        let call = CallOfCore {
+            xid,
+            results: arguments(message, group.stream_at, group.stream_end),
+            offered: None,
+            group: Some(group),
+        };
+        if group.transmissions > 1 {
+            link.arriving = Some((call, group.transmissions - 1));
+        } else {
+            link.calls.push_back(call);
+        }
+    }
+
+    fn take_continue(&mut self, xid: u32) {
+        let Some(link) = &mut self.link else { return };
+        let arriving = link.arriving.take_if(|(call, _)| call.xid == xid);
+        match arriving {
+            Some((call, 1)) => link.calls.push_back(call),
+            Some((call, left)) => link.arriving = Some((call, left - 1)),
+            None => {}
+        }
     }
 
     // ---- Sending ----
 
+    /// Messages that may be sent; of version 1, calls.
+    fn credits(&self) -> u32 {
+        let link = self.link.as_ref();
+        link.map_or(0, |link| match link.is_version_1 {
+            true => link.granted_1.saturating_sub(link.waiting_1),
+            false => link.credits,
+        })
+    }
+
     /// Whether a call may be sent.
     fn may_call(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| {
-            if link.is_version_1 {
-                link.waiting_1 < link.granted_1
-            } else {
-                link.credits != 0
-            }
-        })
+        self.credits() != 0
     }
 
     fn send(&mut self, mut message: Vec<u8>) -> bool {
@@ -487,11 +560,28 @@ impl Peer {
         true
     }
 
+    /// Whether the core knows what to do with the next message: nothing was begun.
+    fn is_sure(&self) -> bool {
+        self.link
+            .as_ref()
+            .is_some_and(|link| link.unsure == 0 && link.begun.is_none() && link.group.is_none())
+    }
+
+    /// Sends what there is of an answer that is a group.
+    fn send_group(&mut self, messages: Vec<Vec<u8>>, begun: Option<Begun>, is_wrong: bool) {
+        let is_sure = self.is_sure() && !is_wrong;
+        let is_sent = messages.into_iter().all(|message| self.send(message));
+        if let Some(link) = &mut self.link {
+            (link.begun, link.group) = (None, begun);
+            if !(is_sure && is_sent) {
+                link.unsure = UNSURE_MESSAGES;
+            }
+        }
+    }
+
     /// Sends a whole call, to which an answer is due.
     fn send_call(&mut self, xid: u32, message: Vec<u8>) {
-        let is_known =
-            |link: &Link| link.unsure == 0 && link.begun.is_none() && link.group.is_none();
-        let is_sure = self.link.as_ref().is_some_and(is_known);
+        let is_sure = self.is_sure();
         if !self.send(message) {
             return;
         }
@@ -510,6 +600,10 @@ impl Peer {
 
     fn call(&mut self, asked: Asked) -> u32 {
         let xid = self.next_xid();
+        let (asked, words) = match asked {
+            Asked::Echo { words } => (Asked::Echo { words: 0 }, words),
+            _ => (asked, 0),
+        };
         let rpc = messages::rpc_call(xid, asked);
         let is_version_1 = self.link.as_ref().is_some_and(|link| link.is_version_1);
         let message = if is_version_1 {
@@ -517,7 +611,7 @@ impl Peer {
         } else {
             messages::message(xid, 0, &rpc)
         };
-        self.send_call(xid, message);
+        self.send_call(xid, messages::with_words(message, words));
         xid
     }
 
@@ -530,13 +624,13 @@ impl Peer {
         }
     }
 
-    /// Some peers show in silence, too, that they live, and nothing else.
+    /// Some peers show in silence, too, that they live, and nothing else; honest ones do.
     pub(super) fn show_life(&mut self) {
-        let is_lively = self.connects % 2 == 1;
+        let is_lively = self.connects % 2 == 1 || self.kind.is_honest();
         let Some(link) = self.link.as_mut().filter(|_| is_lively) else {
             return;
         };
-        if !link.is_version_1 && !link.said.is_empty() {
+        if !link.is_version_1 && (self.kind.is_honest() || !link.said.is_empty()) {
             let grants = std::mem::replace(&mut link.grants, Grants::None);
             self.send(messages::grant());
             if let Some(link) = &mut self.link {
@@ -545,24 +639,21 @@ impl Peer {
         }
     }
 
-    /// What an honest peer does in its turn.
-    pub(super) fn act_honestly(&mut self, turn: u64) {
-        match self.kind {
-            Kind::Neighbour => {
-                let is_planted = |link: &Link| link.key.is_some() && link.waiting.is_none();
-                if self.link.as_ref().is_some_and(is_planted) && self.may_call() {
-                    let xid = self.call(Asked::Null);
-                    if let Some(link) = &mut self.link {
-                        link.waiting = Some((xid, turn));
-                    }
-                }
+    /// What a neighbour does in its turn.
+    pub(super) fn act_as_neighbour(&mut self, turn: u64) {
+        let may_begin = |link: &Link| link.key.is_some() && link.waiting.is_none();
+        if self.link.as_ref().is_some_and(may_begin) && self.may_call() {
+            let xid = self.call(Asked::Null);
+            if let Some(link) = &mut self.link {
+                link.waiting = Some((xid, turn));
             }
-            Kind::Server => {
-                while self.may_call() && self.has_calls() {
-                    self.answer(Answer::Right);
-                }
-            }
-            Kind::Hostile(_) => {}
+        }
+    }
+
+    /// What an honest server does in its turn.
+    pub(super) fn act_as_server(&mut self) {
+        while self.may_call() && self.has_calls() {
+            self.answer(Answer::Right);
         }
     }
 
@@ -597,6 +688,11 @@ impl Peer {
             && let Some(to) = call.offered
         {
             self.write(to);
+        }
+        if let Some(group) = call.group
+            && let Some((messages, begun)) = answer_as_group(&call, group, answer)
+        {
+            return self.send_group(messages, begun, answer == Answer::GroupWrong);
         }
         let (results, offered) = (&call.results, call.offered);
         for message in messages::answer(is_version_1, call.xid, answer, results, offered) {
@@ -638,6 +734,49 @@ impl Peer {
         said.find(|(_, it)| it.is_owed && it.answers == 0)
             .map(|(xid, _)| *xid)
     }
+}
+
+/// The transmissions of an answer to a call that was a group, and what is to follow. `None` where the answer is no group.
+fn answer_as_group(
+    call: &CallOfCore,
+    group: GroupOfCore,
+    answer: Answer,
+) -> Option<(Vec<Vec<u8>>, Option<Begun>)> {
+    let xid = call.xid;
+    // It asks for an item of as many bytes as its first word says.
+    let bytes = call.results.first().copied().unwrap_or(4).clamp(4, 9004);
+    let item = (group.directions != 0).then_some(bytes);
+    let results = match item {
+        Some(_) => &call.results[..call.results.len().min(1)],
+        None => &call.results[..],
+    };
+    // Mostly as many as it may take.
+    let most = group.answer_max.max(1 + u32::from(xid.is_multiple_of(4)));
+    Some(match answer {
+        Answer::Group { transmissions } => {
+            (groups::answer(xid, results, item, transmissions), None)
+        }
+        Answer::GroupBegun { transmissions } => {
+            let mut messages = groups::answer(xid, results, None, transmissions.min(most));
+            let begun = Begun {
+                xid,
+                is_answer: true,
+                next: 1,
+            };
+            let begun = (messages.len() > 1).then_some(begun);
+            messages.truncate(1);
+            (messages, begun)
+        }
+        Answer::GroupWrong => (groups::answer(xid, results, Some(bytes + 4), 1), None),
+        _ => return None,
+    })
+}
+
+/// The arguments of a call of the core with this stream: as many as one message holds beside chunk lists.
+fn arguments(message: &[u8], stream_at: usize, stream_end: usize) -> Vec<u32> {
+    // Behind the header of an RPC call without credentials.
+    let all = (stream_at + 10..stream_end).filter_map(|at| word(message, at));
+    all.take(600).collect()
 }
 
 /// The chunk lists of a message of the core.
