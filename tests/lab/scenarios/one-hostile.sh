@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # Hostile peers, written against libibverbs alone (../hostile-peer.c), at a server on the device, and what a neighbour
-# sees that makes null calls all the time: once undisturbed, and once for each attack. No call of the neighbour may
-# fail, the server has to say what became of the peer, and must hold nothing of it afterwards. How long the calls
-# took is printed as a table, and never judged.
+# sees that makes null calls all the time: for each attack first undisturbed, then while the peer attacks. No call of
+# the neighbour may fail, the server has to say what became of the peer, and must hold nothing of it afterwards. How
+# long the calls took is printed as a table, and never judged.
+#
+# NEIGHBOUR_SECONDS is how long the neighbour calls in each phase at least. With ELSEWHERE=1 there is a third phase, in
+# which the peer attacks another server on the same processor: what the neighbour sees then is the load of the guest.
 . "$(dirname "$0")/common.sh"
 
+seconds=${NEIGHBOUR_SECONDS:-4}
 metrics_port=$((port + 1))
+other_port=$((port + 2))
 cat >"$work/profile.toml" <<'END'
 base = "rxe"
 
@@ -21,7 +26,14 @@ serve() {
     within 60 contains "$work/server" '^listening on '
 }
 
-start_neighbour() { # start_neighbour ATTACK: it calls until it is told to end
+serve_elsewhere() {
+    "$bench" serve --listen "rdma:$LAB_IP:$other_port" --profile "$work/profile.toml" --cores 1 \
+        </dev/null >"$work/other" 2>&1 &
+    other=$!
+    within 60 contains "$work/other" '^listening on '
+}
+
+start_neighbour() { # start_neighbour PHASE: it calls until it is told to end
     "$bench" run --connect "rdma:$LAB_IP:$port" --profile "$work/profile.toml" "${patient[@]}" --cores 0 \
         --op null --rate 50 --warmup 0 --duration 300s --json "$work/$1.json" --quiet </dev/null 2>"$work/$1.errors" &
     neighbour=$!
@@ -39,23 +51,30 @@ is_counted() { [ "$(counted "$1")" -eq "$2" ]; } # is_counted REGEX VALUE
 rose() { [ $(($(counted "$1") - $2)) -ge "$3" ]; } # rose REGEX BEFORE BY_AT_LEAST
 
 # The first value of a name in a report is that of the whole run.
-reported() { grep -oE -m 1 "\"$2\": [0-9]+" "$work/$1.json" | grep -oE '[0-9]+$'; } # reported ATTACK NAME
-ms() { awk -v ns="$1" 'BEGIN { printf "%.1f", ns / 1e6 }'; }
+reported() { grep -oE -m 1 "\"$2\": [0-9]+" "$work/$1.json" | grep -oE '[0-9]+$'; } # reported PHASE NAME
+ms() { awk -v ns="$(reported "$1" "$2")" 'BEGIN { printf "%.1f", ns / 1e6 }'; } # ms PHASE NAME
+ratio() { # ratio PHASE PHASE: of their p99
+    awk -v a="$(reported "$1" p99)" -v b="$(reported "$2" p99)" 'BEGIN { printf "%.1f", a / b }'
+}
 row() { # row ATTACK WHAT_BECAME_OF_IT
-    printf '| %s | %s | %s | %s | %s | %s |\n' "$1" "$(reported "$1" calls)" "$(ms "$(reported "$1" p50)")" \
-        "$(ms "$(reported "$1" p99)")" "$(ms "$(reported "$1" max)")" "$2" >>"$work/table"
+    local alone=$1-alone
+    printf '| %s | %s, %s | %s, %s | %s, %s | %s | %s, %s | %s | %s |\n' "$1" \
+        "$(reported "$alone" calls)" "$(reported "$1" calls)" "$(ms "$alone" p50)" "$(ms "$1" p50)" \
+        "$(ms "$alone" p99)" "$(ms "$1" p99)" "$(ratio "$1" "$alone")" "$(ms "$alone" max)" "$(ms "$1" max)" \
+        "$([ ! -e "$work/$1-elsewhere.json" ] || ratio "$1-elsewhere" "$alone")" "$2" >>"$work/table"
 }
 
 # The neighbour calls while COMMAND is run. The file `reasons` is then why connections of the server ended, each with its
 # number.
-beside() { # beside ATTACK COMMAND...
-    local name=$1 lines begun=$SECONDS
+beside() { # beside PHASE COMMAND...
+    local name=$1 lines begun
     shift
     lines=$(wc -l <"$work/server.log")
     check "$name: a neighbour calls" start_neighbour "$name"
+    begun=$SECONDS
     "$@"
     # So that there are calls enough.
-    until [ $((SECONDS - begun)) -ge 8 ]; do sleep 0.1; done
+    until [ $((SECONDS - begun)) -gt "$seconds" ]; do sleep 0.1; done
     check "$name: the neighbour is told to end" kill -INT "$neighbour"
     check "$name: it ends in good order" wait "$neighbour" || cat "$work/$name.errors"
     check "$name: it made calls" test "$(reported "$name" calls)" -ge 50
@@ -66,13 +85,16 @@ beside() { # beside ATTACK COMMAND...
         sort | uniq -c | sed 's/^ *//' >"$work/reasons"
 }
 
-plays() { "$PROGRAMS/hostile-peer" "$LAB_IP" "$port" "$1" >"$work/peer"; }
+plays() { "$PROGRAMS/hostile-peer" "$LAB_IP" "$2" "$1" >"$work/peer"; } # plays ATTACK PORT
 
 # An attack, a counter that rises by one for each of its connections at least, and the reason for which they end.
 attack() { # attack NAME COUNTER REASON
     local before
+    beside "$1-alone" true
+    [ -z "${ELSEWHERE:-}" ] ||
+        beside "$1-elsewhere" check "$1: the peer does it to another server first" plays "$1" "$other_port"
     before=$(counted "$2")
-    beside "$1" check "$1: the peer does what it can, and its connections end" plays "$1"
+    beside "$1" check "$1: the peer does what it can, and its connections end" plays "$1" "$port"
     sed 's/^/    /' "$work/peer" "$work/reasons"
     check "$1: the server counts them" rose "$2" "$before" "$(sed -n 's/ connections$//p' "$work/peer")"
     check "$1: and says why they ended" contains "$work/reasons" "$3"
@@ -85,8 +107,8 @@ kill -INT "$neighbour" && wait "$neighbour"
 check "that has ended" within 180 is_counted 'connections[{]' 0
 free=$(counted pool_free_buffers)
 
-beside undisturbed true
-row undisturbed ''
+[ -z "${ELSEWHERE:-}" ] || check "another server listens" serve_elsewhere || exit 1
+
 attack silent 'connections_left_total.*stalled' 'its first message'
 attack no-receives 'connections_left_total.*stalled' 'Receives for what is sent to it'
 attack deaf 'connections_left_total.*stalled' 'Receives for what is sent to it'
@@ -101,7 +123,9 @@ attack garbage 'connections_closed_total' 'broke the protocol'
 attack storm 'connections_opened_total' 'closed the connection or is gone'
 check "the server is told to end" kill -TERM "$server"
 check "it ends in good order" wait "$server"
+[ -z "${ELSEWHERE:-}" ] || check "the other one, too" kill -TERM "$other"
 
-printf '| Attack | Calls of the neighbour | p50, ms | p99, ms | Longest, ms | Why the connections of the peer ended |\n'
-printf '|---|--:|--:|--:|--:|---|\n'
+printf 'the neighbour undisturbed and attacked; times in ms; the ratios are of p99 to that of the undisturbed neighbour\n'
+printf '| Attack | Calls | p50 | p99 | Ratio | Longest | Ratio elsewhere | Why the connections of the peer ended |\n'
+printf '|---|--:|--:|--:|--:|--:|--:|---|\n'
 cat "$work/table"
