@@ -13,7 +13,7 @@ use rpcrdma_protocol::v2::rtr::RtrSupport;
 use rpcrdma_protocol::v2::{ApplicationHeaderTypes, ApplicationProperties, Properties};
 
 use crate::ledger;
-use crate::limits::within;
+use crate::limits::{PAGE_BYTES, within};
 use crate::placement::PlacementConfig;
 
 /// What a core does while there is nothing to do.
@@ -160,9 +160,6 @@ impl Default for CoreConfig {
 /// Buffers start a cache line later than a power of two would put them, so that the first lines of
 /// many buffers do not meet in the same sets of the cache.
 const STRIDE_EXTRA_BYTES: u32 = 64;
-
-/// What pools start at a multiple of.
-pub(crate) const PAGE_BYTES: u32 = 4096;
 
 /// Bytes of a padding buffer. A longer padding takes several.
 pub(crate) const PADDING_BYTES: u32 = 4096;

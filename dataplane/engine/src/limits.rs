@@ -35,3 +35,6 @@ pub(crate) const LANDINGS_MAX: usize = 256;
 
 /// Directions of a call that are looked at.
 pub(crate) const DIRECTIONS_MAX: usize = 256;
+
+/// What pools start at a multiple of, bytes.
+pub(crate) const PAGE_BYTES: u32 = 4096;

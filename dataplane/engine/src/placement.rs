@@ -12,7 +12,7 @@ use rpcrdma_protocol::v2::rtr::{
     BufferSegment, ReceiveBufferStructure, SegmentGroup, StructureError,
 };
 
-use crate::config::PAGE_BYTES;
+use crate::limits::PAGE_BYTES;
 use crate::limits::within;
 
 /// How receive buffers of several segments are made.

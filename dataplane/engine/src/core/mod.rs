@@ -18,6 +18,7 @@ mod publish;
 mod rare;
 mod receives;
 mod resources;
+mod route;
 mod slots;
 mod state;
 mod step;

@@ -1,0 +1,240 @@
+//! Messages that go to more than one part of a core: held ones that can go on, calls with chunks, transmission groups.
+
+use rpcrdma_fabric::interface::{Port, Receive};
+use rpcrdma_protocol::v2::connection::{Direction, Refusal};
+
+use super::application::Application;
+use super::group::TransmissionNote;
+use super::incoming::Stream;
+use super::intake::{Held, HeldWork, freed};
+use super::rare::{Part, keep_header, take_part};
+use super::state::State;
+use crate::message::Received;
+use crate::rpc::ConnectionKey;
+
+/// Held messages looked at in one iteration.
+const TRIED_MAX: usize = 16;
+
+impl<P: Port> State<P> {
+    /// Goes on with what was held and need not wait any more.
+    #[inline]
+    pub(super) fn retry_held<A: Application>(&mut self, application: &mut A) -> bool {
+        !self.intake.held.is_empty() && self.try_held(application)
+    }
+
+    #[cold]
+    fn try_held<A: Application>(&mut self, application: &mut A) -> bool {
+        let freed = freed(&self.resources, &self.incoming);
+        if self.intake.freed != freed {
+            self.intake.freed = freed;
+            self.intake.to_try = self.intake.held();
+        }
+        let mut busy = false;
+        for _ in 0..TRIED_MAX.min(self.intake.to_try) {
+            let Some(held) = self.intake.held.pop_front() else {
+                break;
+            };
+            self.intake.to_try = self.intake.to_try.saturating_sub(1);
+            match self.serve_held(application, held) {
+                Some(held) => self.intake.held.push_back(held),
+                None => {
+                    busy = true;
+                    // Those behind it in its lane come next.
+                    self.intake.to_try = self.intake.held();
+                }
+            }
+        }
+        busy || self.intake.to_try != 0
+    }
+
+    /// Goes on with one; gives it back when it has to wait.
+    fn serve_held<A: Application>(&mut self, application: &mut A, held: Held) -> Option<Held> {
+        let Self {
+            resources: core,
+            incoming,
+            ..
+        } = self;
+        let (key, xid) = (held.connection, held.xid);
+        if core.connections.get(key).is_none_or(|it| !it.is_live()) {
+            held.give_up(core);
+            return None;
+        }
+        let must_wait = match &held.work {
+            HeldWork::Part { part, number, .. } => {
+                !incoming.may_take_part(core, key, part, *number)
+            }
+            HeldWork::Transmission { note, number, .. } => {
+                !incoming.may_take_request(core, key, note, *number)
+            }
+            HeldWork::Call(_) => !incoming.may_serve(core, key),
+            HeldWork::Chunked(_) => !incoming.may_begin_incoming(core, key),
+        };
+        if must_wait {
+            return Some(held);
+        }
+        match held.work {
+            HeldWork::Part { received, part, .. } => {
+                self.take_held_part(application, key, part, received);
+            }
+            HeldWork::Transmission { received, note, .. } => {
+                if let Some(connection) = core.connections.get_mut(key) {
+                    connection.calls_in.parts.take_first();
+                }
+                incoming.take_request(core, key, note, received);
+            }
+            HeldWork::Call(stream) => incoming.serve_plain(core, application, key, xid, stream),
+            HeldWork::Chunked(received) => incoming.begin_chunked(core, key, xid, received),
+        }
+        None
+    }
+
+    fn take_held_part<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        part: Part,
+        received: Received,
+    ) {
+        let core = &mut self.resources;
+        let Some(connection) = core.connections.get_mut(key) else {
+            return core.post_receive(received.receive);
+        };
+        connection.lane_mut(part.what.lane()).parts.take_first();
+        let counters = &core.shared.counters;
+        let message = core
+            .gathered
+            .message(&core.port, &received.receive, received.end, counters);
+        let bytes = message.get(received.start..).unwrap_or(&[]);
+        keep_header(
+            &mut self.intake.assembled_header,
+            part,
+            message,
+            bytes.len(),
+        );
+        let messages = &mut core.messages.of(key.index);
+        let upshot = take_part(connection, messages, counters, part, bytes);
+        core.repost(key.index, received.receive);
+        self.act(application, key, upshot);
+    }
+
+    /// Has the application answer a call without chunks, or holds it.
+    pub(super) fn serve_or_hold<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        xid: u32,
+        stream: Stream,
+    ) {
+        let core = &mut self.resources;
+        if self.incoming.may_serve(core, key) {
+            self.incoming
+                .serve_plain(core, application, key, xid, stream);
+        } else {
+            self.intake.hold(core, key, xid, HeldWork::Call(stream));
+        }
+    }
+
+    /// A call with chunks has come in one message; its payload is what `received` says.
+    #[inline(never)]
+    pub(super) fn receive_chunked<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        xid: u32,
+        received: Received,
+    ) {
+        let Self {
+            resources: core,
+            incoming,
+            ..
+        } = self;
+        if let Some(connection) = core.connections.get_mut(key) {
+            connection.serves = true;
+        }
+        // It may have brought the credits that others wait for.
+        core.note_if_pending(key.index);
+        if !core.takes_chunks(key) {
+            let Some(error) = core.refusal_of_chunks(&received) else {
+                // A Reply chunk may be left unused (-00 section 6.3.3.1).
+                return self.serve_or_hold(application, key, xid, Stream::Received(received));
+            };
+            core.repost(key.index, received.receive);
+            return core.refuse(key, Refusal::new(xid, error));
+        }
+        if !incoming.may_begin_incoming(core, key) {
+            return self
+                .intake
+                .hold(core, key, xid, HeldWork::Chunked(received));
+        }
+        incoming.begin_chunked(core, key, xid, received);
+    }
+
+    /// A transmission has come.
+    pub(super) fn receive_transmission<A: Application>(
+        &mut self,
+        application: &mut A,
+        key: ConnectionKey,
+        mut note: TransmissionNote,
+        receive: Receive,
+    ) {
+        let received = note.received(receive);
+        let direction = note.id.direction;
+        if let Some(connection) = self.resources.connections.get_mut(key) {
+            note.group = connection.lane_mut(direction).number_group(note.is_first());
+            connection.open_in = (!note.is_last()).then_some(direction);
+        }
+        match note.id.direction {
+            Direction::Reply => {
+                let core = &mut self.resources;
+                self.outgoing
+                    .receive_response(core, application, key, note, received);
+            }
+            Direction::Call => self.receive_request(key, note, received),
+        }
+        self.resources.note_if_pending(key.index);
+    }
+
+    /// The group that a peer was sending is given up: it broke off, or was wrong.
+    #[cold]
+    pub(super) fn drop_group_in(&mut self, key: ConnectionKey) {
+        let core = &mut self.resources;
+        let Some(connection) = core.connections.get_mut(key) else {
+            return;
+        };
+        let Some(direction) = connection.open_in.take() else {
+            return;
+        };
+        let lane = connection.lane_mut(direction);
+        let number = lane.groups_come;
+        let slot = lane.slot_of_group(number);
+        match (direction, slot) {
+            (Direction::Call, Some(slot)) => self.incoming.drop_incoming(core, slot),
+            (Direction::Reply, Some(slot)) => self.outgoing.drop_response(core, slot),
+            (_, None) => {}
+        }
+        if direction == Direction::Call {
+            self.intake.drop_held_group(core, key, number);
+        }
+    }
+
+    /// A transmission of a peer's call has come: it is taken, or held behind those before it.
+    fn receive_request(&mut self, key: ConnectionKey, note: TransmissionNote, received: Received) {
+        let core = &mut self.resources;
+        let may_begin = self.incoming.may_begin_incoming(core, key);
+        let Some(connection) = core.connections.get_mut(key) else {
+            return core.post_receive(received.receive);
+        };
+        connection.serves = true;
+        let parts = &mut connection.calls_in.parts;
+        if parts.any() || (note.is_first() && !may_begin) {
+            let number = parts.number();
+            let work = HeldWork::Transmission {
+                received,
+                note,
+                number,
+            };
+            return self.intake.hold(core, key, note.id.xid, work);
+        }
+        self.incoming.take_request(core, key, note, received);
+    }
+}
