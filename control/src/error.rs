@@ -241,6 +241,9 @@ pub enum NodeError {
         /// The least number of them.
         least: u16,
     },
+    /// What the connections of all cores are guaranteed is more memory than there is.
+    #[error(transparent)]
+    Memory(SetupError),
     /// A thread could not be started.
     #[error("a thread could not be started")]
     Thread(#[source] std::io::Error),

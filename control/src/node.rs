@@ -324,13 +324,16 @@ impl<V: Provider, A: Application> Node<V, A> {
     ///
     /// # Errors
     /// When a core cannot be pinned or set up (memory, limits), or a thread cannot be started;
-    /// whatever was started is stopped again. [`NodeError::WindowTooSmall`] before anything is.
+    /// whatever was started is stopped again. [`NodeError::WindowTooSmall`] and [`NodeError::Memory`] before
+    /// anything is.
     pub fn start(
         provider: V,
         config: &NodeConfig,
         mut application: impl FnMut(usize) -> A,
     ) -> Result<Self, NodeError> {
         config.check_window()?;
+        let memory = config.core.check_memory(config.cores.len());
+        memory.map_err(NodeError::Memory)?;
         let provider = Arc::new(provider);
         let clock = Clock::new();
         let manager = provider.manager()?;

@@ -326,7 +326,8 @@ Occasions are counted on each core, so that the same traffic meets the same faul
   times=N                 strikes N times at most\n\n\
 Examples:
   bench-tool serve --listen shm:bench
-  bench-tool serve --listen shm:bench --cores 2,3 --max-connections 4200
+  bench-tool serve --listen shm:bench --cores 2,3 --max-connections 4200 --set message_bytes_max=65536
+      each connection is guaranteed memory for four messages of that size
   bench-tool serve --listen rdma:0.0.0.0:20049
   bench-tool serve --listen rdma:[2001:db8::7]:0        the system chooses the port, and the line tells it
   bench-tool serve --listen rdma:0.0.0.0:20049 --psk-file keys --identity server

@@ -40,6 +40,29 @@ impl File {
     }
 }
 
+/// What peers can make a server use must be there. On no machine are there 1 GiB for each of so many connections.
+#[test]
+fn a_server_that_guarantees_more_memory_than_there_is_does_not_start() {
+    let arguments = [
+        "--max-connections",
+        "65536",
+        "--set",
+        "message_bytes_max=268435456",
+    ];
+    let ended = serve(&address("memory"), &arguments).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(ended.stdout.is_empty(), "it does not listen");
+    let told = String::from_utf8(ended.stderr).unwrap();
+    for words in [
+        "(67108864 MiB for 65536 connections (connections_max) × 4 messages × 268435456 bytes",
+        "MiB registered) = ",
+        " needed, and there are ",
+        "lower message_bytes_max or connections_max",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}
+
 #[test]
 fn sighup_reads_limits_again_and_a_bad_file_changes_nothing() {
     let address = address("limits");

@@ -113,6 +113,8 @@ fn config(connections: u32) -> CoreConfig {
     CoreConfig {
         connections_max: connections,
         credits_per_connection: 4,
+        // Each connection is guaranteed four such messages, and the machine must have that much memory.
+        message_bytes_max: 16_384,
         message_buffers: 8,
         calls_outstanding_max: 16,
         deferred_max: 16,

@@ -422,10 +422,10 @@ impl CoreConfig {
             .saturating_add(drained)
     }
 
-    /// Checks the sizes against each other and against the device.
+    /// Checks the sizes against each other, against the device and against the memory of the machine.
     ///
     /// # Errors
-    /// [`SetupError::Limit`] names the first size that does not fit.
+    /// [`SetupError::Limit`] names the first size that does not fit; otherwise as [`CoreConfig::check_memory`].
     pub fn validate(&self, attributes: &Attributes) -> Result<(), SetupError> {
         let first = u32::try_from(V2_FIRST_MESSAGE_BYTES_MAX).unwrap_or(u32::MAX);
         let longest = attributes.message_bytes_max;
@@ -449,7 +449,8 @@ impl CoreConfig {
             self.bulk_calls,
             ..=CALLS_OUTSTANDING_LIMIT - 1,
         )?;
-        within("bulk buffer bytes", self.bulk_buffer_bytes, first..=longest)
+        within("bulk buffer bytes", self.bulk_buffer_bytes, first..=longest)?;
+        self.check_memory(1)
     }
 
     fn validate_receives(&self, attributes: &Attributes) -> Result<(), SetupError> {

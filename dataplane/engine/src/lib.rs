@@ -51,6 +51,7 @@ mod idle;
 mod ledger;
 mod levels;
 mod limits;
+mod memory;
 mod message;
 pub mod placement;
 mod requester;

@@ -17,10 +17,11 @@ pub(crate) fn works_guaranteed(
     let needed = 2 * u64::from(queue_pairs.max(1));
     if u64::from(works) < needed {
         return Err(SetupError::Guarantees {
-            what: "a work request of its own for each queue pair of a port",
+            what: "a work request of its own for each queue pair",
             sum: format!("2 (no more than half of them is kept) × {queue_pairs} queue pairs"),
             needed,
             available: works.into(),
+            of: "work requests of the port",
             remedy,
         });
     }
@@ -136,8 +137,8 @@ mod tests {
             .to_string();
         assert_eq!(
             text,
-            "a work request of its own for each queue pair of a port cannot be guaranteed: 2 (no more than half of \
-             them is kept) × 1024 queue pairs = 2048 needed, and 1024 there are; raise it"
+            "a work request of its own for each queue pair cannot be guaranteed: 2 (no more than half of \
+             them is kept) × 1024 queue pairs = 2048 needed, and there are 1024 work requests of the port; raise it"
         );
     }
 

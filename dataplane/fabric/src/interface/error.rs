@@ -90,7 +90,7 @@ pub enum SetupError {
     },
     /// What the holders of something are guaranteed adds up to more than there is.
     #[error(
-        "{what} cannot be guaranteed: {sum} = {needed} needed, and {available} there are; {remedy}"
+        "{what} cannot be guaranteed: {sum} = {needed} needed, and there are {available} {of}; {remedy}"
     )]
     Guarantees {
         /// What each holder is to have.
@@ -101,6 +101,8 @@ pub enum SetupError {
         needed: u64,
         /// What there is.
         available: u64,
+        /// What it is, in the plural, and whose.
+        of: &'static str,
         /// What to change.
         remedy: &'static str,
     },

@@ -12,6 +12,7 @@
 mod arena;
 mod buffer;
 mod lease;
+mod limit;
 mod mapping;
 mod pages;
 mod pool;
@@ -22,6 +23,7 @@ mod tests;
 pub use arena::{Arena, ArenaOptions, HugePageSize, HugePages, PageKind, PageReport};
 pub use buffer::{Buffer, Memory};
 pub use lease::Lease;
+pub use limit::MemoryLimit;
 pub use mapping::Mapping;
 pub use pool::{Pool, PoolShape};
 pub use shared::{SharedLease, Views};

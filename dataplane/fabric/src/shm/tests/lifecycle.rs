@@ -301,7 +301,7 @@ fn a_port_that_guarantees_no_work_to_a_queue_pair_is_refused() {
     for (works, queue_pairs) in [(127, 64), (1, 1), (1024, 1024)] {
         let told = made(works, queue_pairs).unwrap_err().to_string();
         let sum = format!(
-            "{queue_pairs} queue pairs = {} needed, and {works} there are; raise work_requests_max",
+            "{queue_pairs} queue pairs = {} needed, and there are {works} work requests of the port; raise work_requests_max",
             2 * queue_pairs
         );
         assert!(told.contains(&sum), "{told}");

@@ -314,7 +314,7 @@ mod tests {
         let refused = sizes(8192, 1024, 4094).expect_err("too few are left");
         let told = refused.to_string();
         for part in [
-            "1024 queue pairs = 2048 needed, and 2047 there are",
+            "1024 queue pairs = 2048 needed, and there are 2047",
             "work_requests_max",
             "completion queue",
             "connections_max",
