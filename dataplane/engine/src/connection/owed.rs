@@ -150,6 +150,24 @@ mod tests {
         }
     }
 
+    /// As `docs/security.md` says: credits and Receives have no limit over all steps, and a message has.
+    #[test]
+    fn one_step_in_each_limit_is_enough_but_not_of_a_message() {
+        let mut debts = Debts::default();
+        for visit in 0..1000 {
+            let step = visit / u32::from(VISITS);
+            let owing = Owing {
+                credits: Some(step),
+                receives: Some(step),
+                ..Owing::default()
+            };
+            assert_eq!(debts.visit(owing), None, "{visit}");
+        }
+        let mut debts = Debts::default();
+        let ended = (1..1000).find_map(|taken| Some((taken, debts.visit(part(7, taken))?)));
+        assert_eq!(ended, Some((u32::from(VISITS) + 1, Owed::RestOfMessage)));
+    }
+
     #[test]
     fn a_peer_that_never_speaks_has_its_time() {
         let silent = Owing {
