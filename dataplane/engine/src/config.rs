@@ -5,8 +5,8 @@ use std::time::Duration;
 use rpcrdma_fabric::interface::{Attributes, REAP_MAX, SetupError};
 use rpcrdma_fabric::memory::PoolShape;
 use rpcrdma_protocol::constants::{
-    RTR_TRANSMISSIONS_MAX, V2_FIRST_MESSAGE_BYTES_MAX, V2_HEADER_BYTES_WITHOUT_CHUNKS,
-    V2_MSG_BYTES_LEAST,
+    RBSIZ_DEFAULT_BYTES, RTR_TRANSMISSIONS_MAX, V2_FIRST_MESSAGE_BYTES_MAX,
+    V2_HEADER_BYTES_WITHOUT_CHUNKS, V2_MSG_BYTES_LEAST,
 };
 use rpcrdma_protocol::v2::plan::Thresholds;
 use rpcrdma_protocol::v2::rtr::RtrSupport;
@@ -55,10 +55,10 @@ pub struct CoreConfig {
     /// each other it is to be 3 or more at one of them: then the other keeps one for replies. With fewer at
     /// both, all Receives of both ends can come to be held by calls whose replies wait for credits.
     pub credits_per_connection: u16,
-    /// Bytes of a receive buffer of one segment, at least 1024. Not used with `placement`.
+    /// Bytes of a receive buffer of one segment, at least 4096 (-00 section 4.3.2). Not used with `placement`.
     pub receive_buffer_bytes: u32,
-    /// Receive buffers of several segments, so that peers can place bulk data in them; `None` for
-    /// buffers of one segment.
+    /// Receive buffers of several segments, at least 4096 bytes together, so that peers can place bulk data in them;
+    /// `None` for buffers of one segment.
     pub placement: Option<PlacementConfig>,
     /// Where the lines are drawn between bulk data in the stream, placed by Sends, and moved by
     /// explicit RDMA.
@@ -433,7 +433,11 @@ impl CoreConfig {
         let reaped = u32::try_from(REAP_MAX).unwrap_or(u32::MAX);
         within("connections", self.connections_max, 1..=queue_pairs)?;
         within("credits per connection", self.credits_per_connection, 1..)?;
-        within("receive buffer bytes", self.receive_bytes(), first..)?;
+        within(
+            "receive buffer bytes",
+            self.receive_bytes(),
+            RBSIZ_DEFAULT_BYTES..,
+        )?;
         self.validate_receives(attributes)?;
         within("send buffer bytes", self.send_buffer_bytes, first..=longest)?;
         within("send buffers", self.send_buffers, 1..)?;
@@ -558,6 +562,31 @@ mod tests {
             windows_max: 0,
             shared_receive_queue: shared,
             send_with_invalidate: false,
+        }
+    }
+
+    /// Receivers take 4096 octets (-00 section 4.3.2), in one segment or in several.
+    #[test]
+    fn shorter_receive_buffers_than_any_peer_may_fill_are_refused() {
+        let short = |bytes| CoreConfig {
+            receive_buffer_bytes: bytes,
+            ..CoreConfig::default()
+        };
+        let placing = |bytes| CoreConfig {
+            placement: Some(PlacementConfig {
+                inline_segment_bytes: 1024,
+                segments: 1,
+                segment_bytes: bytes - 1024,
+                spares: 1,
+            }),
+            ..CoreConfig::default()
+        };
+        let attributes = attributes(2, 1 << 20, true);
+        for made in [short as fn(u32) -> CoreConfig, placing] {
+            assert!(made(4096).validate(&attributes).is_ok());
+            let refused = made(4095).validate(&attributes).expect_err("too short");
+            let told = "receive buffer bytes: 4095 asked for, at least 4096 needed";
+            assert!(refused.to_string().contains(told), "{refused}");
         }
     }
 

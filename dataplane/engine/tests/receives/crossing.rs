@@ -7,7 +7,10 @@ use rpcrdma_engine::{CoreConfig, PlacementConfig};
 const NULL_CALL_BYTES: u32 = 36 + 40;
 const NULL_REPLY_BYTES: u32 = 36 + 24;
 
-fn config(inline_segment_bytes: u32, segment_bytes: u32) -> CoreConfig {
+/// With segments so short that seven of them make a buffer of 4096 bytes.
+const SHORT_SEGMENT_BYTES: u32 = 580;
+
+fn config(inline_segment_bytes: u32, segments: u32, segment_bytes: u32) -> CoreConfig {
     CoreConfig {
         connections_max: 1,
         credits_per_connection: 4,
@@ -16,9 +19,9 @@ fn config(inline_segment_bytes: u32, segment_bytes: u32) -> CoreConfig {
         calls_outstanding_max: 16,
         placement: Some(PlacementConfig {
             inline_segment_bytes,
-            segments: 2,
+            segments,
             segment_bytes,
-            spares: 2,
+            spares: segments,
         }),
         ..CoreConfig::default()
     }
@@ -36,7 +39,7 @@ fn gathered(pair: &Pair) -> (u64, u64) {
 #[test]
 fn a_message_crosses_segments_at_every_offset() {
     for inline in 1..=NULL_CALL_BYTES + 12 {
-        let mut pair = Pair::new(&config(inline, 1024));
+        let mut pair = Pair::new(&config(inline, 1, 4096));
         let (client, _) = pair.connect();
         pair.turns(10);
         let before = gathered(&pair);
@@ -62,9 +65,9 @@ fn a_message_crosses_segments_at_every_offset() {
 /// parts that cross segments, too.
 #[test]
 fn a_message_ends_at_every_offset_of_its_segments() {
-    let mut pair = Pair::new(&config(100, 500));
+    let mut pair = Pair::new(&config(100, 7, SHORT_SEGMENT_BYTES));
     let (client, _) = pair.connect();
-    let sizes: Vec<usize> = (0..1300).step_by(4).chain([5000, 16_000]).collect();
+    let sizes: Vec<usize> = (0..4300).step_by(4).chain([5000, 16_000]).collect();
     for (tag, size) in (1..).zip(&sizes) {
         let procedure = if tag % 3 == 0 { LATER } else { ECHO };
         let args = pattern(*size, tag);
@@ -93,7 +96,7 @@ fn what_waits_across_segments_is_read_anew() {
         message_buffers: 1,
         send_buffers: 1,
         deferred_max: 64,
-        ..config(90, 700)
+        ..config(90, 7, SHORT_SEGMENT_BYTES)
     };
     let mut pair = Pair::new(&scarce);
     let (client, server) = pair.connect();

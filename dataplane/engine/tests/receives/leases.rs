@@ -218,7 +218,7 @@ fn a_configuration_that_cannot_work_is_refused() {
     let good = PlacementConfig {
         inline_segment_bytes: 512,
         segments: 2,
-        segment_bytes: 512,
+        segment_bytes: 2048,
         spares: 2,
     };
     let validate = |placement| {
