@@ -1,6 +1,8 @@
 //! Null calls between two cores of one process, beside the floor of the machine.
 //!
-//! `cargo run --release -p rpcrdma-engine --example null_call -- [DEPTH] [PAIRS] [SECONDS]`
+//! `cargo run --release -p rpcrdma-engine --example null_call -- [DEPTH] [PAIRS] [SECONDS] [BYTES]`
+//!
+//! With BYTES each call has so many bytes of arguments, and its reply the same.
 //!
 //! With `SOLO=ROUNDS` both cores run by turns in one thread, which measures the work of a call without
 //! the way between processors, and is little disturbed by other load.
@@ -30,11 +32,13 @@ struct Service;
 impl Application for Service {
     const CLOCK_INTERVAL_POLLS: u32 = 16;
 
-    fn call(&mut self, request: &Request<'_>, _reply: &mut ReplyWriter<'_>) -> Outcome {
-        if request.program == PROGRAM && request.procedure == 0 {
-            Outcome::Success
-        } else {
-            Outcome::ProgramUnavailable
+    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+        if request.program != PROGRAM {
+            return Outcome::ProgramUnavailable;
+        }
+        match reply.write(request.args) {
+            Ok(()) => Outcome::Success,
+            Err(_) => Outcome::SystemError,
         }
     }
 }
@@ -43,15 +47,18 @@ impl Application for Service {
 struct Caller {
     connection: Option<ConnectionKey>,
     idle: Vec<CallTag>,
+    arguments: Vec<u8>,
     started: Vec<Ticks>,
     histogram: Vec<u32>,
     errors: u64,
 }
 
 impl Caller {
-    fn new(depth: usize) -> Self {
+    fn new(depth: usize, bytes: usize) -> Self {
         Self {
             connection: None,
+            // None of them is zero: fewer lines would do for zeroes.
+            arguments: vec![0xa5; bytes],
             idle: (0_u64..).take(depth).collect(),
             started: vec![0; depth],
             histogram: vec![0; 1 << 20],
@@ -90,7 +97,7 @@ impl Application for Caller {
         };
         let mut busy = false;
         while let Some(&tag) = self.idle.last() {
-            if core.call(connection, call, &[], tag).is_err() {
+            if core.call(connection, call, &self.arguments, tag).is_err() {
                 break;
             }
             self.idle.pop();
@@ -181,9 +188,13 @@ fn config(depth: usize, cpu: Option<usize>) -> CoreConfig {
 }
 
 /// Both cores by turns in this thread: nanoseconds of work for a call, at both ends together.
-fn solo(clock: &Clock, depth: usize) {
+fn solo(clock: &Clock, depth: usize, bytes: usize) {
     let config = config(depth, None);
-    let (mut client, mut server) = ends(clock, (&config, Caller::new(depth)), (&config, Service));
+    let (mut client, mut server) = ends(
+        clock,
+        (&config, Caller::new(depth, bytes)),
+        (&config, Service),
+    );
     connect(&mut client, &mut server);
     let mut best_ns = f64::MAX;
     let mut best_empty_ns = f64::MAX;
@@ -216,11 +227,16 @@ fn solo(clock: &Clock, depth: usize) {
     );
 }
 
-fn calls(clock: &Clock, depth: usize, time: Duration, cpus: (usize, usize)) -> Measured {
+fn calls(
+    clock: &Clock,
+    (depth, bytes): (usize, usize),
+    time: Duration,
+    cpus: (usize, usize),
+) -> Measured {
     let (client_config, server_config) = (config(depth, Some(cpus.0)), config(depth, Some(cpus.1)));
     let (client, server) = ends(
         clock,
-        (&client_config, Caller::new(depth)),
+        (&client_config, Caller::new(depth, bytes)),
         (&server_config, Service),
     );
     let (client_handle, server_handle) = (client.handle, server.handle);
@@ -269,17 +285,17 @@ fn main() {
             .next()
             .map_or(default, |text| text.parse().expect("a number"))
     };
-    let (depth, pairs, seconds) = (number(1), number(7), number(1));
+    let (depth, pairs, seconds, bytes) = (number(1), number(7), number(1), number(0));
     let time = Duration::from_secs(u64::try_from(seconds).expect("a sensible time"));
     let clock = Clock::new();
     if std::env::var_os("SOLO").is_some() {
-        return solo(&clock, depth);
+        return solo(&clock, depth, bytes);
     }
     let cpus = (0, 1);
     let (mut floors, mut p50s, mut p99s, mut rates) = (vec![], vec![], vec![], vec![]);
     for _ in 0..pairs {
         let floor_ns = floor(&clock, cpus);
-        let measured = calls(&clock, depth, time, cpus);
+        let measured = calls(&clock, (depth, bytes), time, cpus);
         println!(
             "floor {floor_ns} ns   p50 {} ns   p99 {} ns   {:.2} M calls/s",
             measured.p50_ns,

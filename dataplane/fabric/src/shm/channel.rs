@@ -94,6 +94,19 @@ pub(super) enum Part {
     FirstLine(u32),
 }
 
+/// How the last short records were, by which lines for the next ones are asked for. A wrong guess costs
+/// time alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Forecast {
+    /// Lines behind the first one of the last record that came, and of the last one that was written.
+    pub(super) received_lines_behind: u32,
+    pub(super) sent_lines_behind: u32,
+    /// The last visit that found records found several.
+    pub(super) received_many: bool,
+    /// Units that were written since the channel was last flushed.
+    pub(super) sent_units: u32,
+}
+
 /// One end of a channel.
 #[derive(Debug)]
 pub(super) struct Channel {
@@ -124,6 +137,7 @@ pub(super) struct Channel {
     pub(super) overrun: bool,
     pub(super) pull: Pull,
     pub(super) gone: Vec<Gone>,
+    pub(super) forecast: Forecast,
     /// The record at the head of the peer's ring waits for a Receive.
     pub(super) stalled: bool,
     pub(super) broken: bool,
@@ -183,6 +197,7 @@ impl Channel {
                 pieces: Pieces::new(),
             },
             gone: Vec::new(),
+            forecast: Forecast::default(),
             stalled: false,
             broken: false,
             hot: false,
@@ -331,7 +346,6 @@ impl Channel {
             .wrapping_add((HEADER_BYTES + extension_bytes) as usize);
         let first_line = LINE_BYTES - header.payload_offset();
         fill(place, Part::Behind(first_line));
-        self.producer.clear_next(units);
         fill(place, Part::FirstLine(first_line));
         let ring = self.producer.memory();
         if extended {

@@ -47,6 +47,32 @@ pub(super) unsafe fn write_u64(place: *mut u8, value: u64) {
     unsafe { AtomicU64::from_ptr(place.cast()) }.store(value, Ordering::Relaxed);
 }
 
+/// Asks for the line of an address, to read it. Any address will do.
+#[inline]
+pub(super) fn prefetch(place: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch changes nothing that a program can see, and never faults.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
+/// Asks for the line of an address, to write it. Any address will do.
+#[inline]
+pub(super) fn prefetch_to_write(place: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as in `prefetch`. The standard library's hint for it is the other instruction where the
+    // target is the oldest x86-64, whose processors take this one for no operation at least.
+    unsafe {
+        std::arch::asm!("prefetchw [{0}]", in(reg) place, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
 /// Copies `bytes` bytes.
 ///
 /// # Safety

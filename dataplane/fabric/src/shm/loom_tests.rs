@@ -92,7 +92,6 @@ fn send(producer: &mut Producer<Ring>, units: u32, value: u32) -> bool {
             ring.0.sequences[(index + unit) as usize].store(looks_real, Ordering::Relaxed);
         }
     }
-    producer.clear_next(units);
     producer.publish(units);
     true
 }

@@ -11,9 +11,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use super::copy::{read_u32, read_u64, write_u32, write_u64};
+use super::copy::{prefetch, prefetch_to_write, read_u32, read_u64, write_u32, write_u64};
 use super::doorbell::BellMemory;
-use super::record::{self, EXTENSION_BYTES, Extension, HEADER_BYTES, Header, UNIT_BYTES};
+use super::record::{
+    self, EXTENSION_BYTES, Extension, HEADER_BYTES, Header, LINE_BYTES, UNIT_BYTES,
+};
 use super::ring::RingMemory;
 use crate::memory::Mapping;
 
@@ -166,6 +168,31 @@ impl MappedRing {
         let index = index & (self.units - 1);
         // SAFETY: the masked index is smaller than the units of the mapping.
         unsafe { self.start.as_ptr().add((index * UNIT_BYTES) as usize) }
+    }
+
+    /// Asks for the first line of a unit, to read it.
+    #[inline]
+    pub(super) fn prefetch(&self, position: u32) {
+        prefetch(self.unit(position));
+    }
+
+    /// Asks for the `lines` lines behind the first one of a unit, to read them.
+    #[inline]
+    pub(super) fn prefetch_behind(&self, position: u32, lines: u32) {
+        let unit = self.unit(position);
+        for line in 1..=lines {
+            prefetch(unit.wrapping_add((line * LINE_BYTES) as usize));
+        }
+    }
+
+    /// Asks for the first line of a unit, to write it, and for the other one if there are lines behind.
+    #[inline]
+    pub(super) fn prefetch_to_write(&self, position: u32, lines_behind: u32) {
+        let unit = self.unit(position);
+        prefetch_to_write(unit);
+        if lines_behind != 0 {
+            prefetch_to_write(unit.wrapping_add(LINE_BYTES as usize));
+        }
     }
 
     #[inline]

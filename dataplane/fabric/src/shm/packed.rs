@@ -7,7 +7,7 @@
 //! those three make the payload, and a mask of one bit a block says which they are.
 
 use super::copy::copy_block;
-use super::record::{FIRST_LINE_BYTES, SHORT_BYTES_MAX, SHORT_BYTES_MIN};
+use super::record::{FIRST_LINE_BYTES, PACKED_BYTES_MAX, SHORT_BYTES_MIN};
 
 /// The unit of packing.
 const BLOCK_BYTES: usize = 16;
@@ -19,7 +19,7 @@ const LAST: u32 = 7;
 const _: () = {
     assert!(BLOCKS * BLOCK_BYTES == FIRST_LINE_BYTES as usize);
     assert!(SHORT_BYTES_MIN as usize > 2 * BLOCK_BYTES);
-    assert!(SHORT_BYTES_MAX as usize <= LAST as usize * BLOCK_BYTES);
+    assert!(PACKED_BYTES_MAX as usize <= LAST as usize * BLOCK_BYTES);
 };
 
 /// Masks with fewer and fewer of the first blocks.
@@ -47,7 +47,7 @@ fn blocks(mask: u8, bytes: usize) -> [usize; BLOCKS] {
 ///
 /// # Safety
 ///
-/// There are `bytes` bytes at `source`, [`SHORT_BYTES_MIN`] to [`SHORT_BYTES_MAX`], that nobody
+/// There are `bytes` bytes at `source`, [`SHORT_BYTES_MIN`] to [`PACKED_BYTES_MAX`], that nobody
 /// else writes.
 #[inline]
 pub(super) unsafe fn mask_of(source: *const u8, bytes: usize) -> Option<u8> {
@@ -84,18 +84,18 @@ pub(super) unsafe fn pack(source: *const u8, mask: u8, bytes: usize, payload: *m
 }
 
 /// Writes the message of `bytes` bytes whose payload is `payload`. Any mask and any payload lead to
-/// some message. Up to [`SHORT_BYTES_MAX`], what lies behind it is zeroed.
+/// some message. Up to [`PACKED_BYTES_MAX`], what lies behind it is zeroed.
 ///
 /// # Safety
 ///
-/// `bytes` is [`SHORT_BYTES_MIN`] to [`SHORT_BYTES_MAX`], there is room for the latter at `target`,
+/// `bytes` is [`SHORT_BYTES_MIN`] to [`PACKED_BYTES_MAX`], there is room for the latter at `target`,
 /// which is nobody else's, and `payload` lies in a mapped record. A peer may change it meanwhile.
 #[inline]
 pub(super) unsafe fn unpack(payload: *const u8, mask: u8, bytes: usize, target: *mut u8) {
     // SAFETY: as the caller promises; every block ends within the message.
     unsafe {
         target
-            .cast::<[u8; SHORT_BYTES_MAX as usize]>()
+            .cast::<[u8; PACKED_BYTES_MAX as usize]>()
             .write([0; _]);
         for (number, block) in blocks(mask, bytes).into_iter().enumerate() {
             copy_block::<BLOCK_BYTES>(payload.add(number * BLOCK_BYTES), target.add(block));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     fn unpacked(mask: u8, payload: &[u8; BLOCKS * BLOCK_BYTES], bytes: usize) -> Vec<u8> {
-        let mut message = vec![0xa5; SHORT_BYTES_MAX as usize + 1];
+        let mut message = vec![0xa5; PACKED_BYTES_MAX as usize + 1];
         // SAFETY: the message has the room, the payload its length.
         unsafe { unpack(payload.as_ptr(), mask, bytes, message.as_mut_ptr()) };
         assert_eq!(
@@ -133,7 +133,7 @@ mod tests {
     }
 
     fn lengths() -> std::ops::RangeInclusive<usize> {
-        SHORT_BYTES_MIN as usize..=SHORT_BYTES_MAX as usize
+        SHORT_BYTES_MIN as usize..=PACKED_BYTES_MAX as usize
     }
 
     proptest! {

@@ -31,9 +31,11 @@ pub(super) const EXTENSION_BYTES: u32 = 16;
 pub(super) const PIECE_BYTES: u32 = 16;
 /// What of a payload lies in the first line of its record.
 pub(super) const FIRST_LINE_BYTES: u32 = LINE_BYTES - HEADER_BYTES;
-/// The messages of short records: they fill at least the first line, and at most one unit.
+/// The messages of short records: they fill at least the first line, and by default none that is copied is longer.
 pub(super) const SHORT_BYTES_MIN: u32 = FIRST_LINE_BYTES;
-pub(super) const SHORT_BYTES_MAX: u32 = UNIT_BYTES - HEADER_BYTES;
+pub(super) const SHORT_BYTES_MAX: u32 = 1024;
+/// The longest messages that are packed: they fit one unit as they are, too.
+pub(super) const PACKED_BYTES_MAX: u32 = UNIT_BYTES - HEADER_BYTES;
 /// What stands before the pieces of an RDMA Write: remote offset (64 bits), key (32), zero (32).
 pub(super) const WRITE_BYTES: u32 = 16;
 /// The most payload that a descriptor record holds.
@@ -89,14 +91,19 @@ impl Header {
         u32::from(self.payload_bytes) | u32::from(self.op) << 16 | u32::from(self.flags) << 24
     }
 
-    /// The bytes of the message, when the record is a Send without extension in one unit whose
-    /// message fills the first line: as it is, or packed.
+    /// The bytes of the message, when the record is a Send without extension whose message fills
+    /// the first line and goes the short way: as it is, or packed.
     #[inline]
     pub(super) fn short_bytes(self) -> Option<u32> {
         let bytes = u32::from(self.payload_bytes);
-        let fits = (SHORT_BYTES_MIN..=SHORT_BYTES_MAX).contains(&bytes);
-        let is_send = (self.op == op::SEND && self.flags == 0) || self.op == op::SEND_PACKED;
-        (is_send && fits).then_some(bytes)
+        let longest = match (self.op, self.flags) {
+            (op::SEND_PACKED, _) => PACKED_BYTES_MAX,
+            (op::SEND, 0) => SHORT_BYTES_MAX,
+            _ => return None,
+        };
+        (SHORT_BYTES_MIN..=longest)
+            .contains(&bytes)
+            .then_some(bytes)
     }
 
     /// Whether the header has its extension.

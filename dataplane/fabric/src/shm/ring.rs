@@ -2,13 +2,14 @@
 //!
 //! A ring is an array of units of 128 bytes. A record takes whole, adjacent units; its first word
 //! is a sequence number that is derived from the absolute position of the unit and stored last.
-//! There is no shared tail: the consumer looks at the word where the next record must begin. What
-//! stands there from an earlier lap is the number of a record of one unit, which names another
-//! position; or it is what a longer record, or the pad before it, left: payload that looks like any
-//! number. For one lap behind such a record the producer therefore clears that word before it
-//! publishes the record in front of it. A ring of short records alone never needs that, and a store
-//! to a line that the consumer has is saved. A record that does not fit before the end of the ring
-//! is preceded by a pad that fills the rest.
+//! There is no shared tail: the consumer looks at the word where the next record must begin, and
+//! must not find its number there before the record is published. What stands there from the lap
+//! before is the number of another position, or payload of a longer record. So the producer looks,
+//! as it writes a longer record, whether the payload has that very number where the next lap may
+//! begin a record: one time in four billion, if the payload is random. For one lap behind such a
+//! record it clears the word where the next record will begin before it publishes the one in front
+//! of it. Otherwise no word is cleared: a store to a line that the consumer looks at is saved. A
+//! record that does not fit before the end of the ring is preceded by a pad that fills the rest.
 //!
 //! The protocol is generic over the memory, so that the model checker runs the very same code.
 //!
@@ -26,7 +27,7 @@ pub(super) trait RingMemory {
     /// fence, partner of `publish`.
     fn acquire_record(&self, index: u32);
     /// Stores the sequence word. SYNC POINT record: Release, partner of `acquire_record`; it
-    /// orders the payload, and the cleared word behind it, before the number.
+    /// orders the payload, and a cleared word behind it, before the number.
     fn publish(&self, index: u32, sequence: u32);
     /// Clears the sequence word of a unit that is free.
     fn clear_sequence(&self, index: u32);
@@ -54,7 +55,8 @@ pub(super) struct Producer<M> {
     tail: u32,
     /// What the consumer has given back, as far as it is known here.
     freed: u32,
-    /// Units behind the tail where something else than a sequence number may stand.
+    /// So many records have to clear the word behind them, for a word in this lap or the last is
+    /// the number of a record to come.
     unclean: u32,
 }
 
@@ -113,34 +115,20 @@ impl<M: RingMemory> Producer<M> {
         if pad == 0 {
             return Some(index);
         }
-        self.memory.clear_sequence(0);
+        self.find_lookalikes(pad);
         self.memory.write_pad(index);
         self.memory.publish(index, sequence_of(self.tail));
         self.tail = self.tail.wrapping_add(pad);
-        self.unclean = capacity;
         Some(0)
     }
 
-    /// As [`Producer::reserve`] for one unit, which needs no pad.
+    /// As [`Producer::reserve`] where there is room that is known of, and no pad is needed.
     #[inline]
-    pub(super) fn reserve_one(&self) -> Option<u32> {
+    pub(super) fn reserve_here(&self, units: u32) -> Option<u32> {
         let capacity = self.memory.units();
-        // One more: the word where the header after this record will stand.
-        (distance(self.freed, self.tail) + 2 <= capacity).then_some(self.tail & (capacity - 1))
-    }
-
-    /// Clears the word behind the record of `units` units at the tail, if it is not clean. To be
-    /// called before [`Producer::publish`], and as early as is convenient.
-    #[inline]
-    pub(super) fn clear_next(&mut self, units: u32) {
-        if units > 1 {
-            self.unclean = self.memory.units();
-        }
-        if self.unclean != 0 {
-            self.unclean -= 1;
-            let next = self.tail.wrapping_add(units) & (self.memory.units() - 1);
-            self.memory.clear_sequence(next);
-        }
+        let index = self.tail & (capacity - 1);
+        let fits = distance(self.freed, self.tail) + units < capacity && index + units <= capacity;
+        fits.then_some(index)
     }
 
     /// Publishes the record of `units` units that was written at the reserved index. Returns its
@@ -148,10 +136,33 @@ impl<M: RingMemory> Producer<M> {
     #[inline]
     pub(super) fn publish(&mut self, units: u32) -> u32 {
         let position = self.tail;
-        let index = position & (self.memory.units() - 1);
+        let capacity = self.memory.units();
+        if units > 1 {
+            self.find_lookalikes(units);
+        }
+        if self.unclean != 0 {
+            self.unclean -= 1;
+            let next = position.wrapping_add(units) & (capacity - 1);
+            self.memory.clear_sequence(next);
+        }
+        let index = position & (capacity - 1);
         self.memory.publish(index, sequence_of(position));
         self.tail = position.wrapping_add(units);
         position
+    }
+
+    /// Looks at the units behind the first one of a record or pad of `units` units at the tail, for
+    /// words that are the number of a record of the next lap.
+    #[inline]
+    fn find_lookalikes(&mut self, units: u32) {
+        let capacity = self.memory.units();
+        for unit in 1..units {
+            let position = self.tail.wrapping_add(unit);
+            let word = self.memory.load_sequence(position & (capacity - 1));
+            if word == sequence_of(position.wrapping_add(capacity)) {
+                self.unclean = capacity;
+            }
+        }
     }
 }
 
@@ -257,7 +268,6 @@ mod tests {
             let position = producer.tail() + unit + laps * UNITS;
             words.publish(index + unit, sequence_of(position));
         }
-        producer.clear_next(units);
         producer.publish(units);
         true
     }
@@ -299,20 +309,38 @@ mod tests {
     }
 
     #[test]
-    fn records_of_one_unit_clear_nothing_but_for_a_lap_behind_a_longer_one() {
+    fn nothing_is_cleared_but_for_a_lap_behind_a_record_that_looks_like_one_to_come() {
         let words = Words::default();
         let mut producer = Producer::new(&words);
         let mut consumer = Consumer::new(&words);
-        let mut clears_of = |units: u32| {
+        let mut clears_of = |units: u32, laps: u32| {
             let before = words.clears.get();
-            assert!(send(&mut producer, units, units, 1));
+            assert!(send(&mut producer, units, units, laps));
             assert_eq!(take(&mut consumer, |units| units), [units]);
             assert!(producer.set_freed(consumer.head()));
             words.clears.get() - before
         };
-        assert!((0..3 * UNITS).all(|_| clears_of(1) == 0));
-        assert_eq!(clears_of(2), 1);
-        let after: u32 = (0..3 * UNITS).map(|_| clears_of(1)).sum();
+        assert!((0..3 * UNITS).all(|number| clears_of(1 + number % 3, 0) == 0));
+        assert_eq!(clears_of(3, 1), 1);
+        let after: u32 = (0..3 * UNITS).map(|_| clears_of(1, 0)).sum();
         assert_eq!(after, UNITS - 1);
+    }
+
+    /// What a pad covers is not written, and may be of any earlier lap.
+    #[test]
+    fn a_number_in_front_of_the_end_is_seen_when_a_pad_leaves_it_there() {
+        let words = Words::default();
+        let mut producer = Producer::new(&words);
+        let mut consumer = Consumer::new(&words);
+        let mut pass = |units: u32, laps: u32| {
+            assert!(send(&mut producer, units, units, laps));
+            assert_eq!(take(&mut consumer, |units| units), [units]);
+            assert!(producer.set_freed(consumer.head()));
+        };
+        // The second lap ends with a pad of two units, the last of which has the third lap's number.
+        for (units, laps) in [(5, 0), (3, 2), (3, 0), (3, 0), (3, 0), (4, 0), (3, 0)] {
+            pass(units, laps);
+        }
+        assert_eq!(words.clears.get(), 3, "of the last three records");
     }
 }

@@ -9,7 +9,7 @@ use super::super::link::QueuePairNumber;
 use super::super::mapped::MappedRing;
 use super::super::packed;
 use super::super::queue_pair::State;
-use super::super::record::{Extension, FLAG_INVALIDATE, Header, SHORT_BYTES_MAX, op, status_from};
+use super::super::record::{Extension, FLAG_INVALIDATE, Header, PACKED_BYTES_MAX, op, status_from};
 use super::super::ring::distance;
 use super::core::Core;
 use crate::clock::Ticks;
@@ -372,7 +372,7 @@ impl Core {
             return Step::Broken;
         };
         let source = payload(peer.consumer.memory(), index, header);
-        let mut message = [0; SHORT_BYTES_MAX as usize];
+        let mut message = [0; PACKED_BYTES_MAX as usize];
         // SAFETY: `short_bytes` checked the bytes, and the record lies within the peer's mapped
         // ring; the message is ours.
         unsafe { packed::unpack(source, header.flags, bytes as usize, message.as_mut_ptr()) };

@@ -1,19 +1,35 @@
-//! The hot path in both directions: a Send of few bytes, without extension, in one unit of the
-//! ring, and where its zeroes allow it in one line.
+//! The hot path in both directions: a Send of few bytes, without extension, in adjacent units of
+//! the ring, and where its zeroes allow it in one line.
+//!
+//! A line that goes from one processor to another takes as long as a hundred instructions or four
+//! hundred, so none is waited for while another could be under way. The receiver asks for as many lines
+//! as the message before took, before it looks at the first. The sender asks for the units of a
+//! whole burst, of as many as the last one took, when it writes the first.
 //!
 //! Whatever is out of the ordinary in the least is left to [`Core::visit`](super::core::Core) and
 //! [`Channel::publish`], before anything was changed.
 
 use super::super::channel::{Channel, Target};
-use super::super::copy::{copy_block, copy_from};
+use super::super::copy::{copy_block, copy_bytes, copy_from, copy_small};
 use super::super::link::QueuePairNumber;
 use super::super::packed;
 use super::super::queue_pair::State;
-use super::super::record::{FIRST_LINE_BYTES, Header, SHORT_BYTES_MAX, op};
+use super::super::record::{
+    FIRST_LINE_BYTES, HEADER_BYTES, Header, LINE_BYTES, PACKED_BYTES_MAX, SHORT_BYTES_MIN, op,
+};
 use super::core::Core;
 use super::inbound::push_receive;
 use crate::interface::{CompletionBatch, Status};
 use crate::memory::Buffer;
+
+/// What of a payload lies in the first line of its record.
+const FIRST_LINE: usize = FIRST_LINE_BYTES as usize;
+/// Units of a burst that are asked for at once: as many lines as a processor waits for at a time, or more.
+const BURST_UNITS_MAX: u32 = 32;
+/// Records that came in one visit, from which on the line of the next is asked for as each is taken.
+const BURST_RECORDS_MIN: u32 = 4;
+/// Beyond this many bytes the call into the C library costs less than copying by blocks.
+const COPIED_BY_BLOCKS_MAX: usize = 256;
 
 /// What [`Core::take_short`] came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,11 +60,13 @@ impl Core {
         let mut acked = channel.acked;
         let mut bytes_copied = 0;
         while !batch.is_full() {
+            let forecast = &mut channel.forecast;
+            let ring = consumer.memory();
+            ring.prefetch_behind(consumer.head(), forecast.received_lines_behind);
             let Some(index) = consumer.peek() else {
                 end.drained = true;
                 break;
             };
-            let ring = consumer.memory();
             let header = ring.read_header(index);
             let Some(bytes) = header.short_bytes() else {
                 break;
@@ -69,18 +87,28 @@ impl Core {
             let Some(receive_queue) = self.receive_queues.get_mut(queue) else {
                 break;
             };
-            let Some((slot, place)) = receive_queue.take_for(SHORT_BYTES_MAX) else {
+            let units = header.units();
+            if units > consumer.to_end(index) {
+                break;
+            }
+            let Some((slot, place)) = receive_queue.take_for(bytes.max(PACKED_BYTES_MAX)) else {
                 break;
             };
             let payload = header.payload(ring.unit(index));
-            // SAFETY: a short record lies within one unit of the peer's mapped ring; the Receive
-            // was posted, so its first buffer is the port's alone, and has room for the longest.
+            // SAFETY: the units of the record lie within the peer's mapped ring; the Receive was
+            // posted, so its first buffer is the port's alone, and has room for the bytes, and for
+            // the longest that are packed.
             unsafe {
                 if header.op == op::SEND_PACKED {
                     packed::unpack(payload, header.flags, bytes as usize, place);
+                    forecast.received_lines_behind = 0;
                 } else {
-                    copy_from::<0>(payload, place, bytes as usize);
+                    copy_small(payload, place, bytes as usize);
+                    forecast.received_lines_behind = lines_behind(bytes);
                 }
+            }
+            if forecast.received_many {
+                ring.prefetch(consumer.head().wrapping_add(units));
             }
             push_receive(
                 batch,
@@ -90,12 +118,13 @@ impl Core {
                 bytes,
                 None,
             );
-            consumer.advance(1);
+            consumer.advance(units);
             acked = header.acked;
             bytes_copied += u64::from(bytes);
             end.taken += 1;
         }
         if end.taken != 0 {
+            channel.forecast.received_many = end.taken >= BURST_RECORDS_MIN;
             channel.stalled = false;
             self.counters.records_in += u64::from(end.taken);
             self.counters.bytes_copied += bytes_copied;
@@ -106,6 +135,20 @@ impl Core {
 }
 
 impl Channel {
+    /// Asks for the lines of a burst, of as many units as the last one, with its first record of `units` units.
+    #[inline]
+    fn ask_for_burst(&mut self, units: u32) {
+        if self.in_dirty {
+            self.forecast.sent_units += units;
+            return;
+        }
+        let expected = std::mem::replace(&mut self.forecast.sent_units, units);
+        let (tail, ring) = (self.producer.tail(), self.producer.memory());
+        for unit in units..expected.min(BURST_UNITS_MAX) {
+            ring.prefetch_to_write(tail.wrapping_add(unit), self.forecast.sent_lines_behind);
+        }
+    }
+
     /// Publishes the first `bytes` bytes of `source`, which holds as many, as a Send to
     /// `destination`. False, and nothing was done, when it is not for this path, or there is no
     /// room that is known of.
@@ -116,21 +159,29 @@ impl Channel {
         source: &Buffer,
         bytes: u32,
     ) -> bool {
-        let Some(index) = self.producer.reserve_one() else {
-            return false;
-        };
         let Some(header) = self.short_header(destination, bytes) else {
             return false;
         };
+        let units = header.units();
+        let Some(index) = self.producer.reserve_here(units) else {
+            return false;
+        };
+        self.ask_for_burst(units);
         let ring = self.producer.memory();
         let payload = header.payload(ring.unit(index)).cast_mut();
+        let is_packable = (SHORT_BYTES_MIN..=PACKED_BYTES_MAX).contains(&bytes);
         let (source, bytes) = (source.start(), bytes as usize);
-        self.producer.clear_next(1);
         // SAFETY: the buffer is borrowed and holds `bytes` bytes, of which `short_header` checked
-        // the number; the unit is reserved for us, and has room for them.
+        // the number; the units are reserved for us, and have room for them.
         let header = unsafe {
-            if let Some(mask) = packed::mask_of(source, bytes) {
+            let mask = if is_packable {
+                packed::mask_of(source, bytes)
+            } else {
+                None
+            };
+            if let Some(mask) = mask {
                 packed::pack(source, mask, bytes, payload);
+                self.forecast.sent_lines_behind = 0;
                 Header {
                     op: op::SEND_PACKED,
                     flags: mask,
@@ -139,14 +190,26 @@ impl Channel {
             } else {
                 // The receiver looks at the first line of the record all the time, and takes it
                 // away from us with each look: what lies behind it is written first.
-                copy_from::<{ FIRST_LINE_BYTES as usize }>(source, payload, bytes);
-                copy_block::<{ FIRST_LINE_BYTES as usize }>(source, payload);
+                if bytes <= COPIED_BY_BLOCKS_MAX {
+                    copy_from::<FIRST_LINE>(source, payload, bytes);
+                } else {
+                    let behind = (source.add(FIRST_LINE), payload.add(FIRST_LINE));
+                    copy_bytes(behind.0, behind.1, bytes - FIRST_LINE);
+                }
+                copy_block::<FIRST_LINE>(source, payload);
+                self.forecast.sent_lines_behind = lines_behind(header.payload_bytes.into());
                 header
             }
         };
         self.producer.memory().write_header(index, header);
         self.told_acked = header.acked;
-        self.producer.publish(1);
+        self.producer.publish(units);
         true
     }
+}
+
+/// The lines behind the first one of the record of a message of `bytes` bytes.
+#[inline]
+fn lines_behind(bytes: u32) -> u32 {
+    (HEADER_BYTES + bytes - 1) / LINE_BYTES
 }

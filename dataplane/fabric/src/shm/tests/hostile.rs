@@ -135,6 +135,28 @@ fn a_record_beyond_the_ring_and_an_endless_pad_break_the_channel() {
     }
 }
 
+/// The last unit of the ring has room for no message of more than 112 bytes.
+#[test]
+fn a_short_record_beyond_the_ring_breaks_the_channel() {
+    let (mut a, mut b) = pair();
+    for sent in 1..=64 {
+        a.send(&[1; 112], SendOptions::default()).unwrap();
+        if sent < 64 {
+            let expected = What::Received(vec![1; 112], None);
+            assert_eq!(told(b.settle()), [(Status::Success, expected)]);
+            a.settle();
+        }
+    }
+    let ring = channel(&mut a).producer.memory();
+    let header = Header {
+        payload_bytes: 113,
+        ..ring.read_header(63)
+    };
+    ring.write_header(63, header);
+    assert_eq!(told(b.settle()), [FLUSHED]);
+    assert_eq!(b.counter("channels_broken"), 1);
+}
+
 #[test]
 fn a_mask_of_any_blocks_leads_to_some_message() {
     for mask in 0..=u8::MAX {
