@@ -4,7 +4,7 @@
 # the neighbour may fail, the server has to say what became of the peer, and must hold nothing of it afterwards. How
 # long the calls took is printed as a table, and never judged.
 #
-# With HOSTILE_SHORT=1 it takes less than a minute: three of the attacks, and no phases without an attack, so no table.
+# With HOSTILE_SHORT=1 it takes about a minute: three of the attacks, and no phases without an attack, so no table.
 # NEIGHBOUR_SECONDS is how long the neighbour calls in each phase at least. With ELSEWHERE=1 there is a third phase, in
 # which the peer attacks another server on the same processor: what the neighbour sees then is the load of the guest.
 . "$(dirname "$0")/common.sh"
