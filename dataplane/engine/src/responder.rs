@@ -381,30 +381,24 @@ pub(crate) fn write_reply_with_items(
     if header_bytes + results.len() + items_bytes > buffer.space().len() {
         return None;
     }
-    let mut at = 0;
-    let mut is_whole = true;
-    let mut copied_bytes = 0;
-    for (offset, item) in items {
-        is_whole &= buffer
-            .append(results.get(at..*offset).unwrap_or(&[]))
-            .is_ok();
-        at = *offset;
-        let stream_offset = buffer.filled().len();
-        if attached.place(0, stream_offset, item) {
-            continue;
-        }
-        for part in item.parts() {
-            is_whole &= buffer.append(part).is_ok();
-            copied_bytes += part.len() as u64;
-        }
-        let padding = item.len().next_multiple_of(4) - item.len();
-        is_whole &= buffer.append([0; 3].get(..padding).unwrap_or(&[])).is_ok();
-        for part in item.drain() {
-            give_lease(&mut attached.pool, part);
+    // One that is attached is empty then.
+    let mut before = header_bytes;
+    for (offset, item) in items.iter_mut() {
+        let stream_offset = before + (*offset).min(results.len());
+        let padded_bytes = item.len().next_multiple_of(4);
+        if !attached.place(0, stream_offset, item) {
+            before += padded_bytes;
         }
     }
-    is_whole &= buffer.append(results.get(at..).unwrap_or(&[])).is_ok();
-    is_whole.then_some(copied_bytes)
+    let copied = items.iter().map(|(offset, item)| {
+        let parts = item.parts().map(|part| &**part);
+        (*offset, parts)
+    });
+    let copied_bytes = buffer.weave(results, copied);
+    for part in items.iter_mut().flat_map(|(_, item)| item.drain()) {
+        give_lease(&mut attached.pool, part);
+    }
+    buffer.is_whole().then_some(copied_bytes)
 }
 
 /// Writes an RPC reply with `results` into `space`. `None` when it does not fit.

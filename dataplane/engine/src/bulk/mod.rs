@@ -35,7 +35,7 @@ pub(crate) use arguments::ArgumentItem;
 pub(crate) use attached::Attached;
 #[cfg(test)]
 pub(crate) use pool::tests::pool as pool_for_tests;
-pub(crate) use pool::{BulkPool, Home, NO_INDEX};
+pub(crate) use pool::{BulkPool, Home, NO_INDEX, start_of};
 pub(crate) use reply::{ItemPart, Offered, ReplyItems, give_lease};
 
 /// Items in one call, and in one reply.

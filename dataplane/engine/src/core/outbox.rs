@@ -79,8 +79,8 @@ impl<P: Port> Resources<P> {
         };
         let scratch = self.transmit.scratch();
         let reply = scratch.get(RPC_OFFSET..RPC_OFFSET + rpc_bytes);
-        let kept = buffer.append(reply.unwrap_or(&[]));
-        debug_assert!(kept.is_ok(), "a message buffer holds what one message does");
+        buffer.append(reply.unwrap_or(&[]));
+        debug_assert!(buffer.is_whole(), "it holds what one message does");
         self.queue_reply(index, xid, buffer);
     }
 

@@ -85,7 +85,7 @@ impl<P: Port> Resources<P> {
             let bytes = gathered.message(&self.port, &received.receive, received.end, counters);
             if let (Some(message), Some(bytes)) = (&mut message, bytes.get(received.start..)) {
                 // The protocol has held it to what a message buffer has.
-                let _ = message.append(bytes);
+                message.append(bytes);
                 let bytes = u64::try_from(bytes.len()).unwrap_or(0);
                 counters.fragment_bytes_copied.add(bytes);
             }

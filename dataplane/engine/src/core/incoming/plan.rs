@@ -200,8 +200,8 @@ impl Incoming {
                         debug_assert!(taken.is_some(), "a call is served only while one is free");
                         let mut message = taken.ok_or(TransportError::System)?;
                         let written = call.reply_space.get(..rpc_bytes).unwrap_or(&[]);
-                        let kept = message.append(written);
-                        debug_assert!(kept.is_ok(), "a message buffer holds what one message does");
+                        message.append(written);
+                        debug_assert!(message.is_whole(), "it holds what one message does");
                         message
                     }
                 };

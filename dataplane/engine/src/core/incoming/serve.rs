@@ -6,7 +6,7 @@ use rpcrdma_protocol::v2::connection::{Direction, rpc_start_matches};
 
 use super::Incoming;
 use super::call::{IncomingCall, IncomingState, RpcReply, Stream};
-use crate::bulk::{ArgumentItem, BulkArguments, BulkItem};
+use crate::bulk::{ArgumentItem, BulkArguments, BulkItem, start_of};
 use crate::connection::Connection;
 use crate::core::application::Application;
 use crate::core::resources::Resources;
@@ -109,18 +109,13 @@ impl Incoming {
         let first = call.chunks.first().copied().unwrap_or_default();
         let count = core.reply.pool.buffers_for(first.bytes);
         for part in call.read_parts.iter_mut().take(count) {
-            let Some(buffer) = part.buffer.take() else {
-                continue;
-            };
-            let bytes = core.port.memory().bytes(&buffer);
-            let bytes = bytes.get(..part.bytes as usize).unwrap_or(&[]);
+            let bytes = start_of(core.port.memory(), part.buffer.as_ref(), part.bytes);
             // What does not fit is too long to be decoded, and answered so.
-            let _ = message.append(bytes);
-            core.shared
-                .counters
-                .bulk_bytes_copied
-                .add(part.bytes.into());
-            core.reply.pool.give(buffer);
+            message.append(bytes);
+            let counters = &core.shared.counters;
+            counters.bulk_bytes_copied.add(part.bytes.into());
+            let buffer = part.buffer.take().into_iter();
+            buffer.for_each(|it| core.reply.pool.give(it));
         }
         message
     }

@@ -8,7 +8,7 @@ use rpcrdma_fabric::memory::Memory;
 use super::Outgoing;
 use super::call::{Answer, CallPart, OutgoingCall, OutgoingState};
 use super::lists::Role;
-use crate::bulk::{BulkReply, BulkResult, Home, NO_INDEX};
+use crate::bulk::{BulkReply, BulkResult, Home, NO_INDEX, start_of};
 use crate::close_reason::CloseReason;
 use crate::core::application::Application;
 use crate::core::group::GroupPart;
@@ -124,24 +124,19 @@ impl Outgoing {
             return tell_message(application, call, message, results, counters, core.now);
         }
         let message = core.messages.take(call.connection.index, Use::ReplyIn);
-        let whole = message.ok_or(None).and_then(|mut message| {
+        if let Some(mut message) = message {
             for part in first.into_iter().chain(written_parts) {
                 let bytes = written(memory, part);
                 counters.bulk_bytes_copied.add(bytes.len() as u64);
-                if message.append(bytes).is_err() {
-                    return Err(Some(message));
-                }
+                message.append(bytes);
             }
-            Ok(message)
-        });
-        match whole {
-            Ok(message) => self.tell_reply(core, application, call, Stream::Message(message)),
-            Err(message) => {
-                message.into_iter().for_each(|it| core.messages.give(it));
-                let error = Err(CallError::ReplyTooLong);
-                application.completed_bulk(call.tag, call.connection, error, core.now);
+            if message.is_whole() {
+                return self.tell_reply(core, application, call, Stream::Message(message));
             }
+            core.messages.give(message);
         }
+        let error = Err(CallError::ReplyTooLong);
+        application.completed_bulk(call.tag, call.connection, error, core.now);
     }
 
     /// Makes leases of what the peer wrote to the Write chunks of a call.
@@ -299,6 +294,5 @@ fn tell_message<A: Application>(
 
 /// The bytes that the peer wrote to a part.
 fn written<'a>(memory: &'a Memory, part: &'a CallPart) -> &'a [u8] {
-    let bytes = part.buffer.as_ref().map_or(&[][..], |it| memory.bytes(it));
-    bytes.get(..part.written_bytes as usize).unwrap_or(&[])
+    start_of(memory, part.buffer.as_ref(), part.written_bytes)
 }

@@ -9,6 +9,7 @@ use super::Outgoing;
 use super::again::{Offer, OfferedItems};
 use super::call::{Answer, CALL_PARTS_MAX, CallPart, OutgoingCall, OutgoingState};
 use super::lists::Role;
+use crate::bulk::start_of;
 use crate::connection::OutgoingMessage;
 use crate::core::group::Way;
 use crate::core::resources::Resources;
@@ -115,33 +116,23 @@ impl Outgoing {
     ) -> bool {
         let memory = core.port.memory();
         let stream = call.stream.get(..call.stream_bytes).unwrap_or(&[]);
-        let (mut taken, mut is_whole, mut position_before) = (0, true, None);
-        let counters = &core.shared.counters;
-        for part in &call.parts {
-            let Role::Argument { position } = part.role else {
-                continue;
+        let mut beside = 0;
+        let items = call.parts.chunk_by(|one, next| one.role == next.role);
+        let items = items.filter_map(|parts| {
+            let Role::Argument { position } = parts.first()?.role else {
+                return None;
             };
-            if position_before.replace(position) != Some(position) {
-                is_whole &= pad(message);
-                let before = (position as usize).saturating_sub(message.filled().len());
-                let piece = stream.get(taken..taken + before).unwrap_or(&[]);
-                is_whole &= message.append(piece).is_ok();
-                taken += before;
-            }
-            let bytes = part.buffer.as_ref().map_or(&[][..], |it| memory.bytes(it));
-            let bytes = bytes.get(..part.bytes as usize).unwrap_or(&[]);
-            is_whole &= message.append(bytes).is_ok();
-            counters.bulk_bytes_copied.add(part.bytes.into());
-        }
-        is_whole &= pad(message);
-        is_whole && message.append(stream.get(taken..).unwrap_or(&[])).is_ok()
+            let offset = position.saturating_sub(beside);
+            let bytes: u32 = parts.iter().map(|part| part.bytes).sum();
+            beside += bytes.next_multiple_of(4);
+            let pieces = parts.iter();
+            let pieces = pieces.map(|it| start_of(memory, it.buffer.as_ref(), it.bytes));
+            Some((offset as usize, pieces))
+        });
+        let copied_bytes = message.weave(stream, items);
+        core.shared.counters.bulk_bytes_copied.add(copied_bytes);
+        message.is_whole()
     }
-}
-
-/// Pads a message to whole words. False when it is too long.
-fn pad(message: &mut MessageBuffer) -> bool {
-    let padding = message.filled().len().next_multiple_of(4) - message.filled().len();
-    message.append([0; 3].get(..padding).unwrap_or(&[])).is_ok()
 }
 
 impl OutgoingCall {

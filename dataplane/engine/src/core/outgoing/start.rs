@@ -148,22 +148,13 @@ impl Outgoing {
     ) {
         let header_bytes = header.encode(message.space()).unwrap_or(0);
         message.set_len(header_bytes);
-        // The size was checked: everything fits.
-        let mut at = 0;
-        let mut parts = call.parts.iter().flatten();
-        for item in call.items() {
-            let _ = message.append(call.args.get(at..item.args_offset).unwrap_or(&[]));
-            at = item.args_offset;
-            for part in parts.by_ref().take(item.parts) {
-                let _ = message.append(part);
-            }
-            let bytes = item.bytes as usize;
-            let padding = bytes.next_multiple_of(4) - bytes;
-            let _ = message.append([0; 3].get(..padding).unwrap_or(&[]));
-            let counters = &core.shared.counters;
-            counters.bulk_bytes_copied.add(item.bytes.into());
-        }
-        let _ = message.append(call.args.get(at..).unwrap_or(&[]));
+        let items = call.items().iter().enumerate();
+        let items = items.map(|(number, item)| {
+            let parts = call.parts_of(number);
+            (item.args_offset, parts.map(|part| &**part))
+        });
+        let copied_bytes = message.weave(call.args, items);
+        core.shared.counters.bulk_bytes_copied.add(copied_bytes);
     }
 
     /// Puts a call, and the memory that it is to expose, into its slot.
