@@ -260,8 +260,8 @@ impl<P: Port> State<P> {
     #[inline]
     fn visit_connections(&mut self) -> bool {
         let (core, incoming, outgoing) = (&mut self.resources, &self.incoming, &self.outgoing);
-        let mut busy = self.keep_alive.tick(core);
-        busy |= self.deadlines.watch(core, incoming);
+        let mut busy = core.tick_connections(&mut self.keep_alive);
+        busy |= core.watch_debts(&mut self.deadlines, incoming);
         busy | self
             .publisher
             .publish(core, incoming, outgoing, self.intake.held())
