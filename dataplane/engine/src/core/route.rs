@@ -49,11 +49,7 @@ impl<P: Port> State<P> {
 
     /// Goes on with one; gives it back when it has to wait.
     fn serve_held<A: Application>(&mut self, application: &mut A, held: Held) -> Option<Held> {
-        let Self {
-            resources: core,
-            incoming,
-            ..
-        } = self;
+        let (core, incoming) = (&mut self.resources, &mut self.incoming);
         let (key, xid) = (held.connection, held.xid);
         if core.connections.get(key).is_none_or(|it| !it.is_live()) {
             held.give_up(core);
@@ -143,11 +139,7 @@ impl<P: Port> State<P> {
         xid: u32,
         received: Received,
     ) {
-        let Self {
-            resources: core,
-            incoming,
-            ..
-        } = self;
+        let (core, incoming) = (&mut self.resources, &mut self.incoming);
         if let Some(connection) = core.connections.get_mut(key) {
             connection.serves = true;
         }
