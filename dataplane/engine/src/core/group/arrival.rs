@@ -69,7 +69,7 @@ pub(crate) struct Needs {
 }
 
 /// A group that is being received, or was and is not served yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct GroupArrival {
     /// Whether there is one; if not, what follows is of the one before.
     is_some: bool,
@@ -93,17 +93,12 @@ impl GroupArrival {
     /// A place for calls of peers, or for replies, which have no directions.
     pub(crate) fn new(of_calls: bool) -> Self {
         Self {
-            is_some: false,
-            connection: ConnectionKey::default(),
             header: Vec::with_capacity(HEADER_BYTES_MAX),
-            lists: None,
-            response_transmissions_max: 0,
-            is_checked: false,
             items: Vec::with_capacity(BULK_ITEMS_MAX),
             landings: Vec::with_capacity(LANDINGS_MAX),
             directions: Vec::with_capacity(if of_calls { DIRECTIONS_MAX } else { 0 }),
-            response_header_bytes: 0,
             receives: Vec::with_capacity(RTR_TRANSMISSIONS_MAX),
+            ..Self::default()
         }
     }
 

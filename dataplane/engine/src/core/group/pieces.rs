@@ -61,7 +61,7 @@ impl GroupPart {
 }
 
 /// A group, and how much of it was sent.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Group {
     pub(crate) items: Vec<GroupItem>,
     pub(crate) parts: Vec<GroupPart>,
@@ -79,10 +79,7 @@ impl Group {
         Self {
             items: Vec::with_capacity(2 * BULK_ITEMS_MAX),
             parts: Vec::with_capacity(BULK_PARTS_MAX),
-            header_bytes: 0,
-            stream_bytes: 0,
-            transmissions: 0,
-            sent: 0,
+            ..Self::default()
         }
     }
 

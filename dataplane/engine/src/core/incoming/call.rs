@@ -192,7 +192,7 @@ pub(crate) struct PlannedReply {
 }
 
 /// A call of a peer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct IncomingCall {
     /// Of its slot.
     pub(crate) index: u32,
@@ -248,35 +248,19 @@ impl IncomingCall {
     pub(crate) fn new(index: u32, reply_bytes: u32) -> Self {
         Self {
             index,
-            generation: 0,
-            state: IncomingState::Free,
-            connection: ConnectionKey::default(),
-            xid: 0,
-            found_at: 0,
             header: Vec::with_capacity(HEADER_BYTES_MAX),
-            chunks_at: ChunksAt::default(),
-            stream: Stream::Chunk,
             chunks: Vec::with_capacity(BULK_ITEMS_MAX + 1),
             read_parts: Vec::with_capacity(BULK_PARTS_MAX + BULK_ITEMS_MAX + 1),
-            reads: ReadCursor::default(),
-            deferral: None,
-            arguments_at: 0,
             may_reduce: true,
             write_parts: Vec::with_capacity(WRITE_PARTS_MAX),
-            writes: WriteCursor::default(),
             written: Vec::with_capacity(BULK_ITEMS_MAX),
-            reply: RpcReply::None,
-            for_reply_chunk: None,
             reply_space: vec![0; reply_bytes as usize].into_boxed_slice(),
-            reply_reserved: 0,
             arrival: GroupArrival::new(true),
             items: Vec::with_capacity(BULK_ITEMS_MAX),
             leases: Vec::with_capacity(LANDINGS_MAX),
             results: Vec::with_capacity(PLAN_ITEMS_MAX),
-            planned: None,
             group: Group::new(),
-            has_buffers: false,
-            is_counted: false,
+            ..Self::default()
         }
     }
 

@@ -7,7 +7,6 @@ use rpcrdma_protocol::v2::plan::Direction;
 use rpcrdma_protocol::v2::rtr::StreamRange;
 
 use super::lists::{OfferedSegment, Role};
-use super::shares::Taken;
 use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkPool, Home, NO_INDEX};
 use crate::core::group::{Group, GroupArrival};
 use crate::core::incoming::Stream;
@@ -69,7 +68,7 @@ pub(crate) enum Answer {
 }
 
 /// A call of ours.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct OutgoingCall {
     /// Of its slot.
     pub(crate) index: u32,
@@ -99,8 +98,8 @@ pub(crate) struct OutgoingCall {
     pub(crate) rpc_reply_bytes_max: u32,
     /// Windows that are open.
     pub(crate) windows: u32,
-    /// What it has of what calls share, until it ends.
-    pub(super) taken: Taken,
+    /// Bulk buffers that it has, for its results and for itself, until it ends.
+    pub(super) buffers: u32,
     pub(crate) answer: Answer,
     /// What is sent as a transmission group; nothing in a call of plain version 2.
     pub(crate) group: Group,
@@ -132,32 +131,14 @@ impl OutgoingCall {
     pub(crate) fn new(index: u32, stream_bytes: u32) -> Self {
         Self {
             index,
-            generation: 0,
-            state: OutgoingState::Free,
-            connection: ConnectionKey::default(),
-            tag: 0,
-            xid: 0,
-            told: false,
-            again: false,
             stream: vec![0; stream_bytes as usize].into_boxed_slice(),
-            stream_bytes: 0,
             parts: Vec::with_capacity(CALL_PARTS_MAX),
             segments: Vec::with_capacity(CALL_SEGMENTS_MAX),
-            results: 0,
-            chunks: 0,
-            chunk_bytes: [0; BULK_ITEMS_MAX],
-            reply_bytes: 0,
-            rpc_reply_bytes_max: 0,
-            windows: 0,
-            taken: Taken::default(),
-            answer: Answer::None,
             group: Group::new(),
             directions: Vec::with_capacity(BULK_ITEMS_MAX),
-            minimum_bytes: 0,
-            reply_transmissions_max: 0,
             arrival: GroupArrival::new(false),
             placed: Vec::with_capacity(LANDINGS_MAX),
-            is_counted: false,
+            ..Self::default()
         }
     }
 

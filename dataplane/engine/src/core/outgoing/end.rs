@@ -208,7 +208,7 @@ impl Outgoing {
         }
         let windows_open = &mut self.windows_open;
         *windows_open = windows_open.saturating_sub(call.windows);
-        self.shares.give(call.connection.index, call.taken);
+        self.shares.give(call.connection.index, call.buffers);
         call.reset();
         self.calls.give(slot, call);
     }

@@ -10,7 +10,6 @@ use super::Outgoing;
 use super::call::{OutgoingCall, OutgoingState};
 use super::lists::Role;
 use super::plan::{Exposed, Plan};
-use super::shares::Taken;
 use crate::bulk::{BulkCall, BulkPool, NO_INDEX, give_lease};
 use crate::connection::OutgoingMessage;
 use crate::core::resources::Resources;
@@ -34,10 +33,8 @@ impl Outgoing {
         let connection = core.connections.get(key);
         let xid = connection.and_then(|it| self.requester.next_xid(&it.calls));
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let taken = Taken {
-            buffers: count(buffers),
-        };
         let open = count(core.connections.in_use());
+        let taken = count(buffers);
         let has_room = self.has_room(count(windows))
             && self.shares.may_take(key.index, taken, open)
             && core.reply.pool.may_give(buffers);
@@ -74,7 +71,7 @@ impl Outgoing {
             return Err(CallRefused::NoSlot);
         };
         (slot.connection, slot.tag, slot.xid) = (key, tag, xid);
-        slot.taken = taken;
+        slot.buffers = taken;
         self.shares.take(key.index, taken);
         slot.state = match windows {
             0 => OutgoingState::Sending,
