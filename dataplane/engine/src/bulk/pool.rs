@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use rpcrdma_fabric::memory::{Buffer, Lease, Memory, Pool, SharedLease, Views};
+use rpcrdma_fabric::memory::{Buffer, Lease, Pool, SharedLease, Views};
 
 /// Where a buffer that the port gives back belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -272,12 +272,6 @@ impl BulkPool {
             .copied()
             .unwrap_or_default()
     }
-}
-
-/// The first bytes of a buffer; none while it is away.
-pub(crate) fn start_of<'a>(memory: &'a Memory, buffer: Option<&'a Buffer>, bytes: u32) -> &'a [u8] {
-    let all = buffer.map_or(&[][..], |it| memory.bytes(it));
-    all.get(..bytes as usize).unwrap_or(&[])
 }
 
 #[cfg(test)]

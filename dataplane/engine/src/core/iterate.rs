@@ -228,18 +228,40 @@ impl<P: Port> State<P> {
     #[inline(never)]
     fn bulk_returned<A: Application>(&mut self, application: &mut A, buffer: Buffer) {
         let core = &mut self.resources;
-        if !core.reply.pool.owns(&buffer) {
+        let pool = &mut core.reply.pool;
+        if !pool.owns(&buffer) {
             return core.placement.give(buffer);
         }
-        match core.reply.pool.home(&buffer) {
-            Home::Pool => core.reply.pool.give(buffer),
-            Home::Kept { .. } => core.reply.pool.keep(buffer),
-            home @ (Home::Call { .. } | Home::CallGroup { .. }) => {
-                self.outgoing.take_home(core, application, home, buffer);
+        let (incoming, outgoing) = (&mut self.incoming.calls, &mut self.outgoing.calls);
+        let home = pool.home(&buffer);
+        let brought = match home {
+            Home::Pool => Err(buffer),
+            Home::Kept { .. } => return pool.keep(buffer),
+            Home::Call { slot, part } => outgoing.bring_home(slot, buffer, |call| {
+                let part = call.parts.get_mut(usize::from(part))?;
+                Some((&mut part.buffer, part.index))
+            }),
+            Home::Reply { slot, part } => incoming.bring_home(slot, buffer, |call| {
+                let part = call.write_parts.get_mut(usize::from(part))?;
+                Some((&mut part.buffer, part.index))
+            }),
+            Home::CallGroup { slot, part } => {
+                outgoing.bring_home(slot, buffer, |call| call.group.place_of(part))
             }
-            home @ (Home::Reply { .. } | Home::ReplyGroup { .. }) => {
-                self.incoming.take_home(core, home, buffer);
+            Home::ReplyGroup { slot, part } => {
+                incoming.bring_home(slot, buffer, |call| call.group.place_of(part))
             }
+        };
+        match (brought, home) {
+            (Err(buffer), _) => pool.give(buffer),
+            (Ok(()), Home::Call { slot, .. }) => {
+                self.outgoing.finish_if_home(core, application, slot);
+            }
+            (Ok(()), Home::CallGroup { slot, .. }) => outgoing.queue(slot),
+            (Ok(()), Home::Reply { slot, .. } | Home::ReplyGroup { slot, .. }) => {
+                incoming.queue(slot);
+            }
+            (Ok(()), Home::Pool | Home::Kept { .. }) => {}
         }
     }
 

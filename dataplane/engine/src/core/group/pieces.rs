@@ -6,7 +6,7 @@ use rpcrdma_protocol::v2::plan::layout::BulkItems;
 use rpcrdma_protocol::v2::plan::{Layout, LayoutError, LayoutRequest, Piece, SendLimits};
 use rpcrdma_protocol::v2::rtr::ReceiveBufferStructure;
 
-use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX, NO_INDEX};
+use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkPart};
 
 /// How an item of a group goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,39 +32,12 @@ pub(crate) struct GroupItem {
     pub(crate) parts: usize,
 }
 
-/// A piece of an item that is placed.
-#[derive(Debug)]
-pub(crate) struct GroupPart {
-    /// Away while a Send takes bytes of it.
-    pub(crate) buffer: Option<Buffer>,
-    /// The index of its buffer in the bulk pool; that of no buffer when it is another pool's.
-    pub(crate) index: u32,
-    pub(crate) offset: u32,
-    pub(crate) bytes: u32,
-}
-
-impl GroupPart {
-    /// A piece in a bulk buffer.
-    pub(crate) fn new(buffer: Buffer, offset: u32, bytes: u32) -> Self {
-        Self {
-            index: buffer.index(),
-            buffer: Some(buffer),
-            offset,
-            bytes,
-        }
-    }
-
-    /// Whether it is on its way home.
-    pub(crate) fn is_away(&self) -> bool {
-        self.buffer.is_none() && self.index != NO_INDEX
-    }
-}
-
 /// A group, and how much of it was sent.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     pub(crate) items: Vec<GroupItem>,
-    pub(crate) parts: Vec<GroupPart>,
+    /// The pieces of the items that are placed.
+    pub(crate) parts: Vec<BulkPart>,
     /// Bytes of the first header with empty lists of segment numbers.
     pub(crate) header_bytes: u32,
     pub(crate) stream_bytes: u32,
@@ -90,6 +63,12 @@ impl Group {
         self.parts.clear();
         (self.header_bytes, self.stream_bytes) = (0, 0);
         (self.transmissions, self.sent) = (0, 0);
+    }
+
+    /// The place of piece `part`, and the index of its buffer.
+    pub(crate) fn place_of(&mut self, part: u16) -> Option<(&mut Option<Buffer>, u32)> {
+        let part = self.parts.get_mut(usize::from(part))?;
+        Some((&mut part.buffer, part.index))
     }
 
     /// Lays the group out for a peer's buffers.

@@ -10,7 +10,7 @@ use rpcrdma_protocol::v2::header::Chunks;
 use rpcrdma_protocol::v2::rtr::{Location, MessageItemView};
 
 use crate::bulk::directed::ReplyResult;
-use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, Offered};
+use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkPart, Offered};
 use crate::core::group::{Group, GroupArrival, GroupItem};
 use crate::core::receives::Gathered;
 use crate::core::step::{Step, work_id};
@@ -82,15 +82,6 @@ impl Stream {
     }
 }
 
-/// A buffer that a chunk is read into.
-#[derive(Debug)]
-pub(crate) struct ReadPart {
-    /// Away while an RDMA Read fills it.
-    pub(crate) buffer: Option<Buffer>,
-    pub(crate) index: u32,
-    pub(crate) bytes: u32,
-}
-
 /// A chunk that is read: where it belongs, and how long it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Chunk {
@@ -132,12 +123,12 @@ pub(crate) struct WritePart {
 }
 
 impl WritePart {
-    pub(crate) fn new(buffer: Buffer, offset: u32, bytes: u32, target: Target) -> Self {
+    pub(crate) fn new(part: BulkPart, target: Target) -> Self {
         Self {
-            index: buffer.index(),
-            buffer: Some(buffer),
-            offset,
-            bytes,
+            buffer: part.buffer,
+            index: part.index,
+            offset: part.offset,
+            bytes: part.bytes,
             done: 0,
             target,
         }
@@ -210,7 +201,7 @@ pub(crate) struct IncomingCall {
     pub(crate) stream: Stream,
     /// The chunks to be read, or the items of a transmission group that are, by position.
     pub(crate) chunks: Vec<Chunk>,
-    pub(crate) read_parts: Vec<ReadPart>,
+    pub(crate) read_parts: Vec<BulkPart>,
     pub(crate) reads: ReadCursor,
     pub(crate) deferral: Option<DeferId>,
     /// Bytes of the call before its arguments, once it was served.

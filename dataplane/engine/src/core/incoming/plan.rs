@@ -11,10 +11,10 @@ use rpcrdma_protocol::v2::rtr::rounded_up;
 use super::Incoming;
 use super::call::{IncomingCall, IncomingState, PlannedReply, RpcReply, Target, WritePart};
 use super::staying::StayingItems;
-use crate::bulk::NO_INDEX;
 use crate::bulk::directed::{ReplyResult, Results};
+use crate::bulk::{BulkPart, NO_INDEX};
 use crate::config::PADDING_BYTES;
-use crate::core::group::{GroupItem, GroupPart, Way};
+use crate::core::group::{GroupItem, Way};
 use crate::core::resources::Resources;
 use crate::message::Use;
 use crate::responder::RPC_OFFSET;
@@ -36,9 +36,7 @@ impl Incoming {
         self.shorten_group_reply(core, call);
         call.results.extend_from_slice(&core.reply.results);
         for item in &mut core.reply.attached {
-            item.drain_into(&mut core.reply.pool, |buffer, offset, bytes| {
-                call.group.parts.push(GroupPart::new(buffer, offset, bytes));
-            });
+            item.drain_into(&mut core.reply.pool, |part| call.group.parts.push(part));
         }
         Ok(())
     }
@@ -158,9 +156,8 @@ impl Incoming {
                 // It was copied.
                 _ => continue,
             };
-            item.drain_into(&mut core.reply.pool, |buffer, offset, bytes| {
-                let part = WritePart::new(buffer, offset, bytes, target);
-                call.write_parts.push(part);
+            item.drain_into(&mut core.reply.pool, |part| {
+                call.write_parts.push(WritePart::new(part, target));
             });
         }
         Ok(())
@@ -323,21 +320,16 @@ impl IncomingCall {
 }
 
 /// Takes a piece of a result out of the group, to be written.
-fn to_be_written(part: &mut GroupPart, target: Target) -> WritePart {
-    WritePart {
-        buffer: part.buffer.take(),
-        index: std::mem::replace(&mut part.index, NO_INDEX),
-        offset: part.offset,
-        bytes: part.bytes,
-        done: 0,
-        target,
-    }
+fn to_be_written(part: &mut BulkPart, target: Target) -> WritePart {
+    let taken = part.take();
+    part.index = NO_INDEX;
+    WritePart::new(taken, target)
 }
 
 /// The pieces of the attached result `number`: the first, and how many.
 fn part_range(
     results: &[ReplyResult],
-    parts: &[GroupPart],
+    parts: &[BulkPart],
     number: usize,
 ) -> Option<(usize, usize)> {
     let (mut first, mut count) = (0, 0);

@@ -7,7 +7,8 @@ use rpcrdma_protocol::chunks::Segment;
 use rpcrdma_protocol::v2::TransportError;
 
 use super::Incoming;
-use super::call::{IncomingCall, IncomingState, ReadPart};
+use super::call::{IncomingCall, IncomingState};
+use crate::bulk::BulkPart;
 use crate::core::resources::Resources;
 use crate::core::step::{Step, slot_of};
 
@@ -40,11 +41,7 @@ impl Incoming {
             {
                 let bytes = rest.min(buffer.capacity());
                 rest -= bytes;
-                call.read_parts.push(ReadPart {
-                    index: buffer.index(),
-                    buffer: Some(buffer),
-                    bytes,
-                });
+                call.read_parts.push(BulkPart::new(buffer, 0, bytes));
             }
         }
         call.state = IncomingState::Reading;

@@ -7,7 +7,7 @@ use rpcrdma_protocol::v2::TransportError;
 use super::Incoming;
 use super::call::{IncomingCall, RpcReply, Target, WriteCursor, WritePart};
 use super::staying::Pieces;
-use crate::bulk::{BulkPool, Home};
+use crate::bulk::{BulkPart, BulkPool, Home};
 use crate::core::resources::Resources;
 use crate::core::step::Step;
 
@@ -91,7 +91,8 @@ impl Incoming {
                 && let Some(mut buffer) = pool.take()
             {
                 let bytes = piece.copy_to(memory.bytes_mut(&mut buffer));
-                write_parts.push(WritePart::new(buffer, 0, bytes, Target::Reply));
+                let part = BulkPart::new(buffer, 0, bytes);
+                write_parts.push(WritePart::new(part, Target::Reply));
             }
             let mut item_bytes = results.get(number).map_or(0, |result| result.bytes);
             while item_bytes != 0

@@ -7,7 +7,7 @@ use rpcrdma_protocol::v2::plan::Direction;
 use rpcrdma_protocol::v2::rtr::StreamRange;
 
 use super::lists::{OfferedSegment, Role};
-use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkPool, Home, NO_INDEX};
+use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkPart, BulkPool, Home, NO_INDEX};
 use crate::core::group::{Group, GroupArrival};
 use crate::core::incoming::Stream;
 use crate::core::step::{Step, work_id};
@@ -178,15 +178,15 @@ impl OutgoingCall {
         work_id(self.index, self.generation)
     }
 
-    /// Adds a piece of memory that it exposes. `index` is that of a bulk buffer, or [`NO_INDEX`].
-    pub(crate) fn push_part(&mut self, role: Role, buffer: Buffer, index: u32, bytes: u32) {
+    /// Adds a piece of memory that it exposes, which starts with its buffer.
+    pub(crate) fn push_part(&mut self, role: Role, part: BulkPart) {
         self.parts.push(CallPart {
             role,
-            bytes,
+            bytes: part.bytes,
             written_bytes: 0,
-            buffer: Some(buffer),
+            buffer: part.buffer,
             window: None,
-            index,
+            index: part.index,
             invalidating: false,
         });
     }
@@ -198,9 +198,8 @@ impl OutgoingCall {
             && let Some(buffer) = pool.take()
         {
             let bytes = rest.min(buffer.capacity());
-            let index = buffer.index();
             rest -= bytes;
-            self.push_part(role, buffer, index, bytes);
+            self.push_part(role, BulkPart::new(buffer, 0, bytes));
         }
     }
 

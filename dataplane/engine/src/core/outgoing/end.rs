@@ -8,10 +8,9 @@ use rpcrdma_fabric::memory::Memory;
 use super::Outgoing;
 use super::call::{Answer, CallPart, OutgoingCall, OutgoingState};
 use super::lists::Role;
-use crate::bulk::{BulkReply, BulkResult, Home, NO_INDEX, start_of};
+use crate::bulk::{BulkPart, BulkReply, BulkResult, Home, NO_INDEX, start_of};
 use crate::close_reason::CloseReason;
 use crate::core::application::Application;
-use crate::core::group::GroupPart;
 use crate::core::incoming::Stream;
 use crate::core::resources::Resources;
 use crate::core::step::Step;
@@ -56,7 +55,7 @@ impl Outgoing {
                 connection.remember_refusal(error, call.is_long());
             }
             if !call.told && !call.again || matches!(call.answer, Answer::Refused(_)) {
-                if call.awaits_items() || call.group.parts.iter().any(GroupPart::is_away) {
+                if call.awaits_items() || call.group.parts.iter().any(BulkPart::is_away) {
                     return Step::Waits;
                 }
                 if !call.told && !call.again && self.make_again(core, call, error) {

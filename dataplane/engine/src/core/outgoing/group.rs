@@ -14,12 +14,9 @@ use super::call::{Answer, CallDirection, OutgoingCall, OutgoingState};
 use super::directions::CallDirections;
 use super::lists::{Role, Targets, segments_of};
 use super::plan::{has_memory, range_of};
-use super::start::Piece;
-use crate::bulk::{BulkCall, Home, give_lease};
+use crate::bulk::{BulkCall, BulkPart, Home, give_lease};
 use crate::connection::Connection;
-use crate::core::group::{
-    Group, GroupItem, GroupItems, GroupPart, GroupSender, LaidOut, Sending, Way,
-};
+use crate::core::group::{Group, GroupItem, GroupItems, GroupSender, LaidOut, Sending, Way};
 use crate::core::resources::Resources;
 use crate::core::step::Step;
 use crate::counters::Counter;
@@ -59,17 +56,10 @@ impl Outgoing {
                 continue;
             }
             let first_part = slot.group.parts.len();
-            for piece in leases.filter_map(|lease| Piece::new(pool, lease)) {
-                if way == Direction::Placed {
-                    slot.group.parts.push(GroupPart {
-                        index: piece.index,
-                        buffer: Some(piece.buffer),
-                        offset: piece.offset,
-                        bytes: piece.bytes,
-                    });
-                } else {
-                    let role = Role::Argument { position };
-                    slot.push_part(role, piece.buffer, piece.index, piece.bytes);
+            for part in leases.filter_map(|lease| BulkPart::of_lease(pool, lease)) {
+                match way {
+                    Direction::Placed => slot.group.parts.push(part),
+                    _ => slot.push_part(Role::Argument { position }, part),
                 }
             }
             beside_bytes += padded;

@@ -148,10 +148,9 @@ impl OutgoingCall {
                 let Some(part) = self.group.parts.get_mut(part) else {
                     break;
                 };
-                let (index, bytes) = (part.index, part.bytes);
-                let buffer = part.buffer.take();
-                if let Some(buffer) = buffer.filter(|_| self.parts.len() < CALL_PARTS_MAX) {
-                    self.push_part(Role::Argument { position }, buffer, index, bytes);
+                let part = part.take();
+                if part.buffer.is_some() && self.parts.len() < CALL_PARTS_MAX {
+                    self.push_part(Role::Argument { position }, part);
                 }
             }
         }

@@ -1,7 +1,6 @@
 //! The start of a call: it is accepted and put into its slot, or left as it is.
 
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_fabric::memory::{Buffer, Lease};
 use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
 use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
 use rpcrdma_protocol::v2::connection::Direction;
@@ -10,7 +9,7 @@ use super::Outgoing;
 use super::call::{OutgoingCall, OutgoingState};
 use super::lists::Role;
 use super::plan::{Exposed, Plan};
-use crate::bulk::{BulkCall, BulkPool, NO_INDEX, give_lease};
+use crate::bulk::{BulkCall, BulkPart, BulkPool, give_lease};
 use crate::connection::OutgoingMessage;
 use crate::core::resources::Resources;
 use crate::message::{MessageBuffer, Use};
@@ -181,10 +180,9 @@ impl Outgoing {
         for item in items.iter().take(count) {
             let position = u32::try_from(before + item.args_offset).unwrap_or(u32::MAX);
             let leases = leases.by_ref().take(item.parts);
-            for piece in leases.filter_map(|lease| Piece::new(pool, lease)) {
+            for part in leases.filter_map(|lease| BulkPart::of_lease(pool, lease)) {
                 // Checked before: it starts with its buffer.
-                let role = Role::Argument { position };
-                slot.push_part(role, piece.buffer, piece.index, piece.bytes);
+                slot.push_part(Role::Argument { position }, part);
             }
             before += (item.bytes as usize).next_multiple_of(4);
         }
@@ -196,34 +194,6 @@ impl Outgoing {
         slot.reply_bytes = exposed.reply_bytes;
         let rpc_reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
         slot.rpc_reply_bytes_max = u32::try_from(rpc_reply_bytes).unwrap_or(u32::MAX);
-    }
-}
-
-/// A piece of an item of a call.
-pub(super) struct Piece {
-    pub(super) buffer: Buffer,
-    /// Of its bulk buffer, or [`NO_INDEX`].
-    pub(super) index: u32,
-    pub(super) offset: u32,
-    pub(super) bytes: u32,
-}
-
-impl Piece {
-    /// Takes the buffer out of a lease of this core; `None` when it is empty.
-    pub(super) fn new(pool: &mut BulkPool, lease: Lease) -> Option<Self> {
-        if lease.is_empty() {
-            give_lease(pool, lease);
-            return None;
-        }
-        let is_bulk = pool.owns_lease(&lease);
-        let (buffer, offset, bytes) = lease.into_buffer()?;
-        let index = if is_bulk { buffer.index() } else { NO_INDEX };
-        Some(Self {
-            buffer,
-            index,
-            offset,
-            bytes,
-        })
     }
 }
 

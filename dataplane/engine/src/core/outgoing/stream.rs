@@ -10,7 +10,7 @@ use super::Outgoing;
 use super::call::OutgoingCall;
 use super::lists::Role;
 use super::plan::Exposed;
-use crate::bulk::BulkPool;
+use crate::bulk::{BulkPart, BulkPool};
 use crate::core::resources::Resources;
 
 impl Outgoing {
@@ -80,8 +80,7 @@ impl OutgoingCall {
                 debug_assert!(false, "the buffers were counted");
                 return;
             };
-            let index = buffer.index();
-            self.push_part(Role::Stream, buffer, index, 0);
+            self.push_part(Role::Stream, BulkPart::new(buffer, 0, 0));
         }
     }
 }
