@@ -7,6 +7,7 @@ use rpcrdma_protocol::v2::rtr::Problem;
 use super::arrival::{Landing, Needs};
 use super::note::TransmissionNote;
 use crate::bulk::BulkPool;
+use crate::connection::GroupIn;
 use crate::core::incoming::Stream;
 use crate::core::resources::Resources;
 use crate::counters::{Counter, Counters};
@@ -35,6 +36,21 @@ impl<P: Port> Resources<P> {
             }
         }
         self.repost(key.index, received.receive);
+    }
+
+    /// Takes note of a transmission that has come for the call in a slot.
+    pub(in crate::core) fn note_taken(
+        &mut self,
+        key: ConnectionKey,
+        note: &TransmissionNote,
+        slot: u32,
+    ) {
+        self.shared.counters.transmissions_received.increment();
+        if let Some(connection) = self.connections.get_mut(key) {
+            let number = note.group;
+            let group = (!note.is_last()).then_some(GroupIn { slot, number });
+            connection.lane_mut(note.id.direction).group = group;
+        }
     }
 
     /// What is missing before a group can be taken out of its Receives: a buffer to join its payload

@@ -8,7 +8,6 @@ use rpcrdma_protocol::v2::rtr::{Location, MessageItemView, ResponseItemView};
 
 use super::Incoming;
 use super::call::IncomingState;
-use crate::connection::GroupIn;
 use crate::core::group::{FirstHeader, TransmissionNote};
 use crate::core::resources::Resources;
 use crate::message::Received;
@@ -55,13 +54,7 @@ impl Incoming {
                 None => return core.repost(key.index, received.receive),
             }
         };
-        core.shared.counters.transmissions_received.increment();
-        if let Some(connection) = core.connections.get_mut(key) {
-            connection.calls_in.group = (!note.is_last()).then_some(GroupIn {
-                slot: index,
-                number: note.group,
-            });
-        }
+        core.note_taken(key, &note, index);
         if let Some(call) = self.calls.get_mut(index) {
             call.arrival.receives.push(received);
             if note.is_last() {

@@ -1,7 +1,7 @@
 //! A call of a peer with chunks, or in a transmission group, and the states that it goes through.
 
 use rpcrdma_fabric::clock::Ticks;
-use rpcrdma_fabric::interface::{Port, WorkId};
+use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::{Buffer, Lease};
 use rpcrdma_protocol::chunks::{ChunkLists, Fill, ReturnedLists, Segment, Segments};
 use rpcrdma_protocol::connection::ChunksAt;
@@ -13,8 +13,8 @@ use crate::bulk::directed::ReplyResult;
 use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkPart, Offered};
 use crate::core::group::{Group, GroupArrival, GroupItem};
 use crate::core::receives::Gathered;
-use crate::core::step::{Step, work_id};
-use crate::counters::{Counter, Counters};
+use crate::core::step::Wait;
+use crate::counters::Counters;
 use crate::limits::{HEADER_BYTES_MAX, LANDINGS_MAX};
 use crate::message::MessageBuffer;
 use crate::message::Received;
@@ -231,8 +231,7 @@ pub(crate) struct IncomingCall {
     pub(crate) group: Group,
     /// It may have bulk buffers: it is read, was served, or is answered.
     pub(in crate::core) has_buffers: bool,
-    /// What it waits for was counted.
-    is_counted: bool,
+    pub(in crate::core) wait: Wait,
 }
 
 impl IncomingCall {
@@ -279,31 +278,8 @@ impl IncomingCall {
         self.leases.clear();
         self.results.clear();
         self.group.reset();
-        (self.has_buffers, self.is_counted) = (false, false);
-    }
-
-    /// It waits for what `counter` counts, once.
-    pub(crate) fn waits_for(&mut self, counter: &Counter) -> Step {
-        if !std::mem::replace(&mut self.is_counted, true) {
-            counter.increment();
-        }
-        Step::Again
-    }
-
-    /// As [`Self::waits_for`], until something happens on its connection.
-    pub(crate) fn awaits_connection(&mut self, counter: &Counter) -> Step {
-        let _ = self.waits_for(counter);
-        Step::AwaitsConnection
-    }
-
-    /// It waits for nothing.
-    pub(crate) fn goes_on(&mut self) {
-        self.is_counted = false;
-    }
-
-    /// Names its work: the slot is not taken for that of a call that had it before.
-    pub(crate) fn work_id(&self) -> WorkId {
-        work_id(self.index, self.generation)
+        self.has_buffers = false;
+        self.wait.ends();
     }
 
     /// The stream of the RPC reply, as far as it stands in the slot or in a message buffer.

@@ -24,24 +24,26 @@ impl Incoming {
         call: &mut IncomingCall,
     ) -> Result<Step, TransportError> {
         if !self.may_have_buffers(core, call) {
-            return Ok(call.waits_for(&core.shared.counters.awaiting_bulk_buffer));
+            return Ok(call.wait.on(&core.shared.counters.awaiting_bulk_buffer));
         }
         let (key, xid) = (call.connection, call.xid);
         let connection = core.connections.get(key);
         let may_queue = connection.is_none_or(Connection::may_queue);
         if !may_queue {
-            return Ok(call.awaits_connection(&core.shared.counters.awaiting_message_buffer));
+            return Ok(call
+                .wait
+                .on_connection(&core.shared.counters.awaiting_message_buffer));
         }
         if !core.messages.has_room(key.index, Use::Answer) {
-            return Ok(call.waits_for(&core.shared.counters.awaiting_message_buffer));
+            return Ok(call.wait.on(&core.shared.counters.awaiting_message_buffer));
         }
         if matches!(call.stream, Stream::Chunk) {
             let Some(message) = core.messages.take(key.index, Use::CallIn) else {
-                return Ok(call.waits_for(&core.shared.counters.awaiting_message_buffer));
+                return Ok(call.wait.on(&core.shared.counters.awaiting_message_buffer));
             };
             call.stream = Stream::Message(self.gather_stream(core, call, message));
         }
-        call.goes_on();
+        call.wait.ends();
         lend_items(
             call,
             &mut self.items,

@@ -1,7 +1,7 @@
 //! RDMA Writes of replies: results to Write chunks, or to the memory that directions offer, and long replies to the
 //! Reply chunk (-00 section 6.5).
 
-use rpcrdma_fabric::interface::{Gather, Port, PostError, RemoteAddress, RemoteKey};
+use rpcrdma_fabric::interface::{Gather, Port, RemoteAddress, RemoteKey};
 use rpcrdma_protocol::v2::TransportError;
 
 use super::Incoming;
@@ -40,15 +40,9 @@ impl Incoming {
             if let Err(error) = posted {
                 take_back(call, pool, writing);
                 call.writes = before;
-                return match error {
-                    PostError::QueueFull => Ok(call.waits_for(&counters.awaiting_send_slot)),
-                    // Its Disconnected is on its way.
-                    PostError::NotConnected | PostError::UnknownQueuePair => Ok(Step::Waits),
-                    // The device does not do it.
-                    _ => Err(TransportError::System),
-                };
+                return call.wait.not_posted(error, &counters.awaiting_send_slot);
             }
-            call.goes_on();
+            call.wait.ends();
             counters.rdma_writes.increment();
             counters.bulk_bytes_out.add(bytes);
         }

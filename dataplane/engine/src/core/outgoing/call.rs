@@ -1,6 +1,6 @@
 //! A call of ours with bulk data, and the states that it goes through.
 
-use rpcrdma_fabric::interface::{Window, WorkId};
+use rpcrdma_fabric::interface::Window;
 use rpcrdma_fabric::memory::{Buffer, Lease};
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::plan::Direction;
@@ -10,8 +10,7 @@ use super::lists::{OfferedSegment, Role};
 use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkPart, BulkPool, Home, NO_INDEX};
 use crate::core::group::{Group, GroupArrival};
 use crate::core::incoming::Stream;
-use crate::core::step::{Step, work_id};
-use crate::counters::Counter;
+use crate::core::step::{Step, Wait};
 use crate::limits::LANDINGS_MAX;
 use crate::rpc::{CallError, CallTag, ConnectionKey};
 
@@ -113,8 +112,7 @@ pub(crate) struct OutgoingCall {
     pub(crate) arrival: GroupArrival,
     /// What the Sends of the reply have placed: each for its result.
     pub(crate) placed: Vec<(usize, Lease)>,
-    /// What it waits for was counted.
-    is_counted: bool,
+    pub(in crate::core) wait: Wait,
 }
 
 /// What a call asks of a result.
@@ -142,25 +140,6 @@ impl OutgoingCall {
         }
     }
 
-    /// It waits for what `counter` counts, once.
-    pub(crate) fn waits_for(&mut self, counter: &Counter) -> Step {
-        if !std::mem::replace(&mut self.is_counted, true) {
-            counter.increment();
-        }
-        Step::Again
-    }
-
-    /// As [`Self::waits_for`], until something happens on its connection.
-    pub(crate) fn awaits_connection(&mut self, counter: &Counter) -> Step {
-        let _ = self.waits_for(counter);
-        Step::AwaitsConnection
-    }
-
-    /// It waits for nothing.
-    pub(crate) fn goes_on(&mut self) {
-        self.is_counted = false;
-    }
-
     /// It has its answer, or never will: now its windows go.
     pub(crate) fn answered(&mut self, answer: Answer) -> Step {
         self.answer = answer;
@@ -171,11 +150,6 @@ impl OutgoingCall {
     /// It can not be sent as it was planned, since the peer's sizes have changed, or the device does not do it.
     pub(crate) fn fails(&mut self) -> Step {
         self.answered(Answer::Error(CallError::Transport(TransportError::System)))
-    }
-
-    /// Names its work: the slot is not taken for that of a call that had it before.
-    pub(crate) fn work_id(&self) -> WorkId {
-        work_id(self.index, self.generation)
     }
 
     /// Adds a piece of memory that it exposes, which starts with its buffer.
@@ -214,7 +188,7 @@ impl OutgoingCall {
     /// Gives back what it has for its results.
     pub(crate) fn give_results_back(&mut self, pool: &mut BulkPool) {
         self.parts.retain_mut(|part| {
-            let is_result = matches!(part.role, Role::Result { .. } | Role::Reply);
+            let is_result = part.role.is_written();
             if is_result && let Some(buffer) = part.buffer.take() {
                 pool.give(buffer);
             }
@@ -241,21 +215,16 @@ impl OutgoingCall {
         self.arrival.end();
         self.placed.clear();
         (self.minimum_bytes, self.reply_transmissions_max) = (0, 0);
-        (self.told, self.again, self.is_counted) = (false, false, false);
+        (self.told, self.again) = (false, false);
+        self.wait.ends();
         (self.results, self.chunks, self.windows, self.stream_bytes) = (0, 0, 0, 0);
     }
 
     /// Whether everything that the call exposed is here again: its windows are gone, and with
     /// them came the buffers that hold results.
     pub(crate) fn is_home(&self) -> bool {
-        let holds_result =
-            |part: &&CallPart| matches!(part.role, Role::Result { .. } | Role::Reply);
-        self.windows == 0
-            && self
-                .parts
-                .iter()
-                .filter(holds_result)
-                .all(|part| part.buffer.is_some())
+        let mut results = self.parts.iter().filter(|it| it.role.is_written());
+        self.windows == 0 && results.all(|part| part.buffer.is_some())
     }
 
     /// Whether an item is still on its way home.

@@ -18,8 +18,7 @@ use crate::bulk::{BulkCall, BulkPart, Home, give_lease};
 use crate::connection::Connection;
 use crate::core::group::{Group, GroupItem, GroupItems, GroupSender, LaidOut, Sending, Way};
 use crate::core::resources::Resources;
-use crate::core::step::Step;
-use crate::counters::Counter;
+use crate::core::step::{Step, Wait};
 use crate::rpc::ConnectionKey;
 
 impl Outgoing {
@@ -171,7 +170,7 @@ impl GroupSender for OutgoingCall {
 
     fn begun(&mut self, connection: &mut Connection) {
         connection.group_first.take_if(|first| *first == self.index);
-        self.goes_on();
+        self.wait.ends();
     }
 
     fn home(&self, part: u16) -> Home {
@@ -179,8 +178,8 @@ impl GroupSender for OutgoingCall {
         Home::CallGroup { slot, part }
     }
 
-    fn waits_for(&mut self, counter: &Counter) -> Step {
-        Self::waits_for(self, counter)
+    fn wait(&mut self) -> &mut Wait {
+        &mut self.wait
     }
 
     fn encode_first(

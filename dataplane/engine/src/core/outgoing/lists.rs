@@ -20,6 +20,13 @@ pub(crate) enum Role {
     Reply,
 }
 
+impl Role {
+    /// Whether the peer writes to it.
+    pub(crate) fn is_written(self) -> bool {
+        matches!(self, Self::Result { .. } | Self::Reply)
+    }
+}
+
 /// A segment that a call offers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfferedSegment {

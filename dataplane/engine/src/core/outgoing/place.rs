@@ -8,7 +8,6 @@ use super::Outgoing;
 use super::call::{Answer, OutgoingCall, OutgoingState};
 use super::lists::Role;
 use super::reply::note_written;
-use crate::connection::GroupIn;
 use crate::core::application::Application;
 use crate::core::group::{TransmissionNote, Way};
 use crate::core::incoming::Stream;
@@ -49,19 +48,13 @@ impl Outgoing {
                 None => return core.repost(key.index, received.receive),
             }
         };
-        let counters = &core.shared.counters;
-        counters.transmissions_received.increment();
-        if let Some(connection) = core.connections.get_mut(key) {
-            connection.replies_in.group = (!note.is_last()).then_some(GroupIn {
-                slot: index,
-                number: note.group,
-            });
-        }
+        core.note_taken(key, &note, index);
         let Some(call) = self.calls.get_mut(index) else {
             return core.repost(key.index, received.receive);
         };
         if note.is_first() {
             let (receive, end) = (&received.receive, received.start);
+            let counters = &core.shared.counters;
             let header = core.gathered.message(&core.port, receive, end, counters);
             // Without a header the reply is wrong.
             let _ = call.arrival.begin(key, note.first, header);
@@ -127,7 +120,7 @@ impl Outgoing {
         call.arrival.set_checked();
         let needs = call.arrival.needs(&core.reply.pool);
         if let Some(missing) = core.missing_for(call.connection.index, needs, Use::ReplyIn) {
-            return call.waits_for(missing);
+            return call.wait.on(missing);
         }
         let OutgoingCall {
             arrival, placed, ..
@@ -139,7 +132,7 @@ impl Outgoing {
                 placed.push((landing.item as usize, lease));
             });
         }
-        call.goes_on();
+        call.wait.ends();
         let receives = &mut call.arrival.receives;
         let answer = match core.join(call.connection, receives, Use::ReplyIn) {
             Stream::Chunk => Answer::Error(CallError::BadReply),

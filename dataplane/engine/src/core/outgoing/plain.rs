@@ -6,7 +6,7 @@ use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::Direction;
 
 use super::Outgoing;
-use super::again::{Offer, OfferedItems};
+use super::again::Offer;
 use super::call::{Answer, CALL_PARTS_MAX, CallPart, OutgoingCall, OutgoingState};
 use super::lists::Role;
 use crate::bulk::start_of;
@@ -65,13 +65,7 @@ impl Outgoing {
             return self.make_inline(core, call);
         }
         let receive_bytes = connection.protocol.properties().receive_buffer_bytes;
-        let mut offer = Offer {
-            chunk_bytes: call.chunk_bytes,
-            chunks: call.chunks,
-            reply_bytes: 0,
-            items: OfferedItems::Chunks,
-            segments_max: connection.peer.segment_count_max,
-        };
+        let mut offer = Offer::before(call, connection);
         offer.reply_bytes = offer.reply_chunk_bytes(call, receive_bytes);
         // Plain version 2 may be all that it takes.
         offer.mend(call, error, receive_bytes);

@@ -22,10 +22,10 @@ impl Outgoing {
         };
         let counters = &core.shared.counters;
         if !connection.can_call() {
-            return call.awaits_connection(&counters.awaiting_credit);
+            return call.wait.on_connection(&counters.awaiting_credit);
         }
         if !core.transmit.has_room(connection) {
-            return call.waits_for(&counters.awaiting_send_buffer);
+            return call.wait.on(&counters.awaiting_send_buffer);
         }
         let lists = OfferedLists {
             segments: &call.segments,
@@ -41,24 +41,10 @@ impl Outgoing {
             }
             _ => 0,
         };
-        let scratch = core.transmit.scratch();
-        let (xid, direction) = (call.xid, Direction::Call);
-        let protocol = &mut connection.protocol;
+        let heading = (call.xid, Direction::Call, invalidate);
         let stream = call.stream.get(..call.stream_bytes).unwrap_or(&[]);
-        let encoded = if stream.is_empty() {
-            protocol.encode_long_message(scratch, xid, direction, invalidate, &lists)
-        } else {
-            let bytes = stream.len();
-            protocol
-                .encode_message_with_chunks(scratch, xid, direction, invalidate, &lists, bytes)
-                .map(|header_bytes| {
-                    let end = header_bytes + bytes;
-                    if let Some(space) = scratch.get_mut(header_bytes..end) {
-                        space.copy_from_slice(stream);
-                    }
-                    end
-                })
-        };
+        let transmit = &mut core.transmit;
+        let encoded = transmit.encode_with_chunks(connection, heading, &lists, stream);
         let bytes = match encoded {
             Ok(bytes) => bytes,
             // The peer's sizes have changed since the call was planned.
@@ -68,7 +54,7 @@ impl Outgoing {
             Err(_) => return Step::AwaitsConnection,
         };
         call.state = OutgoingState::Waiting;
-        call.goes_on();
+        call.wait.ends();
         core.transmit
             .post_scratch(&mut core.port, connection, bytes, counters);
         if connection.stuck.is_some() {

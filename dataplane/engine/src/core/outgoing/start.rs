@@ -87,11 +87,13 @@ impl Outgoing {
                 }
             }
             (Plan::Stream(exposed), Some(message)) => {
-                self.fill_stream(core, &mut slot, &exposed, message.filled());
+                self.fill_stream(core, &mut slot, &exposed, 0, message.filled());
                 core.messages.give(message);
+                slot.push_reply_chunk(exposed.reply_bytes, &mut core.reply.pool);
             }
             (Plan::Chunks(exposed), _) => {
                 self.fill_chunks(core, &mut slot, &header, call, &exposed);
+                slot.push_reply_chunk(exposed.reply_bytes, &mut core.reply.pool);
             }
             (Plan::Group(plan), _) => self.fill_group(core, &mut slot, &header, call, &plan),
             (Plan::Inline | Plan::Stream(_), None) => {}
@@ -162,18 +164,9 @@ impl Outgoing {
         call: &mut BulkCall<'_>,
         exposed: &Exposed,
     ) {
-        let (pool, memory) = (&mut core.reply.pool, core.port.memory());
         let header_bytes = header.encode(&mut slot.stream).unwrap_or(0);
-        let stream_bytes = header_bytes + call.args.len();
-        if exposed.long_call {
-            slot.append_from_stream(pool, memory, 0..header_bytes);
-            slot.append(pool, memory, call.args);
-            let counters = &core.shared.counters;
-            counters.bulk_bytes_copied.add(stream_bytes as u64);
-        } else if let Some(space) = slot.stream.get_mut(header_bytes..stream_bytes) {
-            space.copy_from_slice(call.args);
-            slot.stream_bytes = stream_bytes;
-        }
+        self.fill_stream(core, slot, exposed, header_bytes, call.args);
+        let pool = &mut core.reply.pool;
         let mut before = header_bytes;
         let (items, count) = (call.items, call.item_count);
         let mut leases = call.drain();
@@ -190,14 +183,18 @@ impl Outgoing {
         for result in call.expected().iter().filter(|it| it.bytes_max != 0) {
             slot.push_result(result.bytes_max, true, pool);
         }
-        slot.push_fresh(pool, Role::Reply, exposed.reply_bytes);
-        slot.reply_bytes = exposed.reply_bytes;
         let rpc_reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
         slot.rpc_reply_bytes_max = u32::try_from(rpc_reply_bytes).unwrap_or(u32::MAX);
     }
 }
 
 impl OutgoingCall {
+    /// Takes memory for a reply of so many bytes.
+    fn push_reply_chunk(&mut self, bytes: u32, pool: &mut BulkPool) {
+        self.push_fresh(pool, Role::Reply, bytes);
+        self.reply_bytes = bytes;
+    }
+
     /// Expects one more result of at most `bytes` bytes, with memory for it or without.
     pub(super) fn push_result(&mut self, bytes: u32, has_memory: bool, pool: &mut BulkPool) {
         let chunk = self.chunks;
