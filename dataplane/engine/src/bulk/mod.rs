@@ -38,7 +38,7 @@ pub(crate) use part::{BulkPart, start_of};
 #[cfg(test)]
 pub(crate) use pool::tests::pool as pool_for_tests;
 pub(crate) use pool::{BulkPool, Home, NO_INDEX};
-pub(crate) use reply::{ItemPart, Offered, ReplyItems, give_lease};
+pub(crate) use reply::{ItemPart, ReplyItems, give_lease};
 
 /// Items in one call, and in one reply.
 pub const BULK_ITEMS_MAX: usize = 8;

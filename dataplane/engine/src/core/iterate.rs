@@ -210,7 +210,7 @@ impl<P: Port> State<P> {
                 let Some(completion) = batch.take() else {
                     break;
                 };
-                self.handle_completion(application, completion);
+                self.handle_completion(completion);
             }
         }
         for _ in 0..RETURNED_MAX {
@@ -218,7 +218,7 @@ impl<P: Port> State<P> {
                 break;
             };
             if let Some(buffer) = self.resources.transmit.take_back(buffer) {
-                self.bulk_returned(application, buffer);
+                self.bulk_returned(buffer);
             }
         }
         count != 0
@@ -226,7 +226,7 @@ impl<P: Port> State<P> {
 
     /// The port gave back a buffer that is none for Sends.
     #[inline(never)]
-    fn bulk_returned<A: Application>(&mut self, application: &mut A, buffer: Buffer) {
+    fn bulk_returned(&mut self, buffer: Buffer) {
         let core = &mut self.resources;
         let pool = &mut core.reply.pool;
         if !pool.owns(&buffer) {
@@ -254,10 +254,9 @@ impl<P: Port> State<P> {
         };
         match (brought, home) {
             (Err(buffer), _) => pool.give(buffer),
-            (Ok(()), Home::Call { slot, .. }) => {
-                self.outgoing.finish_if_home(core, application, slot);
+            (Ok(()), Home::Call { slot, .. } | Home::CallGroup { slot, .. }) => {
+                outgoing.queue(slot);
             }
-            (Ok(()), Home::CallGroup { slot, .. }) => outgoing.queue(slot),
             (Ok(()), Home::Reply { slot, .. } | Home::ReplyGroup { slot, .. }) => {
                 incoming.queue(slot);
             }

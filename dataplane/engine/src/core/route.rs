@@ -1,7 +1,7 @@
 //! Messages that go to more than one part of a core: held ones that can go on, calls with chunks, transmission groups.
 
 use rpcrdma_fabric::interface::{Port, Receive};
-use rpcrdma_protocol::v2::connection::{Direction, Refusal};
+use rpcrdma_protocol::v2::connection::Direction;
 
 use super::application::Application;
 use super::group::TransmissionNote;
@@ -151,7 +151,7 @@ impl<P: Port> State<P> {
                 return self.serve_or_hold(application, key, xid, Stream::Received(received));
             };
             core.repost(key.index, received.receive);
-            return core.refuse(key, Refusal::new(xid, error));
+            return core.refuse(key, xid, error);
         }
         if !incoming.may_begin_incoming(core, key) {
             return self

@@ -3,7 +3,6 @@
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::Refusal;
 use rpcrdma_protocol::v2::rtr::{Location, MessageItemView, ResponseItemView};
 
 use super::Incoming;
@@ -43,7 +42,7 @@ impl Incoming {
                 Ok(index) => index,
                 Err(error) => {
                     core.pass_group(key, &note, received);
-                    return core.refuse(key, Refusal::new(note.id.xid, error));
+                    return core.refuse(key, note.id.xid, error);
                 }
             }
         } else {
@@ -76,8 +75,7 @@ impl Incoming {
     ) -> Result<u32, TransportError> {
         let takes_chunks = core.takes_chunks(key);
         self.forget_taken_replies(core);
-        let call = self.begin_incoming(core, key, note.id.xid);
-        let mut call = call.ok_or(TransportError::System)?;
+        let mut call = self.begin_incoming(core.now, key, note.id.xid)?;
         let (receive, end) = (&received.receive, received.start);
         let counters = &core.shared.counters;
         let header = core.gathered.message(&core.port, receive, end, counters);

@@ -9,8 +9,8 @@ use rpcrdma_protocol::constants::PLAN_ITEMS_MAX;
 use rpcrdma_protocol::v2::header::Chunks;
 use rpcrdma_protocol::v2::rtr::{Location, MessageItemView};
 
-use crate::bulk::directed::ReplyResult;
-use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkPart, Offered};
+use crate::bulk::directed::{OpenDirection, ReplyResult};
+use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkPart};
 use crate::core::group::{Group, GroupArrival, GroupItem};
 use crate::core::receives::Gathered;
 use crate::core::step::Wait;
@@ -287,12 +287,9 @@ impl IncomingCall {
         self.reply.stream(&self.reply_space)
     }
 
-    /// What the call offers to its reply.
-    pub(crate) fn offer(&self) -> Offered<'_> {
-        match self.is_group() {
-            true => Offered::Directions(self.arrival.directions()),
-            false => Offered::Lists,
-        }
+    /// The directions of a call that came as a transmission group.
+    pub(crate) fn directions(&self) -> Option<&[OpenDirection]> {
+        self.is_group().then(|| self.arrival.directions())
     }
 
     /// Whether it came as a transmission group, and is answered as one.

@@ -33,7 +33,6 @@ pub(crate) use table::Incoming;
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::Refusal;
 
 use super::application::Application;
 use super::resources::Resources;
@@ -160,7 +159,7 @@ impl Incoming {
     ) {
         let (key, xid) = (call.connection, call.xid);
         self.end_incoming(core, call);
-        core.refuse(key, Refusal::new(xid, error));
+        core.refuse(key, xid, error);
     }
 
     /// Gives back all that a call holds, and frees its slot.

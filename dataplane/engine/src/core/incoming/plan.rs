@@ -16,7 +16,7 @@ use crate::bulk::{BulkPart, NO_INDEX};
 use crate::config::PADDING_BYTES;
 use crate::core::group::{GroupItem, Way};
 use crate::core::resources::Resources;
-use crate::message::Use;
+use crate::message::{MessagePool, Use};
 use crate::responder::RPC_OFFSET;
 
 impl Incoming {
@@ -47,17 +47,8 @@ impl Incoming {
         let threshold = connection.map_or(0, |it| it.protocol.send_threshold_bytes() as usize);
         let before = RPC_OFFSET + call.returned_bytes();
         let room = threshold.min(call.reply_space.len()).saturating_sub(before);
-        let is_long = matches!(call.reply, RpcReply::Long(_));
-        if is_long
-            && call.rpc_reply().len() <= room
-            && let RpcReply::Long(message) = std::mem::take(&mut call.reply)
-        {
-            let bytes = message.filled().len();
-            if let Some(space) = call.reply_space.get_mut(..bytes) {
-                space.copy_from_slice(message.filled());
-            }
-            call.reply = RpcReply::Short(bytes);
-            core.messages.give(message);
+        if call.rpc_reply().len() <= room {
+            call.move_into_slot(&mut core.messages);
         }
     }
 
@@ -179,12 +170,7 @@ impl Incoming {
         };
         match plan.form {
             ReplyForm::Message { messages: 1 } => {
-                if let RpcReply::Long(message) = std::mem::take(&mut call.reply) {
-                    if let Some(space) = call.reply_space.get_mut(..rpc_bytes) {
-                        space.copy_from_slice(message.filled());
-                    }
-                    core.messages.give(message);
-                }
+                call.move_into_slot(&mut core.messages);
                 call.reply = RpcReply::Short(end);
                 let space = call.reply_space.get_mut(..end);
                 Ok(items.insert_into(space.unwrap_or(&mut []), rpc_bytes))
@@ -285,6 +271,21 @@ impl Incoming {
 }
 
 impl IncomingCall {
+    /// Moves an RPC reply that is in a message buffer, and as short as one message, to the place for it in the slot.
+    fn move_into_slot(&mut self, messages: &mut MessagePool) {
+        match std::mem::take(&mut self.reply) {
+            RpcReply::Long(message) => {
+                let bytes = message.filled().len();
+                if let Some(space) = self.reply_space.get_mut(..bytes) {
+                    space.copy_from_slice(message.filled());
+                }
+                self.reply = RpcReply::Short(bytes);
+                messages.give(message);
+            }
+            other => self.reply = other,
+        }
+    }
+
     /// Takes the plan of the reply before, if this one is alike.
     fn plan_as_before(&mut self, rpc_bytes: usize, told: u64) -> bool {
         let Some(plan) = self.planned.as_ref().filter(|it| {

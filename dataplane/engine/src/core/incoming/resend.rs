@@ -4,7 +4,7 @@
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Memory;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::{Direction, Refusal};
+use rpcrdma_protocol::v2::connection::Direction;
 
 use super::Incoming;
 use super::call::{IncomingCall, RpcReply};
@@ -90,7 +90,7 @@ impl Incoming {
             match self.resend(core, place) {
                 Resending::Waits => continue,
                 Resending::Done => core.shared.counters.bulk_replies_resent.increment(),
-                Resending::Gone => core.refuse(key, Refusal::new(xid, TransportError::System)),
+                Resending::Gone => core.refuse(key, xid, TransportError::System),
             }
             busy = true;
             self.kept.done(place, &mut core.reply.pool);

@@ -6,13 +6,13 @@ use rpcrdma_protocol::v2::connection::{Direction, rpc_start_matches};
 
 use super::Incoming;
 use super::call::{IncomingCall, IncomingState, RpcReply, Stream};
-use crate::bulk::{ArgumentItem, BulkArguments, BulkItem, start_of};
+use crate::bulk::{ArgumentItem, BulkArguments, BulkItem, BulkPool, start_of};
 use crate::connection::Connection;
 use crate::core::application::Application;
 use crate::core::resources::Resources;
 use crate::core::step::Step;
 use crate::message::{MessageBuffer, Use};
-use crate::responder::{Desk, RPC_OFFSET, Served, write_reply_with_items};
+use crate::responder::{Desk, RPC_OFFSET, Served};
 use crate::rpc::{DeferToken, Outcome, ReplyRefused};
 
 impl Incoming {
@@ -44,12 +44,7 @@ impl Incoming {
             call.stream = Stream::Message(self.gather_stream(core, call, message));
         }
         call.wait.ends();
-        lend_items(
-            call,
-            &mut self.items,
-            &mut self.leases,
-            &mut core.reply.pool,
-        );
+        self.lend_items(call, &mut core.reply.pool);
         let (gathered, counters) = (&mut core.gathered, &core.shared.counters);
         let message = call.stream.bytes(gathered, &core.port, counters);
         if !rpc_start_matches(xid, Direction::Call, 0, message) {
@@ -58,7 +53,7 @@ impl Incoming {
             return Err(TransportError::BadXdr);
         }
         core.reply
-            .ask_for(call.offer(), call.arguments_at, call.may_reduce);
+            .ask_for(call.directions(), call.arguments_at, call.may_reduce);
         // The lists that the reply returns stand before it.
         let shift = call.returned_bytes();
         call.deferral = self.deferrals.next(key.index);
@@ -122,6 +117,35 @@ impl Incoming {
         message
     }
 
+    /// Makes leases of the items that were read, for the service to take, beside those that Sends have placed.
+    fn lend_items(&mut self, call: &mut IncomingCall, pool: &mut BulkPool) {
+        let (items, leases) = (&mut self.items, &mut self.leases);
+        items.append(&mut call.items);
+        leases.append(&mut call.leases);
+        let mut parts = call.read_parts.iter_mut();
+        for chunk in &call.chunks {
+            let count = pool.buffers_for(chunk.bytes);
+            if chunk.position == 0 {
+                // Taken already.
+                parts.by_ref().take(count).for_each(drop);
+                continue;
+            }
+            let first_part = leases.len();
+            for part in parts.by_ref().take(count) {
+                let lease = part.buffer.take();
+                leases.push(lease.and_then(|buffer| pool.lease(buffer, part.bytes)));
+            }
+            items.push(ArgumentItem {
+                position: chunk.position,
+                args_offset: 0,
+                bytes: chunk.bytes,
+                first_part,
+                parts: count,
+            });
+        }
+        items.sort_unstable_by_key(|item| item.position);
+    }
+
     /// Takes back what a service left of the items of a call, and of its reply.
     fn clear_items<P: Port>(&mut self, core: &mut Resources<P>) {
         self.items.clear();
@@ -180,7 +204,8 @@ impl Incoming {
         };
         self.calls.get(index).filter(is_of)?;
         let mut call = self.calls.take(index)?;
-        match self.write_deferred(core, &call, outcome, results, items) {
+        let heading = (call.connection, call.xid);
+        match core.write_deferred(heading, outcome, results, items, Some(&call)) {
             Ok(buffer) => {
                 let taken = self.take_reply(core, &mut call, RpcReply::Long(buffer));
                 self.clear_items(core);
@@ -199,61 +224,6 @@ impl Incoming {
             }
         }
     }
-
-    fn write_deferred<P: Port>(
-        &mut self,
-        core: &mut Resources<P>,
-        call: &IncomingCall,
-        outcome: Outcome,
-        results: &[u8],
-        items: &mut [(usize, BulkItem)],
-    ) -> Result<MessageBuffer, ReplyRefused> {
-        let buffer = core.messages.take(call.connection.index, Use::Answer);
-        let mut buffer = buffer.ok_or(ReplyRefused::Busy)?;
-        let reply = &mut core.reply;
-        reply.ask_for(call.offer(), call.arguments_at, call.may_reduce);
-        let written = write_reply_with_items(&mut buffer, call.xid, outcome, results, items, reply);
-        let Some(copied_bytes) = written else {
-            core.messages.give(buffer);
-            core.reply.clear();
-            return Err(ReplyRefused::TooLong);
-        };
-        core.shared.counters.bulk_bytes_copied.add(copied_bytes);
-        Ok(buffer)
-    }
-}
-
-/// Makes leases of the items that were read, for the service to take, beside those that Sends have placed.
-fn lend_items(
-    call: &mut IncomingCall,
-    items: &mut Vec<ArgumentItem>,
-    leases: &mut Vec<Option<rpcrdma_fabric::memory::Lease>>,
-    pool: &mut crate::bulk::BulkPool,
-) {
-    items.append(&mut call.items);
-    leases.append(&mut call.leases);
-    let mut parts = call.read_parts.iter_mut();
-    for chunk in &call.chunks {
-        let count = pool.buffers_for(chunk.bytes);
-        if chunk.position == 0 {
-            // Taken already.
-            parts.by_ref().take(count).for_each(drop);
-            continue;
-        }
-        let first_part = leases.len();
-        for part in parts.by_ref().take(count) {
-            let lease = part.buffer.take();
-            leases.push(lease.and_then(|buffer| pool.lease(buffer, part.bytes)));
-        }
-        items.push(ArgumentItem {
-            position: chunk.position,
-            args_offset: 0,
-            bytes: chunk.bytes,
-            first_part,
-            parts: count,
-        });
-    }
-    items.sort_unstable_by_key(|item| item.position);
 }
 
 /// Tells where the items belong in the argument stream without them. False when one of them is not

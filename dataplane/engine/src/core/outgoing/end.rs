@@ -20,28 +20,6 @@ use crate::requester::{TimedOut, read_reply};
 use crate::rpc::{CallError, ConnectionKey};
 
 impl Outgoing {
-    /// Ends the call in a slot if it has its answer, and nothing of it is exposed any more.
-    pub(in crate::core) fn finish_if_home<P: Port, A: Application>(
-        &mut self,
-        core: &mut Resources<P>,
-        application: &mut A,
-        index: u32,
-    ) {
-        let call = self.calls.get(index);
-        let may_finish = call.is_some_and(|call| {
-            call.state == OutgoingState::AwaitingInvalidation && call.is_home()
-        });
-        let call = may_finish.then(|| self.calls.take(index));
-        if let Some(mut call) = call.flatten() {
-            match self.finish_outgoing(core, application, &mut call) {
-                Step::Ends => return self.end_outgoing(core, call),
-                Step::GoesOn | Step::Again | Step::AwaitsConnection => self.calls.queue(index),
-                Step::Waits => {}
-            }
-            self.calls.put(index, call);
-        }
-    }
-
     /// Nothing of a call is exposed any more: it is made again, or its end is told.
     pub(super) fn finish_outgoing<P: Port, A: Application>(
         &mut self,
@@ -184,6 +162,9 @@ impl Outgoing {
     ) {
         self.forget_group_turn(core, &call);
         self.forget_response(core, &mut call);
+        if let Answer::Stream(stream) = std::mem::take(&mut call.answer) {
+            core.give_stream(call.connection, stream);
+        }
         for result in &mut self.results {
             for part in result.item.drain() {
                 core.end_lease(part);
@@ -243,17 +224,12 @@ impl Outgoing {
     ) {
         for index in 0..self.calls.len() {
             let call = self.calls.get(index);
-            let is_of =
-                call.is_some_and(|it| it.state != OutgoingState::Free && it.connection == key);
-            let call = is_of.then(|| self.calls.take(index));
-            let Some(mut call) = call.flatten() else {
-                continue;
-            };
-            match std::mem::take(&mut call.answer) {
-                Answer::Stream(stream) => core.give_stream(key, stream),
-                Answer::None | Answer::Long | Answer::Error(_) | Answer::Refused(_) => {}
+            let is_of = |it: &OutgoingCall| it.state != OutgoingState::Free && it.connection == key;
+            if call.is_some_and(is_of)
+                && let Some(call) = self.calls.take(index)
+            {
+                self.end_outgoing(core, call);
             }
-            self.end_outgoing(core, call);
         }
     }
 }

@@ -105,10 +105,9 @@ impl Outgoing {
 
     /// A window was invalidated here.
     #[cold]
-    pub(in crate::core) fn window_ended<P: Port, A: Application>(
+    pub(in crate::core) fn window_ended<P: Port>(
         &mut self,
-        core: &mut Resources<P>,
-        application: &mut A,
+        core: &Resources<P>,
         status: Status,
         work: WorkId,
         window: Window,
@@ -126,7 +125,7 @@ impl Outgoing {
         core.shared.counters.windows_invalidated_locally.increment();
         call.windows = call.windows.saturating_sub(1);
         self.windows_open = self.windows_open.saturating_sub(1);
-        self.finish_if_home(core, application, index);
+        self.calls.queue(index);
     }
 }
 
