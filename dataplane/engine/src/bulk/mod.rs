@@ -33,7 +33,6 @@ pub use call::{BulkCall, BulkReply, BulkResult, ExpectedResult, NoRoom, Placemen
 pub use item::{BulkItem, ITEM_PARTS_MAX};
 
 pub(crate) use arguments::ArgumentItem;
-pub(crate) use attached::Attached;
 pub(crate) use part::{BulkPart, start_of};
 #[cfg(test)]
 pub(crate) use pool::tests::pool as pool_for_tests;

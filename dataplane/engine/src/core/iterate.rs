@@ -233,8 +233,7 @@ impl<P: Port> State<P> {
             return core.placement.give(buffer);
         }
         let (incoming, outgoing) = (&mut self.incoming.calls, &mut self.outgoing.calls);
-        let home = pool.home(&buffer);
-        let brought = match home {
+        let brought = match pool.home(&buffer) {
             Home::Pool => Err(buffer),
             Home::Kept { .. } => return pool.keep(buffer),
             Home::Call { slot, part } => outgoing.bring_home(slot, buffer, |call| {
@@ -252,15 +251,8 @@ impl<P: Port> State<P> {
                 incoming.bring_home(slot, buffer, |call| call.group.place_of(part))
             }
         };
-        match (brought, home) {
-            (Err(buffer), _) => pool.give(buffer),
-            (Ok(()), Home::Call { slot, .. } | Home::CallGroup { slot, .. }) => {
-                outgoing.queue(slot);
-            }
-            (Ok(()), Home::Reply { slot, .. } | Home::ReplyGroup { slot, .. }) => {
-                incoming.queue(slot);
-            }
-            (Ok(()), Home::Pool | Home::Kept { .. }) => {}
+        if let Err(buffer) = brought {
+            pool.give(buffer);
         }
     }
 

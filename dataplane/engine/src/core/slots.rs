@@ -97,8 +97,8 @@ impl<T> Slots<T> {
         self.free.push(index);
     }
 
-    /// Puts a buffer that the port has done with to the `place` for it, and its index, of the call at `index`. Gives it back
-    /// when the call is another one by now.
+    /// Puts a buffer that the port has done with to the `place` for it, and its index, of the call at `index`, which goes on
+    /// then. Gives it back when the call is another one by now.
     pub(crate) fn bring_home(
         &mut self,
         index: u32,
@@ -108,6 +108,7 @@ impl<T> Slots<T> {
         match self.get_mut(index).and_then(place) {
             Some((place, number)) if place.is_none() && number == buffer.index() => {
                 *place = Some(buffer);
+                self.queue(index);
                 Ok(())
             }
             _ => Err(buffer),

@@ -81,10 +81,12 @@ pub(crate) struct GroupArrival {
     response_transmissions_max: u32,
     /// All that follows was found out of this header, which is right.
     is_checked: bool,
-    items: Vec<ArrivedItem>,
+    pub(crate) landed: Vec<ArrivedItem>,
     landings: Vec<Landing>,
-    directions: Vec<OpenDirection>,
-    response_header_bytes: usize,
+    /// The directions of a call.
+    pub(crate) directions: Vec<OpenDirection>,
+    /// The bytes that the header of the reply to a call can take beyond one without chunks.
+    pub(crate) response_header_bytes: usize,
     /// Its Receives, with the range of each that is payload stream.
     pub(crate) receives: Vec<Received>,
 }
@@ -94,7 +96,7 @@ impl GroupArrival {
     pub(crate) fn new(of_calls: bool) -> Self {
         Self {
             header: Vec::with_capacity(HEADER_BYTES_MAX),
-            items: Vec::with_capacity(BULK_ITEMS_MAX),
+            landed: Vec::with_capacity(BULK_ITEMS_MAX),
             landings: Vec::with_capacity(LANDINGS_MAX),
             directions: Vec::with_capacity(if of_calls { DIRECTIONS_MAX } else { 0 }),
             receives: Vec::with_capacity(RTR_TRANSMISSIONS_MAX),
@@ -165,25 +167,9 @@ impl GroupArrival {
         items.unwrap_or_default()
     }
 
-    /// The same, of a group that landed.
-    pub(crate) fn landed_items(&self) -> &[ArrivedItem] {
-        &self.items
-    }
-
-    /// The directions of a call that landed.
-    pub(crate) fn directions(&self) -> &[OpenDirection] {
-        &self.directions
-    }
-
-    /// The bytes that the header of the reply to a call that landed can take beyond one without
-    /// chunks.
-    pub(crate) fn response_header_bytes(&self) -> usize {
-        self.response_header_bytes
-    }
-
     /// The items of a group that landed, where the pieces of them lie, and its Receives.
     pub(crate) fn pieces(&mut self) -> (&[ArrivedItem], &[Landing], &mut [Received]) {
-        (&self.items, &self.landings, &mut self.receives)
+        (&self.landed, &self.landings, &mut self.receives)
     }
 
     /// What it takes to have all of it out of its Receives.
@@ -210,7 +196,7 @@ impl GroupArrival {
         structure: &ReceiveBufferStructure,
         config: &PlacementConfig,
     ) -> bool {
-        self.items.clear();
+        self.landed.clear();
         self.landings.clear();
         self.directions.clear();
         let Some(lists) = self.lists.filter(|_| self.is_some) else {
@@ -227,7 +213,7 @@ impl GroupArrival {
             return false;
         }
         for (item, number) in items.zip(0..) {
-            self.items.push(ArrivedItem {
+            self.landed.push(ArrivedItem {
                 displacement: item.displacement,
                 bytes: item.length_bytes,
                 way: match item.location {

@@ -2,9 +2,8 @@
 
 use rpcrdma_fabric::interface::{Gather, SEGMENTS_MAX};
 use rpcrdma_fabric::memory::Buffer;
+use rpcrdma_protocol::v2::plan::Piece;
 use rpcrdma_protocol::v2::plan::layout::BulkItems;
-use rpcrdma_protocol::v2::plan::{Layout, LayoutError, LayoutRequest, Piece, SendLimits};
-use rpcrdma_protocol::v2::rtr::ReceiveBufferStructure;
 
 use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkPart};
 
@@ -69,21 +68,6 @@ impl Group {
     pub(crate) fn place_of(&mut self, part: u16) -> Option<(&mut Option<Buffer>, u32)> {
         let part = self.parts.get_mut(usize::from(part))?;
         Some((&mut part.buffer, part.index))
-    }
-
-    /// Lays the group out for a peer's buffers.
-    pub(crate) fn layout<'a>(
-        &'a self,
-        structure: &'a ReceiveBufferStructure,
-        limits: SendLimits,
-    ) -> Result<Layout<'a, Self>, LayoutError> {
-        Layout::new(LayoutRequest {
-            structure,
-            header_bytes: self.header_bytes,
-            stream_bytes: self.stream_bytes,
-            items: self,
-            limits,
-        })
     }
 
     /// Whether these pieces can be one Send: the list is long enough, with header and stream

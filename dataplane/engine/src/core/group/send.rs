@@ -3,7 +3,7 @@
 use rpcrdma_fabric::interface::{Port, SEGMENTS_MAX};
 use rpcrdma_protocol::connection::Connection as Protocol;
 use rpcrdma_protocol::v2::connection::SendRefused;
-use rpcrdma_protocol::v2::plan::SendLimits;
+use rpcrdma_protocol::v2::plan::{Layout, LayoutRequest, SendLimits};
 use rpcrdma_protocol::v2::rtr::ReceiveBufferStructure;
 
 use super::laid_out::{LaidOut, Shape};
@@ -225,7 +225,14 @@ fn lay_out(
     buffer_bytes: u32,
 ) -> Option<bool> {
     let entries_max = limits.gather_entries_max as usize;
-    let layout = group.layout(structure, limits).ok()?;
+    let request = LayoutRequest {
+        structure,
+        header_bytes: group.header_bytes,
+        stream_bytes: group.stream_bytes,
+        items: group,
+        limits,
+    };
+    let layout = Layout::new(request).ok()?;
     let mut transmissions = layout.transmissions();
     let transmission = transmissions.nth(group.sent as usize)?;
     laid_out.set_pieces(transmission.pieces());

@@ -61,7 +61,7 @@ pub(crate) enum Stream {
 
 impl Stream {
     /// Its bytes, where they are known to be.
-    pub(crate) fn bytes<'a, P: Port>(
+    pub(in crate::core) fn bytes<'a, P: Port>(
         &'a self,
         gathered: &'a mut Gathered,
         port: &'a P,
@@ -289,7 +289,7 @@ impl IncomingCall {
 
     /// The directions of a call that came as a transmission group.
     pub(crate) fn directions(&self) -> Option<&[OpenDirection]> {
-        self.is_group().then(|| self.arrival.directions())
+        self.is_group().then_some(&self.arrival.directions)
     }
 
     /// Whether it came as a transmission group, and is answered as one.
@@ -367,7 +367,7 @@ impl IncomingCall {
     /// The bytes that these lists take in the header beside the marks of empty ones.
     pub(crate) fn returned_bytes(&self) -> usize {
         if self.is_group() {
-            return self.arrival.response_header_bytes();
+            return self.arrival.response_header_bytes;
         }
         self.returned(0).encoded_bytes() - EMPTY_LISTS_BYTES
     }

@@ -10,7 +10,7 @@ use rpcrdma_protocol::v2::rtr::rounded_up;
 
 use super::Incoming;
 use super::call::{IncomingCall, IncomingState, PlannedReply, RpcReply, Target, WritePart};
-use super::staying::StayingItems;
+use super::staying::insert_items;
 use crate::bulk::directed::{ReplyResult, Results};
 use crate::bulk::{BulkPart, NO_INDEX};
 use crate::config::PADDING_BYTES;
@@ -163,17 +163,13 @@ impl Incoming {
     ) -> Result<u64, TransportError> {
         let (rpc_bytes, end) = (call.rpc_reply().len(), plan.stream_bytes as usize);
         let is_written = |way: Option<&ResultWay>| matches!(way, Some(ResultWay::Written { .. }));
-        let items = StayingItems {
-            results: &core.reply.results,
-            attached: &core.reply.attached,
-            stays: &|result| !is_written(plan.results.get(result)),
-        };
+        let stays = |result: usize| !is_written(plan.results.get(result));
         match plan.form {
             ReplyForm::Message { messages: 1 } => {
                 call.move_into_slot(&mut core.messages);
                 call.reply = RpcReply::Short(end);
-                let space = call.reply_space.get_mut(..end);
-                Ok(items.insert_into(space.unwrap_or(&mut []), rpc_bytes))
+                let space = call.reply_space.get_mut(..end).unwrap_or(&mut []);
+                Ok(insert_items(space, rpc_bytes, &core.reply, stays))
             }
             ReplyForm::Message { .. } => {
                 let mut message = match std::mem::take(&mut call.reply) {
@@ -189,8 +185,8 @@ impl Incoming {
                     }
                 };
                 message.set_len(end);
-                let space = message.space().get_mut(..end);
-                let copied_bytes = items.insert_into(space.unwrap_or(&mut []), rpc_bytes);
+                let space = message.space().get_mut(..end).unwrap_or(&mut []);
+                let copied_bytes = insert_items(space, rpc_bytes, &core.reply, stays);
                 call.reply = RpcReply::Long(message);
                 Ok(copied_bytes)
             }

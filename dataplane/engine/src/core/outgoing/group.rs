@@ -11,8 +11,7 @@ use rpcrdma_protocol::v2::rtr::TransmitRequest;
 
 use super::Outgoing;
 use super::call::{Answer, CallDirection, OutgoingCall, OutgoingState};
-use super::directions::CallDirections;
-use super::lists::{Role, Targets, segments_of};
+use super::lists::{Role, targets_of};
 use super::plan::{has_memory, range_of};
 use crate::bulk::{BulkCall, BulkPart, Home, give_lease};
 use crate::connection::Connection;
@@ -190,7 +189,7 @@ impl GroupSender for OutgoingCall {
     ) -> Result<usize, SendRefused> {
         let segments = |_: usize, item: GroupItem| {
             let position = item.displacement;
-            Targets(segments_of(&self.segments, Role::Argument { position }).iter())
+            targets_of(&self.segments, Role::Argument { position })
         };
         let request = TransmitRequest {
             items: GroupItems {
@@ -198,11 +197,7 @@ impl GroupSender for OutgoingCall {
                 laid_out,
                 segments,
             },
-            directions: CallDirections {
-                directions: &self.directions,
-                minimum_bytes: self.minimum_bytes,
-                segments: &self.segments,
-            },
+            directions: self,
             transmissions: self.group.transmissions,
             response_transmissions_max: self.reply_transmissions_max,
             stream_bytes: laid_out.stream_bytes,

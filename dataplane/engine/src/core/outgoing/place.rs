@@ -150,16 +150,15 @@ impl OutgoingCall {
         for part in &mut self.parts {
             part.written_bytes = 0;
         }
-        let count = self.arrival.landed_items().len();
+        let count = self.arrival.landed.len();
         // A reply without any item may leave the list out.
         if count != 0 && count != self.directions.len() {
             return false;
         }
         for number in 0..count {
-            let (Some(&item), Some(&direction)) = (
-                self.arrival.landed_items().get(number),
-                self.directions.get(number),
-            ) else {
+            let (Some(&item), Some(&direction)) =
+                (self.arrival.landed.get(number), self.directions.get(number))
+            else {
                 return false;
             };
             let follows = match (item.way, direction.way) {
