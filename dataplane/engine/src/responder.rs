@@ -9,6 +9,7 @@ use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, RejectStatus, ReplyBody, R
 use rpcrdma_protocol::{DecodeError, Reason};
 
 use crate::bulk::{BulkItem, ItemPart, ReplyItems, give_lease};
+use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::deferrals::{Deferrals, Deferred};
 use crate::message::{MessageBuffer, MessagesOf, Use};
@@ -230,16 +231,13 @@ pub(crate) enum Served {
 
 /// What a service needs of its core.
 pub(crate) struct Desk<'a> {
-    pub(crate) connection: ConnectionKey,
-    /// The call came in the reverse direction.
-    pub(crate) is_reverse: bool,
-    pub(crate) is_version_1: bool,
+    pub(crate) key: ConnectionKey,
+    pub(crate) connection: &'a Connection,
     /// The reading of the clock of this poll.
     pub(crate) now: Ticks,
-    /// A send buffer.
+    /// A send buffer, and the bytes that chunk lists take in it before the RPC reply.
     pub(crate) scratch: &'a mut [u8],
-    /// The longest message that the peer takes.
-    pub(crate) threshold_bytes: usize,
+    pub(crate) lists_bytes: usize,
     pub(crate) messages: MessagesOf<'a>,
     pub(crate) deferrals: &'a mut Deferrals,
     /// The items of the reply; what is left there when it fails is the caller's to clear.
@@ -251,12 +249,13 @@ impl Desk<'_> {
     /// Has `answer` answer the RPC call in `message`.
     #[inline]
     pub(crate) fn serve(
-        self,
+        mut self,
         xid: u32,
         message: &[u8],
         answer: impl FnOnce(&Request<'_>, &mut ReplyWriter<'_>) -> Outcome,
     ) -> Served {
-        let rpc = self.scratch.get_mut(RPC_OFFSET..).unwrap_or(&mut []);
+        let before = RPC_OFFSET + self.lists_bytes;
+        let rpc = self.scratch.get_mut(before..).unwrap_or(&mut []);
         let (header, header_bytes) = match CallHeader::decode(message) {
             Ok(decoded) => decoded,
             Err(error) => {
@@ -264,10 +263,12 @@ impl Desk<'_> {
                 return Served::Short(encode(rpc, &undecodable(xid, error)));
             }
         };
+        let protocol = &self.connection.protocol;
+        let is_version_1 = protocol.is_version_1();
         let request = Request {
-            connection: self.connection,
-            is_reverse: self.is_reverse,
-            is_version_1: self.is_version_1,
+            connection: self.key,
+            is_reverse: self.connection.serves_reverse(),
+            is_version_1,
             xid,
             program: header.program,
             version: header.version,
@@ -275,16 +276,16 @@ impl Desk<'_> {
             credential: header.credential,
             verifier: header.verifier,
             args: message.get(header_bytes..).unwrap_or(&[]),
-            deferral: self.deferrals.next(self.connection.index),
+            deferral: self.deferrals.next(self.key.index),
         };
         self.items.arguments_at = u32::try_from(header_bytes).unwrap_or(u32::MAX);
         self.items.may_reduce = header.credential.permits_reduction();
-        let one_message = self.threshold_bytes.saturating_sub(RPC_OFFSET);
-        let limit = rpc.len().min(one_message);
+        let threshold_bytes = protocol.send_threshold_bytes() as usize;
+        let limit = rpc.len().min(threshold_bytes.saturating_sub(before));
         let mut writer = ReplyWriter {
             space: rpc.get_mut(RESULTS_OFFSET..limit).unwrap_or(&mut []),
             written: 0,
-            messages: self.messages,
+            messages: self.messages.reborrow(),
             spilled: None,
             too_long: false,
             length_needed_bytes: None,
@@ -292,20 +293,22 @@ impl Desk<'_> {
             counters: self.counters,
         };
         self.counters.calls_received.increment();
-        let of_version = if self.is_version_1 {
+        let of_version = if is_version_1 {
             &self.counters.calls_received_version_1
         } else {
             &self.counters.calls_received_version_2
         };
         of_version.increment();
         let mut outcome = answer(&request, &mut writer);
-        let deferral = request.deferral;
-        let (written, spilled, too_long) = (writer.written, writer.spilled, writer.too_long);
-        let messages = writer.messages;
         // A service may well call it a system error itself.
         let is_only_too_long = matches!(outcome, Outcome::Success | Outcome::SystemError);
-        let has_way_out = is_only_too_long && writer.items.came_without_chunks();
-        let length_needed_bytes = writer.length_needed_bytes.filter(|_| has_way_out);
+        let ReplyWriter {
+            written,
+            spilled,
+            too_long,
+            length_needed_bytes,
+            ..
+        } = writer;
         if too_long && outcome == Outcome::Success {
             self.counters.replies_too_long.increment();
             outcome = Outcome::SystemError;
@@ -324,32 +327,51 @@ impl Desk<'_> {
             };
         }
         if let Some(buffer) = spilled {
-            messages.pool.give(buffer);
+            self.messages.pool.give(buffer);
         }
+        let length_needed_bytes = length_needed_bytes.filter(|_| is_only_too_long);
+        self.fail(
+            xid,
+            outcome,
+            request.deferral.is_some(),
+            length_needed_bytes,
+        )
+    }
+
+    /// Answers a call without results: with an error, or later.
+    fn fail(
+        self,
+        xid: u32,
+        outcome: Outcome,
+        may_defer: bool,
+        length_needed_bytes: Option<u32>,
+    ) -> Served {
+        let has_way_out = self.items.came_without_chunks();
         self.items.clear();
-        if outcome == Outcome::Deferred {
-            if deferral.is_some() {
-                self.deferrals.take(Deferred {
-                    connection: self.connection,
-                    xid,
-                    found_at: self.now,
-                    serve: None,
-                });
-                self.counters.deferred.increment();
-                return Served::Deferred;
-            }
-            // There was no token to defer it with.
-            outcome = Outcome::SystemError;
+        if outcome == Outcome::Deferred && may_defer {
+            self.deferrals.take(Deferred {
+                connection: self.key,
+                xid,
+                found_at: self.now,
+                serve: None,
+            });
+            self.counters.deferred.increment();
+            return Served::Deferred;
         }
+        // One that could not be deferred, for want of a token, is a system error.
+        let before = RPC_OFFSET + self.lists_bytes;
+        let rpc = self.scratch.get_mut(before..).unwrap_or(&mut []);
         let rpc_bytes = encode(rpc, &outcome.reply_header(xid));
-        if let Some(length_needed_bytes) = length_needed_bytes {
-            return Served::TooLong {
+        match length_needed_bytes.filter(|_| has_way_out) {
+            Some(length_needed_bytes) => Served::TooLong {
                 length_needed_bytes,
                 rpc_bytes,
-            };
+            },
+            None => {
+                self.counters.rpc_errors_sent.increment();
+                Served::Short(rpc_bytes)
+            }
         }
-        self.counters.rpc_errors_sent.increment();
-        Served::Short(rpc_bytes)
     }
 }
 

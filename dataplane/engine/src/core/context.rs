@@ -8,7 +8,7 @@ use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
 use super::state::State;
 use crate::bulk::{BulkCall, BulkItem};
 use crate::close_reason::CloseReason;
-use crate::connection::Stage;
+use crate::connection::{Connection, Stage};
 use crate::counters::Counters;
 use crate::rpc::{Call, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, ReplyRefused};
 
@@ -197,10 +197,9 @@ impl<P: Port> Context<'_, P> {
 
     /// Closes a connection. Its calls end with [`crate::CallError::Disconnected`].
     pub fn disconnect(&mut self, connection: ConnectionKey) {
-        if self.state.resources.connections.get(connection).is_some() {
-            self.state
-                .resources
-                .begin_close(connection.index, CloseReason::Local);
+        let core = &mut self.state.resources;
+        if core.connections.get(connection).is_some() {
+            core.begin_close(connection.index, CloseReason::Local);
         }
     }
 
@@ -208,23 +207,17 @@ impl<P: Port> Context<'_, P> {
     #[inline]
     #[must_use]
     pub fn is_ready(&self, connection: ConnectionKey) -> bool {
-        self.state
-            .resources
-            .connections
-            .get(connection)
-            .is_some_and(|connection| connection.stage == Stage::Ready)
+        let connection = self.state.resources.connections.get(connection);
+        connection.is_some_and(|it| it.stage == Stage::Ready)
     }
 
     /// Calls of one message that the peer's credits allow at this moment.
     #[inline]
     #[must_use]
     pub fn credits(&self, connection: ConnectionKey) -> u32 {
-        self.state
-            .resources
-            .connections
-            .get(connection)
-            .filter(|connection| !connection.has_backlog())
-            .map_or(0, |connection| connection.credits_for_calls())
+        let connection = self.state.resources.connections.get(connection);
+        let connection = connection.filter(|it| !it.has_backlog());
+        connection.map_or(0, Connection::credits_for_calls)
     }
 
     /// All connections, whatever their state.

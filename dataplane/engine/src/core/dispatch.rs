@@ -179,12 +179,11 @@ impl<P: Port> State<P> {
                     return intake.hold(core, key, xid, HeldWork::Call(stream));
                 }
                 let desk = Desk {
-                    connection: key,
-                    is_reverse: connection.serves_reverse(),
-                    is_version_1: connection.protocol.is_version_1(),
+                    key,
+                    connection,
                     now: core.now,
                     scratch: core.transmit.scratch(),
-                    threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
+                    lists_bytes: 0,
                     messages: core.messages.of(index),
                     deferrals: &mut incoming.deferrals,
                     items: &mut core.reply,

@@ -31,11 +31,8 @@ impl<P: Port, A: Application> Core<P, A> {
     /// One poll iteration, with a reading of the clock. Bounded in all it does.
     #[inline]
     pub fn iterate(&mut self) -> Activity {
-        let moved = self
-            .state
-            .resources
-            .port
-            .poll(self.state.resources.now, &mut self.batch);
+        let core = &mut self.state.resources;
+        let moved = core.port.poll(core.now, &mut self.batch);
         // Read when what came has been found: no reply is timed as of before it was there.
         let now = if self.state.is_clock_due(moved, A::CLOCK_INTERVAL_POLLS) {
             self.clock.now()
@@ -145,14 +142,11 @@ impl<P: Port, A: Application> Core<P, A> {
     fn close_all(&mut self) {
         let keys: Vec<_> = self.state.resources.connections.keys().collect();
         for key in keys {
-            self.state
-                .resources
-                .begin_close(key.index, CloseReason::Stopped);
+            let core = &mut self.state.resources;
+            core.begin_close(key.index, CloseReason::Stopped);
         }
-        let deadline = self
-            .clock
-            .now()
-            .saturating_add(self.clock.ticks(STOP_TIME_MAX));
+        let time = self.clock.ticks(STOP_TIME_MAX);
+        let deadline = self.clock.now().saturating_add(time);
         while self.state.resources.connections.in_use() != 0 && self.clock.now() < deadline {
             let _ = self.iterate();
         }

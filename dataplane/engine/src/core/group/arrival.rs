@@ -57,17 +57,6 @@ pub(crate) struct ArrivedItem {
     pub(crate) way: Way,
 }
 
-/// What a group takes of the core until it is taken out of its Receives.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Needs {
-    /// Receives that have some of its payload stream.
-    pub(crate) carriers: usize,
-    /// Placement segments that are leased.
-    pub(crate) leases: usize,
-    /// Bulk buffers for what is copied.
-    pub(crate) copies: usize,
-}
-
 /// A group that is being received, or was and is not served yet.
 #[derive(Debug, Default)]
 pub(crate) struct GroupArrival {
@@ -172,8 +161,9 @@ impl GroupArrival {
         (&self.landed, &self.landings, &mut self.receives)
     }
 
-    /// What it takes to have all of it out of its Receives.
-    pub(crate) fn needs(&self, pool: &BulkPool) -> Needs {
+    /// What it takes to have all of it out of its Receives: those that have some of its payload stream, placement segments
+    /// that are leased, and bulk buffers for what is copied.
+    pub(crate) fn needs(&self, pool: &BulkPool) -> (usize, usize, usize) {
         let has_stream = |received: &&Received| received.end > received.start;
         let (mut leases, mut copies) = (0, 0);
         for landing in &self.landings {
@@ -182,11 +172,8 @@ impl GroupArrival {
                 false => leases += 1,
             }
         }
-        Needs {
-            carriers: self.receives.iter().filter(has_stream).count(),
-            leases,
-            copies,
-        }
+        let carriers = self.receives.iter().filter(has_stream).count();
+        (carriers, leases, copies)
     }
 
     /// Finds out what its header says, and where its items lie; false when there are more items or

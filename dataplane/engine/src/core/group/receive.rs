@@ -4,7 +4,7 @@ use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Lease;
 use rpcrdma_protocol::v2::rtr::Problem;
 
-use super::arrival::{Landing, Needs};
+use super::arrival::{GroupArrival, Landing};
 use super::note::TransmissionNote;
 use crate::bulk::BulkPool;
 use crate::connection::GroupIn;
@@ -59,15 +59,16 @@ impl<P: Port> Resources<P> {
     pub(in crate::core) fn missing_for(
         &mut self,
         place: u32,
-        needs: Needs,
+        arrival: &GroupArrival,
         purpose: Use,
     ) -> Option<&Counter> {
+        let (carriers, leases, copies) = arrival.needs(&self.reply.pool);
         let counters = &self.shared.counters;
-        if needs.carriers > 1 && !self.messages.has_room(place, purpose) {
+        if carriers > 1 && !self.messages.has_room(place, purpose) {
             Some(&counters.awaiting_message_buffer)
-        } else if needs.leases > self.placement.spares() {
+        } else if leases > self.placement.spares() {
             Some(&counters.awaiting_placement_segment)
-        } else if needs.copies != 0 && !self.reply.pool.has(needs.copies) {
+        } else if copies != 0 && !self.reply.pool.has(copies) {
             Some(&counters.awaiting_bulk_buffer)
         } else {
             None

@@ -22,8 +22,8 @@ impl Incoming {
         call: &mut IncomingCall,
     ) -> Result<Step, TransportError> {
         self.check_request(core, call)?;
-        let needs = call.arrival.needs(&core.reply.pool);
-        if let Some(missing) = core.missing_for(call.connection.index, needs, Use::CallIn) {
+        let place = call.connection.index;
+        if let Some(missing) = core.missing_for(place, &call.arrival, Use::CallIn) {
             return Ok(call.wait.on(missing));
         }
         self.lease_items(core, call);

@@ -39,12 +39,11 @@ impl Incoming {
         };
         let counters = &core.shared.counters;
         let desk = Desk {
-            connection: key,
-            is_reverse: connection.serves_reverse(),
-            is_version_1: connection.protocol.is_version_1(),
+            key,
+            connection,
             now: core.now,
             scratch: core.transmit.scratch(),
-            threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
+            lists_bytes: 0,
             messages: core.messages.of(key.index),
             deferrals: &mut self.deferrals,
             items: &mut core.reply,

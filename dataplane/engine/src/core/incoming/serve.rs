@@ -44,6 +44,9 @@ impl Incoming {
             call.stream = Stream::Message(self.gather_stream(core, call, message));
         }
         call.wait.ends();
+        let Some(connection) = core.connections.get(key) else {
+            return Ok(Step::Waits);
+        };
         self.lend_items(call, &mut core.reply.pool);
         let (gathered, counters) = (&mut core.gathered, &core.shared.counters);
         let message = call.stream.bytes(gathered, &core.port, counters);
@@ -55,19 +58,14 @@ impl Incoming {
         core.reply
             .ask_for(call.directions(), call.arguments_at, call.may_reduce);
         // The lists that the reply returns stand before it.
-        let shift = call.returned_bytes();
+        let lists_bytes = call.returned_bytes();
         call.deferral = self.deferrals.next(key.index);
-        let connection = core.connections.get(key);
-        let protocol = connection.map(|it| &it.protocol);
-        let threshold = protocol.map_or(0, |it| it.send_threshold_bytes() as usize);
-        let is_version_1 = protocol.is_some_and(|it| it.is_version_1());
         let desk = Desk {
-            connection: key,
-            is_reverse: connection.is_some_and(Connection::serves_reverse),
-            is_version_1,
+            key,
+            connection,
             now: core.now,
-            scratch: core.transmit.scratch().get_mut(shift..).unwrap_or(&mut []),
-            threshold_bytes: threshold.saturating_sub(shift),
+            scratch: core.transmit.scratch(),
+            lists_bytes,
             messages: core.messages.of(key.index),
             deferrals: &mut self.deferrals,
             items: &mut core.reply,
@@ -84,14 +82,14 @@ impl Incoming {
             let mut arguments = BulkArguments {
                 items,
                 leases,
-                is_version_1,
+                is_version_1: request.is_version_1,
             };
             application.call_bulk(request, &mut arguments, reply)
         });
         core.give_stream(key, std::mem::take(&mut call.stream));
         call.arguments_at = u32::try_from(header_bytes).unwrap_or(u32::MAX);
         call.may_reduce = may_reduce;
-        let taken = self.take_served(core, call, served, shift);
+        let taken = self.take_served(core, call, served, lists_bytes);
         self.clear_items(core);
         taken
     }
@@ -162,7 +160,7 @@ impl Incoming {
         core: &mut Resources<P>,
         call: &mut IncomingCall,
         served: Served,
-        shift: usize,
+        lists_bytes: usize,
     ) -> Result<Step, TransportError> {
         let reply = match served {
             Served::Deferred => {
@@ -174,7 +172,7 @@ impl Incoming {
                 return Ok(Step::Waits);
             }
             Served::Short(rpc_bytes) | Served::TooLong { rpc_bytes, .. } => {
-                let start = shift + RPC_OFFSET;
+                let start = lists_bytes + RPC_OFFSET;
                 let reply = core.transmit.scratch().get(start..start + rpc_bytes);
                 let space = call.reply_space.get_mut(..rpc_bytes);
                 if let (Some(reply), Some(space)) = (reply, space) {

@@ -118,8 +118,8 @@ impl Outgoing {
             return call.answered(Answer::Error(CallError::BadReply));
         }
         call.arrival.set_checked();
-        let needs = call.arrival.needs(&core.reply.pool);
-        if let Some(missing) = core.missing_for(call.connection.index, needs, Use::ReplyIn) {
+        let place = call.connection.index;
+        if let Some(missing) = core.missing_for(place, &call.arrival, Use::ReplyIn) {
             return call.wait.on(missing);
         }
         let OutgoingCall {
