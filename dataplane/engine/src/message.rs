@@ -200,12 +200,6 @@ pub(crate) struct MessagesOf<'a> {
 }
 
 impl MessagesOf<'_> {
-    /// The same, lent for a while.
-    #[inline]
-    pub(crate) fn reborrow(&mut self) -> MessagesOf<'_> {
-        self.pool.of(self.place)
-    }
-
     /// Whether there is a buffer for `purpose`.
     pub(crate) fn has_room(&self, purpose: Use) -> bool {
         self.pool.has_room(self.place, purpose)

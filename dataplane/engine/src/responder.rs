@@ -249,11 +249,14 @@ impl Desk<'_> {
     /// Has `answer` answer the RPC call in `message`.
     #[inline]
     pub(crate) fn serve(
-        mut self,
+        self,
         xid: u32,
         message: &[u8],
         answer: impl FnOnce(&Request<'_>, &mut ReplyWriter<'_>) -> Outcome,
     ) -> Served {
+        let is_reverse = self.connection.serves_reverse();
+        let is_version_1 = self.connection.protocol.is_version_1();
+        let threshold_bytes = self.connection.protocol.send_threshold_bytes() as usize;
         let before = RPC_OFFSET + self.lists_bytes;
         let rpc = self.scratch.get_mut(before..).unwrap_or(&mut []);
         let (header, header_bytes) = match CallHeader::decode(message) {
@@ -263,11 +266,9 @@ impl Desk<'_> {
                 return Served::Short(encode(rpc, &undecodable(xid, error)));
             }
         };
-        let protocol = &self.connection.protocol;
-        let is_version_1 = protocol.is_version_1();
         let request = Request {
             connection: self.key,
-            is_reverse: self.connection.serves_reverse(),
+            is_reverse,
             is_version_1,
             xid,
             program: header.program,
@@ -280,12 +281,11 @@ impl Desk<'_> {
         };
         self.items.arguments_at = u32::try_from(header_bytes).unwrap_or(u32::MAX);
         self.items.may_reduce = header.credential.permits_reduction();
-        let threshold_bytes = protocol.send_threshold_bytes() as usize;
         let limit = rpc.len().min(threshold_bytes.saturating_sub(before));
         let mut writer = ReplyWriter {
             space: rpc.get_mut(RESULTS_OFFSET..limit).unwrap_or(&mut []),
             written: 0,
-            messages: self.messages.reborrow(),
+            messages: self.messages,
             spilled: None,
             too_long: false,
             length_needed_bytes: None,
@@ -300,20 +300,15 @@ impl Desk<'_> {
         };
         of_version.increment();
         let mut outcome = answer(&request, &mut writer);
-        // A service may well call it a system error itself.
-        let is_only_too_long = matches!(outcome, Outcome::Success | Outcome::SystemError);
         let ReplyWriter {
             written,
+            messages,
             spilled,
             too_long,
             length_needed_bytes,
             ..
         } = writer;
-        if too_long && outcome == Outcome::Success {
-            self.counters.replies_too_long.increment();
-            outcome = Outcome::SystemError;
-        }
-        if outcome == Outcome::Success {
+        if outcome == Outcome::Success && !too_long {
             return match spilled {
                 None => {
                     encode(rpc, &ReplyHeader::success(xid));
@@ -327,28 +322,17 @@ impl Desk<'_> {
             };
         }
         if let Some(buffer) = spilled {
-            self.messages.pool.give(buffer);
+            messages.pool.give(buffer);
         }
-        let length_needed_bytes = length_needed_bytes.filter(|_| is_only_too_long);
-        self.fail(
-            xid,
-            outcome,
-            request.deferral.is_some(),
-            length_needed_bytes,
-        )
-    }
-
-    /// Answers a call without results: with an error, or later.
-    fn fail(
-        self,
-        xid: u32,
-        outcome: Outcome,
-        may_defer: bool,
-        length_needed_bytes: Option<u32>,
-    ) -> Served {
-        let has_way_out = self.items.came_without_chunks();
+        // A service may well call it a system error itself.
+        let is_only_too_long = matches!(outcome, Outcome::Success | Outcome::SystemError);
+        if outcome == Outcome::Success {
+            self.counters.replies_too_long.increment();
+            outcome = Outcome::SystemError;
+        }
+        let has_way_out = is_only_too_long && self.items.came_without_chunks();
         self.items.clear();
-        if outcome == Outcome::Deferred && may_defer {
+        if outcome == Outcome::Deferred && request.deferral.is_some() {
             self.deferrals.take(Deferred {
                 connection: self.key,
                 xid,
@@ -359,8 +343,6 @@ impl Desk<'_> {
             return Served::Deferred;
         }
         // One that could not be deferred, for want of a token, is a system error.
-        let before = RPC_OFFSET + self.lists_bytes;
-        let rpc = self.scratch.get_mut(before..).unwrap_or(&mut []);
         let rpc_bytes = encode(rpc, &outcome.reply_header(xid));
         match length_needed_bytes.filter(|_| has_way_out) {
             Some(length_needed_bytes) => Served::TooLong {
