@@ -36,8 +36,8 @@ pub(crate) use arguments::ArgumentItem;
 pub(crate) use part::{BulkPart, start_of};
 #[cfg(test)]
 pub(crate) use pool::tests::pool as pool_for_tests;
-pub(crate) use pool::{BulkPool, Home, NO_INDEX};
-pub(crate) use reply::{ItemPart, ReplyItems, give_lease};
+pub(crate) use pool::{BulkPool, Home, NO_INDEX, give_lease};
+pub(crate) use reply::{ItemPart, ReplyItems};
 
 /// Items in one call, and in one reply.
 pub const BULK_ITEMS_MAX: usize = 8;

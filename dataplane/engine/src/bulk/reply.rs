@@ -8,7 +8,7 @@ use rpcrdma_protocol::constants::PLAN_ITEMS_MAX;
 
 use super::attached::Attached;
 use super::directed::{OpenDirection, ReplyResult, use_direction};
-use super::{BULK_ITEMS_MAX, BulkItem, BulkPool};
+use super::{BULK_ITEMS_MAX, BulkItem, BulkPool, give_lease};
 use crate::config::CoreConfig;
 use crate::limits::DIRECTIONS_MAX;
 
@@ -180,16 +180,6 @@ impl ReplyItems {
         }
         self.attached.clear();
         self.shared_parts = 0;
-    }
-}
-
-/// Gives the buffer of a lease back at once, where it is of this pool.
-pub(crate) fn give_lease(pool: &mut BulkPool, lease: Lease) {
-    if !pool.owns_lease(&lease) {
-        return;
-    }
-    if let Some((buffer, _, _)) = lease.into_buffer() {
-        pool.give(buffer);
     }
 }
 
