@@ -6,8 +6,8 @@
 //! | [`plan`], [`memo`] | choose how a call goes, and remember it for the calls that are alike |
 //! | [`message`] | starts calls without bulk data |
 //! | [`start`], [`stream`], [`group`] | put a call into its slot: with chunks, in its stream, in a transmission group |
-//! | [`expose`], [`lists`], [`directions`] | bind windows for its memory, and name it in chunk lists or directions |
-//! | [`send`] | sends it |
+//! | [`expose`], [`lists`] | bind windows for its memory, and name it by segments |
+//! | [`send`], [`directions`] | send it, with its segments in chunk lists or directions |
 //! | [`reply`], [`place`] | take the reply, of one message or of a transmission group |
 //! | [`end`] | takes the windows away, and tells the application |
 //! | [`ended`] | ends calls with errors, late, or with replies that were put together |
