@@ -18,13 +18,12 @@ pub(crate) struct Received {
 pub(crate) struct MessageBuffer {
     bytes: Box<[u8]>,
     len: usize,
+    /// Something found no room.
+    is_short: bool,
     purpose: Use,
     /// The place of the connection that it is taken for.
     place: u32,
 }
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooLong;
 
 impl MessageBuffer {
     /// What was put in.
@@ -44,12 +43,48 @@ impl MessageBuffer {
         self.len = len.min(self.bytes.len());
     }
 
-    pub(crate) fn append(&mut self, part: &[u8]) -> Result<(), TooLong> {
-        let end = self.len.checked_add(part.len()).ok_or(TooLong)?;
-        let space = self.bytes.get_mut(self.len..end).ok_or(TooLong)?;
-        space.copy_from_slice(part);
-        self.len = end;
-        Ok(())
+    /// Appends a part. One that finds no room is left out, and the message is not whole.
+    pub(crate) fn append(&mut self, part: &[u8]) {
+        let end = self.len.saturating_add(part.len());
+        match self.bytes.get_mut(self.len..end) {
+            Some(space) => {
+                space.copy_from_slice(part);
+                self.len = end;
+            }
+            None => self.is_short = true,
+        }
+    }
+
+    /// Whether all that was appended found room.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.is_short
+    }
+
+    /// Appends an XDR stream with items in their places: each comes behind so many bytes of the stream, in its pieces,
+    /// and is padded to whole words. Returns the bytes of the items.
+    pub(crate) fn weave<'a, I>(
+        &mut self,
+        stream: &[u8],
+        items: impl Iterator<Item = (usize, I)>,
+    ) -> u64
+    where
+        I: Iterator<Item = &'a [u8]>,
+    {
+        let (mut at, mut all_bytes) = (0, 0);
+        for (offset, pieces) in items {
+            self.append(stream.get(at..offset).unwrap_or(&[]));
+            at = offset;
+            let mut bytes = 0;
+            for piece in pieces {
+                self.append(piece);
+                bytes += piece.len();
+            }
+            let padding = bytes.next_multiple_of(4) - bytes;
+            self.append([0; 3].get(..padding).unwrap_or(&[]));
+            all_bytes += bytes as u64;
+        }
+        self.append(stream.get(at..).unwrap_or(&[]));
+        all_bytes
     }
 }
 
@@ -88,6 +123,7 @@ impl MessagePool {
         let make = |byte, place| MessageBuffer {
             bytes: vec![byte; buffer_bytes as usize].into_boxed_slice(),
             len: 0,
+            is_short: false,
             purpose: Use::CallOut,
             place,
         };
@@ -126,9 +162,8 @@ impl MessagePool {
         let mut buffer = self.free.pop()?;
         self.share
             .take(&mut held[purpose as usize], MESSAGE_BUFFERS_OF_A_USE);
-        buffer.len = 0;
-        buffer.purpose = purpose;
-        buffer.place = place;
+        (buffer.len, buffer.is_short) = (0, false);
+        (buffer.purpose, buffer.place) = (purpose, place);
         Some(buffer)
     }
 
@@ -186,13 +221,28 @@ mod tests {
         let mut pool = MessagePool::new(1, 0, 10);
         let mut buffer = pool.take(0, Use::CallOut).expect("one buffer");
         assert!(pool.take(0, Use::CallOut).is_none());
-        assert_eq!(buffer.append(&[1; 6]), Ok(()));
-        assert_eq!(buffer.append(&[2; 5]), Err(TooLong));
-        assert_eq!(buffer.append(&[3; 4]), Ok(()));
+        buffer.append(&[1; 6]);
+        buffer.append(&[3; 4]);
+        assert!(buffer.is_whole());
+        buffer.append(&[2; 1]);
+        assert!(!buffer.is_whole());
         assert_eq!(buffer.filled(), [1, 1, 1, 1, 1, 1, 3, 3, 3, 3]);
         pool.give(buffer);
         let again = pool.take(0, Use::CallOut).expect("given back");
-        assert!(again.filled().is_empty());
+        assert!(again.filled().is_empty() && again.is_whole());
+    }
+
+    #[test]
+    fn items_are_woven_into_a_stream_with_their_padding() {
+        let mut pool = MessagePool::new(1, 0, 16);
+        let mut buffer = pool.take(0, Use::CallOut).expect("one buffer");
+        let items: [(usize, &[&[u8]]); 3] = [(2, &[&[7; 3], &[8; 2]]), (2, &[]), (3, &[&[9]])];
+        let items = items.map(|(offset, pieces)| (offset, pieces.iter().copied()));
+        assert_eq!(buffer.weave(&[1, 2, 3, 4], items.into_iter()), 6);
+        let woven = [1, 2, 7, 7, 7, 8, 8, 0, 0, 0, 3, 9, 0, 0, 0, 4];
+        assert_eq!(buffer.filled(), woven);
+        assert!(buffer.is_whole());
+        pool.give(buffer);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, RejectStatus, ReplyBody, R
 use rpcrdma_protocol::{DecodeError, Reason};
 
 use crate::bulk::{BulkItem, ItemPart, ReplyItems, give_lease};
+use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::deferrals::{Deferrals, Deferred};
 use crate::message::{MessageBuffer, MessagesOf, Use};
@@ -230,16 +231,13 @@ pub(crate) enum Served {
 
 /// What a service needs of its core.
 pub(crate) struct Desk<'a> {
-    pub(crate) connection: ConnectionKey,
-    /// The call came in the reverse direction.
-    pub(crate) is_reverse: bool,
-    pub(crate) is_version_1: bool,
+    pub(crate) key: ConnectionKey,
+    pub(crate) connection: &'a Connection,
     /// The reading of the clock of this poll.
     pub(crate) now: Ticks,
-    /// A send buffer.
+    /// A send buffer, and the bytes that chunk lists take in it before the RPC reply.
     pub(crate) scratch: &'a mut [u8],
-    /// The longest message that the peer takes.
-    pub(crate) threshold_bytes: usize,
+    pub(crate) lists_bytes: usize,
     pub(crate) messages: MessagesOf<'a>,
     pub(crate) deferrals: &'a mut Deferrals,
     /// The items of the reply; what is left there when it fails is the caller's to clear.
@@ -256,7 +254,11 @@ impl Desk<'_> {
         message: &[u8],
         answer: impl FnOnce(&Request<'_>, &mut ReplyWriter<'_>) -> Outcome,
     ) -> Served {
-        let rpc = self.scratch.get_mut(RPC_OFFSET..).unwrap_or(&mut []);
+        let is_reverse = self.connection.serves_reverse();
+        let is_version_1 = self.connection.protocol.is_version_1();
+        let threshold_bytes = self.connection.protocol.send_threshold_bytes() as usize;
+        let before = RPC_OFFSET + self.lists_bytes;
+        let rpc = self.scratch.get_mut(before..).unwrap_or(&mut []);
         let (header, header_bytes) = match CallHeader::decode(message) {
             Ok(decoded) => decoded,
             Err(error) => {
@@ -265,9 +267,9 @@ impl Desk<'_> {
             }
         };
         let request = Request {
-            connection: self.connection,
-            is_reverse: self.is_reverse,
-            is_version_1: self.is_version_1,
+            connection: self.key,
+            is_reverse,
+            is_version_1,
             xid,
             program: header.program,
             version: header.version,
@@ -275,12 +277,11 @@ impl Desk<'_> {
             credential: header.credential,
             verifier: header.verifier,
             args: message.get(header_bytes..).unwrap_or(&[]),
-            deferral: self.deferrals.next(self.connection.index),
+            deferral: self.deferrals.next(self.key.index),
         };
         self.items.arguments_at = u32::try_from(header_bytes).unwrap_or(u32::MAX);
         self.items.may_reduce = header.credential.permits_reduction();
-        let one_message = self.threshold_bytes.saturating_sub(RPC_OFFSET);
-        let limit = rpc.len().min(one_message);
+        let limit = rpc.len().min(threshold_bytes.saturating_sub(before));
         let mut writer = ReplyWriter {
             space: rpc.get_mut(RESULTS_OFFSET..limit).unwrap_or(&mut []),
             written: 0,
@@ -292,25 +293,22 @@ impl Desk<'_> {
             counters: self.counters,
         };
         self.counters.calls_received.increment();
-        let of_version = if self.is_version_1 {
+        let of_version = if is_version_1 {
             &self.counters.calls_received_version_1
         } else {
             &self.counters.calls_received_version_2
         };
         of_version.increment();
         let mut outcome = answer(&request, &mut writer);
-        let deferral = request.deferral;
-        let (written, spilled, too_long) = (writer.written, writer.spilled, writer.too_long);
-        let messages = writer.messages;
-        // A service may well call it a system error itself.
-        let is_only_too_long = matches!(outcome, Outcome::Success | Outcome::SystemError);
-        let has_way_out = is_only_too_long && writer.items.came_without_chunks();
-        let length_needed_bytes = writer.length_needed_bytes.filter(|_| has_way_out);
-        if too_long && outcome == Outcome::Success {
-            self.counters.replies_too_long.increment();
-            outcome = Outcome::SystemError;
-        }
-        if outcome == Outcome::Success {
+        let ReplyWriter {
+            written,
+            messages,
+            spilled,
+            too_long,
+            length_needed_bytes,
+            ..
+        } = writer;
+        if outcome == Outcome::Success && !too_long {
             return match spilled {
                 None => {
                     encode(rpc, &ReplyHeader::success(xid));
@@ -326,30 +324,36 @@ impl Desk<'_> {
         if let Some(buffer) = spilled {
             messages.pool.give(buffer);
         }
-        self.items.clear();
-        if outcome == Outcome::Deferred {
-            if deferral.is_some() {
-                self.deferrals.take(Deferred {
-                    connection: self.connection,
-                    xid,
-                    found_at: self.now,
-                    serve: None,
-                });
-                self.counters.deferred.increment();
-                return Served::Deferred;
-            }
-            // There was no token to defer it with.
+        // A service may well call it a system error itself.
+        let is_only_too_long = matches!(outcome, Outcome::Success | Outcome::SystemError);
+        if outcome == Outcome::Success {
+            self.counters.replies_too_long.increment();
             outcome = Outcome::SystemError;
         }
+        let has_way_out = is_only_too_long && self.items.came_without_chunks();
+        self.items.clear();
+        if outcome == Outcome::Deferred && request.deferral.is_some() {
+            self.deferrals.take(Deferred {
+                connection: self.key,
+                xid,
+                found_at: self.now,
+                serve: None,
+            });
+            self.counters.deferred.increment();
+            return Served::Deferred;
+        }
+        // One that could not be deferred, for want of a token, is a system error.
         let rpc_bytes = encode(rpc, &outcome.reply_header(xid));
-        if let Some(length_needed_bytes) = length_needed_bytes {
-            return Served::TooLong {
+        match length_needed_bytes.filter(|_| has_way_out) {
+            Some(length_needed_bytes) => Served::TooLong {
                 length_needed_bytes,
                 rpc_bytes,
-            };
+            },
+            None => {
+                self.counters.rpc_errors_sent.increment();
+                Served::Short(rpc_bytes)
+            }
         }
-        self.counters.rpc_errors_sent.increment();
-        Served::Short(rpc_bytes)
     }
 }
 
@@ -381,30 +385,24 @@ pub(crate) fn write_reply_with_items(
     if header_bytes + results.len() + items_bytes > buffer.space().len() {
         return None;
     }
-    let mut at = 0;
-    let mut is_whole = true;
-    let mut copied_bytes = 0;
-    for (offset, item) in items {
-        is_whole &= buffer
-            .append(results.get(at..*offset).unwrap_or(&[]))
-            .is_ok();
-        at = *offset;
-        let stream_offset = buffer.filled().len();
-        if attached.place(0, stream_offset, item) {
-            continue;
-        }
-        for part in item.parts() {
-            is_whole &= buffer.append(part).is_ok();
-            copied_bytes += part.len() as u64;
-        }
-        let padding = item.len().next_multiple_of(4) - item.len();
-        is_whole &= buffer.append([0; 3].get(..padding).unwrap_or(&[])).is_ok();
-        for part in item.drain() {
-            give_lease(&mut attached.pool, part);
+    // One that is attached is empty then.
+    let mut before = header_bytes;
+    for (offset, item) in items.iter_mut() {
+        let stream_offset = before + (*offset).min(results.len());
+        let padded_bytes = item.len().next_multiple_of(4);
+        if !attached.place(0, stream_offset, item) {
+            before += padded_bytes;
         }
     }
-    is_whole &= buffer.append(results.get(at..).unwrap_or(&[])).is_ok();
-    is_whole.then_some(copied_bytes)
+    let copied = items.iter().map(|(offset, item)| {
+        let parts = item.parts().map(|part| &**part);
+        (*offset, parts)
+    });
+    let copied_bytes = buffer.weave(results, copied);
+    for part in items.iter_mut().flat_map(|(_, item)| item.drain()) {
+        give_lease(&mut attached.pool, part);
+    }
+    buffer.is_whole().then_some(copied_bytes)
 }
 
 /// Writes an RPC reply with `results` into `space`. `None` when it does not fit.

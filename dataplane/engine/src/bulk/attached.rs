@@ -1,8 +1,8 @@
 //! The items that go beside the stream of a reply.
 
-use rpcrdma_fabric::memory::{Buffer, Lease, SharedLease};
+use rpcrdma_fabric::memory::{Lease, SharedLease};
 
-use super::{BulkItem, BulkPool};
+use super::{BulkItem, BulkPart, BulkPool};
 
 /// An item that goes beside the stream of a reply.
 #[derive(Debug)]
@@ -29,19 +29,15 @@ impl Attached {
         }
     }
 
-    /// Takes its pieces out, in order, as buffers and the ranges of them that count.
-    pub(crate) fn drain_into(
-        &mut self,
-        pool: &mut BulkPool,
-        mut take: impl FnMut(Buffer, u32, u32),
-    ) {
+    /// Takes its pieces out, in order.
+    pub(crate) fn drain_into(&mut self, pool: &mut BulkPool, mut take: impl FnMut(BulkPart)) {
         match self {
             Self::Own(item) => {
                 for (buffer, offset, bytes) in item.drain().filter_map(Lease::into_buffer) {
                     if bytes == 0 {
                         pool.give(buffer);
                     } else {
-                        take(buffer, offset, bytes);
+                        take(BulkPart::new(buffer, offset, bytes));
                     }
                 }
             }
@@ -51,7 +47,7 @@ impl Attached {
                     debug_assert!(view.is_some(), "they were counted when it was attached");
                     if let Some(view) = view {
                         let bytes = view.capacity();
-                        take(view, 0, bytes);
+                        take(BulkPart::new(view, 0, bytes));
                     }
                 }
             }

@@ -24,6 +24,7 @@ mod attached;
 mod call;
 pub(crate) mod directed;
 mod item;
+mod part;
 mod pool;
 mod reply;
 
@@ -32,11 +33,11 @@ pub use call::{BulkCall, BulkReply, BulkResult, ExpectedResult, NoRoom, Placemen
 pub use item::{BulkItem, ITEM_PARTS_MAX};
 
 pub(crate) use arguments::ArgumentItem;
-pub(crate) use attached::Attached;
+pub(crate) use part::{BulkPart, start_of};
 #[cfg(test)]
 pub(crate) use pool::tests::pool as pool_for_tests;
-pub(crate) use pool::{BulkPool, Home, NO_INDEX};
-pub(crate) use reply::{ItemPart, Offered, ReplyItems, give_lease};
+pub(crate) use pool::{BulkPool, Home, NO_INDEX, give_lease};
+pub(crate) use reply::{ItemPart, ReplyItems};
 
 /// Items in one call, and in one reply.
 pub const BULK_ITEMS_MAX: usize = 8;

@@ -274,6 +274,16 @@ impl BulkPool {
     }
 }
 
+/// Gives the buffer of a lease back at once, where it is of this pool.
+pub(crate) fn give_lease(pool: &mut BulkPool, lease: Lease) {
+    if !pool.owns_lease(&lease) {
+        return;
+    }
+    if let Some((buffer, _, _)) = lease.into_buffer() {
+        pool.give(buffer);
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, PoolShape};

@@ -8,7 +8,7 @@ use rpcrdma_protocol::constants::PLAN_ITEMS_MAX;
 
 use super::attached::Attached;
 use super::directed::{OpenDirection, ReplyResult, use_direction};
-use super::{BULK_ITEMS_MAX, BulkItem, BulkPool};
+use super::{BULK_ITEMS_MAX, BulkItem, BulkPool, give_lease};
 use crate::config::CoreConfig;
 use crate::limits::DIRECTIONS_MAX;
 
@@ -16,22 +16,15 @@ use crate::limits::DIRECTIONS_MAX;
 /// item.
 const ENTRIES_BESIDE_PARTS: usize = 4;
 
-/// What a call offers to its reply.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Offered<'a> {
-    /// Chunk lists. The plan of the reply says which results leave the stream.
-    Lists,
-    /// The directions of a Transmit Request.
-    Directions(&'a [OpenDirection]),
-}
-
-/// The kind of what the call that is being served offers.
+/// What the call that is being served offers to its reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Kind {
+enum Offered {
     /// It came without chunks: all results are copied into the stream.
     #[default]
     Nothing,
+    /// Chunk lists. The plan of the reply says which results leave the stream.
     Lists,
+    /// The directions of a Transmit Request.
     Directions,
 }
 
@@ -39,7 +32,7 @@ enum Kind {
 #[derive(Debug)]
 pub(crate) struct ReplyItems {
     pub(crate) pool: BulkPool,
-    offered: Kind,
+    offered: Offered,
     /// The results that were not copied into the stream, in order.
     pub(crate) attached: Vec<Attached>,
     /// Pieces of them that are shared: each takes a view.
@@ -60,7 +53,7 @@ impl ReplyItems {
         let segments_max = (attributes.send_segments_max as usize).clamp(1, SEGMENTS_MAX);
         Self {
             pool: BulkPool::new(pool, config.bulk_buffers, config.views()),
-            offered: Kind::Nothing,
+            offered: Offered::Nothing,
             attached: Vec::with_capacity(BULK_ITEMS_MAX),
             shared_parts: 0,
             // One piece goes wherever one that is not shared does.
@@ -82,13 +75,13 @@ impl ReplyItems {
         stream_offset: usize,
         item: &mut BulkItem<T>,
     ) -> bool {
-        if self.offered == Kind::Nothing || self.results.len() >= PLAN_ITEMS_MAX {
+        if self.offered == Offered::Nothing || self.results.len() >= PLAN_ITEMS_MAX {
             return false;
         }
         let bytes = u32::try_from(item.len()).unwrap_or(u32::MAX);
         let position = self.arguments_at.saturating_add(request_position);
         let leaves = match self.offered {
-            Kind::Directions => {
+            Offered::Directions => {
                 use_direction(&mut self.directions, position, bytes) && self.may_reduce
             }
             _ => true,
@@ -117,7 +110,7 @@ impl ReplyItems {
         let mut places = BULK_ITEMS_MAX.saturating_sub(self.attached.len());
         let mut results = PLAN_ITEMS_MAX.saturating_sub(self.results.len());
         let copied = items.map(|item| {
-            let has_place = self.offered == Kind::Lists && places != 0 && results != 0;
+            let has_place = self.offered == Offered::Lists && places != 0 && results != 0;
             let is_attached = has_place && self.may_attach(item);
             results = results.saturating_sub(1);
             places -= usize::from(is_attached);
@@ -131,7 +124,7 @@ impl ReplyItems {
 
     /// Whether the call came without chunks: one with a Reply chunk would have room for longer results.
     pub(crate) fn came_without_chunks(&self) -> bool {
-        self.offered == Kind::Nothing
+        self.offered == Offered::Nothing
     }
 
     fn push<T: ItemPart>(&mut self, item: &mut BulkItem<T>) {
@@ -147,7 +140,7 @@ impl ReplyItems {
     pub(crate) fn may_share(&self, item: &BulkItem<SharedLease>) -> bool {
         let parts = item.part_count();
         let parts_max = match self.offered {
-            Kind::Directions => self.placed_parts_max,
+            Offered::Directions => self.placed_parts_max,
             _ => super::ITEM_PARTS_MAX,
         };
         parts <= parts_max
@@ -155,23 +148,26 @@ impl ReplyItems {
             && item.parts().all(|part| self.pool.may_show(part))
     }
 
-    /// Takes note of what a call offers, whose arguments begin at `arguments_at`. Both that and `may_reduce` are right
+    /// Takes note of the directions of a call, or that it has chunk lists. Its arguments begin at `arguments_at`. Both that and `may_reduce` are right
     /// for a deferred call. A call that is served now sets them when its header is decoded.
-    pub(crate) fn ask_for(&mut self, offer: Offered<'_>, arguments_at: u32, may_reduce: bool) {
+    pub(crate) fn ask_for(
+        &mut self,
+        directions: Option<&[OpenDirection]>,
+        arguments_at: u32,
+        may_reduce: bool,
+    ) {
         self.may_reduce = may_reduce;
-        match offer {
-            Offered::Lists => self.offered = Kind::Lists,
-            Offered::Directions(directions) => {
-                self.offered = Kind::Directions;
-                self.directions.extend_from_slice(directions);
-                self.arguments_at = arguments_at;
-            }
+        self.offered = Offered::Lists;
+        if let Some(directions) = directions {
+            self.offered = Offered::Directions;
+            self.directions.extend_from_slice(directions);
+            self.arguments_at = arguments_at;
         }
     }
 
     /// Forgets the items, and what was offered.
     pub(crate) fn clear(&mut self) {
-        self.offered = Kind::Nothing;
+        self.offered = Offered::Nothing;
         self.directions.clear();
         self.results.clear();
         self.arguments_at = 0;
@@ -184,16 +180,6 @@ impl ReplyItems {
         }
         self.attached.clear();
         self.shared_parts = 0;
-    }
-}
-
-/// Gives the buffer of a lease back at once, where it is of this pool.
-pub(crate) fn give_lease(pool: &mut BulkPool, lease: Lease) {
-    if !pool.owns_lease(&lease) {
-        return;
-    }
-    if let Some((buffer, _, _)) = lease.into_buffer() {
-        pool.give(buffer);
     }
 }
 

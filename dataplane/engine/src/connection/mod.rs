@@ -171,10 +171,7 @@ impl Connection {
             silence: Silence::default(),
             calls: CallsOf::default(),
             outbound: Outbound::EMPTY,
-            stuck: Stuck {
-                list: Gather::new(),
-                options: SendOptions::default(),
-            },
+            stuck: Stuck::default(),
             group_first: None,
             reply_transmissions_extra: 0,
             replies_reserved: 0,

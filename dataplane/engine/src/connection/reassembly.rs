@@ -184,7 +184,8 @@ impl Reassembly {
         };
         let in_order = usize::try_from(offset).is_ok_and(|offset| offset == buffer.filled().len());
         debug_assert!(in_order, "the protocol numbers the parts without gaps");
-        if !in_order || buffer.append(part).is_err() {
+        buffer.append(part);
+        if !in_order || !buffer.is_whole() {
             self.reset(messages.pool);
             *self = Self::given_up(last);
             return Taken::NoRoom;

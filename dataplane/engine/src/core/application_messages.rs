@@ -2,7 +2,7 @@
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::constants::V2_PREFIX_BYTES;
-use rpcrdma_protocol::v2::connection::{self as v2, Refusal, SendRefused};
+use rpcrdma_protocol::v2::connection::{self as v2, SendRefused};
 
 use super::application::Application;
 use super::outgoing::Outgoing;
@@ -44,7 +44,7 @@ impl<P: Port> Resources<P> {
                 let reason = v2::CloseReason::BadReply(error);
                 self.begin_close(key.index, CloseReason::Protocol(reason));
             }
-            Some(error) => self.refuse(key, Refusal::new(heading.xid, error)),
+            Some(error) => self.refuse(key, heading.xid, error),
         }
     }
 }

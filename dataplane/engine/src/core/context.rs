@@ -8,7 +8,7 @@ use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
 use super::state::State;
 use crate::bulk::{BulkCall, BulkItem};
 use crate::close_reason::CloseReason;
-use crate::connection::Stage;
+use crate::connection::{Connection, Stage};
 use crate::counters::Counters;
 use crate::rpc::{Call, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, ReplyRefused};
 
@@ -108,12 +108,8 @@ impl<P: Port> Context<'_, P> {
             credential,
             verifier: OpaqueAuth::NONE,
         };
-        let State {
-            resources,
-            outgoing,
-            ..
-        } = &mut *self.state;
-        outgoing.start_call(resources, connection, header, args_bytes_max, tag, write)
+        let (core, outgoing) = (&mut self.state.resources, &mut self.state.outgoing);
+        outgoing.start_call(core, connection, header, args_bytes_max, tag, write)
     }
 
     /// Answers a deferred call. Its results count with [`Outcome::Success`] alone. When the
@@ -147,12 +143,8 @@ impl<P: Port> Context<'_, P> {
         answers: Option<u32>,
         body: &[u8],
     ) -> Result<u32, CallRefused> {
-        let State {
-            resources,
-            outgoing,
-            ..
-        } = &mut *self.state;
-        outgoing.send_message(resources, connection, header_type, answers, body)
+        let (core, outgoing) = (&mut self.state.resources, &mut self.state.outgoing);
+        outgoing.send_message(core, connection, header_type, answers, body)
     }
 
     /// Takes a bulk buffer to fill, all of its length. `None` while the core has none to spare.
@@ -177,12 +169,8 @@ impl<P: Port> Context<'_, P> {
         call: &mut BulkCall<'_>,
         tag: CallTag,
     ) -> Result<(), CallRefused> {
-        let State {
-            resources,
-            outgoing,
-            ..
-        } = &mut *self.state;
-        outgoing.start_bulk_call(resources, connection, call, tag)
+        let (core, outgoing) = (&mut self.state.resources, &mut self.state.outgoing);
+        outgoing.start_bulk_call(core, connection, call, tag)
     }
 
     /// As [`Context::reply`], with items that belong behind so many bytes of `results` each, in
@@ -197,12 +185,8 @@ impl<P: Port> Context<'_, P> {
         results: &[u8],
         items: &mut [(usize, BulkItem)],
     ) -> Result<(), (ReplyRefused, DeferToken)> {
-        let State {
-            resources,
-            incoming,
-            ..
-        } = &mut *self.state;
-        match incoming.start_reply(resources, &token, outcome, results, items) {
+        let (core, incoming) = (&mut self.state.resources, &mut self.state.incoming);
+        match incoming.start_reply(core, &token, outcome, results, items) {
             Ok(()) => {
                 incoming.deferrals.free(&token);
                 Ok(())
@@ -213,10 +197,9 @@ impl<P: Port> Context<'_, P> {
 
     /// Closes a connection. Its calls end with [`crate::CallError::Disconnected`].
     pub fn disconnect(&mut self, connection: ConnectionKey) {
-        if self.state.resources.connections.get(connection).is_some() {
-            self.state
-                .resources
-                .begin_close(connection.index, CloseReason::Local);
+        let core = &mut self.state.resources;
+        if core.connections.get(connection).is_some() {
+            core.begin_close(connection.index, CloseReason::Local);
         }
     }
 
@@ -224,23 +207,17 @@ impl<P: Port> Context<'_, P> {
     #[inline]
     #[must_use]
     pub fn is_ready(&self, connection: ConnectionKey) -> bool {
-        self.state
-            .resources
-            .connections
-            .get(connection)
-            .is_some_and(|connection| connection.stage == Stage::Ready)
+        let connection = self.state.resources.connections.get(connection);
+        connection.is_some_and(|it| it.stage == Stage::Ready)
     }
 
     /// Calls of one message that the peer's credits allow at this moment.
     #[inline]
     #[must_use]
     pub fn credits(&self, connection: ConnectionKey) -> u32 {
-        self.state
-            .resources
-            .connections
-            .get(connection)
-            .filter(|connection| !connection.has_backlog())
-            .map_or(0, |connection| connection.credits_for_calls())
+        let connection = self.state.resources.connections.get(connection);
+        let connection = connection.filter(|it| !it.has_backlog());
+        connection.map_or(0, Connection::credits_for_calls)
     }
 
     /// All connections, whatever their state.

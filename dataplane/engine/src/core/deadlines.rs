@@ -2,7 +2,6 @@
 //! keep-alives do not tell that from patience. So nothing is owed for longer than
 //! [`stall_timeout`](crate::CoreConfig::stall_timeout): then it costs that peer its connection.
 
-use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::connection::{Role, Unfinished};
 
@@ -11,45 +10,30 @@ use super::incoming::IncomingState;
 use super::resources::Resources;
 use super::sweep::Sweep;
 use crate::close_reason::CloseReason;
-use crate::config::CoreConfig;
-use crate::connection::{Connection, Owing, VISITS};
+use crate::connection::{Connection, Owing};
 
-/// Watches what peers owe.
-#[derive(Debug)]
-pub(super) struct Deadlines {
-    sweep: Sweep,
-}
-
-impl Deadlines {
-    pub(super) fn new(config: &CoreConfig, clock: &Clock, now: Ticks) -> Self {
-        Self {
-            sweep: Sweep::new(config.stall_timeout / u32::from(VISITS), clock, now),
-        }
-    }
-
-    /// Looks at some connections if it is time. Returns whether more are to follow at once.
+impl<P: Port> Resources<P> {
+    /// Looks at what some connections owe if it is time. Returns whether more are to follow at once.
     #[inline]
-    pub(super) fn watch<P: Port>(&mut self, core: &mut Resources<P>, incoming: &Incoming) -> bool {
-        self.sweep.is_due(core.now) && self.visit_some(core, incoming)
+    pub(super) fn watch_debts(&mut self, sweep: &mut Sweep, incoming: &Incoming) -> bool {
+        sweep.is_due(self.now) && self.visit_some(sweep, incoming)
     }
 
     #[cold]
-    fn visit_some<P: Port>(&mut self, core: &mut Resources<P>, incoming: &Incoming) -> bool {
+    fn visit_some(&mut self, sweep: &mut Sweep, incoming: &Incoming) -> bool {
         // First the slots, which say what connections wait for.
         let slots = incoming.calls.len();
-        let places = slots.saturating_add(core.config.connections_max);
-        let (visits, more) = self.sweep.advance(core.now, places);
+        let places = slots.saturating_add(self.config.connections_max);
+        let (visits, more) = sweep.advance(self.now, places);
         for place in visits {
             match place.checked_sub(slots) {
-                None => core.note_answering(incoming, place),
-                Some(index) => core.check_debts(index),
+                None => self.note_answering(incoming, place),
+                Some(index) => self.check_debts(index),
             }
         }
         more
     }
-}
 
-impl<P: Port> Resources<P> {
     /// Notes a reply that waits in a slot for its connection, which is looked at later in this sweep. While it waits for
     /// buffers of ours, its peer owes nothing.
     fn note_answering(&mut self, incoming: &Incoming, slot: u32) {

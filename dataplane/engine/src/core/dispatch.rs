@@ -3,7 +3,7 @@
 use rpcrdma_fabric::interface::{Completion, CompletionKind, Port, QueuePairId, Receive};
 use rpcrdma_protocol::connection::Received as Sorted;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::{Direction, Event, Refusal};
+use rpcrdma_protocol::v2::connection::{Direction, Event};
 use rpcrdma_protocol::v2::rtr::{ReportError, TransmissionId};
 
 use super::application::Application;
@@ -24,11 +24,7 @@ use crate::rpc::{CallError, ConnectionKey};
 
 impl<P: Port> State<P> {
     /// Any completion but that of a message which arrived.
-    pub(super) fn handle_completion<A: Application>(
-        &mut self,
-        application: &mut A,
-        completion: Completion,
-    ) {
+    pub(super) fn handle_completion(&mut self, completion: Completion) {
         let Completion {
             queue_pair, status, ..
         } = completion;
@@ -42,8 +38,7 @@ impl<P: Port> State<P> {
                     .read_ended(core, queue_pair, status, work, gather);
             }
             CompletionKind::Invalidated(work, window) => {
-                self.outgoing
-                    .window_ended(core, application, status, work, window);
+                self.outgoing.window_ended(core, status, work, window);
             }
             // Probes are the only RDMA Writes that are signalled.
             CompletionKind::Write(_) => core.probe_ended(queue_pair),
@@ -184,12 +179,11 @@ impl<P: Port> State<P> {
                     return intake.hold(core, key, xid, HeldWork::Call(stream));
                 }
                 let desk = Desk {
-                    connection: key,
-                    is_reverse: connection.serves_reverse(),
-                    is_version_1: connection.protocol.is_version_1(),
+                    key,
+                    connection,
                     now: core.now,
                     scratch: core.transmit.scratch(),
-                    threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
+                    lists_bytes: 0,
                     messages: core.messages.of(index),
                     deferrals: &mut incoming.deferrals,
                     items: &mut core.reply,
@@ -356,7 +350,7 @@ impl<P: Port> State<P> {
             Upshot::PeerError { xid, error } => {
                 self.handle_peer_error(application, key, xid, error);
             }
-            Upshot::Refuse(refusal) => core.refuse(key, refusal),
+            Upshot::Refuse(refusal) => core.complain(key, Complaint::Error(refusal)),
             Upshot::Report(report) => core.complain(key, Complaint::Report(report)),
             Upshot::PeerReport(report) => self.handle_peer_report(key, &report),
             Upshot::GiveUp(why) => self.give_up(application, key, why),
@@ -386,7 +380,7 @@ impl<P: Port> State<P> {
                     outgoing.end_call(core, application, key, xid, Err(CallError::BadReply));
                 }
             }
-            GivenUp::Refused(refusal) => core.refuse(key, refusal),
+            GivenUp::Refused(refusal) => core.complain(key, Complaint::Error(refusal)),
             GivenUp::Reply { xid, error } => {
                 outgoing.end_call(core, application, key, xid, Err(error));
             }
@@ -433,10 +427,7 @@ impl<P: Port> State<P> {
                 }
                 Direction::Reply if self.incoming.kept.ask_for(key, xid) => {}
                 // It is not kept any more: its call ends.
-                Direction::Reply => {
-                    let refusal = Refusal::new(xid, TransportError::System);
-                    self.resources.refuse(key, refusal);
-                }
+                Direction::Reply => self.resources.refuse(key, xid, TransportError::System),
             }
         }
     }

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::v2::connection::Direction;
 
 use super::group::TransmissionNote;
 use super::incoming::{Incoming, Stream};
@@ -155,24 +156,18 @@ impl Intake {
         if !lane.parts.any() {
             return given_up;
         }
-        for _ in 0..self.held.len() {
-            let held = self.held.pop_front()?;
-            match held.work {
-                HeldWork::Part { received, part, .. }
-                    if held.connection == key
-                        && part.what.lane() == direction
-                        && part.message == current =>
-                {
-                    given_up = Some((part.what, part.xid));
-                    core.repost(key.index, received.receive);
-                    // They are the last ones that came.
-                    if let Some(connection) = core.connections.get_mut(key) {
-                        connection.lane_mut(direction).parts.forget_last();
-                    }
-                }
-                _ => self.held.push_back(held),
+        self.sift(|held| match held.work {
+            HeldWork::Part { received, part, .. }
+                if held.connection == key
+                    && part.what.lane() == direction
+                    && part.message == current =>
+            {
+                given_up = Some((part.what, part.xid));
+                core.give_up_last(key, direction, received);
+                None
             }
-        }
+            _ => Some(held),
+        });
         given_up
     }
 
@@ -183,37 +178,44 @@ impl Intake {
         key: ConnectionKey,
         number: u32,
     ) {
-        for _ in 0..self.held.len() {
-            let Some(held) = self.held.pop_front() else {
-                return;
-            };
-            match held.work {
-                HeldWork::Transmission { received, note, .. }
-                    if held.connection == key && note.group == number =>
-                {
-                    core.repost(key.index, received.receive);
-                    // They are the last ones that came.
-                    if let Some(connection) = core.connections.get_mut(key) {
-                        connection.calls_in.parts.forget_last();
-                    }
-                }
-                _ => self.held.push_back(held),
+        self.sift(|held| match held.work {
+            HeldWork::Transmission { received, note, .. }
+                if held.connection == key && note.group == number =>
+            {
+                core.give_up_last(key, Direction::Call, received);
+                None
             }
-        }
+            _ => Some(held),
+        });
     }
 
     /// Lets go of all that a closing connection holds: its Receives were reserved for it, and are
     /// posted again before another connection can have its place.
     pub(super) fn drop_held<P: Port>(&mut self, core: &mut Resources<P>, key: ConnectionKey) {
-        for _ in 0..self.held.len() {
-            let Some(held) = self.held.pop_front() else {
-                return;
-            };
-            if held.connection == key {
-                held.give_up(core);
-            } else {
-                self.held.push_back(held);
+        self.sift(|held| {
+            if held.connection != key {
+                return Some(held);
             }
+            held.give_up(core);
+            None
+        });
+    }
+
+    /// Looks at all messages that wait. Those that `look` gives back go on waiting.
+    fn sift(&mut self, mut look: impl FnMut(Held) -> Option<Held>) {
+        for _ in 0..self.held.len() {
+            let held = self.held.pop_front().and_then(&mut look);
+            self.held.extend(held);
+        }
+    }
+}
+
+impl<P: Port> Resources<P> {
+    /// Gives up one of the messages of a lane that came last and wait.
+    fn give_up_last(&mut self, key: ConnectionKey, lane: Direction, received: Received) {
+        self.repost(key.index, received.receive);
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.lane_mut(lane).parts.forget_last();
         }
     }
 }

@@ -31,11 +31,8 @@ impl<P: Port, A: Application> Core<P, A> {
     /// One poll iteration, with a reading of the clock. Bounded in all it does.
     #[inline]
     pub fn iterate(&mut self) -> Activity {
-        let moved = self
-            .state
-            .resources
-            .port
-            .poll(self.state.resources.now, &mut self.batch);
+        let core = &mut self.state.resources;
+        let moved = core.port.poll(core.now, &mut self.batch);
         // Read when what came has been found: no reply is timed as of before it was there.
         let now = if self.state.is_clock_due(moved, A::CLOCK_INTERVAL_POLLS) {
             self.clock.now()
@@ -145,14 +142,11 @@ impl<P: Port, A: Application> Core<P, A> {
     fn close_all(&mut self) {
         let keys: Vec<_> = self.state.resources.connections.keys().collect();
         for key in keys {
-            self.state
-                .resources
-                .begin_close(key.index, CloseReason::Stopped);
+            let core = &mut self.state.resources;
+            core.begin_close(key.index, CloseReason::Stopped);
         }
-        let deadline = self
-            .clock
-            .now()
-            .saturating_add(self.clock.ticks(STOP_TIME_MAX));
+        let time = self.clock.ticks(STOP_TIME_MAX);
+        let deadline = self.clock.now().saturating_add(time);
         while self.state.resources.connections.in_use() != 0 && self.clock.now() < deadline {
             let _ = self.iterate();
         }
@@ -210,7 +204,7 @@ impl<P: Port> State<P> {
                 let Some(completion) = batch.take() else {
                     break;
                 };
-                self.handle_completion(application, completion);
+                self.handle_completion(completion);
             }
         }
         for _ in 0..RETURNED_MAX {
@@ -218,7 +212,7 @@ impl<P: Port> State<P> {
                 break;
             };
             if let Some(buffer) = self.resources.transmit.take_back(buffer) {
-                self.bulk_returned(application, buffer);
+                self.bulk_returned(buffer);
             }
         }
         count != 0
@@ -226,20 +220,33 @@ impl<P: Port> State<P> {
 
     /// The port gave back a buffer that is none for Sends.
     #[inline(never)]
-    fn bulk_returned<A: Application>(&mut self, application: &mut A, buffer: Buffer) {
+    fn bulk_returned(&mut self, buffer: Buffer) {
         let core = &mut self.resources;
-        if !core.reply.pool.owns(&buffer) {
+        let pool = &mut core.reply.pool;
+        if !pool.owns(&buffer) {
             return core.placement.give(buffer);
         }
-        match core.reply.pool.home(&buffer) {
-            Home::Pool => core.reply.pool.give(buffer),
-            Home::Kept { .. } => core.reply.pool.keep(buffer),
-            home @ (Home::Call { .. } | Home::CallGroup { .. }) => {
-                self.outgoing.take_home(core, application, home, buffer);
+        let (incoming, outgoing) = (&mut self.incoming.calls, &mut self.outgoing.calls);
+        let brought = match pool.home(&buffer) {
+            Home::Pool => Err(buffer),
+            Home::Kept { .. } => return pool.keep(buffer),
+            Home::Call { slot, part } => outgoing.bring_home(slot, buffer, |call| {
+                let part = call.parts.get_mut(usize::from(part))?;
+                Some((&mut part.buffer, part.index))
+            }),
+            Home::Reply { slot, part } => incoming.bring_home(slot, buffer, |call| {
+                let part = call.write_parts.get_mut(usize::from(part))?;
+                Some((&mut part.buffer, part.index))
+            }),
+            Home::CallGroup { slot, part } => {
+                outgoing.bring_home(slot, buffer, |call| call.group.place_of(part))
             }
-            home @ (Home::Reply { .. } | Home::ReplyGroup { .. }) => {
-                self.incoming.take_home(core, home, buffer);
+            Home::ReplyGroup { slot, part } => {
+                incoming.bring_home(slot, buffer, |call| call.group.place_of(part))
             }
+        };
+        if let Err(buffer) = brought {
+            pool.give(buffer);
         }
     }
 
@@ -260,8 +267,8 @@ impl<P: Port> State<P> {
     #[inline]
     fn visit_connections(&mut self) -> bool {
         let (core, incoming, outgoing) = (&mut self.resources, &self.incoming, &self.outgoing);
-        let mut busy = self.keep_alive.tick(core);
-        busy |= self.deadlines.watch(core, incoming);
+        let mut busy = core.tick_connections(&mut self.keep_alive);
+        busy |= core.watch_debts(&mut self.deadlines, incoming);
         busy | self
             .publisher
             .publish(core, incoming, outgoing, self.intake.held())

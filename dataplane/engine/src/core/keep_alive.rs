@@ -3,45 +3,29 @@
 //! number of ticks is taken for dead. What a tick means is in [`rpcrdma_protocol`]. Version 1 has no such message:
 //! there a peer that was silent as long is sent a probe, so that a connection whose peer is dead ends.
 
-use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{Port, QueuePairId, WorkId};
 use rpcrdma_protocol::v2::connection::Tick;
 
 use super::resources::Resources;
 use super::sweep::Sweep;
 use crate::close_reason::CloseReason;
-use crate::config::CoreConfig;
 
-/// When the connections are ticked.
-#[derive(Debug)]
-pub(super) struct KeepAlive {
-    sweep: Sweep,
-}
-
-impl KeepAlive {
-    pub(super) fn new(config: &CoreConfig, clock: &Clock, now: Ticks) -> Self {
-        Self {
-            sweep: Sweep::new(config.keep_alive_interval, clock, now),
-        }
-    }
-
+impl<P: Port> Resources<P> {
     /// Ticks some connections if it is time. Returns whether more are to follow at once.
     #[inline]
-    pub(super) fn tick<P: Port>(&mut self, core: &mut Resources<P>) -> bool {
-        self.sweep.is_due(core.now) && self.tick_some(core)
+    pub(super) fn tick_connections(&mut self, sweep: &mut Sweep) -> bool {
+        sweep.is_due(self.now) && self.tick_some(sweep)
     }
 
     #[cold]
-    fn tick_some<P: Port>(&mut self, core: &mut Resources<P>) -> bool {
-        let (ticked, more) = self.sweep.advance(core.now, core.config.connections_max);
+    fn tick_some(&mut self, sweep: &mut Sweep) -> bool {
+        let (ticked, more) = sweep.advance(self.now, self.config.connections_max);
         for index in ticked {
-            core.tick(index);
+            self.tick(index);
         }
         more
     }
-}
 
-impl<P: Port> Resources<P> {
     fn tick(&mut self, index: u32) {
         let silent_ticks_max = self.config.keep_alive_silent_ticks_max;
         let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {

@@ -2,7 +2,7 @@
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::{Direction, Refusal, SendRefused};
+use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
 
 use super::incoming::Incoming;
 use super::resources::Resources;
@@ -79,8 +79,8 @@ impl<P: Port> Resources<P> {
         };
         let scratch = self.transmit.scratch();
         let reply = scratch.get(RPC_OFFSET..RPC_OFFSET + rpc_bytes);
-        let kept = buffer.append(reply.unwrap_or(&[]));
-        debug_assert!(kept.is_ok(), "a message buffer holds what one message does");
+        buffer.append(reply.unwrap_or(&[]));
+        debug_assert!(buffer.is_whole(), "it holds what one message does");
         self.queue_reply(index, xid, buffer);
     }
 
@@ -97,7 +97,7 @@ impl<P: Port> Resources<P> {
             let error = TransportError::ReplyResource {
                 length_needed_bytes,
             };
-            return self.refuse(key, Refusal::new(xid, error));
+            return self.refuse(key, xid, error);
         }
         if self.queue_message(key, OutgoingMessage::new(xid, Direction::Reply, buffer)) {
             self.shared.counters.replies_sent.increment();

@@ -6,6 +6,7 @@ use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{Port, Receive};
 use rpcrdma_fabric::memory::Lease;
 use rpcrdma_fabric::sync::Arc;
+use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::Refusal;
 
 use super::receives::{Gathered, ReceiveQueues};
@@ -151,8 +152,8 @@ impl<P: Port> Resources<P> {
     }
 
     /// Answers a message with a transport error, once there is a credit for it.
-    pub(super) fn refuse(&mut self, key: ConnectionKey, refusal: Refusal) {
-        self.complain(key, Complaint::Error(refusal));
+    pub(super) fn refuse(&mut self, key: ConnectionKey, xid: u32, error: TransportError) {
+        self.complain(key, Complaint::Error(Refusal::new(xid, error)));
     }
 
     /// Tells a peer what was wrong, once there is a credit for it.

@@ -1,7 +1,7 @@
 //! Messages that go to more than one part of a core: held ones that can go on, calls with chunks, transmission groups.
 
 use rpcrdma_fabric::interface::{Port, Receive};
-use rpcrdma_protocol::v2::connection::{Direction, Refusal};
+use rpcrdma_protocol::v2::connection::Direction;
 
 use super::application::Application;
 use super::group::TransmissionNote;
@@ -49,11 +49,7 @@ impl<P: Port> State<P> {
 
     /// Goes on with one; gives it back when it has to wait.
     fn serve_held<A: Application>(&mut self, application: &mut A, held: Held) -> Option<Held> {
-        let Self {
-            resources: core,
-            incoming,
-            ..
-        } = self;
+        let (core, incoming) = (&mut self.resources, &mut self.incoming);
         let (key, xid) = (held.connection, held.xid);
         if core.connections.get(key).is_none_or(|it| !it.is_live()) {
             held.give_up(core);
@@ -143,11 +139,7 @@ impl<P: Port> State<P> {
         xid: u32,
         received: Received,
     ) {
-        let Self {
-            resources: core,
-            incoming,
-            ..
-        } = self;
+        let (core, incoming) = (&mut self.resources, &mut self.incoming);
         if let Some(connection) = core.connections.get_mut(key) {
             connection.serves = true;
         }
@@ -159,7 +151,7 @@ impl<P: Port> State<P> {
                 return self.serve_or_hold(application, key, xid, Stream::Received(received));
             };
             core.repost(key.index, received.receive);
-            return core.refuse(key, Refusal::new(xid, error));
+            return core.refuse(key, xid, error);
         }
         if !incoming.may_begin_incoming(core, key) {
             return self

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use rpcrdma_fabric::memory::Buffer;
+
 /// The slots for calls of one kind. A call is taken out of its slot while the core works on it, so that the call and
 /// the rest of the core are borrowed apart.
 #[derive(Debug)]
@@ -93,6 +95,24 @@ impl<T> Slots<T> {
     pub(crate) fn give(&mut self, index: u32, call: Box<T>) {
         self.put(index, call);
         self.free.push(index);
+    }
+
+    /// Puts a buffer that the port has done with to the `place` for it, and its index, of the call at `index`, which goes on
+    /// then. Gives it back when the call is another one by now.
+    pub(crate) fn bring_home(
+        &mut self,
+        index: u32,
+        buffer: Buffer,
+        place: impl FnOnce(&mut T) -> Option<(&mut Option<Buffer>, u32)>,
+    ) -> Result<(), Buffer> {
+        match self.get_mut(index).and_then(place) {
+            Some((place, number)) if place.is_none() && number == buffer.index() => {
+                *place = Some(buffer);
+                self.queue(index);
+                Ok(())
+            }
+            _ => Err(buffer),
+        }
     }
 
     /// Has the call at `index` looked at in this poll or the next.

@@ -6,18 +6,17 @@ use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{Port, SetupError};
 use rpcrdma_fabric::sync::Arc;
 
-use super::deadlines::Deadlines;
 use super::incoming::Incoming;
 use super::intake::Intake;
-use super::keep_alive::KeepAlive;
 use super::outgoing::Outgoing;
 use super::publish::Publisher;
 use super::receives::{Gathered, ReceiveQueues};
 use super::resources::{Drain, Resources};
+use super::sweep::Sweep;
 use super::transmit::Transmit;
 use crate::bulk::ReplyItems;
 use crate::config::CoreConfig;
-use crate::connection::{Backlog, ConnectionTable};
+use crate::connection::{Backlog, ConnectionTable, VISITS};
 use crate::handle::{CoreHandle, Shared};
 use crate::message::MessagePool;
 
@@ -31,8 +30,10 @@ pub(crate) struct State<P: Port> {
     pub(super) incoming: Incoming,
     /// Calls of ours.
     pub(super) outgoing: Outgoing,
-    pub(super) keep_alive: KeepAlive,
-    pub(super) deadlines: Deadlines,
+    /// When the connections are ticked.
+    pub(super) keep_alive: Sweep,
+    /// When it is looked at what their peers owe.
+    pub(super) deadlines: Sweep,
     pub(super) publisher: Publisher,
     pub(super) commands_taken: u64,
     /// Polls since the clock was read.
@@ -75,8 +76,8 @@ impl<P: Port> State<P> {
             intake: Intake::new(config),
             incoming: Incoming::new(config, port.attributes(), bulk_buffers),
             outgoing: Outgoing::new(config, port.attributes(), clock),
-            keep_alive: KeepAlive::new(config, clock, now),
-            deadlines: Deadlines::new(config, clock, now),
+            keep_alive: Sweep::new(config.keep_alive_interval, clock, now),
+            deadlines: Sweep::new(config.stall_timeout / u32::from(VISITS), clock, now),
             publisher: Publisher::new(clock, now),
             commands_taken: 0,
             clock_age_polls: 0,

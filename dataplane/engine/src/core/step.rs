@@ -1,6 +1,9 @@
 //! The steps of calls with bulk data. Every step may have to wait, and goes on from where it stood.
 
-use rpcrdma_fabric::interface::WorkId;
+use rpcrdma_fabric::interface::{PostError, WorkId};
+use rpcrdma_protocol::v2::TransportError;
+
+use crate::counters::Counter;
 
 /// Calls of one direction that are looked at in one poll.
 pub(super) const CALLS_MAX: usize = 16;
@@ -20,6 +23,50 @@ pub(crate) enum Step {
     GoesOn,
     /// Nothing: it is done, and its slot can be free.
     Ends,
+}
+
+/// Whether a call waits, which is counted once.
+#[derive(Debug, Default)]
+pub(crate) struct Wait {
+    is_counted: bool,
+}
+
+impl Wait {
+    /// The call waits for what `counter` counts.
+    pub(crate) fn on(&mut self, counter: &Counter) -> Step {
+        if !std::mem::replace(&mut self.is_counted, true) {
+            counter.increment();
+        }
+        Step::Again
+    }
+
+    /// As [`Self::on`], until something happens on its connection.
+    pub(crate) fn on_connection(&mut self, counter: &Counter) -> Step {
+        let _ = self.on(counter);
+        Step::AwaitsConnection
+    }
+
+    /// Work of the call was not posted. `counter` counts the lack of a place for it.
+    ///
+    /// # Errors
+    /// The device does not do it.
+    pub(crate) fn not_posted(
+        &mut self,
+        error: PostError,
+        counter: &Counter,
+    ) -> Result<Step, TransportError> {
+        match error {
+            PostError::QueueFull | PostError::NoWindow => Ok(self.on(counter)),
+            // Its Disconnected is on its way.
+            PostError::NotConnected | PostError::UnknownQueuePair => Ok(Step::Waits),
+            _ => Err(TransportError::System),
+        }
+    }
+
+    /// The call waits for nothing.
+    pub(crate) fn ends(&mut self) {
+        self.is_counted = false;
+    }
 }
 
 /// Names work of a slot: a slot that is used again is not taken for its former self.

@@ -3,7 +3,8 @@
 use rpcrdma_fabric::interface::{Gather, Port, PostError, SendOptions};
 use rpcrdma_fabric::memory::{Buffer, Memory, Pool};
 use rpcrdma_fabric::share::Share;
-use rpcrdma_protocol::v2::connection::Direction;
+use rpcrdma_protocol::chunks::EncodeChunkLists;
+use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
 use rpcrdma_protocol::v2::plan::Piece;
 
 use super::group::Group;
@@ -159,6 +160,29 @@ impl Transmit {
         counters.replies_sent.increment();
         self.post_scratch(port, connection, transport_bytes + rpc_bytes, counters);
         true
+    }
+
+    /// Encodes a message with chunk lists into the scratch buffer: `stream` behind its header, or, where that is empty,
+    /// in a chunk. The bytes of the message.
+    pub(crate) fn encode_with_chunks(
+        &mut self,
+        connection: &mut Connection,
+        (xid, direction, invalidate): (u32, Direction, u32),
+        lists: &impl EncodeChunkLists,
+        stream: &[u8],
+    ) -> Result<usize, SendRefused> {
+        let (scratch, protocol) = (self.scratch(), &mut connection.protocol);
+        if stream.is_empty() {
+            return protocol.encode_long_message(scratch, xid, direction, invalidate, lists);
+        }
+        let bytes = stream.len();
+        let header_bytes = protocol
+            .encode_message_with_chunks(scratch, xid, direction, invalidate, lists, bytes)?;
+        let end = header_bytes + bytes;
+        if let Some(space) = scratch.get_mut(header_bytes..end) {
+            space.copy_from_slice(stream);
+        }
+        Ok(end)
     }
 
     /// Moves an RPC message of `rpc_bytes` bytes, which stands behind the place of a version 2 header, to its header

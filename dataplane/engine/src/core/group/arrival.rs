@@ -57,19 +57,8 @@ pub(crate) struct ArrivedItem {
     pub(crate) way: Way,
 }
 
-/// What a group takes of the core until it is taken out of its Receives.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Needs {
-    /// Receives that have some of its payload stream.
-    pub(crate) carriers: usize,
-    /// Placement segments that are leased.
-    pub(crate) leases: usize,
-    /// Bulk buffers for what is copied.
-    pub(crate) copies: usize,
-}
-
 /// A group that is being received, or was and is not served yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct GroupArrival {
     /// Whether there is one; if not, what follows is of the one before.
     is_some: bool,
@@ -81,10 +70,12 @@ pub(crate) struct GroupArrival {
     response_transmissions_max: u32,
     /// All that follows was found out of this header, which is right.
     is_checked: bool,
-    items: Vec<ArrivedItem>,
+    pub(crate) landed: Vec<ArrivedItem>,
     landings: Vec<Landing>,
-    directions: Vec<OpenDirection>,
-    response_header_bytes: usize,
+    /// The directions of a call.
+    pub(crate) directions: Vec<OpenDirection>,
+    /// The bytes that the header of the reply to a call can take beyond one without chunks.
+    pub(crate) response_header_bytes: usize,
     /// Its Receives, with the range of each that is payload stream.
     pub(crate) receives: Vec<Received>,
 }
@@ -93,17 +84,12 @@ impl GroupArrival {
     /// A place for calls of peers, or for replies, which have no directions.
     pub(crate) fn new(of_calls: bool) -> Self {
         Self {
-            is_some: false,
-            connection: ConnectionKey::default(),
             header: Vec::with_capacity(HEADER_BYTES_MAX),
-            lists: None,
-            response_transmissions_max: 0,
-            is_checked: false,
-            items: Vec::with_capacity(BULK_ITEMS_MAX),
+            landed: Vec::with_capacity(BULK_ITEMS_MAX),
             landings: Vec::with_capacity(LANDINGS_MAX),
             directions: Vec::with_capacity(if of_calls { DIRECTIONS_MAX } else { 0 }),
-            response_header_bytes: 0,
             receives: Vec::with_capacity(RTR_TRANSMISSIONS_MAX),
+            ..Self::default()
         }
     }
 
@@ -170,29 +156,14 @@ impl GroupArrival {
         items.unwrap_or_default()
     }
 
-    /// The same, of a group that landed.
-    pub(crate) fn landed_items(&self) -> &[ArrivedItem] {
-        &self.items
-    }
-
-    /// The directions of a call that landed.
-    pub(crate) fn directions(&self) -> &[OpenDirection] {
-        &self.directions
-    }
-
-    /// The bytes that the header of the reply to a call that landed can take beyond one without
-    /// chunks.
-    pub(crate) fn response_header_bytes(&self) -> usize {
-        self.response_header_bytes
-    }
-
     /// The items of a group that landed, where the pieces of them lie, and its Receives.
     pub(crate) fn pieces(&mut self) -> (&[ArrivedItem], &[Landing], &mut [Received]) {
-        (&self.items, &self.landings, &mut self.receives)
+        (&self.landed, &self.landings, &mut self.receives)
     }
 
-    /// What it takes to have all of it out of its Receives.
-    pub(crate) fn needs(&self, pool: &BulkPool) -> Needs {
+    /// What it takes to have all of it out of its Receives: those that have some of its payload stream, placement segments
+    /// that are leased, and bulk buffers for what is copied.
+    pub(crate) fn needs(&self, pool: &BulkPool) -> (usize, usize, usize) {
         let has_stream = |received: &&Received| received.end > received.start;
         let (mut leases, mut copies) = (0, 0);
         for landing in &self.landings {
@@ -201,11 +172,8 @@ impl GroupArrival {
                 false => leases += 1,
             }
         }
-        Needs {
-            carriers: self.receives.iter().filter(has_stream).count(),
-            leases,
-            copies,
-        }
+        let carriers = self.receives.iter().filter(has_stream).count();
+        (carriers, leases, copies)
     }
 
     /// Finds out what its header says, and where its items lie; false when there are more items or
@@ -215,7 +183,7 @@ impl GroupArrival {
         structure: &ReceiveBufferStructure,
         config: &PlacementConfig,
     ) -> bool {
-        self.items.clear();
+        self.landed.clear();
         self.landings.clear();
         self.directions.clear();
         let Some(lists) = self.lists.filter(|_| self.is_some) else {
@@ -232,7 +200,7 @@ impl GroupArrival {
             return false;
         }
         for (item, number) in items.zip(0..) {
-            self.items.push(ArrivedItem {
+            self.landed.push(ArrivedItem {
                 displacement: item.displacement,
                 bytes: item.length_bytes,
                 way: match item.location {

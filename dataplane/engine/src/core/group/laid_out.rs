@@ -15,7 +15,7 @@ const PIECES_MAX: usize = 2 * SEGMENTS_MAX;
 const NUMBERS_MAX: usize = 1024;
 
 /// A transmission, laid out. Its space is used again and again.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::core) struct LaidOut {
     /// What it is gathered from, and how much of it stands in Send buffers and how often in padding.
     pieces: Vec<Piece>,
@@ -74,14 +74,9 @@ impl LaidOut {
     pub(in crate::core) fn new() -> Self {
         Self {
             pieces: Vec::with_capacity(PIECES_MAX),
-            head_bytes: 0,
-            paddings: 0,
             numbers: Vec::with_capacity(NUMBERS_MAX),
             ends: Vec::with_capacity(2 * BULK_ITEMS_MAX),
-            header_bytes: 0,
-            stream_bytes: 0,
-            behind_bytes: 0,
-            shape: None,
+            ..Self::default()
         }
     }
 

@@ -14,6 +14,6 @@ pub(in crate::core) use arrival::{FirstHeader, GroupArrival};
 pub(in crate::core) use encode::GroupItems;
 pub(in crate::core) use laid_out::LaidOut;
 pub(in crate::core) use note::TransmissionNote;
-pub(crate) use pieces::{Group, GroupItem, GroupPart, Way};
+pub(crate) use pieces::{Group, GroupItem, Way};
 
 pub(in crate::core) use send::{GroupSender, Sending};

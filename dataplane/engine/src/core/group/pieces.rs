@@ -2,11 +2,10 @@
 
 use rpcrdma_fabric::interface::{Gather, SEGMENTS_MAX};
 use rpcrdma_fabric::memory::Buffer;
+use rpcrdma_protocol::v2::plan::Piece;
 use rpcrdma_protocol::v2::plan::layout::BulkItems;
-use rpcrdma_protocol::v2::plan::{Layout, LayoutError, LayoutRequest, Piece, SendLimits};
-use rpcrdma_protocol::v2::rtr::ReceiveBufferStructure;
 
-use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX, NO_INDEX};
+use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkPart};
 
 /// How an item of a group goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,39 +31,12 @@ pub(crate) struct GroupItem {
     pub(crate) parts: usize,
 }
 
-/// A piece of an item that is placed.
-#[derive(Debug)]
-pub(crate) struct GroupPart {
-    /// Away while a Send takes bytes of it.
-    pub(crate) buffer: Option<Buffer>,
-    /// The index of its buffer in the bulk pool; that of no buffer when it is another pool's.
-    pub(crate) index: u32,
-    pub(crate) offset: u32,
-    pub(crate) bytes: u32,
-}
-
-impl GroupPart {
-    /// A piece in a bulk buffer.
-    pub(crate) fn new(buffer: Buffer, offset: u32, bytes: u32) -> Self {
-        Self {
-            index: buffer.index(),
-            buffer: Some(buffer),
-            offset,
-            bytes,
-        }
-    }
-
-    /// Whether it is on its way home.
-    pub(crate) fn is_away(&self) -> bool {
-        self.buffer.is_none() && self.index != NO_INDEX
-    }
-}
-
 /// A group, and how much of it was sent.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Group {
     pub(crate) items: Vec<GroupItem>,
-    pub(crate) parts: Vec<GroupPart>,
+    /// The pieces of the items that are placed.
+    pub(crate) parts: Vec<BulkPart>,
     /// Bytes of the first header with empty lists of segment numbers.
     pub(crate) header_bytes: u32,
     pub(crate) stream_bytes: u32,
@@ -79,10 +51,7 @@ impl Group {
         Self {
             items: Vec::with_capacity(2 * BULK_ITEMS_MAX),
             parts: Vec::with_capacity(BULK_PARTS_MAX),
-            header_bytes: 0,
-            stream_bytes: 0,
-            transmissions: 0,
-            sent: 0,
+            ..Self::default()
         }
     }
 
@@ -95,19 +64,10 @@ impl Group {
         (self.transmissions, self.sent) = (0, 0);
     }
 
-    /// Lays the group out for a peer's buffers.
-    pub(crate) fn layout<'a>(
-        &'a self,
-        structure: &'a ReceiveBufferStructure,
-        limits: SendLimits,
-    ) -> Result<Layout<'a, Self>, LayoutError> {
-        Layout::new(LayoutRequest {
-            structure,
-            header_bytes: self.header_bytes,
-            stream_bytes: self.stream_bytes,
-            items: self,
-            limits,
-        })
+    /// The place of piece `part`, and the index of its buffer.
+    pub(crate) fn place_of(&mut self, part: u16) -> Option<(&mut Option<Buffer>, u32)> {
+        let part = self.parts.get_mut(usize::from(part))?;
+        Some((&mut part.buffer, part.index))
     }
 
     /// Whether these pieces can be one Send: the list is long enough, with header and stream

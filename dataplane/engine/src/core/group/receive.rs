@@ -4,9 +4,10 @@ use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Lease;
 use rpcrdma_protocol::v2::rtr::Problem;
 
-use super::arrival::{Landing, Needs};
+use super::arrival::{GroupArrival, Landing};
 use super::note::TransmissionNote;
 use crate::bulk::BulkPool;
+use crate::connection::GroupIn;
 use crate::core::incoming::Stream;
 use crate::core::resources::Resources;
 use crate::counters::{Counter, Counters};
@@ -37,21 +38,37 @@ impl<P: Port> Resources<P> {
         self.repost(key.index, received.receive);
     }
 
+    /// Takes note of a transmission that has come for the call in a slot.
+    pub(in crate::core) fn note_taken(
+        &mut self,
+        key: ConnectionKey,
+        note: &TransmissionNote,
+        slot: u32,
+    ) {
+        self.shared.counters.transmissions_received.increment();
+        if let Some(connection) = self.connections.get_mut(key) {
+            let number = note.group;
+            let group = (!note.is_last()).then_some(GroupIn { slot, number });
+            connection.lane_mut(note.id.direction).group = group;
+        }
+    }
+
     /// What is missing before a group can be taken out of its Receives: a buffer to join its payload
     /// stream in, if that lies in several Receives, spares for all that is leased, or bulk buffers
     /// for what is copied.
     pub(in crate::core) fn missing_for(
         &mut self,
         place: u32,
-        needs: Needs,
+        arrival: &GroupArrival,
         purpose: Use,
     ) -> Option<&Counter> {
+        let (carriers, leases, copies) = arrival.needs(&self.reply.pool);
         let counters = &self.shared.counters;
-        if needs.carriers > 1 && !self.messages.has_room(place, purpose) {
+        if carriers > 1 && !self.messages.has_room(place, purpose) {
             Some(&counters.awaiting_message_buffer)
-        } else if needs.leases > self.placement.spares() {
+        } else if leases > self.placement.spares() {
             Some(&counters.awaiting_placement_segment)
-        } else if needs.copies != 0 && !self.reply.pool.has(needs.copies) {
+        } else if copies != 0 && !self.reply.pool.has(copies) {
             Some(&counters.awaiting_bulk_buffer)
         } else {
             None
@@ -85,7 +102,7 @@ impl<P: Port> Resources<P> {
             let bytes = gathered.message(&self.port, &received.receive, received.end, counters);
             if let (Some(message), Some(bytes)) = (&mut message, bytes.get(received.start..)) {
                 // The protocol has held it to what a message buffer has.
-                let _ = message.append(bytes);
+                message.append(bytes);
                 let bytes = u64::try_from(bytes.len()).unwrap_or(0);
                 counters.fragment_bytes_copied.add(bytes);
             }

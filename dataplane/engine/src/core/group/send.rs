@@ -3,7 +3,7 @@
 use rpcrdma_fabric::interface::{Port, SEGMENTS_MAX};
 use rpcrdma_protocol::connection::Connection as Protocol;
 use rpcrdma_protocol::v2::connection::SendRefused;
-use rpcrdma_protocol::v2::plan::SendLimits;
+use rpcrdma_protocol::v2::plan::{Layout, LayoutRequest, SendLimits};
 use rpcrdma_protocol::v2::rtr::ReceiveBufferStructure;
 
 use super::laid_out::{LaidOut, Shape};
@@ -12,7 +12,7 @@ use crate::bulk::Home;
 use crate::config::PADDING_BYTES;
 use crate::connection::Connection;
 use crate::core::resources::Resources;
-use crate::core::step::Step;
+use crate::core::step::{Step, Wait};
 use crate::counters::{Counter, Counters};
 use crate::rpc::ConnectionKey;
 
@@ -36,8 +36,8 @@ pub(in crate::core) trait GroupSender {
     /// Where piece `part` of the group comes home to.
     fn home(&self, part: u16) -> Home;
 
-    /// It waits for what `counter` counts, once.
-    fn waits_for(&mut self, counter: &Counter) -> Step;
+    /// Whether it waits.
+    fn wait(&mut self) -> &mut Wait;
 
     /// Encodes the header of its first transmission, with `behind_bytes` bytes behind it.
     fn encode_first(
@@ -91,11 +91,10 @@ impl<P: Port> Resources<P> {
                 Err(Blocked::Returning) => return Sending::Waits(Step::Waits),
                 Err(Blocked::Credit) => {
                     let counter = &self.shared.counters.awaiting_credit;
-                    let _ = call.waits_for(counter);
-                    return Sending::Waits(Step::AwaitsConnection);
+                    return Sending::Waits(call.wait().on_connection(counter));
                 }
                 Err(Blocked::For(counter)) => {
-                    return Sending::Waits(call.waits_for(counter(&self.shared.counters)));
+                    return Sending::Waits(call.wait().on(counter(&self.shared.counters)));
                 }
             }
         }
@@ -226,7 +225,14 @@ fn lay_out(
     buffer_bytes: u32,
 ) -> Option<bool> {
     let entries_max = limits.gather_entries_max as usize;
-    let layout = group.layout(structure, limits).ok()?;
+    let request = LayoutRequest {
+        structure,
+        header_bytes: group.header_bytes,
+        stream_bytes: group.stream_bytes,
+        items: group,
+        limits,
+    };
+    let layout = Layout::new(request).ok()?;
     let mut transmissions = layout.transmissions();
     let transmission = transmissions.nth(group.sent as usize)?;
     laid_out.set_pieces(transmission.pieces());

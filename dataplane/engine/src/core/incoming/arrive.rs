@@ -3,12 +3,10 @@
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::Refusal;
 use rpcrdma_protocol::v2::rtr::{Location, MessageItemView, ResponseItemView};
 
 use super::Incoming;
 use super::call::IncomingState;
-use crate::connection::GroupIn;
 use crate::core::group::{FirstHeader, TransmissionNote};
 use crate::core::resources::Resources;
 use crate::message::Received;
@@ -44,7 +42,7 @@ impl Incoming {
                 Ok(index) => index,
                 Err(error) => {
                     core.pass_group(key, &note, received);
-                    return core.refuse(key, Refusal::new(note.id.xid, error));
+                    return core.refuse(key, note.id.xid, error);
                 }
             }
         } else {
@@ -55,13 +53,7 @@ impl Incoming {
                 None => return core.repost(key.index, received.receive),
             }
         };
-        core.shared.counters.transmissions_received.increment();
-        if let Some(connection) = core.connections.get_mut(key) {
-            connection.calls_in.group = (!note.is_last()).then_some(GroupIn {
-                slot: index,
-                number: note.group,
-            });
-        }
+        core.note_taken(key, &note, index);
         if let Some(call) = self.calls.get_mut(index) {
             call.arrival.receives.push(received);
             if note.is_last() {
@@ -83,8 +75,7 @@ impl Incoming {
     ) -> Result<u32, TransportError> {
         let takes_chunks = core.takes_chunks(key);
         self.forget_taken_replies(core);
-        let call = self.begin_incoming(core, key, note.id.xid);
-        let mut call = call.ok_or(TransportError::System)?;
+        let mut call = self.begin_incoming(core.now, key, note.id.xid)?;
         let (receive, end) = (&received.receive, received.start);
         let counters = &core.shared.counters;
         let header = core.gathered.message(&core.port, receive, end, counters);

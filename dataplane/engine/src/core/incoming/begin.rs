@@ -1,10 +1,10 @@
 //! The intake of calls with chunks: each takes a slot, and all of it is checked before anything is posted for it.
 
+use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::chunks::{ChunkFault, ChunkLimits, ChunkLists, PayloadPlace, check_call};
 use rpcrdma_protocol::connection::{ChunksAt, chunks_of};
 use rpcrdma_protocol::constants::READ_ENTRY_BYTES;
-use rpcrdma_protocol::v2::connection::Refusal;
 use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
 
 use super::Incoming;
@@ -36,17 +36,38 @@ impl Incoming {
             && connection.is_none_or(|connection| self.may_begin(connection, key.index))
     }
 
-    /// Takes a slot for a call that is found now. `None` when none is free.
-    pub(super) fn begin_incoming<P: Port>(
+    /// Takes a slot for a call that is found now. SYSTEM is the error when none is free.
+    pub(super) fn begin_incoming(
         &mut self,
-        core: &mut Resources<P>,
+        now: Ticks,
         key: ConnectionKey,
         xid: u32,
-    ) -> Option<Box<IncomingCall>> {
-        let mut call = self.calls.begin()?;
+    ) -> Result<Box<IncomingCall>, TransportError> {
+        let mut call = self.calls.begin().ok_or(TransportError::System)?;
         self.shares.take(key.index);
-        (call.connection, call.xid, call.found_at) = (key, xid, core.now);
-        Some(call)
+        (call.connection, call.xid, call.found_at) = (key, xid, now);
+        Ok(call)
+    }
+
+    /// As [`Incoming::begin_incoming`], of a call with this transport header, which is kept in the slot with the word behind
+    /// it. SEGMENTS is the error when it is longer than any whose segments are taken.
+    fn begin_with_header(
+        &mut self,
+        now: Ticks,
+        key: ConnectionKey,
+        xid: u32,
+        header: &[u8],
+    ) -> Result<Box<IncomingCall>, TransportError> {
+        let found = ChunksAt::find(header).filter(|_| header.len() <= HEADER_BYTES_MAX);
+        let Some(chunks_at) = found else {
+            let max_segments = u32::try_from(HEADER_BYTES_MAX / READ_ENTRY_BYTES);
+            let max_segments = max_segments.unwrap_or(u32::MAX);
+            return Err(TransportError::Segments { max_segments });
+        };
+        let mut call = self.begin_incoming(now, key, xid)?;
+        call.header.extend_from_slice(header);
+        call.chunks_at = chunks_at;
+        Ok(call)
     }
 
     /// Puts a call that has come in one message into a slot.
@@ -58,14 +79,14 @@ impl Incoming {
         received: Received,
     ) {
         let Received { start, end, .. } = received;
-        let call = self.begin_incoming(core, key, xid);
+        let now = core.now;
         let message = core.received_bytes(&received);
         let header = message.get(..(start + 4).min(end)).unwrap_or(&[]);
-        let call = match with_header(call, header) {
+        let call = match self.begin_with_header(now, key, xid, header) {
             Ok(call) => call,
-            Err((call, error)) => {
+            Err(error) => {
                 core.repost(key.index, received.receive);
-                return self.refuse_begun(core, call, key, xid, error);
+                return core.refuse(key, xid, error);
             }
         };
         if start == end {
@@ -88,11 +109,9 @@ impl Incoming {
         message: MessageBuffer,
         header: &[u8],
     ) {
-        let begun = if core.takes_chunks(key) {
-            let call = self.begin_incoming(core, key, xid);
-            with_header(call, header)
-        } else {
-            Err((None, refusal_of(&lists_of(header))))
+        let begun = match core.takes_chunks(key) {
+            true => self.begin_with_header(core.now, key, xid, header),
+            false => Err(refusal_of(&lists_of(header))),
         };
         match begun {
             Ok(call) => {
@@ -100,25 +119,10 @@ impl Incoming {
                 let place = PayloadPlace::Inline { length_bytes };
                 self.check_chunks(core, call, Stream::Message(message), place);
             }
-            Err((call, error)) => {
+            Err(error) => {
                 core.messages.give(message);
-                self.refuse_begun(core, call, key, xid, error);
+                core.refuse(key, xid, error);
             }
-        }
-    }
-
-    /// Refuses a call that has a slot, or was to have one.
-    fn refuse_begun<P: Port>(
-        &mut self,
-        core: &mut Resources<P>,
-        call: Option<Box<IncomingCall>>,
-        key: ConnectionKey,
-        xid: u32,
-        error: TransportError,
-    ) {
-        match call {
-            Some(call) => self.refuse_incoming(core, call, error),
-            None => core.refuse(key, Refusal::new(xid, error)),
         }
     }
 
@@ -195,24 +199,6 @@ impl<P: Port> Resources<P> {
         let has_chunks = !lists.reads.is_empty() || !lists.writes.is_empty();
         has_chunks.then(|| refusal_of(&lists))
     }
-}
-
-/// Keeps the transport header of a call, and the word behind it, in its slot. The error is what the call is refused
-/// with: SYSTEM when it has no slot, SEGMENTS when the header is longer than any whose segments are taken.
-fn with_header(
-    call: Option<Box<IncomingCall>>,
-    header: &[u8],
-) -> Result<Box<IncomingCall>, (Option<Box<IncomingCall>>, TransportError)> {
-    let found = ChunksAt::find(header).filter(|_| header.len() <= HEADER_BYTES_MAX);
-    let Some(chunks_at) = found else {
-        let max_segments = u32::try_from(HEADER_BYTES_MAX / READ_ENTRY_BYTES);
-        let max_segments = max_segments.unwrap_or(u32::MAX);
-        return Err((call, TransportError::Segments { max_segments }));
-    };
-    let mut call = call.ok_or((None, TransportError::System))?;
-    call.header.extend_from_slice(header);
-    call.chunks_at = chunks_at;
-    Ok(call)
 }
 
 /// What is served in one call of a peer.

@@ -1,7 +1,7 @@
 //! A call of a peer with chunks, or in a transmission group, and the states that it goes through.
 
 use rpcrdma_fabric::clock::Ticks;
-use rpcrdma_fabric::interface::{Port, WorkId};
+use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::{Buffer, Lease};
 use rpcrdma_protocol::chunks::{ChunkLists, Fill, ReturnedLists, Segment, Segments};
 use rpcrdma_protocol::connection::ChunksAt;
@@ -9,12 +9,12 @@ use rpcrdma_protocol::constants::PLAN_ITEMS_MAX;
 use rpcrdma_protocol::v2::header::Chunks;
 use rpcrdma_protocol::v2::rtr::{Location, MessageItemView};
 
-use crate::bulk::directed::ReplyResult;
-use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, Offered};
+use crate::bulk::directed::{OpenDirection, ReplyResult};
+use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkPart};
 use crate::core::group::{Group, GroupArrival, GroupItem};
 use crate::core::receives::Gathered;
-use crate::core::step::{Step, work_id};
-use crate::counters::{Counter, Counters};
+use crate::core::step::Wait;
+use crate::counters::Counters;
 use crate::limits::{HEADER_BYTES_MAX, LANDINGS_MAX};
 use crate::message::MessageBuffer;
 use crate::message::Received;
@@ -61,7 +61,7 @@ pub(crate) enum Stream {
 
 impl Stream {
     /// Its bytes, where they are known to be.
-    pub(crate) fn bytes<'a, P: Port>(
+    pub(in crate::core) fn bytes<'a, P: Port>(
         &'a self,
         gathered: &'a mut Gathered,
         port: &'a P,
@@ -80,15 +80,6 @@ impl Stream {
             Self::Chunk => &[],
         }
     }
-}
-
-/// A buffer that a chunk is read into.
-#[derive(Debug)]
-pub(crate) struct ReadPart {
-    /// Away while an RDMA Read fills it.
-    pub(crate) buffer: Option<Buffer>,
-    pub(crate) index: u32,
-    pub(crate) bytes: u32,
 }
 
 /// A chunk that is read: where it belongs, and how long it is.
@@ -132,12 +123,12 @@ pub(crate) struct WritePart {
 }
 
 impl WritePart {
-    pub(crate) fn new(buffer: Buffer, offset: u32, bytes: u32, target: Target) -> Self {
+    pub(crate) fn new(part: BulkPart, target: Target) -> Self {
         Self {
-            index: buffer.index(),
-            buffer: Some(buffer),
-            offset,
-            bytes,
+            buffer: part.buffer,
+            index: part.index,
+            offset: part.offset,
+            bytes: part.bytes,
             done: 0,
             target,
         }
@@ -192,7 +183,7 @@ pub(crate) struct PlannedReply {
 }
 
 /// A call of a peer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct IncomingCall {
     /// Of its slot.
     pub(crate) index: u32,
@@ -210,7 +201,7 @@ pub(crate) struct IncomingCall {
     pub(crate) stream: Stream,
     /// The chunks to be read, or the items of a transmission group that are, by position.
     pub(crate) chunks: Vec<Chunk>,
-    pub(crate) read_parts: Vec<ReadPart>,
+    pub(crate) read_parts: Vec<BulkPart>,
     pub(crate) reads: ReadCursor,
     pub(crate) deferral: Option<DeferId>,
     /// Bytes of the call before its arguments, once it was served.
@@ -240,43 +231,26 @@ pub(crate) struct IncomingCall {
     pub(crate) group: Group,
     /// It may have bulk buffers: it is read, was served, or is answered.
     pub(in crate::core) has_buffers: bool,
-    /// What it waits for was counted.
-    is_counted: bool,
+    pub(in crate::core) wait: Wait,
 }
 
 impl IncomingCall {
     pub(crate) fn new(index: u32, reply_bytes: u32) -> Self {
         Self {
             index,
-            generation: 0,
-            state: IncomingState::Free,
-            connection: ConnectionKey::default(),
-            xid: 0,
-            found_at: 0,
             header: Vec::with_capacity(HEADER_BYTES_MAX),
-            chunks_at: ChunksAt::default(),
-            stream: Stream::Chunk,
             chunks: Vec::with_capacity(BULK_ITEMS_MAX + 1),
             read_parts: Vec::with_capacity(BULK_PARTS_MAX + BULK_ITEMS_MAX + 1),
-            reads: ReadCursor::default(),
-            deferral: None,
-            arguments_at: 0,
             may_reduce: true,
             write_parts: Vec::with_capacity(WRITE_PARTS_MAX),
-            writes: WriteCursor::default(),
             written: Vec::with_capacity(BULK_ITEMS_MAX),
-            reply: RpcReply::None,
-            for_reply_chunk: None,
             reply_space: vec![0; reply_bytes as usize].into_boxed_slice(),
-            reply_reserved: 0,
             arrival: GroupArrival::new(true),
             items: Vec::with_capacity(BULK_ITEMS_MAX),
             leases: Vec::with_capacity(LANDINGS_MAX),
             results: Vec::with_capacity(PLAN_ITEMS_MAX),
-            planned: None,
             group: Group::new(),
-            has_buffers: false,
-            is_counted: false,
+            ..Self::default()
         }
     }
 
@@ -304,31 +278,8 @@ impl IncomingCall {
         self.leases.clear();
         self.results.clear();
         self.group.reset();
-        (self.has_buffers, self.is_counted) = (false, false);
-    }
-
-    /// It waits for what `counter` counts, once.
-    pub(crate) fn waits_for(&mut self, counter: &Counter) -> Step {
-        if !std::mem::replace(&mut self.is_counted, true) {
-            counter.increment();
-        }
-        Step::Again
-    }
-
-    /// As [`Self::waits_for`], until something happens on its connection.
-    pub(crate) fn awaits_connection(&mut self, counter: &Counter) -> Step {
-        let _ = self.waits_for(counter);
-        Step::AwaitsConnection
-    }
-
-    /// It waits for nothing.
-    pub(crate) fn goes_on(&mut self) {
-        self.is_counted = false;
-    }
-
-    /// Names its work: the slot is not taken for that of a call that had it before.
-    pub(crate) fn work_id(&self) -> WorkId {
-        work_id(self.index, self.generation)
+        self.has_buffers = false;
+        self.wait.ends();
     }
 
     /// The stream of the RPC reply, as far as it stands in the slot or in a message buffer.
@@ -336,12 +287,9 @@ impl IncomingCall {
         self.reply.stream(&self.reply_space)
     }
 
-    /// What the call offers to its reply.
-    pub(crate) fn offer(&self) -> Offered<'_> {
-        match self.is_group() {
-            true => Offered::Directions(self.arrival.directions()),
-            false => Offered::Lists,
-        }
+    /// The directions of a call that came as a transmission group.
+    pub(crate) fn directions(&self) -> Option<&[OpenDirection]> {
+        self.is_group().then_some(&self.arrival.directions)
     }
 
     /// Whether it came as a transmission group, and is answered as one.
@@ -419,7 +367,7 @@ impl IncomingCall {
     /// The bytes that these lists take in the header beside the marks of empty ones.
     pub(crate) fn returned_bytes(&self) -> usize {
         if self.is_group() {
-            return self.arrival.response_header_bytes();
+            return self.arrival.response_header_bytes;
         }
         self.returned(0).encoded_bytes() - EMPTY_LISTS_BYTES
     }

@@ -9,8 +9,7 @@ use super::call::{IncomingCall, Target};
 use crate::bulk::Home;
 use crate::connection::Connection;
 use crate::core::group::{Group, GroupItem, GroupItems, GroupSender, LaidOut};
-use crate::core::step::Step;
-use crate::counters::Counter;
+use crate::core::step::Wait;
 use crate::rpc::ConnectionKey;
 
 impl GroupSender for IncomingCall {
@@ -31,7 +30,7 @@ impl GroupSender for IncomingCall {
     }
 
     fn begun(&mut self, _connection: &mut Connection) {
-        self.goes_on();
+        self.wait.ends();
     }
 
     fn home(&self, part: u16) -> Home {
@@ -39,8 +38,8 @@ impl GroupSender for IncomingCall {
         Home::ReplyGroup { slot, part }
     }
 
-    fn waits_for(&mut self, counter: &Counter) -> Step {
-        Self::waits_for(self, counter)
+    fn wait(&mut self) -> &mut Wait {
+        &mut self.wait
     }
 
     fn encode_first(

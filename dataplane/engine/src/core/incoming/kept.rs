@@ -24,7 +24,7 @@ pub(crate) struct KeptPart {
 }
 
 /// A reply that was sent.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct KeptReply {
     /// Which of all replies that were kept it is: buffers are kept under this number.
     pub(crate) number: u32,
@@ -58,16 +58,10 @@ pub(crate) struct KeptReplies {
 impl KeptReplies {
     pub(crate) fn new(replies: u32, stream_bytes: u32) -> Self {
         let empty = |_| KeptReply {
-            number: 0,
-            connection: ConnectionKey::default(),
-            xid: 0,
-            sent_total: 0,
             stream: vec![0; stream_bytes as usize].into_boxed_slice(),
-            stream_bytes: 0,
             results: Vec::with_capacity(PLAN_ITEMS_MAX),
             parts: Vec::with_capacity(BULK_PARTS_MAX),
-            is_kept: false,
-            is_asked_for: false,
+            ..KeptReply::default()
         };
         Self {
             ring: (0..replies).map(empty).collect(),

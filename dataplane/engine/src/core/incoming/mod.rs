@@ -32,9 +32,7 @@ pub(crate) use call::{IncomingCall, IncomingState, Stream};
 pub(crate) use table::Incoming;
 
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_fabric::memory::Buffer;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::Refusal;
 
 use super::application::Application;
 use super::resources::Resources;
@@ -112,35 +110,6 @@ impl Incoming {
         busy
     }
 
-    /// A buffer of a reply has come back from the port.
-    pub(super) fn take_home<P: Port>(
-        &mut self,
-        core: &mut Resources<P>,
-        home: Home,
-        buffer: Buffer,
-    ) {
-        let (slot, place) = match home {
-            Home::Reply { slot, part } => {
-                let call = self.calls.get_mut(slot);
-                let part = call.and_then(|call| call.write_parts.get_mut(usize::from(part)));
-                (slot, part.map(|it| (&mut it.buffer, it.index)))
-            }
-            Home::ReplyGroup { slot, part } => {
-                let call = self.calls.get_mut(slot);
-                let part = call.and_then(|call| call.group.parts.get_mut(usize::from(part)));
-                (slot, part.map(|it| (&mut it.buffer, it.index)))
-            }
-            _ => return core.reply.pool.give(buffer),
-        };
-        match place {
-            Some((place, index)) if place.is_none() && index == buffer.index() => {
-                *place = Some(buffer);
-                self.calls.queue(slot);
-            }
-            _ => core.reply.pool.give(buffer),
-        }
-    }
-
     /// The next step of a call.
     ///
     /// # Errors
@@ -190,7 +159,7 @@ impl Incoming {
     ) {
         let (key, xid) = (call.connection, call.xid);
         self.end_incoming(core, call);
-        core.refuse(key, Refusal::new(xid, error));
+        core.refuse(key, xid, error);
     }
 
     /// Gives back all that a call holds, and frees its slot.

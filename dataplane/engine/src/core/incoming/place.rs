@@ -22,14 +22,14 @@ impl Incoming {
         call: &mut IncomingCall,
     ) -> Result<Step, TransportError> {
         self.check_request(core, call)?;
-        let needs = call.arrival.needs(&core.reply.pool);
-        if let Some(missing) = core.missing_for(call.connection.index, needs, Use::CallIn) {
-            return Ok(call.waits_for(missing));
+        let place = call.connection.index;
+        if let Some(missing) = core.missing_for(place, &call.arrival, Use::CallIn) {
+            return Ok(call.wait.on(missing));
         }
         self.lease_items(core, call);
         let receives = &mut call.arrival.receives;
         call.stream = core.join(call.connection, receives, Use::CallIn);
-        call.goes_on();
+        call.wait.ends();
         call.state = match call.chunks.is_empty() {
             true => IncomingState::Ready,
             false => IncomingState::AwaitingBuffers,

@@ -2,13 +2,12 @@
 
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::Refusal;
 
-use super::{Incoming, Stream};
+use super::{Incoming, IncomingCall, Stream};
 use crate::bulk::BulkItem;
 use crate::core::application::Application;
 use crate::core::resources::Resources;
-use crate::message::Use;
+use crate::message::{MessageBuffer, Use};
 use crate::responder::{Desk, RPC_OFFSET, Served, write_reply_with_items, write_short_reply};
 use crate::rpc::{ConnectionKey, DeferToken, Outcome, ReplyRefused};
 
@@ -40,12 +39,11 @@ impl Incoming {
         };
         let counters = &core.shared.counters;
         let desk = Desk {
-            connection: key,
-            is_reverse: connection.serves_reverse(),
-            is_version_1: connection.protocol.is_version_1(),
+            key,
+            connection,
             now: core.now,
             scratch: core.transmit.scratch(),
-            threshold_bytes: connection.protocol.send_threshold_bytes() as usize,
+            lists_bytes: 0,
             messages: core.messages.of(key.index),
             deferrals: &mut self.deferrals,
             items: &mut core.reply,
@@ -98,7 +96,7 @@ impl Incoming {
         let error = TransportError::ReplyResource {
             length_needed_bytes,
         };
-        core.refuse(key, Refusal::new(xid, error));
+        core.refuse(key, xid, error);
     }
 
     pub(in crate::core) fn start_reply<P: Port>(
@@ -146,20 +144,37 @@ impl Incoming {
         if !connection.may_queue() {
             return Err(ReplyRefused::Busy);
         }
-        let Some(mut buffer) = core.messages.take(key.index, Use::Answer) else {
-            return Err(ReplyRefused::Busy);
-        };
-        let attached = &mut core.reply;
-        let written = write_reply_with_items(&mut buffer, xid, outcome, results, items, attached);
-        let Some(copied_bytes) = written else {
-            core.messages.give(buffer);
-            return Err(ReplyRefused::TooLong);
-        };
-        let counters = &core.shared.counters;
-        counters.bulk_bytes_copied.add(copied_bytes);
-        counters.rpc_errors_sent.add(failed);
+        let buffer = core.write_deferred((key, xid), outcome, results, items, None)?;
+        core.shared.counters.rpc_errors_sent.add(failed);
         core.note_late_reply(found_at);
         core.queue_reply(key.index, xid, buffer);
         Ok(())
+    }
+}
+
+impl<P: Port> Resources<P> {
+    /// Writes the reply to a deferred call. Items go beside it where the call came with chunks, and is `chunked`.
+    pub(super) fn write_deferred(
+        &mut self,
+        (key, xid): (ConnectionKey, u32),
+        outcome: Outcome,
+        results: &[u8],
+        items: &mut [(usize, BulkItem)],
+        chunked: Option<&IncomingCall>,
+    ) -> Result<MessageBuffer, ReplyRefused> {
+        let buffer = self.messages.take(key.index, Use::Answer);
+        let mut buffer = buffer.ok_or(ReplyRefused::Busy)?;
+        let reply = &mut self.reply;
+        if let Some(call) = chunked {
+            reply.ask_for(call.directions(), call.arguments_at, call.may_reduce);
+        }
+        let written = write_reply_with_items(&mut buffer, xid, outcome, results, items, reply);
+        let Some(copied_bytes) = written else {
+            self.messages.give(buffer);
+            self.reply.clear();
+            return Err(ReplyRefused::TooLong);
+        };
+        self.shared.counters.bulk_bytes_copied.add(copied_bytes);
+        Ok(buffer)
     }
 }

@@ -10,13 +10,13 @@ use rpcrdma_protocol::v2::rtr::rounded_up;
 
 use super::Incoming;
 use super::call::{IncomingCall, IncomingState, PlannedReply, RpcReply, Target, WritePart};
-use super::staying::StayingItems;
-use crate::bulk::NO_INDEX;
+use super::staying::insert_items;
 use crate::bulk::directed::{ReplyResult, Results};
+use crate::bulk::{BulkPart, NO_INDEX};
 use crate::config::PADDING_BYTES;
-use crate::core::group::{GroupItem, GroupPart, Way};
+use crate::core::group::{GroupItem, Way};
 use crate::core::resources::Resources;
-use crate::message::Use;
+use crate::message::{MessagePool, Use};
 use crate::responder::RPC_OFFSET;
 
 impl Incoming {
@@ -36,9 +36,7 @@ impl Incoming {
         self.shorten_group_reply(core, call);
         call.results.extend_from_slice(&core.reply.results);
         for item in &mut core.reply.attached {
-            item.drain_into(&mut core.reply.pool, |buffer, offset, bytes| {
-                call.group.parts.push(GroupPart::new(buffer, offset, bytes));
-            });
+            item.drain_into(&mut core.reply.pool, |part| call.group.parts.push(part));
         }
         Ok(())
     }
@@ -49,17 +47,8 @@ impl Incoming {
         let threshold = connection.map_or(0, |it| it.protocol.send_threshold_bytes() as usize);
         let before = RPC_OFFSET + call.returned_bytes();
         let room = threshold.min(call.reply_space.len()).saturating_sub(before);
-        let is_long = matches!(call.reply, RpcReply::Long(_));
-        if is_long
-            && call.rpc_reply().len() <= room
-            && let RpcReply::Long(message) = std::mem::take(&mut call.reply)
-        {
-            let bytes = message.filled().len();
-            if let Some(space) = call.reply_space.get_mut(..bytes) {
-                space.copy_from_slice(message.filled());
-            }
-            call.reply = RpcReply::Short(bytes);
-            core.messages.give(message);
+        if call.rpc_reply().len() <= room {
+            call.move_into_slot(&mut core.messages);
         }
     }
 
@@ -158,9 +147,8 @@ impl Incoming {
                 // It was copied.
                 _ => continue,
             };
-            item.drain_into(&mut core.reply.pool, |buffer, offset, bytes| {
-                let part = WritePart::new(buffer, offset, bytes, target);
-                call.write_parts.push(part);
+            item.drain_into(&mut core.reply.pool, |part| {
+                call.write_parts.push(WritePart::new(part, target));
             });
         }
         Ok(())
@@ -175,22 +163,13 @@ impl Incoming {
     ) -> Result<u64, TransportError> {
         let (rpc_bytes, end) = (call.rpc_reply().len(), plan.stream_bytes as usize);
         let is_written = |way: Option<&ResultWay>| matches!(way, Some(ResultWay::Written { .. }));
-        let items = StayingItems {
-            results: &core.reply.results,
-            attached: &core.reply.attached,
-            stays: &|result| !is_written(plan.results.get(result)),
-        };
+        let stays = |result: usize| !is_written(plan.results.get(result));
         match plan.form {
             ReplyForm::Message { messages: 1 } => {
-                if let RpcReply::Long(message) = std::mem::take(&mut call.reply) {
-                    if let Some(space) = call.reply_space.get_mut(..rpc_bytes) {
-                        space.copy_from_slice(message.filled());
-                    }
-                    core.messages.give(message);
-                }
+                call.move_into_slot(&mut core.messages);
                 call.reply = RpcReply::Short(end);
-                let space = call.reply_space.get_mut(..end);
-                Ok(items.insert_into(space.unwrap_or(&mut []), rpc_bytes))
+                let space = call.reply_space.get_mut(..end).unwrap_or(&mut []);
+                Ok(insert_items(space, rpc_bytes, &core.reply, stays))
             }
             ReplyForm::Message { .. } => {
                 let mut message = match std::mem::take(&mut call.reply) {
@@ -200,14 +179,14 @@ impl Incoming {
                         debug_assert!(taken.is_some(), "a call is served only while one is free");
                         let mut message = taken.ok_or(TransportError::System)?;
                         let written = call.reply_space.get(..rpc_bytes).unwrap_or(&[]);
-                        let kept = message.append(written);
-                        debug_assert!(kept.is_ok(), "a message buffer holds what one message does");
+                        message.append(written);
+                        debug_assert!(message.is_whole(), "it holds what one message does");
                         message
                     }
                 };
                 message.set_len(end);
-                let space = message.space().get_mut(..end);
-                let copied_bytes = items.insert_into(space.unwrap_or(&mut []), rpc_bytes);
+                let space = message.space().get_mut(..end).unwrap_or(&mut []);
+                let copied_bytes = insert_items(space, rpc_bytes, &core.reply, stays);
                 call.reply = RpcReply::Long(message);
                 Ok(copied_bytes)
             }
@@ -288,6 +267,21 @@ impl Incoming {
 }
 
 impl IncomingCall {
+    /// Moves an RPC reply that is in a message buffer, and as short as one message, to the place for it in the slot.
+    fn move_into_slot(&mut self, messages: &mut MessagePool) {
+        match std::mem::take(&mut self.reply) {
+            RpcReply::Long(message) => {
+                let bytes = message.filled().len();
+                if let Some(space) = self.reply_space.get_mut(..bytes) {
+                    space.copy_from_slice(message.filled());
+                }
+                self.reply = RpcReply::Short(bytes);
+                messages.give(message);
+            }
+            other => self.reply = other,
+        }
+    }
+
     /// Takes the plan of the reply before, if this one is alike.
     fn plan_as_before(&mut self, rpc_bytes: usize, told: u64) -> bool {
         let Some(plan) = self.planned.as_ref().filter(|it| {
@@ -323,21 +317,16 @@ impl IncomingCall {
 }
 
 /// Takes a piece of a result out of the group, to be written.
-fn to_be_written(part: &mut GroupPart, target: Target) -> WritePart {
-    WritePart {
-        buffer: part.buffer.take(),
-        index: std::mem::replace(&mut part.index, NO_INDEX),
-        offset: part.offset,
-        bytes: part.bytes,
-        done: 0,
-        target,
-    }
+fn to_be_written(part: &mut BulkPart, target: Target) -> WritePart {
+    let taken = part.take();
+    part.index = NO_INDEX;
+    WritePart::new(taken, target)
 }
 
 /// The pieces of the attached result `number`: the first, and how many.
 fn part_range(
     results: &[ReplyResult],
-    parts: &[GroupPart],
+    parts: &[BulkPart],
     number: usize,
 ) -> Option<(usize, usize)> {
     let (mut first, mut count) = (0, 0);

@@ -1,15 +1,16 @@
 //! RDMA Reads of the chunks of peers' calls.
 
 use rpcrdma_fabric::interface::{
-    Gather, Port, PostError, QueuePairId, RemoteAddress, RemoteKey, Status, WorkId,
+    Gather, Port, QueuePairId, RemoteAddress, RemoteKey, Status, WorkId,
 };
 use rpcrdma_protocol::chunks::Segment;
 use rpcrdma_protocol::v2::TransportError;
 
 use super::Incoming;
-use super::call::{IncomingCall, IncomingState, ReadPart};
+use super::call::{IncomingCall, IncomingState};
+use crate::bulk::BulkPart;
 use crate::core::resources::Resources;
-use crate::core::step::{Step, slot_of};
+use crate::core::step::{Step, slot_of, work_id};
 
 impl Incoming {
     /// Takes the buffers that the chunks of a call are read into, all or none of them.
@@ -20,7 +21,7 @@ impl Incoming {
     ) -> Step {
         // Before it may hold up others.
         if !self.may_have_buffers(core, call) {
-            return call.waits_for(&core.shared.counters.awaiting_bulk_buffer);
+            return call.wait.on(&core.shared.counters.awaiting_bulk_buffer);
         }
         let pool = &mut core.reply.pool;
         let chunks = call.chunks.iter();
@@ -29,10 +30,10 @@ impl Incoming {
         let is_next = starving.is_none_or(|first| first == call.index);
         if buffers != 0 && (!is_next || !pool.has(buffers)) {
             starving.get_or_insert(call.index);
-            return call.waits_for(&core.shared.counters.awaiting_bulk_buffer);
+            return call.wait.on(&core.shared.counters.awaiting_bulk_buffer);
         }
         starving.take_if(|first| *first == call.index);
-        call.goes_on();
+        call.wait.ends();
         for chunk in &call.chunks {
             let mut rest = chunk.bytes;
             while rest != 0
@@ -40,11 +41,7 @@ impl Incoming {
             {
                 let bytes = rest.min(buffer.capacity());
                 rest -= bytes;
-                call.read_parts.push(ReadPart {
-                    index: buffer.index(),
-                    buffer: Some(buffer),
-                    bytes,
-                });
+                call.read_parts.push(BulkPart::new(buffer, 0, bytes));
             }
         }
         call.state = IncomingState::Reading;
@@ -63,7 +60,7 @@ impl Incoming {
         let (incoming, counters) = (&mut *self, &core.shared.counters);
         while let Some(segment) = call.next_read() {
             if connection.reads_in_flight >= incoming.read_depth {
-                return Ok(call.awaits_connection(&counters.awaiting_read_depth));
+                return Ok(call.wait.on_connection(&counters.awaiting_read_depth));
             }
             let mut gather = incoming.gathers.pop().unwrap_or_default();
             let before = call.reads;
@@ -77,33 +74,27 @@ impl Incoming {
                 key: RemoteKey(segment.handle),
                 offset: segment.offset.wrapping_add(before.segment_done.into()),
             };
-            let work = call.work_id();
+            let work = work_id(call.index, call.generation);
             let posted = core
                 .port
                 .post_read(connection.queue_pair, gather, from, work);
             if let Err((error, gather)) = posted {
                 take_back(call, &mut incoming.gathers, gather);
                 call.reads = before;
-                return match error {
-                    PostError::QueueFull => Ok(call.waits_for(&counters.awaiting_send_slot)),
-                    // Its Disconnected is on its way.
-                    PostError::NotConnected | PostError::UnknownQueuePair => Ok(Step::Waits),
-                    // The device does not do it.
-                    _ => Err(TransportError::System),
-                };
+                return call.wait.not_posted(error, &counters.awaiting_send_slot);
             }
             if call.reads.in_flight == 0 {
                 counters.rdma_read_rounds.increment();
             }
             call.reads.in_flight += 1;
             connection.reads_in_flight += 1;
-            call.goes_on();
+            call.wait.ends();
             counters.rdma_reads.increment();
         }
         if call.reads.in_flight != 0 {
             return Ok(Step::Waits);
         }
-        call.goes_on();
+        call.wait.ends();
         call.state = IncomingState::Ready;
         Ok(Step::GoesOn)
     }

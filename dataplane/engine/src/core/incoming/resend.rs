@@ -4,12 +4,12 @@
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Memory;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::{Direction, Refusal};
+use rpcrdma_protocol::v2::connection::Direction;
 
 use super::Incoming;
 use super::call::{IncomingCall, RpcReply};
 use super::kept::{KeptPart, KeptReply};
-use crate::bulk::{BulkPool, Home, NO_INDEX};
+use crate::bulk::{BulkPool, Home, NO_INDEX, start_of};
 use crate::connection::OutgoingMessage;
 use crate::core::resources::Resources;
 use crate::message::{MessageBuffer, Use};
@@ -90,7 +90,7 @@ impl Incoming {
             match self.resend(core, place) {
                 Resending::Waits => continue,
                 Resending::Done => core.shared.counters.bulk_replies_resent.increment(),
-                Resending::Gone => core.refuse(key, Refusal::new(xid, TransportError::System)),
+                Resending::Gone => core.refuse(key, xid, TransportError::System),
             }
             busy = true;
             self.kept.done(place, &mut core.reply.pool);
@@ -141,27 +141,25 @@ fn write_whole(
     memory: &Memory,
 ) -> bool {
     let stream = reply.stream.get(..reply.stream_bytes).unwrap_or(&[]);
-    let mut parts = reply.parts.iter();
-    let (mut taken, mut is_whole) = (0, true);
-    for result in reply.results.iter().filter(|it| it.is_attached) {
-        let until = result.stream_offset as usize;
-        let before = stream.get(taken..until).unwrap_or(&[]);
-        is_whole &= buffer.append(before).is_ok();
-        taken = until;
+    let content = |part: &KeptPart| {
+        let kept = pool.kept_for(part.index, reply.number).ok().flatten();
+        let bytes = start_of(memory, kept, part.offset + part.bytes);
+        bytes.get(part.offset as usize..).unwrap_or(&[])
+    };
+    let mut parts = reply.parts.as_slice();
+    let attached = reply.results.iter().filter(|it| it.is_attached);
+    let items = attached.clone().map(|result| {
         let mut rest = result.bytes;
-        while rest != 0
-            && let Some(part) = parts.next()
-        {
-            let kept = pool.kept_for(part.index, reply.number).ok().flatten();
-            let content = kept.map_or(&[][..], |it| memory.bytes(it));
-            let (from, until) = (part.offset as usize, (part.offset + part.bytes) as usize);
-            let content = content.get(from..until).unwrap_or(&[]);
-            is_whole &= !content.is_empty() && buffer.append(content).is_ok();
+        let is_own = |part: &&KeptPart| {
+            let is_own = rest != 0;
             rest = rest.saturating_sub(part.bytes);
-        }
-        let padding = result.bytes.next_multiple_of(4) - result.bytes;
-        let zeroes = [0; 3].get(..padding as usize).unwrap_or(&[]);
-        is_whole &= buffer.append(zeroes).is_ok();
-    }
-    is_whole && buffer.append(stream.get(taken..).unwrap_or(&[])).is_ok()
+            is_own
+        };
+        let count = parts.iter().take_while(is_own).count();
+        let (own, behind) = parts.split_at(count);
+        parts = behind;
+        (result.stream_offset as usize, own.iter().map(content))
+    });
+    let bytes = buffer.weave(stream, items);
+    buffer.is_whole() && bytes == attached.map(|it| u64::from(it.bytes)).sum()
 }

@@ -22,7 +22,7 @@ impl Incoming {
             return self.answer_group(core, call);
         }
         if !self.fill_reply_chunk(core, call) {
-            return Ok(call.waits_for(&core.shared.counters.awaiting_bulk_buffer));
+            return Ok(call.wait.on(&core.shared.counters.awaiting_bulk_buffer));
         }
         match self.post_writes(core, call)? {
             Step::GoesOn => {}
@@ -47,31 +47,18 @@ impl Incoming {
         };
         let counters = &core.shared.counters;
         if !connection.can_reply() {
-            return Ok(call.awaits_connection(&counters.awaiting_credit));
+            return Ok(call.wait.on_connection(&counters.awaiting_credit));
         }
         if !core.transmit.has_room(connection) {
-            return Ok(call.waits_for(&counters.awaiting_send_buffer));
+            return Ok(call.wait.on(&counters.awaiting_send_buffer));
         }
-        let scratch = core.transmit.scratch();
-        let protocol = &mut connection.protocol;
-        let (xid, reply) = (call.xid, Direction::Reply);
-        let (rpc, in_chunk) = match call.reply {
-            RpcReply::InChunk(bytes) => (None, bytes),
-            _ => (Some(call.rpc_reply()), 0),
-        };
-        let lists = call.returned(in_chunk);
-        let encoded = match rpc {
-            None => protocol.encode_long_message(scratch, xid, reply, 0, &lists),
-            Some(rpc) => protocol
-                .encode_message_with_chunks(scratch, xid, reply, 0, &lists, rpc.len())
-                .map(|header_bytes| {
-                    let end = header_bytes + rpc.len();
-                    if let Some(space) = scratch.get_mut(header_bytes..end) {
-                        space.copy_from_slice(rpc);
-                    }
-                    end
-                }),
-        };
+        let lists = call.returned(match call.reply {
+            RpcReply::InChunk(bytes) => bytes,
+            _ => 0,
+        });
+        let (heading, stream) = ((call.xid, Direction::Reply, 0), call.rpc_reply());
+        let transmit = &mut core.transmit;
+        let encoded = transmit.encode_with_chunks(connection, heading, &lists, stream);
         let bytes = match encoded {
             Ok(bytes) => bytes,
             // It can never be.
@@ -80,6 +67,7 @@ impl Incoming {
             }
             Err(_) => return Ok(Step::AwaitsConnection),
         };
+        let protocol = &connection.protocol;
         // In version 1 the key of memory that was not used may be one that others share.
         let may_invalidate = core.sends_with_invalidate
             && protocol.may_invalidate()

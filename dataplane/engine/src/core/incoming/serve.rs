@@ -6,13 +6,13 @@ use rpcrdma_protocol::v2::connection::{Direction, rpc_start_matches};
 
 use super::Incoming;
 use super::call::{IncomingCall, IncomingState, RpcReply, Stream};
-use crate::bulk::{ArgumentItem, BulkArguments, BulkItem};
+use crate::bulk::{ArgumentItem, BulkArguments, BulkItem, BulkPool, start_of};
 use crate::connection::Connection;
 use crate::core::application::Application;
 use crate::core::resources::Resources;
 use crate::core::step::Step;
 use crate::message::{MessageBuffer, Use};
-use crate::responder::{Desk, RPC_OFFSET, Served, write_reply_with_items};
+use crate::responder::{Desk, RPC_OFFSET, Served};
 use crate::rpc::{DeferToken, Outcome, ReplyRefused};
 
 impl Incoming {
@@ -24,30 +24,30 @@ impl Incoming {
         call: &mut IncomingCall,
     ) -> Result<Step, TransportError> {
         if !self.may_have_buffers(core, call) {
-            return Ok(call.waits_for(&core.shared.counters.awaiting_bulk_buffer));
+            return Ok(call.wait.on(&core.shared.counters.awaiting_bulk_buffer));
         }
         let (key, xid) = (call.connection, call.xid);
         let connection = core.connections.get(key);
         let may_queue = connection.is_none_or(Connection::may_queue);
         if !may_queue {
-            return Ok(call.awaits_connection(&core.shared.counters.awaiting_message_buffer));
+            return Ok(call
+                .wait
+                .on_connection(&core.shared.counters.awaiting_message_buffer));
         }
         if !core.messages.has_room(key.index, Use::Answer) {
-            return Ok(call.waits_for(&core.shared.counters.awaiting_message_buffer));
+            return Ok(call.wait.on(&core.shared.counters.awaiting_message_buffer));
         }
         if matches!(call.stream, Stream::Chunk) {
             let Some(message) = core.messages.take(key.index, Use::CallIn) else {
-                return Ok(call.waits_for(&core.shared.counters.awaiting_message_buffer));
+                return Ok(call.wait.on(&core.shared.counters.awaiting_message_buffer));
             };
             call.stream = Stream::Message(self.gather_stream(core, call, message));
         }
-        call.goes_on();
-        lend_items(
-            call,
-            &mut self.items,
-            &mut self.leases,
-            &mut core.reply.pool,
-        );
+        call.wait.ends();
+        let Some(connection) = core.connections.get(key) else {
+            return Ok(Step::Waits);
+        };
+        self.lend_items(call, &mut core.reply.pool);
         let (gathered, counters) = (&mut core.gathered, &core.shared.counters);
         let message = call.stream.bytes(gathered, &core.port, counters);
         if !rpc_start_matches(xid, Direction::Call, 0, message) {
@@ -56,21 +56,16 @@ impl Incoming {
             return Err(TransportError::BadXdr);
         }
         core.reply
-            .ask_for(call.offer(), call.arguments_at, call.may_reduce);
+            .ask_for(call.directions(), call.arguments_at, call.may_reduce);
         // The lists that the reply returns stand before it.
-        let shift = call.returned_bytes();
+        let lists_bytes = call.returned_bytes();
         call.deferral = self.deferrals.next(key.index);
-        let connection = core.connections.get(key);
-        let protocol = connection.map(|it| &it.protocol);
-        let threshold = protocol.map_or(0, |it| it.send_threshold_bytes() as usize);
-        let is_version_1 = protocol.is_some_and(|it| it.is_version_1());
         let desk = Desk {
-            connection: key,
-            is_reverse: connection.is_some_and(Connection::serves_reverse),
-            is_version_1,
+            key,
+            connection,
             now: core.now,
-            scratch: core.transmit.scratch().get_mut(shift..).unwrap_or(&mut []),
-            threshold_bytes: threshold.saturating_sub(shift),
+            scratch: core.transmit.scratch(),
+            lists_bytes,
             messages: core.messages.of(key.index),
             deferrals: &mut self.deferrals,
             items: &mut core.reply,
@@ -87,14 +82,14 @@ impl Incoming {
             let mut arguments = BulkArguments {
                 items,
                 leases,
-                is_version_1,
+                is_version_1: request.is_version_1,
             };
             application.call_bulk(request, &mut arguments, reply)
         });
         core.give_stream(key, std::mem::take(&mut call.stream));
         call.arguments_at = u32::try_from(header_bytes).unwrap_or(u32::MAX);
         call.may_reduce = may_reduce;
-        let taken = self.take_served(core, call, served, shift);
+        let taken = self.take_served(core, call, served, lists_bytes);
         self.clear_items(core);
         taken
     }
@@ -109,20 +104,44 @@ impl Incoming {
         let first = call.chunks.first().copied().unwrap_or_default();
         let count = core.reply.pool.buffers_for(first.bytes);
         for part in call.read_parts.iter_mut().take(count) {
-            let Some(buffer) = part.buffer.take() else {
-                continue;
-            };
-            let bytes = core.port.memory().bytes(&buffer);
-            let bytes = bytes.get(..part.bytes as usize).unwrap_or(&[]);
+            let bytes = start_of(core.port.memory(), part.buffer.as_ref(), part.bytes);
             // What does not fit is too long to be decoded, and answered so.
-            let _ = message.append(bytes);
-            core.shared
-                .counters
-                .bulk_bytes_copied
-                .add(part.bytes.into());
-            core.reply.pool.give(buffer);
+            message.append(bytes);
+            let counters = &core.shared.counters;
+            counters.bulk_bytes_copied.add(part.bytes.into());
+            let buffer = part.buffer.take().into_iter();
+            buffer.for_each(|it| core.reply.pool.give(it));
         }
         message
+    }
+
+    /// Makes leases of the items that were read, for the service to take, beside those that Sends have placed.
+    fn lend_items(&mut self, call: &mut IncomingCall, pool: &mut BulkPool) {
+        let (items, leases) = (&mut self.items, &mut self.leases);
+        items.append(&mut call.items);
+        leases.append(&mut call.leases);
+        let mut parts = call.read_parts.iter_mut();
+        for chunk in &call.chunks {
+            let count = pool.buffers_for(chunk.bytes);
+            if chunk.position == 0 {
+                // Taken already.
+                parts.by_ref().take(count).for_each(drop);
+                continue;
+            }
+            let first_part = leases.len();
+            for part in parts.by_ref().take(count) {
+                let lease = part.buffer.take();
+                leases.push(lease.and_then(|buffer| pool.lease(buffer, part.bytes)));
+            }
+            items.push(ArgumentItem {
+                position: chunk.position,
+                args_offset: 0,
+                bytes: chunk.bytes,
+                first_part,
+                parts: count,
+            });
+        }
+        items.sort_unstable_by_key(|item| item.position);
     }
 
     /// Takes back what a service left of the items of a call, and of its reply.
@@ -141,7 +160,7 @@ impl Incoming {
         core: &mut Resources<P>,
         call: &mut IncomingCall,
         served: Served,
-        shift: usize,
+        lists_bytes: usize,
     ) -> Result<Step, TransportError> {
         let reply = match served {
             Served::Deferred => {
@@ -153,7 +172,7 @@ impl Incoming {
                 return Ok(Step::Waits);
             }
             Served::Short(rpc_bytes) | Served::TooLong { rpc_bytes, .. } => {
-                let start = shift + RPC_OFFSET;
+                let start = lists_bytes + RPC_OFFSET;
                 let reply = core.transmit.scratch().get(start..start + rpc_bytes);
                 let space = call.reply_space.get_mut(..rpc_bytes);
                 if let (Some(reply), Some(space)) = (reply, space) {
@@ -183,7 +202,8 @@ impl Incoming {
         };
         self.calls.get(index).filter(is_of)?;
         let mut call = self.calls.take(index)?;
-        match self.write_deferred(core, &call, outcome, results, items) {
+        let heading = (call.connection, call.xid);
+        match core.write_deferred(heading, outcome, results, items, Some(&call)) {
             Ok(buffer) => {
                 let taken = self.take_reply(core, &mut call, RpcReply::Long(buffer));
                 self.clear_items(core);
@@ -202,61 +222,6 @@ impl Incoming {
             }
         }
     }
-
-    fn write_deferred<P: Port>(
-        &mut self,
-        core: &mut Resources<P>,
-        call: &IncomingCall,
-        outcome: Outcome,
-        results: &[u8],
-        items: &mut [(usize, BulkItem)],
-    ) -> Result<MessageBuffer, ReplyRefused> {
-        let buffer = core.messages.take(call.connection.index, Use::Answer);
-        let mut buffer = buffer.ok_or(ReplyRefused::Busy)?;
-        let reply = &mut core.reply;
-        reply.ask_for(call.offer(), call.arguments_at, call.may_reduce);
-        let written = write_reply_with_items(&mut buffer, call.xid, outcome, results, items, reply);
-        let Some(copied_bytes) = written else {
-            core.messages.give(buffer);
-            core.reply.clear();
-            return Err(ReplyRefused::TooLong);
-        };
-        core.shared.counters.bulk_bytes_copied.add(copied_bytes);
-        Ok(buffer)
-    }
-}
-
-/// Makes leases of the items that were read, for the service to take, beside those that Sends have placed.
-fn lend_items(
-    call: &mut IncomingCall,
-    items: &mut Vec<ArgumentItem>,
-    leases: &mut Vec<Option<rpcrdma_fabric::memory::Lease>>,
-    pool: &mut crate::bulk::BulkPool,
-) {
-    items.append(&mut call.items);
-    leases.append(&mut call.leases);
-    let mut parts = call.read_parts.iter_mut();
-    for chunk in &call.chunks {
-        let count = pool.buffers_for(chunk.bytes);
-        if chunk.position == 0 {
-            // Taken already.
-            parts.by_ref().take(count).for_each(drop);
-            continue;
-        }
-        let first_part = leases.len();
-        for part in parts.by_ref().take(count) {
-            let lease = part.buffer.take();
-            leases.push(lease.and_then(|buffer| pool.lease(buffer, part.bytes)));
-        }
-        items.push(ArgumentItem {
-            position: chunk.position,
-            args_offset: 0,
-            bytes: chunk.bytes,
-            first_part,
-            parts: count,
-        });
-    }
-    items.sort_unstable_by_key(|item| item.position);
 }
 
 /// Tells where the items belong in the argument stream without them. False when one of them is not

@@ -1,51 +1,47 @@
 //! Items that stay in the stream of a reply to a call with chunk lists.
 
-use crate::bulk::Attached;
+use crate::bulk::ReplyItems;
 use crate::bulk::directed::ReplyResult;
 
-/// The results of a reply, of which those that are attached and stay in the stream are meant.
-pub(crate) struct StayingItems<'a> {
-    pub(crate) results: &'a [ReplyResult],
-    pub(crate) attached: &'a [Attached],
-    /// Whether the result of this number stays.
-    pub(crate) stays: &'a dyn Fn(usize) -> bool,
-}
-
-impl StayingItems<'_> {
-    /// Puts the items into a stream of `stream_bytes` bytes at the start of `space`, each with its padding. `space` is
-    /// as long as the stream is then. Returns the bytes of the items.
-    pub(crate) fn insert_into(&self, space: &mut [u8], stream_bytes: usize) -> u64 {
-        let mut copied_bytes = 0;
-        // From the end on, so that what is moved does not lie upon what is still to be moved.
-        let (mut from, mut end) = (stream_bytes, space.len());
-        let mut attached = self.attached.iter().rev();
-        let results = self.results.iter().enumerate().rev();
-        for (number, result) in results.filter(|(_, result)| result.is_attached) {
-            let Some(item) = attached.next() else {
-                break;
-            };
-            if !(self.stays)(number) {
-                continue;
-            }
-            let offset = (result.stream_offset as usize).min(from);
-            let item_bytes = item.len();
-            let Some(item_end) = end.checked_sub(from - offset) else {
-                break;
-            };
-            let Some(item_start) = item_end.checked_sub(item_bytes.next_multiple_of(4)) else {
-                break;
-            };
-            space.copy_within(offset..from, item_end);
-            if let Some(place) = space.get_mut(item_start..item_end) {
-                let copied = item.copy_to(place);
-                place.get_mut(copied..).unwrap_or(&mut []).fill(0);
-                copied_bytes += copied as u64;
-            }
-            (from, end) = (offset, item_start);
+/// Puts the attached results of a reply that stay in its stream there, each with its padding; `stays` says whether that of
+/// a number does. The stream has `stream_bytes` bytes at the start of `space`, which is as long as it is then. Returns
+/// the bytes of the items.
+pub(super) fn insert_items(
+    space: &mut [u8],
+    stream_bytes: usize,
+    reply: &ReplyItems,
+    stays: impl Fn(usize) -> bool,
+) -> u64 {
+    let mut copied_bytes = 0;
+    // From the end on, so that what is moved does not lie upon what is still to be moved.
+    let (mut from, mut end) = (stream_bytes, space.len());
+    let mut attached = reply.attached.iter().rev();
+    let results = reply.results.iter().enumerate().rev();
+    for (number, result) in results.filter(|(_, result)| result.is_attached) {
+        let Some(item) = attached.next() else {
+            break;
+        };
+        if !stays(number) {
+            continue;
         }
-        debug_assert_eq!(from, end, "the stream has the room that its plan says");
-        copied_bytes
+        let offset = (result.stream_offset as usize).min(from);
+        let item_bytes = item.len();
+        let Some(item_end) = end.checked_sub(from - offset) else {
+            break;
+        };
+        let Some(item_start) = item_end.checked_sub(item_bytes.next_multiple_of(4)) else {
+            break;
+        };
+        space.copy_within(offset..from, item_end);
+        if let Some(place) = space.get_mut(item_start..item_end) {
+            let copied = item.copy_to(place);
+            place.get_mut(copied..).unwrap_or(&mut []).fill(0);
+            copied_bytes += copied as u64;
+        }
+        (from, end) = (offset, item_start);
     }
+    debug_assert_eq!(from, end, "the stream has the room that its plan says");
+    copied_bytes
 }
 
 /// What stands before, between and behind such items, in order: one piece more than there are items.

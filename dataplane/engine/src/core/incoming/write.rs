@@ -1,13 +1,13 @@
 //! RDMA Writes of replies: results to Write chunks, or to the memory that directions offer, and long replies to the
 //! Reply chunk (-00 section 6.5).
 
-use rpcrdma_fabric::interface::{Gather, Port, PostError, RemoteAddress, RemoteKey};
+use rpcrdma_fabric::interface::{Gather, Port, RemoteAddress, RemoteKey};
 use rpcrdma_protocol::v2::TransportError;
 
 use super::Incoming;
 use super::call::{IncomingCall, RpcReply, Target, WriteCursor, WritePart};
 use super::staying::Pieces;
-use crate::bulk::{BulkPool, Home};
+use crate::bulk::{BulkPart, BulkPool, Home};
 use crate::core::resources::Resources;
 use crate::core::step::Step;
 
@@ -40,15 +40,9 @@ impl Incoming {
             if let Err(error) = posted {
                 take_back(call, pool, writing);
                 call.writes = before;
-                return match error {
-                    PostError::QueueFull => Ok(call.waits_for(&counters.awaiting_send_slot)),
-                    // Its Disconnected is on its way.
-                    PostError::NotConnected | PostError::UnknownQueuePair => Ok(Step::Waits),
-                    // The device does not do it.
-                    _ => Err(TransportError::System),
-                };
+                return call.wait.not_posted(error, &counters.awaiting_send_slot);
             }
-            call.goes_on();
+            call.wait.ends();
             counters.rdma_writes.increment();
             counters.bulk_bytes_out.add(bytes);
         }
@@ -91,7 +85,8 @@ impl Incoming {
                 && let Some(mut buffer) = pool.take()
             {
                 let bytes = piece.copy_to(memory.bytes_mut(&mut buffer));
-                write_parts.push(WritePart::new(buffer, 0, bytes, Target::Reply));
+                let part = BulkPart::new(buffer, 0, bytes);
+                write_parts.push(WritePart::new(part, Target::Reply));
             }
             let mut item_bytes = results.get(number).map_or(0, |result| result.bytes);
             while item_bytes != 0

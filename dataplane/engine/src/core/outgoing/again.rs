@@ -14,6 +14,7 @@ use super::call::{
 };
 use super::lists::{Role, list_bytes};
 use crate::bulk::{BULK_ITEMS_MAX, NO_INDEX};
+use crate::connection::Connection;
 use crate::core::resources::Resources;
 
 /// What a call is to offer when it is made again.
@@ -62,13 +63,7 @@ impl Outgoing {
         let Some(connection) = core.connections.get(call.connection) else {
             return false;
         };
-        let mut offer = Offer {
-            chunk_bytes: call.chunk_bytes,
-            chunks: call.chunks,
-            reply_bytes: call.reply_bytes,
-            items: OfferedItems::Chunks,
-            segments_max: connection.peer.segment_count_max,
-        };
+        let mut offer = Offer::before(call, connection);
         let receive_bytes = connection.protocol.properties().receive_buffer_bytes;
         call.keeps_stream()
             && offer.mend(call, error, receive_bytes)
@@ -223,6 +218,17 @@ impl Outgoing {
 }
 
 impl Offer {
+    /// What a call offered the first time.
+    pub(super) fn before(call: &OutgoingCall, connection: &Connection) -> Self {
+        Self {
+            chunk_bytes: call.chunk_bytes,
+            chunks: call.chunks,
+            reply_bytes: call.reply_bytes,
+            items: OfferedItems::Chunks,
+            segments_max: connection.peer.segment_count_max,
+        }
+    }
+
     /// Changes what `error` names. False when it leaves nothing to be tried. `receive_bytes` is the
     /// longest message that we receive.
     pub(super) fn mend(

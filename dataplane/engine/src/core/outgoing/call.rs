@@ -1,18 +1,16 @@
 //! A call of ours with bulk data, and the states that it goes through.
 
-use rpcrdma_fabric::interface::{Window, WorkId};
+use rpcrdma_fabric::interface::Window;
 use rpcrdma_fabric::memory::{Buffer, Lease};
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::plan::Direction;
 use rpcrdma_protocol::v2::rtr::StreamRange;
 
 use super::lists::{OfferedSegment, Role};
-use super::shares::Taken;
-use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkPool, Home, NO_INDEX};
+use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX, BulkPart, BulkPool, Home, NO_INDEX};
 use crate::core::group::{Group, GroupArrival};
 use crate::core::incoming::Stream;
-use crate::core::step::{Step, work_id};
-use crate::counters::Counter;
+use crate::core::step::{Step, Wait};
 use crate::limits::LANDINGS_MAX;
 use crate::rpc::{CallError, CallTag, ConnectionKey};
 
@@ -69,7 +67,7 @@ pub(crate) enum Answer {
 }
 
 /// A call of ours.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct OutgoingCall {
     /// Of its slot.
     pub(crate) index: u32,
@@ -99,8 +97,8 @@ pub(crate) struct OutgoingCall {
     pub(crate) rpc_reply_bytes_max: u32,
     /// Windows that are open.
     pub(crate) windows: u32,
-    /// What it has of what calls share, until it ends.
-    pub(super) taken: Taken,
+    /// Bulk buffers that it has, for its results and for itself, until it ends.
+    pub(super) buffers: u32,
     pub(crate) answer: Answer,
     /// What is sent as a transmission group; nothing in a call of plain version 2.
     pub(crate) group: Group,
@@ -114,8 +112,7 @@ pub(crate) struct OutgoingCall {
     pub(crate) arrival: GroupArrival,
     /// What the Sends of the reply have placed: each for its result.
     pub(crate) placed: Vec<(usize, Lease)>,
-    /// What it waits for was counted.
-    is_counted: bool,
+    pub(in crate::core) wait: Wait,
 }
 
 /// What a call asks of a result.
@@ -132,52 +129,15 @@ impl OutgoingCall {
     pub(crate) fn new(index: u32, stream_bytes: u32) -> Self {
         Self {
             index,
-            generation: 0,
-            state: OutgoingState::Free,
-            connection: ConnectionKey::default(),
-            tag: 0,
-            xid: 0,
-            told: false,
-            again: false,
             stream: vec![0; stream_bytes as usize].into_boxed_slice(),
-            stream_bytes: 0,
             parts: Vec::with_capacity(CALL_PARTS_MAX),
             segments: Vec::with_capacity(CALL_SEGMENTS_MAX),
-            results: 0,
-            chunks: 0,
-            chunk_bytes: [0; BULK_ITEMS_MAX],
-            reply_bytes: 0,
-            rpc_reply_bytes_max: 0,
-            windows: 0,
-            taken: Taken::default(),
-            answer: Answer::None,
             group: Group::new(),
             directions: Vec::with_capacity(BULK_ITEMS_MAX),
-            minimum_bytes: 0,
-            reply_transmissions_max: 0,
             arrival: GroupArrival::new(false),
             placed: Vec::with_capacity(LANDINGS_MAX),
-            is_counted: false,
+            ..Self::default()
         }
-    }
-
-    /// It waits for what `counter` counts, once.
-    pub(crate) fn waits_for(&mut self, counter: &Counter) -> Step {
-        if !std::mem::replace(&mut self.is_counted, true) {
-            counter.increment();
-        }
-        Step::Again
-    }
-
-    /// As [`Self::waits_for`], until something happens on its connection.
-    pub(crate) fn awaits_connection(&mut self, counter: &Counter) -> Step {
-        let _ = self.waits_for(counter);
-        Step::AwaitsConnection
-    }
-
-    /// It waits for nothing.
-    pub(crate) fn goes_on(&mut self) {
-        self.is_counted = false;
     }
 
     /// It has its answer, or never will: now its windows go.
@@ -192,20 +152,15 @@ impl OutgoingCall {
         self.answered(Answer::Error(CallError::Transport(TransportError::System)))
     }
 
-    /// Names its work: the slot is not taken for that of a call that had it before.
-    pub(crate) fn work_id(&self) -> WorkId {
-        work_id(self.index, self.generation)
-    }
-
-    /// Adds a piece of memory that it exposes. `index` is that of a bulk buffer, or [`NO_INDEX`].
-    pub(crate) fn push_part(&mut self, role: Role, buffer: Buffer, index: u32, bytes: u32) {
+    /// Adds a piece of memory that it exposes, which starts with its buffer.
+    pub(crate) fn push_part(&mut self, role: Role, part: BulkPart) {
         self.parts.push(CallPart {
             role,
-            bytes,
+            bytes: part.bytes,
             written_bytes: 0,
-            buffer: Some(buffer),
+            buffer: part.buffer,
             window: None,
-            index,
+            index: part.index,
             invalidating: false,
         });
     }
@@ -217,9 +172,8 @@ impl OutgoingCall {
             && let Some(buffer) = pool.take()
         {
             let bytes = rest.min(buffer.capacity());
-            let index = buffer.index();
             rest -= bytes;
-            self.push_part(role, buffer, index, bytes);
+            self.push_part(role, BulkPart::new(buffer, 0, bytes));
         }
     }
 
@@ -234,7 +188,7 @@ impl OutgoingCall {
     /// Gives back what it has for its results.
     pub(crate) fn give_results_back(&mut self, pool: &mut BulkPool) {
         self.parts.retain_mut(|part| {
-            let is_result = matches!(part.role, Role::Result { .. } | Role::Reply);
+            let is_result = part.role.is_written();
             if is_result && let Some(buffer) = part.buffer.take() {
                 pool.give(buffer);
             }
@@ -261,21 +215,16 @@ impl OutgoingCall {
         self.arrival.end();
         self.placed.clear();
         (self.minimum_bytes, self.reply_transmissions_max) = (0, 0);
-        (self.told, self.again, self.is_counted) = (false, false, false);
+        (self.told, self.again) = (false, false);
+        self.wait.ends();
         (self.results, self.chunks, self.windows, self.stream_bytes) = (0, 0, 0, 0);
     }
 
     /// Whether everything that the call exposed is here again: its windows are gone, and with
     /// them came the buffers that hold results.
     pub(crate) fn is_home(&self) -> bool {
-        let holds_result =
-            |part: &&CallPart| matches!(part.role, Role::Result { .. } | Role::Reply);
-        self.windows == 0
-            && self
-                .parts
-                .iter()
-                .filter(holds_result)
-                .all(|part| part.buffer.is_some())
+        let mut results = self.parts.iter().filter(|it| it.role.is_written());
+        self.windows == 0 && results.all(|part| part.buffer.is_some())
     }
 
     /// Whether an item is still on its way home.

@@ -1,28 +1,26 @@
 //! What a call of ours asks of the results, when it goes as a transmission group (RTR section 7.4).
 
 use rpcrdma_protocol::EncodeError;
+use rpcrdma_protocol::chunks::Segment;
 use rpcrdma_protocol::v2::plan::Direction;
 use rpcrdma_protocol::v2::rtr::{
     EncodeResponseSets, ResponseItem, ResponseLocation, ResponseSet, write_response_sets,
 };
 use rpcrdma_protocol::xdr::Writer;
 
-use super::call::CallDirection;
-use super::lists::{OfferedSegment, Role, Targets, segments_of};
+use super::call::{CallDirection, OutgoingCall};
+use super::lists::{Role, targets_of};
 
-/// The directions of a call of ours.
-pub(super) struct CallDirections<'a> {
-    pub(super) directions: &'a [CallDirection],
-    pub(super) minimum_bytes: u32,
-    pub(super) segments: &'a [OfferedSegment],
-}
-
-impl CallDirections<'_> {
-    fn item(&self, index: usize, direction: &CallDirection) -> ResponseItem<Targets<'_>> {
+impl OutgoingCall {
+    fn response_item(
+        &self,
+        index: usize,
+        direction: &CallDirection,
+    ) -> ResponseItem<impl ExactSizeIterator<Item = Segment>> {
         let role = Role::Result {
             chunk: u8::try_from(index).unwrap_or(u8::MAX),
         };
-        let targets = || Targets(segments_of(self.segments, role).iter());
+        let targets = || targets_of(&self.segments, role);
         let (minimum_bytes, location) = match direction.way {
             // Of a length that no result has.
             Direction::Inline => (u32::MAX, ResponseLocation::Placed),
@@ -46,9 +44,9 @@ impl CallDirections<'_> {
     }
 }
 
-impl EncodeResponseSets for CallDirections<'_> {
+impl EncodeResponseSets for &OutgoingCall {
     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
-        let all = self.directions;
+        let (call, all) = (*self, self.directions.as_slice());
         // Neighbours of one range are one set.
         let sets = all.chunk_by(|one, next| one.range == next.range);
         let mut first = 0;
@@ -60,7 +58,7 @@ impl EncodeResponseSets for CallDirections<'_> {
                 items: set
                     .iter()
                     .enumerate()
-                    .map(move |(index, direction)| self.item(from + index, direction)),
+                    .map(move |(index, direction)| call.response_item(from + index, direction)),
             }
         });
         let count = all.chunk_by(|one, next| one.range == next.range).count();

@@ -8,10 +8,9 @@ use rpcrdma_fabric::memory::Memory;
 use super::Outgoing;
 use super::call::{Answer, CallPart, OutgoingCall, OutgoingState};
 use super::lists::Role;
-use crate::bulk::{BulkReply, BulkResult, Home, NO_INDEX};
+use crate::bulk::{BulkPart, BulkReply, BulkResult, Home, NO_INDEX, start_of};
 use crate::close_reason::CloseReason;
 use crate::core::application::Application;
-use crate::core::group::GroupPart;
 use crate::core::incoming::Stream;
 use crate::core::resources::Resources;
 use crate::core::step::Step;
@@ -21,28 +20,6 @@ use crate::requester::{TimedOut, read_reply};
 use crate::rpc::{CallError, ConnectionKey};
 
 impl Outgoing {
-    /// Ends the call in a slot if it has its answer, and nothing of it is exposed any more.
-    pub(in crate::core) fn finish_if_home<P: Port, A: Application>(
-        &mut self,
-        core: &mut Resources<P>,
-        application: &mut A,
-        index: u32,
-    ) {
-        let call = self.calls.get(index);
-        let may_finish = call.is_some_and(|call| {
-            call.state == OutgoingState::AwaitingInvalidation && call.is_home()
-        });
-        let call = may_finish.then(|| self.calls.take(index));
-        if let Some(mut call) = call.flatten() {
-            match self.finish_outgoing(core, application, &mut call) {
-                Step::Ends => return self.end_outgoing(core, call),
-                Step::GoesOn | Step::Again | Step::AwaitsConnection => self.calls.queue(index),
-                Step::Waits => {}
-            }
-            self.calls.put(index, call);
-        }
-    }
-
     /// Nothing of a call is exposed any more: it is made again, or its end is told.
     pub(super) fn finish_outgoing<P: Port, A: Application>(
         &mut self,
@@ -56,7 +33,7 @@ impl Outgoing {
                 connection.remember_refusal(error, call.is_long());
             }
             if !call.told && !call.again || matches!(call.answer, Answer::Refused(_)) {
-                if call.awaits_items() || call.group.parts.iter().any(GroupPart::is_away) {
+                if call.awaits_items() || call.group.parts.iter().any(BulkPart::is_away) {
                     return Step::Waits;
                 }
                 if !call.told && !call.again && self.make_again(core, call, error) {
@@ -124,24 +101,19 @@ impl Outgoing {
             return tell_message(application, call, message, results, counters, core.now);
         }
         let message = core.messages.take(call.connection.index, Use::ReplyIn);
-        let whole = message.ok_or(None).and_then(|mut message| {
+        if let Some(mut message) = message {
             for part in first.into_iter().chain(written_parts) {
                 let bytes = written(memory, part);
                 counters.bulk_bytes_copied.add(bytes.len() as u64);
-                if message.append(bytes).is_err() {
-                    return Err(Some(message));
-                }
+                message.append(bytes);
             }
-            Ok(message)
-        });
-        match whole {
-            Ok(message) => self.tell_reply(core, application, call, Stream::Message(message)),
-            Err(message) => {
-                message.into_iter().for_each(|it| core.messages.give(it));
-                let error = Err(CallError::ReplyTooLong);
-                application.completed_bulk(call.tag, call.connection, error, core.now);
+            if message.is_whole() {
+                return self.tell_reply(core, application, call, Stream::Message(message));
             }
+            core.messages.give(message);
         }
+        let error = Err(CallError::ReplyTooLong);
+        application.completed_bulk(call.tag, call.connection, error, core.now);
     }
 
     /// Makes leases of what the peer wrote to the Write chunks of a call.
@@ -190,6 +162,9 @@ impl Outgoing {
     ) {
         self.forget_group_turn(core, &call);
         self.forget_response(core, &mut call);
+        if let Answer::Stream(stream) = std::mem::take(&mut call.answer) {
+            core.give_stream(call.connection, stream);
+        }
         for result in &mut self.results {
             for part in result.item.drain() {
                 core.end_lease(part);
@@ -213,7 +188,7 @@ impl Outgoing {
         }
         let windows_open = &mut self.windows_open;
         *windows_open = windows_open.saturating_sub(call.windows);
-        self.shares.give(call.connection.index, call.taken);
+        self.shares.give(call.connection.index, call.buffers);
         call.reset();
         self.calls.give(slot, call);
     }
@@ -249,17 +224,12 @@ impl Outgoing {
     ) {
         for index in 0..self.calls.len() {
             let call = self.calls.get(index);
-            let is_of =
-                call.is_some_and(|it| it.state != OutgoingState::Free && it.connection == key);
-            let call = is_of.then(|| self.calls.take(index));
-            let Some(mut call) = call.flatten() else {
-                continue;
-            };
-            match std::mem::take(&mut call.answer) {
-                Answer::Stream(stream) => core.give_stream(key, stream),
-                Answer::None | Answer::Long | Answer::Error(_) | Answer::Refused(_) => {}
+            let is_of = |it: &OutgoingCall| it.state != OutgoingState::Free && it.connection == key;
+            if call.is_some_and(is_of)
+                && let Some(call) = self.calls.take(index)
+            {
+                self.end_outgoing(core, call);
             }
-            self.end_outgoing(core, call);
         }
     }
 }
@@ -299,6 +269,5 @@ fn tell_message<A: Application>(
 
 /// The bytes that the peer wrote to a part.
 fn written<'a>(memory: &'a Memory, part: &'a CallPart) -> &'a [u8] {
-    let bytes = part.buffer.as_ref().map_or(&[][..], |it| memory.bytes(it));
-    bytes.get(..part.written_bytes as usize).unwrap_or(&[])
+    start_of(memory, part.buffer.as_ref(), part.written_bytes)
 }

@@ -5,10 +5,10 @@ use rpcrdma_protocol::chunks::Segment;
 
 use super::Outgoing;
 use super::call::{CALL_SEGMENTS_MAX, CallPart, OutgoingCall, OutgoingState};
-use super::lists::{OfferedSegment, Role};
+use super::lists::OfferedSegment;
 use crate::core::application::Application;
 use crate::core::resources::Resources;
-use crate::core::step::{Step, slot_of};
+use crate::core::step::{Step, slot_of, work_id};
 
 impl Outgoing {
     /// Exposes the memory of a call.
@@ -25,7 +25,7 @@ impl Outgoing {
             let Some(buffer) = part.buffer.take() else {
                 continue;
             };
-            let written = matches!(part.role, Role::Result { .. } | Role::Reply);
+            let written = part.role.is_written();
             let access = Access {
                 remote_read: !written,
                 remote_write: written,
@@ -43,21 +43,14 @@ impl Outgoing {
                 }
                 Err((error, buffer)) => {
                     part.buffer = Some(buffer);
-                    return match error {
-                        PostError::QueueFull | PostError::NoWindow => {
-                            call.waits_for(&counters.awaiting_window)
-                        }
-                        // Its Disconnected is on its way.
-                        PostError::NotConnected | PostError::UnknownQueuePair => Step::Waits,
-                        // The device does not do it.
-                        _ => call.fails(),
-                    };
+                    let step = call.wait.not_posted(error, &counters.awaiting_window);
+                    return step.unwrap_or_else(|_| call.fails());
                 }
             }
         }
         let buffer_bytes = core.reply.pool.buffer_bytes();
         let segment_bytes = connection.peer.segment_bytes_max.min(buffer_bytes);
-        call.goes_on();
+        call.wait.ends();
         if !call.offer_segments(segment_bytes.max(1)) {
             // The peer's sizes have changed since the call was planned.
             return call.fails();
@@ -74,7 +67,7 @@ impl Outgoing {
         call: &mut OutgoingCall,
     ) -> Step {
         let counters = &core.shared.counters;
-        let work = call.work_id();
+        let work = work_id(call.index, call.generation);
         let mut is_full = false;
         for part in call.parts.iter_mut().filter(|part| !part.invalidating) {
             let Some(window) = part.window.take() else {
@@ -102,7 +95,7 @@ impl Outgoing {
             }
         }
         if is_full {
-            return call.waits_for(&counters.awaiting_send_slot);
+            return call.wait.on(&counters.awaiting_send_slot);
         }
         match call.is_home() {
             true => self.finish_outgoing(core, application, call),
@@ -112,10 +105,9 @@ impl Outgoing {
 
     /// A window was invalidated here.
     #[cold]
-    pub(in crate::core) fn window_ended<P: Port, A: Application>(
+    pub(in crate::core) fn window_ended<P: Port>(
         &mut self,
-        core: &mut Resources<P>,
-        application: &mut A,
+        core: &Resources<P>,
         status: Status,
         work: WorkId,
         window: Window,
@@ -133,7 +125,7 @@ impl Outgoing {
         core.shared.counters.windows_invalidated_locally.increment();
         call.windows = call.windows.saturating_sub(1);
         self.windows_open = self.windows_open.saturating_sub(1);
-        self.finish_if_home(core, application, index);
+        self.calls.queue(index);
     }
 }
 

@@ -11,18 +11,13 @@ use rpcrdma_protocol::v2::rtr::TransmitRequest;
 
 use super::Outgoing;
 use super::call::{Answer, CallDirection, OutgoingCall, OutgoingState};
-use super::directions::CallDirections;
-use super::lists::{Role, Targets, segments_of};
+use super::lists::{Role, targets_of};
 use super::plan::{has_memory, range_of};
-use super::start::Piece;
-use crate::bulk::{BulkCall, Home, give_lease};
+use crate::bulk::{BulkCall, BulkPart, Home, give_lease};
 use crate::connection::Connection;
-use crate::core::group::{
-    Group, GroupItem, GroupItems, GroupPart, GroupSender, LaidOut, Sending, Way,
-};
+use crate::core::group::{Group, GroupItem, GroupItems, GroupSender, LaidOut, Sending, Way};
 use crate::core::resources::Resources;
-use crate::core::step::Step;
-use crate::counters::Counter;
+use crate::core::step::{Step, Wait};
 use crate::rpc::ConnectionKey;
 
 impl Outgoing {
@@ -59,17 +54,10 @@ impl Outgoing {
                 continue;
             }
             let first_part = slot.group.parts.len();
-            for piece in leases.filter_map(|lease| Piece::new(pool, lease)) {
-                if way == Direction::Placed {
-                    slot.group.parts.push(GroupPart {
-                        index: piece.index,
-                        buffer: Some(piece.buffer),
-                        offset: piece.offset,
-                        bytes: piece.bytes,
-                    });
-                } else {
-                    let role = Role::Argument { position };
-                    slot.push_part(role, piece.buffer, piece.index, piece.bytes);
+            for part in leases.filter_map(|lease| BulkPart::of_lease(pool, lease)) {
+                match way {
+                    Direction::Placed => slot.group.parts.push(part),
+                    _ => slot.push_part(Role::Argument { position }, part),
                 }
             }
             beside_bytes += padded;
@@ -181,7 +169,7 @@ impl GroupSender for OutgoingCall {
 
     fn begun(&mut self, connection: &mut Connection) {
         connection.group_first.take_if(|first| *first == self.index);
-        self.goes_on();
+        self.wait.ends();
     }
 
     fn home(&self, part: u16) -> Home {
@@ -189,8 +177,8 @@ impl GroupSender for OutgoingCall {
         Home::CallGroup { slot, part }
     }
 
-    fn waits_for(&mut self, counter: &Counter) -> Step {
-        Self::waits_for(self, counter)
+    fn wait(&mut self) -> &mut Wait {
+        &mut self.wait
     }
 
     fn encode_first(
@@ -201,7 +189,7 @@ impl GroupSender for OutgoingCall {
     ) -> Result<usize, SendRefused> {
         let segments = |_: usize, item: GroupItem| {
             let position = item.displacement;
-            Targets(segments_of(&self.segments, Role::Argument { position }).iter())
+            targets_of(&self.segments, Role::Argument { position })
         };
         let request = TransmitRequest {
             items: GroupItems {
@@ -209,11 +197,7 @@ impl GroupSender for OutgoingCall {
                 laid_out,
                 segments,
             },
-            directions: CallDirections {
-                directions: &self.directions,
-                minimum_bytes: self.minimum_bytes,
-                segments: &self.segments,
-            },
+            directions: self,
             transmissions: self.group.transmissions,
             response_transmissions_max: self.reply_transmissions_max,
             stream_bytes: laid_out.stream_bytes,

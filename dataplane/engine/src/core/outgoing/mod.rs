@@ -6,8 +6,8 @@
 //! | [`plan`], [`memo`] | choose how a call goes, and remember it for the calls that are alike |
 //! | [`message`] | starts calls without bulk data |
 //! | [`start`], [`stream`], [`group`] | put a call into its slot: with chunks, in its stream, in a transmission group |
-//! | [`expose`], [`lists`], [`directions`] | bind windows for its memory, and name it in chunk lists or directions |
-//! | [`send`] | sends it |
+//! | [`expose`], [`lists`] | bind windows for its memory, and name it by segments |
+//! | [`send`], [`directions`] | send it, with its segments in chunk lists or directions |
 //! | [`reply`], [`place`] | take the reply, of one message or of a transmission group |
 //! | [`end`] | takes the windows away, and tells the application |
 //! | [`ended`] | ends calls with errors, late, or with replies that were put together |
@@ -39,12 +39,10 @@ pub(crate) use call::{OutgoingCall, OutgoingState};
 pub(crate) use table::Outgoing;
 
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_fabric::memory::Buffer;
 
 use super::application::Application;
 use super::resources::Resources;
 use super::step::{CALLS_MAX, STEPS_MAX, Step};
-use crate::bulk::Home;
 
 impl Outgoing {
     /// Goes on with calls that may be able to.
@@ -107,39 +105,6 @@ impl Outgoing {
         }
         self.calls.put(index, call);
         busy
-    }
-
-    /// A buffer of a call has come back from the port.
-    pub(super) fn take_home<P: Port, A: Application>(
-        &mut self,
-        core: &mut Resources<P>,
-        application: &mut A,
-        home: Home,
-        buffer: Buffer,
-    ) {
-        let (slot, place) = match home {
-            Home::Call { slot, part } => {
-                let call = self.calls.get_mut(slot);
-                let part = call.and_then(|call| call.parts.get_mut(usize::from(part)));
-                (slot, part.map(|it| (&mut it.buffer, it.index)))
-            }
-            Home::CallGroup { slot, part } => {
-                let call = self.calls.get_mut(slot);
-                let part = call.and_then(|call| call.group.parts.get_mut(usize::from(part)));
-                (slot, part.map(|it| (&mut it.buffer, it.index)))
-            }
-            _ => return core.reply.pool.give(buffer),
-        };
-        match place {
-            Some((place, index)) if place.is_none() && index == buffer.index() => {
-                *place = Some(buffer);
-            }
-            _ => return core.reply.pool.give(buffer),
-        }
-        match home {
-            Home::Call { .. } => self.finish_if_home(core, application, slot),
-            _ => self.calls.queue(slot),
-        }
     }
 
     /// The next step of a call.

@@ -8,7 +8,6 @@ use super::Outgoing;
 use super::call::{Answer, OutgoingCall, OutgoingState};
 use super::lists::Role;
 use super::reply::note_written;
-use crate::connection::GroupIn;
 use crate::core::application::Application;
 use crate::core::group::{TransmissionNote, Way};
 use crate::core::incoming::Stream;
@@ -49,19 +48,13 @@ impl Outgoing {
                 None => return core.repost(key.index, received.receive),
             }
         };
-        let counters = &core.shared.counters;
-        counters.transmissions_received.increment();
-        if let Some(connection) = core.connections.get_mut(key) {
-            connection.replies_in.group = (!note.is_last()).then_some(GroupIn {
-                slot: index,
-                number: note.group,
-            });
-        }
+        core.note_taken(key, &note, index);
         let Some(call) = self.calls.get_mut(index) else {
             return core.repost(key.index, received.receive);
         };
         if note.is_first() {
             let (receive, end) = (&received.receive, received.start);
+            let counters = &core.shared.counters;
             let header = core.gathered.message(&core.port, receive, end, counters);
             // Without a header the reply is wrong.
             let _ = call.arrival.begin(key, note.first, header);
@@ -125,9 +118,9 @@ impl Outgoing {
             return call.answered(Answer::Error(CallError::BadReply));
         }
         call.arrival.set_checked();
-        let needs = call.arrival.needs(&core.reply.pool);
-        if let Some(missing) = core.missing_for(call.connection.index, needs, Use::ReplyIn) {
-            return call.waits_for(missing);
+        let place = call.connection.index;
+        if let Some(missing) = core.missing_for(place, &call.arrival, Use::ReplyIn) {
+            return call.wait.on(missing);
         }
         let OutgoingCall {
             arrival, placed, ..
@@ -139,7 +132,7 @@ impl Outgoing {
                 placed.push((landing.item as usize, lease));
             });
         }
-        call.goes_on();
+        call.wait.ends();
         let receives = &mut call.arrival.receives;
         let answer = match core.join(call.connection, receives, Use::ReplyIn) {
             Stream::Chunk => Answer::Error(CallError::BadReply),
@@ -157,16 +150,15 @@ impl OutgoingCall {
         for part in &mut self.parts {
             part.written_bytes = 0;
         }
-        let count = self.arrival.landed_items().len();
+        let count = self.arrival.landed.len();
         // A reply without any item may leave the list out.
         if count != 0 && count != self.directions.len() {
             return false;
         }
         for number in 0..count {
-            let (Some(&item), Some(&direction)) = (
-                self.arrival.landed_items().get(number),
-                self.directions.get(number),
-            ) else {
+            let (Some(&item), Some(&direction)) =
+                (self.arrival.landed.get(number), self.directions.get(number))
+            else {
                 return false;
             };
             let follows = match (item.way, direction.way) {

@@ -6,9 +6,10 @@ use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::Direction;
 
 use super::Outgoing;
-use super::again::{Offer, OfferedItems};
+use super::again::Offer;
 use super::call::{Answer, CALL_PARTS_MAX, CallPart, OutgoingCall, OutgoingState};
 use super::lists::Role;
+use crate::bulk::start_of;
 use crate::connection::OutgoingMessage;
 use crate::core::group::Way;
 use crate::core::resources::Resources;
@@ -64,13 +65,7 @@ impl Outgoing {
             return self.make_inline(core, call);
         }
         let receive_bytes = connection.protocol.properties().receive_buffer_bytes;
-        let mut offer = Offer {
-            chunk_bytes: call.chunk_bytes,
-            chunks: call.chunks,
-            reply_bytes: 0,
-            items: OfferedItems::Chunks,
-            segments_max: connection.peer.segment_count_max,
-        };
+        let mut offer = Offer::before(call, connection);
         offer.reply_bytes = offer.reply_chunk_bytes(call, receive_bytes);
         // Plain version 2 may be all that it takes.
         offer.mend(call, error, receive_bytes);
@@ -115,33 +110,23 @@ impl Outgoing {
     ) -> bool {
         let memory = core.port.memory();
         let stream = call.stream.get(..call.stream_bytes).unwrap_or(&[]);
-        let (mut taken, mut is_whole, mut position_before) = (0, true, None);
-        let counters = &core.shared.counters;
-        for part in &call.parts {
-            let Role::Argument { position } = part.role else {
-                continue;
+        let mut beside = 0;
+        let items = call.parts.chunk_by(|one, next| one.role == next.role);
+        let items = items.filter_map(|parts| {
+            let Role::Argument { position } = parts.first()?.role else {
+                return None;
             };
-            if position_before.replace(position) != Some(position) {
-                is_whole &= pad(message);
-                let before = (position as usize).saturating_sub(message.filled().len());
-                let piece = stream.get(taken..taken + before).unwrap_or(&[]);
-                is_whole &= message.append(piece).is_ok();
-                taken += before;
-            }
-            let bytes = part.buffer.as_ref().map_or(&[][..], |it| memory.bytes(it));
-            let bytes = bytes.get(..part.bytes as usize).unwrap_or(&[]);
-            is_whole &= message.append(bytes).is_ok();
-            counters.bulk_bytes_copied.add(part.bytes.into());
-        }
-        is_whole &= pad(message);
-        is_whole && message.append(stream.get(taken..).unwrap_or(&[])).is_ok()
+            let offset = position.saturating_sub(beside);
+            let bytes: u32 = parts.iter().map(|part| part.bytes).sum();
+            beside += bytes.next_multiple_of(4);
+            let pieces = parts.iter();
+            let pieces = pieces.map(|it| start_of(memory, it.buffer.as_ref(), it.bytes));
+            Some((offset as usize, pieces))
+        });
+        let copied_bytes = message.weave(stream, items);
+        core.shared.counters.bulk_bytes_copied.add(copied_bytes);
+        message.is_whole()
     }
-}
-
-/// Pads a message to whole words. False when it is too long.
-fn pad(message: &mut MessageBuffer) -> bool {
-    let padding = message.filled().len().next_multiple_of(4) - message.filled().len();
-    message.append([0; 3].get(..padding).unwrap_or(&[])).is_ok()
 }
 
 impl OutgoingCall {
@@ -157,10 +142,9 @@ impl OutgoingCall {
                 let Some(part) = self.group.parts.get_mut(part) else {
                     break;
                 };
-                let (index, bytes) = (part.index, part.bytes);
-                let buffer = part.buffer.take();
-                if let Some(buffer) = buffer.filter(|_| self.parts.len() < CALL_PARTS_MAX) {
-                    self.push_part(Role::Argument { position }, buffer, index, bytes);
+                let part = part.take();
+                if part.buffer.is_some() && self.parts.len() < CALL_PARTS_MAX {
+                    self.push_part(Role::Argument { position }, part);
                 }
             }
         }

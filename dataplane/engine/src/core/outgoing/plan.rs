@@ -1,9 +1,7 @@
 //! How a call of ours with bulk data is to travel.
 
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_protocol::constants::{
-    REPLY_HEADER_BYTES_WITHOUT_AUTH, V2_HEADER_BYTES_WITHOUT_CHUNKS,
-};
+use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
 use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::plan::layout::BulkItems;
@@ -15,7 +13,6 @@ use rpcrdma_protocol::v2::rtr::{RtrSupport, StreamRange};
 
 use super::Outgoing;
 use super::call::CALL_PARTS_MAX;
-use super::lists::list_bytes;
 use super::memo::{PlanMemo, PlanShape};
 use crate::bulk::{BULK_ITEMS_MAX, BulkCall, BulkPool, ExpectedResult, ITEM_PARTS_MAX, Placement};
 use crate::config::PADDING_BYTES;
@@ -110,33 +107,56 @@ impl Outgoing {
             Placement::Auto if !may_reduce => Demand::Inline,
             Placement::Auto => Demand::Auto,
         };
-        let plan = self.plan_call(core, connection, call, rpc_bytes, demand, None);
-        let Some(plan) = plan else {
-            return match may_expose && connection.protocol.is_version_1() {
-                true => self.plan_stream(core, connection, call, rpc_bytes),
-                false => Err(CallRefused::TooLong),
-            };
+        self.plan_plain(core, connection, call, rpc_bytes, demand)
+    }
+
+    /// Chooses how a call travels that is no transmission group.
+    fn plan_plain<P: Port>(
+        &self,
+        core: &Resources<P>,
+        connection: &Connection,
+        call: &BulkCall<'_>,
+        rpc_bytes: usize,
+        demand: Demand,
+    ) -> Result<Plan, CallRefused> {
+        let plan = |demand, way| self.plan_call(core, connection, call, rpc_bytes, demand, way);
+        let chunked = plan(demand, Way::Chunks);
+        // Version 1 has no messages in parts.
+        let in_stream =
+            chunked.is_none() && connection.protocol.is_version_1() && self.may_expose(connection);
+        let plan = match in_stream {
+            true => plan(Demand::Auto, Way::Stream),
+            false => chunked,
         };
-        let long_call = plan.form == CallForm::Long;
-        let reply_bytes = plan.reply.reply_chunk_bytes;
+        let plan = plan.ok_or(CallRefused::TooLong)?;
+        let (long_call, reply_bytes) = (plan.form == CallForm::Long, plan.reply.reply_chunk_bytes);
         if plan.windows_needed == 0 && !long_call {
             return Ok(Plan::Inline);
         }
         let pool = &core.reply.pool;
-        let lengths = call.expected().iter().map(|it| it.bytes_max);
+        let beside = !in_stream;
+        let results = call.expected().iter().filter(|_| beside);
+        let items = call.parts().filter(|part| beside && !part.is_empty());
         let long_bytes = if long_call { plan.stream_bytes } else { 0 };
-        let fresh = lengths.chain([reply_bytes, long_bytes]);
+        let fresh = results
+            .map(|it| it.bytes_max)
+            .chain([reply_bytes, long_bytes]);
         let buffers = fresh.map(|bytes| pool.buffers_for(bytes)).sum();
-        if buffers > pool.total() {
+        let longest = plan.stream_bytes.max(reply_bytes);
+        let is_too_long = in_stream && longest > core.config.message_bytes_max;
+        if is_too_long || buffers > pool.total() {
             return Err(CallRefused::TooLong);
         }
-        let items = call.parts().filter(|part| !part.is_empty()).count();
-        Ok(Plan::Chunks(Exposed {
+        let exposed = Exposed {
             long_call,
             reply_bytes,
             buffers,
-            windows: buffers + items,
-        }))
+            windows: buffers + items.count(),
+        };
+        Ok(match in_stream {
+            true => Plan::Stream(exposed),
+            false => Plan::Chunks(exposed),
+        })
     }
 
     /// The plan of the last call, if this one is alike and the credits that it needs are there.
@@ -215,7 +235,8 @@ impl Outgoing {
                 .reply_credits()
                 .min(core.config.messages_leased_at_once()),
         };
-        let plan = self.plan_call(core, connection, call, rpc_bytes, demand, Some(&group));
+        let way = Way::Group(&group);
+        let plan = self.plan_call(core, connection, call, rpc_bytes, demand, way);
         let Some(plan) = plan else {
             // The credits that a reply can have when no other call waits for one.
             let half = (connection.protocol.credits().window / 2).max(1);
@@ -244,8 +265,12 @@ impl Outgoing {
         call: &BulkCall<'_>,
         rpc_bytes: usize,
         demand: Demand,
-        group: Option<&Group>,
+        way: Way<'_>,
     ) -> Option<CallPlan> {
+        let group = match way {
+            Way::Group(group) => Some(group),
+            Way::Chunks | Way::Stream => None,
+        };
         let protocol = &connection.protocol;
         let reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
         let mut results = [PlannedResult::default(); BULK_ITEMS_MAX];
@@ -267,8 +292,11 @@ impl Outgoing {
             windows = windows.saturating_sub(self.windows_open);
             credits = credits.min(group.transmissions_max);
         } else {
-            // A call that has chunks has all its items in them.
-            thresholds.inline_item_bytes_max = 0;
+            // A call that has chunks has all its items in them, or none.
+            thresholds.inline_item_bytes_max = match way {
+                Way::Stream => u32::MAX,
+                _ => 0,
+            };
             plain_send_bytes_max = core.config.send_buffer_bytes;
             own.rtr_support = RtrSupport::NONE;
             own.receive_buffer_bytes = protocol.receive_threshold_bytes();
@@ -313,56 +341,17 @@ impl Outgoing {
         };
         plan_call(&facts).ok()
     }
+}
 
-    /// Plans a call of version 1 whose items stay in its stream.
-    fn plan_stream<P: Port>(
-        &self,
-        core: &Resources<P>,
-        connection: &Connection,
-        call: &BulkCall<'_>,
-        rpc_header_bytes: usize,
-    ) -> Result<Plan, CallRefused> {
-        let header_bytes = V2_HEADER_BYTES_WITHOUT_CHUNKS;
-        let threshold = connection.protocol.send_threshold_bytes() as usize;
-        let threshold = threshold.min(core.config.send_buffer_bytes as usize);
-        let reply_threshold = connection.protocol.receive_threshold_bytes() as usize;
-        let rpc_bytes = rpc_header_bytes + call.whole_args_bytes();
-        let padded = |result: &ExpectedResult| (result.bytes_max as usize).next_multiple_of(4);
-        let results = call.expected().iter().map(padded).sum::<usize>();
-        let reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max + results;
-        if rpc_bytes.max(reply_bytes) > core.config.message_bytes_max as usize {
-            return Err(CallRefused::TooLong);
-        }
-        let pool = &core.reply.pool;
-        let segment_bytes = connection.peer.segment_bytes_max.max(1);
-        let segments = |bytes: usize| {
-            let cut = pool.buffer_bytes().min(segment_bytes).max(1) as usize;
-            bytes.div_ceil(cut)
-        };
-        let buffers = |bytes: usize| pool.buffers_for(u32::try_from(bytes).unwrap_or(u32::MAX));
-        // What has no chunk takes none of them.
-        let has_reply_chunk = header_bytes + reply_bytes > reply_threshold;
-        let reply_bytes = if has_reply_chunk { reply_bytes } else { 0 };
-        let reply_segments = segments(reply_bytes);
-        let reply_list_bytes = list_bytes(0, 0, 0, reply_segments);
-        let long_call = header_bytes + reply_list_bytes + rpc_bytes > threshold;
-        let long_bytes = if long_call { rpc_bytes } else { 0 };
-        let read_segments = segments(long_bytes);
-        let buffers = buffers(reply_bytes) + buffers(long_bytes);
-        let lists = list_bytes(read_segments, 0, 0, reply_segments);
-        let is_too_long = header_bytes + lists > threshold
-            || read_segments + reply_segments > connection.peer.segment_count_max as usize
-            || buffers > CALL_PARTS_MAX.min(pool.total());
-        if is_too_long {
-            return Err(CallRefused::TooLong);
-        }
-        Ok(Plan::Stream(Exposed {
-            long_call,
-            reply_bytes: u32::try_from(reply_bytes).unwrap_or(u32::MAX),
-            buffers,
-            windows: buffers,
-        }))
-    }
+/// How a call is to go.
+#[derive(Clone, Copy)]
+enum Way<'a> {
+    /// Its items and results in chunks, or all in the streams.
+    Chunks,
+    /// All in the streams. A stream that no message holds is in a chunk whole.
+    Stream,
+    /// As a transmission group.
+    Group(&'a Group),
 }
 
 /// What limits a call that goes as a transmission group, beside what limits any.

@@ -1,11 +1,16 @@
 //! A call whose memory is exposed is sent, with its chunk lists.
 
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::EncodeError;
+use rpcrdma_protocol::chunks::{
+    EncodeChunkLists, ReadSegment, write_read_list, write_reply_chunk, write_write_list,
+};
 use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
+use rpcrdma_protocol::xdr::Writer;
 
 use super::Outgoing;
 use super::call::{OutgoingCall, OutgoingState};
-use super::lists::OfferedLists;
+use super::lists::{Role, targets_of};
 use crate::core::resources::Resources;
 use crate::core::step::Step;
 
@@ -22,15 +27,11 @@ impl Outgoing {
         };
         let counters = &core.shared.counters;
         if !connection.can_call() {
-            return call.awaits_connection(&counters.awaiting_credit);
+            return call.wait.on_connection(&counters.awaiting_credit);
         }
         if !core.transmit.has_room(connection) {
-            return call.waits_for(&counters.awaiting_send_buffer);
+            return call.wait.on(&counters.awaiting_send_buffer);
         }
-        let lists = OfferedLists {
-            segments: &call.segments,
-            chunks: call.chunks,
-        };
         let invalidate = match call.segments.as_slice() {
             // With one window alone nothing is left to be invalidated here. Where memory is
             // registered for the call instead, the peer cannot invalidate its key.
@@ -41,24 +42,10 @@ impl Outgoing {
             }
             _ => 0,
         };
-        let scratch = core.transmit.scratch();
-        let (xid, direction) = (call.xid, Direction::Call);
-        let protocol = &mut connection.protocol;
+        let heading = (call.xid, Direction::Call, invalidate);
         let stream = call.stream.get(..call.stream_bytes).unwrap_or(&[]);
-        let encoded = if stream.is_empty() {
-            protocol.encode_long_message(scratch, xid, direction, invalidate, &lists)
-        } else {
-            let bytes = stream.len();
-            protocol
-                .encode_message_with_chunks(scratch, xid, direction, invalidate, &lists, bytes)
-                .map(|header_bytes| {
-                    let end = header_bytes + bytes;
-                    if let Some(space) = scratch.get_mut(header_bytes..end) {
-                        space.copy_from_slice(stream);
-                    }
-                    end
-                })
-        };
+        let transmit = &mut core.transmit;
+        let encoded = transmit.encode_with_chunks(connection, heading, call, stream);
         let bytes = match encoded {
             Ok(bytes) => bytes,
             // The peer's sizes have changed since the call was planned.
@@ -68,12 +55,32 @@ impl Outgoing {
             Err(_) => return Step::AwaitsConnection,
         };
         call.state = OutgoingState::Waiting;
-        call.goes_on();
+        call.wait.ends();
         core.transmit
             .post_scratch(&mut core.port, connection, bytes, counters);
         if connection.stuck.is_some() {
             core.note_pending(key.index);
         }
         Step::Waits
+    }
+}
+
+impl EncodeChunkLists for OutgoingCall {
+    fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+        let reads = self.segments.iter().filter_map(|segment| {
+            let position = match segment.role {
+                Role::Stream => 0,
+                Role::Argument { position } => position,
+                Role::Result { .. } | Role::Reply => return None,
+            };
+            let target = segment.target;
+            Some(ReadSegment { position, target })
+        });
+        write_read_list(writer, reads)?;
+        let targets = |role| targets_of(&self.segments, role);
+        let chunks = (0..self.chunks).map(|chunk| targets(Role::Result { chunk }));
+        write_write_list(writer, chunks)?;
+        let reply = targets(Role::Reply);
+        write_reply_chunk(writer, (reply.len() != 0).then_some(reply))
     }
 }

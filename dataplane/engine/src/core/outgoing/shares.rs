@@ -65,13 +65,6 @@ impl CallShare {
     }
 }
 
-/// What a call of ours takes of what is shared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
-    /// Bulk buffers for its results, and for itself.
-    pub(super) buffers: u32,
-}
-
 /// What all calls of ours share.
 #[derive(Debug)]
 pub(crate) struct Shares {
@@ -87,21 +80,22 @@ impl Shares {
         }
     }
 
-    /// Whether the connection at `place`, one of `open` connections, may begin a call that takes so much.
-    pub(super) fn may_take(&self, place: u32, taken: Taken, open: u32) -> bool {
-        self.slots.may_take(place, 1, open) && self.buffers.may_take(place, taken.buffers, open)
+    /// Whether the connection at `place`, one of `open` connections, may begin a call that takes so many bulk
+    /// buffers.
+    pub(super) fn may_take(&self, place: u32, buffers: u32, open: u32) -> bool {
+        self.slots.may_take(place, 1, open) && self.buffers.may_take(place, buffers, open)
     }
 
     /// A call of the connection at `place` begins.
-    pub(super) fn take(&mut self, place: u32, taken: Taken) {
+    pub(super) fn take(&mut self, place: u32, buffers: u32) {
         self.slots.take(place, 1);
-        self.buffers.take(place, taken.buffers);
+        self.buffers.take(place, buffers);
     }
 
     /// A call of the connection at `place` has ended.
-    pub(super) fn give(&mut self, place: u32, taken: Taken) {
+    pub(super) fn give(&mut self, place: u32, buffers: u32) {
         self.slots.give(place, 1);
-        self.buffers.give(place, taken.buffers);
+        self.buffers.give(place, buffers);
     }
 }
 

@@ -1,7 +1,6 @@
 //! The start of a call: it is accepted and put into its slot, or left as it is.
 
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_fabric::memory::{Buffer, Lease};
 use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
 use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
 use rpcrdma_protocol::v2::connection::Direction;
@@ -10,8 +9,7 @@ use super::Outgoing;
 use super::call::{OutgoingCall, OutgoingState};
 use super::lists::Role;
 use super::plan::{Exposed, Plan};
-use super::shares::Taken;
-use crate::bulk::{BulkCall, BulkPool, NO_INDEX, give_lease};
+use crate::bulk::{BulkCall, BulkPart, BulkPool, give_lease};
 use crate::connection::OutgoingMessage;
 use crate::core::resources::Resources;
 use crate::message::{MessageBuffer, Use};
@@ -34,10 +32,8 @@ impl Outgoing {
         let connection = core.connections.get(key);
         let xid = connection.and_then(|it| self.requester.next_xid(&it.calls));
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let taken = Taken {
-            buffers: count(buffers),
-        };
         let open = count(core.connections.in_use());
+        let taken = count(buffers);
         let has_room = self.has_room(count(windows))
             && self.shares.may_take(key.index, taken, open)
             && core.reply.pool.may_give(buffers);
@@ -74,7 +70,7 @@ impl Outgoing {
             return Err(CallRefused::NoSlot);
         };
         (slot.connection, slot.tag, slot.xid) = (key, tag, xid);
-        slot.taken = taken;
+        slot.buffers = taken;
         self.shares.take(key.index, taken);
         slot.state = match windows {
             0 => OutgoingState::Sending,
@@ -91,11 +87,13 @@ impl Outgoing {
                 }
             }
             (Plan::Stream(exposed), Some(message)) => {
-                self.fill_stream(core, &mut slot, &exposed, message.filled());
+                self.fill_stream(core, &mut slot, &exposed, 0, message.filled());
                 core.messages.give(message);
+                slot.push_reply_chunk(exposed.reply_bytes, &mut core.reply.pool);
             }
             (Plan::Chunks(exposed), _) => {
                 self.fill_chunks(core, &mut slot, &header, call, &exposed);
+                slot.push_reply_chunk(exposed.reply_bytes, &mut core.reply.pool);
             }
             (Plan::Group(plan), _) => self.fill_group(core, &mut slot, &header, call, &plan),
             (Plan::Inline | Plan::Stream(_), None) => {}
@@ -148,22 +146,13 @@ impl Outgoing {
     ) {
         let header_bytes = header.encode(message.space()).unwrap_or(0);
         message.set_len(header_bytes);
-        // The size was checked: everything fits.
-        let mut at = 0;
-        let mut parts = call.parts.iter().flatten();
-        for item in call.items() {
-            let _ = message.append(call.args.get(at..item.args_offset).unwrap_or(&[]));
-            at = item.args_offset;
-            for part in parts.by_ref().take(item.parts) {
-                let _ = message.append(part);
-            }
-            let bytes = item.bytes as usize;
-            let padding = bytes.next_multiple_of(4) - bytes;
-            let _ = message.append([0; 3].get(..padding).unwrap_or(&[]));
-            let counters = &core.shared.counters;
-            counters.bulk_bytes_copied.add(item.bytes.into());
-        }
-        let _ = message.append(call.args.get(at..).unwrap_or(&[]));
+        let items = call.items().iter().enumerate();
+        let items = items.map(|(number, item)| {
+            let parts = call.parts_of(number);
+            (item.args_offset, parts.map(|part| &**part))
+        });
+        let copied_bytes = message.weave(call.args, items);
+        core.shared.counters.bulk_bytes_copied.add(copied_bytes);
     }
 
     /// Puts a call, and the memory that it is to expose, into its slot.
@@ -175,28 +164,18 @@ impl Outgoing {
         call: &mut BulkCall<'_>,
         exposed: &Exposed,
     ) {
-        let (pool, memory) = (&mut core.reply.pool, core.port.memory());
         let header_bytes = header.encode(&mut slot.stream).unwrap_or(0);
-        let stream_bytes = header_bytes + call.args.len();
-        if exposed.long_call {
-            slot.append_from_stream(pool, memory, 0..header_bytes);
-            slot.append(pool, memory, call.args);
-            let counters = &core.shared.counters;
-            counters.bulk_bytes_copied.add(stream_bytes as u64);
-        } else if let Some(space) = slot.stream.get_mut(header_bytes..stream_bytes) {
-            space.copy_from_slice(call.args);
-            slot.stream_bytes = stream_bytes;
-        }
+        self.fill_stream(core, slot, exposed, header_bytes, call.args);
+        let pool = &mut core.reply.pool;
         let mut before = header_bytes;
         let (items, count) = (call.items, call.item_count);
         let mut leases = call.drain();
         for item in items.iter().take(count) {
             let position = u32::try_from(before + item.args_offset).unwrap_or(u32::MAX);
             let leases = leases.by_ref().take(item.parts);
-            for piece in leases.filter_map(|lease| Piece::new(pool, lease)) {
+            for part in leases.filter_map(|lease| BulkPart::of_lease(pool, lease)) {
                 // Checked before: it starts with its buffer.
-                let role = Role::Argument { position };
-                slot.push_part(role, piece.buffer, piece.index, piece.bytes);
+                slot.push_part(Role::Argument { position }, part);
             }
             before += (item.bytes as usize).next_multiple_of(4);
         }
@@ -204,42 +183,18 @@ impl Outgoing {
         for result in call.expected().iter().filter(|it| it.bytes_max != 0) {
             slot.push_result(result.bytes_max, true, pool);
         }
-        slot.push_fresh(pool, Role::Reply, exposed.reply_bytes);
-        slot.reply_bytes = exposed.reply_bytes;
         let rpc_reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
         slot.rpc_reply_bytes_max = u32::try_from(rpc_reply_bytes).unwrap_or(u32::MAX);
     }
 }
 
-/// A piece of an item of a call.
-pub(super) struct Piece {
-    pub(super) buffer: Buffer,
-    /// Of its bulk buffer, or [`NO_INDEX`].
-    pub(super) index: u32,
-    pub(super) offset: u32,
-    pub(super) bytes: u32,
-}
-
-impl Piece {
-    /// Takes the buffer out of a lease of this core; `None` when it is empty.
-    pub(super) fn new(pool: &mut BulkPool, lease: Lease) -> Option<Self> {
-        if lease.is_empty() {
-            give_lease(pool, lease);
-            return None;
-        }
-        let is_bulk = pool.owns_lease(&lease);
-        let (buffer, offset, bytes) = lease.into_buffer()?;
-        let index = if is_bulk { buffer.index() } else { NO_INDEX };
-        Some(Self {
-            buffer,
-            index,
-            offset,
-            bytes,
-        })
-    }
-}
-
 impl OutgoingCall {
+    /// Takes memory for a reply of so many bytes.
+    fn push_reply_chunk(&mut self, bytes: u32, pool: &mut BulkPool) {
+        self.push_fresh(pool, Role::Reply, bytes);
+        self.reply_bytes = bytes;
+    }
+
     /// Expects one more result of at most `bytes` bytes, with memory for it or without.
     pub(super) fn push_result(&mut self, bytes: u32, has_memory: bool, pool: &mut BulkPool) {
         let chunk = self.chunks;

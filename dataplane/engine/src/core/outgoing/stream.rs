@@ -10,29 +10,30 @@ use super::Outgoing;
 use super::call::OutgoingCall;
 use super::lists::Role;
 use super::plan::Exposed;
-use crate::bulk::BulkPool;
+use crate::bulk::{BulkPart, BulkPool};
 use crate::core::resources::Resources;
 
 impl Outgoing {
-    /// Puts such a call into its slot; `stream` is all of it.
+    /// Puts the stream of a call behind the first `header_bytes` bytes of it, which stand in the slot: there, or all of it
+    /// to the Position-Zero Read chunk.
     pub(super) fn fill_stream<P: Port>(
         &mut self,
         core: &mut Resources<P>,
         slot: &mut OutgoingCall,
         exposed: &Exposed,
+        header_bytes: usize,
         stream: &[u8],
     ) {
-        let pool = &mut core.reply.pool;
+        let (pool, memory) = (&mut core.reply.pool, core.port.memory());
+        let end = header_bytes + stream.len();
         if exposed.long_call {
-            slot.append(pool, core.port.memory(), stream);
-            let counters = &core.shared.counters;
-            counters.bulk_bytes_copied.add(stream.len() as u64);
-        } else if let Some(space) = slot.stream.get_mut(..stream.len()) {
+            slot.append_from_stream(pool, memory, 0..header_bytes);
+            slot.append(pool, memory, stream);
+            core.shared.counters.bulk_bytes_copied.add(end as u64);
+        } else if let Some(space) = slot.stream.get_mut(header_bytes..end) {
             space.copy_from_slice(stream);
-            slot.stream_bytes = stream.len();
+            slot.stream_bytes = end;
         }
-        slot.push_fresh(pool, Role::Reply, exposed.reply_bytes);
-        slot.reply_bytes = exposed.reply_bytes;
     }
 }
 
@@ -80,8 +81,7 @@ impl OutgoingCall {
                 debug_assert!(false, "the buffers were counted");
                 return;
             };
-            let index = buffer.index();
-            self.push_part(Role::Stream, buffer, index, 0);
+            self.push_part(Role::Stream, BulkPart::new(buffer, 0, 0));
         }
     }
 }

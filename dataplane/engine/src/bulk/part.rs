@@ -1,0 +1,62 @@
+//! A piece of bulk data, while the core works with it.
+
+use rpcrdma_fabric::memory::{Buffer, Lease, Memory};
+
+use super::{BulkPool, NO_INDEX, give_lease};
+
+/// A piece of an item, or of a chunk.
+#[derive(Debug)]
+pub(crate) struct BulkPart {
+    /// Away while a work request has it.
+    pub(crate) buffer: Option<Buffer>,
+    /// The index of its buffer in the bulk pool; [`NO_INDEX`] when it is another pool's.
+    pub(crate) index: u32,
+    pub(crate) offset: u32,
+    pub(crate) bytes: u32,
+}
+
+impl BulkPart {
+    /// A piece in a bulk buffer.
+    pub(crate) fn new(buffer: Buffer, offset: u32, bytes: u32) -> Self {
+        Self {
+            index: buffer.index(),
+            buffer: Some(buffer),
+            offset,
+            bytes,
+        }
+    }
+
+    /// What a lease of this core is on; `None`, and the lease is given back, when it is empty.
+    pub(crate) fn of_lease(pool: &mut BulkPool, lease: Lease) -> Option<Self> {
+        if lease.is_empty() {
+            give_lease(pool, lease);
+            return None;
+        }
+        let is_bulk = pool.owns_lease(&lease);
+        let (buffer, offset, bytes) = lease.into_buffer()?;
+        let mut part = Self::new(buffer, offset, bytes);
+        if !is_bulk {
+            part.index = NO_INDEX;
+        }
+        Some(part)
+    }
+
+    /// The piece with its buffer, which is away then.
+    pub(crate) fn take(&mut self) -> Self {
+        Self {
+            buffer: self.buffer.take(),
+            ..*self
+        }
+    }
+
+    /// Whether it is on its way home.
+    pub(crate) fn is_away(&self) -> bool {
+        self.buffer.is_none() && self.index != NO_INDEX
+    }
+}
+
+/// The first bytes of a buffer; none while it is away.
+pub(crate) fn start_of<'a>(memory: &'a Memory, buffer: Option<&'a Buffer>, bytes: u32) -> &'a [u8] {
+    let all = buffer.map_or(&[][..], |it| memory.bytes(it));
+    all.get(..bytes as usize).unwrap_or(&[])
+}
