@@ -268,11 +268,11 @@ impl World {
         if !peer.may_connect() {
             return;
         }
-        let mut joint = TestFabric::join(
-            (&self.core.state.resources.port.port, &self.port),
-            (&peer.port, &peer.handle),
-        );
-        let [seed, of_peer] = TestFabric::seeds(&mut joint, &self.port, &peer.handle);
+        let port = &self.core.state.resources.port.port;
+        let joint = peer.joint.get_or_insert_with(|| {
+            TestFabric::join((port, &self.port), (&peer.port, &peer.handle))
+        });
+        let [seed, of_peer] = TestFabric::seeds(joint, &self.port, &peer.handle);
         peer.plant(of_peer, seed.local(), is_version_1, is_quiet);
         let role = peer.kind.role_of_core();
         let sizes = PrivateData {

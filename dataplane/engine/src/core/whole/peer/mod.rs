@@ -22,7 +22,7 @@ use super::step::{Answer, Asked, Grants, Receives, Told};
 use crate::TestFabric;
 use crate::rpc::ConnectionKey;
 use crate::support::fabric::Seed;
-use crate::support::{TestPort, TestPortHandle};
+use crate::support::{TestJoint, TestPort, TestPortHandle};
 
 use partner::Partner;
 
@@ -146,6 +146,8 @@ pub(super) struct Peer {
     pub(super) kind: Kind,
     pub(super) port: TestPort,
     pub(super) handle: TestPortHandle,
+    /// The channel between the two processes, once there was a connection.
+    pub(super) joint: Option<TestJoint>,
     queue: ReceiveQueueId,
     /// Receives that are not posted, and whether their messages took credits.
     withheld: Vec<(Receive, bool)>,
@@ -191,6 +193,7 @@ impl Peer {
             kind,
             port,
             handle,
+            joint: None,
             queue,
             withheld,
             withholds: false,
