@@ -100,7 +100,7 @@ pub(crate) struct OutgoingCall {
     /// Windows that are open.
     pub(crate) windows: u32,
     /// What it has of what calls share, until it ends.
-    pub(super) taken: Taken,
+    pub(in crate::core) taken: Taken,
     pub(crate) answer: Answer,
     /// What is sent as a transmission group; nothing in a call of plain version 2.
     pub(crate) group: Group,

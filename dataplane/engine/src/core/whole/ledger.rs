@@ -5,8 +5,10 @@ use rpcrdma_fabric::share::Share;
 
 use super::super::State;
 use crate::connection::Stage;
-use crate::core::incoming::{IncomingCall, IncomingState};
-use crate::core::outgoing::OutgoingState;
+use crate::core::group::GroupPart;
+use crate::core::incoming::{IncomingCall, IncomingState, Stream};
+use crate::core::intake::HeldWork;
+use crate::core::outgoing::{Answer, CallPart, CallShare, OutgoingCall, OutgoingState};
 use crate::core::receives::ReceiveQueues;
 use crate::rpc::ConnectionKey;
 
@@ -109,10 +111,12 @@ pub(super) fn assert_sums<P: Port>(state: &mut State<P>) {
     }
     .assert_sums();
     assert_bulk_sums(state);
+    assert_outgoing_sums(state);
+    assert_connections_add_up(state);
 }
 
 fn assert_bulk_sums<P: Port>(state: &mut State<P>) {
-    let (incoming, outgoing) = (&state.incoming, &state.outgoing);
+    let incoming = &state.incoming;
     let used = || {
         let calls = incoming.calls.iter().map(|(_, call)| call);
         calls.filter(|call: &&IncomingCall| call.state != IncomingState::Free)
@@ -122,7 +126,6 @@ fn assert_bulk_sums<P: Port>(state: &mut State<P>) {
         incoming.calls.len() as usize,
         "calls of peers with chunks"
     );
-    assert!(outgoing.calls.free_count() <= outgoing.calls.len() as usize);
     let (in_use, connections, shared, shared_free) = incoming.shares.ledger();
     let in_use: Vec<(u32, u32)> = in_use.collect();
     for (place, (all, with_buffers)) in (0..).zip(&in_use) {
@@ -145,7 +148,6 @@ fn assert_bulk_sums<P: Port>(state: &mut State<P>) {
     );
     let borrowed: u32 = in_use.iter().map(|(all, _)| all.saturating_sub(1)).sum();
     assert_eq!(shared_free + borrowed, shared, "slots that are shared");
-    assert!(outgoing.windows_open <= outgoing.windows_max);
     assert!(state.resources.reply.pool.level() <= state.resources.reply.pool.total());
     let placement = &state.resources.placement;
     let spares = state
@@ -158,6 +160,156 @@ fn assert_bulk_sums<P: Port>(state: &mut State<P>) {
         spares,
         "placement segments"
     );
+}
+
+/// Calls of ours with bulk data hold what the shares say, and have the windows that are counted.
+fn assert_outgoing_sums<P: Port>(state: &State<P>) {
+    let outgoing = &state.outgoing;
+    let used = || {
+        let calls = outgoing.calls.iter().map(|(_, call)| call);
+        calls.filter(|call: &&OutgoingCall| call.state != OutgoingState::Free)
+    };
+    assert_eq!(
+        outgoing.calls.free_count() + used().count(),
+        outgoing.calls.len() as usize,
+        "calls of ours with bulk data"
+    );
+    let taken: [(&str, &CallShare, fn(&OutgoingCall) -> u32); 2] = [
+        ("slots for calls of ours", &outgoing.shares.slots, |_| 1),
+        (
+            "buffers of calls of ours",
+            &outgoing.shares.buffers,
+            |call| call.taken.buffers,
+        ),
+    ];
+    for (what, share, taken) in taken {
+        let (free, total, held, holders) = share.ledger();
+        for (place, held) in (0..).zip(held) {
+            let found = used().filter(|call| call.connection.index == place);
+            let found: u32 = found.map(taken).sum();
+            assert_eq!(*held, found, "{what}: the connection at {place}");
+        }
+        assert_eq!(free + held.iter().sum::<u32>(), total, "{what}");
+        let found = held.iter().filter(|held| **held != 0).count();
+        assert_eq!(holders as usize, found, "{what}: connections with any");
+    }
+    let windows: u32 = used().map(|call| call.windows).sum();
+    assert_eq!(outgoing.windows_open, windows, "windows");
+    for call in used() {
+        let is_exposed = |part: &&CallPart| part.window.is_some() || part.invalidating;
+        let exposed = call.parts.iter().filter(is_exposed).count();
+        // An invalidation that has ended leaves its mark on the part until the call ends.
+        assert!(call.windows as usize <= exposed, "{call:?}");
+    }
+    assert!(outgoing.windows_open <= outgoing.windows_max);
+}
+
+/// What a connection counts is what its calls and messages have: Receives, credits kept for replies, Reads in flight, and
+/// whether it waits to send.
+fn assert_connections_add_up<P: Port>(state: &mut State<P>) {
+    let reserve = state.resources.config.receives_per_connection();
+    let is_woken = state.resources.is_woken;
+    for place in 0..state.resources.config.connections_max {
+        let connection = state.resources.connections.at(place).expect("a place");
+        if !connection.is_live() {
+            continue;
+        }
+        let key = connection.key(place);
+        let (incoming, outgoing) = (&state.incoming, &state.outgoing);
+        let calls = || {
+            let calls = incoming.calls.iter().map(|(_, call)| call);
+            calls.filter(|it| it.state != IncomingState::Free && it.connection == key)
+        };
+        let own_calls = || {
+            let calls = outgoing.calls.iter().map(|(_, call)| call);
+            calls.filter(|it| it.state != OutgoingState::Free && it.connection == key)
+        };
+        let of_calls = calls().map(|it| it.arrival.receives.len() + receives_in(&it.stream));
+        let of_own = own_calls().map(|it| {
+            let answer = match &it.answer {
+                Answer::Stream(stream) => receives_in(stream),
+                _ => 0,
+            };
+            it.arrival.receives.len() + answer
+        });
+        let held = state.intake.held_messages();
+        let held = held.filter(|it| it.connection == key).count();
+        let of_held = state.intake.held_messages().filter(|it| {
+            let is_whole = matches!(it.work, HeldWork::Call(Stream::Message(_) | Stream::Chunk));
+            it.connection == key && is_whole
+        });
+        let kept = of_calls.sum::<usize>() + of_own.sum::<usize>() + held - of_held.count();
+        if !connection.protocol.is_version_1() {
+            let posted = connection.protocol.credits().receives_posted as usize;
+            assert_eq!(
+                posted + kept,
+                reserve as usize,
+                "Receives of {key:?}, of which {kept} are kept"
+            );
+        }
+        let reserved: u32 = calls().map(|it| it.reply_reserved).sum();
+        assert_eq!(
+            connection.replies_reserved, reserved,
+            "credits for replies of {key:?}"
+        );
+        let extra = own_calls().map(|it| it.reply_transmissions_max.saturating_sub(1));
+        assert_eq!(
+            connection.reply_transmissions_extra,
+            extra.sum::<u32>(),
+            "transmissions of replies to {key:?}"
+        );
+        // One that has failed stays with its call.
+        let reads: u32 = calls().map(|it| it.reads.in_flight).sum();
+        assert!(
+            connection.reads_in_flight <= reads,
+            "RDMA Reads from {key:?}"
+        );
+        if let Some(first) = connection.group_first {
+            let first = outgoing.calls.get(first).expect("a slot");
+            assert_eq!(
+                (first.connection, first.state),
+                (key, OutgoingState::Sending),
+                "who has the turn of {key:?}"
+            );
+        }
+        let (pending, is_awaited) = (connection.pending, connection.is_awaited);
+        // Whatever waits for a connection is woken by it. A slot may be on the list for a call that it had before.
+        let waits = calls().any(|it| {
+            let has_all = it.write_parts.iter().all(|part| part.buffer.is_some())
+                && !it.group.parts.iter().any(GroupPart::is_away);
+            let is_next = match it.state {
+                IncomingState::Ready => true,
+                IncomingState::Answering => has_all,
+                // These wait for nothing that their connections bring.
+                IncomingState::Placing | IncomingState::AwaitingBuffers => {
+                    let is_queued = incoming.calls.is_queued(it.index);
+                    assert!(is_queued, "nobody goes on with {it:?}");
+                    false
+                }
+                _ => false,
+            };
+            is_next && !incoming.calls.is_queued(it.index)
+        });
+        let own_waits = own_calls()
+            .any(|it| it.state == OutgoingState::Sending && !outgoing.calls.is_queued(it.index));
+        assert!(
+            is_awaited || is_woken || !(waits || own_waits),
+            "calls wait for {key:?}, which wakes nobody"
+        );
+        let queued = state.resources.pending.iter();
+        let queued = queued.filter(|other| **other == place).count();
+        assert_eq!(queued, usize::from(pending), "{key:?} waits to send");
+    }
+    if let Some(starving) = state.incoming.starving {
+        let call = state.incoming.calls.get(starving).expect("a slot");
+        assert_eq!(call.state, IncomingState::AwaitingBuffers, "who is next");
+    }
+    let deferred = state.incoming.deferrals.ledger().1.iter().sum::<u32>();
+    assert_eq!(deferred as usize, state.incoming.deferrals.open());
+}
+
+fn receives_in(stream: &Stream) -> usize {
+    usize::from(matches!(stream, Stream::Received(_)))
 }
 
 /// Fails unless a group that a peer is sending belongs to a call of its connection that waits for it, and has no
