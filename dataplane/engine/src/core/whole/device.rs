@@ -13,7 +13,7 @@ use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{
     Access, Attributes, Completion, CompletionBatch, CompletionKind, Gather, Port, PostError,
     QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey,
-    SendOptions, SetupError, Window, WorkId,
+    SendOptions, SetupError, Status, Window, WorkId,
 };
 use rpcrdma_fabric::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 
@@ -96,6 +96,15 @@ impl Device {
             Late::Order(order) => lateness.order = order,
             Late::Full { posts } => lateness.full = posts,
         }
+    }
+
+    /// Whether a queue pair has ended, and its core has not heard of it.
+    pub(super) fn is_ending(&self, queue_pair: QueuePairId) -> bool {
+        let kept = self.kept.iter().map(|ended| &ended.completion);
+        let mut all = kept.chain(&self.due);
+        all.any(|completion| {
+            completion.queue_pair == queue_pair && completion.status != Status::Success
+        })
     }
 
     /// Keeps back what came, and reports what is due.
@@ -350,8 +359,15 @@ impl Port for Device {
         self.port.destroy_queue_pair(queue_pair);
     }
 
+    /// What is reported late is found by polls, and by no event.
     fn prepare_to_park(&mut self) -> bool {
-        self.port.prepare_to_park()
+        let reports_later = !self.kept.is_empty() || !self.due.is_empty();
+        let returns_later = !self.buffers_kept.is_empty() || !self.buffers_due.is_empty();
+        !reports_later && !returns_later && self.port.prepare_to_park()
+    }
+
+    fn waits_unnotified(&self) -> bool {
+        self.port.waits_unnotified()
     }
 
     fn event(&self) -> BorrowedFd<'_> {

@@ -4,6 +4,7 @@ use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::share::Share;
 
 use super::super::State;
+use super::device::Device;
 use crate::connection::Stage;
 use crate::core::group::GroupPart;
 use crate::core::incoming::{IncomingCall, IncomingState, Stream};
@@ -46,7 +47,7 @@ impl Shared<'_> {
 }
 
 /// Fails unless what is held and what is free add up to what there is.
-pub(super) fn assert_sums<P: Port>(state: &mut State<P>) {
+pub(super) fn assert_sums(state: &mut State<Device>) {
     let config = state.resources.config.clone();
     let connections = config.connections_max;
     let (share, sends, free) = state.resources.transmit.ledger();
@@ -115,7 +116,7 @@ pub(super) fn assert_sums<P: Port>(state: &mut State<P>) {
     assert_connections_add_up(state);
 }
 
-fn assert_bulk_sums<P: Port>(state: &mut State<P>) {
+fn assert_bulk_sums(state: &mut State<Device>) {
     let incoming = &state.incoming;
     let used = || {
         let calls = incoming.calls.iter().map(|(_, call)| call);
@@ -163,7 +164,7 @@ fn assert_bulk_sums<P: Port>(state: &mut State<P>) {
 }
 
 /// Calls of ours with bulk data hold what the shares say, and have the windows that are counted.
-fn assert_outgoing_sums<P: Port>(state: &State<P>) {
+fn assert_outgoing_sums(state: &State<Device>) {
     let outgoing = &state.outgoing;
     let used = || {
         let calls = outgoing.calls.iter().map(|(_, call)| call);
@@ -206,7 +207,7 @@ fn assert_outgoing_sums<P: Port>(state: &State<P>) {
 
 /// What a connection counts is what its calls and messages have: Receives, credits kept for replies, Reads in flight, and
 /// whether it waits to send.
-fn assert_connections_add_up<P: Port>(state: &mut State<P>) {
+fn assert_connections_add_up(state: &mut State<Device>) {
     let reserve = state.resources.config.receives_per_connection();
     let is_woken = state.resources.is_woken;
     for place in 0..state.resources.config.connections_max {
@@ -273,8 +274,11 @@ fn assert_connections_add_up<P: Port>(state: &mut State<P>) {
             );
         }
         let (pending, is_awaited) = (connection.pending, connection.is_awaited);
+        let queue_pair = connection.queue_pair;
+        // Its calls wait for nothing but that.
+        let is_ending = state.resources.port.is_ending(queue_pair);
         // Whatever waits for a connection is woken by it. A slot may be on the list for a call that it had before.
-        let waits = calls().any(|it| {
+        let waits = calls().find(|it| {
             let has_all = it.write_parts.iter().all(|part| part.buffer.is_some())
                 && !it.group.parts.iter().any(GroupPart::is_away);
             let is_next = match it.state {
@@ -291,10 +295,12 @@ fn assert_connections_add_up<P: Port>(state: &mut State<P>) {
             is_next && !incoming.calls.is_queued(it.index)
         });
         let own_waits = own_calls()
-            .any(|it| it.state == OutgoingState::Sending && !outgoing.calls.is_queued(it.index));
+            .find(|it| it.state == OutgoingState::Sending && !outgoing.calls.is_queued(it.index));
         assert!(
-            is_awaited || is_woken || !(waits || own_waits),
-            "calls wait for {key:?}, which wakes nobody"
+            is_awaited || is_woken || is_ending || (waits.is_none() && own_waits.is_none()),
+            "calls wait for {key:?}, which wakes nobody: {:?}, {:?}",
+            waits.map(|it| (it.state, it.index)),
+            own_waits.map(|it| (it.state, it.is_group(), &it.parts)),
         );
         let queued = state.resources.pending.iter();
         let queued = queued.filter(|other| **other == place).count();
@@ -314,7 +320,7 @@ fn receives_in(stream: &Stream) -> usize {
 
 /// Fails unless a group that a peer is sending belongs to a call of its connection that waits for it, and has no
 /// Receives beside.
-pub(super) fn assert_groups_have_their_calls<P: Port>(state: &mut State<P>) {
+pub(super) fn assert_groups_have_their_calls(state: &mut State<Device>) {
     let mut arriving = 0;
     let mut keeping = 0;
     for place in 0..state.resources.config.connections_max {
@@ -350,7 +356,7 @@ pub(super) fn assert_groups_have_their_calls<P: Port>(state: &mut State<P>) {
 }
 
 /// Fails if a connection that is gone has anything, but for calls that the application has deferred.
-pub(super) fn assert_the_dead_hold_nothing<P: Port>(state: &mut State<P>) {
+pub(super) fn assert_the_dead_hold_nothing(state: &mut State<Device>) {
     let places = 0..state.resources.config.connections_max;
     let mut queue_pairs = Vec::new();
     let mut is_free = Vec::new();
@@ -400,7 +406,7 @@ pub(super) fn assert_the_dead_hold_nothing<P: Port>(state: &mut State<P>) {
 }
 
 /// Fails unless a connection that was just planted has all Receives of its place, whoever had it before.
-pub(super) fn assert_receives_planted<P: Port>(state: &State<P>, key: ConnectionKey) {
+pub(super) fn assert_receives_planted(state: &State<Device>, key: ConnectionKey) {
     let reserve = state.resources.config.receives_per_connection();
     let posted = state
         .resources
@@ -410,7 +416,7 @@ pub(super) fn assert_receives_planted<P: Port>(state: &State<P>, key: Connection
 }
 
 /// Fails unless everything is where it was before the first connection.
-pub(super) fn assert_nothing_held<P: Port>(state: &mut State<P>, gathers: usize) {
+pub(super) fn assert_nothing_held(state: &mut State<Device>, gathers: usize) {
     assert_sums(state);
     assert_the_dead_hold_nothing(state);
     assert_eq!(state.resources.connections.in_use(), 0, "connections");

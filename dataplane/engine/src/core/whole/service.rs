@@ -438,6 +438,16 @@ impl Application for Service {
         }
     }
 
+    /// It counts polls where others have a time: while it has anything to do later, each poll is due.
+    fn next_due(&self) -> Option<Ticks> {
+        let waits = !self.wanted.is_empty()
+            || !self.later.is_empty()
+            || !self.messages.is_empty()
+            || !self.kept.is_empty()
+            || (self.is_over && !self.never.is_empty());
+        waits.then_some(0)
+    }
+
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
         let mut busy = self.answer_later(core) | self.answer_messages(core);
         for (_, polls) in &mut self.kept {
@@ -447,6 +457,8 @@ impl Application for Service {
             let Some((mut item, _)) = self.kept.pop_front() else {
                 break;
             };
+            // The core finds what comes back in its next poll.
+            busy = true;
             // Whoever has the buffers next does not find there what is right.
             item.parts_mut().for_each(|part| part.fill(0xee));
         }

@@ -1,6 +1,7 @@
 //! One core, its control plane, and all its peers, in virtual time.
 
 mod checks;
+mod sleep;
 
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ use crate::support::{TestPortHandle, properties};
 
 /// The partner sends a message, and neighbours call, once in so many turns: the others take most of the time of a case.
 const TURNS_OF_A_MESSAGE: u64 = 2;
+/// The same where the core sleeps, which it does when nobody has anything of it.
+const TURNS_OF_A_MESSAGE_ASLEEP: u64 = 16;
 /// Spare segments for the longest call or answer of the partner.
 const PAGES_OF_PARTNER: usize = 3;
 /// Calls of the core to the partner at a time.
@@ -84,6 +87,9 @@ pub(super) struct World {
     progress: [(u64, u64); PARTNER],
     clock: Clock,
     now: Ticks,
+    form: Form,
+    /// The core sleeps, until then at the latest.
+    asleep_until: Option<Ticks>,
     turns: u64,
     steps: u64,
     last_closed: u64,
@@ -148,6 +154,8 @@ impl World {
             progress: [(0, 0); PARTNER],
             clock: clock.clone(),
             now,
+            form,
+            asleep_until: None,
             turns: 0,
             steps: 0,
             last_closed: 0,
@@ -229,8 +237,7 @@ impl World {
             }
             Action::Ours(ours) => {
                 if let Some(connection) = key {
-                    let wanted = &mut self.core.application_mut().wanted;
-                    wanted.push_back(Wanted::new(connection, ours, Callee::Hostile));
+                    self.want(Wanted::new(connection, ours, Callee::Hostile));
                 }
             }
             Action::Late(late) => self.core.state.resources.port.set(late),
@@ -322,12 +329,12 @@ impl World {
     fn turn(&mut self) {
         self.now += self.clock.ticks(TestFabric::TURN);
         self.turns += 1;
+        let is_its_turn = self.is_turn_of_a_message();
         let has_spares = self.core.state.resources.placement.spares() >= PAGES_OF_PARTNER;
         self.turns_of_partner += u64::from(has_spares);
         for peer in &mut self.peers {
             if !peer.is_stopped {
                 peer.poll(self.now, &mut self.batch);
-                let is_its_turn = self.turns.is_multiple_of(TURNS_OF_A_MESSAGE);
                 match peer.kind {
                     Kind::Server => peer.act_as_server(),
                     Kind::Neighbour if is_its_turn => peer.act_as_neighbour(self.turns),
@@ -339,7 +346,7 @@ impl World {
         }
         self.call_the_server();
         self.call_the_partner();
-        let _ = self.core.iterate_at(self.now);
+        self.poll_core();
         while let Some(notification) = self.handle.receive() {
             self.note(notification);
         }
@@ -354,9 +361,10 @@ impl World {
             return;
         };
         let ready = link.key.filter(|_| link.is_ready && link.is_open);
+        let is_its_turn = !self.form.sleeps || self.is_turn_of_a_message();
         let application = self.core.application_mut();
         let (asked, ended) = (application.asked_of_server, application.ended_well);
-        let makes_calls = !self.is_over && !self.is_draining;
+        let makes_calls = is_its_turn && !self.is_over && !self.is_draining;
         if let Some(connection) = ready.filter(|_| asked == ended && makes_calls) {
             application.asked_of_server += 1;
             let ours = if asked % 2 == 0 {
@@ -364,8 +372,7 @@ impl World {
             } else {
                 Ours::Echo { bytes: 300 }
             };
-            let wanted = Wanted::new(connection, ours, Callee::Server);
-            application.wanted.push_back(wanted);
+            self.want(Wanted::new(connection, ours, Callee::Server));
         }
     }
 
@@ -375,13 +382,12 @@ impl World {
             return;
         };
         let ready = link.key.filter(|_| link.is_ready && link.is_open);
-        let application = self.core.application_mut();
         let makes_calls = !self.is_over && !self.is_draining;
         let Some(connection) = ready.filter(|_| makes_calls) else {
             return;
         };
-        while application.asked_of_partner < CALLS_OF_PARTNER {
-            application.asked_of_partner += 1;
+        while self.core.application().asked_of_partner < CALLS_OF_PARTNER {
+            self.core.application_mut().asked_of_partner += 1;
             self.calls_of_partner += 1;
             let ours = match self.calls_of_partner % 5 {
                 0 | 3 => Ours::Echo { bytes: 300 },
@@ -398,9 +404,22 @@ impl World {
                     by_send: true,
                 },
             };
-            let wanted = Wanted::new(connection, ours, Callee::Partner);
-            application.wanted.push_back(wanted);
+            self.want(Wanted::new(connection, ours, Callee::Partner));
         }
+    }
+
+    /// Whether honest peers begin something in this turn.
+    fn is_turn_of_a_message(&self) -> bool {
+        self.turns.is_multiple_of(match self.form.sleeps {
+            true => TURNS_OF_A_MESSAGE_ASLEEP,
+            false => TURNS_OF_A_MESSAGE,
+        })
+    }
+
+    /// The application of the core is to make a call, for which whoever asks for it wakes the core.
+    fn want(&mut self, wanted: Wanted) {
+        self.core.application_mut().wanted.push_back(wanted);
+        self.handle.wake();
     }
 
     fn peer_of(&mut self, key: ConnectionKey) -> Option<(usize, &mut Peer)> {
@@ -555,6 +574,7 @@ impl World {
             peer.is_stopped = false;
         }
         self.core.application_mut().is_over = true;
+        self.handle.wake();
         if drains {
             self.drain();
         } else {

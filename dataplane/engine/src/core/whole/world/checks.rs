@@ -17,6 +17,8 @@ const POLLS_SERVED_MAX: u64 = 50;
 const POLLS_ENDED_MAX: u64 = 50;
 /// The same for the partner, which waits for what others may have.
 const POLLS_PARTNER_MAX: u64 = 100;
+/// The same where the core sleeps: the partner sends each message so much later.
+const POLLS_PARTNER_ASLEEP_MAX: u64 = 400;
 
 /// What a connection owes, as seen from here: since when it has been so.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +57,10 @@ impl World {
     /// Calls of the partner are answered in so many polls, and calls of the core that it has answered end in as many.
     pub(super) fn check_partner(&mut self) {
         let turns = self.turns_of_partner;
+        let most = match self.form.sleeps {
+            true => POLLS_PARTNER_ASLEEP_MAX,
+            false => POLLS_PARTNER_MAX,
+        };
         let application = self.core.application_mut();
         let partner = &self.peers[PARTNER].partner;
         let since = |tag: &CallTag| {
@@ -71,7 +77,7 @@ impl World {
             let waited = turns - since;
             self.longest_of_partner = self.longest_of_partner.max(waited);
             assert!(
-                waited <= POLLS_PARTNER_MAX,
+                waited <= most,
                 "the partner and the core waited for {waited} polls"
             );
         }
