@@ -13,7 +13,7 @@ use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{
     Access, Attributes, Completion, CompletionBatch, CompletionKind, Gather, Port, PostError,
     QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey,
-    SendOptions, SetupError, Status, Window, WorkId,
+    SendOptions, SetupError, Window, WorkId,
 };
 use rpcrdma_fabric::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 
@@ -96,15 +96,6 @@ impl Device {
             Late::Order(order) => lateness.order = order,
             Late::Full { posts } => lateness.full = posts,
         }
-    }
-
-    /// Whether a queue pair has ended, and its core has not heard of it.
-    pub(super) fn is_ending(&self, queue_pair: QueuePairId) -> bool {
-        let kept = self.kept.iter().map(|ended| &ended.completion);
-        let mut all = kept.chain(&self.due);
-        all.any(|completion| {
-            completion.queue_pair == queue_pair && completion.status != Status::Success
-        })
     }
 
     /// Keeps back what came, and reports what is due.

@@ -68,29 +68,28 @@ fn cases() -> u32 {
     whole.parse().unwrap_or(0).max(CASES_WHOLE)
 }
 
-/// What does not happen here, or so seldom that a run may pass without it: sleep, authentication, devices, and what
-/// this core has enough of.
-const ELSEWHERE: &[&str] = &[
+/// What does not happen here, and must not: ports keep their promise that nothing comes behind the end of a queue pair,
+/// nobody authenticates himself, shared memory has no probes, and no peer offers more Write chunks than are taken.
+const NEVER: &[&str] = &[
     "completions_late",
-    "receiver_not_ready",
     "messages_unauthenticated",
-    "reassemblies_refused",
     "probes_sent",
     "errors_sent_write_chunks",
-    "awaiting_placement_segment",
-    "awaiting_bulk_buffer",
+];
+
+/// What happens so seldom that a run may pass without it, and would be right: a message that finds no Receive at a peer
+/// that withholds them, a message that no buffer is put together in, and RDMA Reads beyond those that a connection may
+/// have in flight.
+const SELDOM: &[&str] = &[
+    "receiver_not_ready",
+    "reassemblies_refused",
     "awaiting_read_depth",
-    "awaiting_window",
-    "windows_invalidated_remotely",
-    "bulk_bytes_received",
-    "bulk_calls_retried",
-    "bulk_replies_resent",
 ];
 
 /// Whether a counter counts what happens here.
 fn is_drawn(name: &str, keep_alive: bool) -> bool {
     let is_of_keep_alive = matches!(name, "peers_silent" | "keep_alives_sent");
-    !ELSEWHERE.contains(&name) && (keep_alive || !is_of_keep_alive)
+    !NEVER.contains(&name) && !SELDOM.contains(&name) && (keep_alive || !is_of_keep_alive)
 }
 
 /// What a case is of, beside its steps.
@@ -123,7 +122,7 @@ fn config(connections: u32, keep_alive: bool) -> CoreConfig {
         deferred_max: 3,
         bulk_buffers: 6,
         bulk_buffer_bytes: 4096,
-        bulk_calls: 1,
+        bulk_calls: 3,
         call_timeout: Duration::from_millis(CALL_TIMEOUT_MS.into()),
         keep_alive_interval: Duration::from_secs(if keep_alive { 2 } else { 0 }),
         stall_timeout: Duration::from_secs(20),
@@ -151,7 +150,7 @@ fn port(
         channel_ring_bytes: 16_384,
         hot_channels_max: 4,
         queue_pairs_max: 12,
-        windows_max: 4,
+        windows_max: 6,
         send_queue_depth_max,
         work_requests_max: 24,
         own_receive_queues,

@@ -22,6 +22,7 @@ use super::service::{Callee, Service, Wanted};
 use super::step::{Action, Ours, Step};
 use super::{CALL_TIMEOUT_MS, Form, HOSTILE, Passed, config, port};
 use crate::TestFabric;
+use crate::bulk::Placement;
 use crate::close_reason::CloseReason;
 use crate::core::Core;
 use crate::counters::CounterSnapshot;
@@ -254,9 +255,8 @@ impl World {
         for _ in 0..slices {
             self.now += self.clock.ticks(slice);
             for peer in &mut self.peers {
-                // Neighbours and the server say something all the time.
-                let is_idle =
-                    self.is_draining || matches!(peer.kind, Kind::Partner | Kind::Hostile(_));
+                // Neighbours say something all the time.
+                let is_idle = self.is_draining || peer.kind != Kind::Neighbour;
                 if !peer.is_stopped && is_idle {
                     peer.show_life();
                 }
@@ -344,6 +344,7 @@ impl World {
                 peer.flush();
             }
         }
+        self.call_the_server_by_rdma();
         self.call_the_server();
         self.call_the_partner();
         self.poll_core();
@@ -362,9 +363,10 @@ impl World {
         };
         let ready = link.key.filter(|_| link.is_ready && link.is_open);
         let is_its_turn = !self.form.sleeps || self.is_turn_of_a_message();
-        let application = self.core.application_mut();
-        let (asked, ended) = (application.asked_of_server, application.ended_well);
         let makes_calls = is_its_turn && !self.is_over && !self.is_draining;
+        let application = self.core.application_mut();
+        let makes_calls = makes_calls && !application.calls_by_rdma();
+        let (asked, ended) = (application.asked_of_server, application.ended_well);
         if let Some(connection) = ready.filter(|_| asked == ended && makes_calls) {
             application.asked_of_server += 1;
             let ours = if asked % 2 == 0 {
@@ -373,6 +375,31 @@ impl World {
                 Ours::Echo { bytes: 300 }
             };
             self.want(Wanted::new(connection, ours, Callee::Server));
+        }
+    }
+
+    /// The honest server has a call with bulk data now and then: one that it reads, or writes to. It has no other call
+    /// meanwhile, since one call of a connection is all that is guaranteed, and hostile servers may have the rest.
+    fn call_the_server_by_rdma(&mut self) {
+        let Some(link) = &self.peers[SERVER].link else {
+            return;
+        };
+        let ready = link.key.filter(|_| link.is_ready && link.is_open);
+        let is_its_turn = self.turns.is_multiple_of(TURNS_OF_A_MESSAGE_ASLEEP);
+        let makes_calls = is_its_turn && !self.is_over && !self.is_draining;
+        let application = self.core.application_mut();
+        let asked = application.asked_by_rdma;
+        let is_idle =
+            !application.calls_by_rdma() && application.asked_of_server == application.ended_well;
+        if let Some(connection) = ready.filter(|_| is_idle && makes_calls) {
+            application.asked_by_rdma += 1;
+            let bytes = if asked.is_multiple_of(4) { 6000 } else { 1000 };
+            let placement = Placement::Rdma;
+            let ours = match asked % 2 {
+                0 => Ours::Expect { bytes, placement },
+                _ => Ours::Item { bytes, placement },
+            };
+            self.want(Wanted::new(connection, ours, Callee::ServerByRdma));
         }
     }
 
@@ -393,15 +420,15 @@ impl World {
                 0 | 3 => Ours::Echo { bytes: 300 },
                 1 => Ours::Expect {
                     bytes: 8192,
-                    by_send: true,
+                    placement: Placement::Send,
                 },
                 2 => Ours::Item {
                     bytes: 8000,
-                    by_send: true,
+                    placement: Placement::Send,
                 },
                 _ => Ours::Expect {
                     bytes: 9000,
-                    by_send: true,
+                    placement: Placement::Send,
                 },
             };
             self.want(Wanted::new(connection, ours, Callee::Partner));
@@ -601,6 +628,7 @@ impl World {
         ledger::assert_nothing_held(&mut self.core.state, self.gathers);
         let open = &self.core.application().open;
         assert!(open.is_empty(), "calls that never ended: {open:?}");
+        self.check_counters();
         Passed {
             steps: self.steps,
             polls: self.turns,

@@ -8,6 +8,7 @@ use rpcrdma_protocol::v2::connection::Role;
 use super::{PARTNER, POLLS_CLOSED_MAX, SERVER, SLICE_MS, World};
 use crate::connection::Stage;
 use crate::core::incoming::IncomingState;
+use crate::core::whole::NEVER;
 use crate::core::whole::service::Callee;
 use crate::rpc::{CallTag, ConnectionKey};
 
@@ -36,6 +37,8 @@ impl World {
     /// Null calls of neighbours are answered, and calls to an honest server end, in so many polls.
     pub(super) fn check_honest(&mut self) {
         let ended = self.core.application().ended_well;
+        // Then it waits for windows that hostile servers have until the time of their calls is up.
+        let waits_long = self.core.application().calls_by_rdma();
         for (index, (count, since)) in self.progress.iter_mut().enumerate() {
             let (now, most) = if index == SERVER {
                 (ended, POLLS_ENDED_MAX)
@@ -43,7 +46,7 @@ impl World {
                 (self.peers[index].served, POLLS_SERVED_MAX)
             };
             let waited = self.turns - *since;
-            if now != *count {
+            if now != *count || (index == SERVER && waits_long) {
                 (*count, *since) = (now, self.turns);
             }
             self.longest_wait = self.longest_wait.max(waited);
@@ -143,6 +146,38 @@ impl World {
             watch.taking = has_something.then(|| before.unwrap_or((mark, now)));
             let since = watch.taking.map(|(_, since)| since);
             assert_due(now, since, limit, key, "credits or Receives");
+        }
+    }
+
+    /// Nothing was counted more often than it can have happened. There is no such bound for calls that waited for bulk
+    /// buffers or placement segments: each may wait at several of its steps, and those that wait are not counted as calls
+    /// before they are served.
+    pub(super) fn check_counters(&self) {
+        let counted = self.handle.counters();
+        for (name, count) in counted.iter().filter(|(name, _)| NEVER.contains(name)) {
+            assert_eq!(count, 0, "{name}");
+        }
+        assert!(self.form.sleeps || counted.parks == 0, "it never sleeps");
+        let taken = counted.windows_invalidated_locally + counted.windows_invalidated_remotely;
+        // Each call is made twice at most, and its windows are bound once each time.
+        let tries = counted.calls_sent + counted.bulk_calls_retried;
+        let bounds = [
+            ("parks", counted.parks, counted.polls),
+            ("windows taken away", taken, counted.windows_bound),
+            (
+                "second tries",
+                counted.bulk_calls_retried,
+                counted.calls_sent,
+            ),
+            ("waits for windows", counted.awaiting_window, tries),
+            (
+                "second replies",
+                counted.bulk_replies_resent,
+                counted.group_errors_received,
+            ),
+        ];
+        for (what, count, most) in bounds {
+            assert!(count <= most, "{what}: {count}, and {most} at most");
         }
     }
 
