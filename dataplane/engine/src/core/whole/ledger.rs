@@ -161,6 +161,9 @@ fn assert_bulk_sums(state: &mut State<Device>) {
     );
 }
 
+/// What a call has of something that calls share.
+type TakenBy = fn(&OutgoingCall) -> u32;
+
 /// Calls of ours with bulk data hold what the shares say, and have the windows that are counted.
 fn assert_outgoing_sums(state: &State<Device>) {
     let outgoing = &state.outgoing;
@@ -173,7 +176,7 @@ fn assert_outgoing_sums(state: &State<Device>) {
         outgoing.calls.len() as usize,
         "calls of ours with bulk data"
     );
-    let taken: [(&str, &CallShare, fn(&OutgoingCall) -> u32); 2] = [
+    let taken: [(&str, &CallShare, TakenBy); 2] = [
         ("slots for calls of ours", &outgoing.shares.slots, |_| 1),
         (
             "buffers of calls of ours",
