@@ -45,8 +45,8 @@ impl Idle {
     }
 }
 
-/// Sleeps until one of the descriptors is readable, or for `time_max`, which is less than a second.
-pub(crate) fn sleep(fabric: &impl AsFd, wake: &impl AsFd, time_max: Duration) {
+/// Sleeps until one of the descriptors is readable, or for `time_max`, which is less than a second. Whether one is.
+pub(crate) fn sleep(fabric: &impl AsFd, wake: &impl AsFd, time_max: Duration) -> bool {
     let time_max = Timespec {
         tv_sec: 0,
         tv_nsec: time_max.subsec_nanos().into(),
@@ -56,7 +56,7 @@ pub(crate) fn sleep(fabric: &impl AsFd, wake: &impl AsFd, time_max: Duration) {
         PollFd::new(wake, PollFlags::IN),
     ];
     // An interrupted sleep is a short one, and another failure leads to another iteration.
-    let _ = rustix::event::poll(&mut events, Some(&time_max));
+    rustix::event::poll(&mut events, Some(&time_max)).is_ok_and(|readable| readable != 0)
 }
 
 #[cfg(test)]

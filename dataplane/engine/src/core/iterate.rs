@@ -118,18 +118,21 @@ impl<P: Port, A: Application> Core<P, A> {
 
     /// Sleeps until something comes, or the application has something to do.
     fn park(&mut self) {
+        let now = self.clock.now();
+        let until = self.sleeps_until(now);
+        let time = Duration::from_nanos(self.clock.nanos_between(now, until));
+        self.state.park(time.min(PARK_TIME_MAX));
+    }
+
+    /// When a core that falls asleep at `now` looks again, if nothing wakes it before.
+    pub(super) fn sleeps_until(&self, now: Ticks) -> Ticks {
         let time_max = match self.state.waits_unnotified() {
             true => NAP_TIME_MAX,
             false => park_time_max(self.state.resources.config.keep_alive_interval),
         };
-        let now = self.clock.now();
         let latest = now.saturating_add(self.clock.ticks(time_max));
-        let until = self
-            .application
-            .next_due()
-            .map_or(latest, |due| due.min(latest));
-        let time = Duration::from_nanos(self.clock.nanos_between(now, until));
-        self.state.park(time.min(time_max));
+        let due = self.application.next_due();
+        due.map_or(latest, |due| due.min(latest))
     }
 
     /// Whether [`crate::Command::Stop`] was taken.
@@ -310,7 +313,7 @@ impl<P: Port> State<P> {
 
     /// Whether something waits of which no event of the port tells: a place in a send queue, or a buffer that an
     /// application has.
-    fn waits_unnotified(&self) -> bool {
+    pub(super) fn waits_unnotified(&self) -> bool {
         self.resources.port.waits_unnotified()
             || !self.resources.pending.is_empty()
             || self.incoming.calls.queued() != 0
@@ -332,16 +335,16 @@ impl<P: Port> State<P> {
         true
     }
 
-    fn end_park(&mut self) {
+    pub(super) fn end_park(&mut self) {
         self.clock_age_polls = u32::MAX;
         self.resources.port.unpark();
         self.resources.shared.end_park();
     }
 
-    fn park(&mut self, time_max: Duration) {
+    pub(super) fn park(&mut self, time_max: Duration) {
         let core = &mut self.resources;
         core.shared.counters.parks.increment();
-        crate::idle::sleep(&core.port.event(), &core.shared.wake, time_max);
+        let _ = crate::idle::sleep(&core.port.event(), &core.shared.wake, time_max);
     }
 }
 

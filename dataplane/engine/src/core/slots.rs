@@ -159,6 +159,12 @@ impl<T> Slots<T> {
         slot.call.take()
     }
 
+    /// Whether the call at `index` is in the queue.
+    #[cfg(test)]
+    pub(crate) fn is_queued(&self, index: u32) -> bool {
+        self.queue.contains(&index)
+    }
+
     /// All calls, those of free slots too, with their indexes.
     #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {

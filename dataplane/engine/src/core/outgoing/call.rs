@@ -98,7 +98,7 @@ pub(crate) struct OutgoingCall {
     /// Windows that are open.
     pub(crate) windows: u32,
     /// Bulk buffers that it has, for its results and for itself, until it ends.
-    pub(super) buffers: u32,
+    pub(in crate::core) buffers: u32,
     pub(crate) answer: Answer,
     /// What is sent as a transmission group; nothing in a call of plain version 2.
     pub(crate) group: Group,

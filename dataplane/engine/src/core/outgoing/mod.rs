@@ -35,7 +35,11 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use call::{Answer, CallPart};
 pub(crate) use call::{OutgoingCall, OutgoingState};
+#[cfg(test)]
+pub(crate) use shares::CallShare;
 pub(crate) use table::Outgoing;
 
 use rpcrdma_fabric::interface::Port;

@@ -58,10 +58,10 @@ impl CallShare {
         }
     }
 
-    /// For the sums: what is free, of how many, and what each connection has by its place.
+    /// For the sums: what is free, of how many, what each connection has by its place, and how many have any.
     #[cfg(test)]
-    pub(crate) fn ledger(&self) -> (u32, u32, &[u32]) {
-        (self.free, self.total, &self.held)
+    pub(crate) fn ledger(&self) -> (u32, u32, &[u32], u32) {
+        (self.free, self.total, &self.held, self.holders)
     }
 }
 

@@ -350,8 +350,15 @@ impl Port for Device {
         self.port.destroy_queue_pair(queue_pair);
     }
 
+    /// What is reported late is found by polls, and by no event.
     fn prepare_to_park(&mut self) -> bool {
-        self.port.prepare_to_park()
+        let reports_later = !self.kept.is_empty() || !self.due.is_empty();
+        let returns_later = !self.buffers_kept.is_empty() || !self.buffers_due.is_empty();
+        !reports_later && !returns_later && self.port.prepare_to_park()
+    }
+
+    fn waits_unnotified(&self) -> bool {
+        self.port.waits_unnotified()
     }
 
     fn event(&self) -> BorrowedFd<'_> {

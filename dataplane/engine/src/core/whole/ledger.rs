@@ -1,12 +1,13 @@
 //! What the tables of a core say that its connections have, added up and held against the pools.
 
-use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::share::Share;
 
 use super::super::State;
+use super::device::Device;
 use crate::connection::Stage;
-use crate::core::incoming::{IncomingCall, IncomingState};
-use crate::core::outgoing::OutgoingState;
+use crate::core::incoming::{IncomingCall, IncomingState, Stream};
+use crate::core::intake::HeldWork;
+use crate::core::outgoing::{Answer, CallPart, CallShare, OutgoingCall, OutgoingState};
 use crate::core::receives::ReceiveQueues;
 use crate::rpc::ConnectionKey;
 
@@ -44,7 +45,7 @@ impl Shared<'_> {
 }
 
 /// Fails unless what is held and what is free add up to what there is.
-pub(super) fn assert_sums<P: Port>(state: &mut State<P>) {
+pub(super) fn assert_sums(state: &mut State<Device>) {
     let config = state.resources.config.clone();
     let connections = config.connections_max;
     let (share, sends, free) = state.resources.transmit.ledger();
@@ -109,10 +110,12 @@ pub(super) fn assert_sums<P: Port>(state: &mut State<P>) {
     }
     .assert_sums();
     assert_bulk_sums(state);
+    assert_outgoing_sums(state);
+    assert_connections_add_up(state);
 }
 
-fn assert_bulk_sums<P: Port>(state: &mut State<P>) {
-    let (incoming, outgoing) = (&state.incoming, &state.outgoing);
+fn assert_bulk_sums(state: &mut State<Device>) {
+    let incoming = &state.incoming;
     let used = || {
         let calls = incoming.calls.iter().map(|(_, call)| call);
         calls.filter(|call: &&IncomingCall| call.state != IncomingState::Free)
@@ -122,7 +125,6 @@ fn assert_bulk_sums<P: Port>(state: &mut State<P>) {
         incoming.calls.len() as usize,
         "calls of peers with chunks"
     );
-    assert!(outgoing.calls.free_count() <= outgoing.calls.len() as usize);
     let (in_use, connections, shared, shared_free) = incoming.shares.ledger();
     let in_use: Vec<(u32, u32)> = in_use.collect();
     for (place, (all, with_buffers)) in (0..).zip(&in_use) {
@@ -145,7 +147,6 @@ fn assert_bulk_sums<P: Port>(state: &mut State<P>) {
     );
     let borrowed: u32 = in_use.iter().map(|(all, _)| all.saturating_sub(1)).sum();
     assert_eq!(shared_free + borrowed, shared, "slots that are shared");
-    assert!(outgoing.windows_open <= outgoing.windows_max);
     assert!(state.resources.reply.pool.level() <= state.resources.reply.pool.total());
     let placement = &state.resources.placement;
     let spares = state
@@ -160,9 +161,155 @@ fn assert_bulk_sums<P: Port>(state: &mut State<P>) {
     );
 }
 
+/// What a call has of something that calls share.
+type TakenBy = fn(&OutgoingCall) -> u32;
+
+/// Calls of ours with bulk data hold what the shares say, and have the windows that are counted.
+fn assert_outgoing_sums(state: &State<Device>) {
+    let outgoing = &state.outgoing;
+    let used = || {
+        let calls = outgoing.calls.iter().map(|(_, call)| call);
+        calls.filter(|call: &&OutgoingCall| call.state != OutgoingState::Free)
+    };
+    assert_eq!(
+        outgoing.calls.free_count() + used().count(),
+        outgoing.calls.len() as usize,
+        "calls of ours with bulk data"
+    );
+    let taken: [(&str, &CallShare, TakenBy); 2] = [
+        ("slots for calls of ours", &outgoing.shares.slots, |_| 1),
+        (
+            "buffers of calls of ours",
+            &outgoing.shares.buffers,
+            |call| call.buffers,
+        ),
+    ];
+    for (what, share, taken) in taken {
+        let (free, total, held, holders) = share.ledger();
+        for (place, held) in (0..).zip(held) {
+            let found = used().filter(|call| call.connection.index == place);
+            let found: u32 = found.map(taken).sum();
+            assert_eq!(*held, found, "{what}: the connection at {place}");
+        }
+        assert_eq!(free + held.iter().sum::<u32>(), total, "{what}");
+        let found = held.iter().filter(|held| **held != 0).count();
+        assert_eq!(holders as usize, found, "{what}: connections with any");
+    }
+    let windows: u32 = used().map(|call| call.windows).sum();
+    assert_eq!(outgoing.windows_open, windows, "windows");
+    for call in used() {
+        let is_exposed = |part: &&CallPart| part.window.is_some() || part.invalidating;
+        let exposed = call.parts.iter().filter(is_exposed).count();
+        // An invalidation that has ended leaves its mark on the part until the call ends.
+        assert!(call.windows as usize <= exposed, "{call:?}");
+    }
+    assert!(outgoing.windows_open <= outgoing.windows_max);
+}
+
+/// What a connection counts is what its calls and messages have: Receives, credits kept for replies, Reads in flight, and
+/// whether it waits to send.
+fn assert_connections_add_up(state: &mut State<Device>) {
+    let reserve = state.resources.config.receives_per_connection();
+    let is_woken = state.resources.is_woken;
+    for place in 0..state.resources.config.connections_max {
+        let connection = state.resources.connections.at(place).expect("a place");
+        if !connection.is_live() {
+            continue;
+        }
+        let key = connection.key(place);
+        let (incoming, outgoing) = (&state.incoming, &state.outgoing);
+        let calls = || {
+            let calls = incoming.calls.iter().map(|(_, call)| call);
+            calls.filter(|it| it.state != IncomingState::Free && it.connection == key)
+        };
+        let own_calls = || {
+            let calls = outgoing.calls.iter().map(|(_, call)| call);
+            calls.filter(|it| it.state != OutgoingState::Free && it.connection == key)
+        };
+        let of_calls = calls().map(|it| it.arrival.receives.len() + receives_in(&it.stream));
+        let of_own = own_calls().map(|it| {
+            let answer = match &it.answer {
+                Answer::Stream(stream) => receives_in(stream),
+                _ => 0,
+            };
+            it.arrival.receives.len() + answer
+        });
+        let held = state.intake.held_messages();
+        let held = held.filter(|it| it.connection == key).count();
+        let of_held = state.intake.held_messages().filter(|it| {
+            let is_whole = matches!(it.work, HeldWork::Call(Stream::Message(_) | Stream::Chunk));
+            it.connection == key && is_whole
+        });
+        let kept = of_calls.sum::<usize>() + of_own.sum::<usize>() + held - of_held.count();
+        if !connection.protocol.is_version_1() {
+            let posted = connection.protocol.credits().receives_posted as usize;
+            assert_eq!(
+                posted + kept,
+                reserve as usize,
+                "Receives of {key:?}, of which {kept} are kept"
+            );
+        }
+        let reserved: u32 = calls().map(|it| it.reply_reserved).sum();
+        assert_eq!(
+            connection.replies_reserved, reserved,
+            "credits for replies of {key:?}"
+        );
+        let extra = own_calls().map(|it| it.reply_transmissions_max.saturating_sub(1));
+        assert_eq!(
+            connection.reply_transmissions_extra,
+            extra.sum::<u32>(),
+            "transmissions of replies to {key:?}"
+        );
+        // One that has failed stays with its call.
+        let reads: u32 = calls().map(|it| it.reads.in_flight).sum();
+        assert!(
+            connection.reads_in_flight <= reads,
+            "RDMA Reads from {key:?}"
+        );
+        if let Some(first) = connection.group_first {
+            let first = outgoing.calls.get(first).expect("a slot");
+            assert_eq!(
+                (first.connection, first.state),
+                (key, OutgoingState::Sending),
+                "who has the turn of {key:?}"
+            );
+        }
+        let pending = connection.pending;
+        for call in calls() {
+            let is_queued = incoming.calls.is_queued(call.index);
+            match call.state {
+                // These wait for nothing that their connections bring.
+                IncomingState::Placing | IncomingState::AwaitingBuffers => {
+                    assert!(is_queued, "nobody goes on with {call:?}");
+                }
+                // A slot may be on the list of those that wait for a call that it had before, so that it says nothing.
+                // What is being sent may wait for the end of its queue pair alone.
+                IncomingState::Ready => assert!(
+                    is_queued || connection.is_awaited || is_woken,
+                    "nobody wakes {call:?}"
+                ),
+                _ => {}
+            }
+        }
+        let queued = state.resources.pending.iter();
+        let queued = queued.filter(|other| **other == place).count();
+        assert_eq!(queued, usize::from(pending), "{key:?} waits to send");
+    }
+    if let Some(starving) = state.incoming.starving {
+        let call = state.incoming.calls.get(starving).expect("a slot");
+        assert_eq!(call.state, IncomingState::AwaitingBuffers, "who is next");
+    }
+    let deferred = state.incoming.deferrals.ledger().1.iter().sum::<u32>();
+    assert_eq!(deferred as usize, state.incoming.deferrals.open());
+}
+
+fn receives_in(stream: &Stream) -> usize {
+    usize::from(matches!(stream, Stream::Received(_)))
+}
+
 /// Fails unless a group that a peer is sending belongs to a call of its connection that waits for it, and has no
 /// Receives beside.
-pub(super) fn assert_groups_have_their_calls<P: Port>(state: &mut State<P>) {
+pub(super) fn assert_groups_have_their_calls(state: &mut State<Device>) {
     let mut arriving = 0;
     let mut keeping = 0;
     for place in 0..state.resources.config.connections_max {
@@ -198,7 +345,7 @@ pub(super) fn assert_groups_have_their_calls<P: Port>(state: &mut State<P>) {
 }
 
 /// Fails if a connection that is gone has anything, but for calls that the application has deferred.
-pub(super) fn assert_the_dead_hold_nothing<P: Port>(state: &mut State<P>) {
+pub(super) fn assert_the_dead_hold_nothing(state: &mut State<Device>) {
     let places = 0..state.resources.config.connections_max;
     let mut queue_pairs = Vec::new();
     let mut is_free = Vec::new();
@@ -248,7 +395,7 @@ pub(super) fn assert_the_dead_hold_nothing<P: Port>(state: &mut State<P>) {
 }
 
 /// Fails unless a connection that was just planted has all Receives of its place, whoever had it before.
-pub(super) fn assert_receives_planted<P: Port>(state: &State<P>, key: ConnectionKey) {
+pub(super) fn assert_receives_planted(state: &State<Device>, key: ConnectionKey) {
     let reserve = state.resources.config.receives_per_connection();
     let posted = state
         .resources
@@ -258,7 +405,7 @@ pub(super) fn assert_receives_planted<P: Port>(state: &State<P>, key: Connection
 }
 
 /// Fails unless everything is where it was before the first connection.
-pub(super) fn assert_nothing_held<P: Port>(state: &mut State<P>, gathers: usize) {
+pub(super) fn assert_nothing_held(state: &mut State<Device>, gathers: usize) {
     assert_sums(state);
     assert_the_dead_hold_nothing(state);
     assert_eq!(state.resources.connections.in_use(), 0, "connections");

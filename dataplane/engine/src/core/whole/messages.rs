@@ -244,8 +244,19 @@ pub(super) fn answer(
     xid: u32,
     answer: Answer,
     results: &[u32],
-    offered: Option<RemoteAddress>,
+    offered: &[(RemoteAddress, u32)],
 ) -> Vec<Vec<u8>> {
+    let with_chunk = |segments: &[(RemoteAddress, u32)], rpc: &[u32]| {
+        let mut lists = writes(segments);
+        if is_version_1 {
+            return vec![message_1(xid, MSG, &lists, rpc)];
+        }
+        lists.splice(0..0, [0]);
+        let mut all = head(xid, MSG, RESPONSE);
+        all.extend(lists);
+        all.extend(rpc);
+        vec![words(&all)]
+    };
     let reply = |flags: u32, rpc: &[u32]| {
         if is_version_1 {
             message_1(xid, MSG, &[0, 0, 0], rpc)
@@ -273,20 +284,9 @@ pub(super) fn answer(
         }
         Answer::Refused(_) if is_version_1 => vec![error_1(xid)],
         Answer::Refused(code) => vec![error(xid, code)],
-        Answer::Filled => {
-            let Some(at) = offered else {
-                return vec![reply(0, &right)];
-            };
-            let mut lists = writes(&[(at, 4)]);
-            if is_version_1 {
-                return vec![message_1(xid, MSG, &lists, &right)];
-            }
-            lists.splice(0..0, [0]);
-            let mut all = head(xid, MSG, RESPONSE);
-            all.extend(lists);
-            all.extend(right);
-            vec![words(&all)]
-        }
+        Answer::Filled | Answer::Written if offered.is_empty() => vec![reply(0, &right)],
+        Answer::Filled => with_chunk(&[(offered[0].0, 4)], &right),
+        Answer::Written => with_chunk(offered, &rpc_reply(xid, &results[..results.len().min(1)])),
     }
 }
 

@@ -36,6 +36,8 @@ pub(super) enum Callee {
     Hostile,
     /// It is tried until it is taken, and ends well.
     Server,
+    /// The same, with bulk data by RDMA: it may wait long until it is taken, since hostile servers have what it takes.
+    ServerByRdma,
     /// The same, but that its time may be up, since buffers that others have may be awaited.
     Partner,
 }
@@ -77,6 +79,9 @@ pub(super) struct Service {
     /// Calls to the honest server: those that were asked for, and those that ended.
     pub(super) asked_of_server: u64,
     pub(super) ended_well: u64,
+    /// The same for calls with bulk data.
+    pub(super) asked_by_rdma: u64,
+    pub(super) ended_by_rdma: u64,
     /// Calls to the partner that are to be made, or are open; and those whose time was up.
     pub(super) asked_of_partner: u64,
     pub(super) timed_out: Vec<CallTag>,
@@ -100,6 +105,9 @@ const MESSAGES_MAX: usize = 4;
 /// Polls between two tries of a call that was refused.
 const POLLS_PER_TRY: u64 = 4;
 
+/// What items of the core are made of.
+pub(super) const OF_CORE_ITEMS: u8 = 0x44;
+
 /// For how many polls items of calls are kept.
 const KEPT_POLLS: u32 = 20;
 
@@ -107,6 +115,11 @@ impl Service {
     /// Calls that wait for their answers in this service.
     pub(super) fn deferred(&self) -> usize {
         self.later.len() + self.never.len()
+    }
+
+    /// Whether the honest server has a call with bulk data, or is to have one.
+    pub(super) fn calls_by_rdma(&self) -> bool {
+        self.asked_by_rdma != self.ended_by_rdma
     }
 
     fn defer(&mut self, request: &Request<'_>) -> Outcome {
@@ -167,7 +180,7 @@ impl Service {
                 let (connection, callee) = (wanted.connection, wanted.callee);
                 let expected = match callee {
                     Callee::Hostile => Expected::Anything,
-                    Callee::Server | Callee::Partner => expected,
+                    _ => expected,
                 };
                 let open = Open {
                     connection,
@@ -195,6 +208,8 @@ impl Service {
                     {
                         self.asked_of_partner -= 1;
                     }
+                    // It was not taken before all connections ended.
+                    Callee::ServerByRdma if self.is_over => {}
                     callee => panic!("{callee:?}: {refused}"),
                 }
                 false
@@ -212,15 +227,11 @@ impl Service {
     ) -> Result<Expected, CallRefused> {
         let connection = wanted.connection;
         let tag_word = u32::try_from(tag).expect("few calls").to_be_bytes();
-        let placement = |by_send| match by_send {
-            true => Placement::Send,
-            false => Placement::Auto,
-        };
-        let with_item = |core: &mut Context<'_, P>, item: &mut BulkItem, by_send: bool| {
+        let with_item = |core: &mut Context<'_, P>, item: &mut BulkItem, placement| {
             let args = [tag_word, [0; 4]].concat();
             let mut call = BulkCall::new(call(ECHO), &args);
             call.results_bytes_max = 100;
-            call.placement = placement(by_send);
+            call.placement = placement;
             call.add(args.len(), item).expect("one item");
             let made = core.call_bulk(connection, &mut call, tag);
             *item = call.pop().unwrap_or_default();
@@ -239,11 +250,11 @@ impl Service {
                 core.call(connection, call(ECHO), &args, tag)?;
                 Ok(Expected::Results(args))
             }
-            Ours::Expect { bytes, by_send } => {
+            Ours::Expect { bytes, placement } => {
                 let args = [bytes.to_be_bytes(), tag_word].concat();
                 let mut call = BulkCall::new(call(GIVE), &args);
                 call.results_bytes_max = 100;
-                call.placement = placement(by_send);
+                call.placement = placement;
                 let result = ExpectedResult {
                     bytes_max: bytes,
                     ..ExpectedResult::default()
@@ -252,15 +263,15 @@ impl Service {
                 core.call_bulk(connection, &mut call, tag)?;
                 Ok(Expected::Item { bytes })
             }
-            Ours::Item { bytes, by_send } => {
+            Ours::Item { bytes, placement } => {
                 let item = item(bytes, || core.take_bulk());
                 let mut item = item.ok_or(CallRefused::NoSlot)?;
-                with_item(core, &mut item, by_send)
+                with_item(core, &mut item, placement)
             }
             Ours::Forward => {
                 let kept = self.kept.pop_front();
                 let (mut item, polls) = kept.ok_or(CallRefused::NoSlot)?;
-                let made = with_item(core, &mut item, true);
+                let made = with_item(core, &mut item, Placement::Send);
                 match made {
                     Ok(_) => self.forwarded += 1,
                     Err(_) => self.kept.push_front((item, polls)),
@@ -286,7 +297,7 @@ fn item(
         let mut part = take()?;
         let count = rest.min(part.len());
         part.set_len(count);
-        part.fill(0x44);
+        part.fill(OF_CORE_ITEMS);
         rest -= count;
         item.push(part).ok()?;
     }
@@ -407,6 +418,7 @@ impl Application for Service {
         match open.callee {
             Callee::Hostile => return,
             Callee::Server => self.ended_well += 1,
+            Callee::ServerByRdma => self.ended_by_rdma += 1,
             Callee::Partner => self.asked_of_partner -= 1,
         }
         if open.callee == Callee::Partner {
@@ -438,6 +450,16 @@ impl Application for Service {
         }
     }
 
+    /// It counts polls where others have a time: while it has anything to do later, each poll is due.
+    fn next_due(&self) -> Option<Ticks> {
+        let waits = !self.wanted.is_empty()
+            || !self.later.is_empty()
+            || !self.messages.is_empty()
+            || !self.kept.is_empty()
+            || (self.is_over && !self.never.is_empty());
+        waits.then_some(0)
+    }
+
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
         let mut busy = self.answer_later(core) | self.answer_messages(core);
         for (_, polls) in &mut self.kept {
@@ -447,6 +469,8 @@ impl Application for Service {
             let Some((mut item, _)) = self.kept.pop_front() else {
                 break;
             };
+            // The core finds what comes back in its next poll.
+            busy = true;
             // Whoever has the buffers next does not find there what is right.
             item.parts_mut().for_each(|part| part.fill(0xee));
         }

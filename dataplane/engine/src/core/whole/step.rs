@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::bulk::Placement;
+
 /// One step of a case. Any word is one.
 #[derive(Clone, Copy)]
 pub(super) struct Step(pub(super) u64);
@@ -208,6 +210,8 @@ pub(super) enum Answer {
     Refused(u32),
     /// The chunks come back as if they had been filled.
     Filled,
+    /// What the call asked for is written to its chunk, and comes back in it.
+    Written,
     /// A transmission group of so many, if the call was one.
     Group {
         transmissions: u32,
@@ -230,12 +234,12 @@ pub(super) enum Ours {
     /// A result that is expected beside the stream.
     Expect {
         bytes: u32,
-        by_send: bool,
+        placement: Placement,
     },
     /// An item beside the arguments.
     Item {
         bytes: u32,
-        by_send: bool,
+        placement: Placement,
     },
     /// The item that came with a call and was kept longest, if there is one.
     Forward,
@@ -388,6 +392,8 @@ const ACTIONS: &[(u32, Make)] = &[
             Answer::Refused(10),
             Answer::Refused(4),
             Answer::Filled,
+            Answer::Written,
+            Answer::Written,
             Answer::Group { transmissions: 1 },
             Answer::Group { transmissions: 2 },
             Answer::Group { transmissions: 3 },
@@ -412,18 +418,18 @@ const ACTIONS: &[(u32, Make)] = &[
     }),
     (14, |it| {
         let bytes = it.of(&[0, 4, 700, 3000, 5000, 9000, 9000]);
-        let by_send = it.one_in(2);
+        let placement = it.of(&[Placement::Send, Placement::Auto, Placement::Rdma]);
         let longer = bytes + 4;
         Action::Ours(match it.below(7) {
             0 => Ours::Null,
             1 => Ours::Echo { bytes },
             2..=4 => Ours::Expect {
                 bytes: longer,
-                by_send,
+                placement,
             },
             5 => Ours::Item {
                 bytes: longer,
-                by_send,
+                placement,
             },
             _ => Ours::Forward,
         })

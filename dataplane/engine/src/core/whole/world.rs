@@ -1,6 +1,7 @@
 //! One core, its control plane, and all its peers, in virtual time.
 
 mod checks;
+mod sleep;
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use super::service::{Callee, Service, Wanted};
 use super::step::{Action, Ours, Step};
 use super::{CALL_TIMEOUT_MS, Form, HOSTILE, Passed, config, port};
 use crate::TestFabric;
+use crate::bulk::Placement;
 use crate::close_reason::CloseReason;
 use crate::core::Core;
 use crate::counters::CounterSnapshot;
@@ -32,6 +34,8 @@ use crate::support::{TestPortHandle, properties};
 
 /// The partner sends a message, and neighbours call, once in so many turns: the others take most of the time of a case.
 const TURNS_OF_A_MESSAGE: u64 = 2;
+/// The same where the core sleeps, which it does when nobody has anything of it.
+const TURNS_OF_A_MESSAGE_ASLEEP: u64 = 16;
 /// Spare segments for the longest call or answer of the partner.
 const PAGES_OF_PARTNER: usize = 3;
 /// Calls of the core to the partner at a time.
@@ -84,6 +88,9 @@ pub(super) struct World {
     progress: [(u64, u64); PARTNER],
     clock: Clock,
     now: Ticks,
+    form: Form,
+    /// The core sleeps, until then at the latest.
+    asleep_until: Option<Ticks>,
     turns: u64,
     steps: u64,
     last_closed: u64,
@@ -148,6 +155,8 @@ impl World {
             progress: [(0, 0); PARTNER],
             clock: clock.clone(),
             now,
+            form,
+            asleep_until: None,
             turns: 0,
             steps: 0,
             last_closed: 0,
@@ -229,8 +238,7 @@ impl World {
             }
             Action::Ours(ours) => {
                 if let Some(connection) = key {
-                    let wanted = &mut self.core.application_mut().wanted;
-                    wanted.push_back(Wanted::new(connection, ours, Callee::Hostile));
+                    self.want(Wanted::new(connection, ours, Callee::Hostile));
                 }
             }
             Action::Late(late) => self.core.state.resources.port.set(late),
@@ -247,9 +255,8 @@ impl World {
         for _ in 0..slices {
             self.now += self.clock.ticks(slice);
             for peer in &mut self.peers {
-                // Neighbours and the server say something all the time.
-                let is_idle =
-                    self.is_draining || matches!(peer.kind, Kind::Partner | Kind::Hostile(_));
+                // Neighbours say something all the time.
+                let is_idle = self.is_draining || peer.kind != Kind::Neighbour;
                 if !peer.is_stopped && is_idle {
                     peer.show_life();
                 }
@@ -268,11 +275,11 @@ impl World {
         if !peer.may_connect() {
             return;
         }
-        let mut joint = TestFabric::join(
-            (&self.core.state.resources.port.port, &self.port),
-            (&peer.port, &peer.handle),
-        );
-        let [seed, of_peer] = TestFabric::seeds(&mut joint, &self.port, &peer.handle);
+        let port = &self.core.state.resources.port.port;
+        let joint = peer.joint.get_or_insert_with(|| {
+            TestFabric::join((port, &self.port), (&peer.port, &peer.handle))
+        });
+        let [seed, of_peer] = TestFabric::seeds(joint, &self.port, &peer.handle);
         peer.plant(of_peer, seed.local(), is_version_1, is_quiet);
         let role = peer.kind.role_of_core();
         let sizes = PrivateData {
@@ -322,12 +329,12 @@ impl World {
     fn turn(&mut self) {
         self.now += self.clock.ticks(TestFabric::TURN);
         self.turns += 1;
+        let is_its_turn = self.is_turn_of_a_message();
         let has_spares = self.core.state.resources.placement.spares() >= PAGES_OF_PARTNER;
         self.turns_of_partner += u64::from(has_spares);
         for peer in &mut self.peers {
             if !peer.is_stopped {
                 peer.poll(self.now, &mut self.batch);
-                let is_its_turn = self.turns.is_multiple_of(TURNS_OF_A_MESSAGE);
                 match peer.kind {
                     Kind::Server => peer.act_as_server(),
                     Kind::Neighbour if is_its_turn => peer.act_as_neighbour(self.turns),
@@ -337,9 +344,10 @@ impl World {
                 peer.flush();
             }
         }
+        self.call_the_server_by_rdma();
         self.call_the_server();
         self.call_the_partner();
-        let _ = self.core.iterate_at(self.now);
+        self.poll_core();
         while let Some(notification) = self.handle.receive() {
             self.note(notification);
         }
@@ -354,9 +362,11 @@ impl World {
             return;
         };
         let ready = link.key.filter(|_| link.is_ready && link.is_open);
+        let is_its_turn = !self.form.sleeps || self.is_turn_of_a_message();
+        let makes_calls = is_its_turn && !self.is_over && !self.is_draining;
         let application = self.core.application_mut();
+        let makes_calls = makes_calls && !application.calls_by_rdma();
         let (asked, ended) = (application.asked_of_server, application.ended_well);
-        let makes_calls = !self.is_over && !self.is_draining;
         if let Some(connection) = ready.filter(|_| asked == ended && makes_calls) {
             application.asked_of_server += 1;
             let ours = if asked % 2 == 0 {
@@ -364,8 +374,32 @@ impl World {
             } else {
                 Ours::Echo { bytes: 300 }
             };
-            let wanted = Wanted::new(connection, ours, Callee::Server);
-            application.wanted.push_back(wanted);
+            self.want(Wanted::new(connection, ours, Callee::Server));
+        }
+    }
+
+    /// The honest server has a call with bulk data now and then: one that it reads, or writes to. It has no other call
+    /// meanwhile, since one call of a connection is all that is guaranteed, and hostile servers may have the rest.
+    fn call_the_server_by_rdma(&mut self) {
+        let Some(link) = &self.peers[SERVER].link else {
+            return;
+        };
+        let ready = link.key.filter(|_| link.is_ready && link.is_open);
+        let is_its_turn = self.turns.is_multiple_of(TURNS_OF_A_MESSAGE_ASLEEP);
+        let makes_calls = is_its_turn && !self.is_over && !self.is_draining;
+        let application = self.core.application_mut();
+        let asked = application.asked_by_rdma;
+        let is_idle =
+            !application.calls_by_rdma() && application.asked_of_server == application.ended_well;
+        if let Some(connection) = ready.filter(|_| is_idle && makes_calls) {
+            application.asked_by_rdma += 1;
+            let bytes = if asked.is_multiple_of(4) { 6000 } else { 1000 };
+            let placement = Placement::Rdma;
+            let ours = match asked % 2 {
+                0 => Ours::Expect { bytes, placement },
+                _ => Ours::Item { bytes, placement },
+            };
+            self.want(Wanted::new(connection, ours, Callee::ServerByRdma));
         }
     }
 
@@ -375,32 +409,44 @@ impl World {
             return;
         };
         let ready = link.key.filter(|_| link.is_ready && link.is_open);
-        let application = self.core.application_mut();
         let makes_calls = !self.is_over && !self.is_draining;
         let Some(connection) = ready.filter(|_| makes_calls) else {
             return;
         };
-        while application.asked_of_partner < CALLS_OF_PARTNER {
-            application.asked_of_partner += 1;
+        while self.core.application().asked_of_partner < CALLS_OF_PARTNER {
+            self.core.application_mut().asked_of_partner += 1;
             self.calls_of_partner += 1;
             let ours = match self.calls_of_partner % 5 {
                 0 | 3 => Ours::Echo { bytes: 300 },
                 1 => Ours::Expect {
                     bytes: 8192,
-                    by_send: true,
+                    placement: Placement::Send,
                 },
                 2 => Ours::Item {
                     bytes: 8000,
-                    by_send: true,
+                    placement: Placement::Send,
                 },
                 _ => Ours::Expect {
                     bytes: 9000,
-                    by_send: true,
+                    placement: Placement::Send,
                 },
             };
-            let wanted = Wanted::new(connection, ours, Callee::Partner);
-            application.wanted.push_back(wanted);
+            self.want(Wanted::new(connection, ours, Callee::Partner));
         }
+    }
+
+    /// Whether honest peers begin something in this turn.
+    fn is_turn_of_a_message(&self) -> bool {
+        self.turns.is_multiple_of(match self.form.sleeps {
+            true => TURNS_OF_A_MESSAGE_ASLEEP,
+            false => TURNS_OF_A_MESSAGE,
+        })
+    }
+
+    /// The application of the core is to make a call, for which whoever asks for it wakes the core.
+    fn want(&mut self, wanted: Wanted) {
+        self.core.application_mut().wanted.push_back(wanted);
+        self.handle.wake();
     }
 
     fn peer_of(&mut self, key: ConnectionKey) -> Option<(usize, &mut Peer)> {
@@ -555,6 +601,7 @@ impl World {
             peer.is_stopped = false;
         }
         self.core.application_mut().is_over = true;
+        self.handle.wake();
         if drains {
             self.drain();
         } else {
@@ -581,6 +628,7 @@ impl World {
         ledger::assert_nothing_held(&mut self.core.state, self.gathers);
         let open = &self.core.application().open;
         assert!(open.is_empty(), "calls that never ended: {open:?}");
+        self.check_counters();
         Passed {
             steps: self.steps,
             polls: self.turns,

@@ -372,7 +372,7 @@ impl Peer {
             return;
         };
         if writes {
-            return self.write(at);
+            return self.write(at, 4);
         }
         let Some(buffer) = self.pool.take() else {
             return;

@@ -8,21 +8,23 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{
-    CompletionBatch, CompletionKind, Gather, Port, QueuePairId, Receive, ReceiveQueueAttributes,
-    ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, Status, Window,
+    CompletionBatch, CompletionKind, Gather, Port, PostError, QueuePairId, Receive,
+    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, Status, Window,
+    WorkId,
 };
-use rpcrdma_fabric::memory::{Pool, PoolShape};
+use rpcrdma_fabric::memory::{Buffer, Pool, PoolShape};
 use rpcrdma_fabric::shm::QueuePairNumber;
 use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::Role;
 
 use super::groups::{self, GroupOfCore};
-use super::messages::{self, ERROR, MSG, NOMSG, word};
+use super::messages::{self, ERROR, MSG, NOMSG, PATTERN, word};
+use super::service::OF_CORE_ITEMS;
 use super::step::{Answer, Asked, Grants, Receives, Told};
 use crate::TestFabric;
 use crate::rpc::ConnectionKey;
 use crate::support::fabric::Seed;
-use crate::support::{TestPort, TestPortHandle};
+use crate::support::{TestJoint, TestPort, TestPortHandle};
 
 use partner::Partner;
 
@@ -84,8 +86,9 @@ struct Said {
 struct CallOfCore {
     xid: u32,
     results: Vec<u32>,
-    /// What its first Write chunk offers.
-    offered: Option<RemoteAddress>,
+    /// What its first Write chunk offers, and its Read list names.
+    offered: Vec<(RemoteAddress, u32)>,
+    readable: Vec<(RemoteAddress, u32)>,
     /// What it says if it came as a transmission group.
     group: Option<GroupOfCore>,
 }
@@ -132,6 +135,8 @@ pub(super) struct Link {
     group: Option<Begun>,
     /// A call of the core of which so many transmissions are to come.
     arriving: Option<(CallOfCore, u32)>,
+    /// A call of the core of which so many segments are still to be read.
+    fetching: Option<(CallOfCore, usize)>,
     /// The XIDs of the last answer, and of the last call that came as a group.
     answer_last: Option<u32>,
     group_last: Option<u32>,
@@ -146,6 +151,8 @@ pub(super) struct Peer {
     pub(super) kind: Kind,
     pub(super) port: TestPort,
     pub(super) handle: TestPortHandle,
+    /// The channel between the two processes, once there was a connection.
+    pub(super) joint: Option<TestJoint>,
     queue: ReceiveQueueId,
     /// Receives that are not posted, and whether their messages took credits.
     withheld: Vec<(Receive, bool)>,
@@ -191,6 +198,7 @@ impl Peer {
             kind,
             port,
             handle,
+            joint: None,
             queue,
             withheld,
             withholds: false,
@@ -259,6 +267,7 @@ impl Peer {
             begun: None,
             group: None,
             arriving: None,
+            fetching: None,
             answer_last: None,
             group_last: None,
             unsure: 0,
@@ -327,7 +336,10 @@ impl Peer {
                     }
                 }
                 CompletionKind::Read(_, mut list) => {
-                    while let Some((buffer, ..)) = list.pop() {
+                    while let Some((buffer, _, bytes)) = list.pop() {
+                        if completion.status == Status::Success {
+                            self.fetched(&buffer, bytes);
+                        }
                         self.pool.give(buffer);
                     }
                 }
@@ -510,29 +522,72 @@ impl Peer {
 
     /// What an honest server does in its turn.
     pub(super) fn act_as_server(&mut self) {
-        while self.may_call() && self.has_calls() {
-            self.answer(Answer::Right);
+        while self.may_call() {
+            let Some(link) = &mut self.link else { return };
+            if link.fetching.as_ref().is_some_and(|(_, left)| *left != 0) {
+                return;
+            }
+            if let Some((call, _)) = link.fetching.take() {
+                link.calls.push_front(call);
+            }
+            let Some(call) = link.calls.front_mut() else {
+                return;
+            };
+            let readable = std::mem::take(&mut call.readable);
+            if readable.is_empty() {
+                self.answer(Answer::Written);
+            } else {
+                self.fetch(&readable);
+            }
         }
     }
 
-    /// Writes a few bytes into memory of the core.
-    fn write(&mut self, to: RemoteAddress) {
-        let (Some(queue_pair), Some(buffer)) = (self.queue_pair, self.pool.take()) else {
+    /// Reads what the first call of the core exposes, which is answered when all of it is there.
+    fn fetch(&mut self, segments: &[(RemoteAddress, u32)]) {
+        let (Some(queue_pair), Some(link)) = (self.queue_pair, &mut self.link) else {
             return;
         };
+        let call = link.calls.pop_front().expect("a call");
+        link.fetching = Some((call, segments.len()));
+        for (at, bytes) in segments {
+            let buffer = self.pool.take().expect("an honest server has buffers");
+            let mut list = Gather::new();
+            list.push(buffer, 0, *bytes).expect("it lies within");
+            let posted = self.port.post_read(queue_pair, list, *at, WorkId(0));
+            let Err((error, mut list)) = posted else {
+                continue;
+            };
+            // At the end the core may have left it.
+            assert_eq!(error, PostError::NotConnected, "what is exposed is read");
+            let (buffer, ..) = list.pop().expect("left as it was");
+            self.pool.give(buffer);
+        }
+    }
+
+    /// Takes note of memory of the core that was read.
+    fn fetched(&mut self, buffer: &Buffer, bytes: u32) {
+        let Some(link) = &mut self.link else { return };
+        if let Some((_, left)) = &mut link.fetching {
+            let item = &self.port.memory().bytes(buffer)[..bytes as usize];
+            assert!(item.iter().all(|byte| *byte == OF_CORE_ITEMS), "an item");
+            *left -= 1;
+        }
+    }
+
+    /// Writes the pattern into memory of the core.
+    fn write(&mut self, to: RemoteAddress, bytes: u32) {
+        let (Some(queue_pair), Some(mut buffer)) = (self.queue_pair, self.pool.take()) else {
+            return;
+        };
+        let memory = self.port.memory().clone();
+        memory.bytes_mut(&mut buffer)[..bytes as usize].fill(PATTERN);
         let mut list = Gather::new();
-        list.push(buffer, 0, 4).expect("it lies within");
+        list.push(buffer, 0, bytes).expect("it lies within");
         // What was not posted is left in the list.
         let _ = self.port.post_write(queue_pair, &mut list, to, None);
         while let Some((buffer, ..)) = list.pop() {
             self.pool.give(buffer);
         }
-    }
-
-    fn has_calls(&self) -> bool {
-        self.link
-            .as_ref()
-            .is_some_and(|link| !link.calls.is_empty())
     }
 
     /// Answers the call of the core that came first.
@@ -542,17 +597,25 @@ impl Peer {
         let Some(call) = link.calls.pop_front() else {
             return;
         };
-        if answer == Answer::Filled
-            && let Some(to) = call.offered
-        {
-            self.write(to);
+        match answer {
+            Answer::Filled => {
+                if let Some((to, _)) = call.offered.first() {
+                    self.write(*to, 4);
+                }
+            }
+            Answer::Written => {
+                for (to, bytes) in &call.offered {
+                    self.write(*to, (*bytes).min(BUFFER_BYTES));
+                }
+            }
+            _ => {}
         }
         if let Some(group) = call.group
             && let Some((messages, begun)) = answer_as_group(&call, group, answer)
         {
             return self.send_group(messages, begun, answer == Answer::GroupWrong);
         }
-        let (results, offered) = (&call.results, call.offered);
+        let (results, offered) = (&call.results, &call.offered);
         for message in messages::answer(is_version_1, call.xid, answer, results, offered) {
             self.send(message);
         }

@@ -114,12 +114,13 @@ impl Peer {
     fn take_call(&mut self, xid: u32, message: &[u8], lists: usize) {
         let Some(link) = &mut self.link else { return };
         let lists = Lists::read(message, lists);
-        link.exposed.extend(lists.offered);
-        link.exposed.extend(lists.readable);
+        let memory = lists.offered.iter().chain(&lists.readable);
+        link.exposed.extend(memory.map(|(at, _)| *at));
         link.calls.push_back(CallOfCore {
             xid,
             results: arguments(message, lists.end, message.len() / 4),
             offered: lists.offered,
+            readable: lists.readable,
             group: None,
         });
     }
@@ -132,7 +133,8 @@ impl Peer {
         let call = CallOfCore {
             xid,
             results: arguments(message, group.stream_at, group.stream_end),
-            offered: None,
+            offered: Vec::new(),
+            readable: Vec::new(),
             group: Some(group),
         };
         if group.transmissions > 1 {
@@ -162,8 +164,9 @@ fn arguments(message: &[u8], stream_at: usize, stream_end: usize) -> Vec<u32> {
 
 /// The chunk lists of a message of the core.
 struct Lists {
-    readable: Option<RemoteAddress>,
-    offered: Option<RemoteAddress>,
+    /// The segments of the Read list, and of the first Write chunk.
+    readable: Vec<(RemoteAddress, u32)>,
+    offered: Vec<(RemoteAddress, u32)>,
     /// The word behind them.
     end: usize,
 }
@@ -171,19 +174,24 @@ struct Lists {
 impl Lists {
     fn read(message: &[u8], mut at: usize) -> Self {
         let word = |at| word(message, at).unwrap_or(0);
-        let place = |at: usize| RemoteAddress {
-            key: RemoteKey(word(at)),
-            offset: u64::from(word(at + 2)) << 32 | u64::from(word(at + 3)),
+        let segment = |at: usize| {
+            let address = RemoteAddress {
+                key: RemoteKey(word(at)),
+                offset: u64::from(word(at + 2)) << 32 | u64::from(word(at + 3)),
+            };
+            (address, word(at + 1))
         };
-        let (mut readable, mut offered) = (None, None);
+        let (mut readable, mut offered) = (Vec::new(), Vec::new());
         while word(at) == 1 {
-            readable = readable.or(Some(place(at + 2)));
+            readable.push(segment(at + 2));
             at += 6;
         }
         at += 1;
         while word(at) == 1 {
             let segments = word(at + 1) as usize;
-            offered = offered.or((segments != 0).then(|| place(at + 2)));
+            if offered.is_empty() {
+                offered.extend((0..segments).map(|number| segment(at + 2 + 4 * number)));
+            }
             at += 2 + 4 * segments;
         }
         at += 1;

@@ -8,6 +8,7 @@ use rpcrdma_protocol::v2::connection::Role;
 use super::{PARTNER, POLLS_CLOSED_MAX, SERVER, SLICE_MS, World};
 use crate::connection::Stage;
 use crate::core::incoming::IncomingState;
+use crate::core::whole::NEVER;
 use crate::core::whole::service::Callee;
 use crate::rpc::{CallTag, ConnectionKey};
 
@@ -17,6 +18,8 @@ const POLLS_SERVED_MAX: u64 = 50;
 const POLLS_ENDED_MAX: u64 = 50;
 /// The same for the partner, which waits for what others may have.
 const POLLS_PARTNER_MAX: u64 = 100;
+/// The same where the core sleeps: the partner sends each message so much later.
+const POLLS_PARTNER_ASLEEP_MAX: u64 = 400;
 
 /// What a connection owes, as seen from here: since when it has been so.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,6 +37,8 @@ impl World {
     /// Null calls of neighbours are answered, and calls to an honest server end, in so many polls.
     pub(super) fn check_honest(&mut self) {
         let ended = self.core.application().ended_well;
+        // Then it waits for windows that hostile servers have until the time of their calls is up.
+        let waits_long = self.core.application().calls_by_rdma();
         for (index, (count, since)) in self.progress.iter_mut().enumerate() {
             let (now, most) = if index == SERVER {
                 (ended, POLLS_ENDED_MAX)
@@ -41,7 +46,7 @@ impl World {
                 (self.peers[index].served, POLLS_SERVED_MAX)
             };
             let waited = self.turns - *since;
-            if now != *count {
+            if now != *count || (index == SERVER && waits_long) {
                 (*count, *since) = (now, self.turns);
             }
             self.longest_wait = self.longest_wait.max(waited);
@@ -55,6 +60,10 @@ impl World {
     /// Calls of the partner are answered in so many polls, and calls of the core that it has answered end in as many.
     pub(super) fn check_partner(&mut self) {
         let turns = self.turns_of_partner;
+        let most = match self.form.sleeps {
+            true => POLLS_PARTNER_ASLEEP_MAX,
+            false => POLLS_PARTNER_MAX,
+        };
         let application = self.core.application_mut();
         let partner = &self.peers[PARTNER].partner;
         let since = |tag: &CallTag| {
@@ -71,7 +80,7 @@ impl World {
             let waited = turns - since;
             self.longest_of_partner = self.longest_of_partner.max(waited);
             assert!(
-                waited <= POLLS_PARTNER_MAX,
+                waited <= most,
                 "the partner and the core waited for {waited} polls"
             );
         }
@@ -137,6 +146,38 @@ impl World {
             watch.taking = has_something.then(|| before.unwrap_or((mark, now)));
             let since = watch.taking.map(|(_, since)| since);
             assert_due(now, since, limit, key, "credits or Receives");
+        }
+    }
+
+    /// Nothing was counted more often than it can have happened. There is no such bound for calls that waited for bulk
+    /// buffers or placement segments: each may wait at several of its steps, and those that wait are not counted as calls
+    /// before they are served.
+    pub(super) fn check_counters(&self) {
+        let counted = self.handle.counters();
+        for (name, count) in counted.iter().filter(|(name, _)| NEVER.contains(name)) {
+            assert_eq!(count, 0, "{name}");
+        }
+        assert!(self.form.sleeps || counted.parks == 0, "it never sleeps");
+        let taken = counted.windows_invalidated_locally + counted.windows_invalidated_remotely;
+        // Each call is made twice at most, and its windows are bound once each time.
+        let tries = counted.calls_sent + counted.bulk_calls_retried;
+        let bounds = [
+            ("parks", counted.parks, counted.polls),
+            ("windows taken away", taken, counted.windows_bound),
+            (
+                "second tries",
+                counted.bulk_calls_retried,
+                counted.calls_sent,
+            ),
+            ("waits for windows", counted.awaiting_window, tries),
+            (
+                "second replies",
+                counted.bulk_replies_resent,
+                counted.group_errors_received,
+            ),
+        ];
+        for (what, count, most) in bounds {
+            assert!(count <= most, "{what}: {count}, and {most} at most");
         }
     }
 
