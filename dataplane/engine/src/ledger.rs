@@ -86,6 +86,13 @@ pub const LEDGER: &[LedgerEntry] = &[
         counter: "awaiting_bulk_buffer",
     },
     LedgerEntry {
+        resource: "memory windows",
+        guaranteed: None,
+        note: "one for each bulk buffer; where the device has fewer, a call of ours waits until another ends",
+        borrowed: "bulk_buffers",
+        counter: "awaiting_window",
+    },
+    LedgerEntry {
         resource: "placement segments: spares for those that applications keep",
         guaranteed: None,
         note: "a message waits for one in its Receives",
