@@ -59,25 +59,20 @@ impl<P: Port, A: Application> Core<P, A> {
             ..
         } = self;
         state.publisher.note_poll_time(&mut state.resources, now);
+        let is_later = now != state.resources.now;
         state.resources.now = now;
         let mut busy = moved | state.reap(application, batch);
-        busy |= state
-            .outgoing
-            .end_late_calls(&mut state.resources, application);
-        busy |= state.resources.reclaim_segments();
-        busy |= state.retry_held(application);
-        busy |= state.visit_connections();
+        // Next to what came, so that nothing stands between a reply and the call that follows it.
         let context = &mut Context { state: &mut *state };
         busy |= application.poll(context, now).is_busy();
-        state.wake_calls();
-        busy |= state.outgoing.go_on(&mut state.resources, application);
-        busy |= state.incoming.go_on(&mut state.resources, application);
-        busy |= state.resources.send_pending(&mut state.incoming);
-        busy |= state.finish_closing(application);
+        // All other work begins with something that was done, a command, or time. So an iteration in which
+        // nothing came and the clock was not read again need not look for it.
+        if busy | is_later | std::mem::take(&mut state.looks_around) | state.has_commands() {
+            busy |= state.look_around(application);
+        }
         state.resources.port.flush_receives();
         state.resources.port.flush_sends();
-        busy |= state.take_commands(application);
-        state.check_drained();
+        state.looks_around = busy;
         state.publisher.end_poll(busy);
         let counters = &state.resources.shared.counters;
         counters.polls.increment();
@@ -210,15 +205,36 @@ impl<P: Port> State<P> {
                 self.handle_completion(completion);
             }
         }
+        let mut busy = count != 0;
         for _ in 0..RETURNED_MAX {
             let Some(buffer) = self.resources.port.next_returned() else {
                 break;
             };
+            busy = true;
             if let Some(buffer) = self.resources.transmit.take_back(buffer) {
                 self.bulk_returned(buffer);
             }
         }
-        count != 0
+        busy
+    }
+
+    /// Goes on with everything but what has just come, where there is something to go on with.
+    #[inline]
+    fn look_around<A: Application>(&mut self, application: &mut A) -> bool {
+        let core = &mut self.resources;
+        let mut busy = self.outgoing.end_late_calls(core, application);
+        busy |= core.reclaim_segments();
+        busy |= self.retry_held(application);
+        busy |= self.visit_connections();
+        self.wake_calls();
+        let core = &mut self.resources;
+        busy |= self.outgoing.go_on(core, application);
+        busy |= self.incoming.go_on(core, application);
+        busy |= core.send_pending(&mut self.incoming);
+        busy |= self.finish_closing(application);
+        busy |= self.take_commands(application);
+        self.check_drained();
+        busy
     }
 
     /// The port gave back a buffer that is none for Sends.
@@ -332,6 +348,7 @@ impl<P: Port> State<P> {
             core.shared.end_park();
             return false;
         }
+        self.looks_around = true;
         true
     }
 

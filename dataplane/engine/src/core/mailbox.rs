@@ -20,10 +20,13 @@ const COMMANDS_MAX: usize = 4;
 impl<P: Port> State<P> {
     #[inline]
     pub(super) fn take_commands<A: Application>(&mut self, application: &mut A) -> bool {
-        if self.resources.shared.commands_sent() == self.commands_taken {
-            return false;
-        }
-        self.obey_some(application)
+        self.has_commands() && self.obey_some(application)
+    }
+
+    /// Whether there are commands that were not taken yet.
+    #[inline]
+    pub(super) fn has_commands(&self) -> bool {
+        self.resources.shared.commands_sent() != self.commands_taken
     }
 
     #[cold]

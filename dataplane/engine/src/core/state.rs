@@ -38,6 +38,8 @@ pub(crate) struct State<P: Port> {
     pub(super) commands_taken: u64,
     /// Polls since the clock was read.
     pub(super) clock_age_polls: u32,
+    /// The next iteration looks for all kinds of work, whatever comes.
+    pub(super) looks_around: bool,
     pub(super) stop: bool,
 }
 
@@ -81,6 +83,7 @@ impl<P: Port> State<P> {
             publisher: Publisher::new(clock, now),
             commands_taken: 0,
             clock_age_polls: 0,
+            looks_around: true,
             stop: false,
             resources: Resources {
                 queues,
