@@ -1,11 +1,13 @@
 //! Null calls between two cores of one process, beside the floor of the machine.
 //!
-//! `cargo run --release -p rpcrdma-engine --example null_call -- [DEPTH] [PAIRS] [SECONDS] [BYTES]`
+//! `cargo run --release -p rpcrdma-engine --example null_call -- [DEPTH] [PAIRS] [SECONDS] [BYTES]
+//! [ITERATIONS]`
 //!
 //! With BYTES each call has so many bytes of arguments, and its reply the same.
 //!
 //! With `SOLO=ROUNDS` both cores run by turns in one thread, which measures the work of a call without
-//! the way between processors, and is little disturbed by other load.
+//! the way between processors, and is little disturbed by other load. Each round has ITERATIONS of
+//! both cores. `tests/instruction_counts.sh` counts the instructions of `iterate_both`.
 //!
 //! The floor is a cache line each way, rotating through 64 slots. Floor and calls are measured by
 //! turns, and the medians over all turns are compared.
@@ -23,7 +25,7 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::connection::Role;
 
-use ends::{connect, control, ends};
+use ends::{End, connect, control, ends};
 
 const PROGRAM: u32 = 0x2000_0001;
 
@@ -187,8 +189,17 @@ fn config(depth: usize, cpu: Option<usize>) -> CoreConfig {
     }
 }
 
+/// Runs both cores by turns. Not inlined: callgrind counts what this function does.
+#[inline(never)]
+fn iterate_both(client: &mut End<Caller>, server: &mut End<Service>, iterations: usize) {
+    for _ in 0..iterations {
+        let _ = client.core.iterate();
+        let _ = server.core.iterate();
+    }
+}
+
 /// Both cores by turns in this thread: nanoseconds of work for a call, at both ends together.
-fn solo(clock: &Clock, depth: usize, bytes: usize) {
+fn solo(clock: &Clock, depth: usize, bytes: usize, iterations: usize) {
     let config = config(depth, None);
     let (mut client, mut server) = ends(
         clock,
@@ -198,6 +209,7 @@ fn solo(clock: &Clock, depth: usize, bytes: usize) {
     connect(&mut client, &mut server);
     let mut best_ns = f64::MAX;
     let mut best_empty_ns = f64::MAX;
+    let mut calls_counted = 0;
     // One round under an instruction counter, many to find a quiet moment.
     let rounds = std::env::var("SOLO")
         .ok()
@@ -205,25 +217,25 @@ fn solo(clock: &Clock, depth: usize, bytes: usize) {
         .unwrap_or(1);
     for _ in 0..rounds {
         let (before, start) = (client.handle.counters(), Instant::now());
-        for _ in 0..200_000 {
-            let _ = client.core.iterate();
-            let _ = server.core.iterate();
-        }
+        iterate_both(&mut client, &mut server, iterations);
         let took = start.elapsed();
         let calls = client.handle.counters().since(&before).replies_received;
+        calls_counted += calls;
         #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
         let each_ns = took.as_secs_f64() * 1e9 / calls as f64;
         best_ns = best_ns.min(each_ns);
         let start = Instant::now();
-        for _ in 0..200_000 {
+        for _ in 0..iterations {
             // After the second iteration the client has all replies, and the server no calls.
             let _ = server.core.iterate();
         }
-        best_empty_ns = best_empty_ns.min(start.elapsed().as_secs_f64() * 1e9 / 200_000.0);
+        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+        let empty_ns = start.elapsed().as_secs_f64() * 1e9 / iterations as f64;
+        best_empty_ns = best_empty_ns.min(empty_ns);
     }
     println!(
         "solo at depth {depth}: {best_ns:.1} ns for a call at both ends, \
-         {best_empty_ns:.1} ns for an empty iteration"
+         {best_empty_ns:.1} ns for an empty iteration, {calls_counted} calls"
     );
 }
 
@@ -286,10 +298,11 @@ fn main() {
             .map_or(default, |text| text.parse().expect("a number"))
     };
     let (depth, pairs, seconds, bytes) = (number(1), number(7), number(1), number(0));
+    let iterations = number(200_000);
     let time = Duration::from_secs(u64::try_from(seconds).expect("a sensible time"));
     let clock = Clock::new();
     if std::env::var_os("SOLO").is_some() {
-        return solo(&clock, depth, bytes);
+        return solo(&clock, depth, bytes, iterations);
     }
     let cpus = (0, 1);
     let (mut floors, mut p50s, mut p99s, mut rates) = (vec![], vec![], vec![], vec![]);
