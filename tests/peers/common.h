@@ -27,7 +27,7 @@
 #endif
 
 #define WORDS 8
-#define BUCKETS (1u << 20)
+#define BUCKETS (1u << 24)
 
 typedef struct {
     uint64_t words[WORDS];

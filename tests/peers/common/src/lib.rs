@@ -21,7 +21,7 @@ pub type Message = [u64; WORDS];
 /// The message that ends the other side.
 pub const STOP: Message = [0; WORDS];
 
-const BUCKETS: usize = 1 << 20;
+const BUCKETS: usize = 1 << 24;
 
 /// Other bytes in each message, none of them zero.
 pub fn message(serial: u64) -> Message {
