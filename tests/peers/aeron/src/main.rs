@@ -12,7 +12,7 @@ use rusteron_client::{
     AERON_IPC_STREAM, Aeron, AeronContext, AeronExclusivePublication, AeronImage,
     AeronSubscription, Handlers, IntoCString,
 };
-use rusteron_media_driver::aeron_threading_mode_enum::AERON_THREADING_MODE_SHARED;
+use rusteron_media_driver::bindings::aeron_threading_mode_enum::AERON_THREADING_MODE_SHARED;
 use rusteron_media_driver::testing::EmbeddedDriver;
 
 const THERE: i32 = 1002;
