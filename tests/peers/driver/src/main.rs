@@ -153,16 +153,19 @@ fn measured(format: Format, command: &[String], cores: [usize; 2]) -> Result<Out
     })
 }
 
-/// The order of a round: each begins with another peer, and every other one goes backwards.
-fn order(count: usize, round: usize) -> Vec<usize> {
+/// The order of a round, drawn by the clock: earlier runs of the command had others.
+fn order(count: usize) -> Result<Vec<usize>, Failure> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let mut state = now.as_secs() ^ u64::from(now.subsec_nanos());
     let mut order: Vec<usize> = (0..count).collect();
-    if count > 0 {
-        order.rotate_left(round / 2 * 3 % count);
+    for last in (1..count).rev() {
+        state = state
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
+        let other = (state >> 33) % (u64::try_from(last)? + 1);
+        order.swap(last, usize::try_from(other)?);
     }
-    if round % 2 == 1 {
-        order.reverse();
-    }
-    order
+    Ok(order)
 }
 
 fn records(file: &str) -> Result<Vec<Record>, Failure> {
@@ -176,7 +179,7 @@ fn records(file: &str) -> Result<Vec<Record>, Failure> {
 fn measure(entries: &[Entry], rounds: u32, cores: [usize; 2], raw: &str) -> Result<(), Failure> {
     let mut raw = OpenOptions::new().create(true).append(true).open(raw)?;
     for round in 0..rounds {
-        for index in order(entries.len(), usize::try_from(round)?) {
+        for index in order(entries.len())? {
             let Entry { peer, way } = &entries[index];
             let outcome = match way {
                 Ok((format, command)) => measured(*format, command, cores)?,
