@@ -184,7 +184,7 @@ static inline __attribute__((always_inline)) void measure(const side_t *side, ro
         count = 0;
         /* The clock of the system is read seldom. */
         do {
-            for (int i = 0; i < 256; i++) {
+            for (int i = 0; i < 64; i++) {
                 fill(&message, ++serial);
                 round_trip(context, &message, &answer);
                 if (memcmp(&message, &answer, sizeof(message)) != 0)
@@ -195,7 +195,7 @@ static inline __attribute__((always_inline)) void measure(const side_t *side, ro
                 if (measured)
                     histogram[took < BUCKETS ? took : BUCKETS - 1]++;
             }
-            count += 256;
+            count += 64;
             last_ns = now_ns();
         } while (last_ns < until);
     }

@@ -184,7 +184,7 @@ pub fn measure(
         last = first;
         // The clock of the system is read seldom.
         while start.elapsed() < time {
-            for _ in 0..256 {
+            for _ in 0..64 {
                 serial += 1;
                 let sent = message(serial);
                 if round_trip(&sent)? != sent {
@@ -197,7 +197,7 @@ pub fn measure(
                     histogram[took.min(BUCKETS - 1)] += 1;
                 }
             }
-            count += 256;
+            count += 64;
         }
         elapsed = start.elapsed();
     }

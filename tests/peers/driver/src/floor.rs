@@ -1,11 +1,19 @@
 //! The floor of the machine: a cache line each way, through a ring of 64.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use peer_common::{Failure, pin};
 
 const SLOTS: usize = 64;
-const ROUNDS: u64 = 100_000;
+const ROUNDS_MAX: u64 = 100_000;
+
+/// After this time fewer rounds are enough: a busy machine runs both threads together seldom.
+const TIME_MAX: Duration = Duration::from_millis(200);
+const ROUNDS_MIN: u64 = 2_000;
+
+/// In place of a round: there is no other.
+const END: u64 = u64::MAX;
 
 #[repr(align(128))]
 struct Line(AtomicU64);
@@ -31,24 +39,34 @@ pub(crate) fn floor_ns(cores: [usize; 2]) -> Result<u64, Failure> {
     let mut took: Vec<u64> = std::thread::scope(|scope| {
         scope.spawn(|| {
             let _ = pin(cores[1]);
-            for round in 1..=ROUNDS {
-                while at(&there, round).load(Ordering::Acquire) != round {
-                    std::hint::spin_loop();
+            for round in 1.. {
+                loop {
+                    match at(&there, round).load(Ordering::Acquire) {
+                        END => return,
+                        found if found == round => break,
+                        _ => std::hint::spin_loop(),
+                    }
                 }
                 at(&back, round).store(round, Ordering::Release);
             }
         });
         let ping = scope.spawn(|| {
             let _ = pin(cores[0]);
-            let mut took = Vec::with_capacity(usize::try_from(ROUNDS).unwrap_or(0));
-            for round in 1..=ROUNDS {
+            let begin = Instant::now();
+            let mut took = Vec::with_capacity(usize::try_from(ROUNDS_MAX).unwrap_or(0));
+            for round in 1..=ROUNDS_MAX {
                 let start = clock.raw();
                 at(&there, round).store(round, Ordering::Release);
                 while at(&back, round).load(Ordering::Acquire) != round {
                     std::hint::spin_loop();
                 }
                 took.push(clock.raw() - start);
+                if round >= ROUNDS_MIN && round % 64 == 0 && begin.elapsed() > TIME_MAX {
+                    break;
+                }
             }
+            let last = u64::try_from(took.len()).unwrap_or(ROUNDS_MAX);
+            at(&there, last + 1).store(END, Ordering::Release);
             took
         });
         ping.join().map_err(|_| "a panic")
