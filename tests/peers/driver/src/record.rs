@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Floors apart by more than this share make a run void.
+/// Floors apart by more than this share of the higher one make a run void.
 const FLOORS_APART: f64 = 0.25;
 
 /// Below this floor, in nanoseconds, the cores are near each other.
@@ -82,7 +82,7 @@ impl Record {
         };
         let (low, high) = (before.min(after), before.max(after));
         let is_same_pace = (low < NEAR_BELOW_NS) == (high < NEAR_BELOW_NS);
-        if !is_same_pace || float(high) > float(low) * (1.0 + FLOORS_APART) {
+        if !is_same_pace || float(high - low) > float(high) * FLOORS_APART {
             return None;
         }
         Some(Kept {
