@@ -9,6 +9,9 @@
 //! the way between processors, and is little disturbed by other load. Each round has ITERATIONS of
 //! both cores. `tests/instruction_counts.sh` counts the instructions of `iterate_both`.
 //!
+//! `CPUS=A,B` chooses the two processors (0 and 1). With `CHECK=1` the first eight bytes of the arguments
+//! are others in each call, and every reply must carry the arguments of its call.
+//!
 //! The floor is a cache line each way, rotating through 64 slots. Floor and calls are measured by
 //! turns, and the medians over all turns are compared.
 
@@ -53,6 +56,11 @@ struct Caller {
     started: Vec<Ticks>,
     histogram: Vec<u32>,
     errors: u64,
+    /// With `CHECK`: the first bytes of the arguments of each call that is outstanding.
+    stamps: Option<Vec<[u8; 8]>>,
+    stamped: u64,
+    /// Replies without the arguments of their call.
+    wrong: u64,
 }
 
 impl Caller {
@@ -65,6 +73,29 @@ impl Caller {
             started: vec![0; depth],
             histogram: vec![0; 1 << 20],
             errors: 0,
+            stamps: (std::env::var_os("CHECK").is_some() && bytes >= 8)
+                .then(|| vec![[0; 8]; depth]),
+            stamped: 0,
+            wrong: 0,
+        }
+    }
+
+    fn stamp(&mut self, index: usize) {
+        if let Some(stamps) = &mut self.stamps {
+            self.stamped += 1;
+            // None of its bytes is zero either.
+            let word = self.stamped.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 0x0101_0101_0101_0101;
+            stamps[index] = word.to_ne_bytes();
+            self.arguments[..8].copy_from_slice(&stamps[index]);
+        }
+    }
+
+    fn check(&mut self, index: usize, reply: Reply<'_>) {
+        if let Some(stamps) = &self.stamps {
+            let is_right = reply.results.len() == self.arguments.len()
+                && reply.results[..8] == stamps[index]
+                && reply.results[8..] == self.arguments[8..];
+            self.wrong += u64::from(!is_right);
         }
     }
 }
@@ -84,7 +115,10 @@ impl Application for Caller {
         let last = self.histogram.len() - 1;
         let bucket = usize::try_from(took).unwrap_or(last).min(last);
         self.histogram[bucket] += 1;
-        self.errors += u64::from(result.is_err());
+        match result {
+            Ok(reply) => self.check(index, reply),
+            Err(_) => self.errors += 1,
+        }
         self.idle.push(tag);
     }
 
@@ -99,11 +133,13 @@ impl Application for Caller {
         };
         let mut busy = false;
         while let Some(&tag) = self.idle.last() {
+            let index = usize::try_from(tag).unwrap_or(0);
+            self.stamp(index);
             if core.call(connection, call, &self.arguments, tag).is_err() {
                 break;
             }
             self.idle.pop();
-            self.started[usize::try_from(tag).unwrap_or(0)] = now;
+            self.started[index] = now;
             busy = true;
         }
         Activity::from_busy(busy)
@@ -268,6 +304,10 @@ fn calls(
         let (after, took) = (client_handle.counters(), start.elapsed());
         client_handle.send(Command::Stop).expect("room");
         let caller = client.join().expect("no panic").expect("pinned");
+        assert_eq!(
+            caller.wrong, 0,
+            "replies without the arguments of their call"
+        );
         let server_counters = server_handle.counters();
         server_handle.send(Command::Stop).expect("room");
         server.join().expect("no panic").expect("pinned");
@@ -304,7 +344,11 @@ fn main() {
     if std::env::var_os("SOLO").is_some() {
         return solo(&clock, depth, bytes, iterations);
     }
-    let cpus = (0, 1);
+    let cpus = std::env::var("CPUS").map_or((0, 1), |text| {
+        let (client, server) = text.split_once(',').expect("CPUS=A,B");
+        let number = |text: &str| text.parse().expect("the number of a processor");
+        (number(client), number(server))
+    });
     let (mut floors, mut p50s, mut p99s, mut rates) = (vec![], vec![], vec![], vec![]);
     for _ in 0..pairs {
         let floor_ns = floor(&clock, cpus);
