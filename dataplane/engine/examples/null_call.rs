@@ -1,11 +1,16 @@
 //! Null calls between two cores of one process, beside the floor of the machine.
 //!
-//! `cargo run --release -p rpcrdma-engine --example null_call -- [DEPTH] [PAIRS] [SECONDS] [BYTES]`
+//! `cargo run --release -p rpcrdma-engine --example null_call -- [DEPTH] [PAIRS] [SECONDS] [BYTES]
+//! [ITERATIONS]`
 //!
 //! With BYTES each call has so many bytes of arguments, and its reply the same.
 //!
 //! With `SOLO=ROUNDS` both cores run by turns in one thread, which measures the work of a call without
-//! the way between processors, and is little disturbed by other load.
+//! the way between processors, and is little disturbed by other load. Each round has ITERATIONS of
+//! both cores. `tests/instruction_counts.sh` counts the instructions of `iterate_both`.
+//!
+//! `CPUS=A,B` chooses the two processors (0 and 1). With `CHECK=1` the first eight bytes of the arguments
+//! are others in each call, and every reply must carry the arguments of its call.
 //!
 //! The floor is a cache line each way, rotating through 64 slots. Floor and calls are measured by
 //! turns, and the medians over all turns are compared.
@@ -23,7 +28,7 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::connection::Role;
 
-use ends::{connect, control, ends};
+use ends::{End, connect, control, ends};
 
 const PROGRAM: u32 = 0x2000_0001;
 
@@ -51,6 +56,11 @@ struct Caller {
     started: Vec<Ticks>,
     histogram: Vec<u32>,
     errors: u64,
+    /// With `CHECK`: the first bytes of the arguments of each call that is outstanding.
+    stamps: Option<Vec<[u8; 8]>>,
+    stamped: u64,
+    /// Replies without the arguments of their call.
+    wrong: u64,
 }
 
 impl Caller {
@@ -63,6 +73,29 @@ impl Caller {
             started: vec![0; depth],
             histogram: vec![0; 1 << 20],
             errors: 0,
+            stamps: (std::env::var_os("CHECK").is_some() && bytes >= 8)
+                .then(|| vec![[0; 8]; depth]),
+            stamped: 0,
+            wrong: 0,
+        }
+    }
+
+    fn stamp(&mut self, index: usize) {
+        if let Some(stamps) = &mut self.stamps {
+            self.stamped += 1;
+            // None of its bytes is zero either.
+            let word = self.stamped.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 0x0101_0101_0101_0101;
+            stamps[index] = word.to_ne_bytes();
+            self.arguments[..8].copy_from_slice(&stamps[index]);
+        }
+    }
+
+    fn check(&mut self, index: usize, reply: Reply<'_>) {
+        if let Some(stamps) = &self.stamps {
+            let is_right = reply.results.len() == self.arguments.len()
+                && reply.results[..8] == stamps[index]
+                && reply.results[8..] == self.arguments[8..];
+            self.wrong += u64::from(!is_right);
         }
     }
 }
@@ -82,7 +115,10 @@ impl Application for Caller {
         let last = self.histogram.len() - 1;
         let bucket = usize::try_from(took).unwrap_or(last).min(last);
         self.histogram[bucket] += 1;
-        self.errors += u64::from(result.is_err());
+        match result {
+            Ok(reply) => self.check(index, reply),
+            Err(_) => self.errors += 1,
+        }
         self.idle.push(tag);
     }
 
@@ -97,11 +133,13 @@ impl Application for Caller {
         };
         let mut busy = false;
         while let Some(&tag) = self.idle.last() {
+            let index = usize::try_from(tag).unwrap_or(0);
+            self.stamp(index);
             if core.call(connection, call, &self.arguments, tag).is_err() {
                 break;
             }
             self.idle.pop();
-            self.started[usize::try_from(tag).unwrap_or(0)] = now;
+            self.started[index] = now;
             busy = true;
         }
         Activity::from_busy(busy)
@@ -187,8 +225,17 @@ fn config(depth: usize, cpu: Option<usize>) -> CoreConfig {
     }
 }
 
+/// Runs both cores by turns. Not inlined: callgrind counts what this function does.
+#[inline(never)]
+fn iterate_both(client: &mut End<Caller>, server: &mut End<Service>, iterations: usize) {
+    for _ in 0..iterations {
+        let _ = client.core.iterate();
+        let _ = server.core.iterate();
+    }
+}
+
 /// Both cores by turns in this thread: nanoseconds of work for a call, at both ends together.
-fn solo(clock: &Clock, depth: usize, bytes: usize) {
+fn solo(clock: &Clock, depth: usize, bytes: usize, iterations: usize) {
     let config = config(depth, None);
     let (mut client, mut server) = ends(
         clock,
@@ -198,6 +245,7 @@ fn solo(clock: &Clock, depth: usize, bytes: usize) {
     connect(&mut client, &mut server);
     let mut best_ns = f64::MAX;
     let mut best_empty_ns = f64::MAX;
+    let mut calls_counted = 0;
     // One round under an instruction counter, many to find a quiet moment.
     let rounds = std::env::var("SOLO")
         .ok()
@@ -205,25 +253,25 @@ fn solo(clock: &Clock, depth: usize, bytes: usize) {
         .unwrap_or(1);
     for _ in 0..rounds {
         let (before, start) = (client.handle.counters(), Instant::now());
-        for _ in 0..200_000 {
-            let _ = client.core.iterate();
-            let _ = server.core.iterate();
-        }
+        iterate_both(&mut client, &mut server, iterations);
         let took = start.elapsed();
         let calls = client.handle.counters().since(&before).replies_received;
+        calls_counted += calls;
         #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
         let each_ns = took.as_secs_f64() * 1e9 / calls as f64;
         best_ns = best_ns.min(each_ns);
         let start = Instant::now();
-        for _ in 0..200_000 {
+        for _ in 0..iterations {
             // After the second iteration the client has all replies, and the server no calls.
             let _ = server.core.iterate();
         }
-        best_empty_ns = best_empty_ns.min(start.elapsed().as_secs_f64() * 1e9 / 200_000.0);
+        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+        let empty_ns = start.elapsed().as_secs_f64() * 1e9 / iterations as f64;
+        best_empty_ns = best_empty_ns.min(empty_ns);
     }
     println!(
         "solo at depth {depth}: {best_ns:.1} ns for a call at both ends, \
-         {best_empty_ns:.1} ns for an empty iteration"
+         {best_empty_ns:.1} ns for an empty iteration, {calls_counted} calls"
     );
 }
 
@@ -256,6 +304,10 @@ fn calls(
         let (after, took) = (client_handle.counters(), start.elapsed());
         client_handle.send(Command::Stop).expect("room");
         let caller = client.join().expect("no panic").expect("pinned");
+        assert_eq!(
+            caller.wrong, 0,
+            "replies without the arguments of their call"
+        );
         let server_counters = server_handle.counters();
         server_handle.send(Command::Stop).expect("room");
         server.join().expect("no panic").expect("pinned");
@@ -286,12 +338,17 @@ fn main() {
             .map_or(default, |text| text.parse().expect("a number"))
     };
     let (depth, pairs, seconds, bytes) = (number(1), number(7), number(1), number(0));
+    let iterations = number(200_000);
     let time = Duration::from_secs(u64::try_from(seconds).expect("a sensible time"));
     let clock = Clock::new();
     if std::env::var_os("SOLO").is_some() {
-        return solo(&clock, depth, bytes);
+        return solo(&clock, depth, bytes, iterations);
     }
-    let cpus = (0, 1);
+    let cpus = std::env::var("CPUS").map_or((0, 1), |text| {
+        let (client, server) = text.split_once(',').expect("CPUS=A,B");
+        let number = |text: &str| text.parse().expect("the number of a processor");
+        (number(client), number(server))
+    });
     let (mut floors, mut p50s, mut p99s, mut rates) = (vec![], vec![], vec![], vec![]);
     for _ in 0..pairs {
         let floor_ns = floor(&clock, cpus);

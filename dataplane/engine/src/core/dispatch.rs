@@ -24,7 +24,11 @@ use crate::rpc::{CallError, ConnectionKey};
 
 impl<P: Port> State<P> {
     /// Any completion but that of a message which arrived.
-    pub(super) fn handle_completion(&mut self, completion: Completion) {
+    pub(super) fn handle_completion<A: Application>(
+        &mut self,
+        application: &mut A,
+        completion: Completion,
+    ) {
         let Completion {
             queue_pair, status, ..
         } = completion;
@@ -38,7 +42,8 @@ impl<P: Port> State<P> {
                     .read_ended(core, queue_pair, status, work, gather);
             }
             CompletionKind::Invalidated(work, window) => {
-                self.outgoing.window_ended(core, status, work, window);
+                self.outgoing
+                    .window_ended(core, application, status, work, window);
             }
             // Probes are the only RDMA Writes that are signalled.
             CompletionKind::Write(_) => core.probe_ended(queue_pair),

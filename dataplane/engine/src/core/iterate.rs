@@ -202,7 +202,7 @@ impl<P: Port> State<P> {
                 let Some(completion) = batch.take() else {
                     break;
                 };
-                self.handle_completion(completion);
+                self.handle_completion(application, completion);
             }
         }
         let mut busy = count != 0;
@@ -212,7 +212,7 @@ impl<P: Port> State<P> {
             };
             busy = true;
             if let Some(buffer) = self.resources.transmit.take_back(buffer) {
-                self.bulk_returned(buffer);
+                self.bulk_returned(application, buffer);
             }
         }
         busy
@@ -239,7 +239,7 @@ impl<P: Port> State<P> {
 
     /// The port gave back a buffer that is none for Sends.
     #[inline(never)]
-    fn bulk_returned(&mut self, buffer: Buffer) {
+    fn bulk_returned<A: Application>(&mut self, application: &mut A, buffer: Buffer) {
         let core = &mut self.resources;
         let pool = &mut core.reply.pool;
         if !pool.owns(&buffer) {
@@ -249,10 +249,16 @@ impl<P: Port> State<P> {
         let brought = match pool.home(&buffer) {
             Home::Pool => Err(buffer),
             Home::Kept { .. } => return pool.keep(buffer),
-            Home::Call { slot, part } => outgoing.bring_home(slot, buffer, |call| {
-                let part = call.parts.get_mut(usize::from(part))?;
-                Some((&mut part.buffer, part.index))
-            }),
+            Home::Call { slot, part } => {
+                let brought = outgoing.bring_home(slot, buffer, |call| {
+                    let part = call.parts.get_mut(usize::from(part))?;
+                    Some((&mut part.buffer, part.index))
+                });
+                if let Err(buffer) = brought {
+                    return pool.give(buffer);
+                }
+                return self.outgoing.finish_if_home(core, application, slot);
+            }
             Home::Reply { slot, part } => incoming.bring_home(slot, buffer, |call| {
                 let part = call.write_parts.get_mut(usize::from(part))?;
                 Some((&mut part.buffer, part.index))

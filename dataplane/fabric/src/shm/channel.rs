@@ -103,8 +103,9 @@ pub(super) struct Forecast {
     pub(super) sent_lines_behind: u32,
     /// The last visit that found records found several.
     pub(super) received_many: bool,
-    /// Units that were written since the channel was last flushed.
-    pub(super) sent_units: u32,
+    /// Units of the last burst: what is written between two flushes. Where this one began.
+    pub(super) burst_units: u32,
+    burst_from: u32,
 }
 
 /// One end of a channel.
@@ -372,6 +373,14 @@ impl Channel {
             flags: 0,
         };
         header.short_bytes().map(|_| header)
+    }
+
+    /// What was written since the last time is a burst.
+    #[inline]
+    pub(super) fn end_burst(&mut self) {
+        let tail = self.producer.tail();
+        self.forecast.burst_units = distance(self.forecast.burst_from, tail);
+        self.forecast.burst_from = tail;
     }
 
     /// Tells the peer that it has to look, if it would not by itself.

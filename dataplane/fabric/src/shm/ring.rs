@@ -99,6 +99,12 @@ impl<M: RingMemory> Producer<M> {
         distance(position, self.tail) < self.memory.units()
     }
 
+    /// Units that are known to be free.
+    #[inline]
+    pub(super) fn known_room(&self) -> u32 {
+        self.memory.units() - distance(self.freed, self.tail)
+    }
+
     /// Finds room for a record of `units` units, publishing a pad first where it must. Returns
     /// the index where the record is to be written, or `None` when the ring is full.
     #[inline]
@@ -107,9 +113,8 @@ impl<M: RingMemory> Producer<M> {
         let index = self.tail & (capacity - 1);
         let to_end = capacity - index;
         let pad = if units <= to_end { 0 } else { to_end };
-        let free = capacity - distance(self.freed, self.tail);
         // One more: the word where the header after this record will stand.
-        if pad + units + 1 > free {
+        if pad + units + 1 > self.known_room() {
             return None;
         }
         if pad == 0 {
@@ -127,7 +132,7 @@ impl<M: RingMemory> Producer<M> {
     pub(super) fn reserve_here(&self, units: u32) -> Option<u32> {
         let capacity = self.memory.units();
         let index = self.tail & (capacity - 1);
-        let fits = distance(self.freed, self.tail) + units < capacity && index + units <= capacity;
+        let fits = units < self.known_room() && index + units <= capacity;
         fits.then_some(index)
     }
 

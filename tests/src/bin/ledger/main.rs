@@ -137,6 +137,8 @@ fn profile(connections: u64, connect_timeout: Duration) -> Result<Profile, Failu
         connections_max: u32::try_from(connections)?,
         connect_timeout_ms: u32::try_from(connect_timeout.as_millis())?,
         credits_per_connection: 8,
+        // Its messages are short, and each connection is guaranteed memory for four.
+        message_bytes_max: 16_384,
         ..Profile::default()
     };
     profile.peers_connections_max = profile.peers_connections_max.max(profile.connections_max);

@@ -20,6 +20,29 @@ use crate::requester::{TimedOut, read_reply};
 use crate::rpc::{CallError, ConnectionKey};
 
 impl Outgoing {
+    /// Ends the call in a slot if it has its answer, and nothing of it is exposed any more: at once, for in the same
+    /// poll its time may be up, or its connection over.
+    pub(in crate::core) fn finish_if_home<P: Port, A: Application>(
+        &mut self,
+        core: &mut Resources<P>,
+        application: &mut A,
+        index: u32,
+    ) {
+        let call = self.calls.get(index);
+        let may_finish = call.is_some_and(|call| {
+            call.state == OutgoingState::AwaitingInvalidation && call.is_home()
+        });
+        let call = may_finish.then(|| self.calls.take(index));
+        if let Some(mut call) = call.flatten() {
+            match self.finish_outgoing(core, application, &mut call) {
+                Step::Ends => return self.end_outgoing(core, call),
+                Step::GoesOn | Step::Again | Step::AwaitsConnection => self.calls.queue(index),
+                Step::Waits => {}
+            }
+            self.calls.put(index, call);
+        }
+    }
+
     /// Nothing of a call is exposed any more: it is made again, or its end is told.
     pub(super) fn finish_outgoing<P: Port, A: Application>(
         &mut self,

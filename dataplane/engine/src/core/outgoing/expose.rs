@@ -105,9 +105,10 @@ impl Outgoing {
 
     /// A window was invalidated here.
     #[cold]
-    pub(in crate::core) fn window_ended<P: Port>(
+    pub(in crate::core) fn window_ended<P: Port, A: Application>(
         &mut self,
-        core: &Resources<P>,
+        core: &mut Resources<P>,
+        application: &mut A,
         status: Status,
         work: WorkId,
         window: Window,
@@ -125,7 +126,7 @@ impl Outgoing {
         core.shared.counters.windows_invalidated_locally.increment();
         call.windows = call.windows.saturating_sub(1);
         self.windows_open = self.windows_open.saturating_sub(1);
-        self.calls.queue(index);
+        self.finish_if_home(core, application, index);
     }
 }
 

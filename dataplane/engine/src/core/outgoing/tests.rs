@@ -3,12 +3,14 @@
 use rpcrdma_protocol::v2::{Properties, TransportError};
 
 use super::call::CALL_SEGMENTS_MAX;
+use super::{OutgoingCall, OutgoingState};
 use crate::bulk::Placement;
+use crate::close_reason::CloseReason;
 use crate::config::CoreConfig;
 use crate::handle::Command;
-use crate::rpc::CallError;
+use crate::rpc::{CallError, ConnectionKey};
 use crate::support::bulk::{
-    GIVE, TAKE, Wanted, asking, bulk_config, bulk_pair, given, limited_bulk_pair,
+    BulkPair, GIVE, TAKE, Wanted, asking, bulk_config, bulk_pair, given, limited_bulk_pair,
 };
 use crate::support::fabric::Limits;
 
@@ -109,4 +111,122 @@ fn invalidation_is_asked_for_where_the_device_has_it() {
         );
         assert_eq!(invalidated, (remotely, locally));
     }
+}
+
+/// A call whose reply is here, and whose last windows come home in the next poll of its core.
+fn a_call_whose_windows_are_on_their_way() -> (BulkPair, ConnectionKey) {
+    let mut pair = bulk_pair(&bulk_config(), &bulk_config());
+    pair.client.core.state.resources.sends_with_invalidate = false;
+    let (connection, server) = pair.connect();
+    let application = pair.client.core.application_mut();
+    application.wanted.push_back(Wanted {
+        connection,
+        procedure: GIVE,
+        args: asking(&[5000]),
+        expected: vec![5000],
+        results_bytes_max: 100,
+        placement: Placement::Rdma,
+        tag: 1,
+        ..Wanted::default()
+    });
+    let is_answered = |call: &OutgoingCall| call.state == OutgoingState::AwaitingInvalidation;
+    for _ in 0..1000 {
+        pair.now += 1;
+        let _ = pair.client.core.iterate_at(pair.now);
+        let calls = &pair.client.core.state.outgoing.calls;
+        let answered = calls.iter().any(|(_, call)| is_answered(call));
+        if answered {
+            return (pair, server);
+        }
+        pair.server.iterate(pair.now);
+    }
+    panic!("it never came");
+}
+
+#[test]
+fn a_reply_that_is_here_is_told_after_a_stall() {
+    let (mut pair, _) = a_call_whose_windows_are_on_their_way();
+    // The thread was stopped for longer than a call may take.
+    pair.pass(bulk_config().call_timeout);
+    let _ = pair.client.core.iterate_at(pair.now);
+    let _ = pair.client.core.iterate_at(pair.now);
+    let result = pair.client.core.application().result(1);
+    assert!(matches!(result, Some(Ok(_))), "{result:?}");
+}
+
+#[test]
+fn a_reply_that_is_here_is_told_although_the_peer_goes() {
+    let (mut pair, server) = a_call_whose_windows_are_on_their_way();
+    // The server has answered, and closes.
+    pair.server
+        .core
+        .state
+        .resources
+        .begin_close(server.index, CloseReason::Local);
+    for _ in 0..20 {
+        pair.server.iterate(pair.now);
+    }
+    for _ in 0..20 {
+        let _ = pair.client.core.iterate_at(pair.now);
+    }
+    let result = pair.client.core.application().result(1);
+    assert!(matches!(result, Some(Ok(_))), "{result:?}");
+}
+
+#[test]
+fn a_late_reply_that_is_here_costs_no_connection() {
+    let config = bulk_config();
+    let mut pair = bulk_pair(&config, &config);
+    pair.client.core.state.resources.sends_with_invalidate = false;
+    let (connection, _) = pair.connect();
+    let application = pair.client.core.application_mut();
+    application.wanted.push_back(Wanted {
+        connection,
+        procedure: GIVE,
+        args: asking(&[5000]),
+        expected: vec![5000],
+        results_bytes_max: 100,
+        placement: Placement::Rdma,
+        tag: 1,
+        ..Wanted::default()
+    });
+    for _ in 0..10 {
+        pair.now += 1;
+        let _ = pair.client.core.iterate_at(pair.now);
+    }
+    for _ in 0..4 {
+        pair.pass(config.call_timeout / 4);
+        for _ in 0..20 {
+            pair.now += 1;
+            let _ = pair.client.core.iterate_at(pair.now);
+        }
+    }
+    let result = pair.client.core.application().result(1);
+    assert!(
+        matches!(result, Some(Err(CallError::TimedOut))),
+        "{result:?}"
+    );
+    for _ in 0..1000 {
+        pair.now += 1;
+        pair.server.iterate(pair.now);
+        let _ = pair.client.core.iterate_at(pair.now);
+        let calls = &pair.client.core.state.outgoing.calls;
+        if calls
+            .iter()
+            .any(|(_, call)| call.state == OutgoingState::AwaitingInvalidation)
+        {
+            break;
+        }
+    }
+    let calls = &pair.client.core.state.outgoing.calls;
+    assert!(
+        calls
+            .iter()
+            .any(|(_, call)| call.state == OutgoingState::AwaitingInvalidation)
+    );
+    pair.pass(config.call_timeout);
+    for _ in 0..20 {
+        pair.client.iterate(pair.now);
+    }
+    assert_eq!(pair.client.closed, []);
 }

@@ -257,6 +257,7 @@ impl crate::interface::Port for Port {
         while let Some(number) = self.dirty.pop() {
             if let Some(channel) = channel_mut(&mut self.channels, number) {
                 channel.in_dirty = false;
+                channel.end_burst();
                 channel.ring_peer(&mut self.core.counters);
             }
         }

@@ -137,14 +137,14 @@ impl Core {
 impl Channel {
     /// Asks for the lines of a burst, of as many units as the last one, with its first record of `units` units.
     #[inline]
-    fn ask_for_burst(&mut self, units: u32) {
+    fn ask_for_burst(&self, units: u32) {
         if self.in_dirty {
-            self.forecast.sent_units += units;
             return;
         }
-        let expected = std::mem::replace(&mut self.forecast.sent_units, units);
         let (tail, ring) = (self.producer.tail(), self.producer.memory());
-        for unit in units..expected.min(BURST_UNITS_MAX) {
+        // What the receiver has not read is not taken away from it.
+        let expected = self.forecast.burst_units.min(BURST_UNITS_MAX);
+        for unit in units..expected.min(self.producer.known_room()) {
             ring.prefetch_to_write(tail.wrapping_add(unit), self.forecast.sent_lines_behind);
         }
     }

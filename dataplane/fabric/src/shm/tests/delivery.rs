@@ -1,8 +1,11 @@
 //! Sends arrive: whole, in order, once.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::interface::{PostError, RemoteKey};
 use crate::shm::record::op;
+use crate::shm::ring::{RingMemory, sequence_of};
 use crate::shm::{Fault, Notice};
 
 #[test]
@@ -79,6 +82,52 @@ fn a_packed_message_arrives_whole_by_the_long_way_too() {
         let expected = (Status::Success, What::Received(message, None));
         assert_eq!(told(b.settle()), vec![expected; 3]);
         assert_eq!(b.counter("receiver_not_ready"), 1);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Each unit behind the first of a message holds the number of a record of one of the next laps.
+    #[test]
+    fn messages_that_look_like_records_arrive_whole(
+        messages in proptest::collection::vec((1_usize..=1024, 1_u32..4, 0_u32..3), 1..200),
+    ) {
+        let (mut a, mut b) = pair();
+        let mut sent = Vec::new();
+        let mut received = Vec::new();
+        let note = |received: &mut Vec<_>, events| {
+            for (_, what) in told(events) {
+                if let What::Received(message, None) = what {
+                    received.push(message);
+                }
+            }
+        };
+        for (bytes, laps, polls) in messages {
+            let channel = a.port.channels_for_tests()[0].as_deref_mut().unwrap();
+            let (tail, capacity) = (channel.producer.tail(), channel.producer.memory().units());
+            let units = u32::try_from((16 + bytes).div_ceil(128)).unwrap();
+            let to_end = capacity - (tail & (capacity - 1));
+            let start = if units > to_end { tail + to_end } else { tail };
+            let mut message = pattern(bytes, bytes);
+            for unit in 1..units {
+                let number = sequence_of(start + unit + laps * capacity).to_le_bytes();
+                let at = unit as usize * 128 - 16;
+                for (place, byte) in message[at..].iter_mut().zip(number) {
+                    *place = byte;
+                }
+            }
+            if a.send(&message, SendOptions::default()).is_ok() {
+                sent.push(message);
+            }
+            for _ in 0..polls {
+                note(&mut received, b.poll());
+            }
+            a.poll();
+        }
+        note(&mut received, b.settle());
+        prop_assert_eq!(received, sent);
+        prop_assert_eq!(b.counter("channels_broken"), 0);
     }
 }
 

@@ -373,3 +373,23 @@ fn a_peer_that_takes_no_reports_loses_its_channel_when_too_many_wait() {
         "the channel is given up"
     );
 }
+
+/// Records of the long way count as well, and no more than once.
+#[test]
+fn a_burst_is_what_is_written_between_two_flushes() {
+    let (mut a, mut b) = pair();
+    let buffer = a.filled(&[1; 112]);
+    for _ in 0..100 {
+        for bytes in [20, 112] {
+            let options = SendOptions::default();
+            a.port
+                .post_send_copied(a.id, &buffer, bytes, options)
+                .unwrap();
+        }
+        a.port.flush_sends();
+        assert_eq!(channel(&mut a).forecast.burst_units, 2);
+        b.settle();
+        a.settle();
+    }
+    a.give(buffer);
+}
