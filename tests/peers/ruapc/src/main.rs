@@ -9,7 +9,6 @@ use ruapc::{Client, Context, Endpoint, Router, Server, SocketPoolConfig};
 
 #[ruapc::service]
 trait EchoService {
-    #[expect(clippy::ptr_arg, reason = "the macro takes owned types only")]
     async fn echo(&self, context: &Context, text: &String) -> ruapc::Result<String>;
 }
 
