@@ -2,6 +2,11 @@
 //!
 //! ruapc runs on tokio and waits for its sockets in the kernel: it has no setting for polling.
 
+#![expect(
+    clippy::ptr_arg,
+    reason = "the macro of ruapc takes references to owned types only"
+)]
+
 use std::sync::Arc;
 
 use peer_common::{Failure, Message, Pong, Side, measure, pin, ready, side, to_bytes};
@@ -9,7 +14,6 @@ use ruapc::{Client, Context, Endpoint, Router, Server, SocketPoolConfig};
 
 #[ruapc::service]
 trait EchoService {
-    #[expect(clippy::ptr_arg, reason = "the macro takes owned types only")]
     async fn echo(&self, context: &Context, text: &String) -> ruapc::Result<String>;
 }
 
