@@ -2,8 +2,8 @@
 
 use rpcrdma_protocol::v2::{Properties, TransportError};
 
+use super::OutgoingState;
 use super::call::CALL_SEGMENTS_MAX;
-use super::{OutgoingCall, OutgoingState};
 use crate::bulk::Placement;
 use crate::close_reason::CloseReason;
 use crate::config::CoreConfig;
@@ -13,6 +13,28 @@ use crate::support::bulk::{
     BulkPair, GIVE, TAKE, Wanted, asking, bulk_config, bulk_pair, given, limited_bulk_pair,
 };
 use crate::support::fabric::Limits;
+
+/// A call of tag 1 whose one result of 5000 bytes comes by RDMA Write.
+fn one_item(connection: ConnectionKey) -> Wanted {
+    Wanted {
+        connection,
+        procedure: GIVE,
+        args: asking(&[5000]),
+        expected: vec![5000],
+        results_bytes_max: 100,
+        placement: Placement::Rdma,
+        tag: 1,
+        ..Wanted::default()
+    }
+}
+
+/// Whether a call has its reply, and waits for its windows.
+fn is_any_answered(pair: &BulkPair) -> bool {
+    let calls = &pair.client.core.state.outgoing.calls;
+    calls
+        .iter()
+        .any(|(_, call)| call.state == OutgoingState::AwaitingInvalidation)
+}
 
 /// The peer's properties change while a call waits for windows: it is planned, and not laid out
 /// yet.
@@ -88,16 +110,7 @@ fn invalidation_is_asked_for_where_the_device_has_it() {
         pair.client.core.state.resources.sends_with_invalidate = has_invalidation;
         let (connection, _) = pair.connect();
         let application = pair.client.core.application_mut();
-        application.wanted.push_back(Wanted {
-            connection,
-            procedure: GIVE,
-            args: asking(&[5000]),
-            expected: vec![5000],
-            results_bytes_max: 100,
-            placement: Placement::Rdma,
-            tag: 1,
-            ..Wanted::default()
-        });
+        application.wanted.push_back(one_item(connection));
         pair.until("the reply", |pair| {
             !pair.client.core.application().ended.is_empty()
         });
@@ -119,23 +132,11 @@ fn a_call_whose_windows_are_on_their_way() -> (BulkPair, ConnectionKey) {
     pair.client.core.state.resources.sends_with_invalidate = false;
     let (connection, server) = pair.connect();
     let application = pair.client.core.application_mut();
-    application.wanted.push_back(Wanted {
-        connection,
-        procedure: GIVE,
-        args: asking(&[5000]),
-        expected: vec![5000],
-        results_bytes_max: 100,
-        placement: Placement::Rdma,
-        tag: 1,
-        ..Wanted::default()
-    });
-    let is_answered = |call: &OutgoingCall| call.state == OutgoingState::AwaitingInvalidation;
+    application.wanted.push_back(one_item(connection));
     for _ in 0..1000 {
         pair.now += 1;
         let _ = pair.client.core.iterate_at(pair.now);
-        let calls = &pair.client.core.state.outgoing.calls;
-        let answered = calls.iter().any(|(_, call)| is_answered(call));
-        if answered {
+        if is_any_answered(&pair) {
             return (pair, server);
         }
         pair.server.iterate(pair.now);
@@ -180,16 +181,7 @@ fn a_late_reply_that_is_here_costs_no_connection() {
     pair.client.core.state.resources.sends_with_invalidate = false;
     let (connection, _) = pair.connect();
     let application = pair.client.core.application_mut();
-    application.wanted.push_back(Wanted {
-        connection,
-        procedure: GIVE,
-        args: asking(&[5000]),
-        expected: vec![5000],
-        results_bytes_max: 100,
-        placement: Placement::Rdma,
-        tag: 1,
-        ..Wanted::default()
-    });
+    application.wanted.push_back(one_item(connection));
     for _ in 0..10 {
         pair.now += 1;
         let _ = pair.client.core.iterate_at(pair.now);
@@ -210,20 +202,11 @@ fn a_late_reply_that_is_here_costs_no_connection() {
         pair.now += 1;
         pair.server.iterate(pair.now);
         let _ = pair.client.core.iterate_at(pair.now);
-        let calls = &pair.client.core.state.outgoing.calls;
-        if calls
-            .iter()
-            .any(|(_, call)| call.state == OutgoingState::AwaitingInvalidation)
-        {
+        if is_any_answered(&pair) {
             break;
         }
     }
-    let calls = &pair.client.core.state.outgoing.calls;
-    assert!(
-        calls
-            .iter()
-            .any(|(_, call)| call.state == OutgoingState::AwaitingInvalidation)
-    );
+    assert!(is_any_answered(&pair));
     pair.pass(config.call_timeout);
     for _ in 0..20 {
         pair.client.iterate(pair.now);
