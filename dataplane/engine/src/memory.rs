@@ -11,8 +11,7 @@ const MIB: u64 = 1 << 20;
 impl CoreConfig {
     /// Bytes of the message buffers that connections are guaranteed. They take no memory before a peer makes them be
     /// used, and all peers together may do that.
-    #[must_use]
-    pub fn message_bytes_guaranteed(&self) -> u64 {
+    fn message_bytes_guaranteed(&self) -> u64 {
         let buffers = u64::from(self.connections_max) * u64::from(MESSAGE_BUFFERS);
         buffers.saturating_mul(self.message_bytes_max.into())
     }
