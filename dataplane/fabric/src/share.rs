@@ -17,7 +17,7 @@ pub(crate) fn works_guaranteed(
     let needed = 2 * u64::from(queue_pairs.max(1));
     if u64::from(works) < needed {
         return Err(SetupError::Guarantees {
-            what: "a work request of its own for each queue pair",
+            what: "one work request for each queue pair",
             sum: format!("2 (no more than half of them is kept) × {queue_pairs} queue pairs"),
             needed,
             available: works.into(),
@@ -137,7 +137,7 @@ mod tests {
             .to_string();
         assert_eq!(
             text,
-            "a work request of its own for each queue pair cannot be guaranteed: 2 (no more than half of \
+            "one work request for each queue pair cannot be guaranteed: 2 (no more than half of \
              them is kept) × 1024 queue pairs = 2048 needed, and there are 1024 work requests of the port; raise it"
         );
     }

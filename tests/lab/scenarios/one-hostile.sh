@@ -37,7 +37,7 @@ serve_elsewhere() {
     within 60 contains "$work/other" '^listening on '
 }
 
-start_neighbour() { # start_neighbour PHASE: it calls until it is told to end
+start_neighbour() { # start_neighbour PHASE: it calls until it gets SIGINT
     "$bench" run --connect "rdma:$LAB_IP:$port" --profile "$work/profile.toml" "${patient[@]}" --cores 0 \
         --op null --rate 50 --warmup 0 --duration 300s --json "$work/$1.json" --quiet </dev/null 2>"$work/$1.errors" &
     neighbour=$!

@@ -114,8 +114,8 @@ pub trait Application: Send + 'static {
     }
 
     /// Once per poll iteration: make calls, answer deferred ones. `now` is the iteration's reading
-    /// of the clock. With `Activity::Idle`, what was asked of the core may wait until the clock is read again
-    /// ([`Application::CLOCK_INTERVAL_POLLS`]).
+    /// of the clock. After a poll that returns [`Activity::Idle`] the core may start what it was asked for only at the
+    /// next reading of the clock ([`Application::CLOCK_INTERVAL_POLLS`]).
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
         let _ = (core, now);
         Activity::Idle

@@ -64,8 +64,8 @@ pub(super) fn prefetch(place: *const u8) {
 #[inline]
 pub(super) fn prefetch_to_write(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as in `prefetch`. The standard library's hint for it is the other instruction where the
-    // target is the oldest x86-64, whose processors take this one for no operation at least.
+    // SAFETY: as in `prefetch`. For a plain x86-64 target the hint of the standard library becomes a
+    // prefetch for reading. Processors that do not know this instruction ignore it.
     unsafe {
         std::arch::asm!("prefetchw [{0}]", in(reg) place, options(nostack, preserves_flags, readonly));
     }

@@ -31,7 +31,7 @@ pub(super) const EXTENSION_BYTES: u32 = 16;
 pub(super) const PIECE_BYTES: u32 = 16;
 /// What of a payload lies in the first line of its record.
 pub(super) const FIRST_LINE_BYTES: u32 = LINE_BYTES - HEADER_BYTES;
-/// The messages of short records: they fill at least the first line, and by default none that is copied is longer.
+/// The messages of short records: they fill at least the first line, and reach as far as a Send is copied by default.
 pub(super) const SHORT_BYTES_MIN: u32 = FIRST_LINE_BYTES;
 pub(super) const SHORT_BYTES_MAX: u32 = 1024;
 /// The longest messages that are packed: they fit one unit as they are, too.

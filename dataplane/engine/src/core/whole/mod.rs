@@ -316,7 +316,7 @@ fn any_peers_leave_a_core_whole_that_keeps_them_alive() {
     play_all(true);
 }
 
-/// Drawn once and for all, so that whoever changes the core has an answer in some seconds, and mutants can be tried.
+/// A few cases with fixed seeds. They take seconds, which is short enough for the table of mutants.
 #[test]
 fn a_few_cases_leave_a_core_whole() {
     let clock = Clock::new();

@@ -443,7 +443,7 @@ impl World {
         })
     }
 
-    /// The application of the core is to make a call, for which whoever asks for it wakes the core.
+    /// Asks the application of the core to make a call, and wakes the core.
     fn want(&mut self, wanted: Wanted) {
         self.core.application_mut().wanted.push_back(wanted);
         self.handle.wake();
