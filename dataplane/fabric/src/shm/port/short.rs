@@ -1,10 +1,10 @@
 //! The hot path in both directions: a Send of few bytes, without extension, in adjacent units of
 //! the ring, and where its zeroes allow it in one line.
 //!
-//! A line that goes from one processor to another takes as long as a hundred instructions or four
-//! hundred, so none is waited for while another could be under way. The receiver asks for as many lines
-//! as the message before took, before it looks at the first. The sender asks for the units of a
-//! whole burst, of as many as the last one took, when it writes the first.
+//! To fetch a line from another processor takes as long as hundreds of instructions, so lines are asked for
+//! early and together. The receiver asks for as many lines as the last message took before it looks at the
+//! first one. The sender asks for the lines of a whole burst when it writes the first record; it expects
+//! as many units as the last burst had.
 //!
 //! Whatever is out of the ordinary in the least is left to [`Core::visit`](super::core::Core) and
 //! [`Channel::publish`], before anything was changed.
@@ -24,9 +24,9 @@ use crate::memory::Buffer;
 
 /// What of a payload lies in the first line of its record.
 const FIRST_LINE: usize = FIRST_LINE_BYTES as usize;
-/// Units of a burst that are asked for at once: as many lines as a processor waits for at a time, or more.
+/// Units of a burst that are asked for at once, at most. 16 and 64 are as quick (`docs/performance.md`).
 const BURST_UNITS_MAX: u32 = 32;
-/// Records that came in one visit, from which on the line of the next is asked for as each is taken.
+/// After a visit that found so many records, the receiver asks for the line of the next record as it takes one.
 const BURST_RECORDS_MIN: u32 = 4;
 /// Beyond this many bytes the call into the C library costs less than copying by blocks.
 const COPIED_BY_BLOCKS_MAX: usize = 256;
