@@ -1,9 +1,9 @@
 //! Completions: what each of them means for its connection.
 
-use rpcrdma_fabric::interface::{Completion, CompletionKind, Port, QueuePairId, Receive};
+use rpcrdma_fabric::interface::{Arrival, Completion, CompletionKind, Port, QueuePairId, Receive};
 use rpcrdma_protocol::connection::Received as Sorted;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::{Direction, Event};
+use rpcrdma_protocol::v2::connection::{Direction, Event, WholeMessage};
 use rpcrdma_protocol::v2::rtr::{ReportError, TransmissionId};
 
 use super::application::Application;
@@ -16,11 +16,89 @@ use super::state::State;
 use crate::authentication::AuthenticationFailure;
 use crate::close_reason::CloseReason;
 use crate::connection::{Assembled, Complaint, Stage};
+use crate::counters::Counters;
 use crate::handle::Notification;
 use crate::message::{Received, Use};
 use crate::requester::{Ended, read_reply};
 use crate::responder::{Desk, Served};
 use crate::rpc::{CallError, ConnectionKey};
+
+/// A message that arrived: in its Receive, or where the port has it.
+pub(super) trait Message<P: Port> {
+    /// Its bytes, as far as they are in one piece.
+    fn bytes<'a>(&self, port: &'a P) -> &'a [u8];
+    /// Its Receive. `None` where the port has it no longer, which cannot be before the next message is taken.
+    fn into_receive(self, port: &mut P) -> Option<Receive>;
+    /// It was handled: its Receive is posted.
+    fn put_back(self, port: &mut P, counters: &Counters);
+}
+
+impl<P: Port> Message<P> for Receive {
+    #[inline]
+    fn bytes<'a>(&self, port: &'a P) -> &'a [u8] {
+        port.received(self)
+    }
+
+    #[inline]
+    fn into_receive(self, _: &mut P) -> Option<Receive> {
+        Some(self)
+    }
+
+    #[inline]
+    fn put_back(self, port: &mut P, counters: &Counters) {
+        counters.receives_posted.increment();
+        port.post_receive(self);
+    }
+}
+
+impl<P: Port> Message<P> for Arrival {
+    #[inline]
+    fn bytes<'a>(&self, port: &'a P) -> &'a [u8] {
+        port.arrived(self)
+    }
+
+    #[inline]
+    fn into_receive(self, port: &mut P) -> Option<Receive> {
+        let kept = port.keep(self);
+        debug_assert!(kept.is_some(), "it is the last arrival");
+        kept
+    }
+
+    /// Its Receive was posted all the time.
+    #[inline]
+    fn put_back(self, _: &mut P, counters: &Counters) {
+        counters.receives_posted.increment();
+    }
+}
+
+/// A whole RPC message, and where it lies in the message that carries it.
+#[derive(Clone, Copy)]
+struct WholeAt {
+    direction: Direction,
+    xid: u32,
+    start: usize,
+    end: usize,
+}
+
+impl WholeAt {
+    #[inline]
+    fn new(whole: &WholeMessage<'_>, end: usize) -> Self {
+        Self {
+            direction: whole.direction,
+            xid: whole.xid,
+            start: end - whole.payload.len(),
+            end,
+        }
+    }
+
+    fn received(self, receive: Receive) -> Received {
+        Received {
+            receive,
+            start: self.start,
+            end: self.end,
+        }
+    }
+}
 
 impl<P: Port> State<P> {
     /// Any completion but that of a message which arrived.
@@ -58,8 +136,37 @@ impl<P: Port> State<P> {
         &mut self,
         application: &mut A,
         queue_pair: QueuePairId,
-        receive: Receive,
         bytes: u32,
+        message: impl Message<P>,
+    ) {
+        let core = &mut self.resources;
+        let end = bytes as usize;
+        // Nearly all messages have this form. To ask for it first costs less than to sort them.
+        if let Some((index, connection)) = core.connections.of_queue_pair(queue_pair)
+            && connection.takes_calls()
+            && let Some(first) = message.bytes(&core.port).get(..end)
+            && let Some(whole) = connection.protocol.receive_whole(first)
+        {
+            let counters = &core.shared.counters;
+            counters.message_bytes_received.add(bytes.into());
+            let of_version = &counters.message_bytes_received_version_2;
+            of_version.add(bytes.into());
+            let whole = WholeAt::new(&whole, end);
+            return self.handle_whole(application, index, whole, message);
+        }
+        if let Some(receive) = message.into_receive(&mut core.port) {
+            self.handle_any_message(application, queue_pair, bytes, receive);
+        }
+    }
+
+    /// A message of any form.
+    #[inline(never)]
+    fn handle_any_message<A: Application>(
+        &mut self,
+        application: &mut A,
+        queue_pair: QueuePairId,
+        bytes: u32,
+        receive: Receive,
     ) {
         let Self {
             resources: core,
@@ -75,113 +182,133 @@ impl<P: Port> State<P> {
             return core.post_receive(receive);
         };
         let key = connection.key(index);
-        let (port, gathered, whole_bytes) = (&core.port, &mut core.gathered, bytes as usize);
+        let (port, gathered, end) = (&core.port, &mut core.gathered, bytes as usize);
         let segment = port.received(&receive);
-        let first = segment.get(..whole_bytes).unwrap_or(segment);
+        let first = segment.get(..end).unwrap_or(segment);
         let of_payload = |payload: &[u8], receive| Received {
-            start: whole_bytes - payload.len(),
-            end: whole_bytes,
+            start: end - payload.len(),
+            end,
             receive,
         };
-        let takes_calls = connection.takes_calls();
-        // Nearly all messages have this form. To ask for it first costs less than to sort them.
-        let quick = if takes_calls && first.len() == whole_bytes {
-            connection.protocol.receive_whole(first)
-        } else {
-            None
-        };
-        if quick.is_none()
-            && connection.stage == Stage::Open
-            && connection.protocol.begins_version_1(first)
-        {
+        if connection.stage == Stage::Open && connection.protocol.begins_version_1(first) {
             return self.receive_first_of_version_1(application, key, receive, bytes);
         }
         counters.message_bytes_received.add(bytes.into());
-        let of_version = if quick.is_none() && connection.protocol.is_version_1() {
+        let of_version = if connection.protocol.is_version_1() {
             &counters.message_bytes_received_version_1
         } else {
             &counters.message_bytes_received_version_2
         };
         of_version.add(bytes.into());
-        let whole = if let Some(whole) = quick {
-            whole
-        } else if !takes_calls {
-            return self.receive_guarded(application, index, receive, whole_bytes);
-        } else {
-            let received = connection.protocol.receive(first, whole_bytes, || {
-                gathered.head(port, &receive, whole_bytes, counters)
-            });
-            match received {
-                Sorted::Whole(whole) => whole,
-                Sorted::Transmission(transmission) => {
-                    let note = TransmissionNote::new(&transmission);
-                    return self.receive_transmission(application, key, note, receive);
-                }
-                Sorted::ChunkedCall { xid, payload } => {
-                    let received = of_payload(payload, receive);
-                    return self.receive_chunked(application, key, xid, received);
-                }
-                Sorted::ChunkedReply { xid, payload } => {
-                    let received = of_payload(payload, receive);
-                    return outgoing.receive_chunked_reply(core, application, key, xid, received);
-                }
-                Sorted::Other {
-                    event,
-                    message,
-                    gives_group_up,
-                } => {
-                    let start = whole_bytes - payload_bytes(&event);
-                    let has_slot = core.drain == Drain::No && incoming.may_begin(connection, index);
-                    let kept = &mut intake.assembled_header;
-                    let messages = &mut core.messages.of(index);
-                    let upshot = handle_rare(
-                        connection, messages, counters, kept, has_slot, event, message,
-                    );
-                    if gives_group_up {
-                        self.drop_group_in(key);
-                    }
-                    let received = Received {
-                        receive,
-                        start,
-                        end: whole_bytes,
-                    };
-                    return self.receive_rare(application, key, upshot, received);
-                }
+        if !connection.takes_calls() {
+            return self.receive_guarded(application, index, receive, end);
+        }
+        let received = connection
+            .protocol
+            .receive(first, end, || gathered.head(port, &receive, end, counters));
+        match received {
+            Sorted::Whole(whole) => {
+                let whole = WholeAt::new(&whole, end);
+                self.handle_whole(application, index, whole, receive);
             }
+            Sorted::Transmission(transmission) => {
+                let note = TransmissionNote::new(&transmission);
+                self.receive_transmission(application, key, note, receive);
+            }
+            Sorted::ChunkedCall { xid, payload } => {
+                let received = of_payload(payload, receive);
+                self.receive_chunked(application, key, xid, received);
+            }
+            Sorted::ChunkedReply { xid, payload } => {
+                let received = of_payload(payload, receive);
+                outgoing.receive_chunked_reply(core, application, key, xid, received);
+            }
+            Sorted::Other {
+                event,
+                message,
+                gives_group_up,
+            } => {
+                let start = end - payload_bytes(&event);
+                let has_slot = core.drain == Drain::No && incoming.may_begin(connection, index);
+                let kept = &mut intake.assembled_header;
+                let messages = &mut core.messages.of(index);
+                let upshot = handle_rare(
+                    connection, messages, counters, kept, has_slot, event, message,
+                );
+                if gives_group_up {
+                    self.drop_group_in(key);
+                }
+                let received = Received {
+                    receive,
+                    start,
+                    end,
+                };
+                self.receive_rare(application, key, upshot, received);
+            }
+        }
+    }
+
+    /// A whole RPC message without chunks.
+    #[inline]
+    fn handle_whole<A: Application>(
+        &mut self,
+        application: &mut A,
+        index: u32,
+        whole: WholeAt,
+        message: impl Message<P>,
+    ) {
+        let Self {
+            resources: core,
+            intake,
+            incoming,
+            outgoing,
+            ..
+        } = self;
+        let counters = &core.shared.counters;
+        let Some(connection) = core.connections.at(index) else {
+            return message.put_back(&mut core.port, counters);
+        };
+        let (key, xid) = (connection.key(index), whole.xid);
+        let bytes = message.bytes(&core.port);
+        // What the first segment does not hold was put together to be sorted.
+        let bytes = match bytes.get(whole.start..whole.end) {
+            Some(payload) => payload,
+            None => core.gathered.range(whole.start..whole.end),
         };
         match whole.direction {
             Direction::Reply => {
-                match outgoing
-                    .requester
-                    .end(whole.xid, key, &mut connection.calls)
-                {
+                match outgoing.requester.end(xid, key, &mut connection.calls) {
                     Ended::Call(tag) => {
                         counters.replies_received.increment();
-                        application.completed(tag, key, read_reply(whole.payload), core.now);
+                        application.completed(tag, key, read_reply(bytes), core.now);
                     }
                     Ended::TimedOut => counters.late_replies.increment(),
                     Ended::Bulk(bulk) => {
-                        let received = of_payload(whole.payload, receive);
-                        return outgoing.receive_bulk_reply(core, key, bulk, received);
+                        if let Some(receive) = message.into_receive(&mut core.port) {
+                            let received = whole.received(receive);
+                            outgoing.receive_bulk_reply(core, key, bulk, received);
+                        }
+                        return;
                     }
                     Ended::Unknown => counters.unmatched_replies.increment(),
                 }
-                counters.receives_posted.increment();
-                core.port.post_receive(receive);
+                message.put_back(&mut core.port, counters);
                 connection.protocol.handle_receives_posted(1);
                 if connection.has_news() {
                     core.note_if_pending(index);
                 }
             }
             Direction::Call => {
-                let (xid, payload) = (whole.xid, whole.payload);
                 connection.serves = true;
                 if core.drain != Drain::No
                     || !core.messages.has_room(index, Use::Answer)
                     || !connection.may_queue()
                 {
-                    let stream = Stream::Received(of_payload(payload, receive));
-                    return intake.hold(core, key, xid, HeldWork::Call(stream));
+                    if let Some(receive) = message.into_receive(&mut core.port) {
+                        let stream = Stream::Received(whole.received(receive));
+                        intake.hold(core, key, xid, HeldWork::Call(stream));
+                    }
+                    return;
                 }
                 let desk = Desk {
                     key,
@@ -194,7 +321,7 @@ impl<P: Port> State<P> {
                     items: &mut core.reply,
                     counters,
                 };
-                let served = desk.serve(xid, payload, |request, reply| {
+                let served = desk.serve(xid, bytes, |request, reply| {
                     application.call(request, reply)
                 });
                 // It is posted below, which is before the reply's credit can be used.
@@ -204,8 +331,7 @@ impl<P: Port> State<P> {
                     if transmit.send_reply(port, connection, xid, rpc_bytes, counters));
                 // The call may have brought the credits that others wait for.
                 let has_news = connection.has_news();
-                counters.receives_posted.increment();
-                core.port.post_receive(receive);
+                message.put_back(&mut core.port, counters);
                 if !is_sent {
                     incoming.answer(core, index, xid, served);
                 }
@@ -232,7 +358,7 @@ impl<P: Port> State<P> {
         let queue_pair = connection.queue_pair;
         connection.protocol.begin_version_1();
         core.make_ready(application, key, None);
-        self.handle_message(application, queue_pair, receive, bytes);
+        self.handle_any_message(application, queue_pair, bytes, receive);
     }
 
     /// A message of a connection that takes no calls: one that is over, or whose peer is still to authenticate

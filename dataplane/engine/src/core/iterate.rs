@@ -32,7 +32,7 @@ impl<P: Port, A: Application> Core<P, A> {
     #[inline]
     pub fn iterate(&mut self) -> Activity {
         let core = &mut self.state.resources;
-        let moved = core.port.poll(core.now, &mut self.batch);
+        let moved = core.port.begin_poll(core.now, &mut self.batch);
         // Read when what came has been found: no reply is timed as of before it was there.
         let now = if self.state.is_clock_due(moved, A::CLOCK_INTERVAL_POLLS) {
             self.clock.now()
@@ -45,7 +45,7 @@ impl<P: Port, A: Application> Core<P, A> {
     /// One poll iteration at the time `now`, which must not run backwards.
     #[inline]
     pub fn iterate_at(&mut self, now: Ticks) -> Activity {
-        let moved = self.state.resources.port.poll(now, &mut self.batch);
+        let moved = self.state.resources.port.begin_poll(now, &mut self.batch);
         self.go_on(moved, now)
     }
 
@@ -189,23 +189,24 @@ fn processors() -> Vec<usize> {
 }
 
 impl<P: Port> State<P> {
+    /// Handles what the poll of the port brought.
     #[inline]
     fn reap<A: Application>(&mut self, application: &mut A, batch: &mut CompletionBatch) -> bool {
-        let count = batch.len();
-        if count != 0 {
-            let count = u64::try_from(count).unwrap_or(u64::MAX);
-            self.resources.shared.counters.completions.add(count);
-            loop {
-                while let Some((queue_pair, receive, bytes)) = batch.take_message() {
-                    self.handle_message(application, queue_pair, receive, bytes);
-                }
-                let Some(completion) = batch.take() else {
-                    break;
-                };
-                self.handle_completion(application, completion);
-            }
+        let mut count = self.reap_completions(application, batch);
+        loop {
+            let core = &mut self.resources;
+            let Some(arrival) = core.port.next_arrival(core.now, batch) else {
+                break;
+            };
+            count += 1;
+            let (queue_pair, bytes) = (arrival.queue_pair, arrival.bytes);
+            self.handle_message(application, queue_pair, bytes, arrival);
         }
+        count += self.reap_completions(application, batch);
         let mut busy = count != 0;
+        if busy {
+            self.resources.shared.counters.completions.add(count);
+        }
         for _ in 0..RETURNED_MAX {
             let Some(buffer) = self.resources.port.next_returned() else {
                 break;
@@ -216,6 +217,37 @@ impl<P: Port> State<P> {
             }
         }
         busy
+    }
+
+    #[inline]
+    fn reap_completions<A: Application>(
+        &mut self,
+        application: &mut A,
+        batch: &mut CompletionBatch,
+    ) -> u64 {
+        if batch.is_empty() {
+            return 0;
+        }
+        self.reap_some(application, batch)
+    }
+
+    #[inline(never)]
+    fn reap_some<A: Application>(
+        &mut self,
+        application: &mut A,
+        batch: &mut CompletionBatch,
+    ) -> u64 {
+        let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        loop {
+            while let Some((queue_pair, receive, bytes)) = batch.take_message() {
+                self.handle_message(application, queue_pair, bytes, receive);
+            }
+            let Some(completion) = batch.take() else {
+                break;
+            };
+            self.handle_completion(application, completion);
+        }
+        count
     }
 
     /// Goes on with everything but what has just come, where there is something to go on with.

@@ -1,6 +1,8 @@
 //! The Receives of a core: the queues that they are posted on, and messages that lie in several of
 //! their segments.
 
+use std::ops::Range;
+
 use rpcrdma_fabric::interface::{
     Port, Receive, ReceiveQueueAttributes, ReceiveQueueId, SetupError,
 };
@@ -120,6 +122,12 @@ impl Gathered {
             Some(message) => message,
             None => self.copy(port, receive, bytes, counters),
         }
+    }
+
+    /// A part of the message that was put together last.
+    #[cold]
+    pub(super) fn range(&self, range: Range<usize>) -> &[u8] {
+        self.bytes.get(range).unwrap_or(&[])
     }
 
     /// As [`Gathered::message`], of a message as a connection is to see it: of a transmission whose

@@ -20,6 +20,10 @@
 //! Then, for ever: [`Port::poll`], handle the completions, free what [`Port::next_returned`]
 //! gives back, post, [`Port::flush_receives`], [`Port::flush_sends`]. Receives are flushed before
 //! sends, so that a credit granted by a Send is backed by a posted Receive.
+//!
+//! In the place of [`Port::poll`], [`Port::begin_poll`] leaves messages that can be read where the port has
+//! them. The completions are handled first, then each [`Port::next_arrival`], then what came up meanwhile:
+//! so everything of a queue pair is handled in order. Most messages need no Receive of their own in this way.
 
 mod attributes;
 mod completion;
@@ -35,6 +39,6 @@ pub use manager::{ConnectionId, ListenerId, Manager, ManagerEvent, PeerIdentity,
 pub use port::{Access, Port, ReceiveQueueAttributes};
 pub(crate) use work::PortNumber;
 pub use work::{
-    Gather, QueuePairId, Receive, ReceiveQueueId, RemoteAddress, RemoteKey, SEGMENTS_MAX,
+    Arrival, Gather, QueuePairId, Receive, ReceiveQueueId, RemoteAddress, RemoteKey, SEGMENTS_MAX,
     SendOptions, Window, WorkId,
 };

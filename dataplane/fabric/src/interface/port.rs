@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use super::{
-    Attributes, CompletionBatch, Gather, PostError, QueuePairId, Receive, ReceiveQueueId,
+    Arrival, Attributes, CompletionBatch, Gather, PostError, QueuePairId, Receive, ReceiveQueueId,
     RemoteAddress, RemoteKey, SendOptions, SetupError, Window, WorkId,
 };
 use crate::clock::Ticks;
@@ -247,6 +247,35 @@ pub trait Port: Send + 'static {
     /// what the configuration says per poll, and goes on in the next. `now` serves the set delay.
     /// Returns whether anything was done.
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool;
+
+    /// As [`Port::poll`], but some messages may be left for [`Port::next_arrival`]. They count for the limit of the batch,
+    /// and all of them were there when this returns.
+    #[inline]
+    fn begin_poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        self.poll(now, batch)
+    }
+
+    /// The next message of this poll that is not in the batch, whose completions were handled before. It stands in
+    /// memory of the port until the next call of this kind or the next poll. Whoever needs it for longer keeps it
+    /// ([`Port::keep`]). What comes up meanwhile goes into the batch.
+    #[inline]
+    fn next_arrival(&mut self, now: Ticks, batch: &mut CompletionBatch) -> Option<Arrival> {
+        let _ = (now, batch);
+        None
+    }
+
+    /// The bytes of the last arrival.
+    #[inline]
+    fn arrived(&self, arrival: &Arrival) -> &[u8] {
+        let _ = arrival;
+        &[]
+    }
+
+    /// Moves the last arrival into a Receive of its queue. `None` for an older one, whose bytes are gone.
+    fn keep(&mut self, arrival: Arrival) -> Option<Receive> {
+        let _ = arrival;
+        None
+    }
 
     /// The next buffer of a Send or Write that is done, to be given back to its pool.
     fn next_returned(&mut self) -> Option<Buffer>;

@@ -132,6 +132,44 @@ impl Receive {
     }
 }
 
+/// A message that arrived and has no Receive of its own yet: see [`Port::next_arrival`](super::Port::next_arrival).
+///
+/// # Example
+///
+/// ```
+/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
+/// # use rpcrdma_fabric::interface::SendOptions;
+/// use rpcrdma_fabric::interface::{Arrival, CompletionBatch, Port};
+///
+/// # let [mut a, mut b] = ends::ends();
+/// # let buffer = a.filled(&[7; 64]);
+/// # a.port.post_send_copied(a.id, &buffer, 64, SendOptions::default())?;
+/// # a.port.flush_sends();
+/// # let mut batch = CompletionBatch::new();
+/// let mut octets = 0;
+/// for _ in 0..256 {
+///     b.port.begin_poll(0, &mut batch);
+///     while let Some(arrival) = b.port.next_arrival(0, &mut batch) {
+///         let Arrival { queue_pair, bytes, .. } = arrival;
+///         assert_eq!((queue_pair, bytes), (b.id, 64));
+///         octets += b.port.arrived(&arrival).len();
+///     }
+/// }
+/// assert_eq!(octets, 64);
+/// // No Receive was taken.
+/// assert_eq!(b.port.receives_posted(b.queue), 8);
+/// # Ok::<(), rpcrdma_fabric::interface::PostError>(())
+/// ```
+#[derive(Debug)]
+pub struct Arrival {
+    /// The queue pair that it came on.
+    pub queue_pair: QueuePairId,
+    /// Its bytes.
+    pub bytes: u32,
+    /// Which one of the port it is.
+    pub(crate) number: u64,
+}
+
 /// The requester's own name for a work request; comes back in its completion.
 ///
 /// # Example

@@ -101,8 +101,6 @@ pub(super) struct Forecast {
     /// Lines behind the first one of the last record that came, and of the last one that was written.
     pub(super) received_lines_behind: u32,
     pub(super) sent_lines_behind: u32,
-    /// The last visit that found records found several.
-    pub(super) received_many: bool,
     /// Units of the last burst: what is written between two flushes. Where this one began.
     pub(super) burst_units: u32,
     burst_from: u32,
@@ -139,6 +137,8 @@ pub(super) struct Channel {
     pub(super) pull: Pull,
     pub(super) gone: Vec<Gone>,
     pub(super) forecast: Forecast,
+    /// What the last short record acknowledged.
+    pub(super) short_acked: u32,
     /// The record at the head of the peer's ring waits for a Receive.
     pub(super) stalled: bool,
     pub(super) broken: bool,
@@ -199,6 +199,7 @@ impl Channel {
             },
             gone: Vec::new(),
             forecast: Forecast::default(),
+            short_acked: 0,
             stalled: false,
             broken: false,
             hot: false,
@@ -397,6 +398,12 @@ impl Channel {
             files::wake(peer.event.as_fd());
             counters.wakes += 1;
         }
+    }
+
+    /// Whether there is something to do although nothing came.
+    #[inline]
+    pub(super) fn has_rare_work(&self) -> bool {
+        self.has_reports() || !self.gone.is_empty()
     }
 
     /// Whether reports wait for room.

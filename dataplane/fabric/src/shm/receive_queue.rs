@@ -28,6 +28,8 @@ pub(super) struct ReceiveQueue {
     /// `segments_max` places per Receive.
     segments: Vec<Option<Buffer>>,
     made: u32,
+    /// The room in the first segment of each Receive, at least.
+    first_bytes_min: u32,
     posted: Vec<u32>,
     staged: Vec<u32>,
 }
@@ -41,6 +43,7 @@ impl ReceiveQueue {
             taker,
             segments: (0..places).map(|_| None).collect(),
             made: 0,
+            first_bytes_min: u32::MAX,
             posted: Vec::with_capacity(depth),
             staged: Vec::with_capacity(depth),
         }
@@ -68,6 +71,9 @@ impl ReceiveQueue {
         for (place, buffer) in self.segments[range].iter_mut().zip(list) {
             *place = Some(buffer);
         }
+        // A segment is replaced by one of its size at least.
+        let first_bytes = self.segment(slot, 0).map_or(0, Buffer::capacity);
+        self.first_bytes_min = self.first_bytes_min.min(first_bytes);
         self.made += 1;
         slot
     }
@@ -178,6 +184,12 @@ impl ReceiveQueue {
     #[inline]
     pub(super) fn take(&mut self) -> Option<u32> {
         self.posted.pop()
+    }
+
+    /// Whether there is a Receive for a message of `bytes` bytes in one piece.
+    #[inline]
+    pub(super) fn has_for(&self, bytes: u32) -> bool {
+        !self.posted.is_empty() && bytes <= self.first_bytes_min
     }
 
     /// Takes the Receive that was posted last, if its first segment holds `bytes` bytes, and tells

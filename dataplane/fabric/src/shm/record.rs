@@ -106,6 +106,12 @@ impl Header {
             .then_some(bytes)
     }
 
+    /// As [`Header::units`], of a record that [`Header::short_bytes`] knows: it has no extension.
+    #[inline]
+    pub(super) fn short_units(bytes: u32) -> u32 {
+        (HEADER_BYTES + bytes).div_ceil(UNIT_BYTES)
+    }
+
     /// Whether the header has its extension.
     #[inline]
     pub(super) fn is_extended(self) -> bool {

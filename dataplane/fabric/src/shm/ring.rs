@@ -198,12 +198,19 @@ impl<M: RingMemory> Consumer<M> {
     /// The index of the next record, when it is published.
     #[inline]
     pub(super) fn peek(&self) -> Option<u32> {
-        let index = self.head & (self.memory.units() - 1);
-        if self.memory.load_sequence(index) != sequence_of(self.head) {
+        if !self.is_published(self.head) {
             return None;
         }
+        let index = self.head & (self.memory.units() - 1);
         self.memory.acquire_record(index);
         Some(index)
+    }
+
+    /// Whether the word at `position` is the number that a published record would have there.
+    #[inline]
+    pub(super) fn is_published(&self, position: u32) -> bool {
+        let index = position & (self.memory.units() - 1);
+        self.memory.load_sequence(index) == sequence_of(position)
     }
 
     /// Goes on behind a record of `units` units.

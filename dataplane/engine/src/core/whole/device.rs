@@ -11,9 +11,9 @@ use std::os::fd::BorrowedFd;
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{
-    Access, Attributes, Completion, CompletionBatch, CompletionKind, Gather, Port, PostError,
-    QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey,
-    SendOptions, SetupError, Window, WorkId,
+    Access, Arrival, Attributes, Completion, CompletionBatch, CompletionKind, Gather, Port,
+    PostError, QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress,
+    RemoteKey, SendOptions, SetupError, Window, WorkId,
 };
 use rpcrdma_fabric::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 
@@ -149,6 +149,11 @@ impl Device {
         if self.polls.is_multiple_of(self.lateness.buffers_every) {
             self.buffers_due.append(&mut self.buffers_kept);
         }
+    }
+
+    /// Whether all is reported as it comes, and nothing was kept back.
+    fn is_prompt(&self) -> bool {
+        self.lateness.is_none() && self.kept.is_empty() && self.due.is_empty()
     }
 
     /// Whether a work finds no place in its send queue.
@@ -331,11 +336,37 @@ impl Port for Device {
         self.polls += 1;
         let moved = self.port.poll(now, batch);
         self.take_buffers();
-        if self.lateness.is_none() && self.kept.is_empty() && self.due.is_empty() {
+        if self.is_prompt() {
             return moved;
         }
         self.report(batch);
         moved || !batch.is_empty()
+    }
+
+    /// Messages are left to [`Device::next_arrival`] while nothing is late.
+    fn begin_poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        if !self.is_prompt() {
+            return self.poll(now, batch);
+        }
+        self.polls += 1;
+        let moved = self.port.begin_poll(now, batch);
+        self.take_buffers();
+        moved
+    }
+
+    fn next_arrival(&mut self, now: Ticks, batch: &mut CompletionBatch) -> Option<Arrival> {
+        if !self.is_prompt() {
+            return None;
+        }
+        self.port.next_arrival(now, batch)
+    }
+
+    fn arrived(&self, arrival: &Arrival) -> &[u8] {
+        self.port.arrived(arrival)
+    }
+
+    fn keep(&mut self, arrival: Arrival) -> Option<Receive> {
+        self.port.keep(arrival)
     }
 
     fn next_returned(&mut self) -> Option<Buffer> {

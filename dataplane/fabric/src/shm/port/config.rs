@@ -11,6 +11,7 @@ use super::super::record::{
     DESCRIPTOR_BYTES_MAX, EXTENSION_BYTES, HEAD_BYTES_MAX, HEADER_BYTES, UNIT_BYTES,
 };
 use super::super::work::Works;
+use super::arrivals::Inbox;
 use super::core::Core;
 use super::post::MESSAGE_BYTES_MAX;
 use crate::clock::Clock;
@@ -183,6 +184,7 @@ pub(super) fn new_core(
         untold: Vec::new(),
         awaiting: VecDeque::new(),
         returned: Vec::with_capacity(held),
+        inbox: Inbox::new(),
         counters: Counters::default(),
         clock: config.clock.clone(),
         delay: config.clock.ticks(config.delay),

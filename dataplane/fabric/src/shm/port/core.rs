@@ -9,6 +9,7 @@ use super::super::link::QueuePairNumber;
 use super::super::queue_pair::{QueuePair, State};
 use super::super::receive_queue::ReceiveQueue;
 use super::super::work::{Kind, Works};
+use super::arrivals::Inbox;
 use crate::clock::{Clock, Ticks};
 use crate::interface::{PortNumber, QueuePairId, Receive, ReceiveQueueId, Status};
 use crate::memory::{Buffer, Memory};
@@ -41,6 +42,8 @@ pub(super) struct Core {
     pub(super) untold: Vec<u32>,
     pub(super) awaiting: VecDeque<u32>,
     pub(super) returned: Vec<Buffer>,
+    /// The short message that was taken last.
+    pub(super) inbox: Box<Inbox>,
     pub(super) counters: Counters,
     pub(super) clock: Clock,
     pub(super) delay: Ticks,

@@ -26,18 +26,18 @@ pub(super) struct Visit(u8);
 
 impl Visit {
     /// Nothing was done.
-    const IDLE: Self = Self(0);
+    pub(super) const IDLE: Self = Self(0);
     /// Something was done.
-    const BUSY: Self = Self(1);
+    pub(super) const BUSY: Self = Self(1);
     /// There is more to do, although nobody will ring for it.
-    const AGAIN: Self = Self(2);
+    pub(super) const AGAIN: Self = Self(2);
     /// The peer broke the rules of the ring, or does not take what is reported to it.
     const BROKEN: Self = Self(4);
     /// The ring was found empty.
     const DRAINED: Self = Self(8);
 
     #[inline]
-    fn and(self, other: Self) -> Self {
+    pub(super) fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
@@ -88,13 +88,16 @@ impl Core {
         now: Ticks,
         batch: &mut CompletionBatch,
     ) -> Visit {
-        let short = self.take_short(channel, batch);
-        let mut visit = Visit::IDLE.and_if(short.taken != 0, Visit::BUSY);
-        if !short.drained {
-            visit = visit.and(self.visit_any(channel, now, batch));
-        }
-        if channel.has_reports() || !channel.gone.is_empty() {
-            let drained = short.drained || visit.has(Visit::DRAINED);
+        let short = self.receive_short(channel, batch);
+        let any = self.visit_any(channel, now, batch);
+        self.leave(channel, short.and(any))
+    }
+
+    /// What is done at the end of a visit.
+    #[inline]
+    pub(super) fn leave(&mut self, channel: &mut Channel, mut visit: Visit) -> Visit {
+        if channel.has_rare_work() {
+            let drained = visit.has(Visit::DRAINED);
             visit = visit.and(self.leave_rarely(channel, drained));
         }
         if visit.is_busy() {
@@ -109,7 +112,7 @@ impl Core {
 
     /// Works off records of any kind.
     #[inline(never)]
-    fn visit_any(
+    pub(super) fn visit_any(
         &mut self,
         channel: &mut Channel,
         now: Ticks,
@@ -358,7 +361,7 @@ impl Core {
         self.receive_from(source, channel, header, queue_pair, invalidate, batch)
     }
 
-    /// A packed Send that [`Core::take_short`] could not receive.
+    /// A packed Send that [`Core::take_short`] could not take.
     #[cold]
     fn receive_packed(
         &mut self,

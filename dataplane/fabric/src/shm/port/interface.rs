@@ -9,7 +9,7 @@ use super::core::channel_mut;
 use super::{BUSY_EXCHANGE_POLLS, Port};
 use crate::clock::Ticks;
 use crate::interface::{
-    Access, Attributes, CompletionBatch, Gather, PostError, QueuePairId, Receive,
+    Access, Arrival, Attributes, CompletionBatch, Gather, PostError, QueuePairId, Receive,
     ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, SetupError,
     Window, WorkId,
 };
@@ -263,8 +263,19 @@ impl crate::interface::Port for Port {
         }
     }
 
-    #[inline]
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        let busy = self.begin_poll(now, batch);
+        while !batch.is_full()
+            && let Some(arrival) = self.take_arrival(now, batch)
+        {
+            self.core.push_arrival(&arrival, batch);
+        }
+        busy
+    }
+
+    #[inline]
+    fn begin_poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        self.leave_found();
         let poll = self.core.counters.polls + 1;
         self.core.counters.polls = poll;
         self.core.copy_budget = self.core.copy_bytes_per_poll;
@@ -282,14 +293,33 @@ impl crate::interface::Port for Port {
         if !self.was_busy || poll.is_multiple_of(BUSY_EXCHANGE_POLLS) {
             busy |= self.core.exchange_progress(&mut self.channels);
         }
-        busy |= self.visit_hot(now, batch);
+        let (any_hot, kept_back) = self.visit_hot(now, batch);
+        busy |= any_hot;
         if self.core.has_own_work() {
             busy |= self.core.work_in_rest(&mut self.channels, now, batch);
         }
+        batch.release(kept_back);
         self.core.not_ready_polls = self.core.not_ready_polls.saturating_sub(1);
         self.was_busy = busy;
         self.core.counters.polls_empty += u64::from(!busy);
         busy
+    }
+
+    #[inline]
+    fn next_arrival(&mut self, now: Ticks, batch: &mut CompletionBatch) -> Option<Arrival> {
+        if self.found.is_used_up() {
+            return None;
+        }
+        self.take_arrival(now, batch)
+    }
+
+    #[inline]
+    fn arrived(&self, arrival: &Arrival) -> &[u8] {
+        self.core.inbox.message(arrival.bytes)
+    }
+
+    fn keep(&mut self, arrival: Arrival) -> Option<Receive> {
+        self.core.keep_arrival(&arrival)
     }
 
     #[inline]

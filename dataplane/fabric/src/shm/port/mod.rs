@@ -1,5 +1,6 @@
 //! A port of the `shm` provider: one core's channels, queue pairs, receive queues and windows.
 
+mod arrivals;
 mod complete;
 mod config;
 mod core;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
 
+use self::arrivals::Found;
 pub use self::config::PortConfig;
 use self::core::{Channels, Core, channel_mut};
 use self::schedule::Schedule;
@@ -69,6 +71,8 @@ pub struct Port {
     staged: Vec<u16>,
     /// Channels that were sent on since the last flush.
     dirty: Vec<u32>,
+    /// Short messages that the last poll found.
+    found: Found,
     attributes: Attributes,
     inline_bytes_max: u32,
     sweep_mask: u64,
@@ -123,6 +127,7 @@ impl Port {
             numbers,
             staged: Vec::new(),
             dirty: Vec::new(),
+            found: Found::new(config.hot_channels_max.max(1) as usize),
             inline_bytes_max: config.inline_bytes_max,
             sweep_mask: u64::from(config.cold_sweep_polls.max(1).next_power_of_two()) - 1,
             was_busy: false,
@@ -152,33 +157,41 @@ impl Port {
         visit.is_busy()
     }
 
-    /// Looks at the hot channels, in the order of the [`share`] module. Whether something was done.
+    /// Looks at the hot channels, in the order of the [`share`] module. Whether something was done, and how many places
+    /// of the batch are kept for short messages that were found.
     #[inline]
-    fn visit_hot(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
+    fn visit_hot(&mut self, now: Ticks, batch: &mut CompletionBatch) -> (bool, usize) {
         let mut busy = false;
         let mut place = 0;
+        let mut kept_back = 0;
         while let Some(number) = self.schedule.hot(place) {
-            if self.visit(number, now, batch) {
+            if self.look_at(number, &mut kept_back, now, batch) {
                 busy = true;
                 if self.core.is_used_up(batch) {
-                    self.end_hot(place, now, batch);
+                    self.end_hot(place, &mut kept_back, now, batch);
                     break;
                 }
             }
             place += 1;
         }
-        busy
+        (busy, kept_back)
     }
 
     /// The hot channel at this place has used up the batch or the copy budget. Where only the budget
     /// is used up, those behind it are looked at all the same.
     #[inline(never)]
-    fn end_hot(&mut self, used_at: usize, now: Ticks, batch: &mut CompletionBatch) {
+    fn end_hot(
+        &mut self,
+        used_at: usize,
+        kept_back: &mut usize,
+        now: Ticks,
+        batch: &mut CompletionBatch,
+    ) {
         let mut place = used_at + 1;
         while !batch.is_full()
             && let Some(number) = self.schedule.hot(place)
         {
-            self.visit(number, now, batch);
+            self.look_at(number, kept_back, now, batch);
             place += 1;
         }
         let poll = self.core.counters.polls;
@@ -276,6 +289,9 @@ impl Port {
     fn is_idle(&mut self) -> bool {
         let core = &self.core;
         if self.schedule.has_pending() || self.bell.rung() {
+            return false;
+        }
+        if !self.found.is_empty() {
             return false;
         }
         if !core.ready.is_empty() || !core.readers.is_empty() || !core.untold.is_empty() {

@@ -40,6 +40,62 @@ fn every_length_arrives_whole() {
     assert_eq!(refused, Err(PostError::TooLong));
 }
 
+/// The arrivals of one poll, none of them kept.
+fn arrivals(end: &mut End) -> Vec<Arrival> {
+    let mut batch = CompletionBatch::new();
+    end.port.begin_poll(end.now, &mut batch);
+    let (now, port) = (end.now, &mut end.port);
+    let arrivals = std::iter::from_fn(|| port.next_arrival(now, &mut batch)).collect();
+    assert!(batch.is_empty());
+    arrivals
+}
+
+#[test]
+fn the_last_arrival_alone_can_be_kept() {
+    let (mut a, mut b) = pair();
+    for seed in 0..2 {
+        a.send(&pattern(seed, 64), SendOptions::default()).unwrap();
+    }
+    let [first, last] = arrivals(&mut b).try_into().expect("both are there");
+    assert!(b.port.keep(first).is_none(), "its bytes are gone");
+    assert_eq!(b.port.arrived(&last), pattern(1, 64));
+    assert_eq!(b.posted(), DEPTH, "no Receive is taken by what is read");
+    let kept = b.port.keep(last).expect("it is the last one");
+    assert_eq!(b.port.received(&kept)[..64], pattern(1, 64));
+    assert_eq!(b.posted(), DEPTH - 1);
+    b.port.post_receive(kept);
+}
+
+#[test]
+fn a_message_waits_for_its_receive_in_the_ring() {
+    let (mut a, mut b) = pair();
+    let mut kept = Vec::new();
+    for seed in 0..DEPTH as usize {
+        a.send(&pattern(seed, 64), SendOptions::default()).unwrap();
+        let [arrival] = arrivals(&mut b).try_into().expect("one is there");
+        kept.extend(b.port.keep(arrival));
+    }
+    assert_eq!(b.posted(), 0);
+    a.send(&pattern(99, 64), SendOptions::default()).unwrap();
+    assert!(arrivals(&mut b).is_empty());
+    for receive in kept {
+        b.port.post_receive(receive);
+    }
+    b.port.flush_receives();
+    assert_eq!(arrivals(&mut b).len(), 1);
+}
+
+/// No reply tells how far the receiver is.
+#[test]
+fn what_was_read_in_place_is_told_to_the_sender() {
+    let (mut a, mut b) = pair();
+    a.send(&pattern(0, 64), signalled(1)).unwrap();
+    assert_eq!(told(a.settle()), []);
+    assert_eq!(arrivals(&mut b).len(), 1);
+    (0..8).for_each(|_| assert!(arrivals(&mut b).is_empty()));
+    assert_eq!(told(a.settle()), [(Status::Success, What::Sent(1))]);
+}
+
 /// Messages of `bytes` bytes with something other than zero at few places, or at many.
 fn sparse(bytes: usize) -> Vec<Vec<u8>> {
     let places: [&[usize]; 5] = [&[], &[0], &[1, 17, 33], &[0, 40, 44], &[0, 16, 32, 47]];

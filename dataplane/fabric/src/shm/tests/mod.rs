@@ -15,7 +15,7 @@ mod stress;
 use super::{Joint, Port, PortConfig, PortHandle, join};
 use crate::clock::Clock;
 use crate::interface::{
-    Completion, CompletionBatch, CompletionKind, Gather, Port as _, QueuePairId, Receive,
+    Arrival, Completion, CompletionBatch, CompletionKind, Gather, Port as _, QueuePairId, Receive,
     ReceiveQueueAttributes, ReceiveQueueId, SendOptions, Status, WorkId,
 };
 use crate::memory::{Arena, ArenaOptions, Buffer, HugePages, Pool, PoolShape};
@@ -35,6 +35,7 @@ pub(super) struct End {
     pub(super) queue: ReceiveQueueId,
     pub(super) id: QueuePairId,
     pub(super) now: u64,
+    polls: u32,
 }
 
 impl End {
@@ -75,6 +76,7 @@ impl End {
                 generation: 0,
             },
             now: 0,
+            polls: 0,
         };
         for _ in 0..DEPTH {
             let receive = end.make_receive();
@@ -92,19 +94,49 @@ impl End {
             .unwrap()
     }
 
-    /// Polls once; what was completed, as told.
+    /// Polls once; what was completed, as told. By turns all of it comes in the batch, messages are read where the port
+    /// has them, and these are kept.
     pub(super) fn poll(&mut self) -> Vec<Event> {
         let mut batch = CompletionBatch::new();
-        self.port.poll(self.now, &mut batch);
-        let events: Vec<Event> = batch
-            .drain()
-            .collect::<Vec<_>>()
-            .into_iter()
-            .map(|c| self.event(c))
-            .collect();
+        self.polls += 1;
+        let mut events = Vec::new();
+        if self.polls.is_multiple_of(2) {
+            self.port.poll(self.now, &mut batch);
+        } else {
+            self.port.begin_poll(self.now, &mut batch);
+            self.take_batch(&mut batch, &mut events);
+            while let Some(arrival) = self.port.next_arrival(self.now, &mut batch) {
+                events.push(self.take_arrival(arrival));
+            }
+        }
+        self.take_batch(&mut batch, &mut events);
         self.port.flush_receives();
         self.port.flush_sends();
         events
+    }
+
+    fn take_batch(&mut self, batch: &mut CompletionBatch, events: &mut Vec<Event>) {
+        let completions: Vec<_> = batch.drain().collect();
+        events.extend(completions.into_iter().map(|c| self.event(c)));
+    }
+
+    fn take_arrival(&mut self, arrival: Arrival) -> Event {
+        let Arrival {
+            queue_pair, bytes, ..
+        } = arrival;
+        let mut message = self.port.arrived(&arrival).to_vec();
+        assert_eq!(message.len(), bytes as usize);
+        if self.polls % 4 == 1 {
+            let receive = self.port.keep(arrival).expect("it is the last one");
+            let kept = self.port.received(&receive)[..bytes as usize].to_vec();
+            assert_eq!(std::mem::replace(&mut message, kept.clone()), kept);
+            self.port.post_receive(receive);
+        }
+        Event {
+            id: queue_pair,
+            status: Status::Success,
+            what: What::Received(message, None),
+        }
     }
 
     /// Polls until nothing was done for some polls.

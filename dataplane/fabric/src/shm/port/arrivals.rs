@@ -1,0 +1,330 @@
+//! Short Sends as they arrive: Sends of few bytes, without extension, in adjacent units of the ring.
+//!
+//! A poll counts those at the heads of the hot rings, and leaves them there ([`Port::begin_poll`]). They are copied
+//! out one at a time, into the same lines each time, when whoever polls is ready for them. So most of them take no
+//! Receive, no completion and no line that is not in the cache; a reply leaves before the next call is looked at.
+//! Each of them has a posted Receive all the same, for whoever keeps it.
+//!
+//! The receiver asks for as many lines as the last message took before it looks at the first one.
+//!
+//! Whatever is out of the ordinary in the least is left to [`Core::visit`](super::core::Core), before anything was
+//! changed.
+//!
+//! [`Port::begin_poll`]: crate::interface::Port::begin_poll
+
+use super::super::channel::{Channel, Target};
+use super::super::copy::copy_small;
+use super::super::link::QueuePairNumber;
+use super::super::packed;
+use super::super::queue_pair::State;
+use super::super::record::{HEADER_BYTES, Header, SHORT_BYTES_MAX, op};
+use super::core::{Core, channel_mut};
+use super::inbound::Visit;
+use super::short::lines_behind;
+use super::{Port, inbound::push_receive};
+use crate::clock::Ticks;
+use crate::interface::{Arrival, CompletionBatch, Receive, Status};
+
+/// Where a short message stands after it was taken out of its ring.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Inbox {
+    bytes: [u8; SHORT_BYTES_MAX as usize],
+    /// The number of the record that it was, by [`Counters::records_in`](super::super::counters::Counters).
+    number: u64,
+    /// The receive queue that has a Receive for it.
+    queue: usize,
+}
+
+impl Inbox {
+    pub(super) fn new() -> Box<Self> {
+        Box::new(Self {
+            bytes: [0; _],
+            number: 0,
+            queue: usize::MAX,
+        })
+    }
+
+    /// The first `bytes` bytes.
+    #[inline]
+    pub(super) fn message(&self, bytes: u32) -> &[u8] {
+        self.bytes.get(..bytes as usize).unwrap_or(&[])
+    }
+}
+
+/// The channels on which short Sends were found, and which of these are to be taken next.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Their numbers, and how many each of them has left.
+    channels: Vec<(u32, usize)>,
+    next: usize,
+    /// The sum of what they have left.
+    left: usize,
+}
+
+impl Found {
+    /// For at most `channels_max` channels.
+    pub(super) fn new(channels_max: usize) -> Self {
+        Self {
+            channels: Vec::with_capacity(channels_max),
+            next: 0,
+            left: 0,
+        }
+    }
+
+    /// Whether nothing of what was found is left.
+    #[inline]
+    pub(super) fn is_used_up(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Whether the last poll found none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.channels.is_empty()
+    }
+}
+
+/// What stands at the head of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Head {
+    /// So many short Sends, at least one.
+    Short(usize),
+    /// Something else.
+    Other,
+    /// Nothing.
+    Nothing,
+}
+
+impl Core {
+    /// Counts the short Sends at the head of the ring, `most` at most, as far as it seems: each of them is looked at again
+    /// when it is taken.
+    #[inline]
+    fn count_short(&self, channel: &mut Channel, most: usize) -> Head {
+        let Some(peer) = &channel.peer else {
+            return Head::Nothing;
+        };
+        if channel.pull.target != Target::Nothing || self.not_ready_polls != 0 || most == 0 {
+            return Head::Other;
+        }
+        let (consumer, forecast) = (&peer.consumer, &channel.forecast);
+        let ring = consumer.memory();
+        let first = consumer.head();
+        ring.prefetch_behind(first, forecast.received_lines_behind);
+        let Some(index) = consumer.peek() else {
+            return Head::Nothing;
+        };
+        let Some(bytes) = ring.read_header(index).short_bytes() else {
+            return Head::Other;
+        };
+        // Where the next ones are if they are like this one. So no line is waited for to know where the next one is.
+        let units = Header::short_units(bytes);
+        let mut position = first;
+        let mut count = 1;
+        while count < most {
+            position = position.wrapping_add(units);
+            if !consumer.is_published(position) {
+                break;
+            }
+            ring.prefetch_behind(position, forecast.received_lines_behind);
+            count += 1;
+        }
+        if count == most {
+            // The next poll begins there.
+            ring.prefetch(position.wrapping_add(units));
+        }
+        Head::Short(count)
+    }
+
+    /// Takes the record at the head of the ring out of it, if it is a short Send that can be received.
+    #[inline]
+    pub(super) fn take_short(&mut self, channel: &mut Channel) -> Option<Arrival> {
+        let consumer = &mut channel.peer.as_mut()?.consumer;
+        let index = consumer.peek()?;
+        let ring = consumer.memory();
+        let header = ring.read_header(index);
+        let bytes = header.short_bytes()?;
+        // A peer reaches only its own queue pairs, whatever numbers it invents.
+        let number = QueuePairNumber(header.destination);
+        let id = number.id();
+        let queue_pair = self.queue_pairs.get(id.index as usize)?;
+        let queue = queue_pair.receive_queue;
+        let is_open = queue_pair.local == number
+            && queue_pair.channel == channel.number
+            && matches!(queue_pair.state, State::Connected | State::Accepting);
+        let units = Header::short_units(bytes);
+        if !is_open
+            || units > consumer.to_end(index)
+            || !self.receive_queues.get(queue)?.has_for(bytes)
+        {
+            return None;
+        }
+        let payload = ring.unit(index).wrapping_add(HEADER_BYTES as usize);
+        let place = self.inbox.bytes.as_mut_ptr();
+        // SAFETY: the units of the record lie within the peer's mapped ring, and `short_bytes` checked the bytes; the
+        // inbox is ours, and has room for the longest message that is short.
+        unsafe {
+            if header.op == op::SEND_PACKED {
+                packed::unpack(payload, header.flags, bytes as usize, place);
+                channel.forecast.received_lines_behind = 0;
+            } else {
+                copy_small(payload, place, bytes as usize);
+                channel.forecast.received_lines_behind = lines_behind(bytes);
+            }
+        }
+        consumer.advance(units);
+        channel.short_acked = header.acked;
+        self.counters.records_in += 1;
+        self.counters.bytes_copied += u64::from(bytes);
+        let number = self.counters.records_in;
+        (self.inbox.number, self.inbox.queue) = (number, queue);
+        Some(Arrival {
+            queue_pair: id,
+            bytes,
+            number,
+        })
+    }
+
+    /// Moves the message in the inbox into a Receive.
+    pub(super) fn keep_arrival(&mut self, arrival: &Arrival) -> Option<Receive> {
+        let inbox = &mut self.inbox;
+        if inbox.number != arrival.number {
+            return None;
+        }
+        let queue = std::mem::replace(&mut inbox.queue, usize::MAX);
+        let bytes = arrival.bytes.min(SHORT_BYTES_MAX);
+        let (slot, place) = self.receive_queues.get_mut(queue)?.take_for(bytes)?;
+        // SAFETY: the Receive was posted, so its first buffer is the port's alone; it has room for the bytes, and so many are in
+        // the inbox.
+        unsafe { copy_small(self.inbox.bytes.as_ptr(), place, bytes as usize) };
+        Some(self.receive(queue, slot))
+    }
+
+    /// Receives the short Sends at the head of the ring, each into a Receive.
+    pub(super) fn receive_short(
+        &mut self,
+        channel: &mut Channel,
+        batch: &mut CompletionBatch,
+    ) -> Visit {
+        let mut visit = Visit::IDLE;
+        if channel.pull.target != Target::Nothing || self.not_ready_polls != 0 {
+            return visit;
+        }
+        while !batch.is_full()
+            && let Some(arrival) = self.take_short(channel)
+        {
+            self.push_arrival(&arrival, batch);
+            visit = Visit::BUSY;
+        }
+        if visit.is_busy() {
+            self.end_short(channel);
+        }
+        visit
+    }
+
+    /// Puts the message in the inbox into a batch with room.
+    pub(super) fn push_arrival(&mut self, arrival: &Arrival, batch: &mut CompletionBatch) {
+        let kept = self.keep_arrival(arrival);
+        debug_assert!(kept.is_some(), "there was a Receive for it a moment ago");
+        if let Some(receive) = kept {
+            let Arrival {
+                queue_pair, bytes, ..
+            } = *arrival;
+            push_receive(batch, queue_pair, Status::Success, receive, bytes, None);
+        }
+    }
+
+    /// Short Sends were taken out of the ring.
+    #[inline]
+    fn end_short(&mut self, channel: &mut Channel) {
+        channel.stalled = false;
+        self.acknowledge(channel, channel.short_acked);
+    }
+}
+
+impl Port {
+    /// Looks at a hot channel. Short Sends are left there, for [`Port::take_arrival`]. Whether there was anything.
+    #[inline]
+    pub(super) fn look_at(
+        &mut self,
+        number: u32,
+        kept_back: &mut usize,
+        now: Ticks,
+        batch: &mut CompletionBatch,
+    ) -> bool {
+        let Some(channel) = channel_mut(&mut self.channels, number) else {
+            return false;
+        };
+        if channel.broken {
+            return false;
+        }
+        match self.core.count_short(channel, batch.room()) {
+            Head::Short(count) => {
+                batch.keep_back(count);
+                *kept_back += count;
+                channel.last_active = self.core.counters.polls;
+                self.found.channels.push((number, count));
+                self.found.left += count;
+                true
+            }
+            Head::Nothing if !channel.has_rare_work() => {
+                channel.stalled = false;
+                false
+            }
+            Head::Nothing | Head::Other => self.visit(number, now, batch),
+        }
+    }
+
+    /// Takes the next of the short Sends that were found.
+    #[inline(never)]
+    pub(super) fn take_arrival(
+        &mut self,
+        now: Ticks,
+        batch: &mut CompletionBatch,
+    ) -> Option<Arrival> {
+        while self.found.left != 0 {
+            let (number, left) = self.found.channels.get_mut(self.found.next)?;
+            if *left == 0 {
+                self.found.next += 1;
+                continue;
+            }
+            let number = *number;
+            if let Some(channel) = channel_mut(&mut self.channels, number)
+                && let Some(arrival) = self.core.take_short(channel)
+            {
+                *left -= 1;
+                self.found.left -= 1;
+                return Some(arrival);
+            }
+            self.visit_refused(now, batch);
+        }
+        None
+    }
+
+    /// The next of what was found is not for [`Core::take_short`].
+    #[cold]
+    fn visit_refused(&mut self, now: Ticks, batch: &mut CompletionBatch) {
+        let Some((number, left)) = self.found.channels.get_mut(self.found.next) else {
+            return;
+        };
+        self.found.left -= std::mem::take(left);
+        let number = *number;
+        self.visit(number, now, batch);
+    }
+
+    /// Ends the visits to the channels on which the last poll found something. Messages that nobody took stay in their rings.
+    ///
+    /// A reply has most often told the peer by now how far we are.
+    #[inline]
+    pub(super) fn leave_found(&mut self) {
+        while let Some((number, _)) = self.found.channels.pop() {
+            let Some(channel) = channel_mut(&mut self.channels, number) else {
+                continue;
+            };
+            self.core.end_short(channel);
+            if self.core.leave(channel, Visit::BUSY).is_broken() {
+                self.break_channel(number);
+            }
+        }
+        (self.found.next, self.found.left) = (0, 0);
+    }
+}
