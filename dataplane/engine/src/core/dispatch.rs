@@ -9,7 +9,7 @@ use rpcrdma_protocol::v2::rtr::{ReportError, TransmissionId};
 use super::application::Application;
 use super::group::TransmissionNote;
 use super::incoming::Stream;
-use super::intake::HeldWork;
+use super::intake::{Chunked, HeldWork};
 use super::rare::{GivenUp, Upshot, handle_rare};
 use super::resources::Drain;
 use super::state::State;
@@ -117,13 +117,27 @@ impl<P: Port> State<P> {
                     let note = TransmissionNote::new(&transmission);
                     return self.receive_transmission(application, key, note, receive);
                 }
-                Sorted::ChunkedCall { xid, payload } => {
-                    let received = of_payload(payload, receive);
-                    return self.receive_chunked(application, key, xid, received);
+                Sorted::ChunkedCall {
+                    xid,
+                    payload,
+                    chunks_at,
+                } => {
+                    let chunked = Chunked {
+                        received: of_payload(payload, receive),
+                        chunks_at,
+                    };
+                    return self.receive_chunked(application, key, xid, chunked);
                 }
-                Sorted::ChunkedReply { xid, payload } => {
-                    let received = of_payload(payload, receive);
-                    return outgoing.receive_chunked_reply(core, application, key, xid, received);
+                Sorted::ChunkedReply {
+                    xid,
+                    payload,
+                    chunks_at,
+                } => {
+                    let chunked = Chunked {
+                        received: of_payload(payload, receive),
+                        chunks_at,
+                    };
+                    return outgoing.receive_chunked_reply(core, application, key, xid, chunked);
                 }
                 Sorted::Other {
                     event,
@@ -162,7 +176,7 @@ impl<P: Port> State<P> {
                     Ended::TimedOut => counters.late_replies.increment(),
                     Ended::Bulk(bulk) => {
                         let received = of_payload(whole.payload, receive);
-                        return outgoing.receive_bulk_reply(core, key, bulk, received);
+                        return outgoing.receive_bulk_reply(core, key, bulk, received, None);
                     }
                     Ended::Unknown => counters.unmatched_replies.increment(),
                 }
