@@ -131,8 +131,10 @@ impl ReplyItems {
         if T::IS_SHARED {
             self.shared_parts += item.part_count();
         }
-        // An empty item moves for nothing, and one with its pieces as a whole.
-        self.attached.push(T::attached(BulkItem::new()));
+        // It is made in its place: an item that is moved is moved with all of its room.
+        let count = self.attached.len() + 1;
+        self.attached
+            .resize_with(count, || T::attached(BulkItem::new()));
         if let Some(place) = self.attached.last_mut().and_then(T::item_of) {
             place.take_from(item);
         }

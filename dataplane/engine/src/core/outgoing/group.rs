@@ -5,7 +5,7 @@ use rpcrdma_protocol::connection::Connection as Protocol;
 use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
 use rpcrdma_protocol::rpc::CallHeader;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::SendRefused;
+use rpcrdma_protocol::v2::connection::{Direction as MessageDirection, SendRefused};
 use rpcrdma_protocol::v2::plan::{CallForm, CallPlan, Direction};
 use rpcrdma_protocol::v2::rtr::TransmitRequest;
 
@@ -15,7 +15,9 @@ use super::lists::{Role, targets_of};
 use super::plan::{has_memory, range_of};
 use crate::bulk::{BulkCall, BulkPart, Home, give_lease};
 use crate::connection::Connection;
-use crate::core::group::{Group, GroupItem, GroupItems, GroupSender, LaidOut, Sending, Way};
+use crate::core::group::{
+    Body, Group, GroupItem, GroupItems, GroupSender, LaidOut, Sending, Shape, Way,
+};
 use crate::core::resources::Resources;
 use crate::core::step::{Step, Wait};
 use crate::rpc::ConnectionKey;
@@ -179,6 +181,25 @@ impl GroupSender for OutgoingCall {
 
     fn wait(&mut self) -> &mut Wait {
         &mut self.wait
+    }
+
+    fn heading(&self) -> (u32, MessageDirection) {
+        (self.xid, MessageDirection::Call)
+    }
+
+    fn body(&self, shape: Shape) -> Option<Body> {
+        let direction = match self.directions.as_slice() {
+            [] => None,
+            [direction] if !has_memory(direction.way) => Some(*direction),
+            _ => return None,
+        };
+        Some(Body {
+            shape,
+            displacement: self.group.items.first().map(|item| item.displacement),
+            direction,
+            minimum_bytes: self.minimum_bytes,
+            reply_transmissions_max: self.reply_transmissions_max,
+        })
     }
 
     fn encode_first(
