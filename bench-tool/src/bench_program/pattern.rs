@@ -61,7 +61,13 @@ fn words(
 pub fn fill(piece: &mut [u8], offset: usize, number: u64) {
     piece.fill(low(number));
     words(number, offset, piece.len(), |at, part| {
-        if let Some(space) = piece.get_mut(at..at + part.len()) {
+        let space = piece.get_mut(at..).unwrap_or(&mut []);
+        // A whole word, as nearly all are, is one store and no call of the C library.
+        if let (Ok(word), Some(place)) =
+            (<&[u8; WORD_BYTES]>::try_from(part), space.first_chunk_mut())
+        {
+            *place = *word;
+        } else if let Some(space) = space.get_mut(..part.len()) {
             space.copy_from_slice(part);
         }
         true
@@ -79,7 +85,11 @@ pub fn matches(piece: &[u8], offset: usize, number: u64) -> bool {
         .last()
         .is_none_or(|last| !behind_word || *last == low(number));
     last && words(number, offset, piece.len(), |at, part| {
-        piece.get(at..at + part.len()) == Some(part)
+        let there = piece.get(at..).unwrap_or(&[]);
+        match (<&[u8; WORD_BYTES]>::try_from(part), there.first_chunk()) {
+            (Ok(word), Some(there)) => there == word,
+            _ => there.get(..part.len()) == Some(part),
+        }
     })
 }
 

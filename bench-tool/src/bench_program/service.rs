@@ -457,11 +457,17 @@ impl Answer {
             if operation.kind == Kind::Write {
                 continue;
             }
-            let Some(item) = filled_item(&operation, &mut take) else {
+            // It is made in its place: an item that is moved is moved with all of its room.
+            let (count, at) = (self.items.len() + 1, self.stream.len());
+            self.items.resize_with(count, || (at, BulkItem::new()));
+            let item = self.items.last_mut().map(|(_, item)| item);
+            if item
+                .and_then(|item| fill_item(item, &operation, &mut take))
+                .is_none()
+            {
                 self.clear();
                 return false;
-            };
-            self.items.push((self.stream.len(), item));
+            }
             self.positions.push(asked.position);
         }
         true
@@ -488,10 +494,13 @@ impl Answer {
     }
 }
 
-/// The payload of a READ, in buffers that `take` gives; `None` when there are too few.
-fn filled_item(operation: &Operation, mut take: impl FnMut() -> Option<Lease>) -> Option<BulkItem> {
+/// Puts the payload of a READ into an item, in buffers that `take` gives; `None` when there are too few.
+fn fill_item(
+    item: &mut BulkItem,
+    operation: &Operation,
+    mut take: impl FnMut() -> Option<Lease>,
+) -> Option<()> {
     let bytes = operation.bytes as usize;
-    let mut item = BulkItem::new();
     let mut offset = 0;
     while offset < bytes {
         let mut piece = take()?;
@@ -500,7 +509,7 @@ fn filled_item(operation: &Operation, mut take: impl FnMut() -> Option<Lease>) -
         offset += piece.len();
         item.push(piece).ok()?;
     }
-    Some(item)
+    Some(())
 }
 
 #[cfg(test)]

@@ -133,8 +133,17 @@ impl BulkLoad {
         let operations = operations.get(..count).unwrap_or(&[]);
         let writes = || operations.iter().filter(|it| it.kind == Kind::Write);
         for operation in writes().skip(prepared.items.len()) {
-            let item = written_item(core, operation).ok_or(CallRefused::NoSlot)?;
-            prepared.items.push(item);
+            // It is made in its place: an item that is moved is moved with all of its room.
+            let count = prepared.items.len() + 1;
+            prepared.items.resize_with(count, BulkItem::new);
+            let item = prepared.items.last_mut();
+            if item
+                .and_then(|item| fill_item(core, item, operation))
+                .is_none()
+            {
+                prepared.items.pop();
+                return Err(CallRefused::NoSlot);
+            }
         }
         let arguments = Arguments::new(operations);
         let mut call = BulkCall::new(procedure(operations), arguments.stream());
@@ -175,10 +184,13 @@ impl BulkLoad {
     }
 }
 
-/// The payload of a WRITE, in bulk buffers; `None` while there are too few.
-fn written_item<P: Port>(core: &mut Context<'_, P>, operation: &Operation) -> Option<BulkItem> {
+/// Puts the payload of a WRITE into an item, in bulk buffers; `None` while there are too few.
+fn fill_item<P: Port>(
+    core: &mut Context<'_, P>,
+    item: &mut BulkItem,
+    operation: &Operation,
+) -> Option<()> {
     let bytes = operation.bytes as usize;
-    let mut item = BulkItem::new();
     let mut offset = 0;
     while offset < bytes {
         let mut piece = core.take_bulk()?;
@@ -187,7 +199,7 @@ fn written_item<P: Port>(core: &mut Context<'_, P>, operation: &Operation) -> Op
         offset += piece.len();
         item.push(piece).ok()?;
     }
-    Some(item)
+    Some(())
 }
 
 /// A sequence of numbers that look drawn: SplitMix64, which is its own description in three lines.

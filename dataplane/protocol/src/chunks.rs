@@ -104,9 +104,12 @@ impl Segment {
 
     #[inline]
     fn write(self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
-        writer.write_u32(self.handle)?;
-        writer.write_u32(self.length_bytes)?;
-        writer.write_u64(self.offset)
+        let [h0, h1, h2, h3] = self.handle.to_be_bytes();
+        let [l0, l1, l2, l3] = self.length_bytes.to_be_bytes();
+        let [o0, o1, o2, o3, o4, o5, o6, o7] = self.offset.to_be_bytes();
+        writer.write_array([
+            h0, h1, h2, h3, l0, l1, l2, l3, o0, o1, o2, o3, o4, o5, o6, o7,
+        ])
     }
 }
 
@@ -395,10 +398,15 @@ impl ListSpans {
     /// # Errors
     /// As there.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let reads_at = reader.position();
+        Ok(Self::of(&ChunkLists::decode(reader)?, reads_at))
+    }
+
+    /// Where `lists` stand, which were decoded from a message whose Read list begins at octet `reads_at`.
+    #[must_use]
+    pub(crate) fn of(lists: &ChunkLists<'_>, reads_at: usize) -> Self {
         /// What tells whether more of a list follows, and how many segments a chunk has.
         const WORD: usize = 4;
-        let reads_at = reader.position();
-        let lists = ChunkLists::decode(reader)?;
         let reads = Span {
             from: reads_at,
             bytes: lists.reads.bytes.len(),
@@ -411,12 +419,12 @@ impl ListSpans {
             from: writes.from + writes.bytes + 3 * WORD,
             bytes: segments.bytes.len(),
         });
-        Ok(Self {
+        Self {
             reads,
             writes,
             write_chunks: lists.writes.chunk_count,
             reply,
-        })
+        }
     }
 
     /// The lists in `message`, which is the one that was decoded, or a copy of it that has at least the lists.

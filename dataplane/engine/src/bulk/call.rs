@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use arrayvec::ArrayVec;
 use rpcrdma_fabric::memory::Lease;
 use rpcrdma_protocol::rpc::OpaqueAuth;
 
@@ -89,12 +90,10 @@ pub struct BulkCall<'a> {
     pub results_bytes_max: usize,
     /// How the items are to travel.
     pub placement: Placement,
-    pub(crate) parts: [Option<Lease>; BULK_PARTS_MAX],
-    pub(crate) items: [CallItem; BULK_ITEMS_MAX],
-    pub(crate) item_count: usize,
-    pub(crate) part_count: usize,
-    pub(crate) expected: [ExpectedResult; BULK_ITEMS_MAX],
-    pub(crate) expected_count: usize,
+    /// The pieces of all items, in order.
+    pub(crate) parts: ArrayVec<Lease, BULK_PARTS_MAX>,
+    pub(crate) items: ArrayVec<CallItem, BULK_ITEMS_MAX>,
+    pub(crate) expected: ArrayVec<ExpectedResult, BULK_ITEMS_MAX>,
 }
 
 impl<'a> BulkCall<'a> {
@@ -107,12 +106,9 @@ impl<'a> BulkCall<'a> {
             args,
             results_bytes_max: 0,
             placement: Placement::Auto,
-            parts: [const { None }; BULK_PARTS_MAX],
-            items: [CallItem::default(); BULK_ITEMS_MAX],
-            item_count: 0,
-            part_count: 0,
-            expected: std::array::from_fn(|_| ExpectedResult::default()),
-            expected_count: 0,
+            parts: ArrayVec::new(),
+            items: ArrayVec::new(),
+            expected: ArrayVec::new(),
         }
     }
 
@@ -123,27 +119,22 @@ impl<'a> BulkCall<'a> {
     /// # Errors
     /// [`NoRoom`], when its place is wrong or there is no room for it; the item is as it was.
     pub fn add(&mut self, args_offset: usize, item: &mut BulkItem) -> Result<(), NoRoom> {
-        let last = self.items().last().map_or(0, |item| item.args_offset);
+        let last = self.items.last().map_or(0, |item| item.args_offset);
         let fits = args_offset.is_multiple_of(4)
             && (last..=self.args.len()).contains(&args_offset)
-            && self.part_count + item.part_count() <= BULK_PARTS_MAX;
-        let bytes = u32::try_from(item.len());
-        let (true, Ok(bytes), Some(place)) = (fits, bytes, self.items.get_mut(self.item_count))
-        else {
+            && !self.items.is_full();
+        let (true, Ok(bytes)) = (fits, u32::try_from(item.len())) else {
             return Err(NoRoom);
         };
-        *place = CallItem {
+        let parts = item.part_count();
+        if !item.move_to(&mut self.parts) {
+            return Err(NoRoom);
+        }
+        self.items.push(CallItem {
             args_offset,
             bytes,
-            parts: item.part_count(),
-        };
-        self.item_count += 1;
-        for part in item.drain() {
-            if let Some(place) = self.parts.get_mut(self.part_count) {
-                *place = Some(part);
-                self.part_count += 1;
-            }
-        }
+            parts,
+        });
         Ok(())
     }
 
@@ -152,61 +143,49 @@ impl<'a> BulkCall<'a> {
     /// # Errors
     /// [`NoRoom`], also when it can have no bytes.
     pub fn expect(&mut self, result: ExpectedResult) -> Result<(), NoRoom> {
-        match self.expected.get_mut(self.expected_count) {
-            Some(place) if result.bytes_max != 0 => {
-                *place = result;
-                self.expected_count += 1;
-                Ok(())
-            }
-            _ => Err(NoRoom),
+        if result.bytes_max == 0 {
+            return Err(NoRoom);
         }
+        self.expected.try_push(result).map_err(|_| NoRoom)
     }
 
     /// Takes the item added last out again.
     pub fn pop(&mut self) -> Option<BulkItem> {
-        let last = self.item_count.checked_sub(1)?;
-        let parts = self.items.get(last)?.parts;
-        let first = self.part_count.checked_sub(parts)?;
-        self.item_count = last;
+        let last = self.items.pop()?;
+        let first = self.parts.len().checked_sub(last.parts)?;
         let mut item = BulkItem::new();
-        for place in self.parts.get_mut(first..self.part_count)? {
+        for part in self.parts.drain(first..) {
             // As many as came out of one item.
-            if let Some(part) = place.take() {
-                let _ = item.push(part);
-            }
+            let _ = item.push(part);
         }
-        self.part_count = first;
         Some(item)
     }
 
     pub(crate) fn items(&self) -> &[CallItem] {
-        self.items.get(..self.item_count).unwrap_or(&[])
+        &self.items
     }
 
     pub(crate) fn expected(&self) -> &[ExpectedResult] {
-        self.expected.get(..self.expected_count).unwrap_or(&[])
+        &self.expected
     }
 
     /// The pieces of all items, in order.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = &Lease> {
-        let parts = self.parts.get(..self.part_count).unwrap_or(&[]);
-        parts.iter().flatten()
+    pub(crate) fn parts(&self) -> &[Lease] {
+        &self.parts
     }
 
     /// The pieces of item `index`, in order.
-    pub(crate) fn parts_of(&self, index: usize) -> impl Iterator<Item = &Lease> {
-        let before = self.items().iter().take(index).map(|item| item.parts);
+    pub(crate) fn parts_of(&self, index: usize) -> &[Lease] {
+        let before = self.items.iter().take(index).map(|item| item.parts);
         let first = before.sum::<usize>();
-        let count = self.items().get(index).map_or(0, |item| item.parts);
-        let parts = self.parts.get(first..first + count).unwrap_or(&[]);
-        parts.iter().flatten()
+        let count = self.items.get(index).map_or(0, |item| item.parts);
+        self.parts.get(first..first + count).unwrap_or(&[])
     }
 
+    /// Takes the pieces out, in order, and all items with them.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Lease> + '_ {
-        let count = std::mem::take(&mut self.part_count);
-        self.item_count = 0;
-        let parts = self.parts.iter_mut().take(count);
-        parts.filter_map(Option::take)
+        self.items.clear();
+        self.parts.drain(..)
     }
 
     /// Bytes of the argument stream with all items in it, with their padding.

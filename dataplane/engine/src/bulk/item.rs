@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 
+use arrayvec::ArrayVec;
 use rpcrdma_fabric::memory::Lease;
 
 /// Pieces that one item is made of at most.
@@ -14,8 +15,8 @@ pub const ITEM_PARTS_MAX: usize = 32;
 ///
 /// Its pieces are the holder's alone, or, as a `BulkItem<SharedLease>`, read by others as well.
 pub struct BulkItem<T = Lease> {
-    parts: [Option<T>; ITEM_PARTS_MAX],
-    count: usize,
+    // An array of options would cost a look at each of them, whenever an item is made or dropped.
+    parts: ArrayVec<T, ITEM_PARTS_MAX>,
 }
 
 // Applications move items about: that is to cost less than a copy of their bytes would.
@@ -24,8 +25,7 @@ const _: () = assert!(size_of::<BulkItem>() < 1024);
 impl<T> Default for BulkItem<T> {
     fn default() -> Self {
         Self {
-            parts: [const { None }; ITEM_PARTS_MAX],
-            count: 0,
+            parts: ArrayVec::new(),
         }
     }
 }
@@ -42,49 +42,53 @@ impl<T> BulkItem<T> {
     /// # Errors
     /// The piece that found no room.
     pub fn push(&mut self, part: T) -> Result<(), T> {
-        match self.parts.get_mut(self.count) {
-            Some(place) => {
-                *place = Some(part);
-                self.count += 1;
-                Ok(())
-            }
-            None => Err(part),
-        }
+        self.parts.try_push(part).map_err(|full| full.element())
     }
 
     /// Takes the last piece off.
     pub fn pop(&mut self) -> Option<T> {
-        let last = self.count.checked_sub(1)?;
-        self.count = last;
-        self.parts.get_mut(last).and_then(Option::take)
+        self.parts.pop()
     }
 
     /// The number of pieces.
     #[must_use]
     pub fn part_count(&self) -> usize {
-        self.count
+        self.parts.len()
     }
 
     /// The pieces, in order.
     pub fn parts(&self) -> impl Iterator<Item = &T> {
-        self.parts.iter().take(self.count).flatten()
+        self.parts.iter()
     }
 
     /// The pieces, to be filled.
     pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.parts.iter_mut().take(self.count).flatten()
+        self.parts.iter_mut()
     }
 
     /// The last piece, to be changed.
     pub fn last_mut(&mut self) -> Option<&mut T> {
-        let last = self.count.checked_sub(1)?;
-        self.parts.get_mut(last).and_then(Option::as_mut)
+        self.parts.last_mut()
     }
 
     /// Takes the pieces out, in order.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
-        let count = std::mem::take(&mut self.count);
-        self.parts.iter_mut().take(count).filter_map(Option::take)
+        self.parts.drain(..)
+    }
+
+    /// Takes all pieces of `other`, behind its own. There is room for them when it has none.
+    pub(crate) fn take_from(&mut self, other: &mut Self) {
+        let fits = other.move_to(&mut self.parts);
+        debug_assert!(fits, "it was empty");
+    }
+
+    /// Moves the pieces to the end of `list`. False, and nothing is moved, when it lacks the room.
+    pub(crate) fn move_to<const N: usize>(&mut self, list: &mut ArrayVec<T, N>) -> bool {
+        let fits = self.parts.len() <= list.remaining_capacity();
+        if fits {
+            list.extend(self.parts.drain(..));
+        }
+        fits
     }
 }
 
@@ -119,10 +123,26 @@ impl<T: Deref<Target = [u8]>> BulkItem<T> {
 /// Its pieces, in order.
 impl<T> IntoIterator for BulkItem<T> {
     type Item = T;
-    type IntoIter = std::iter::Flatten<std::array::IntoIter<Option<T>, ITEM_PARTS_MAX>>;
+    type IntoIter = ItemParts<T>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.parts.into_iter().flatten()
+        ItemParts(self.parts.into_iter())
+    }
+}
+
+/// The pieces of an item that was taken apart.
+#[derive(Debug)]
+pub struct ItemParts<T>(arrayvec::IntoIter<T, ITEM_PARTS_MAX>);
+
+impl<T> Iterator for ItemParts<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.0.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
     }
 }
 
@@ -137,6 +157,7 @@ impl<T> From<T> for BulkItem<T> {
 
 impl<T: Deref<Target = [u8]>> fmt::Debug for BulkItem<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BulkItem({} bytes in {} pieces)", self.len(), self.count)
+        let (bytes, pieces) = (self.len(), self.parts.len());
+        write!(f, "BulkItem({bytes} bytes in {pieces} pieces)")
     }
 }

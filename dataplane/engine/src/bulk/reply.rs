@@ -128,11 +128,16 @@ impl ReplyItems {
     }
 
     fn push<T: ItemPart>(&mut self, item: &mut BulkItem<T>) {
-        let attached = T::attached(std::mem::take(item));
-        if let Attached::Shared(item) = &attached {
+        if T::IS_SHARED {
             self.shared_parts += item.part_count();
         }
-        self.attached.push(attached);
+        // It is made in its place: an item that is moved is moved with all of its room.
+        let count = self.attached.len() + 1;
+        self.attached
+            .resize_with(count, || T::attached(BulkItem::new()));
+        if let Some(place) = self.attached.last_mut().and_then(T::item_of) {
+            place.take_from(item);
+        }
     }
 
     /// Whether pieces that are shared can go beside the stream: there are tokens for them, and few
@@ -188,8 +193,14 @@ pub(crate) trait ItemPart: Deref<Target = [u8]> + Sized {
     /// Whether the item can go beside the stream as it is.
     fn may_be_attached(items: &ReplyItems, item: &BulkItem<Self>) -> bool;
 
+    /// Whether others may read it as well.
+    const IS_SHARED: bool;
+
     /// The item, as one that does.
     fn attached(item: BulkItem<Self>) -> Attached;
+
+    /// The item that is attached, if its pieces are of this kind.
+    fn item_of(attached: &mut Attached) -> Option<&mut BulkItem<Self>>;
 
     /// Is done with a piece.
     fn give(self, pool: &mut BulkPool);
@@ -200,8 +211,17 @@ impl ItemPart for Lease {
         item.parts().all(|part| items.pool.owns_lease(part))
     }
 
+    const IS_SHARED: bool = false;
+
     fn attached(item: BulkItem) -> Attached {
         Attached::Own(item)
+    }
+
+    fn item_of(attached: &mut Attached) -> Option<&mut BulkItem> {
+        match attached {
+            Attached::Own(item) => Some(item),
+            Attached::Shared(_) => None,
+        }
     }
 
     fn give(self, pool: &mut BulkPool) {
@@ -214,8 +234,17 @@ impl ItemPart for SharedLease {
         items.may_share(item)
     }
 
+    const IS_SHARED: bool = true;
+
     fn attached(item: BulkItem<Self>) -> Attached {
         Attached::Shared(item)
+    }
+
+    fn item_of(attached: &mut Attached) -> Option<&mut BulkItem<Self>> {
+        match attached {
+            Attached::Own(_) => None,
+            Attached::Shared(item) => Some(item),
+        }
     }
 
     fn give(self, _pool: &mut BulkPool) {}

@@ -9,7 +9,7 @@ use rpcrdma_protocol::v2::rtr::{ReportError, TransmissionId};
 use super::application::Application;
 use super::group::TransmissionNote;
 use super::incoming::Stream;
-use super::intake::HeldWork;
+use super::intake::{Chunked, HeldWork};
 use super::rare::{GivenUp, Upshot, handle_rare};
 use super::resources::Drain;
 use super::state::State;
@@ -215,13 +215,27 @@ impl<P: Port> State<P> {
                 let note = TransmissionNote::new(&transmission);
                 self.receive_transmission(application, key, note, receive);
             }
-            Sorted::ChunkedCall { xid, payload } => {
-                let received = of_payload(payload, receive);
-                self.receive_chunked(application, key, xid, received);
+            Sorted::ChunkedCall {
+                xid,
+                payload,
+                chunks_at,
+            } => {
+                let chunked = Chunked {
+                    received: of_payload(payload, receive),
+                    chunks_at,
+                };
+                self.receive_chunked(application, key, xid, chunked);
             }
-            Sorted::ChunkedReply { xid, payload } => {
-                let received = of_payload(payload, receive);
-                outgoing.receive_chunked_reply(core, application, key, xid, received);
+            Sorted::ChunkedReply {
+                xid,
+                payload,
+                chunks_at,
+            } => {
+                let chunked = Chunked {
+                    received: of_payload(payload, receive),
+                    chunks_at,
+                };
+                outgoing.receive_chunked_reply(core, application, key, xid, chunked);
             }
             Sorted::Other {
                 event,
@@ -286,7 +300,7 @@ impl<P: Port> State<P> {
                     Ended::Bulk(bulk) => {
                         if let Some(receive) = message.into_receive(&mut core.port) {
                             let received = whole.received(receive);
-                            outgoing.receive_bulk_reply(core, key, bulk, received);
+                            outgoing.receive_bulk_reply(core, key, bulk, received, None);
                         }
                         return;
                     }

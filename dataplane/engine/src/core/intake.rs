@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use rpcrdma_fabric::interface::Port;
+use rpcrdma_protocol::connection::ChunksAt;
 use rpcrdma_protocol::v2::connection::Direction;
 
 use super::group::TransmissionNote;
@@ -31,7 +32,7 @@ pub(super) enum HeldWork {
     /// A call without chunks.
     Call(Stream),
     /// A call with chunks in its Receive.
-    Chunked(Received),
+    Chunked(Chunked),
     /// A part of a message.
     Part {
         received: Received,
@@ -46,6 +47,14 @@ pub(super) enum HeldWork {
         /// Its place among the parts of its lane.
         number: u32,
     },
+}
+
+/// A call or a reply with chunks, in its Receive.
+#[derive(Debug)]
+pub(super) struct Chunked {
+    pub(super) received: Received,
+    /// Where its chunks stand, which were decoded when it came.
+    pub(super) chunks_at: ChunksAt,
 }
 
 /// What has come and waits.
@@ -233,7 +242,7 @@ impl Held {
     pub(super) fn give_up<P: Port>(self, core: &mut Resources<P>) {
         match self.work {
             HeldWork::Call(Stream::Received(received))
-            | HeldWork::Chunked(received)
+            | HeldWork::Chunked(Chunked { received, .. })
             | HeldWork::Part { received, .. }
             | HeldWork::Transmission { received, .. } => core.post_receive(received.receive),
             HeldWork::Call(stream) => core.give_stream(self.connection, stream),

@@ -6,7 +6,7 @@ use rpcrdma_protocol::v2::connection::Direction;
 use super::application::Application;
 use super::group::TransmissionNote;
 use super::incoming::Stream;
-use super::intake::{Held, HeldWork, freed};
+use super::intake::{Chunked, Held, HeldWork, freed};
 use super::rare::{Part, keep_header, take_part};
 use super::state::State;
 use crate::message::Received;
@@ -79,7 +79,7 @@ impl<P: Port> State<P> {
                 incoming.take_request(core, key, note, received);
             }
             HeldWork::Call(stream) => incoming.serve_plain(core, application, key, xid, stream),
-            HeldWork::Chunked(received) => incoming.begin_chunked(core, key, xid, received),
+            HeldWork::Chunked(chunked) => incoming.begin_chunked(core, key, xid, chunked),
         }
         None
     }
@@ -130,14 +130,14 @@ impl<P: Port> State<P> {
         }
     }
 
-    /// A call with chunks has come in one message; its payload is what `received` says.
+    /// A call with chunks has come in one message.
     #[inline(never)]
     pub(super) fn receive_chunked<A: Application>(
         &mut self,
         application: &mut A,
         key: ConnectionKey,
         xid: u32,
-        received: Received,
+        chunked: Chunked,
     ) {
         let (core, incoming) = (&mut self.resources, &mut self.incoming);
         if let Some(connection) = core.connections.get_mut(key) {
@@ -146,6 +146,7 @@ impl<P: Port> State<P> {
         // It may have brought the credits that others wait for.
         core.note_if_pending(key.index);
         if !core.takes_chunks(key) {
+            let received = chunked.received;
             let Some(error) = core.refusal_of_chunks(&received) else {
                 // A Reply chunk may be left unused (-00 section 6.3.3.1).
                 return self.serve_or_hold(application, key, xid, Stream::Received(received));
@@ -154,11 +155,9 @@ impl<P: Port> State<P> {
             return core.refuse(key, xid, error);
         }
         if !incoming.may_begin_incoming(core, key) {
-            return self
-                .intake
-                .hold(core, key, xid, HeldWork::Chunked(received));
+            return self.intake.hold(core, key, xid, HeldWork::Chunked(chunked));
         }
-        incoming.begin_chunked(core, key, xid, received);
+        incoming.begin_chunked(core, key, xid, chunked);
     }
 
     /// A transmission has come.

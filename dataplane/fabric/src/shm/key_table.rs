@@ -206,6 +206,8 @@ pub(super) struct Windows {
     secret: u32,
     random: RandomState,
     counter: u64,
+    /// The other half of the last random number.
+    spare: Option<u32>,
 }
 
 /// Why a remote invalidation or a write was refused: the peer has no such right.
@@ -243,6 +245,7 @@ impl Windows {
             secret,
             random,
             counter: 0,
+            spare: None,
         }
     }
 
@@ -255,8 +258,13 @@ impl Windows {
     fn fresh_key(&mut self, index: u32, last: u32) -> u32 {
         let mask = self.memory.entries - 1;
         loop {
-            self.counter += 1;
-            let random = low_half(self.random.hash_one(self.counter));
+            // A hash has twice the bits of a key, and costs more than all else that binds a window.
+            let random = self.spare.take().unwrap_or_else(|| {
+                self.counter += 1;
+                let both = self.random.hash_one(self.counter);
+                self.spare = Some(low_half(both >> 32));
+                low_half(both)
+            });
             let key = ((random & !mask) | index) ^ self.secret;
             if key != last && key != 0 {
                 return key;

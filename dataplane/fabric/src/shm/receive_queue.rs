@@ -106,6 +106,19 @@ impl ReceiveQueue {
         None
     }
 
+    /// The places from `done` bytes into the scatter list on, and the bytes that each reaches.
+    #[inline]
+    pub(super) fn places_from(&self, slot: u32, done: u32) -> impl Iterator<Item = (*mut u8, u32)> {
+        let mut skipped = done;
+        let list = self.segments.get(self.range(slot)).unwrap_or(&[]);
+        list.iter().flatten().filter_map(move |buffer| {
+            let before = skipped.min(buffer.capacity());
+            skipped -= before;
+            let place = buffer.start().wrapping_add(before as usize);
+            (before < buffer.capacity()).then(|| (place, buffer.capacity() - before))
+        })
+    }
+
     /// The bytes of all segments of a Receive.
     pub(super) fn capacity(&self, slot: u32) -> u64 {
         let list = self.segments.get(self.range(slot)).unwrap_or(&[]);

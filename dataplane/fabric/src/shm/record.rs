@@ -223,19 +223,19 @@ impl Pieces {
         self.total
     }
 
-    /// The contiguous range that begins `done` bytes into the list.
-    pub(super) fn at(&self, mut done: u32) -> Option<Piece> {
-        for piece in self.list.iter().take(self.len) {
-            if done < piece.bytes {
-                return Some(Piece {
-                    offset: piece.offset + u64::from(done),
-                    bytes: piece.bytes - done,
-                    ..*piece
-                });
-            }
-            done -= piece.bytes;
-        }
-        None
+    /// The contiguous ranges from `done` bytes into the list on.
+    #[inline]
+    pub(super) fn ranges_from(&self, done: u32) -> impl Iterator<Item = Piece> {
+        let mut skipped = done;
+        self.list.iter().take(self.len).filter_map(move |piece| {
+            let before = skipped.min(piece.bytes);
+            skipped -= before;
+            (before < piece.bytes).then(|| Piece {
+                offset: piece.offset + u64::from(before),
+                bytes: piece.bytes - before,
+                ..*piece
+            })
+        })
     }
 }
 

@@ -29,6 +29,9 @@ use crate::v2::connection::{
 use crate::v2::{ErrVers, Properties, ReverseRequestSupport, TransportError, header};
 use crate::xdr::Reader;
 
+/// Where the chunk lists of version 2 begin: behind the prefix and the handle that the reply may invalidate.
+const V2_LISTS_AT: usize = V2_PREFIX_BYTES + 4;
+
 /// A received Send, by what is to be done with it ([`Connection::receive`]).
 ///
 /// # Example
@@ -63,6 +66,8 @@ pub enum Received<'m> {
         xid: u32,
         /// The end of the message: the payload stream, which is empty where a Position-Zero Read chunk has it.
         payload: &'m [u8],
+        /// Where its chunks stand.
+        chunks_at: ChunksAt,
     },
     /// A reply with chunks, likewise.
     ChunkedReply {
@@ -70,6 +75,8 @@ pub enum Received<'m> {
         xid: u32,
         /// The payload stream, which is empty where it was written to the Reply chunk.
         payload: &'m [u8],
+        /// Where its chunks stand.
+        chunks_at: ChunksAt,
     },
     /// A transmission of the extension RTR.
     Transmission(Transmission<'m>),
@@ -83,27 +90,6 @@ pub enum Received<'m> {
         /// The transmission group that was open is over, unfinished.
         gives_group_up: bool,
     },
-}
-
-impl<'m> Received<'m> {
-    fn of(
-        direction: Direction,
-        xid: u32,
-        payload: &'m [u8],
-        chunks: &ChunkLists<'_>,
-        invalidate_handle: u32,
-    ) -> Self {
-        match direction {
-            _ if chunks.are_empty() => Self::Whole(WholeMessage {
-                direction,
-                xid,
-                payload,
-                invalidate_handle,
-            }),
-            Direction::Call => Self::ChunkedCall { xid, payload },
-            Direction::Reply => Self::ChunkedReply { xid, payload },
-        }
-    }
 }
 
 /// The versions that an end may speak on a connection.
@@ -317,24 +303,75 @@ impl Connection {
     #[inline(never)]
     fn receive_any<'m>(&mut self, message: &'m [u8], message_bytes: usize) -> Received<'m> {
         let was_group_open = self.is_group_open();
-        match self.handle_transmission(message, message_bytes) {
+        // Nearly all that comes here and is in one piece has chunks.
+        let chunked = match message_bytes == message.len() {
+            true => self.two.handle_chunked_message(message),
+            false => None,
+        };
+        let event = match chunked {
+            Some(event) => event,
+            None => self.handle_transmission(message, message_bytes),
+        };
+        match event {
             Event::Transmission(transmission) => Received::Transmission(transmission),
             Event::Call {
                 xid,
                 payload,
                 chunks,
                 invalidate_handle,
-            } => Received::of(Direction::Call, xid, payload, &chunks, invalidate_handle),
+            } => self.sorted(Direction::Call, xid, payload, &chunks, invalidate_handle),
             Event::Reply {
                 xid,
                 payload,
                 chunks,
                 invalidate_handle,
-            } => Received::of(Direction::Reply, xid, payload, &chunks, invalidate_handle),
+            } => self.sorted(Direction::Reply, xid, payload, &chunks, invalidate_handle),
             event => Received::Other {
                 event,
                 message,
                 gives_group_up: was_group_open && !self.is_group_open(),
+            },
+        }
+    }
+
+    /// A whole RPC message. What was decoded of its chunks is told with it, so that nobody decodes them again.
+    #[inline]
+    fn sorted<'m>(
+        &self,
+        direction: Direction,
+        xid: u32,
+        payload: &'m [u8],
+        chunks: &ChunkLists<'_>,
+        invalidate_handle: u32,
+    ) -> Received<'m> {
+        if chunks.are_empty() {
+            return Received::Whole(WholeMessage {
+                direction,
+                xid,
+                payload,
+                invalidate_handle,
+            });
+        }
+        let chunks_at = match &self.one {
+            Some(_) => ChunksAt {
+                inv_handle: v1::connection::only_handle(chunks),
+                spans: ListSpans::of(chunks, COMMON_PREFIX_BYTES),
+            },
+            None => ChunksAt {
+                inv_handle: invalidate_handle,
+                spans: ListSpans::of(chunks, V2_LISTS_AT),
+            },
+        };
+        match direction {
+            Direction::Call => Received::ChunkedCall {
+                xid,
+                payload,
+                chunks_at,
+            },
+            Direction::Reply => Received::ChunkedReply {
+                xid,
+                payload,
+                chunks_at,
             },
         }
     }

@@ -3,7 +3,7 @@
 
 use super::Connection;
 use crate::v2::application::{ApplicationHeaderTypes, ApplicationProperties};
-use crate::v2::connection::{SendRefused, Unfinished};
+use crate::v2::connection::{Direction, SendRefused, Unfinished};
 use crate::v2::rtr::{
     EncodeItems, EncodeResponseSets, Problem, ReceiveBufferStructure, ReportError, TransmitRequest,
     TransmitResponse,
@@ -133,6 +133,22 @@ impl Connection {
     ) -> Result<usize, SendRefused> {
         self.two
             .encode_transmit_response(out, xid, response, behind_bytes)
+    }
+
+    /// As [`encode_transmission_again`](crate::v2::connection::Connection::encode_transmission_again) of version 2.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_transmission_again(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        direction: Direction,
+        body: &[u8],
+        behind_bytes: usize,
+    ) -> Result<usize, SendRefused> {
+        self.two
+            .encode_transmission_again(out, xid, direction, body, behind_bytes)
     }
 
     /// As [`encode_transmit_continue`](crate::v2::connection::Connection::encode_transmit_continue) of version 2.

@@ -48,8 +48,12 @@ impl<'a> Writer<'a> {
         self.space.len() - self.position
     }
 
+    /// Octets of a fixed number, with one look at the room for them.
     #[inline]
-    fn write_array<const N: usize>(&mut self, array: [u8; N]) -> Result<(), EncodeError> {
+    pub(crate) fn write_array<const N: usize>(
+        &mut self,
+        array: [u8; N],
+    ) -> Result<(), EncodeError> {
         let Some(slot) = self
             .space
             .get_mut(self.position..)

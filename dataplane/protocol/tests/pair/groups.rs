@@ -251,6 +251,41 @@ fn response(transmissions: u32) -> TransmitResponse<&'static [MessageItemRepr<'s
     }
 }
 
+/// A header of the same form needs not be put together again, and is refused where that would be.
+#[test]
+fn a_header_that_is_written_again_is_the_same() {
+    for direction in [Direction::Call, Direction::Reply] {
+        let mut anew = server_with(properties(), 4);
+        let (mut before, mut space) = ([0; 512], [0xee; 512]);
+        let encode = |connection: &mut Connection, space: &mut [u8], xid, bytes| match direction {
+            Direction::Call => connection.encode_transmit_request(space, xid, &request(1), bytes),
+            Direction::Reply => {
+                connection.encode_transmit_response(space, xid, &response(1), bytes)
+            }
+        };
+        let header_bytes = encode(&mut anew, &mut before, 7, 12).expect("a credit");
+        let body = &before[20..header_bytes];
+        for behind_bytes in [12, 100_000] {
+            let mut again = anew.clone();
+            let mut expected = [0xee; 512];
+            let result = encode(&mut anew, &mut expected, 8, behind_bytes);
+            let told =
+                again.encode_transmission_again(&mut space, 8, direction, body, behind_bytes);
+            assert_eq!(told, result);
+            if told.is_ok() {
+                assert_eq!(space, expected);
+            }
+            assert_eq!(format!("{again:?}"), format!("{anew:?}"));
+            let short = &mut space[..header_bytes - 1];
+            let told = again.encode_transmission_again(short, 9, direction, body, 12);
+            assert_eq!(told, Err(SendRefused::NoSpace));
+        }
+        let mut without = server_with(Properties::default(), 4);
+        let told = without.encode_transmission_again(&mut space, 8, direction, body, 12);
+        assert_eq!(told, Err(SendRefused::NotAnnounced));
+    }
+}
+
 /// All or nothing: once begun, a group has all its credits.
 #[test]
 fn a_group_begins_with_a_credit_for_each_transmission_and_keeps_them() {

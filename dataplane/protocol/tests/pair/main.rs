@@ -6,6 +6,7 @@
 
 mod alike;
 mod application;
+mod chunked;
 mod credits;
 mod groups;
 mod groups_simulation;

@@ -2,11 +2,13 @@
 //! gather list, and once for all groups of one shape that follow one another, as most do.
 
 use rpcrdma_fabric::interface::SEGMENTS_MAX;
+use rpcrdma_protocol::constants::V2_PREFIX_BYTES;
 use rpcrdma_protocol::v2::plan::Piece;
 use rpcrdma_protocol::v2::plan::layout::Placement;
 
 use super::pieces::{Group, Way};
 use crate::bulk::BULK_ITEMS_MAX;
+use crate::core::outgoing::CallDirection;
 use crate::rpc::ConnectionKey;
 
 /// Pieces that are kept: a transmission that can be sent has fewer.
@@ -31,7 +33,25 @@ pub(in crate::core) struct LaidOut {
     pub(in crate::core) behind_bytes: usize,
     /// The group that it is all of, when the next one may be alike.
     pub(in crate::core) shape: Option<Shape>,
+    /// The header of the last such group behind its prefix, and what it says.
+    body: Vec<u8>,
+    body_of: Option<Body>,
 }
+
+/// All that the header of a group of a known shape depends on beside that: of a call with at most one direction, which
+/// names no memory, or of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::core) struct Body {
+    pub(in crate::core) shape: Shape,
+    /// Where the item belongs, if there is one.
+    pub(in crate::core) displacement: Option<u32>,
+    pub(in crate::core) direction: Option<CallDirection>,
+    pub(in crate::core) minimum_bytes: u32,
+    pub(in crate::core) reply_transmissions_max: u32,
+}
+
+/// Octets of a header behind its prefix that are kept: those of a group of a known shape are fewer.
+const BODY_BYTES_MAX: usize = 160;
 
 /// All that the layout of a group depends on which has at most one item, in one piece: beside the
 /// properties of this end.
@@ -76,7 +96,24 @@ impl LaidOut {
             pieces: Vec::with_capacity(PIECES_MAX),
             numbers: Vec::with_capacity(NUMBERS_MAX),
             ends: Vec::with_capacity(2 * BULK_ITEMS_MAX),
+            body: Vec::with_capacity(BODY_BYTES_MAX),
             ..Self::default()
+        }
+    }
+
+    /// The header behind its prefix, if the last one was of a group that is alike.
+    pub(in crate::core) fn body(&self, of: Option<Body>) -> Option<&[u8]> {
+        (of.is_some() && self.body_of == of).then_some(&self.body)
+    }
+
+    /// Keeps a header for the next group that is alike.
+    pub(in crate::core) fn keep_body(&mut self, of: Option<Body>, header: &[u8]) {
+        let body = header.get(V2_PREFIX_BYTES..).unwrap_or(&[]);
+        let is_kept = !body.is_empty() && body.len() <= BODY_BYTES_MAX;
+        self.body_of = of.filter(|_| is_kept);
+        if self.body_of.is_some() {
+            self.body.clear();
+            self.body.extend_from_slice(body);
         }
     }
 
@@ -137,6 +174,95 @@ impl LaidOut {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whatever a header says beside what is kept with it would be said of another call.
+    #[test]
+    fn a_header_is_kept_for_groups_that_say_the_same() {
+        use rpcrdma_protocol::v2::plan::Direction;
+        use rpcrdma_protocol::v2::rtr::StreamRange;
+
+        let direction = CallDirection {
+            range: StreamRange { begin: 40, end: 44 },
+            way: Direction::Placed,
+            bytes_max: 4096,
+            displacement: None,
+        };
+        let body = Body {
+            shape: Shape {
+                connection: ConnectionKey::default(),
+                epoch: 1,
+                header_bytes: 80,
+                stream_bytes: 44,
+                item_bytes: Some(4096),
+            },
+            displacement: Some(44),
+            direction: Some(direction),
+            minimum_bytes: 513,
+            reply_transmissions_max: 1,
+        };
+        let mut laid_out = LaidOut::new();
+        let header: Vec<u8> = (0..80).collect();
+        assert_eq!(laid_out.body(Some(body)), None);
+        laid_out.keep_body(Some(body), &header);
+        assert_eq!(laid_out.body(Some(body)), Some(&header[20..]));
+        let shape = body.shape;
+        let others = [
+            Body {
+                displacement: Some(48),
+                ..body
+            },
+            Body {
+                displacement: None,
+                ..body
+            },
+            Body {
+                direction: None,
+                ..body
+            },
+            Body {
+                minimum_bytes: 0,
+                ..body
+            },
+            Body {
+                reply_transmissions_max: 2,
+                ..body
+            },
+            Body {
+                shape: Shape { epoch: 2, ..shape },
+                ..body
+            },
+            Body {
+                shape: Shape {
+                    stream_bytes: 48,
+                    ..shape
+                },
+                ..body
+            },
+            Body {
+                shape: Shape {
+                    item_bytes: Some(4092),
+                    ..shape
+                },
+                ..body
+            },
+            Body {
+                direction: Some(CallDirection {
+                    way: Direction::Inline,
+                    ..direction
+                }),
+                ..body
+            },
+        ];
+        for other in others {
+            assert_eq!(laid_out.body(Some(other)), None, "{other:?}");
+        }
+        assert_eq!(laid_out.body(None), None);
+        // One that is too long takes the place of the one before all the same.
+        laid_out.keep_body(Some(body), &[0; 20 + BODY_BYTES_MAX + 1]);
+        assert_eq!(laid_out.body(Some(body)), None);
+        laid_out.keep_body(None, &header);
+        assert_eq!(laid_out.body(None), None);
+    }
 
     #[test]
     fn each_item_has_its_own_numbers() {

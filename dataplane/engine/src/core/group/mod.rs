@@ -12,7 +12,7 @@ mod send;
 
 pub(in crate::core) use arrival::{FirstHeader, GroupArrival};
 pub(in crate::core) use encode::GroupItems;
-pub(in crate::core) use laid_out::LaidOut;
+pub(in crate::core) use laid_out::{Body, LaidOut, Shape};
 pub(in crate::core) use note::TransmissionNote;
 pub(crate) use pieces::{Group, GroupItem, Way};
 

@@ -2,11 +2,11 @@
 
 use rpcrdma_fabric::interface::{Port, SEGMENTS_MAX};
 use rpcrdma_protocol::connection::Connection as Protocol;
-use rpcrdma_protocol::v2::connection::SendRefused;
+use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
 use rpcrdma_protocol::v2::plan::{Layout, LayoutRequest, SendLimits};
 use rpcrdma_protocol::v2::rtr::ReceiveBufferStructure;
 
-use super::laid_out::{LaidOut, Shape};
+use super::laid_out::{Body, LaidOut, Shape};
 use super::pieces::Group;
 use crate::bulk::Home;
 use crate::config::PADDING_BYTES;
@@ -38,6 +38,12 @@ pub(in crate::core) trait GroupSender {
 
     /// Whether it waits.
     fn wait(&mut self) -> &mut Wait;
+
+    /// Whose it is.
+    fn heading(&self) -> (u32, Direction);
+
+    /// What its header says, if it is of this shape and says nothing else.
+    fn body(&self, shape: Shape) -> Option<Body>;
 
     /// Encodes the header of its first transmission, with `behind_bytes` bytes behind it.
     fn encode_first(
@@ -134,7 +140,19 @@ impl<P: Port> Resources<P> {
         let (scratch, protocol) = (self.transmit.scratch(), &mut connection.protocol);
         let (stream_bytes, behind_bytes) = (laid_out.stream_bytes, laid_out.behind_bytes);
         let encoded = match sent {
-            0 => call.encode_first(protocol, scratch, laid_out),
+            0 => {
+                let body = laid_out.shape.and_then(|shape| call.body(shape));
+                if let Some(body) = laid_out.body(body) {
+                    let (xid, direction) = call.heading();
+                    protocol.encode_transmission_again(scratch, xid, direction, body, behind_bytes)
+                } else {
+                    let encoded = call.encode_first(protocol, scratch, laid_out);
+                    if let Ok(header_bytes) = encoded {
+                        laid_out.keep_body(body, scratch.get(..header_bytes).unwrap_or(&[]));
+                    }
+                    encoded
+                }
+            }
             _ => protocol.encode_transmit_continue(scratch, stream_bytes, behind_bytes),
         };
         let encoded = encoded.map_err(|refused| match refused {

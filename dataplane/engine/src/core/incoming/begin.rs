@@ -11,6 +11,7 @@ use super::Incoming;
 use super::call::{Chunk, IncomingCall, IncomingState, Stream};
 use crate::bulk::{BULK_ITEMS_MAX, BULK_PARTS_MAX};
 use crate::connection::Connection;
+use crate::core::intake::Chunked;
 use crate::core::resources::Resources;
 use crate::limits::HEADER_BYTES_MAX;
 use crate::message::{MessageBuffer, Received};
@@ -50,16 +51,16 @@ impl Incoming {
     }
 
     /// As [`Incoming::begin_incoming`], of a call with this transport header, which is kept in the slot with the word behind
-    /// it. SEGMENTS is the error when it is longer than any whose segments are taken.
+    /// it, and where its chunks stand; `None` if it does not decode. SEGMENTS is the error when it is longer than any whose segments are taken.
     fn begin_with_header(
         &mut self,
         now: Ticks,
         key: ConnectionKey,
         xid: u32,
         header: &[u8],
+        chunks_at: Option<ChunksAt>,
     ) -> Result<Box<IncomingCall>, TransportError> {
-        let found = ChunksAt::find(header).filter(|_| header.len() <= HEADER_BYTES_MAX);
-        let Some(chunks_at) = found else {
+        let Some(chunks_at) = chunks_at.filter(|_| header.len() <= HEADER_BYTES_MAX) else {
             let max_segments = u32::try_from(HEADER_BYTES_MAX / READ_ENTRY_BYTES);
             let max_segments = max_segments.unwrap_or(u32::MAX);
             return Err(TransportError::Segments { max_segments });
@@ -76,13 +77,17 @@ impl Incoming {
         core: &mut Resources<P>,
         key: ConnectionKey,
         xid: u32,
-        received: Received,
+        chunked: Chunked,
     ) {
+        let Chunked {
+            received,
+            chunks_at,
+        } = chunked;
         let Received { start, end, .. } = received;
         let now = core.now;
         let message = core.received_bytes(&received);
         let header = message.get(..(start + 4).min(end)).unwrap_or(&[]);
-        let call = match self.begin_with_header(now, key, xid, header) {
+        let call = match self.begin_with_header(now, key, xid, header, Some(chunks_at)) {
             Ok(call) => call,
             Err(error) => {
                 core.repost(key.index, received.receive);
@@ -110,7 +115,7 @@ impl Incoming {
         header: &[u8],
     ) {
         let begun = match core.takes_chunks(key) {
-            true => self.begin_with_header(core.now, key, xid, header),
+            true => self.begin_with_header(core.now, key, xid, header, ChunksAt::find(header)),
             false => Err(refusal_of(&lists_of(header))),
         };
         match begun {

@@ -23,6 +23,9 @@ use crate::rpc::{ConnectionKey, DeferId};
 /// Pieces of a reply that are written, at most: those of its items, and between them those of its stream.
 pub(crate) const WRITE_PARTS_MAX: usize = 2 * BULK_PARTS_MAX + 2 * BULK_ITEMS_MAX;
 
+/// Pieces of the items that a service is lent for one call: those that Sends have placed, and those that were read.
+pub(super) const LENT_PARTS_MAX: usize = LANDINGS_MAX + BULK_PARTS_MAX;
+
 /// How far a call has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum IncomingState {
@@ -182,6 +185,19 @@ pub(crate) struct PlannedReply {
     pub(crate) stream_bytes: u32,
 }
 
+/// What a reply of one message to a call with chunk lists was planned from: the next one with the same goes the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ListedTerms {
+    /// What the ends had told of themselves.
+    pub(crate) told: u64,
+    pub(crate) connection: ConnectionKey,
+    pub(crate) rpc_bytes: usize,
+    /// Of the Write chunk, if there is one.
+    pub(crate) segments: Option<usize>,
+    /// What is written to it.
+    pub(crate) result: Option<ReplyResult>,
+}
+
 /// A call of a peer.
 #[derive(Debug, Default)]
 pub(crate) struct IncomingCall {
@@ -227,6 +243,8 @@ pub(crate) struct IncomingCall {
     pub(crate) results: Vec<ReplyResult>,
     /// How the reply to the call before went, when that came with the same header.
     pub(crate) planned: Option<PlannedReply>,
+    /// The terms of the reply before to a call with chunk lists.
+    pub(crate) planned_listed: Option<ListedTerms>,
     /// The reply, when it is sent as a transmission group.
     pub(crate) group: Group,
     /// It may have bulk buffers: it is read, was served, or is answered.
@@ -247,7 +265,7 @@ impl IncomingCall {
             reply_space: vec![0; reply_bytes as usize].into_boxed_slice(),
             arrival: GroupArrival::new(true),
             items: Vec::with_capacity(BULK_ITEMS_MAX),
-            leases: Vec::with_capacity(LANDINGS_MAX),
+            leases: Vec::with_capacity(LENT_PARTS_MAX),
             results: Vec::with_capacity(PLAN_ITEMS_MAX),
             group: Group::new(),
             ..Self::default()

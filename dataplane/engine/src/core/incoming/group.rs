@@ -2,13 +2,13 @@
 
 use rpcrdma_protocol::chunks::{Fill, Segment};
 use rpcrdma_protocol::connection::Connection as Protocol;
-use rpcrdma_protocol::v2::connection::SendRefused;
+use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
 use rpcrdma_protocol::v2::rtr::TransmitResponse;
 
 use super::call::{IncomingCall, Target};
 use crate::bulk::Home;
 use crate::connection::Connection;
-use crate::core::group::{Group, GroupItem, GroupItems, GroupSender, LaidOut};
+use crate::core::group::{Body, Group, GroupItem, GroupItems, GroupSender, LaidOut, Shape};
 use crate::core::step::Wait;
 use crate::rpc::ConnectionKey;
 
@@ -40,6 +40,20 @@ impl GroupSender for IncomingCall {
 
     fn wait(&mut self) -> &mut Wait {
         &mut self.wait
+    }
+
+    fn heading(&self) -> (u32, Direction) {
+        (self.xid, Direction::Reply)
+    }
+
+    fn body(&self, shape: Shape) -> Option<Body> {
+        Some(Body {
+            shape,
+            displacement: self.group.items.first().map(|item| item.displacement),
+            direction: None,
+            minimum_bytes: 0,
+            reply_transmissions_max: 0,
+        })
     }
 
     fn encode_first(

@@ -9,7 +9,9 @@ use rpcrdma_protocol::v2::plan::{
 use rpcrdma_protocol::v2::rtr::rounded_up;
 
 use super::Incoming;
-use super::call::{IncomingCall, IncomingState, PlannedReply, RpcReply, Target, WritePart};
+use super::call::{
+    IncomingCall, IncomingState, ListedTerms, PlannedReply, RpcReply, Target, WritePart,
+};
 use super::staying::insert_items;
 use crate::bulk::directed::{ReplyResult, Results};
 use crate::bulk::{BulkPart, NO_INDEX};
@@ -101,6 +103,9 @@ impl Incoming {
         core: &mut Resources<P>,
         call: &mut IncomingCall,
     ) -> Result<(), TransportError> {
+        if call.plan_listed_as_before(core) {
+            return Ok(());
+        }
         let connection = core.connections.get(call.connection);
         let connection = connection.ok_or(TransportError::System)?;
         let protocol = &connection.protocol;
@@ -127,9 +132,10 @@ impl Incoming {
             send_bytes_max,
             credits,
         )?;
+        let chunks = writes.count();
+        call.remember_listed_plan(core, &plan);
         let written = plan.written_bytes(&Results(&core.reply.results));
-        call.written
-            .extend(written.into_iter().take(writes.count()));
+        call.written.extend(written.into_iter().take(chunks));
         let copied_bytes = self.keep_in_stream(core, call, &plan)?;
         core.shared.counters.bulk_bytes_copied.add(copied_bytes);
         let mut attached = core.reply.attached.iter_mut();
@@ -294,6 +300,65 @@ impl IncomingCall {
         (self.group.header_bytes, self.group.stream_bytes) = (plan.header_bytes, plan.stream_bytes);
         self.group.transmissions = 1;
         true
+    }
+
+    /// What the plan of a reply of one message to a call with chunk lists depends on, where the call offers no Reply chunk
+    /// and no more than one Write chunk, and has no more results than that: one that is attached, and that the chunk holds.
+    fn listed_terms<P: Port>(&self, core: &Resources<P>) -> Option<ListedTerms> {
+        let lists = self.lists();
+        let RpcReply::Short(rpc_bytes) = self.reply else {
+            return None;
+        };
+        if lists.reply.is_some() || lists.writes.len() > 1 || !core.reply.may_reduce {
+            return None;
+        }
+        let mut writes = lists.writes;
+        let chunk = writes.next();
+        let result = match (core.reply.results.as_slice(), chunk) {
+            ([], _) => None,
+            ([result], Some(chunk)) if result.is_attached => {
+                let fits = result.bytes != 0 && chunk.total_bytes() >= u64::from(result.bytes);
+                Some(fits.then_some(*result)?)
+            }
+            _ => return None,
+        };
+        Some(ListedTerms {
+            told: core.properties_epoch,
+            connection: self.connection,
+            rpc_bytes,
+            segments: chunk.map(|chunk| chunk.len()),
+            result,
+        })
+    }
+
+    /// Goes on as with the reply before to a call with chunk lists, if this one is alike: the stream in its message, and
+    /// the result, if there is one, to the Write chunk.
+    fn plan_listed_as_before<P: Port>(&mut self, core: &mut Resources<P>) -> bool {
+        let before = self.planned_listed;
+        if before.is_none() || self.listed_terms(core) != before {
+            return false;
+        }
+        for (item, result) in core.reply.attached.iter_mut().zip(&core.reply.results) {
+            self.written.push(result.bytes);
+            item.drain_into(&mut core.reply.pool, |part| {
+                self.write_parts
+                    .push(WritePart::new(part, Target::Chunk(0)));
+            });
+        }
+        true
+    }
+
+    /// Takes note of the terms of a plan, if all that follows from them is what [`Self::plan_listed_as_before`] does.
+    fn remember_listed_plan<P: Port>(&mut self, core: &Resources<P>, plan: &ReplyPlan) {
+        let terms = self.listed_terms(core).filter(|terms| {
+            let is_written = matches!(plan.results.first(), Some(ResultWay::Written { chunk: 0 }));
+            // A chunk that takes nothing is returned as well.
+            let has_all = terms.result.is_some() == terms.segments.is_some();
+            plan.form == ReplyForm::Message { messages: 1 }
+                && has_all
+                && is_written == terms.result.is_some()
+        });
+        self.planned_listed = terms;
     }
 
     /// Keeps the plan of a reply for the next one, where it depends on nothing else.

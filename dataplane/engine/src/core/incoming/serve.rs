@@ -118,8 +118,10 @@ impl Incoming {
     /// Makes leases of the items that were read, for the service to take, beside those that Sends have placed.
     fn lend_items(&mut self, call: &mut IncomingCall, pool: &mut BulkPool) {
         let (items, leases) = (&mut self.items, &mut self.leases);
-        items.append(&mut call.items);
-        leases.append(&mut call.leases);
+        debug_assert!(items.is_empty() && leases.is_empty(), "one call at a time");
+        // All of these lists have room for as many.
+        std::mem::swap(items, &mut call.items);
+        std::mem::swap(leases, &mut call.leases);
         let mut parts = call.read_parts.iter_mut();
         for chunk in &call.chunks {
             let count = pool.buffers_for(chunk.bytes);

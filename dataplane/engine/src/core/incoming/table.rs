@@ -3,16 +3,15 @@
 use rpcrdma_fabric::interface::{Attributes, Gather, SEGMENTS_MAX};
 use rpcrdma_fabric::memory::Lease;
 
-use super::call::{IncomingCall, WRITE_PARTS_MAX, WritePart};
+use super::call::{IncomingCall, LENT_PARTS_MAX, WRITE_PARTS_MAX, WritePart};
 use super::kept::KeptReplies;
 use super::shares::Shares;
-use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX, BULK_PARTS_MAX};
+use crate::bulk::{ArgumentItem, BULK_ITEMS_MAX};
 use crate::config::CoreConfig;
 use crate::connection::Connection;
 use crate::core::group::LaidOut;
 use crate::core::slots::Slots;
 use crate::deferrals::Deferrals;
-use crate::limits::LANDINGS_MAX;
 
 /// The calls of peers, and what they are worked on with.
 #[derive(Debug)]
@@ -61,7 +60,7 @@ impl Incoming {
             kept: KeptReplies::new(replies, config.send_buffer_bytes),
             starving: None,
             items: Vec::with_capacity(BULK_ITEMS_MAX),
-            leases: Vec::with_capacity(LANDINGS_MAX + BULK_PARTS_MAX),
+            leases: Vec::with_capacity(LENT_PARTS_MAX),
             gathers: (0..=reads).map(|_| Gather::new()).collect(),
             writing: Gather::new(),
             ordered: Vec::with_capacity(WRITE_PARTS_MAX),

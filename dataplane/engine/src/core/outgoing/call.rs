@@ -116,7 +116,7 @@ pub(crate) struct OutgoingCall {
 }
 
 /// What a call asks of a result.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallDirection {
     pub(crate) range: StreamRange,
     pub(crate) way: Direction,

@@ -3,7 +3,7 @@
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_fabric::memory::Memory;
+use rpcrdma_fabric::memory::{Buffer, Memory};
 
 use super::Outgoing;
 use super::call::{Answer, CallPart, OutgoingCall, OutgoingState};
@@ -54,6 +54,7 @@ impl Outgoing {
         if let Some(error) = call.refusal() {
             if let Some(connection) = core.connections.get_mut(key) {
                 connection.remember_refusal(error, call.is_long());
+                core.forget_plans();
             }
             if !call.told && !call.again || matches!(call.answer, Answer::Refused(_)) {
                 if call.awaits_items() || call.group.parts.iter().any(BulkPart::is_away) {
@@ -195,19 +196,16 @@ impl Outgoing {
         }
         self.results.clear();
         let (pool, slot) = (&mut core.reply.pool, call.index);
-        let exposed = call.parts.iter_mut().zip(0..).map(|(piece, part)| {
-            let home = Home::Call { slot, part };
-            (&mut piece.buffer, piece.index, home)
-        });
-        let placed = call.group.parts.iter_mut().zip(0..).map(|(piece, part)| {
+        let mut give = |buffer: &mut Option<Buffer>, index, home| match buffer.take() {
+            Some(buffer) if index == NO_INDEX => core.placement.give(buffer),
+            buffer => pool.take_home(buffer, index, home),
+        };
+        for (piece, part) in call.parts.iter_mut().zip(0..) {
+            give(&mut piece.buffer, piece.index, Home::Call { slot, part });
+        }
+        for (piece, part) in call.group.parts.iter_mut().zip(0..) {
             let home = Home::CallGroup { slot, part };
-            (&mut piece.buffer, piece.index, home)
-        });
-        for (buffer, index, home) in exposed.chain(placed) {
-            match buffer.take() {
-                Some(buffer) if index == NO_INDEX => core.placement.give(buffer),
-                buffer => pool.take_home(buffer, index, home),
-            }
+            give(&mut piece.buffer, piece.index, home);
         }
         let windows_open = &mut self.windows_open;
         *windows_open = windows_open.saturating_sub(call.windows);

@@ -5,7 +5,7 @@ use rpcrdma_protocol::connection::Connection as Protocol;
 use rpcrdma_protocol::constants::REPLY_HEADER_BYTES_WITHOUT_AUTH;
 use rpcrdma_protocol::rpc::CallHeader;
 use rpcrdma_protocol::v2::TransportError;
-use rpcrdma_protocol::v2::connection::SendRefused;
+use rpcrdma_protocol::v2::connection::{Direction as MessageDirection, SendRefused};
 use rpcrdma_protocol::v2::plan::{CallForm, CallPlan, Direction};
 use rpcrdma_protocol::v2::rtr::TransmitRequest;
 
@@ -15,86 +15,14 @@ use super::lists::{Role, targets_of};
 use super::plan::{has_memory, range_of};
 use crate::bulk::{BulkCall, BulkPart, Home, give_lease};
 use crate::connection::Connection;
-use crate::core::group::{Group, GroupItem, GroupItems, GroupSender, LaidOut, Sending, Way};
+use crate::core::group::{
+    Body, Group, GroupItem, GroupItems, GroupSender, LaidOut, Sending, Shape, Way,
+};
 use crate::core::resources::Resources;
 use crate::core::step::{Step, Wait};
 use crate::rpc::ConnectionKey;
 
 impl Outgoing {
-    /// Puts a call into its slot: what stays in the stream is copied there, what is placed keeps its
-    /// buffers.
-    pub(super) fn fill_group<P: Port>(
-        &mut self,
-        core: &mut Resources<P>,
-        slot: &mut OutgoingCall,
-        header: &CallHeader<'_>,
-        call: &mut BulkCall<'_>,
-        plan: &CallPlan,
-    ) {
-        let (pool, counters) = (&mut core.reply.pool, &core.shared.counters);
-        let rpc_header_bytes = header.encode(&mut slot.stream).unwrap_or(0);
-        slot.stream_bytes = rpc_header_bytes;
-        let (items, count, args) = (call.items, call.item_count, call.args);
-        let (mut args_at, mut beside_bytes) = (0, 0_usize);
-        let mut leases = call.drain();
-        for (item, way) in items.iter().take(count).zip(plan.items) {
-            slot.extend_stream(args.get(args_at..item.args_offset).unwrap_or(&[]));
-            args_at = item.args_offset;
-            let position = u32::try_from(slot.stream_bytes + beside_bytes).unwrap_or(u32::MAX);
-            let padded = (item.bytes as usize).next_multiple_of(4);
-            let leases = leases.by_ref().take(item.parts);
-            if way == Direction::Inline {
-                for lease in leases {
-                    slot.extend_stream(&lease);
-                    counters.bulk_bytes_copied.add(lease.len() as u64);
-                    give_lease(pool, lease);
-                }
-                let padding = padded - item.bytes as usize;
-                slot.extend_stream([0; 3].get(..padding).unwrap_or(&[]));
-                continue;
-            }
-            let first_part = slot.group.parts.len();
-            for part in leases.filter_map(|lease| BulkPart::of_lease(pool, lease)) {
-                match way {
-                    Direction::Placed => slot.group.parts.push(part),
-                    _ => slot.push_part(Role::Argument { position }, part),
-                }
-            }
-            beside_bytes += padded;
-            slot.group.items.push(GroupItem {
-                displacement: position,
-                bytes: item.bytes,
-                way: match way {
-                    Direction::Placed => Way::Placed,
-                    _ => Way::Explicit,
-                },
-                first_part,
-                parts: slot.group.parts.len() - first_part,
-            });
-        }
-        drop(leases);
-        slot.extend_stream(args.get(args_at..).unwrap_or(&[]));
-        debug_assert_eq!(slot.stream_bytes, plan.stream_bytes as usize);
-        let rpc_reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
-        slot.rpc_reply_bytes_max = u32::try_from(rpc_reply_bytes).unwrap_or(u32::MAX);
-        for (expected, way) in call.expected().iter().zip(plan.reply.directions) {
-            slot.push_result(expected.bytes_max, has_memory(way), pool);
-            slot.directions.push(CallDirection {
-                range: range_of(expected, rpc_header_bytes),
-                way,
-                bytes_max: expected.bytes_max,
-                displacement: None,
-            });
-        }
-        slot.minimum_bytes = plan.reply.minimum_bytes;
-        slot.reply_transmissions_max = plan.reply.transmissions_max.max(1);
-        slot.group.header_bytes = plan.header_bytes;
-        slot.group.stream_bytes = plan.stream_bytes;
-        if let CallForm::Group { transmissions } = plan.form {
-            slot.group.transmissions = transmissions;
-        }
-    }
-
     /// Sends a call that is a transmission group.
     pub(super) fn send_group_call<P: Port>(
         &mut self,
@@ -134,6 +62,80 @@ impl Outgoing {
 }
 
 impl OutgoingCall {
+    /// Puts a call into the slot: what stays in the stream is copied there, what is placed keeps its
+    /// buffers.
+    pub(super) fn fill_group<P: Port>(
+        &mut self,
+        core: &mut Resources<P>,
+        header: &CallHeader<'_>,
+        call: &mut BulkCall<'_>,
+        plan: &CallPlan,
+    ) {
+        let (pool, counters) = (&mut core.reply.pool, &core.shared.counters);
+        let rpc_header_bytes = header.encode(&mut self.stream).unwrap_or(0);
+        self.stream_bytes = rpc_header_bytes;
+        let args = call.args;
+        let (mut args_at, mut beside_bytes) = (0, 0_usize);
+        let mut leases = call.parts.drain(..);
+        for (item, way) in call.items.iter().zip(&plan.items) {
+            self.extend_stream(args.get(args_at..item.args_offset).unwrap_or(&[]));
+            args_at = item.args_offset;
+            let position = u32::try_from(self.stream_bytes + beside_bytes).unwrap_or(u32::MAX);
+            let padded = (item.bytes as usize).next_multiple_of(4);
+            let leases = leases.by_ref().take(item.parts);
+            if *way == Direction::Inline {
+                for lease in leases {
+                    self.extend_stream(&lease);
+                    counters.bulk_bytes_copied.add(lease.len() as u64);
+                    give_lease(pool, lease);
+                }
+                let padding = padded - item.bytes as usize;
+                self.extend_stream([0; 3].get(..padding).unwrap_or(&[]));
+                continue;
+            }
+            let first_part = self.group.parts.len();
+            for part in leases.filter_map(|lease| BulkPart::of_lease(pool, lease)) {
+                match way {
+                    Direction::Placed => self.group.parts.push(part),
+                    _ => self.push_part(Role::Argument { position }, part),
+                }
+            }
+            beside_bytes += padded;
+            self.group.items.push(GroupItem {
+                displacement: position,
+                bytes: item.bytes,
+                way: match way {
+                    Direction::Placed => Way::Placed,
+                    _ => Way::Explicit,
+                },
+                first_part,
+                parts: self.group.parts.len() - first_part,
+            });
+        }
+        drop(leases);
+        call.items.clear();
+        self.extend_stream(args.get(args_at..).unwrap_or(&[]));
+        debug_assert_eq!(self.stream_bytes, plan.stream_bytes as usize);
+        let rpc_reply_bytes = REPLY_HEADER_BYTES_WITHOUT_AUTH + call.results_bytes_max;
+        self.rpc_reply_bytes_max = u32::try_from(rpc_reply_bytes).unwrap_or(u32::MAX);
+        for (expected, way) in call.expected().iter().zip(&plan.reply.directions) {
+            self.push_result(expected.bytes_max, has_memory(*way), pool);
+            self.directions.push(CallDirection {
+                range: range_of(expected, rpc_header_bytes),
+                way: *way,
+                bytes_max: expected.bytes_max,
+                displacement: None,
+            });
+        }
+        self.minimum_bytes = plan.reply.minimum_bytes;
+        self.reply_transmissions_max = plan.reply.transmissions_max.max(1);
+        self.group.header_bytes = plan.header_bytes;
+        self.group.stream_bytes = plan.stream_bytes;
+        if let CallForm::Group { transmissions } = plan.form {
+            self.group.transmissions = transmissions;
+        }
+    }
+
     /// Appends bytes to the stream in the slot, which has room for them.
     fn extend_stream(&mut self, bytes: &[u8]) {
         let end = self.stream_bytes + bytes.len();
@@ -179,6 +181,25 @@ impl GroupSender for OutgoingCall {
 
     fn wait(&mut self) -> &mut Wait {
         &mut self.wait
+    }
+
+    fn heading(&self) -> (u32, MessageDirection) {
+        (self.xid, MessageDirection::Call)
+    }
+
+    fn body(&self, shape: Shape) -> Option<Body> {
+        let direction = match self.directions.as_slice() {
+            [] => None,
+            [direction] if !has_memory(direction.way) => Some(*direction),
+            _ => return None,
+        };
+        Some(Body {
+            shape,
+            displacement: self.group.items.first().map(|item| item.displacement),
+            direction,
+            minimum_bytes: self.minimum_bytes,
+            reply_transmissions_max: self.reply_transmissions_max,
+        })
     }
 
     fn encode_first(

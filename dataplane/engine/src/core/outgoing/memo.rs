@@ -1,7 +1,9 @@
-//! The plan of the last call as a transmission group, for the calls after it that are alike.
+//! The plans of the last call as a transmission group, and of the last one with chunks, for the calls after them that
+//! are alike.
 
-use rpcrdma_protocol::v2::plan::CallPlan;
+use rpcrdma_protocol::v2::plan::{CallPlan, Demand};
 
+use super::plan::Exposed;
 use crate::bulk::{BulkCall, Placement};
 use crate::rpc::ConnectionKey;
 
@@ -10,6 +12,22 @@ use crate::rpc::ConnectionKey;
 pub(in crate::core) struct PlanMemo {
     pub(super) shape: PlanShape,
     pub(super) plan: CallPlan,
+}
+
+/// What a call with chunks exposes, and what that depends on.
+#[derive(Debug)]
+pub(in crate::core) struct ChunksMemo {
+    pub(super) shape: PlanShape,
+    pub(super) terms: ChunkTerms,
+    pub(super) exposed: Exposed,
+}
+
+/// What the plan of a call with chunks depends on beside its shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ChunkTerms {
+    pub(super) demand: Demand,
+    pub(super) may_expose: bool,
+    pub(super) is_version_1: bool,
 }
 
 /// All that a plan depends on of a call with at most one item, in one piece, and one result; beside

@@ -37,7 +37,7 @@ mod tests;
 
 #[cfg(test)]
 pub(crate) use call::{Answer, CallPart};
-pub(crate) use call::{OutgoingCall, OutgoingState};
+pub(crate) use call::{CallDirection, OutgoingCall, OutgoingState};
 #[cfg(test)]
 pub(crate) use shares::CallShare;
 pub(crate) use table::Outgoing;

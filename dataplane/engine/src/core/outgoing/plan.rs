@@ -13,7 +13,7 @@ use rpcrdma_protocol::v2::rtr::{RtrSupport, StreamRange};
 
 use super::Outgoing;
 use super::call::CALL_PARTS_MAX;
-use super::memo::{PlanMemo, PlanShape};
+use super::memo::{ChunkTerms, ChunksMemo, PlanMemo, PlanShape};
 use crate::bulk::{BULK_ITEMS_MAX, BulkCall, BulkPool, ExpectedResult, ITEM_PARTS_MAX, Placement};
 use crate::config::PADDING_BYTES;
 use crate::connection::{Connection, Stage};
@@ -21,7 +21,6 @@ use crate::core::resources::Resources;
 use crate::rpc::{CallRefused, ConnectionKey};
 
 /// How a call is to travel.
-#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub(super) enum Plan {
     /// In messages, with its items in the stream; so do its results.
     Inline,
@@ -29,12 +28,15 @@ pub(super) enum Plan {
     Chunks(Exposed),
     /// Its items stay in the stream, and its results in that of the reply; what no message holds goes to a chunk whole.
     Stream(Exposed),
-    /// As a transmission group.
-    Group(CallPlan),
+    /// As a transmission group, by the plan that is kept for calls like it.
+    GroupAsBefore,
+    /// As a transmission group, by the plan that was made last.
+    Group,
 }
 
 /// The memory that a call exposes.
-pub(super) struct Exposed {
+#[derive(Clone, Copy, Debug)]
+pub(in crate::core) struct Exposed {
     /// The call itself goes to a Position-Zero Read chunk.
     pub(super) long_call: bool,
     /// Bytes of the Reply chunk; 0 for none.
@@ -46,14 +48,21 @@ pub(super) struct Exposed {
 }
 
 impl Plan {
-    /// The bulk buffers and the windows that a call so planned takes.
-    pub(super) fn needs(&self, call: &BulkCall<'_>, pool: &BulkPool) -> (usize, usize) {
-        match self {
-            Self::Inline => (0, 0),
-            Self::Chunks(exposed) | Self::Stream(exposed) => (exposed.buffers, exposed.windows),
-            Self::Group(plan) => {
-                let expected = call.expected().iter().zip(plan.reply.directions);
-                let fresh = expected.filter(|(_, way)| has_memory(*way));
+    /// The bulk buffers and the windows that a call so planned takes; `group` is its plan if it is a transmission group.
+    pub(super) fn needs(
+        &self,
+        call: &BulkCall<'_>,
+        group: Option<&CallPlan>,
+        pool: &BulkPool,
+    ) -> (usize, usize) {
+        match (self, group) {
+            (Self::Inline, _) | (Self::GroupAsBefore | Self::Group, None) => (0, 0),
+            (Self::Chunks(exposed) | Self::Stream(exposed), _) => {
+                (exposed.buffers, exposed.windows)
+            }
+            (Self::GroupAsBefore | Self::Group, Some(plan)) => {
+                let expected = call.expected().iter().zip(&plan.reply.directions);
+                let fresh = expected.filter(|(_, way)| has_memory(**way));
                 let buffers = fresh.map(|(expected, _)| pool.buffers_for(expected.bytes_max));
                 (buffers.sum(), plan.windows_needed as usize)
             }
@@ -83,6 +92,7 @@ impl Outgoing {
         let memory = core.port.memory();
         if call
             .parts()
+            .iter()
             .any(|part| !part.is_of(memory) || part.offset() != 0)
         {
             return Err(CallRefused::ForeignMemory);
@@ -92,12 +102,13 @@ impl Outgoing {
         let may_reduce = call.credential.permits_reduction();
         let is_placed = matches!(call.placement, Placement::Auto | Placement::Send);
         if may_reduce && is_placed {
-            if let Some(plan) = self.remembered_plan(core, connection, key, call, rpc_bytes) {
-                return Ok(Plan::Group(plan));
+            if self.has_plan_for(core, connection, key, call, rpc_bytes) {
+                return Ok(Plan::GroupAsBefore);
             }
             if let Some(plan) = self.plan_group(core, connection, call, rpc_bytes)? {
                 self.remember_plan(core, key, call, rpc_bytes, &plan);
-                return Ok(Plan::Group(plan));
+                self.last_plan = Some(plan);
+                return Ok(Plan::Group);
             }
         }
         let demand = match call.placement {
@@ -107,7 +118,26 @@ impl Outgoing {
             Placement::Auto if !may_reduce => Demand::Inline,
             Placement::Auto => Demand::Auto,
         };
-        self.plan_plain(core, connection, call, rpc_bytes, demand)
+        let terms = ChunkTerms {
+            demand,
+            may_expose,
+            is_version_1: connection.protocol.is_version_1(),
+        };
+        let shape = PlanShape::of(key, call, rpc_bytes, core.properties_epoch);
+        if let (Some(memo), Some(shape)) = (&self.chunks_memo, &shape)
+            && (memo.shape, memo.terms) == (*shape, terms)
+        {
+            return Ok(Plan::Chunks(memo.exposed));
+        }
+        let plan = self.plan_plain(core, connection, call, rpc_bytes, demand)?;
+        if let (Plan::Chunks(exposed), Some(shape)) = (&plan, shape) {
+            self.chunks_memo = Some(ChunksMemo {
+                shape,
+                terms,
+                exposed: *exposed,
+            });
+        }
+        Ok(plan)
     }
 
     /// Chooses how a call travels that is no transmission group.
@@ -136,7 +166,10 @@ impl Outgoing {
         let pool = &core.reply.pool;
         let beside = !in_stream;
         let results = call.expected().iter().filter(|_| beside);
-        let items = call.parts().filter(|part| beside && !part.is_empty());
+        let items = call
+            .parts()
+            .iter()
+            .filter(|part| beside && !part.is_empty());
         let long_bytes = if long_call { plan.stream_bytes } else { 0 };
         let fresh = results
             .map(|it| it.bytes_max)
@@ -159,19 +192,22 @@ impl Outgoing {
         })
     }
 
-    /// The plan of the last call, if this one is alike and the credits that it needs are there.
-    pub(super) fn remembered_plan<P: Port>(
+    /// Whether the plan of the last call is that of this one too, which is alike, and the credits that it needs are
+    /// there.
+    pub(super) fn has_plan_for<P: Port>(
         &self,
         core: &Resources<P>,
         connection: &Connection,
         key: ConnectionKey,
         call: &BulkCall<'_>,
         rpc_header_bytes: usize,
-    ) -> Option<CallPlan> {
-        let PlanMemo { shape, plan } = self.plan_memo.as_ref()?;
+    ) -> bool {
+        let Some(PlanMemo { shape, plan }) = &self.plan_memo else {
+            return false;
+        };
         if PlanShape::of(key, call, rpc_header_bytes, core.properties_epoch).as_ref() != Some(shape)
         {
-            return None;
+            return false;
         }
         let group_max = connection.group_transmissions_max();
         let credits = match call.placement {
@@ -180,9 +216,7 @@ impl Outgoing {
             _ => connection.credits_for_calls().min(group_max).max(1),
         };
         let reply_credits = connection.reply_credits();
-        let has_credits =
-            plan.credits_needed <= credits && plan.reply.transmissions_max <= reply_credits;
-        has_credits.then_some(*plan)
+        plan.credits_needed <= credits && plan.reply.transmissions_max <= reply_credits
     }
 
     /// Keeps the plan of a call. One that exposes memory depends on more than its shape.
@@ -203,6 +237,15 @@ impl Outgoing {
         let exposes = |way: &Direction| !matches!(way, Direction::Inline | Direction::Placed);
         if !plan.items.iter().chain(&plan.reply.directions).any(exposes) {
             self.plan_memo = Some(PlanMemo { shape, plan: *plan });
+        }
+    }
+
+    /// The plan of a call that was planned as a transmission group.
+    pub(super) fn group_plan(&self, plan: &Plan) -> Option<&CallPlan> {
+        match plan {
+            Plan::GroupAsBefore => self.plan_memo.as_ref().map(|memo| &memo.plan),
+            Plan::Group => self.last_plan.as_ref(),
+            Plan::Inline | Plan::Chunks(_) | Plan::Stream(_) => None,
         }
     }
 
@@ -378,7 +421,7 @@ impl BulkItems for Items<'_, '_> {
     fn gather_entries(&self, item: usize, from_bytes: u32, length_bytes: u32) -> u32 {
         let end = from_bytes.saturating_add(length_bytes) as usize;
         let mut at = 0;
-        let parts = self.0.parts_of(item).filter(|part| {
+        let parts = self.0.parts_of(item).iter().filter(|part| {
             let start = at;
             at += part.len();
             (from_bytes as usize).max(start) < end.min(at)
@@ -387,7 +430,7 @@ impl BulkItems for Items<'_, '_> {
     }
 
     fn segments(&self, item: usize, segment_bytes_max: u32) -> u32 {
-        let segments = self.0.parts_of(item).map(|part| {
+        let segments = self.0.parts_of(item).iter().map(|part| {
             let bytes = u32::try_from(part.len()).unwrap_or(u32::MAX);
             bytes.div_ceil(segment_bytes_max.max(1))
         });

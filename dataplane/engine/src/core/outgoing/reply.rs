@@ -1,21 +1,22 @@
 //! The reply to a call comes in one message, in the Reply chunk, or put together from parts.
 
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_protocol::chunks::{Fill, Segments, check_returned};
-use rpcrdma_protocol::connection::chunks_of;
+use rpcrdma_protocol::chunks::{ChunkLists, Fill, Segments, check_returned};
+use rpcrdma_protocol::connection::{ChunksAt, chunks_of};
 
 use super::Outgoing;
 use super::call::{Answer, CallPart, OutgoingCall, OutgoingState};
 use super::lists::{OfferedSegment, Role, segments_of};
 use crate::core::application::Application;
 use crate::core::incoming::Stream;
+use crate::core::intake::Chunked;
 use crate::core::resources::Resources;
 use crate::message::{MessageBuffer, Received};
 use crate::requester::Ended;
 use crate::rpc::{CallError, ConnectionKey};
 
 impl Outgoing {
-    /// The reply to a call with bulk data is there, in its Receive.
+    /// The reply to a call with bulk data is there, in its Receive. `None` of a reply without chunks.
     #[inline(never)]
     pub(in crate::core) fn receive_bulk_reply<P: Port>(
         &mut self,
@@ -23,14 +24,18 @@ impl Outgoing {
         key: ConnectionKey,
         index: u32,
         received: Received,
+        chunks_at: Option<ChunksAt>,
     ) {
         // It may have brought the credits that others wait for.
         core.note_if_pending(key.index);
-        let (gathered, counters) = (&mut core.gathered, &core.shared.counters);
-        let message = gathered.message(&core.port, &received.receive, received.end, counters);
+        let lists = chunks_at.map_or(ChunkLists::default(), |at| {
+            let (gathered, counters) = (&mut core.gathered, &core.shared.counters);
+            let message = gathered.message(&core.port, &received.receive, received.end, counters);
+            at.chunks(message).lists
+        });
         let is_long = received.start == received.end;
         let call = self.calls.get_mut(index);
-        let right = call.and_then(|call| call.note_returned(message, is_long));
+        let right = call.and_then(|call| call.note_returned(Some(lists), is_long));
         match right {
             Some(true) if !is_long => {
                 let stream = Stream::Received(received);
@@ -52,11 +57,15 @@ impl Outgoing {
         application: &mut A,
         key: ConnectionKey,
         xid: u32,
-        received: Received,
+        chunked: Chunked,
     ) {
+        let Chunked {
+            received,
+            chunks_at,
+        } = chunked;
         let ended = self.take_end(core, xid, key);
         if let Ended::Bulk(index) = ended {
-            return self.receive_bulk_reply(core, key, index, received);
+            return self.receive_bulk_reply(core, key, index, received, Some(chunks_at));
         }
         core.repost(key.index, received.receive);
         // The call offered no chunks, so none can come back.
@@ -73,8 +82,12 @@ impl Outgoing {
         message: MessageBuffer,
         header: &[u8],
     ) {
+        let lists = match header.is_empty() {
+            true => Some(ChunkLists::default()),
+            false => chunks_of(header).map(|chunks| chunks.lists),
+        };
         let call = self.calls.get_mut(index);
-        let right = call.and_then(|call| call.note_returned(header, false));
+        let right = call.and_then(|call| call.note_returned(lists, false));
         if right == Some(true) {
             return self.end_bulk_call(index, Answer::Stream(Stream::Message(message)));
         }
@@ -111,15 +124,14 @@ impl Outgoing {
 }
 
 impl OutgoingCall {
-    /// Notes what a reply says was written to the chunks of its call. `None` when the call does
-    /// not wait for one; false when the reply is wrong.
-    fn note_returned(&mut self, message: &[u8], is_long: bool) -> Option<bool> {
+    /// Notes what the lists of a reply say was written to the chunks of its call; there are none if they do not decode.
+    /// `None` when the call does not wait for one; false when the reply is wrong.
+    fn note_returned(&mut self, lists: Option<ChunkLists<'_>>, is_long: bool) -> Option<bool> {
         if self.state != OutgoingState::Waiting {
             return None;
         }
-        let chunks = chunks_of(message);
-        let is_whole = message.is_empty() || chunks.is_some();
-        let lists = chunks.map(|chunks| chunks.lists).unwrap_or_default();
+        let is_whole = lists.is_some();
+        let lists = lists.unwrap_or_default();
         let count = lists.writes.len();
         // A responder that has nothing to write may leave the list out.
         let mut right = is_whole && (count == usize::from(self.chunks) || count == 0);

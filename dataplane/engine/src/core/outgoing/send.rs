@@ -10,7 +10,7 @@ use rpcrdma_protocol::xdr::Writer;
 
 use super::Outgoing;
 use super::call::{OutgoingCall, OutgoingState};
-use super::lists::{Role, targets_of};
+use super::lists::{OfferedSegment, Role};
 use crate::core::resources::Resources;
 use crate::core::step::Step;
 
@@ -67,20 +67,27 @@ impl Outgoing {
 
 impl EncodeChunkLists for OutgoingCall {
     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
-        let reads = self.segments.iter().filter_map(|segment| {
-            let position = match segment.role {
-                Role::Stream => 0,
+        // They stand in the order of the lists.
+        let is_read = |segment: &&OfferedSegment| !segment.role.is_written();
+        let reads = self.segments.iter().take_while(is_read);
+        let mut rest = self.segments.get(reads.clone().count()..).unwrap_or(&[]);
+        let reads = reads.map(|segment| ReadSegment {
+            position: match segment.role {
                 Role::Argument { position } => position,
-                Role::Result { .. } | Role::Reply => return None,
-            };
-            let target = segment.target;
-            Some(ReadSegment { position, target })
+                Role::Stream | Role::Result { .. } | Role::Reply => 0,
+            },
+            target: segment.target,
         });
         write_read_list(writer, reads)?;
-        let targets = |role| targets_of(&self.segments, role);
-        let chunks = (0..self.chunks).map(|chunk| targets(Role::Result { chunk }));
+        let chunks = (0..self.chunks).map(|chunk| {
+            let role = Role::Result { chunk };
+            let count = rest.iter().take_while(|it| it.role == role).count();
+            let (of_chunk, behind) = rest.split_at(count);
+            rest = behind;
+            of_chunk.iter().map(|segment| segment.target)
+        });
         write_write_list(writer, chunks)?;
-        let reply = targets(Role::Reply);
-        write_reply_chunk(writer, (reply.len() != 0).then_some(reply))
+        let reply = (!rest.is_empty()).then(|| rest.iter().map(|segment| segment.target));
+        write_reply_chunk(writer, reply)
     }
 }

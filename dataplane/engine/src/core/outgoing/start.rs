@@ -28,7 +28,8 @@ impl Outgoing {
             return Err(CallRefused::Draining);
         }
         let plan = self.plan_outgoing(core, key, call)?;
-        let (buffers, windows) = plan.needs(call, &core.reply.pool);
+        let group = self.group_plan(&plan);
+        let (buffers, windows) = plan.needs(call, group, &core.reply.pool);
         let connection = core.connections.get(key);
         let xid = connection.and_then(|it| self.requester.next_xid(&it.calls));
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -63,7 +64,7 @@ impl Outgoing {
                 self.write_whole(core, &mut message, &header, call);
                 Some(message)
             }
-            Plan::Chunks(_) | Plan::Group(_) => None,
+            Plan::Chunks(_) | Plan::GroupAsBefore | Plan::Group => None,
         };
         let Some(mut slot) = self.calls.begin() else {
             message.into_iter().for_each(|it| core.messages.give(it));
@@ -95,7 +96,11 @@ impl Outgoing {
                 self.fill_chunks(core, &mut slot, &header, call, &exposed);
                 slot.push_reply_chunk(exposed.reply_bytes, &mut core.reply.pool);
             }
-            (Plan::Group(plan), _) => self.fill_group(core, &mut slot, &header, call, &plan),
+            (plan @ (Plan::GroupAsBefore | Plan::Group), _) => {
+                if let Some(plan) = self.group_plan(&plan) {
+                    slot.fill_group(core, &header, call, plan);
+                }
+            }
             (Plan::Inline | Plan::Stream(_), None) => {}
         }
         // What was copied is not needed any more.
@@ -149,7 +154,7 @@ impl Outgoing {
         let items = call.items().iter().enumerate();
         let items = items.map(|(number, item)| {
             let parts = call.parts_of(number);
-            (item.args_offset, parts.map(|part| &**part))
+            (item.args_offset, parts.iter().map(|part| &**part))
         });
         let copied_bytes = message.weave(call.args, items);
         core.shared.counters.bulk_bytes_copied.add(copied_bytes);
@@ -168,9 +173,8 @@ impl Outgoing {
         self.fill_stream(core, slot, exposed, header_bytes, call.args);
         let pool = &mut core.reply.pool;
         let mut before = header_bytes;
-        let (items, count) = (call.items, call.item_count);
-        let mut leases = call.drain();
-        for item in items.iter().take(count) {
+        let mut leases = call.parts.drain(..);
+        for item in &call.items {
             let position = u32::try_from(before + item.args_offset).unwrap_or(u32::MAX);
             let leases = leases.by_ref().take(item.parts);
             for part in leases.filter_map(|lease| BulkPart::of_lease(pool, lease)) {
@@ -180,6 +184,7 @@ impl Outgoing {
             before += (item.bytes as usize).next_multiple_of(4);
         }
         drop(leases);
+        call.items.clear();
         for result in call.expected().iter().filter(|it| it.bytes_max != 0) {
             slot.push_result(result.bytes_max, true, pool);
         }

@@ -2,9 +2,10 @@
 
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::Attributes;
+use rpcrdma_protocol::v2::plan::CallPlan;
 
 use super::call::OutgoingCall;
-use super::memo::PlanMemo;
+use super::memo::{ChunksMemo, PlanMemo};
 use super::shares::Shares;
 use crate::bulk::{BULK_ITEMS_MAX, BulkResult};
 use crate::config::CoreConfig;
@@ -19,8 +20,12 @@ pub(crate) struct Outgoing {
     /// All calls of ours, those without bulk data too.
     pub(in crate::core) requester: Requester,
     pub(in crate::core) shares: Shares,
-    /// The plan of the last call that was a transmission group.
+    /// The plan of a call that was a transmission group, for those that are alike.
     pub(super) plan_memo: Option<PlanMemo>,
+    /// The plan of the last call that was not planned by it.
+    pub(super) last_plan: Option<CallPlan>,
+    /// What the last call with chunks exposed.
+    pub(super) chunks_memo: Option<ChunksMemo>,
     /// The call that is sent as a transmission group, laid out.
     pub(super) laid_out: LaidOut,
     /// The results of the call that ends.
@@ -50,6 +55,8 @@ impl Outgoing {
             ),
             shares: Shares::new(calls, config.bulk_buffers, config.connections_max),
             plan_memo: None,
+            last_plan: None,
+            chunks_memo: None,
             laid_out: LaidOut::new(),
             results: Vec::with_capacity(BULK_ITEMS_MAX),
             windows_open: 0,

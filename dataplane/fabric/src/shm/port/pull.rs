@@ -100,30 +100,24 @@ impl Core {
             return Step::Done;
         };
         let total = channel.pull.pieces.total();
-        while channel.pull.done < total {
-            if self.copy_budget == 0 {
-                return Step::Later;
-            }
-            match self.pull_piece(channel, queue_pair) {
-                Ok(0) | Err(_) => {
-                    let status = Status::RemoteAccess;
-                    self.drop_pull(channel);
-                    self.refuse(channel, queue_pair, status);
-                    return Step::Done;
-                }
-                Ok(count) => {
-                    channel.pull.done += count;
-                    self.copy_budget -= count;
-                    self.counters.bytes_pulled += u64::from(count);
-                }
-            }
+        let count = self.copy_budget.min(total - channel.pull.done);
+        if self.pull_some(channel, queue_pair, count).is_err() {
+            self.drop_pull(channel);
+            self.refuse(channel, queue_pair, Status::RemoteAccess);
+            return Step::Done;
+        }
+        channel.pull.done += count;
+        self.copy_budget -= count;
+        self.counters.bytes_pulled += u64::from(count);
+        if channel.pull.done < total {
+            return Step::Later;
         }
         self.finish_pulling(channel, queue_pair, total, batch);
         Step::Done
     }
 
-    /// Copies the next contiguous piece, within the budget.
-    fn pull_piece(&self, channel: &Channel, queue_pair: u32) -> Result<u32, ()> {
+    /// Copies the next `count` bytes, of which there are as many.
+    fn pull_some(&self, channel: &Channel, queue_pair: u32, count: u32) -> Result<(), ()> {
         let Pull {
             target,
             index,
@@ -132,38 +126,36 @@ impl Core {
             ..
         } = &channel.pull;
         let peer = channel.peer.as_ref().ok_or(())?;
-        let piece = pieces.at(*done).ok_or(())?;
-        let source = if piece.in_record {
-            let offset = usize::try_from(piece.offset).map_err(|_| ())?;
-            let record = peer.consumer.memory().unit(*index);
-            record.wrapping_add(offset).cast_const()
-        } else {
-            place(&peer.arena, piece.offset).ok_or(())?.as_ptr()
-        };
-        let left = pieces.total() - done;
-        let (to, room) = match *target {
-            Target::Nothing => return Err(()),
+        let sources = pieces.ranges_from(*done).map(|piece| {
+            let source = if piece.in_record {
+                let offset = usize::try_from(piece.offset).ok()?;
+                let record = peer.consumer.memory().unit(*index);
+                record.wrapping_add(offset).cast_const()
+            } else {
+                place(&peer.arena, piece.offset)?.as_ptr().cast_const()
+            };
+            Some((source, piece.bytes))
+        });
+        match *target {
+            Target::Nothing => Err(()),
             Target::Receive { queue, slot, .. } => {
                 let receive_queue = self.receive_queues.get(queue).ok_or(())?;
-                receive_queue.at(slot, *done).ok_or(())?
+                let targets = receive_queue.places_from(slot, *done);
+                // SAFETY: the sources were checked against the peer's mapped arena, or its record, when the
+                // pieces were read, and the record is not given back before; the target is a posted Receive,
+                // whose buffers are the port's alone.
+                unsafe { copy_between(sources, targets, count) }
             }
             Target::Window { key, offset } => {
-                // Asked anew each time: the window may have ended since.
-                let at = offset + u64::from(*done);
-                let at = self
-                    .windows
-                    .writable(key, queue_pair, at, left)
-                    .map_err(|_| ())?;
-                let to = place(self.memory.mapping(), at).ok_or(())?;
-                (to.as_ptr(), left)
+                // Asked anew in each poll: the window may have ended since.
+                let (at, left) = (offset + u64::from(*done), pieces.total() - done);
+                let at = self.windows.writable(key, queue_pair, at, left);
+                let to = place(self.memory.mapping(), at.map_err(|_| ())?).ok_or(())?;
+                // SAFETY: the sources as above; the target is a bound window of `left` bytes from there on, within
+                // our arena, whose buffer is the port's alone.
+                unsafe { copy_between(sources, std::iter::once((to.as_ptr(), left)), count) }
             }
-        };
-        let count = piece.bytes.min(room).min(self.copy_budget);
-        // SAFETY: the source was checked against the peer's mapped arena, or its record, when the
-        // pieces were read, and the record is not given back before; the target is a posted Receive, or a bound window within our arena, whose buffers
-        // are the port's alone.
-        unsafe { copy_small(source, to, count as usize) };
-        Ok(count)
+        }
     }
 
     fn finish_pulling(
@@ -212,6 +204,39 @@ impl Core {
         }
         channel.pull.target = Target::Nothing;
     }
+}
+
+/// Copies `bytes` bytes from one list of ranges to another. An error when either is too short, or a source is `None`.
+///
+/// # Safety
+///
+/// As [`copy_small`], for every source with every target.
+#[inline]
+unsafe fn copy_between(
+    mut sources: impl Iterator<Item = Option<(*const u8, u32)>>,
+    mut targets: impl Iterator<Item = (*mut u8, u32)>,
+    bytes: u32,
+) -> Result<(), ()> {
+    let (mut source, mut there) = (std::ptr::null(), 0_u32);
+    let (mut target, mut room) = (std::ptr::null_mut::<u8>(), 0_u32);
+    let mut left = bytes;
+    while left != 0 {
+        if there == 0 {
+            (source, there) = sources.next().flatten().ok_or(())?;
+        }
+        if room == 0 {
+            (target, room) = targets.next().ok_or(())?;
+        }
+        let count = there.min(room).min(left);
+        // SAFETY: as the caller promises: no more than is left of both ranges.
+        unsafe { copy_small(source, target, count as usize) };
+        source = source.wrapping_add(count as usize);
+        target = target.wrapping_add(count as usize);
+        there -= count;
+        room -= count;
+        left -= count;
+    }
+    Ok(())
 }
 
 /// Reads the gather list of a descriptor, which begins `skip` bytes into the payload, into the

@@ -13,14 +13,14 @@ use crate::constants::{
     RDMA2_F_MORE, RDMA2_F_RESPONSE, RDMA2_MSG, RDMA2_NOMSG, RPCRDMA_VERSION_1, RPCRDMA_VERSION_2,
     RTR_REPORT_ERROR, RTR_TRANSMIT_REQUEST, RTR_TRANSMIT_RESPONSE, SEGMENTS_MAX,
     V1_ERROR_BYTES_LEAST, V1_HEADER_BYTES_WITHOUT_CHUNKS, V2_HEADER_BYTES_WITHOUT_CHUNKS,
-    V2_PREFIX_BYTES, WRITE_CHUNKS_MAX,
+    V2_MSG_BYTES_LEAST, V2_PREFIX_BYTES, WRITE_CHUNKS_MAX,
 };
 use crate::error::DecodeError;
 use crate::v2::error::{self, ErrVers, TransportError};
 use crate::v2::header::{self, Body, Chunks, CreditWord, Direction, Flags, Header};
 use crate::v2::properties::PropertySet;
 use crate::v2::rtr::{TransmitRequest, TransmitResponse};
-use crate::xdr::word;
+use crate::xdr::{Reader, word};
 
 pub(super) type Handled<'m> = Result<Event<'m>, CloseReason>;
 
@@ -83,7 +83,10 @@ pub(super) struct Sent {
 }
 
 /// Octets up to and with the message type of an RPC message that follows an RDMA2_MSG header without chunks.
-const WHOLE_MESSAGE_BYTES_LEAST: usize = V2_HEADER_BYTES_WITHOUT_CHUNKS + 8;
+const WHOLE_MESSAGE_BYTES_LEAST: usize = V2_HEADER_BYTES_WITHOUT_CHUNKS + RPC_START_BYTES;
+
+/// Octets of an RPC message up to and with its message type.
+const RPC_START_BYTES: usize = 8;
 
 impl Connection {
     /// One received Send, whole and in order.
@@ -144,6 +147,41 @@ impl Connection {
             payload,
             invalidate_handle: word(words, 5),
         })
+    }
+
+    /// The short way of [`handle_message`](Self::handle_message) for a whole RPC message with chunks, right in every
+    /// respect, whose payload stream is in it. `None`, and nothing changed, for all else, which is to be given to that
+    /// function.
+    #[must_use]
+    pub fn handle_chunked_message<'m>(&mut self, message: &'m [u8]) -> Option<Event<'m>> {
+        let words = message.first_chunk::<V2_MSG_BYTES_LEAST>()?;
+        let wire = |index| word(words, index).to_be();
+        let flags = wire(4);
+        let deviation = (wire(1) ^ RPCRDMA_VERSION_2.to_be())
+            | (wire(3) ^ RDMA2_MSG.to_be())
+            | (flags & !RDMA2_F_RESPONSE.to_be());
+        let direction = Direction::of(flags != 0);
+        let is_between = self.inbound.is_idle() && self.group.is_idle();
+        let is_taken = is_between && self.takes(direction);
+        if deviation != 0 || self.phase != Phase::Established || !is_taken {
+            return None;
+        }
+        let mut reader = Reader::new(message.get(V2_PREFIX_BYTES + 4..)?);
+        let lists = ChunkLists::decode(&mut reader).ok()?;
+        let (xid, payload) = (word(words, 0), reader.rest());
+        let is_right = !lists.are_empty()
+            && !lists.reads.has_position_zero()
+            && lists_are_legal(direction, &lists)
+            && payload.len() >= RPC_START_BYTES
+            && rpc_start_matches(xid, direction, 0, payload);
+        if !is_right || !self.credits.receive(CreditWord::from_word(word(words, 2))) {
+            return None;
+        }
+        let chunks = Chunks {
+            inv_handle: word(words, 5),
+            lists,
+        };
+        Some(whole_message(direction, xid, payload, chunks))
     }
 
     #[inline(never)]
@@ -348,7 +386,8 @@ impl Connection {
             return self.drop_payload(raw, TransportError::System);
         }
         let at = usize::try_from(offset).unwrap_or(usize::MAX);
-        let is_complete = raw.is_more || end >= 8;
+        let is_complete =
+            raw.is_more || usize::try_from(end).unwrap_or(usize::MAX) >= RPC_START_BYTES;
         if !is_complete || !rpc_start_matches(raw.xid, direction, at, payload) {
             return self.drop_payload(raw, TransportError::BadXdr);
         }

@@ -4,6 +4,7 @@ use super::Connection;
 use super::event::SendRefused;
 use super::phase::Phase;
 use super::sequence::Kind;
+use crate::constants::{RTR_TRANSMIT_REQUEST, RTR_TRANSMIT_RESPONSE};
 use crate::error::EncodeError;
 use crate::v2::encode;
 use crate::v2::header::{Direction, Prefix};
@@ -67,6 +68,43 @@ impl Connection {
             behind_bytes,
             |prefix| encode::encode_transmit_response(out, prefix, response),
         )
+    }
+
+    /// As [`encode_transmit_request`](Self::encode_transmit_request) for a call, and as
+    /// [`encode_transmit_response`](Self::encode_transmit_response) for a reply, that is one transmission: its header has
+    /// the octets of `body` behind the prefix, which one of these has written for another message of the same form.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_transmission_again(
+        &mut self,
+        out: &mut [u8],
+        xid: u32,
+        direction: Direction,
+        body: &[u8],
+        behind_bytes: usize,
+    ) -> Result<usize, SendRefused> {
+        let (own, peer) = (self.properties.rtr_support, self.peer_rtr_support);
+        let (both, most, header_type) = match direction {
+            Direction::Call => (
+                own.has_request() && peer.has_request(),
+                self.peer_request_transmissions_max,
+                RTR_TRANSMIT_REQUEST,
+            ),
+            Direction::Reply => (
+                own.has_response() && peer.has_response(),
+                self.properties.response_transmissions_max,
+                RTR_TRANSMIT_RESPONSE,
+            ),
+        };
+        self.check_group(both, 1, most)?;
+        self.encode_first(xid, direction, 1, behind_bytes, |prefix| {
+            let prefix_bytes = encode::encode_prefix(out, prefix, header_type)?;
+            let end = prefix_bytes + body.len();
+            let place = out.get_mut(prefix_bytes..end);
+            place.ok_or(EncodeError::NoSpace)?.copy_from_slice(body);
+            Ok(end)
+        })
     }
 
     /// Writes the header of a Transmit Continue: the next transmission of the group that is under way, with
