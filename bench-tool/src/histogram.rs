@@ -49,8 +49,14 @@ impl LatencyHistogram {
     /// Records one latency. Allocates nothing.
     #[inline]
     pub fn record(&mut self, latency_ns: u64) {
-        self.buckets.saturating_record(latency_ns);
-        self.sum_ns += u128::from(latency_ns);
+        self.record_equal(latency_ns, 1);
+    }
+
+    /// Records `count` latencies that are equal, at least one. Allocates nothing.
+    #[inline]
+    pub fn record_equal(&mut self, latency_ns: u64, count: u64) {
+        self.buckets.saturating_record_n(latency_ns, count);
+        self.sum_ns += u128::from(latency_ns) * u128::from(count);
         self.min_ns = self.min_ns.min(latency_ns);
         self.max_ns = self.max_ns.max(latency_ns);
     }
