@@ -275,6 +275,18 @@ mod tests {
     }
 
     #[test]
+    fn equal_latencies_count_as_if_they_came_one_by_one() {
+        let (mut together, mut one_by_one) = (LatencyHistogram::new(), LatencyHistogram::new());
+        for (latency_ns, count) in [(200, 3), (0, 1), (70_123, 32), (LATENCY_NS_MAX + 9, 2)] {
+            together.record_equal(latency_ns, count);
+            (0..count).for_each(|_| one_by_one.record(latency_ns));
+        }
+        assert_eq!(together.buckets(), one_by_one.buckets());
+        assert_eq!(together.summary(), one_by_one.summary());
+        assert_eq!(together.count(), 38);
+    }
+
+    #[test]
     fn a_stall_counts_for_the_calls_that_it_kept() {
         let mut histogram = LatencyHistogram::new();
         (0..990).for_each(|_| histogram.record(100));
