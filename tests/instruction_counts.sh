@@ -26,8 +26,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 build() {
-    cargo build --locked --release -p rpcrdma-protocol -p rpcrdma-engine \
-        --example instruction_count --example null_call --example bulk_call "$@"
+    cargo build --locked --release -p rpcrdma-protocol -p rpcrdma-engine -p bench-tool \
+        --example instruction_count --example null_call --example bulk_call --example load_call "$@"
 }
 
 # --- The codec ----------------------------------------------------------------------------------

@@ -49,8 +49,14 @@ impl LatencyHistogram {
     /// Records one latency. Allocates nothing.
     #[inline]
     pub fn record(&mut self, latency_ns: u64) {
-        self.buckets.saturating_record(latency_ns);
-        self.sum_ns += u128::from(latency_ns);
+        self.record_equal(latency_ns, 1);
+    }
+
+    /// Records `count` latencies that are equal, at least one. Allocates nothing.
+    #[inline]
+    pub fn record_equal(&mut self, latency_ns: u64, count: u64) {
+        self.buckets.saturating_record_n(latency_ns, count);
+        self.sum_ns += u128::from(latency_ns) * u128::from(count);
         self.min_ns = self.min_ns.min(latency_ns);
         self.max_ns = self.max_ns.max(latency_ns);
     }
@@ -266,6 +272,18 @@ mod tests {
         assert_eq!(histogram.count(), 3);
         assert_eq!(histogram.min_ns(), 0);
         assert_eq!(histogram.max_ns(), LATENCY_NS_MAX + 12_345);
+    }
+
+    #[test]
+    fn equal_latencies_count_as_if_they_came_one_by_one() {
+        let (mut together, mut one_by_one) = (LatencyHistogram::new(), LatencyHistogram::new());
+        for (latency_ns, count) in [(200, 3), (0, 1), (70_123, 32), (LATENCY_NS_MAX + 9, 2)] {
+            together.record_equal(latency_ns, count);
+            (0..count).for_each(|_| one_by_one.record(latency_ns));
+        }
+        assert_eq!(together.buckets(), one_by_one.buckets());
+        assert_eq!(together.summary(), one_by_one.summary());
+        assert_eq!(together.count(), 38);
     }
 
     #[test]

@@ -96,9 +96,20 @@ impl BenchService {
         {
             return Outcome::GarbageArgs;
         }
-        if let Some(outcome) = answer_plain(request, reply) {
-            return outcome;
+        match answer_plain(request, reply) {
+            Some(outcome) => outcome,
+            None => self.answer_other(request, items, reply),
         }
+    }
+
+    /// Answers what [`answer_plain`] does not.
+    #[inline(never)]
+    fn answer_other(
+        &mut self,
+        request: &Request<'_>,
+        items: Option<&BulkArguments<'_>>,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Outcome {
         let success = |is_written: bool| {
             if is_written {
                 Outcome::Success

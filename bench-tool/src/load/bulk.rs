@@ -104,6 +104,8 @@ impl BulkLoad {
     ///
     /// # Errors
     /// Those of the core; what was prepared is used in the next call.
+    // Out of line, so that null calls do not pay for its registers.
+    #[inline(never)]
     pub(crate) fn call<P: Port>(
         &mut self,
         core: &mut Context<'_, P>,

@@ -1,6 +1,5 @@
 //! The load generator of one core: an application that makes calls and times them.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{Port, REAP_MAX};
 
 use super::bulk::{BulkLoad, BulkPlan, Reads};
+use super::free_slots::FreeSlots;
 use super::intervals::{Exchange, Recorder};
 use super::pace::Pace;
 use super::probe::{self, Question};
@@ -134,6 +134,14 @@ struct Slot {
     alive: bool,
 }
 
+/// Calls that began together and ended together.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    start: Ticks,
+    end: Ticks,
+    calls: u64,
+}
+
 /// What one core measured.
 #[derive(Debug)]
 pub(crate) struct Measured {
@@ -167,7 +175,7 @@ pub(crate) struct Generator {
     questions: u32,
     phase: Phase,
     slots: Vec<Slot>,
-    free: VecDeque<u32>,
+    free: FreeSlots,
     outstanding: u32,
     pace: Option<Pace>,
     number: u64,
@@ -180,9 +188,9 @@ pub(crate) struct Generator {
     /// When measuring ends; never where calls are counted.
     measured_until: Ticks,
     last_recorded: Ticks,
-    /// Calls that ended in this iteration, by start and end: they are recorded when the next ones
-    /// are on their way, so that recording is no part of what is measured.
-    ended: Vec<(Ticks, Ticks)>,
+    /// Calls that ended in this iteration: they are recorded when the next ones are on their way, so that
+    /// recording is no part of what is measured.
+    ended: Vec<Ended>,
     counters_start: Option<CounterSnapshot>,
     polls: u32,
     pub(crate) measured: Measured,
@@ -220,7 +228,7 @@ impl Generator {
             questions: 0,
             phase: Phase::Waiting,
             slots: Vec::new(),
-            free: VecDeque::new(),
+            free: FreeSlots::default(),
             outstanding: 0,
             pace: None,
             number: 0,
@@ -267,7 +275,7 @@ impl Generator {
                 });
             }
         }
-        self.free = (0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX)).collect();
+        self.free = FreeSlots::new(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
         let rate = self.plan.rate_per_s;
         self.pace = rate.map(|rate| Pace::new(now, self.clock.ticks_per_second(), rate));
         self.phase = Phase::Warmup(now.saturating_add(self.clock.ticks(self.plan.warmup)));
@@ -377,6 +385,11 @@ impl Generator {
     /// Makes the calls that may be made now.
     #[inline]
     fn make_calls<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> bool {
+        // A call at a set time starts at most one idle iteration late, which counts as a part of its latency.
+        let now = match self.pace {
+            None => now,
+            Some(_) => self.clock.now(),
+        };
         let mut made = false;
         for _ in 0..CALLS_PER_POLL {
             if self.plan.count.is_some_and(|count| self.started >= count) {
@@ -387,7 +400,7 @@ impl Generator {
                 Some(pace) if pace.due() <= now => pace.due(),
                 Some(_) => break,
             };
-            let Some(index) = self.free.pop_front() else {
+            let Some(index) = self.free.take() else {
                 break;
             };
             if !self.make_call(core, index, start) {
@@ -422,8 +435,7 @@ impl Generator {
                 let left = self.plan.count.map_or(most, |it| it - self.started);
                 asked.count = u32::try_from(left.min(most)).unwrap_or(1);
                 started = asked.count.into();
-                let call = bench_program::call(CALL_BACK);
-                core.call(slot.connection, call, &asked.encode(), tag)
+                ask_for_calls(core, asked, slot.connection, tag)
                     .map(|()| (number, Reads::default()))
             }
         };
@@ -439,7 +451,7 @@ impl Generator {
                 true
             }
             Err(refused) if refused.is_transient() => {
-                self.free.push_back(index);
+                self.free.give(index);
                 false
             }
             Err(refused) => {
@@ -469,21 +481,26 @@ impl Generator {
         }
     }
 
-    /// The slot of a call that has ended, free again.
+    /// The slot of a call that has ended is free again.
     #[inline]
-    fn give_back(&mut self, tag: CallTag) -> Option<(u32, Slot)> {
-        let index = u32::try_from(tag).ok()?;
-        let slot = self.slots.get(index as usize).copied()?;
+    fn give_back(&mut self, index: u32) {
         self.outstanding = self.outstanding.saturating_sub(1);
-        self.free.push_back(index);
-        Some((index, slot))
+        self.free.give(index);
+    }
+
+    /// The slot of a call.
+    #[inline]
+    fn slot(&self, tag: CallTag) -> Option<(u32, &Slot)> {
+        let index = u32::try_from(tag).ok()?;
+        Some((index, self.slots.get(index as usize)?))
     }
 
     /// The server has made calls, or not.
     fn called_back(&mut self, tag: CallTag, result: Result<Reply<'_>, CallError>, now: Ticks) {
-        let Some((index, slot)) = self.give_back(tag) else {
+        let Some((index, &slot)) = self.slot(tag) else {
             return;
         };
+        self.give_back(index);
         let called = match result {
             Ok(reply) => CalledBack::decode(reply.results),
             // A server that was made before CALL_BACK was.
@@ -505,43 +522,65 @@ impl Generator {
         self.measured.back_failed += u64::from(called.failed);
         if self.measured_start.is_some_and(|begin| slot.start >= begin) {
             for round_trip_ns in called.round_trips_ns() {
-                self.measured.latency.record(*round_trip_ns);
+                self.measured.latency.record(*round_trip_ns, 1);
             }
             self.last_recorded = now;
         }
     }
 
-    /// A call has ended; `is_right` says whether the reply is the one to it.
-    #[inline]
-    fn call_ended(
-        &mut self,
-        tag: CallTag,
-        now: Ticks,
-        is_right: impl FnOnce(&Maker, &Slot) -> Result<bool, CallError>,
-    ) {
-        let Some((_, slot)) = self.give_back(tag) else {
+    /// A call that is none of those in messages alone has ended: a question to the server, or calls in the reverse
+    /// direction.
+    #[inline(never)]
+    fn other_completed(&mut self, tag: CallTag, result: Result<Reply<'_>, CallError>, now: Ticks) {
+        if tag == probe::TAG {
+            return self.shared.question.completed(result);
+        }
+        if matches!(self.maker, Maker::Back(_)) {
+            return self.called_back(tag, result, now);
+        }
+        // A reply in messages to a call with bulk data is not the one to it.
+        let Some((index, slot)) = self.slot(tag) else {
             return;
         };
-        match is_right(&self.maker, &slot) {
-            Ok(is_right) => {
-                self.measured.mismatches += u64::from(!is_right);
-                self.completed += 1;
-                if self.measured_start.is_some_and(|begin| slot.start >= begin) {
-                    self.ended.push((slot.start, now));
-                    if let Maker::Bulk(load) = &self.maker {
-                        self.measured.payload_bytes += load.call_bytes(slot.number);
-                    }
-                }
+        let start = slot.start;
+        self.give_back(index);
+        match result {
+            Ok(_) => {
+                self.call_succeeded(start, now, false);
             }
             Err(error) => self.note_error(error),
         }
     }
 
+    /// A call that began at `start` ended with a reply at `end`; `is_right` says whether it is the one to it. Whether it
+    /// counts.
+    ///
+    /// One iteration starts several calls at the same time, and finds several replies: those are recorded as one.
+    #[inline]
+    fn call_succeeded(&mut self, start: Ticks, end: Ticks, is_right: bool) -> bool {
+        if !is_right {
+            self.measured.mismatches += 1;
+        }
+        self.completed += 1;
+        if self.measured_start.is_none_or(|begin| start < begin) {
+            return false;
+        }
+        match self.ended.last_mut() {
+            Some(last) if (last.start, last.end) == (start, end) => last.calls += 1,
+            _ => self.ended.push(Ended {
+                start,
+                end,
+                calls: 1,
+            }),
+        }
+        true
+    }
+
     #[inline]
     fn record_ended(&mut self) {
-        while let Some((start, end)) = self.ended.pop() {
+        while let Some(Ended { start, end, calls }) = self.ended.pop() {
             let latency_ns = self.clock.nanos_between(start, end);
-            self.measured.latency.record(latency_ns);
+            self.measured.latency.record(latency_ns, calls);
             self.last_recorded = end;
         }
     }
@@ -553,12 +592,25 @@ impl Generator {
     }
 }
 
-impl Application for Generator {
-    /// Calls at set times start at most three idle iterations, some 30 ns, late, which counts as a
-    /// part of their latency.
-    const CLOCK_INTERVAL_POLLS: u32 = 4;
+/// Asks the server to call. Out of line, as all calls but those that have everything in their messages.
+#[inline(never)]
+fn ask_for_calls<P: Port>(
+    core: &mut Context<'_, P>,
+    asked: &CallBack,
+    connection: ConnectionKey,
+    tag: CallTag,
+) -> Result<(), CallRefused> {
+    let call = bench_program::call(CALL_BACK);
+    core.call(connection, call, &asked.encode(), tag)
+}
 
-    #[inline]
+impl Application for Generator {
+    /// A core that waits for replies reads the clock when something came. Calls at set times have a reading of their
+    /// own in every iteration ([`Generator::make_calls`]).
+    const CLOCK_INTERVAL_POLLS: u32 = 16;
+
+    // Out of line, as `poll` is: inlined into the iteration of a core, both of them cost more registers than that has.
+    #[inline(never)]
     fn completed(
         &mut self,
         tag: CallTag,
@@ -566,19 +618,22 @@ impl Application for Generator {
         result: Result<Reply<'_>, CallError>,
         now: Ticks,
     ) {
-        if tag == probe::TAG {
-            return self.shared.question.completed(result);
+        let slot = self.slot(tag);
+        let (Some((index, slot)), Maker::Message(_, payload)) = (slot, &self.maker) else {
+            return self.other_completed(tag, result, now);
+        };
+        let start = slot.start;
+        match result {
+            Ok(reply) => {
+                let is_right = payload.matches(reply.results, slot.number);
+                self.give_back(index);
+                self.call_succeeded(start, now, is_right);
+            }
+            Err(error) => {
+                self.give_back(index);
+                self.note_error(error);
+            }
         }
-        if matches!(self.maker, Maker::Back(_)) {
-            return self.called_back(tag, result, now);
-        }
-        self.call_ended(tag, now, |maker, slot| {
-            let reply = result?;
-            Ok(match maker {
-                Maker::Message(_, payload) => payload.matches(reply.results, slot.number),
-                Maker::Bulk(_) | Maker::Back(_) => false,
-            })
-        });
     }
 
     /// The server calls: what it was asked for.
@@ -591,20 +646,33 @@ impl Application for Generator {
     fn completed_bulk(
         &mut self,
         tag: CallTag,
-        _connection: ConnectionKey,
+        connection: ConnectionKey,
         result: Result<BulkReply<'_>, CallError>,
         now: Ticks,
     ) {
-        self.call_ended(tag, now, |maker, slot| {
-            let reply = result?;
-            Ok(match maker {
-                Maker::Bulk(load) => load.matches(&reply, slot.number, slot.reads),
-                Maker::Message(..) | Maker::Back(_) => false,
-            })
-        });
+        let slot = self.slot(tag);
+        let (Some((index, slot)), Maker::Bulk(load)) = (slot, &self.maker) else {
+            let plain = result.map(|bulk| bulk.reply);
+            return self.completed(tag, connection, plain, now);
+        };
+        let (start, number) = (slot.start, slot.number);
+        match result {
+            Ok(reply) => {
+                let is_right = load.matches(&reply, number, slot.reads);
+                let bytes = load.call_bytes(number);
+                self.give_back(index);
+                if self.call_succeeded(start, now, is_right) {
+                    self.measured.payload_bytes += bytes;
+                }
+            }
+            Err(error) => {
+                self.give_back(index);
+                self.note_error(error);
+            }
+        }
     }
 
-    #[inline]
+    #[inline(never)]
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, now: Ticks) -> Activity {
         self.advance(core, now);
         let is_quiet = matches!(self.phase, Phase::Waiting | Phase::Finished);

@@ -69,10 +69,10 @@ impl Recorder {
         self.until = now.saturating_add(self.length);
     }
 
-    /// Records one latency. Allocates nothing.
+    /// Records `count` equal latencies, at least one. Allocates nothing.
     #[inline]
-    pub(crate) fn record(&mut self, latency_ns: u64) {
-        self.latency.record(latency_ns);
+    pub(crate) fn record(&mut self, latency_ns: u64, count: u64) {
+        self.latency.record_equal(latency_ns, count);
     }
 
     /// When [`Recorder::next`] is to be called.
@@ -171,7 +171,7 @@ mod tests {
             if now >= recorder.until() {
                 recorder.next(now, &exchange);
             }
-            (0..calls).for_each(|_| recorder.record(now));
+            recorder.record(now, calls);
             collector.collect(&exchange);
         }
         // Nothing happened in the interval from 2,500 to 3,500.
@@ -187,7 +187,7 @@ mod tests {
             if now >= recorder.until() {
                 recorder.next(now, &exchange);
             }
-            recorder.record(number);
+            recorder.record(number, 1);
         }
         let timeline = Collector::default().finish(&exchange, &recorder, 0, Duration::ZERO);
         let counts: Vec<_> = timeline
@@ -203,7 +203,7 @@ mod tests {
     fn the_last_interval_that_is_kept_has_the_rest() {
         let (mut recorder, exchange) = begun(0);
         recorder.next(u64::from(INTERVALS_MAX) * LENGTH, &exchange);
-        recorder.record(1);
+        recorder.record(1, 1);
         assert_eq!(recorder.until(), Ticks::MAX);
         let expected = [(0, 1)];
         assert_eq!(

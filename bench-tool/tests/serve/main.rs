@@ -1,6 +1,7 @@
 //! `bench-tool serve` as those who operate it meet it.
 #![forbid(unsafe_code)]
 
+mod cores;
 mod faults;
 mod limits;
 mod log;

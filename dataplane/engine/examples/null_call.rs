@@ -294,8 +294,8 @@ fn calls(
         let client = scope.spawn(move || client.run());
         let (mut client_ready, mut server_ready) = (false, false);
         while !(client_ready && server_ready) {
-            client_ready |= control(&client_handle, Role::Client);
-            server_ready |= control(&server_handle, Role::Server);
+            client_ready |= control(&client_handle, Role::Client).is_some();
+            server_ready |= control(&server_handle, Role::Server).is_some();
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_millis(50));

@@ -277,7 +277,7 @@ impl Desk<'_> {
             credential: header.credential,
             verifier: header.verifier,
             args: message.get(header_bytes..).unwrap_or(&[]),
-            deferral: self.deferrals.next(self.key.index),
+            deferrals: &*self.deferrals,
         };
         self.items.arguments_at = u32::try_from(header_bytes).unwrap_or(u32::MAX);
         self.items.may_reduce = header.credential.permits_reduction();
@@ -332,7 +332,7 @@ impl Desk<'_> {
         }
         let has_way_out = is_only_too_long && self.items.came_without_chunks();
         self.items.clear();
-        if outcome == Outcome::Deferred && request.deferral.is_some() {
+        if outcome == Outcome::Deferred && request.defer().is_some() {
             self.deferrals.take(Deferred {
                 connection: self.key,
                 xid,

@@ -5,6 +5,8 @@ use rpcrdma_protocol::rpc::{
 };
 use rpcrdma_protocol::v2;
 
+use crate::deferrals::Deferrals;
+
 /// Names a connection of a core: an index, and a generation that tells its users apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ConnectionKey {
@@ -75,7 +77,8 @@ pub struct Request<'a> {
     pub verifier: OpaqueAuth<'a>,
     /// The arguments: an XDR stream.
     pub args: &'a [u8],
-    pub(crate) deferral: Option<DeferId>,
+    /// Where a token is had. Not the token itself: few calls are deferred.
+    pub(crate) deferrals: &'a Deferrals,
 }
 
 impl Request<'_> {
@@ -83,7 +86,7 @@ impl Request<'_> {
     /// `None` when as many calls as the core has room for are deferred already.
     #[must_use]
     pub fn defer(&self) -> Option<DeferToken> {
-        self.deferral.map(DeferToken)
+        self.deferrals.next(self.connection.index).map(DeferToken)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Two cores of one process with a connection between them, without a control plane's thread.
 
-use rpcrdma_engine::{Application, Command, Core, CoreConfig, CoreHandle, Notification};
+use rpcrdma_engine::{
+    Application, Command, ConnectionKey, Core, CoreConfig, CoreHandle, Notification,
+};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::PeerIdentity;
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
@@ -77,8 +79,8 @@ fn plant(handle: &CoreHandle<shm::Port>, seed: shm::Seed, role: Role, config: &C
     handle.send(command).expect("room in the mailbox");
 }
 
-/// Answers what a core asks of its control plane. True when a connection is ready.
-pub(crate) fn control(handle: &CoreHandle<shm::Port>, role: Role) -> bool {
+/// Answers what a core asks of its control plane. The connection, when it is ready.
+pub(crate) fn control(handle: &CoreHandle<shm::Port>, role: Role) -> Option<ConnectionKey> {
     while let Some(notification) = handle.receive() {
         let command = match notification {
             Notification::Planted { result, .. } => {
@@ -95,22 +97,28 @@ pub(crate) fn control(handle: &CoreHandle<shm::Port>, role: Role) -> bool {
                     .properties(),
                 answer: role == Role::Server,
             },
-            Notification::Ready { .. } => return true,
+            Notification::Ready { connection, .. } => return Some(connection),
             other => panic!("unexpected: {other:?}"),
         };
         handle.send(command).expect("room in the mailbox");
     }
-    false
+    None
 }
 
-/// Runs both cores by turns in this thread until they can call each other.
-pub(crate) fn connect<C: Application, S: Application>(client: &mut End<C>, server: &mut End<S>) {
-    let (mut client_ready, mut server_ready) = (false, false);
-    while !(client_ready && server_ready) {
+/// Runs both cores by turns in this thread until they can call each other. The connection, as the client knows it.
+pub(crate) fn connect<C: Application, S: Application>(
+    client: &mut End<C>,
+    server: &mut End<S>,
+) -> ConnectionKey {
+    let (mut of_client, mut of_server) = (None, None);
+    loop {
         // The server first: the client speaks as soon as it is planted.
         let _ = server.core.iterate();
         let _ = client.core.iterate();
-        client_ready |= control(&client.handle, Role::Client);
-        server_ready |= control(&server.handle, Role::Server);
+        of_client = of_client.or_else(|| control(&client.handle, Role::Client));
+        of_server = of_server.or_else(|| control(&server.handle, Role::Server));
+        if let (Some(connection), Some(_)) = (of_client, of_server) {
+            return connection;
+        }
     }
 }

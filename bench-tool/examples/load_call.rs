@@ -1,0 +1,95 @@
+//! Null calls of the load generator of `bench-tool run` to the service of `bench-tool serve`, with both cores by turns
+//! in one thread: the work of a call at both ends, without the way between processors.
+//!
+//! `SOLO=ROUNDS cargo run --release -p bench-tool --example load_call -- [DEPTH] [ITERATIONS]`
+//!
+//! Each round has ITERATIONS of both cores. `tests/instruction_counts.sh` counts the instructions of `iterate_both`.
+//! The example `null_call` of the engine does the same with an application that is as bare as can be: what is above it
+//! is the generator's, with its histogram, and the service's.
+
+#[path = "../../dataplane/engine/examples/ends/mod.rs"]
+mod ends;
+
+use std::time::{Duration, Instant};
+
+use bench_tool::bench_program::BenchService;
+use bench_tool::cli::ProfileChoice;
+use bench_tool::fabric::Fabric;
+use bench_tool::load;
+use bench_tool::sizing::Need;
+use rpcrdma_control::NodeConfig;
+use rpcrdma_engine::{Application, CoreConfig};
+use rpcrdma_fabric::clock::Clock;
+
+use ends::{End, connect, ends};
+
+/// Iterations before the first round, in which the generator begins to record. They are not counted.
+const FIRST_ITERATIONS: usize = 64;
+
+/// What `bench-tool` makes of the profile of shm for a core with one connection and `depth` calls.
+fn config(depth: u32) -> CoreConfig {
+    let need = Need {
+        connections_per_core: Some(1),
+        credits: Some(depth),
+        calls_per_core: Some(depth),
+        cores: 1,
+        ..Need::default()
+    };
+    let loaded = need.profile(&ProfileChoice::default(), &Fabric::SHM);
+    NodeConfig::from_profile(&loaded.expect("the profile of shm").profile, Vec::new()).core
+}
+
+/// Runs both cores by turns. Not inlined: callgrind counts what this function does.
+#[inline(never)]
+fn iterate_both<C: Application>(
+    client: &mut End<C>,
+    server: &mut End<BenchService>,
+    iterations: usize,
+) {
+    for _ in 0..iterations {
+        let _ = client.core.iterate();
+        let _ = server.core.iterate();
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mut number = |default: u32| {
+        arguments
+            .next()
+            .map_or(default, |text| text.parse().expect("a number"))
+    };
+    let (depth, iterations) = (number(1), number(200_000) as usize);
+    let rounds = std::env::var("SOLO")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1);
+    let (generator, starter) = load::null_calls(depth, Duration::from_secs(1));
+    let config = config(depth);
+    let clock = Clock::new();
+    let (mut client, mut server) = ends(
+        &clock,
+        (&config, generator),
+        (&config, BenchService::default()),
+    );
+    let connection = connect(&mut client, &mut server);
+    starter.start(vec![connection]);
+    for _ in 0..FIRST_ITERATIONS {
+        let _ = client.core.iterate();
+        let _ = server.core.iterate();
+    }
+    let (mut best_ns, mut calls_counted) = (f64::MAX, 0);
+    for _ in 0..rounds {
+        let (before, start) = (client.handle.counters(), Instant::now());
+        iterate_both(&mut client, &mut server, iterations);
+        let took = start.elapsed();
+        let calls = client.handle.counters().since(&before).replies_received;
+        calls_counted += calls;
+        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+        let each_ns = took.as_secs_f64() * 1e9 / calls as f64;
+        best_ns = best_ns.min(each_ns);
+    }
+    println!(
+        "solo at depth {depth}: {best_ns:.1} ns for a call at both ends, {calls_counted} calls"
+    );
+}

@@ -1,0 +1,122 @@
+//! Several cores at each end. A machine of tests may have fewer processors than there are cores here, so that shares are
+//! looked at, and not speed.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::prometheus::Page;
+use crate::{BENCH_TOOL, Server, address, run, serve};
+
+/// Cores of each end.
+const CORES: usize = 2;
+/// A client core has four connections, and eight calls outstanding on each.
+const CONNECTIONS: &str = "8";
+const CONNECTIONS_PER_CORE: f64 = 4.0;
+/// More than the 64 that are outstanding at a time: each slot is used again and again.
+const CALLS: u32 = 20_000;
+
+/// The processors that the cores of each end are pinned to; `None` where there are too few.
+fn processors() -> Option<String> {
+    let usable = bench_tool::machine::cores_usable();
+    let first: Vec<String> = usable.iter().take(CORES).map(ToString::to_string).collect();
+    (first.len() == CORES).then(|| first.join(","))
+}
+
+fn metrics(server: &Server) -> Page {
+    Page::parse(&server.page("/metrics").1)
+}
+
+/// Both ends have two cores on the same two processors, so that every core waits for others to give up its processor.
+/// Each core of the server gets half of the connections; all calls are answered, each core of the client makes its half of
+/// them, and none of the server's cores is left out.
+#[test]
+fn each_core_has_its_share() {
+    let Some(processors) = processors() else {
+        return;
+    };
+    let address = address("cores");
+    let cores = ["--cores", &processors, "--set", "idle=park"];
+    let server = Server::start(serve(&address, &cores).args(["--metrics", "127.0.0.1:0"]));
+    let before = metrics(&server);
+    let load = ["--connections", CONNECTIONS, "--depth", "8", "--json", "-"];
+    let output = run(&address, &CALLS.to_string(), &[&cores[..], &load].concat());
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+
+    // The client: every call is in the histogram of the core that made it, and each core made its half.
+    assert_eq!(result["errors"], 0);
+    assert_eq!(result["latency_ns"]["count"], CALLS);
+    let per_core = result["per_core"].as_array().unwrap();
+    let calls: Vec<_> = per_core.iter().map(|core| &core["calls"]).collect();
+    assert_eq!(calls, [CALLS / 2; CORES]);
+
+    // The server: its cores share the connections and the calls, and answer each of them.
+    let after = metrics(&server);
+    let since = |name: &str| -> Vec<f64> {
+        let of_core = |core| {
+            let label = format!("core=\"{core}\"");
+            after.sum(name, &label) - before.sum(name, &label)
+        };
+        processors.split(',').map(of_core).collect()
+    };
+    assert_eq!(
+        since("rpcrdma_connections_opened_total"),
+        [CONNECTIONS_PER_CORE; CORES]
+    );
+    let calls = since("rpcrdma_calls_total");
+    assert_eq!(calls, since("rpcrdma_replies_total"));
+    let (all, half) = (f64::from(CALLS), f64::from(CALLS / 2));
+    assert!(calls.iter().all(|calls| *calls >= half), "{calls:?}");
+    // The first calls of all slots began before anything is measured, and the questions for its counters are calls as
+    // well. What it says counts them in, as far as it had them.
+    let sum: f64 = calls.iter().sum();
+    assert!((all..=all + 64.0 + 2.0).contains(&sum), "{calls:?}");
+    let said = result["server_counters"]["calls_received"].as_f64();
+    assert!(
+        said.is_some_and(|said| (all..=sum).contains(&said)),
+        "{said:?} of {sum}"
+    );
+    assert_eq!(server.end().code(), Some(0));
+}
+
+/// The same for a time: no core of the client is kept from its calls by another one.
+#[test]
+fn no_core_starves() {
+    let Some(processors) = processors() else {
+        return;
+    };
+    let address = address("starves");
+    let cores = ["--cores", &processors, "--set", "idle=park"];
+    let server = Server::start(&mut serve(&address, &cores));
+    let mut command = Command::new(BENCH_TOOL);
+    command.args(["run", "--connect", &address, "--duration", "2s"]);
+    command.args([
+        "--connections",
+        CONNECTIONS,
+        "--depth",
+        "8",
+        "--quiet",
+        "--json",
+        "-",
+    ]);
+    let output = command.args(cores).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["errors"], 0);
+    let all = result["latency_ns"]["count"].as_u64().unwrap();
+    let per_core = result["per_core"].as_array().unwrap();
+    assert_eq!(per_core.len(), CORES);
+    for core in per_core {
+        // Half, if the system shares the processors out evenly.
+        let calls = core["calls"].as_u64().unwrap();
+        assert!(calls >= all / 8, "{calls} of {all}");
+        // It goes on all the time.
+        let intervals = core["intervals"].as_array().unwrap();
+        let idle = intervals.iter().filter(|it| it["calls"] == 0).count();
+        assert_eq!(idle, 0, "{intervals:?}");
+    }
+    assert_eq!(server.end().code(), Some(0));
+}
