@@ -8,7 +8,7 @@
 //! * `posted`: Receives posted for this connection that no *handled* message has taken;
 //! * `unconsumed` = `granted` - `consumed`: credits that the peer has, or has used in messages not yet handled.
 //!
-//! and what may be granted follows from them: `owed = posted - unconsumed - 1`, never more than the window. The 1 is
+//! and what may be granted follows from them: `owed = posted - unconsumed - 1`, and no more than the limit below. The 1 is
 //! the spare Receive, for the one asynchronous grant that may come at any time. How the cases come out:
 //!
 //! | event | posted | unconsumed | owed |
@@ -20,6 +20,24 @@
 //! | its Receive is posted again | +1 | 0 | 0: it is never granted |
 //! | before the version is known, a message of an unsupported one | -1 | 0 | as above: the peer begins anew |
 //! | we grant n in any message but RDMA2_ERROR | 0 | +n | -n |
+//!
+//! # The credit limit
+//!
+//! Every message announces the window: the most credits that the peer will ever have. How many it may have *now* is the
+//! limit, which is at most that. Receives beyond the limit and the spare need not be kept for this connection, so that
+//! connections can share them. The limit is raised and lowered at any time, and its owner adds and takes Receives:
+//!
+//! | event | posted | unconsumed | owed |
+//! |---|---|---|---|
+//! | the limit is raised by n | +n | 0 | +n |
+//! | the limit is lowered | - those that are not promised | 0 | 0 |
+//!
+//! A grant cannot be revoked. When the peer has more credits than the lowered limit, it keeps them, and their Receives
+//! stay; nothing is owed until it has used them. A Receive that comes back then is beyond the limit, and is
+//! taken when the limit is lowered again, to the same value too.
+//!
+//! `reserve` counts the Receives of the connection: those that are posted, and those that messages have taken and that
+//! will be posted again. `reserve >= limit + 1` always.
 //!
 //! **Invariant**: `posted >= unconsumed + 1`, but for the moments between the handling of an asynchronous grant and
 //! the posting of its Receive, when it is `posted >= unconsumed`. In those moments we send nothing that uses a credit
@@ -61,8 +79,12 @@ pub(super) struct Credits {
     /// `granted` as it was before the latest asynchronous grant, and `sent` as it was then.
     async_mark: u32,
     async_sent: u32,
-    /// The most credits that the peer may have: the reserve without the spare.
+    /// The most credits that the peer will ever have, which every message announces.
     window: u16,
+    /// The most credits that the peer may have now; at most the window.
+    limit: u16,
+    /// Receives of this connection, posted or taken.
+    reserve: u16,
     /// The largest window that the peer told.
     peer_window: u16,
     /// Asynchronous grants that may not have arrived: 0, 1, or 2 with a credit held back.
@@ -80,6 +102,8 @@ impl Credits {
             async_mark: 0,
             async_sent: 0,
             window: receive_reserve - 1,
+            limit: receive_reserve - 1,
+            reserve: receive_reserve,
             peer_window: 1,
             async_in_flight: 0,
         }
@@ -97,8 +121,8 @@ impl Credits {
     pub(super) fn owed(&self) -> u16 {
         let unconsumed = self.unconsumed();
         let spared = self.posted.saturating_sub(1).saturating_sub(unconsumed);
-        let room = u32::from(self.window).saturating_sub(unconsumed);
-        u16::try_from(spared.min(room)).unwrap_or(self.window)
+        let room = u32::from(self.limit).saturating_sub(unconsumed);
+        u16::try_from(spared.min(room)).unwrap_or(self.limit)
     }
 
     /// The credit word of the next message.
@@ -110,10 +134,34 @@ impl Credits {
         }
     }
 
-    /// Whether the peer has used up half of the window or more, and more can be granted.
+    /// Whether the peer has used up half of the limit or more, and more can be granted.
     #[inline]
     pub(super) fn is_half_used(&self) -> bool {
-        2 * self.unconsumed() <= u32::from(self.window) && self.owed() > 0
+        2 * self.unconsumed() <= u32::from(self.limit) && self.owed() > 0
+    }
+
+    /// Raises the limit, to the window at most. Returns the Receives that this connection has more from now on: they are
+    /// posted.
+    pub(super) fn raise_limit(&mut self, limit: u16) -> u16 {
+        self.limit = limit.min(self.window).max(self.limit);
+        // Some may be left of a higher limit.
+        let added = (self.limit + 1).saturating_sub(self.reserve);
+        self.reserve += added;
+        self.receives_posted(added);
+        added
+    }
+
+    /// Lowers the limit, to 1 at least. Returns the Receives that this connection does not have any more: they are posted,
+    /// and neither promised to the peer nor within the limit.
+    pub(super) fn lower_limit(&mut self, limit: u16) -> u16 {
+        self.limit = limit.max(1).min(self.limit);
+        let beyond = self.reserve - (self.limit + 1);
+        let kept = self.unconsumed().max(self.limit.into()).saturating_add(1);
+        let not_promised = self.posted.saturating_sub(kept);
+        let taken = u16::try_from(not_promised).unwrap_or(beyond).min(beyond);
+        self.reserve -= taken;
+        self.posted -= u32::from(taken);
+        taken
     }
 
     pub(super) fn receives_posted(&mut self, count: u16) {
@@ -259,6 +307,8 @@ impl Credits {
             peer_granted_total: self.peer_granted,
             sent_total: self.sent,
             window: u32::from(self.window),
+            limit: u32::from(self.limit),
+            receives_reserved: u32::from(self.reserve),
         }
     }
 }
@@ -293,8 +343,12 @@ pub struct CreditView {
     pub peer_granted_total: u32,
     /// Messages sent that used one of them.
     pub sent_total: u32,
-    /// The most credits that the peer may have.
+    /// The most credits that the peer will ever have.
     pub window: u32,
+    /// The most credits that it may have now ([`Connection::raise_credit_limit`](super::Connection::raise_credit_limit)).
+    pub limit: u32,
+    /// Receives of this connection: posted, or to be posted again.
+    pub receives_reserved: u32,
 }
 
 impl CreditView {
