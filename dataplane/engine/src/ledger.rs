@@ -1,6 +1,12 @@
 //! What the connections of a core share, and what each of them can always have of it, whatever the others take. The
 //! numbers are those that the pools are made with, and `docs/security.md` has the table.
 
+/// Credits: one is used while the next is granted. A core whose connections call both ways keeps one more.
+pub(crate) const CREDITS: u16 = 2;
+
+/// Receives: those of the credits, and a spare one.
+pub(crate) const RECEIVES: u32 = CREDITS as u32 + 1;
+
 /// Send buffers: one for a message, and one for a grant or an error, which lets its peer go on.
 pub(crate) const SEND_BUFFERS: u32 = 2;
 
@@ -36,6 +42,13 @@ pub struct LedgerEntry {
 
 /// All that the connections of a core share.
 pub const LEDGER: &[LedgerEntry] = &[
+    LedgerEntry {
+        resource: "Receives, and with them credits",
+        guaranteed: Some(RECEIVES),
+        note: "two credits, and one Receive for a grant; busy connections are lent up to `credits_per_connection`",
+        borrowed: "receives_shared",
+        counter: "awaiting_receives",
+    },
     LedgerEntry {
         resource: "send buffers: Sends in flight, or waiting for the send queue",
         guaranteed: Some(SEND_BUFFERS),

@@ -223,7 +223,7 @@ impl Connection {
         self.credits.receives_posted(count);
     }
 
-    /// Raises the most credits that the peer may have, to the announced window at most. Returns how many Receives more are
+    /// Raises the most credits that the peer may have, which every message announces, to the window at most. Returns how many Receives more are
     /// this connection's from now on: as many are posted already, and were nobody's. The next message grants them.
     pub fn raise_credit_limit(&mut self, limit: u16) -> u16 {
         self.credits.raise_limit(limit)
@@ -245,7 +245,7 @@ impl Connection {
     /// let mut client = Connection::new(&config);
     /// assert_eq!(client.lower_credit_limit(2), 30, "three Receives are left");
     /// client.encode_properties(&mut [0; 1024], 1)?;
-    /// assert_eq!((client.credits().unconsumed(), client.credits().window), (2, 32));
+    /// assert_eq!(client.credits().unconsumed(), 2);
     /// assert_eq!(client.raise_credit_limit(8), 6);
     /// assert_eq!(client.credits().owed, 6);
     /// # Ok::<(), rpcrdma_protocol::v2::connection::SendRefused>(())
