@@ -105,7 +105,7 @@ impl<P: Port> State<P> {
                     config.connections_max,
                     config.message_buffers,
                     config.message_bytes_max,
-                ),
+                )?,
                 backlog: Backlog::new(config.message_buffers_total()),
                 reply,
                 pending: VecDeque::with_capacity(connections),
