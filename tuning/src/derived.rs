@@ -8,6 +8,8 @@ use crate::profile::Profile;
 
 /// Receives that each connection always has.
 const RECEIVES_GUARANTEED: u64 = 3;
+/// Connections that can have their own send buffers at a time.
+const SENDERS_AT_A_TIME: u64 = 256;
 /// Connections that `receives_shared` gives all their credits by default.
 const WHOLE_WINDOWS: u64 = 64;
 
@@ -83,8 +85,9 @@ impl Profile {
     pub fn send_pool_bytes(&self) -> u64 {
         // Those that connections share ...
         let buffers = u64::from(self.send_buffers)
-            // ... and those that each has of its own: for a message, and for a grant or an error.
-            + 2 * u64::from(self.connections_max);
+            // ... and those that each has of its own, for a message, and for a grant or an error: as many as can have
+            // theirs at a time.
+            + 2 * u64::from(self.connections_max).min(SENDERS_AT_A_TIME);
         buffers * u64::from(self.send_buffer_bytes)
     }
 

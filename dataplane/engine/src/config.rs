@@ -357,9 +357,10 @@ impl CoreConfig {
         guaranteed.saturating_add(shared).saturating_add(scratch)
     }
 
-    /// Send buffers that all connections can always have together.
+    /// Send buffers that are kept for connections with fewer than they are guaranteed.
     pub(crate) fn send_buffers_guaranteed(&self) -> u32 {
-        self.connections_max.saturating_mul(ledger::SEND_BUFFERS)
+        let connections = self.connections_max.min(ledger::GUARANTEED_AT_A_TIME);
+        connections.saturating_mul(ledger::SEND_BUFFERS)
     }
 
     /// The pool of receive buffers; with `placement` that of their inline segments.
@@ -436,8 +437,13 @@ impl CoreConfig {
         if shared == 0 {
             return 0;
         }
-        let own = self.connections_max.saturating_mul(ledger::INCOMING_SLOTS);
-        own.saturating_add(shared)
+        self.bulk_serves_own().saturating_add(shared)
+    }
+
+    /// Slots for calls of peers with bulk data that are kept for connections which have none.
+    pub(crate) fn bulk_serves_own(&self) -> u32 {
+        let connections = self.connections_max.min(ledger::GUARANTEED_AT_A_TIME);
+        connections.saturating_mul(ledger::INCOMING_SLOTS)
     }
 
     /// Slots for calls of ours with bulk data, and those for calls of peers that connections share.

@@ -25,6 +25,10 @@ pub(crate) const OUTSTANDING_CALLS: u32 = 1;
 /// Slots for its peer's calls with bulk data.
 pub(crate) const INCOMING_SLOTS: u32 = 1;
 
+/// Connections that can have what they are guaranteed at a time, of what is too large to be kept for any number of them:
+/// send buffers, and slots for calls with bulk data.
+pub(crate) const GUARANTEED_AT_A_TIME: u32 = 256;
+
 /// One thing that the connections of a core share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
@@ -52,7 +56,7 @@ pub const LEDGER: &[LedgerEntry] = &[
     LedgerEntry {
         resource: "send buffers: Sends in flight, or waiting for the send queue",
         guaranteed: Some(SEND_BUFFERS),
-        note: "one for a message, one for a grant or an error",
+        note: "one for a message, one for a grant or an error; 256 connections have theirs at a time",
         borrowed: "send_buffers",
         counter: "awaiting_send_buffer",
     },
@@ -80,7 +84,7 @@ pub const LEDGER: &[LedgerEntry] = &[
     LedgerEntry {
         resource: "slots for calls of peers with bulk data",
         guaranteed: Some(INCOMING_SLOTS),
-        note: "the next call waits in its Receive",
+        note: "the next call waits in its Receive; 256 connections have theirs at a time",
         borrowed: "bulk_calls_max",
         counter: "awaiting_call_slot",
     },

@@ -205,10 +205,11 @@ fn what_a_peer_may_take_and_owe_is_told() {
         connections_max,
         ..CoreConfig::default()
     };
-    let (fewer, more) = (of(1008), of(1009));
-    let each = |count: fn(&CoreConfig) -> u32| count(&more) - count(&fewer);
+    let each = |count: fn(&CoreConfig) -> u32| count(&of(9)) - count(&of(8));
+    // Of few connections each has a whole window.
+    let receives = of(1009).receives() - of(1008).receives();
     for (begin, each) in [
-        ("Receives", each(CoreConfig::receives)),
+        ("Receives", receives),
         ("send buffers", each(CoreConfig::send_buffers_total)),
         ("message buffers", each(CoreConfig::message_buffers_total)),
     ] {
