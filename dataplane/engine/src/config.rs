@@ -230,6 +230,17 @@ impl CoreConfig {
         self.receives_lendable() < of_window.saturating_mul(self.connections_max)
     }
 
+    /// Complaints of a connection that can wait for credits: one about each message that its peer may send at once.
+    /// Where credits are lent, no room is kept for those.
+    pub(crate) fn complaints_max(&self) -> u16 {
+        if self.lends_receives() {
+            self.credits_per_connection
+                .min(ledger::COMPLAINTS_WHERE_LENT)
+        } else {
+            self.credits_per_connection
+        }
+    }
+
     /// Receives of each connection on a device without shared receive queues.
     #[must_use]
     pub fn receives_of_own_queue(&self) -> u32 {

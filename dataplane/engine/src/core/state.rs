@@ -98,7 +98,7 @@ impl<P: Port> State<P> {
                 connections: ConnectionTable::new(
                     config.connections_max,
                     queue_pairs_max,
-                    config.credits_per_connection,
+                    config.complaints_max(),
                 ),
                 transmit,
                 messages: MessagePool::new(
