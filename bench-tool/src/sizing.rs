@@ -9,6 +9,9 @@ use crate::fabric::Fabric;
 /// Connections that have all their credits at a time where the profile does not say how many receives they share.
 const WHOLE_WINDOWS: u32 = 64;
 
+/// Credits that each connection has in any case.
+const CREDITS_ALWAYS: u32 = 2;
+
 /// Headers and marks around a payload, generously.
 const MESSAGE_OVERHEAD_BYTES: u64 = 4096;
 
@@ -103,7 +106,7 @@ impl Need {
             settings.credits_per_connection = Some(chosen);
             // Enough for so many credits of all at a time, where that is more than what is shared anyhow.
             let connections = self.connections_per_core.unwrap_or(base.connections_max);
-            let shared = connections.saturating_mul(credits);
+            let shared = connections.saturating_mul(credits.saturating_sub(CREDITS_ALWAYS));
             if base.receives_shared == 0 && shared > chosen.saturating_mul(WHOLE_WINDOWS) {
                 settings.receives_shared = Some(shared.min(RECEIVES_SHARED_MAX));
             }
