@@ -215,7 +215,7 @@ impl CoreConfig {
     /// Receives that connections are lent: what they share, or as many as all windows take.
     #[must_use]
     pub fn receives_lendable(&self) -> u32 {
-        let of_window = self.receives_per_connection() - self.receives_guaranteed();
+        let of_window = self.receives_beyond_guaranteed();
         let shared = match self.receives_shared {
             0 => of_window.saturating_mul(WHOLE_WINDOWS),
             shared => shared,
@@ -223,22 +223,18 @@ impl CoreConfig {
         shared.min(of_window.saturating_mul(self.connections_max))
     }
 
+    /// Receives of a connection with its whole window, beyond those that it can always have.
+    fn receives_beyond_guaranteed(&self) -> u32 {
+        // No credits at all are refused later, when a core is made.
+        let of_window = self.receives_per_connection();
+        of_window.saturating_sub(self.receives_guaranteed())
+    }
+
     /// Whether not all connections can have their whole windows at a time.
     #[must_use]
     pub fn lends_receives(&self) -> bool {
-        let of_window = self.receives_per_connection() - self.receives_guaranteed();
+        let of_window = self.receives_beyond_guaranteed();
         self.receives_lendable() < of_window.saturating_mul(self.connections_max)
-    }
-
-    /// Complaints of a connection that can wait for credits: one about each message that its peer may send at once.
-    /// Where credits are lent, no room is kept for those.
-    pub(crate) fn complaints_max(&self) -> u16 {
-        if self.lends_receives() {
-            self.credits_per_connection
-                .min(ledger::COMPLAINTS_WHERE_LENT)
-        } else {
-            self.credits_per_connection
-        }
     }
 
     /// Receives of each connection on a device without shared receive queues.
@@ -633,6 +629,12 @@ mod tests {
             ..config(1000, 0)
         };
         assert_eq!((small.receives(), small.lends_receives()), (2000, false));
+        // What no core is made with has sizes all the same: they are asked for before that.
+        let none = CoreConfig {
+            credits_per_connection: 0,
+            ..config(1000, 0)
+        };
+        assert_eq!((none.receives(), none.lends_receives()), (2000, false));
     }
 
     /// A peer may wait for half of what it can have in any case, and for no more.

@@ -22,9 +22,6 @@ pub(crate) const DEFERRED_CALLS: u32 = 1;
 /// Calls of ours to it that wait for their replies.
 pub(crate) const OUTSTANDING_CALLS: u32 = 1;
 
-/// Complaints that wait for a credit of its peer, on a core that lends Receives.
-pub(crate) const COMPLAINTS_WHERE_LENT: u16 = 8;
-
 /// Slots for its peer's calls with bulk data.
 pub(crate) const INCOMING_SLOTS: u32 = 1;
 

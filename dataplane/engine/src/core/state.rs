@@ -98,7 +98,7 @@ impl<P: Port> State<P> {
                 connections: ConnectionTable::new(
                     config.connections_max,
                     queue_pairs_max,
-                    config.complaints_max(),
+                    config.credits_per_connection,
                 ),
                 transmit,
                 messages: MessagePool::new(

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use rpcrdma_engine::{ConnectionKey, CoreConfig};
 use rpcrdma_protocol::connection::Versions;
-use rpcrdma_protocol::v2::connection::CreditView;
+use rpcrdma_protocol::v2::connection::{CreditView, Role};
 
-use crate::support::{ECHO, Form, LATER, NULL, Pair, pattern};
+use crate::support::raw::{Attack, header, null_call, words};
+use crate::support::{App, ECHO, Form, LATER, NULL, Pair, pattern};
 
 /// Longer than a core takes between two sweeps.
 const SWEEP: Duration = Duration::from_millis(150);
@@ -202,4 +203,33 @@ fn a_version_1_connection_keeps_what_it_is_lent() {
     assert_eq!(granted(&mut pair), 15);
     make_calls(&mut pair, &[client], 40);
     assert_eq!(pair.server.handle.counters().receiver_not_ready, 0);
+}
+
+/// A peer may use all that it was lent for calls that are refused, such as those whose replies are too long, and grant
+/// credits for the errors later.
+#[test]
+fn a_peer_is_told_what_was_wrong_with_as_many_messages_as_it_has_credits() {
+    let mut attack = Attack::against(Role::Server, false, &config(20), App::default());
+    attack.agree();
+    for xid in 2..42 {
+        attack.send(&null_call(xid));
+    }
+    attack.pass(SWEEP);
+    attack.send(&null_call(42));
+    attack.take();
+    let credits = attack.victim.core.credits(attack.connection());
+    let wrong = credits.expect("it is open").unconsumed();
+    assert_eq!(wrong, if has_own_queues() { 7 } else { 16 });
+    for xid in 0..wrong {
+        let mut message = words(&header(xid, 2, 0));
+        // Nothing is granted, of at most 60.
+        message[8..12].copy_from_slice(&[0, 60, 0, 0]);
+        attack.send(&message);
+    }
+    attack.turns(20);
+    assert_eq!(attack.victim.closed, []);
+    attack.send(&words(&[0, 2, 60 << 16 | wrong, 1, 0, 0, 0, 0, 0]));
+    attack.turns(20);
+    let errors = attack.victim.handle.counters().errors_sent_inval_htype;
+    assert_eq!(errors, u64::from(wrong));
 }
