@@ -6,11 +6,11 @@ use crate::cli::ProfileChoice;
 use crate::exit::Failure;
 use crate::fabric::Fabric;
 
-/// Receives that the connections of one core share out when nobody says otherwise.
-const RECEIVES_PER_CORE: u32 = 4096;
+/// Connections that have all their credits at a time where the profile does not say how many receives they share.
+const WHOLE_WINDOWS: u32 = 64;
 
-/// The least credits per connection that are chosen when nobody says otherwise.
-const CREDITS_LEAST: u32 = 2;
+/// Credits that each connection has in any case.
+const CREDITS_ALWAYS: u32 = 2;
 
 /// Headers and marks around a payload, generously.
 const MESSAGE_OVERHEAD_BYTES: u64 = 4096;
@@ -33,6 +33,9 @@ const BUFFER_BYTES_MAX: u64 = 1 << 20;
 /// Memory of a core for placement segments when nobody says otherwise.
 const PLACEMENT_BYTES_MAX: u64 = 128 << 20;
 
+/// Receives that the connections of a core can share.
+const RECEIVES_SHARED_MAX: u32 = 1 << 24;
+
 /// Bulk buffers are made of pages.
 const PAGE_BYTES: u64 = 4096;
 
@@ -50,7 +53,8 @@ pub struct BulkNeed {
 pub struct Need {
     /// Connections on one core; `None` leaves the profile's.
     pub connections_per_core: Option<u32>,
-    /// Credits per connection; `None` chooses by the connections.
+    /// Credits that each of the connections is to have at a time; `None` leaves the profile's, of which busy connections
+    /// have as many as there are receives for.
     pub credits: Option<u32>,
     /// The largest payload; `None` leaves the profile's.
     pub payload_bytes: Option<u64>,
@@ -96,14 +100,16 @@ impl Need {
         if let Some(connections) = self.connections_per_core {
             let all = connections.saturating_mul(self.cores.max(1));
             settings.peers_connections_max = Some(all.max(base.peers_connections_max));
-            let fair = (RECEIVES_PER_CORE / connections.max(1)).max(CREDITS_LEAST);
-            settings.credits_per_connection = Some(base.credits_per_connection.min(fair));
         }
         if let Some(credits) = self.credits {
-            let chosen = settings
-                .credits_per_connection
-                .unwrap_or(base.credits_per_connection);
-            settings.credits_per_connection = Some(chosen.max(credits));
+            let chosen = base.credits_per_connection.max(credits);
+            settings.credits_per_connection = Some(chosen);
+            // Enough for so many credits of all at a time, where that is more than what is shared anyhow.
+            let connections = self.connections_per_core.unwrap_or(base.connections_max);
+            let shared = connections.saturating_mul(credits.saturating_sub(CREDITS_ALWAYS));
+            if base.receives_shared == 0 && shared > chosen.saturating_mul(WHOLE_WINDOWS) {
+                settings.receives_shared = Some(shared.min(RECEIVES_SHARED_MAX));
+            }
         }
         if let Some(bytes) = self.payload_bytes {
             let payloads = bytes.saturating_mul(self.bulk.payloads.max(1).into());
@@ -174,7 +180,13 @@ fn placement(payload_bytes: u64, base: &Profile, settings: &mut Settings) {
     let credits = settings
         .credits_per_connection
         .unwrap_or(base.credits_per_connection);
-    let receives = u64::from(connections) * (u64::from(credits) + 1);
+    let of_sizes = Profile {
+        connections_max: connections,
+        credits_per_connection: credits,
+        receives_shared: settings.receives_shared.unwrap_or(base.receives_shared),
+        ..base.clone()
+    };
+    let receives = of_sizes.receives_posted();
     let affordable = (PLACEMENT_BYTES_MAX / receives.max(1)) / PAGE_BYTES * PAGE_BYTES;
     let wanted = payload_bytes.next_multiple_of(PAGE_BYTES);
     let bytes = wanted
@@ -227,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn many_connections_share_the_receives_and_depth_is_never_cut() {
+    fn many_connections_share_receives_and_depth_is_never_cut() {
         let many = Need {
             connections_per_core: Some(4097),
             cores: 1,
@@ -236,22 +248,27 @@ mod tests {
         let chosen = profile(many);
         assert_eq!(
             (chosen.connections_max, chosen.credits_per_connection),
-            (4097, 2)
+            (4097, 32)
         );
+        assert_eq!(chosen.receives_posted(), 3 * 4097 + 64 * 30);
         assert!(chosen.peers_connections_max >= 4097);
         let deep = Need {
             credits: Some(64),
             ..many
         };
-        assert_eq!(profile(deep).credits_per_connection, 64);
+        let chosen = profile(deep);
+        assert_eq!(chosen.credits_per_connection, 64);
+        assert!(chosen.receives_posted() >= 4097 * 64);
         let few = Need {
             connections_per_core: Some(1),
+            credits: Some(8),
             cores: 1,
             ..Need::default()
         };
+        let chosen = profile(few);
         assert_eq!(
-            profile(few).credits_per_connection,
-            32,
+            (chosen.credits_per_connection, chosen.receives_shared),
+            (32, 0),
             "as the profile says"
         );
     }

@@ -66,6 +66,7 @@ impl NodeConfig {
     #[must_use]
     pub fn with_reverse_calls(mut self, level: ReverseRequestSupport) -> Self {
         self.properties.reverse_requests = level;
+        self.core.credits_guaranteed = self.core.credits_guaranteed.max(self.credits_least());
         self
     }
 
@@ -179,6 +180,7 @@ fn core_config(profile: &Profile) -> CoreConfig {
         connections_max: profile.connections_max,
         // The profile's check keeps it within the 16 bits of the credit field.
         credits_per_connection: u16::try_from(profile.credits_per_connection).unwrap_or(u16::MAX),
+        receives_shared: profile.receives_shared,
         receive_buffer_bytes: profile.receive_buffer_bytes,
         placement: (profile.placement_segments != 0).then_some(PlacementConfig {
             inline_segment_bytes: profile.inline_segment_bytes,
@@ -218,6 +220,8 @@ fn core_config(profile: &Profile) -> CoreConfig {
         keep_alive_silent_ticks_max: u8::try_from(profile.keep_alive_silent_ticks_max)
             .unwrap_or(u8::MAX),
         mailbox_depth: profile.mailbox_depth,
+        // Calls in both directions ask for more.
+        credits_guaranteed: CoreConfig::default().credits_guaranteed,
         // What an application adds to the protocol is no matter of the machine either.
         header_types: ApplicationHeaderTypes::NONE,
         application_properties: ApplicationProperties::NONE,

@@ -6,8 +6,15 @@
 
 use crate::profile::Profile;
 
+/// Receives that each connection always has.
+const RECEIVES_GUARANTEED: u64 = 3;
+/// Connections that can have their own send buffers at a time.
+const SENDERS_AT_A_TIME: u64 = 1024;
+/// Connections that `receives_shared` gives all their credits by default.
+const WHOLE_WINDOWS: u64 = 64;
+
 impl Profile {
-    /// Receives that one connection has a claim on.
+    /// Receives of one connection that has all its credits.
     #[must_use]
     pub fn receives_per_connection(&self) -> u64 {
         // Granted: the peer may send this many messages, the implicit credit of the first message
@@ -17,6 +24,12 @@ impl Profile {
             + 1
     }
 
+    /// Receives that one connection always has: those of two credits and the spare one.
+    #[must_use]
+    pub fn receives_guaranteed(&self) -> u64 {
+        self.receives_per_connection().min(RECEIVES_GUARANTEED)
+    }
+
     /// Receives that a core keeps posted when no message is in its hands, which is the depth of its
     /// shared receive queue.
     ///
@@ -24,7 +37,14 @@ impl Profile {
     /// consumed, and are granted again only when the buffer is back.
     #[must_use]
     pub fn receives_posted(&self) -> u64 {
-        u64::from(self.connections_max) * self.receives_per_connection()
+        let connections = u64::from(self.connections_max);
+        let lent = self.receives_per_connection() - self.receives_guaranteed();
+        let shared = match self.receives_shared {
+            0 => lent * WHOLE_WINDOWS,
+            shared => shared.into(),
+        };
+        // Those of each connection, and those that busy ones are lent: no more than all can be lent.
+        connections * self.receives_guaranteed() + shared.min(connections * lent)
     }
 
     /// Bytes of one whole receive buffer: what peers are told as its size.
@@ -48,7 +68,7 @@ impl Profile {
         u64::from(self.placement_spares) * u64::from(self.placement_segment_bytes)
     }
 
-    /// Bytes of registered memory that one more connection takes.
+    /// Bytes of receive buffers of one connection that has all its credits.
     #[must_use]
     pub fn connection_bytes(&self) -> u64 {
         self.receives_per_connection() * self.receive_bytes()
@@ -57,7 +77,7 @@ impl Profile {
     /// Bytes of a core's receive buffers.
     #[must_use]
     pub fn receive_pool_bytes(&self) -> u64 {
-        u64::from(self.connections_max) * self.connection_bytes()
+        self.receives_posted() * self.receive_bytes()
     }
 
     /// Bytes of a core's send buffers.
@@ -65,8 +85,9 @@ impl Profile {
     pub fn send_pool_bytes(&self) -> u64 {
         // Those that connections share ...
         let buffers = u64::from(self.send_buffers)
-            // ... and those that each has of its own: for a message, and for a grant or an error.
-            + 2 * u64::from(self.connections_max);
+            // ... and those that each has of its own, for a message, and for a grant or an error: as many as can have
+            // theirs at a time.
+            + 2 * u64::from(self.connections_max).min(SENDERS_AT_A_TIME);
         buffers * u64::from(self.send_buffer_bytes)
     }
 

@@ -25,9 +25,9 @@ macro_rules! knobs {
         /// use rpcrdma_tuning::Profile;
         ///
         /// let mut profile = Profile { connections_max: 1000, ..Profile::default() };
-        /// // 32 credits and a spare for each connection, with 4096 bytes of registered memory each.
-        /// assert_eq!(profile.receives_posted(), 33_000);
-        /// assert_eq!(profile.receive_pool_bytes(), 33_000 * 4096);
+        /// // Three for each connection, and as many as give 64 of them 32 credits, of 4096 bytes of registered memory.
+        /// assert_eq!(profile.receives_posted(), 3000 + 64 * 30);
+        /// assert_eq!(profile.receive_pool_bytes(), 4920 * 4096);
         /// profile.validate()?;
         /// profile.credits_per_connection = 0;
         /// assert!(profile.validate().is_err());
@@ -145,7 +145,7 @@ macro_rules! knobs {
 }
 
 knobs! {
-    /// Connections that one core can hold; receive memory for all of them is reserved at start,
+    /// Connections that one core can hold; three receives for each of them are reserved at start,
     /// and a connect beyond it is rejected. From 1 to 65 536.
     connections_max: u32 = 64,
         because "inferred: receive buffers of 8 MiB at the default sizes";
@@ -205,6 +205,12 @@ knobs! {
     /// value of the 16-bit credit fields (-00 section 4.3.1.1).
     credits_per_connection: u32 = 32,
         because "inferred: as many calls as keep a link busy within a machine room";
+    /// Receives that the connections of one core share, beyond the three that each of them always has: busy ones
+    /// are lent as many as `credits_per_connection` asks for, and give them back as they use them. 0 is as many as
+    /// give 64 connections all their credits, and more than all connections together can use are not made. Where each
+    /// connection has a receive queue, all have equal parts of them. From 0 to 16 777 216.
+    receives_shared: u32 = 0,
+        because "inferred: the default of connections_max has all its credits, and more connections have memory by load";
     /// Buffers of `message_bytes_max` bytes in which one core holds messages that arrive or leave in
     /// several Sends; further ones wait. From 1 to 65 536.
     reassembly_buffers: u32 = 32,

@@ -111,6 +111,7 @@ impl Profile {
                 1,
                 65_535,
             ),
+            ("receives_shared", self.receives_shared, 0, 1 << 24),
             ("reassembly_buffers", self.reassembly_buffers, 1, 65_536),
             (
                 "calls_outstanding_max",
@@ -374,7 +375,7 @@ impl Profile {
         if receives_posted > RECEIVES_POSTED_MAX {
             return Err(Error::Relation {
                 left: Box::new(describe("connections_max")),
-                right: Box::new(describe("credits_per_connection")),
+                right: Box::new(describe("receives_shared")),
                 rule: "the receives of all connections of a core must be at most 16777216",
                 remedy: format!(
                     "they come to {receives_posted}: lower one of the two, or use more cores with \

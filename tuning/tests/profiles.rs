@@ -285,6 +285,7 @@ fn ranges_hold_at_their_ends_and_not_beyond() {
             65_535,
             &["calls_outstanding_max=65535"],
         ),
+        ("receives_shared", 0, 1 << 24, &[]),
         ("reassembly_buffers", 1, 65_536, &[]),
         (
             "calls_outstanding_max",
@@ -445,17 +446,17 @@ fn relations_name_both_knobs_and_a_remedy_that_works() {
         ),
         case(
             &[
-                "connections_max=4096",
-                "credits_per_connection=4095",
-                "calls_outstanding_max=4095",
+                "connections_max=65536",
+                "credits_per_connection=4096",
+                "receives_shared=16580608",
             ],
             &[
-                "connections_max=4096",
+                "connections_max=65536",
                 "credits_per_connection=4096",
-                "calls_outstanding_max=4096",
+                "receives_shared=16580609",
             ],
-            ["connections_max = 4096", "credits_per_connection = 4096"],
-            "connections_max=2048",
+            ["connections_max = 65536", "receives_shared = 16580609"],
+            "connections_max=65535",
         ),
         case(
             &["stall_timeout_ms=0", "rnr_retry_count=6"],
@@ -515,6 +516,12 @@ fn derived_sums_for_a_small_profile() {
     assert_eq!(profile.receives_posted(), 15);
     assert_eq!(profile.connection_bytes(), 20_480);
     assert_eq!(profile.receive_pool_bytes(), 61_440);
+    let many = build(&["connections_max=1000", "credits_per_connection=4"]).unwrap();
+    assert_eq!(many.receives_posted(), 3000 + 64 * 2);
+    let shared = build(&["connections_max=1000", "receives_shared=7"]).unwrap();
+    assert_eq!(shared.receives_posted(), 3007);
+    let one = build(&["connections_max=1000", "credits_per_connection=1"]).unwrap();
+    assert_eq!(one.receives_posted(), 2000);
     assert_eq!(profile.send_pool_bytes(), (5 + 6) * 2048);
     assert_eq!(profile.registered_bytes(), 61_440 + (5 + 6) * 2048);
     assert_eq!(profile.reassembly_pool_bytes(), 10_000);
@@ -526,7 +533,8 @@ fn derived_sums_for_a_small_profile() {
 fn derived_sums_do_not_overflow() {
     let profile = build(&[
         "connections_max=65536",
-        "credits_per_connection=255",
+        "credits_per_connection=4096",
+        "receives_shared=16580608",
         "send_buffers=65536",
         "reassembly_buffers=65536",
         "message_bytes_max=1073741824",
@@ -535,7 +543,8 @@ fn derived_sums_do_not_overflow() {
     ])
     .unwrap();
     assert_eq!(profile.receives_posted(), 1 << 24);
-    assert_eq!(profile.registered_bytes(), (1 << 44) + 3 * (1 << 36));
+    let sends = (65_536 + 512) << 20;
+    assert_eq!(profile.registered_bytes(), (1 << 44) + sends);
     assert_eq!(profile.reassembly_pool_bytes(), 1 << 46);
     assert_eq!(profile.reassembly_guaranteed_bytes(), 1 << 48);
 }

@@ -136,6 +136,7 @@ const FAMILIES: &[Family] = &[
         "Times that a message or call began to wait, by what for.",
         &[
             ("awaiting_credit", &[("state", "credit")]),
+            ("awaiting_receives", &[("state", "shared_receive")]),
             ("awaiting_send_slot", &[("state", "send_slot")]),
             ("awaiting_send_buffer", &[("state", "send_buffer")]),
             ("awaiting_message_buffer", &[("state", "message_buffer")]),

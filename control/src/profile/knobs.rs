@@ -39,6 +39,7 @@ const KNOBS: &[(&str, &str, At)] = &[
     ("send_buffer_bytes", "8192", At::Node),
     ("message_bytes_max", "2000000", At::Node),
     ("credits_per_connection", "31", At::Node),
+    ("receives_shared", "7", At::Node),
     ("reassembly_buffers", "33", At::Node),
     ("calls_outstanding_max", "4095", At::Node),
     ("deferred_replies_max", "1023", At::Node),

@@ -48,10 +48,14 @@ pub struct PortNeed {
 impl PortNeed {
     /// Work requests of a port.
     pub(crate) fn work_requests(&self) -> u32 {
-        // A queue pair needs several, and few Sends ask for a completion.
+        // A queue pair needs several, and few Sends ask for a completion. Of many few are busy at a time.
         const PER_QUEUE_PAIR: u32 = 4;
-        PER_QUEUE_PAIR
-            .saturating_mul(self.queue_pairs_max)
+        const LEAST_PER_QUEUE_PAIR: u32 = 2;
+        const BUSY_QUEUE_PAIRS: u32 = 1024;
+        let busy = self.queue_pairs_max.min(BUSY_QUEUE_PAIRS);
+        LEAST_PER_QUEUE_PAIR
+            .saturating_mul(self.queue_pairs_max - busy)
+            .saturating_add(PER_QUEUE_PAIR * busy)
             .max(self.sends_max.saturating_mul(2))
             // A window is bound and invalidated, and what it exposes read or written.
             .max(self.windows_max.saturating_mul(3))

@@ -55,6 +55,14 @@ pub struct CoreConfig {
     /// each other it is to be 3 or more at one of them: then the other keeps one for replies. With fewer at
     /// both, all Receives of both ends can come to be held by calls whose replies wait for credits.
     pub credits_per_connection: u16,
+    /// The credits that each peer can always have, at least 1 and no more than `credits_per_connection` in effect. What
+    /// is said there of calls in both directions holds for these where not all connections can have their whole window.
+    pub credits_guaranteed: u16,
+    /// Receives that connections share, beside those of the guaranteed credits: busy peers are lent more credits from
+    /// them, up to `credits_per_connection` each. 0 for as many as give 64 connections their whole windows. Where there
+    /// are enough for all connections, each has its whole window from the start. On a device without shared receive
+    /// queues all connections have the same part of them, for as long as they last.
+    pub receives_shared: u32,
     /// Bytes of a receive buffer of one segment, at least 4096 (-00 section 4.3.2). Not used with `placement`.
     pub receive_buffer_bytes: u32,
     /// Receive buffers of several segments, at least 4096 bytes together, so that peers can place bulk data in them;
@@ -124,6 +132,8 @@ impl Default for CoreConfig {
             cpu: None,
             connections_max: 64,
             credits_per_connection: 32,
+            credits_guaranteed: ledger::CREDITS,
+            receives_shared: 0,
             receive_buffer_bytes: 4096,
             placement: None,
             thresholds: Thresholds {
@@ -176,6 +186,9 @@ const CALLS_OUTSTANDING_LIMIT: u32 = 1 << 16;
 /// Tokens for shared bytes that a call of a peer has by itself: a reply of 1 MiB in pieces of 64 KiB.
 const VIEWS_PER_CALL: u32 = 16;
 
+/// Connections that can have their whole windows at a time where nothing else is said.
+const WHOLE_WINDOWS: u32 = 64;
+
 /// Planted, Properties (one is open at a time), Ready, VersionMismatch and Closed.
 pub(crate) const NOTIFICATIONS_PER_CONNECTION: u32 = 5;
 
@@ -183,11 +196,63 @@ impl CoreConfig {
     /// Receives that the core makes, all of which are posted whenever no message is in hand.
     #[must_use]
     pub fn receives(&self) -> u32 {
-        self.connections_max
-            .saturating_mul(self.receives_per_connection())
+        // Each connection's own ...
+        let guaranteed = self
+            .connections_max
+            .saturating_mul(self.receives_guaranteed());
+        // ... and those that busy ones are lent.
+        guaranteed.saturating_add(self.receives_lendable())
     }
 
-    /// Receives that are reserved for each connection.
+    /// Receives that each connection can always have.
+    #[must_use]
+    pub fn receives_guaranteed(&self) -> u32 {
+        let granted = self.credits_guaranteed.min(self.credits_per_connection);
+        // The spare one, as below.
+        u32::from(granted.max(1)) + 1
+    }
+
+    /// Receives that connections are lent: what they share, or as many as all windows take.
+    #[must_use]
+    pub fn receives_lendable(&self) -> u32 {
+        let of_window = self.receives_beyond_guaranteed();
+        let shared = match self.receives_shared {
+            0 => of_window.saturating_mul(WHOLE_WINDOWS),
+            shared => shared,
+        };
+        shared.min(of_window.saturating_mul(self.connections_max))
+    }
+
+    /// Receives of a connection with its whole window, beyond those that it can always have.
+    fn receives_beyond_guaranteed(&self) -> u32 {
+        // No credits at all are refused later, when a core is made.
+        let of_window = self.receives_per_connection();
+        of_window.saturating_sub(self.receives_guaranteed())
+    }
+
+    /// Whether not all connections can have their whole windows at a time.
+    #[must_use]
+    pub fn lends_receives(&self) -> bool {
+        let of_window = self.receives_beyond_guaranteed();
+        self.receives_lendable() < of_window.saturating_mul(self.connections_max)
+    }
+
+    /// Receives of each connection on a device without shared receive queues.
+    #[must_use]
+    pub fn receives_of_own_queue(&self) -> u32 {
+        self.receives() / self.connections_max.max(1)
+    }
+
+    /// The credits that each peer can have at any time, whatever others have.
+    fn credits_always(&self) -> u16 {
+        if self.lends_receives() {
+            self.credits_guaranteed.min(self.credits_per_connection)
+        } else {
+            self.credits_per_connection
+        }
+    }
+
+    /// Receives of a connection with its whole window.
     #[must_use]
     pub fn receives_per_connection(&self) -> u32 {
         // The credits that its peer may hold ...
@@ -264,11 +329,11 @@ impl CoreConfig {
 
     /// The most transmissions of a call that are received: its items are handed out only when there
     /// is a spare for each segment that they lie in, and its sender never waits for a grant that
-    /// half a window does not bring.
+    /// half of the credits does not bring which it can have at any time.
     fn request_transmissions_max(&self) -> u32 {
         let most = u32::try_from(RTR_TRANSMISSIONS_MAX).unwrap_or(1);
         let by_spares = self.messages_leased_at_once();
-        let by_credits = u32::from(self.credits_per_connection) / 2;
+        let by_credits = u32::from(self.credits_always()) / 2;
         most.min(by_spares).min(by_credits).max(1)
     }
 
@@ -299,24 +364,35 @@ impl CoreConfig {
         guaranteed.saturating_add(shared).saturating_add(scratch)
     }
 
-    /// Send buffers that all connections can always have together.
+    /// Send buffers that are kept for connections with fewer than they are guaranteed.
     pub(crate) fn send_buffers_guaranteed(&self) -> u32 {
-        self.connections_max.saturating_mul(ledger::SEND_BUFFERS)
+        let connections = self.connections_max.min(ledger::SENDERS_AT_A_TIME);
+        connections.saturating_mul(ledger::SEND_BUFFERS)
     }
 
     /// The pool of receive buffers; with `placement` that of their inline segments.
     #[must_use]
     pub fn receive_pool(&self) -> PoolShape {
-        pool(self.receives(), self.inline_segment_bytes())
+        self.receive_pool_of(self.receives())
+    }
+
+    /// As [`CoreConfig::receive_pool`], for so many Receives.
+    pub(crate) fn receive_pool_of(&self, receives: u32) -> PoolShape {
+        pool(receives, self.inline_segment_bytes())
     }
 
     /// The pool of placement segments, if there are any. They start on pages, so that what arrives in them can be
     /// handed to storage.
     #[must_use]
     pub fn placement_pool(&self) -> Option<PoolShape> {
+        self.placement_pool_of(self.receives())
+    }
+
+    /// As [`CoreConfig::placement_pool`], for so many Receives.
+    pub(crate) fn placement_pool_of(&self, receives: u32) -> Option<PoolShape> {
         let placement = self.placement?;
         // Those of all Receives ...
-        let in_receives = self.receives().saturating_mul(placement.segments);
+        let in_receives = receives.saturating_mul(placement.segments);
         // ... and what takes their places while applications keep them.
         let spares = placement.spares;
         let segments = in_receives.saturating_add(spares);
@@ -368,8 +444,13 @@ impl CoreConfig {
         if shared == 0 {
             return 0;
         }
-        let own = self.connections_max.saturating_mul(ledger::INCOMING_SLOTS);
-        own.saturating_add(shared)
+        self.bulk_serves_own().saturating_add(shared)
+    }
+
+    /// Slots for calls of peers with bulk data that are kept for connections which have none.
+    pub(crate) fn bulk_serves_own(&self) -> u32 {
+        let connections = self.connections_max.min(ledger::SERVED_AT_A_TIME);
+        connections.saturating_mul(ledger::INCOMING_SLOTS)
     }
 
     /// Slots for calls of ours with bulk data, and those for calls of peers that connections share.
@@ -433,6 +514,7 @@ impl CoreConfig {
         let reaped = u32::try_from(REAP_MAX).unwrap_or(u32::MAX);
         within("connections", self.connections_max, 1..=queue_pairs)?;
         within("credits per connection", self.credits_per_connection, 1..)?;
+        within("credits guaranteed", self.credits_guaranteed, 1..)?;
         within(
             "receive buffer bytes",
             self.receive_bytes(),
@@ -459,11 +541,11 @@ impl CoreConfig {
 
     fn validate_receives(&self, attributes: &Attributes) -> Result<(), SetupError> {
         let (what, receives) = if attributes.shared_receive_queue {
-            let what = "receives (connections times credits and one)";
+            let what = "receives (those guaranteed to each connection, and those shared)";
             (what, self.receives())
         } else {
             let what = "receives of a connection (credits and one)";
-            (what, self.receives_per_connection())
+            (what, self.receives_of_own_queue())
         };
         within(what, receives, ..=attributes.receive_queue_depth_max)?;
         let Some(placement) = self.placement else {
@@ -514,6 +596,61 @@ mod tests {
             ..CoreConfig::default()
         };
         assert_eq!(config.receives(), 80);
+    }
+
+    #[test]
+    fn connections_beyond_those_with_whole_windows_have_three_receives() {
+        let config = |connections_max, receives_shared| CoreConfig {
+            connections_max,
+            receives_shared,
+            ..CoreConfig::default()
+        };
+        for (connections_max, shared, receives, lends) in [
+            (1, 0, 33, false),
+            (64, 0, 64 * 33, false),
+            (65, 0, 64 * 33 + 3, true),
+            (10_000, 0, 30_000 + 64 * 30, true),
+            (10_000, 7, 30_007, true),
+            (2, 59, 65, true),
+            (2, 60, 66, false),
+            (2, u32::MAX, 66, false),
+        ] {
+            let config = config(connections_max, shared);
+            assert_eq!(
+                (config.receives(), config.lends_receives()),
+                (receives, lends),
+                "{connections_max} connections"
+            );
+            assert!(config.receives_of_own_queue() >= 3);
+        }
+        // A smaller window than what is guaranteed is had whole.
+        let small = CoreConfig {
+            credits_per_connection: 1,
+            ..config(1000, 0)
+        };
+        assert_eq!((small.receives(), small.lends_receives()), (2000, false));
+        // What no core is made with has sizes all the same: they are asked for before that.
+        let none = CoreConfig {
+            credits_per_connection: 0,
+            ..config(1000, 0)
+        };
+        assert_eq!((none.receives(), none.lends_receives()), (2000, false));
+    }
+
+    /// A peer may wait for half of what it can have in any case, and for no more.
+    #[test]
+    fn calls_have_no_more_transmissions_than_guaranteed_credits_bring() {
+        let most = |connections_max| {
+            let config = CoreConfig {
+                connections_max,
+                placement: Some(PlacementConfig::default()),
+                bulk_buffers: 1,
+                ..CoreConfig::default()
+            };
+            let announced = config.announced(Properties::default());
+            announced.request_transmissions_max
+        };
+        assert_eq!((most(64), most(65)), (16, 1));
     }
 
     #[test]
@@ -610,7 +747,11 @@ mod tests {
         let (what, asked, limit) = refused(&attributes(2, 79, true));
         assert_eq!(
             (what, asked, limit),
-            ("receives (connections times credits and one)", 80, 79)
+            (
+                "receives (those guaranteed to each connection, and those shared)",
+                80,
+                79
+            )
         );
         let (what, asked, limit) = refused(&attributes(2, 7, false));
         assert_eq!(

@@ -87,6 +87,12 @@ counters! {
     completions_late,
     /// Receives posted, those at start-up included.
     receives_posted,
+    /// Receives that were lent to connections, beyond those that each has of its own.
+    receives_lent,
+    /// Receives that connections gave back of these while they lasted.
+    receives_taken_back,
+    /// Busy connections that were to be lent Receives, and were not lent any, once for each sweep.
+    awaiting_receives,
     /// Messages that were longer than the first segment of their Receives, and read as a copy.
     messages_gathered,
     /// Placement segments that came back from applications.

@@ -1,6 +1,12 @@
 //! What the connections of a core share, and what each of them can always have of it, whatever the others take. The
 //! numbers are those that the pools are made with, and `docs/security.md` has the table.
 
+/// Credits: one is used while the next is granted. A core whose connections call both ways keeps one more.
+pub(crate) const CREDITS: u16 = 2;
+
+/// Receives: those of the credits, and a spare one.
+pub(crate) const RECEIVES: u32 = CREDITS as u32 + 1;
+
 /// Send buffers: one for a message, and one for a grant or an error, which lets its peer go on.
 pub(crate) const SEND_BUFFERS: u32 = 2;
 
@@ -18,6 +24,13 @@ pub(crate) const OUTSTANDING_CALLS: u32 = 1;
 
 /// Slots for its peer's calls with bulk data.
 pub(crate) const INCOMING_SLOTS: u32 = 1;
+
+/// Connections that can have the send buffers that they are guaranteed at a time. More would take 8 KiB each.
+pub(crate) const SENDERS_AT_A_TIME: u32 = 1024;
+
+/// Connections that can have the slots for calls with bulk data that they are guaranteed at a time. More would take some
+/// 48 KiB each.
+pub(crate) const SERVED_AT_A_TIME: u32 = 256;
 
 /// One thing that the connections of a core share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +50,16 @@ pub struct LedgerEntry {
 /// All that the connections of a core share.
 pub const LEDGER: &[LedgerEntry] = &[
     LedgerEntry {
+        resource: "Receives, and with them credits",
+        guaranteed: Some(RECEIVES),
+        note: "two credits, and one Receive for a grant; busy connections are lent up to `credits_per_connection`",
+        borrowed: "receives_shared",
+        counter: "awaiting_receives",
+    },
+    LedgerEntry {
         resource: "send buffers: Sends in flight, or waiting for the send queue",
         guaranteed: Some(SEND_BUFFERS),
-        note: "one for a message, one for a grant or an error",
+        note: "one for a message, one for a grant or an error; 1024 connections have theirs at a time",
         borrowed: "send_buffers",
         counter: "awaiting_send_buffer",
     },
@@ -67,7 +87,7 @@ pub const LEDGER: &[LedgerEntry] = &[
     LedgerEntry {
         resource: "slots for calls of peers with bulk data",
         guaranteed: Some(INCOMING_SLOTS),
-        note: "the next call waits in its Receive",
+        note: "the next call waits in its Receive; 256 connections have theirs at a time",
         borrowed: "bulk_calls_max",
         counter: "awaiting_call_slot",
     },

@@ -1,6 +1,7 @@
 //! Where messages wait: in their Receives, or whole, in buffers of ordinary memory.
 
-use rpcrdma_fabric::interface::Receive;
+use rpcrdma_fabric::interface::{Receive, SetupError};
+use rpcrdma_fabric::memory::{Arena, Buffer, Memory, PoolShape};
 use rpcrdma_fabric::share::Share;
 
 use crate::ledger::{MESSAGE_BUFFERS, MESSAGE_BUFFERS_OF_A_USE};
@@ -16,7 +17,8 @@ pub(crate) struct Received {
 /// A buffer of the message pool, and how much of it is filled.
 #[derive(Debug)]
 pub(crate) struct MessageBuffer {
-    bytes: Box<[u8]>,
+    memory: Memory,
+    buffer: Buffer,
     len: usize,
     /// Something found no room.
     is_short: bool,
@@ -29,24 +31,30 @@ impl MessageBuffer {
     /// What was put in.
     #[inline]
     pub(crate) fn filled(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or(&[])
+        let bytes = self.memory.bytes(&self.buffer);
+        bytes.get(..self.len).unwrap_or(&[])
     }
 
     /// All of its space, filled or not.
     #[inline]
     pub(crate) fn space(&mut self) -> &mut [u8] {
-        &mut self.bytes
+        self.memory.bytes_mut(&mut self.buffer)
+    }
+
+    fn capacity(&self) -> usize {
+        usize::try_from(self.buffer.capacity()).unwrap_or(usize::MAX)
     }
 
     /// Says how much of [`MessageBuffer::space`] is filled; at most all of it.
     pub(crate) fn set_len(&mut self, len: usize) {
-        self.len = len.min(self.bytes.len());
+        self.len = len.min(self.capacity());
     }
 
     /// Appends a part. One that finds no room is left out, and the message is not whole.
     pub(crate) fn append(&mut self, part: &[u8]) {
         let end = self.len.saturating_add(part.len());
-        match self.bytes.get_mut(self.len..end) {
+        let begin = self.len;
+        match self.space().get_mut(begin..end) {
             Some(space) => {
                 space.copy_from_slice(part);
                 self.len = end;
@@ -104,6 +112,9 @@ pub(crate) enum Use {
 
 const USES: usize = 4;
 
+/// Buffers start on cache lines.
+const STRIDE_BYTES: u32 = 64;
+
 /// The message buffers of a core, all made at start-up.
 #[derive(Debug)]
 pub(crate) struct MessagePool {
@@ -118,25 +129,48 @@ pub(crate) struct MessagePool {
 
 impl MessagePool {
     /// As many buffers as `connections` are guaranteed, and `shared` that any of them may have besides.
-    pub(crate) fn new(connections: u32, shared: u32, buffer_bytes: u32) -> Self {
+    ///
+    /// # Errors
+    /// When the kernel does not map memory for all of them.
+    pub(crate) fn new(
+        connections: u32,
+        shared: u32,
+        buffer_bytes: u32,
+    ) -> Result<Self, SetupError> {
         let guaranteed = connections.saturating_mul(MESSAGE_BUFFERS);
-        let make = |byte, place| MessageBuffer {
-            bytes: vec![byte; buffer_bytes as usize].into_boxed_slice(),
-            len: 0,
-            is_short: false,
-            purpose: Use::CallOut,
-            place,
+        let buffers = guaranteed.saturating_add(shared);
+        let stride_bytes = buffer_bytes.checked_next_multiple_of(STRIDE_BYTES);
+        let shape = PoolShape {
+            buffers,
+            buffer_bytes,
+            stride_bytes: stride_bytes.unwrap_or(u32::MAX),
+            align_bytes: STRIDE_BYTES,
         };
-        // Zeroes take no memory before they are written. Most of what is guaranteed is never used, and what is
-        // shared is to be there before the first message is.
-        let untouched = (0..guaranteed).map(|place| make(0, place));
-        let present = (0..shared).map(|place| make(0xa5, place));
-        Self {
-            free: untouched.chain(present).collect(),
-            share: Share::new(guaranteed.saturating_add(shared), guaranteed),
+        // Untouched, it takes no memory. Most of what is guaranteed is never used, and what is shared is to be there
+        // before the first message is.
+        let bytes = u64::from(buffers) * u64::from(shape.stride_bytes);
+        let mut arena = Arena::untouched(bytes)?;
+        let mut pool = arena.pool(shape)?;
+        let mut free: Vec<_> = std::iter::from_fn(|| pool.take())
+            .map(|buffer| MessageBuffer {
+                memory: arena.memory(),
+                buffer,
+                len: 0,
+                is_short: false,
+                purpose: Use::CallOut,
+                place: 0,
+            })
+            .collect();
+        let present = free.len().saturating_sub(shared as usize);
+        for buffer in free.iter_mut().skip(present) {
+            buffer.space().fill(0xa5);
+        }
+        Ok(Self {
+            free,
+            share: Share::new(buffers, guaranteed),
             held: vec![[0; USES]; connections as usize].into_boxed_slice(),
             given: 0,
-        }
+        })
     }
 
     /// The pool as the connection at `place` sees it.
@@ -218,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_buffer_holds_as_much_as_it_says_and_comes_back_empty() {
-        let mut pool = MessagePool::new(1, 0, 10);
+        let mut pool = MessagePool::new(1, 0, 10).expect("memory");
         let mut buffer = pool.take(0, Use::CallOut).expect("one buffer");
         assert!(pool.take(0, Use::CallOut).is_none());
         buffer.append(&[1; 6]);
@@ -234,7 +268,7 @@ mod tests {
 
     #[test]
     fn items_are_woven_into_a_stream_with_their_padding() {
-        let mut pool = MessagePool::new(1, 0, 16);
+        let mut pool = MessagePool::new(1, 0, 16).expect("memory");
         let mut buffer = pool.take(0, Use::CallOut).expect("one buffer");
         let items: [(usize, &[&[u8]]); 3] = [(2, &[&[7; 3], &[8; 2]]), (2, &[]), (3, &[&[9]])];
         let items = items.map(|(offset, pieces)| (offset, pieces.iter().copied()));
@@ -248,7 +282,7 @@ mod tests {
     #[test]
     fn each_connection_has_its_turn_with_each_use_whatever_others_took_first() {
         for first in USED {
-            let mut pool = MessagePool::new(2, 3, 10);
+            let mut pool = MessagePool::new(2, 3, 10).expect("memory");
             let mut taken: Vec<_> = std::iter::from_fn(|| pool.take(0, first)).collect();
             assert_eq!(taken.len(), 1 + 3, "its own, and what is shared");
             for (place, purpose) in [0, 1].into_iter().flat_map(|it| USED.map(|of| (it, of))) {

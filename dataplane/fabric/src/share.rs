@@ -56,16 +56,19 @@ pub(crate) fn works_guaranteed(
 pub struct Share {
     free: u32,
     kept: u32,
+    kept_max: u32,
 }
 
 impl Share {
-    /// A resource of `capacity`, of which `guaranteed` is the sum of what all holders are guaranteed; no more than
-    /// `capacity` is kept.
+    /// A resource of `capacity`, of which `guaranteed` is the sum of what all holders are guaranteed, or of what as many
+    /// holders are guaranteed as can have it at a time; no more than `capacity` is kept.
     #[must_use]
     pub fn new(capacity: u32, guaranteed: u32) -> Self {
+        let kept_max = guaranteed.min(capacity);
         Self {
             free: capacity,
-            kept: guaranteed.min(capacity),
+            kept: kept_max,
+            kept_max,
         }
     }
 
@@ -104,7 +107,8 @@ impl Share {
         *held = held.saturating_sub(1);
         self.free += 1;
         if *held < guaranteed {
-            self.kept += 1;
+            // Where not all can have their guarantees at a time, this may be one that was not kept for it.
+            self.kept = (self.kept + 1).min(self.kept_max);
         }
     }
 }
@@ -143,6 +147,38 @@ mod tests {
     }
 
     proptest! {
+        /// With fewer kept than all are guaranteed, those that hold nothing have what is kept, and when all is given back
+        /// it is as at first.
+        #[test]
+        fn what_is_kept_for_some_is_kept_for_whoever_has_less(
+            to_borrow in 0_u32..6,
+            steps in proptest::collection::vec((0_usize..9, any::<bool>()), 0..200),
+        ) {
+            // Of nine holders with two each, three can have theirs at a time.
+            let capacity = 6 + to_borrow;
+            let mut share = Share::new(capacity, 6);
+            let mut held = [0; 9];
+            for (holder, takes) in steps {
+                let place = &mut held[holder];
+                if takes && share.may_take(*place, 2, 1) {
+                    share.take(place, 2);
+                } else if !takes && *place != 0 {
+                    share.give(place, 2);
+                }
+                prop_assert_eq!(share.free() + held.iter().sum::<u32>(), capacity);
+                let beyond: u32 = held.iter().map(|held| held.saturating_sub(2)).sum();
+                prop_assert!(beyond <= to_borrow, "what is kept is borrowed by nobody");
+                let has_least = share.free() == 0 || share.may_take(0, 2, 1);
+                prop_assert!(has_least, "one that holds nothing has what is free");
+            }
+            for place in &mut held {
+                while *place != 0 {
+                    share.give(place, 2);
+                }
+            }
+            prop_assert!(share.may_take(2, 2, to_borrow) && !share.may_take(2, 2, to_borrow + 1));
+        }
+
         /// Whatever some holders take and give back, each has its guarantee whenever it asks for it.
         #[test]
         fn every_holder_has_its_guarantee(

@@ -49,7 +49,7 @@ pub(crate) fn port(
     let queue_pairs_max = usual.queue_pairs_max.max(config.connections_max);
     shm::Port::new(shm::PortConfig {
         queue_pairs_max,
-        work_requests_max: usual.work_requests_max.max(4 * queue_pairs_max),
+        work_requests_max: usual.work_requests_max.max(2 * queue_pairs_max),
         ..usual
     })
     .expect("a port")

@@ -121,6 +121,10 @@ pub(crate) struct Connection {
     /// The lane of the message or transmission group of which more is to come. The peer may send one at a time.
     pub(crate) open_in: Option<v2::Direction>,
     pub(crate) debts: Debts,
+    /// Receives that it is lent.
+    pub(crate) lent: u16,
+    /// Messages that had come when it was last decided how many that are.
+    pub(crate) received_before: u32,
     /// Messages that passed over it and were counted.
     pub(crate) messages_counted: MessagesCounted,
     pub(crate) close_reason: CloseReason,
@@ -179,6 +183,8 @@ impl Connection {
             replies_in: Lane::default(),
             open_in: None,
             debts: Debts::default(),
+            lent: 0,
+            received_before: 0,
             messages_counted: MessagesCounted::default(),
             close_reason: CloseReason::Local,
             awaits_control: false,
@@ -333,7 +339,7 @@ impl Connection {
     /// Credits granted to the peer that no call of ours counts on for its reply. Where the peer calls
     /// as well, one is left for that: it may have to, before it can answer.
     pub(crate) fn reply_credits(&self) -> u32 {
-        let window = self.protocol.credits().window;
+        let window = self.protocol.credits().limit;
         let takes_calls = self.protocol.peer_calls() != ReverseRequestSupport::None;
         let reserved = self
             .calls

@@ -173,7 +173,7 @@ mod tests {
         #[test]
         fn lists_are_queues(operations in proptest::collection::vec((0_usize..3, any::<bool>()), 0..100)) {
             const BUFFERS: u32 = 11;
-            let mut pool = MessagePool::new(1, BUFFERS - 4, 16);
+            let mut pool = MessagePool::new(1, BUFFERS - 4, 16).expect("memory");
             let mut outgoing = Backlog::new(BUFFERS);
             let mut lists = [Outbound::EMPTY; 3];
             let mut oracle = [const { VecDeque::new() }; 3];

@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn parts_become_a_message() {
-        let mut pool = MessagePool::new(1, 0, 8);
+        let mut pool = MessagePool::new(1, 0, 8).expect("memory");
         let mut reassembly = Reassembly::Idle;
         let first = reassembly.take_part(&mut pool.of(0), CALL, 7, 0, &[1, 2, 3, 4], false);
         assert!(matches!(first, Taken::Incomplete));
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn without_a_buffer_the_message_is_passed_over() {
-        let mut pool = MessagePool::new(1, 0, 8);
+        let mut pool = MessagePool::new(1, 0, 8).expect("memory");
         let other = pool.take(0, Use::CallIn).expect("its own");
         let mut reassembly = Reassembly::Idle;
         let first = reassembly.take_part(&mut pool.of(0), CALL, 7, 0, &[0; 4], false);
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_message_that_is_too_long_gives_its_buffer_back() {
-        let mut pool = MessagePool::new(1, 0, 6);
+        let mut pool = MessagePool::new(1, 0, 6).expect("memory");
         let mut reassembly = Reassembly::Idle;
         let _ = reassembly.take_part(&mut pool.of(0), CALL, 7, 0, &[0; 4], false);
         let second = reassembly.take_part(&mut pool.of(0), CALL, 7, 4, &[0; 4], false);
@@ -269,7 +269,7 @@ mod tests {
     /// lost.
     #[test]
     fn a_message_that_begins_anew_gives_the_buffer_of_the_one_before_back() {
-        let mut pool = MessagePool::new(1, 0, 8);
+        let mut pool = MessagePool::new(1, 0, 8).expect("memory");
         let mut reassembly = Reassembly::Idle;
         for xid in [7, 8] {
             let first = reassembly.take_part(&mut pool.of(0), CALL, xid, 0, &[0; 4], false);

@@ -22,8 +22,8 @@ pub(crate) struct ConnectionTable {
 }
 
 impl ConnectionTable {
-    /// Places for `connections_max` connections with so many credits each.
-    pub(crate) fn new(connections_max: u32, queue_pairs_max: u32, credits: u16) -> Self {
+    /// Places for `connections_max` connections, with room for so many complaints each.
+    pub(crate) fn new(connections_max: u32, queue_pairs_max: u32, complaints: u16) -> Self {
         let config = v2::Config {
             role: v2::Role::Server,
             receive_reserve: 2,
@@ -33,7 +33,7 @@ impl ConnectionTable {
         Self {
             slots: (0..connections_max)
                 .map(|_| Connection {
-                    refusals: VecDeque::with_capacity(credits.into()),
+                    refusals: VecDeque::with_capacity(complaints.into()),
                     ..Connection::unused(0, &config, &Terms::default())
                 })
                 .collect(),

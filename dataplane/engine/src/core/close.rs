@@ -43,6 +43,8 @@ impl<P: Port> Resources<P> {
             },
         };
         let pending = std::mem::take(&mut connection.pending);
+        // All of them are posted: the queue pair is flushed, and what was held in Receives was given back.
+        self.lending.end(connection);
         self.connections.remove(index);
         if pending {
             self.pending.retain(|&other| other != index);

@@ -58,8 +58,10 @@ impl<P: Port> Resources<P> {
         let owing = Owing {
             first_message: is_silent,
             rest_of_message: unfinished_message(connection),
-            // Send buffers are guaranteed: a reply that waits with none in flight lacks credits.
-            credits: (reply_waits && sends.held == 0).then_some(sent),
+            // A reply that waits with no send buffer in flight, and could have one, lacks credits. On a core with more
+            // connections than buffers are kept for, others may have them all.
+            credits: (reply_waits && sends.held == 0 && self.transmit.has_room(connection))
+                .then_some(sent),
             receives: (sends.held != 0).then_some(sends.returned),
             acknowledgement: connection.silence.is_probed,
         };

@@ -145,7 +145,9 @@ impl<P: Port> Resources<P> {
         };
         self.check_notifications()?;
         let credits = config.credits_per_connection.min(credits_max).max(1);
-        let reserve = credits.saturating_add(1);
+        let reserve = self
+            .queues
+            .window_reserve(credits.saturating_add(1), config);
         let protocol = Config {
             role,
             receive_reserve: reserve,
@@ -179,6 +181,7 @@ impl<P: Port> Resources<P> {
             connection
                 .protocol
                 .set_header_types(self.config.header_types);
+            self.lending.begin(connection);
         }
         self.shared.counters.connections_planted.increment();
         Ok(key)

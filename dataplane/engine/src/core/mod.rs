@@ -11,6 +11,7 @@ mod incoming;
 mod intake;
 mod iterate;
 mod keep_alive;
+mod lending;
 mod mailbox;
 mod outbox;
 mod outgoing;

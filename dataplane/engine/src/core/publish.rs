@@ -1,4 +1,6 @@
-//! What a core publishes for whoever watches it: levels now and then, messages by version, poll times.
+//! What a core publishes for whoever watches it: levels now and then, messages by version, poll times. The connections
+//! that it visits for that are lent Receives, or give some back, on the same visit: nothing else looks at all of them so
+//! often.
 
 use std::time::Duration;
 
@@ -88,9 +90,11 @@ impl Publisher {
             if let Some(connection) = core.connections.at(index).filter(|it| it.is_live()) {
                 count_messages(connection, &core.shared.counters);
                 add_connection(&mut self.next, connection);
+                core.lend_receives(index);
             }
         }
         if !more {
+            core.lending.end_sweep();
             let levels = std::mem::take(&mut self.next);
             let levels = LevelSnapshot {
                 calls_outstanding: outgoing.requester.waiting().into(),

@@ -30,8 +30,15 @@ impl ReceiveQueues {
         port: &mut P,
         config: &CoreConfig,
     ) -> Result<(Self, PlacementSegments), SetupError> {
-        let mut inline = port.carve(config.receive_pool())?;
-        let mut placement = match config.placement_pool() {
+        let is_shared = port.attributes().shared_receive_queue;
+        let (queues, depth) = if is_shared {
+            (1, config.receives())
+        } else {
+            (config.connections_max, config.receives_of_own_queue())
+        };
+        let receives = queues * depth;
+        let mut inline = port.carve(config.receive_pool_of(receives))?;
+        let mut placement = match config.placement_pool_of(receives) {
             Some(shape) => PlacementSegments::new(port.carve(shape)?),
             None => PlacementSegments::default(),
         };
@@ -49,11 +56,10 @@ impl ReceiveQueues {
             }
             Ok(queue)
         };
-        let queues = if port.attributes().shared_receive_queue {
-            Self::Shared(make(port, config.receives())?)
+        let queues = if is_shared {
+            Self::Shared(make(port, depth)?)
         } else {
-            let depth = config.receives_per_connection();
-            let of_places = (0..config.connections_max).map(|_| make(port, depth));
+            let of_places = (0..queues).map(|_| make(port, depth));
             Self::OfPlaces(of_places.collect::<Result<_, _>>()?)
         };
         port.flush_receives();
@@ -65,6 +71,26 @@ impl ReceiveQueues {
         match self {
             Self::Shared(queue) => Some(*queue),
             Self::OfPlaces(queues) => queues.get(place as usize).copied(),
+        }
+    }
+
+    /// Receives that were made.
+    pub(super) fn made(&self, config: &CoreConfig) -> u32 {
+        match self {
+            Self::Shared(_) => config.receives(),
+            Self::OfPlaces(_) => config.connections_max * config.receives_of_own_queue(),
+        }
+    }
+
+    /// Receives of a connection with its whole window, which is to be `reserve`: no more than its own queue has, where it
+    /// has one.
+    pub(super) fn window_reserve(&self, reserve: u16, config: &CoreConfig) -> u16 {
+        match self {
+            Self::Shared(_) => reserve,
+            Self::OfPlaces(_) => {
+                let of_queue = u16::try_from(config.receives_of_own_queue());
+                reserve.min(of_queue.unwrap_or(u16::MAX))
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use rpcrdma_fabric::sync::Arc;
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::Refusal;
 
+use super::lending::Lending;
 use super::receives::{Gathered, ReceiveQueues};
 use super::transmit::Transmit;
 use crate::bulk::{ReplyItems, give_lease};
@@ -47,6 +48,8 @@ pub(super) struct Closing {
 pub(crate) struct Resources<P: Port> {
     pub(super) port: P,
     pub(super) queues: ReceiveQueues,
+    /// Receives that connections are lent.
+    pub(super) lending: Lending,
     pub(super) gathered: Gathered,
     pub(super) placement: PlacementSegments,
     pub(super) connections: ConnectionTable,

@@ -8,6 +8,7 @@ use rpcrdma_fabric::sync::Arc;
 
 use super::incoming::Incoming;
 use super::intake::Intake;
+use super::lending::Lending;
 use super::outgoing::Outgoing;
 use super::publish::Publisher;
 use super::receives::{Gathered, ReceiveQueues};
@@ -55,7 +56,7 @@ impl<P: Port> State<P> {
         let shared = Shared::new(config.mailbox_depth, config.notifications(), clock.clone())?;
         let (queues, placement) = ReceiveQueues::new(&mut port, config)?;
         let receives = &shared.counters.receives_posted;
-        receives.add(config.receives().into());
+        receives.add(queues.made(config).into());
         let queue_pairs_max = port.attributes().queue_pairs_max;
         let pool = port.carve(config.send_pool())?;
         let bulk_pool = port.carve(config.bulk_pool())?;
@@ -72,6 +73,10 @@ impl<P: Port> State<P> {
                 limit: 0,
             });
         };
+        let lending = match queues {
+            ReceiveQueues::Shared(_) => Lending::new(config),
+            ReceiveQueues::OfPlaces(_) => Lending::none(),
+        };
         let now = clock.now();
         let connections = config.connections_max as usize;
         let state = Self {
@@ -87,6 +92,7 @@ impl<P: Port> State<P> {
             stop: false,
             resources: Resources {
                 queues,
+                lending,
                 gathered: Gathered::new(config),
                 placement,
                 connections: ConnectionTable::new(
@@ -99,7 +105,7 @@ impl<P: Port> State<P> {
                     config.connections_max,
                     config.message_buffers,
                     config.message_bytes_max,
-                ),
+                )?,
                 backlog: Backlog::new(config.message_buffers_total()),
                 reply,
                 pending: VecDeque::with_capacity(connections),

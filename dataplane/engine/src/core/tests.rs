@@ -41,6 +41,44 @@ fn a_core_does_not_sleep_when_a_held_call_can_go_on() {
     assert_eq!(left, (0, buffers));
 }
 
+/// With more connections than send buffers are kept for, a reply may wait although its peer owes nothing.
+#[test]
+fn a_peer_owes_no_credits_while_there_is_no_send_buffer_for_its_reply() {
+    let stall_timeout = Duration::from_secs(4);
+    let mut pair = Pair::new(&CoreConfig {
+        connections_max: 257,
+        message_bytes_max: 4096,
+        keep_alive_interval: Duration::ZERO,
+        stall_timeout,
+        ..CoreConfig::default()
+    });
+    let (client, server) = pair.connect();
+    pair.turns(20);
+    let exhaust = |pair: &mut Pair, exhausts: bool| {
+        let core = &mut pair.server.core.state.resources;
+        let connection = core.connections.get_mut(server).expect("it is open");
+        if exhausts {
+            core.transmit.exhaust(connection);
+        } else {
+            core.transmit.restore(connection);
+        }
+    };
+    exhaust(&mut pair, true);
+    let application = pair.client.core.application_mut();
+    application.want(client, NULL, &[], 1);
+    for _ in 0..8 {
+        pair.turns_exactly(20);
+        pair.pass(stall_timeout / 4);
+    }
+    pair.turns_exactly(20);
+    assert_eq!(pair.server.handle.counters().awaiting_send_buffer, 1);
+    assert_eq!(pair.server.closed, []);
+    exhaust(&mut pair, false);
+    pair.until("the reply", |pair| {
+        pair.client.core.application().result(1).is_some()
+    });
+}
+
 /// The probe of a version 1 connection that nobody acknowledges: no port tells the end of that peer.
 #[test]
 fn a_probe_that_is_not_acknowledged_ends_the_connection() {

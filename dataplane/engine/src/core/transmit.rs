@@ -456,6 +456,28 @@ impl Transmit {
         (&self.share, &self.sends, self.pool.available())
     }
 
+    /// Has queue pairs other than that of `connection` take all send buffers that they may, with nothing in them.
+    pub(crate) fn exhaust(&mut self, connection: &Connection) {
+        let own = connection.queue_pair.index as usize;
+        let others = self.sends.iter_mut().enumerate();
+        for (_, sends) in others.filter(|(index, _)| *index != own) {
+            while self.share.may_take(sends.held, SEND_BUFFERS, 1) {
+                self.share.take(&mut sends.held, SEND_BUFFERS);
+            }
+        }
+    }
+
+    /// Undoes that.
+    pub(crate) fn restore(&mut self, connection: &Connection) {
+        let own = connection.queue_pair.index as usize;
+        let others = self.sends.iter_mut().enumerate();
+        for (_, sends) in others.filter(|(index, _)| *index != own) {
+            while sends.held != 0 {
+                self.share.give(&mut sends.held, SEND_BUFFERS);
+            }
+        }
+    }
+
     /// Padding that is not in its pool.
     pub(crate) fn padding_away(&self) -> usize {
         self.padding.shape().buffers as usize - self.padding.available()

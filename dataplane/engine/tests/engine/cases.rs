@@ -11,6 +11,7 @@ mod fairness;
 mod guarded;
 mod hostile;
 mod keep_alive;
+mod lending;
 mod levels;
 mod lifecycle;
 mod obligations;

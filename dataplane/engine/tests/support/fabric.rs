@@ -140,6 +140,7 @@ impl Fabric for Shm {
             own_receive_queues: crate::FORM == Form::OwnQueues,
             ..shm::PortConfig::new(number, arena, clock.clone())
         };
+        config.queue_pairs_max = config.queue_pairs_max.max(sizes.connections);
         if let Some(limits) = sizes.limits {
             config.windows_max = limits.windows;
             config.send_queue_depth_max = limits.send_queue_depth;

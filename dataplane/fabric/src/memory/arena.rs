@@ -247,6 +247,40 @@ impl Arena {
         Self::make(options, TransparentKind::Private, Some(size.bytes()), huge)
     }
 
+    /// Makes an arena of `bytes` bytes for this process alone, which takes no memory before it is written: each page
+    /// comes with the first write to it. It is for what is seldom needed; a wire is to touch no such memory. Nothing is
+    /// reserved: whoever makes it sees to it that the machine has that much.
+    ///
+    /// ```
+    /// use rpcrdma_fabric::memory::{Arena, PoolShape};
+    ///
+    /// let mut arena = Arena::untouched(1 << 30)?;
+    /// let shape = PoolShape { buffers: 2, buffer_bytes: 1 << 20, stride_bytes: 1 << 20, align_bytes: 64 };
+    /// let buffer = arena.pool(shape)?.take().expect("two are there");
+    /// assert_eq!(arena.memory().bytes(&buffer)[0], 0);
+    /// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::System`] when the kernel does not map that much.
+    pub fn untouched(bytes: u64) -> Result<Self, SetupError> {
+        let made = || -> io::Result<Mapping> {
+            let whole = round_up(bytes, ORDINARY_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
+            Mapping::anonymous(to_usize(whole)?, to_usize(ORDINARY_PAGE_BYTES)?)
+        };
+        let mapping = made().map_err(|source| SetupError::System {
+            doing: format!("{bytes} bytes of memory could not be mapped"),
+            source,
+        })?;
+        Ok(Self::new(
+            (mapping, None),
+            PageKind::Ordinary,
+            ORDINARY_PAGE_BYTES,
+            None,
+        ))
+    }
+
     fn make(
         options: &ArenaOptions,
         kind: TransparentKind,

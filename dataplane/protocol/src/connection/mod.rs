@@ -175,7 +175,6 @@ pub struct Terms {
 pub struct Connection {
     two: v2::Connection,
     one: Option<v1::connection::Connection>,
-    receive_reserve: u16,
     terms: Terms,
 }
 
@@ -189,7 +188,6 @@ impl Connection {
         let mut connection = Self {
             two: v2::Connection::new(config),
             one: None,
-            receive_reserve: config.receive_reserve,
             terms: *terms,
         };
         if terms.versions == Versions::One {
@@ -236,16 +234,22 @@ impl Connection {
         if self.two.phase() != Phase::Mismatched && !self.two.handle_other_version_chosen() {
             return;
         }
-        let posted = self.two.credits().receives_posted;
-        let taken = u32::from(self.receive_reserve).saturating_sub(posted);
-        self.one = Some(v1::connection::Connection::new(&v1::connection::Config {
+        self.one = Some(self.version_1());
+    }
+
+    /// The state of version 1 as it begins, with the Receives that the connection has.
+    fn version_1(&self) -> v1::connection::Connection {
+        let credits = self.two.credits();
+        let narrow = |count| u16::try_from(count).unwrap_or(u16::MAX);
+        let reserve = credits.receives_reserved;
+        v1::connection::Connection::new(&v1::connection::Config {
             role: self.two.role(),
-            receive_reserve: self.receive_reserve,
-            receives_taken: u16::try_from(taken).unwrap_or(self.receive_reserve),
+            receive_reserve: narrow(reserve),
+            receives_taken: narrow(reserve.saturating_sub(credits.receives_posted)),
             own: self.terms.own,
             peer: self.terms.peer,
             reverse_requests: self.two.properties().reverse_requests,
-        }));
+        })
     }
 
     // ---- What happened ----
@@ -427,6 +431,35 @@ impl Connection {
         if let Some(one) = &mut self.one {
             one.handle_receives_posted(count);
         }
+    }
+
+    /// As [`v2::Connection::raise_credit_limit`]. In version 1 the client's calls are more by as many, whichever end this
+    /// is.
+    pub fn raise_credit_limit(&mut self, limit: u16) -> u16 {
+        let added = self.two.raise_credit_limit(limit);
+        if let Some(one) = &mut self.one {
+            one.handle_receives_added(added);
+        }
+        added
+    }
+
+    /// As [`v2::Connection::lower_credit_limit`]. In version 1 a grant is for as long as the connection lasts, and nothing
+    /// is taken once a message has passed.
+    pub fn lower_credit_limit(&mut self, limit: u16) -> u16 {
+        if let Some(one) = &self.one
+            && (
+                one.received_total(),
+                one.sent_total(),
+                self.messages_passed(),
+            ) != (0, 0, (0, 0))
+        {
+            return 0;
+        }
+        let taken = self.two.lower_credit_limit(limit);
+        if self.one.is_some() {
+            self.one = Some(self.version_1());
+        }
+        taken
     }
 
     /// As [`v2::Connection::handle_peer_properties`].

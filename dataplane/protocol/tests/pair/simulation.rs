@@ -3,7 +3,10 @@
 
 use proptest::prelude::*;
 
-use super::world::{CLIENT, Damage, EndConfig, SERVER, Task, World};
+use rpcrdma_protocol::v2::connection::Role;
+
+use super::wire::rpc;
+use super::world::{CLIENT, Damage, EndConfig, SERVER, Task, World, established};
 
 const MESSAGE_BYTES_MAX: u32 = 60_000;
 
@@ -54,6 +57,7 @@ fn task() -> impl Strategy<Value = Task> {
             .prop_map(|host_authentication_bytes| Task::Properties { host_authentication_bytes }),
         1 => (1_u64..150).prop_map(|duration| Task::Sleep { duration }),
         1 => (1_u64..300).prop_map(|duration| Task::WithholdGrants { duration }),
+        4 => (1_u16..=40).prop_map(|limit| Task::LimitCredits { limit }),
     ]
 }
 
@@ -164,6 +168,40 @@ proptest! {
         prop_assert!(world.breaks > 0);
         finished(&world);
     }
+}
+
+/// A peer that keeps its credits keeps their Receives; as it uses them, they come back. Raised again, the limit takes no
+/// Receive that is still there.
+#[test]
+fn a_lowered_limit_takes_back_what_is_used() {
+    let mut server = established(Role::Server, 33);
+    assert_eq!(server.credits().unconsumed(), 32);
+    assert_eq!(server.lower_credit_limit(2), 0, "all of it is promised");
+    for used in 1..=31 {
+        server.handle_message(&rpc(used, 0));
+        server.handle_receives_posted(1);
+        let credits = server.credits();
+        assert_eq!(credits.unconsumed(), 32 - used);
+        let owed = u32::from(used == 31);
+        assert_eq!((credits.limit, credits.owed), (2, owed));
+        assert!(!server.grant_due(), "the peer has one of two credits left");
+        if used == 10 {
+            assert_eq!(server.lower_credit_limit(2), 10);
+        }
+        if used == 20 {
+            // 23 Receives, of which 12 are promised, and one is the spare.
+            assert_eq!(server.raise_credit_limit(24), 2);
+            assert_eq!(server.credits().owed, 12);
+            assert_eq!(server.lower_credit_limit(2), 12);
+        }
+    }
+    assert_eq!(server.lower_credit_limit(2), 10);
+    let credits = server.credits();
+    assert_eq!((credits.receives_reserved, credits.window), (3, 32));
+    assert_eq!(server.lower_credit_limit(0), 1, "one credit is the least");
+    let (limit, added) = (server.credits().limit, server.raise_credit_limit(99));
+    assert_eq!((limit, added), (1, 31));
+    assert_eq!(server.credits().limit, 32, "no more than was announced");
 }
 
 /// Two calls of the greatest size cross, each end with room for one message at a time.

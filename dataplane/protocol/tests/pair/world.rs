@@ -51,6 +51,8 @@ pub(crate) enum Task {
     Sleep { duration: u64 },
     /// Send no asynchronous grants for a while.
     WithholdGrants { duration: u64 },
+    /// Let the peer have so many credits, more or fewer than before.
+    LimitCredits { limit: u16 },
     /// The connection breaks; both ends connect again and send what was not answered again.
     Break,
 }
@@ -604,6 +606,15 @@ impl World {
                 }
                 Task::Sleep { duration } => end.asleep_until = now + duration,
                 Task::WithholdGrants { duration } => end.withholding_until = now + duration,
+                Task::LimitCredits { limit } => {
+                    let before = end.connection.credits().limit;
+                    if u32::from(limit) > before {
+                        end.receives += usize::from(end.connection.raise_credit_limit(limit));
+                    } else {
+                        // Again for the same limit, it takes what was promised the first time.
+                        end.receives -= usize::from(end.connection.lower_credit_limit(limit));
+                    }
+                }
                 Task::Break => {
                     self.breaks += 1;
                     self.ends.iter_mut().for_each(End::reconnect);
@@ -713,6 +724,11 @@ impl World {
 
     /// In order, whatever the delays are.
     fn launch(&mut self, side: usize, message: Vec<u8>) {
+        let credits = self.ends[side].connection.credits();
+        assert!(
+            wire::granted(&message) == 0 || credits.unconsumed() <= credits.limit,
+            "a grant beyond the limit: {credits:?}"
+        );
         let at = self.now + 1 + self.delays.next();
         let link = &mut self.ends[side].link;
         let at = link.back().map_or(at, |(last, _)| at.max(*last));
@@ -730,10 +746,10 @@ impl World {
             let unconsumed = credits.unconsumed() as usize;
             let spares_in_use = end.returning.iter().filter(|r| !r.counted).count();
             assert_eq!(posted, end.receives + end.arrived.len());
-            assert_eq!(
-                posted + end.returning.len(),
-                usize::from(end.config.receive_reserve)
-            );
+            let reserve = credits.receives_reserved as usize;
+            assert_eq!(posted + end.returning.len(), reserve);
+            assert!(reserve <= usize::from(end.config.receive_reserve));
+            assert!(credits.limit <= credits.window && credits.limit < credits.receives_reserved);
             assert!(
                 posted + spares_in_use > unconsumed,
                 "a grant without a Receive, or no spare: {credits:?}"

@@ -22,6 +22,8 @@ enum Step {
     Handle,
     /// Posts one of its Receives again.
     Post,
+    /// Gets a Receive more.
+    Grow,
 }
 
 struct End {
@@ -84,6 +86,11 @@ impl End {
                 }
                 None
             }
+            Step::Grow => {
+                self.posted += 1;
+                self.connection.handle_receives_added(1);
+                None
+            }
         }
     }
 
@@ -101,6 +108,7 @@ fn step() -> impl Strategy<Value = (bool, Step)> {
         Just(Step::Reply),
         Just(Step::Handle),
         Just(Step::Post),
+        Just(Step::Grow),
     ];
     (any::<bool>(), kind)
 }

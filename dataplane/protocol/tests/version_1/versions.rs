@@ -184,3 +184,32 @@ fn kept_headers_of_either_version_are_read() {
     assert_eq!((chunks.inv_handle, chunks.lists.reads.len()), (9, 1));
     assert!(chunks_of(&one[..20]).is_none());
 }
+
+/// Before its first message a connection may have any number of its Receives taken; later, in version 1, none. More may
+/// be added at any time, and are for calls of the client.
+#[test]
+fn a_credit_limit_is_lowered_before_the_first_message_alone() {
+    for versions in [Versions::One, Versions::Both] {
+        let mut server = connection(Role::Server, versions);
+        assert_eq!(server.lower_credit_limit(2), 6);
+        handle(&mut server, &msg(1, 32, CALL));
+        assert_eq!(server.credits_granted(), 2);
+        assert_eq!(server.lower_credit_limit(1), 0, "{versions:?}");
+        assert_eq!(
+            (server.raise_credit_limit(5), server.credits_granted()),
+            (3, 5)
+        );
+        assert_eq!(
+            (server.raise_credit_limit(99), server.credits_granted()),
+            (3, 8)
+        );
+    }
+    let mut client = connection(Role::Client, Versions::One);
+    assert_eq!(client.lower_credit_limit(2), 6);
+    assert_eq!(client.raise_credit_limit(3), 1);
+    let mut space = [0; 1024];
+    client
+        .encode_message(&mut space, 1, Direction::Call, false, 24)
+        .expect("one credit is implicit");
+    assert_eq!(words_of(&space[..12])[2], 3, "what it asks for");
+}

@@ -74,10 +74,9 @@ impl Incoming {
             let Some(connection) = connections.get(reply.connection) else {
                 return true;
             };
-            let granted = connection.protocol.credits().peer_granted_total;
-            let again = granted.wrapping_sub(connection.peer_window.into());
+            let handled = connection.protocol.credits().peer_handled_least;
             // Counts modulo 2^32, whose difference is small.
-            again.wrapping_sub(reply.sent_total) < 1 << 31
+            handled.wrapping_sub(reply.sent_total) < 1 << 31
         });
     }
 

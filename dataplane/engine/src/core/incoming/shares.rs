@@ -1,7 +1,8 @@
 //! How the slots for calls of peers, and the bulk buffers for these calls, are divided among connections.
 //!
 //! Each connection has a slot of its own: whatever others do with theirs, one call of its is served
-//! at a time. The other slots are shared. Anyone takes them while more than half are free; then a
+//! at a time. A core with very many connections keeps slots for some of them at a time; the next one takes a shared slot,
+//! or waits for one of these. The other slots are shared. Anyone takes them while more than half are free; then a
 //! connection takes only as many as it could be answered for, and no more than its share, which is
 //! all of them divided by the connections that have calls in slots.
 //!
@@ -21,6 +22,8 @@ struct Calls {
     all: u32,
     /// Those that have bulk buffers, or may take them.
     with_buffers: u32,
+    /// All of them are shared ones: none was left of those that are kept for connections without any.
+    has_no_own: bool,
 }
 
 /// Counts the slots that are in use, by place in the table of connections.
@@ -29,6 +32,9 @@ pub(crate) struct Shares {
     in_use: Box<[Calls]>,
     /// Connections that have any.
     connections: u32,
+    /// Slots that are kept for connections without any, and those of them that are free.
+    own: u32,
+    own_free: u32,
     /// Slots that belong to nobody.
     shared: u32,
     shared_free: u32,
@@ -37,8 +43,11 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    pub(crate) fn new(connections_max: u32, shared: u32) -> Self {
+    /// `own` slots are kept for connections that have none, and `shared` ones are for anybody.
+    pub(crate) fn new(connections_max: u32, own: u32, shared: u32) -> Self {
         Self {
+            own,
+            own_free: own,
             in_use: vec![Calls::default(); connections_max as usize].into_boxed_slice(),
             connections: 0,
             shared,
@@ -53,7 +62,7 @@ impl Shares {
     pub(crate) fn may_take(&self, place: u32, answerable: u32) -> bool {
         let in_use = self.in_use_at(place);
         if in_use < INCOMING_SLOTS {
-            return true;
+            return self.own_free != 0 || self.shared_free != 0;
         }
         if self.shared_free == 0 {
             return false;
@@ -71,8 +80,13 @@ impl Shares {
             return;
         };
         self.connections += u32::from(calls.all == 0);
-        if calls.all >= INCOMING_SLOTS {
+        if calls.all == 0 {
+            calls.has_no_own = self.own_free == 0;
+        }
+        if calls.all >= INCOMING_SLOTS || calls.has_no_own {
             self.shared_free = self.shared_free.saturating_sub(1);
+        } else {
+            self.own_free -= 1;
         }
         calls.all += 1;
     }
@@ -110,8 +124,10 @@ impl Shares {
         };
         debug_assert_ne!(calls.all, 0, "what is given was taken");
         calls.all = calls.all.saturating_sub(1);
-        if calls.all >= INCOMING_SLOTS {
+        if calls.all >= INCOMING_SLOTS || calls.has_no_own {
             self.shared_free += 1;
+        } else {
+            self.own_free = (self.own_free + 1).min(self.own);
         }
         if calls.all == 0 {
             self.connections = self.connections.saturating_sub(1);
@@ -153,13 +169,13 @@ mod tests {
 
     #[test]
     fn one_connection_alone_has_all_that_is_shared() {
-        let mut shares = Shares::new(4, 16);
+        let mut shares = Shares::new(4, 4, 16);
         assert_eq!(take_all(&mut shares, 0, 100), 1 + 16);
     }
 
     #[test]
     fn a_connection_without_credits_leaves_half_to_others() {
-        let mut shares = Shares::new(4, 16);
+        let mut shares = Shares::new(4, 4, 16);
         assert_eq!(take_all(&mut shares, 0, 0), 1 + 8);
         assert_eq!(take_all(&mut shares, 1, 0), 2);
         assert_eq!(take_all(&mut shares, 2, 4), 6);
@@ -169,7 +185,7 @@ mod tests {
     fn every_connection_gets_one_whatever_the_others_have() {
         for connections in [2, 3, 64] {
             for shared in [1, 2, 7, 64] {
-                let mut shares = Shares::new(connections, shared);
+                let mut shares = Shares::new(connections, connections, shared);
                 let taken: u32 = (0..connections)
                     .map(|place| {
                         let taken = take_all(&mut shares, place, 1000);
@@ -184,7 +200,7 @@ mod tests {
 
     #[test]
     fn who_has_more_than_its_share_takes_no_more() {
-        let mut shares = Shares::new(4, 12);
+        let mut shares = Shares::new(4, 4, 12);
         assert_eq!(take_all(&mut shares, 0, 100), 13);
         for place in 1..4 {
             assert_eq!(take_all(&mut shares, place, 100), 1, "its own");
@@ -202,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_connection_without_credits_has_buffers_for_two_calls_when_they_are_scarce() {
-        let mut shares = Shares::new(2, 16);
+        let mut shares = Shares::new(2, 2, 16);
         let has = |shares: &mut Shares, place, answerable, is_plenty| {
             let tries = 0..20;
             let had = tries.filter(|_| shares.begin_buffers(place, answerable, is_plenty));
@@ -217,8 +233,34 @@ mod tests {
     }
 
     #[test]
+    fn a_core_with_more_connections_than_own_slots_serves_them_in_turn() {
+        let mut shares = Shares::new(9, 2, 3);
+        let taken: Vec<u32> = (0..9)
+            .map(|place| {
+                let may = shares.may_take(place, 100);
+                if may {
+                    shares.take(place);
+                }
+                may.into()
+            })
+            .collect();
+        assert_eq!(taken, [1, 1, 1, 1, 1, 0, 0, 0, 0]);
+        // Each gives one back, whichever kind that was, and the next one takes it.
+        for place in 0..4 {
+            shares.give(place);
+            assert!(shares.may_take(place + 5, 100), "{place}");
+            shares.take(place + 5);
+        }
+        for place in 4..9 {
+            shares.give(place);
+        }
+        assert_eq!((shares.own_free, shares.shared_free), (2, 3));
+        assert_eq!(take_all(&mut shares, 0, 100), 1 + 3);
+    }
+
+    #[test]
     fn what_is_given_back_can_be_taken_again() {
-        let mut shares = Shares::new(2, 4);
+        let mut shares = Shares::new(2, 2, 4);
         for _ in 0..3 {
             let taken = take_all(&mut shares, 0, 100);
             assert_eq!(taken, 5);

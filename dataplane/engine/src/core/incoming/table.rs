@@ -54,7 +54,7 @@ impl Incoming {
             calls: Slots::new(config.bulk_serves(), |index| {
                 IncomingCall::new(index, config.send_buffer_bytes)
             }),
-            shares: Shares::new(config.connections_max, replies),
+            shares: Shares::new(config.connections_max, config.bulk_serves_own(), replies),
             deferrals: Deferrals::new(config.connections_max, config.deferred_max),
             laid_out: LaidOut::new(),
             kept: KeptReplies::new(replies, config.send_buffer_bytes),

@@ -282,7 +282,7 @@ impl Outgoing {
         let plan = self.plan_call(core, connection, call, rpc_bytes, demand, way);
         let Some(plan) = plan else {
             // The credits that a reply can have when no other call waits for one.
-            let half = (connection.protocol.credits().window / 2).max(1);
+            let half = (connection.protocol.credits().limit / 2).max(1);
             if demand == Demand::Send && group.reply_credits < half {
                 // When replies have come, there are more.
                 return Err(CallRefused::NoCredit);

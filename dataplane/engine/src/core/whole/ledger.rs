@@ -209,7 +209,7 @@ fn assert_outgoing_sums(state: &State<Device>) {
 /// What a connection counts is what its calls and messages have: Receives, credits kept for replies, Reads in flight, and
 /// whether it waits to send.
 fn assert_connections_add_up(state: &mut State<Device>) {
-    let reserve = state.resources.config.receives_per_connection();
+    assert_lent_receives(state);
     let is_woken = state.resources.is_woken;
     for place in 0..state.resources.config.connections_max {
         let connection = state.resources.connections.at(place).expect("a place");
@@ -242,11 +242,16 @@ fn assert_connections_add_up(state: &mut State<Device>) {
         });
         let kept = of_calls.sum::<usize>() + of_own.sum::<usize>() + held - of_held.count();
         if !connection.protocol.is_version_1() {
-            let posted = connection.protocol.credits().receives_posted as usize;
+            let credits = connection.protocol.credits();
             assert_eq!(
-                posted + kept,
-                reserve as usize,
+                credits.receives_posted as usize + kept,
+                credits.receives_reserved as usize,
                 "Receives of {key:?}, of which {kept} are kept"
+            );
+            let promised = credits.unconsumed() as usize;
+            assert!(
+                promised < credits.receives_reserved as usize,
+                "{key:?} has more credits than Receives: {credits:?}"
             );
         }
         let reserved: u32 = calls().map(|it| it.reply_reserved).sum();
@@ -301,6 +306,45 @@ fn assert_connections_add_up(state: &mut State<Device>) {
     }
     let deferred = state.incoming.deferrals.ledger().1.iter().sum::<u32>();
     assert_eq!(deferred as usize, state.incoming.deferrals.open());
+}
+
+/// Fails unless each connection has its guaranteed Receives and those that it was lent, and what was lent and what was
+/// not is all that is shared.
+fn assert_lent_receives(state: &mut State<Device>) {
+    let config = state.resources.config.clone();
+    let is_shared = matches!(state.resources.queues, ReceiveQueues::Shared(_));
+    let own = match (is_shared, config.lends_receives()) {
+        (true, true) => config.receives_guaranteed(),
+        (true, false) => config.receives_per_connection(),
+        (false, _) => config.receives_of_own_queue(),
+    };
+    let mut lent = 0;
+    for place in 0..config.connections_max {
+        let connection = state.resources.connections.at(place).expect("a place");
+        let key = connection.key(place);
+        let held = u32::from(connection.lent);
+        lent += held;
+        if connection.stage == Stage::Free {
+            assert_eq!(held, 0, "{key:?} is gone and has Receives");
+            continue;
+        }
+        let credits = connection.protocol.credits();
+        assert_eq!(credits.receives_reserved, own + held, "Receives of {key:?}");
+        assert!(
+            credits.limit < credits.receives_reserved && credits.limit <= credits.window,
+            "{key:?}: {credits:?}"
+        );
+    }
+    if is_shared && config.lends_receives() {
+        let free = state.resources.lending.free();
+        assert_eq!(free + lent, config.receives_lendable(), "Receives to lend");
+        assert_eq!(
+            own * config.connections_max + free + lent,
+            config.receives()
+        );
+    } else {
+        assert_eq!(lent, 0, "there is nothing to be lent");
+    }
 }
 
 fn receives_in(stream: &Stream) -> usize {
@@ -396,7 +440,11 @@ pub(super) fn assert_the_dead_hold_nothing(state: &mut State<Device>) {
 
 /// Fails unless a connection that was just planted has all Receives of its place, whoever had it before.
 pub(super) fn assert_receives_planted(state: &State<Device>, key: ConnectionKey) {
-    let reserve = state.resources.config.receives_per_connection();
+    let config = &state.resources.config;
+    let reserve = match state.resources.queues {
+        ReceiveQueues::Shared(_) => config.receives_per_connection(),
+        ReceiveQueues::OfPlaces(_) => config.receives_of_own_queue(),
+    };
     let posted = state
         .resources
         .queues

@@ -98,6 +98,8 @@ struct Form {
     keep_alive: bool,
     /// Each connection of the core has a receive queue, as on a device without shared ones.
     own_queues: bool,
+    /// Connections share Receives, and have whole windows only when they are busy and others are not.
+    lends: bool,
     /// The core drains at the end.
     drains: bool,
     /// The core sleeps when it has nothing to do, and is polled when something wakes it or is due.
@@ -105,10 +107,14 @@ struct Form {
 }
 
 /// Of a core that is short of everything.
-fn config(connections: u32, keep_alive: bool) -> CoreConfig {
+fn config(connections: u32, form: Form) -> CoreConfig {
+    let keep_alive = form.keep_alive;
     CoreConfig {
         connections_max: connections,
-        credits_per_connection: 8,
+        // The partner waits for half of eight, and one more.
+        credits_per_connection: if form.lends { 14 } else { 8 },
+        credits_guaranteed: 8,
+        receives_shared: if form.lends { 11 } else { 0 },
         placement: Some(PlacementConfig {
             inline_segment_bytes: messages::INLINE_BYTES,
             segments: 1,
@@ -194,9 +200,11 @@ impl Passed {
 }
 
 fn cases_of(keep_alive: bool) -> impl Strategy<Value = (Form, Vec<Step>)> {
-    let form = (0..4_u32, 0..4_u32, 0..4_u32).prop_map(move |(own_queues, drains, sleeps)| Form {
+    let draws = (0..4_u32, any::<bool>(), 0..4_u32, 0..4_u32);
+    let form = draws.prop_map(move |(own_queues, lends, drains, sleeps)| Form {
         keep_alive,
         own_queues: own_queues == 0,
+        lends,
         drains: drains == 0,
         sleeps: sleeps == 0,
     });
@@ -324,6 +332,7 @@ fn a_few_cases_leave_a_core_whole() {
         let form = Form {
             keep_alive: seed & 1 != 0,
             own_queues: seed & 2 != 0,
+            lends: seed & 3 == 0,
             drains: seed & 4 != 0,
             sleeps: seed & 8 != 0,
         };
@@ -441,10 +450,11 @@ fn what_failed_once_passes() {
     let clock = Clock::new();
     for words in KEPT {
         let steps: Vec<_> = words.iter().copied().map(Step).collect();
-        for bits in 0..16 {
+        for bits in 0..32 {
             let form = Form {
                 keep_alive: bits & 1 != 0,
                 own_queues: bits & 2 != 0,
+                lends: bits & 16 != 0,
                 drains: bits & 4 != 0,
                 sleeps: bits & 8 != 0,
             };

@@ -112,7 +112,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(clock: &Clock, form: Form) -> Self {
-        let config = config(u32::try_from(KINDS.len()).expect("few"), form.keep_alive);
+        let config = config(u32::try_from(KINDS.len()).expect("few"), form);
         let (core_port, port_handle) = port(
             0,
             config.arena_bytes() + (1 << 16),

@@ -2,7 +2,8 @@
 //!
 //! A version 1 credit is the promise of a Receive for one *call*: the requester may have as many calls outstanding as
 //! the responder has granted, and has itself a Receive posted for each reply. So the Receives of a connection are
-//! shared out when it begins, and never again:
+//! shared out when it begins. More can be added to those of the client's calls; none is ever taken away, because nothing
+//! tells when the client has learnt of a lower grant:
 //!
 //! | share | Receives |
 //! |---|---|
@@ -66,6 +67,16 @@ impl Credits {
 
     pub(super) const fn receives_posted(&mut self, count: u16) {
         self.posted = self.posted.saturating_add(count as u32);
+    }
+
+    /// The peer may have so many calls more outstanding. Their Receives are posted.
+    pub(super) const fn grant_more(&mut self, count: u16) {
+        self.granted = self.granted.saturating_add(count as u32);
+    }
+
+    /// We ask for so many more calls. The Receives of their replies are posted.
+    pub(super) const fn request_more(&mut self, count: u16) {
+        self.requested = self.requested.saturating_add(count as u32);
     }
 
     /// A message took one of our Receives.

@@ -170,6 +170,16 @@ impl Connection {
         self.credits.receives_posted(count);
     }
 
+    /// The connection has so many Receives more, which are posted: they are for calls of the client, or for the replies to
+    /// them. A server grants them with its next reply, a client asks for them with its next call.
+    pub fn handle_receives_added(&mut self, count: u16) {
+        self.credits.receives_posted(count);
+        match self.role {
+            Role::Client => self.credits.request_more(count),
+            Role::Server => self.credits.grant_more(count),
+        }
+    }
+
     // ---- What may be sent ----
 
     /// Calls that may be sent now: one until the first reply, then what the last one granted, less those outstanding

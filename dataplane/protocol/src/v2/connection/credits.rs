@@ -8,7 +8,7 @@
 //! * `posted`: Receives posted for this connection that no *handled* message has taken;
 //! * `unconsumed` = `granted` - `consumed`: credits that the peer has, or has used in messages not yet handled.
 //!
-//! and what may be granted follows from them: `owed = posted - unconsumed - 1`, never more than the window. The 1 is
+//! and what may be granted follows from them: `owed = posted - unconsumed - 1`, and no more than the limit below. The 1 is
 //! the spare Receive, for the one asynchronous grant that may come at any time. How the cases come out:
 //!
 //! | event | posted | unconsumed | owed |
@@ -20,6 +20,24 @@
 //! | its Receive is posted again | +1 | 0 | 0: it is never granted |
 //! | before the version is known, a message of an unsupported one | -1 | 0 | as above: the peer begins anew |
 //! | we grant n in any message but RDMA2_ERROR | 0 | +n | -n |
+//!
+//! # The credit limit
+//!
+//! The window is the most credits that the peer will ever have. How many it may have *now* is the limit, which is at most
+//! that, and every message announces it. Receives beyond the limit and the spare need not be kept for this connection, so that
+//! connections can share them. The limit is raised and lowered at any time, and its owner adds and takes Receives:
+//!
+//! | event | posted | unconsumed | owed |
+//! |---|---|---|---|
+//! | the limit is raised by n | +n | 0 | +n |
+//! | the limit is lowered | - those that are not promised | 0 | 0 |
+//!
+//! A grant cannot be revoked. When the peer has more credits than the lowered limit, it keeps them, and their Receives
+//! stay; nothing is owed until it has used them, and what is announced is what it has. A Receive that comes back then is beyond the limit, and is
+//! taken when the limit is lowered again, to the same value too.
+//!
+//! `reserve` counts the Receives of the connection: those that are posted, and those that messages have taken and that
+//! will be posted again. `reserve >= limit + 1` always.
 //!
 //! **Invariant**: `posted >= unconsumed + 1`, but for the moments between the handling of an asynchronous grant and
 //! the posting of its Receive, when it is `posted >= unconsumed`. In those moments we send nothing that uses a credit
@@ -33,7 +51,7 @@
 //!
 //! * the peer uses a credit that we granted with it or after it: such a message was sent after the grant was handled,
 //!   and with the spare in place; or
-//! * the peer grants more than its window beyond what we had sent by then. It has handled a message that we sent after
+//! * the peer grants more than it announces beyond what we had sent by then. It has handled a message that we sent after
 //!   the grant, and it does not grant before its spare is posted.
 //!
 //! While one is in flight that granted something, the peer has credits. They may be fewer than it waits for, when the
@@ -58,13 +76,19 @@ pub(super) struct Credits {
     consumed: u32,
     peer_granted: u32,
     sent: u32,
+    /// Of the messages that we sent, the peer has handled so many at least.
+    peer_handled: u32,
     /// `granted` as it was before the latest asynchronous grant, and `sent` as it was then.
     async_mark: u32,
     async_sent: u32,
-    /// The most credits that the peer may have: the reserve without the spare.
+    /// The most credits that the peer will ever have.
     window: u16,
-    /// The largest window that the peer told.
-    peer_window: u16,
+    /// The most credits that the peer may have now; at most the window.
+    limit: u16,
+    /// When the peer has no more credits than that, it is granted more even if nothing else is to be sent.
+    grant_at: u16,
+    /// Receives of this connection, posted or taken.
+    reserve: u16,
     /// Asynchronous grants that may not have arrived: 0, 1, or 2 with a credit held back.
     async_in_flight: u8,
 }
@@ -77,10 +101,13 @@ impl Credits {
             consumed: 0,
             peer_granted: 1,
             sent: 0,
+            peer_handled: 0,
             async_mark: 0,
             async_sent: 0,
             window: receive_reserve - 1,
-            peer_window: 1,
+            limit: receive_reserve - 1,
+            grant_at: (receive_reserve - 1) / 2,
+            reserve: receive_reserve,
             async_in_flight: 0,
         }
     }
@@ -95,25 +122,60 @@ impl Credits {
     /// Receives that may be granted with the next message.
     #[inline]
     pub(super) fn owed(&self) -> u16 {
-        let unconsumed = self.unconsumed();
-        let spared = self.posted.saturating_sub(1).saturating_sub(unconsumed);
-        let room = u32::from(self.window).saturating_sub(unconsumed);
-        u16::try_from(spared.min(room)).unwrap_or(self.window)
+        let kept = self.posted.saturating_sub(1).min(self.limit.into());
+        let owed = kept.saturating_sub(self.unconsumed());
+        u16::try_from(owed).unwrap_or(self.limit)
     }
 
-    /// The credit word of the next message.
+    /// The credit word of the next message: what it grants, and the most that the peer has then, or may have.
     #[inline]
     pub(super) fn word(&self) -> CreditWord {
+        let unconsumed = u16::try_from(self.unconsumed()).unwrap_or(u16::MAX);
         CreditWord {
             granted: self.owed(),
-            maximum: self.window,
+            maximum: self.limit.max(unconsumed),
         }
     }
 
-    /// Whether the peer has used up half of the window or more, and more can be granted.
+    /// Whether the peer has used up half of the limit or more, and more can be granted.
     #[inline]
     pub(super) fn is_half_used(&self) -> bool {
-        2 * self.unconsumed() <= u32::from(self.window) && self.owed() > 0
+        self.unconsumed() <= u32::from(self.grant_at) && self.owed() > 0
+    }
+
+    fn set_limit(&mut self, limit: u16) {
+        self.limit = limit;
+        // One of two lent credits is enough for a caller of one call at a time. Each of its messages brings what the one
+        // before has used, and no grant passes between them.
+        self.grant_at = if limit <= 2 && limit < self.window {
+            0
+        } else {
+            limit / 2
+        };
+    }
+
+    /// Raises the limit, to the window at most. Returns the Receives that this connection has more from now on: they are
+    /// posted.
+    pub(super) fn raise_limit(&mut self, limit: u16) -> u16 {
+        self.set_limit(limit.min(self.window).max(self.limit));
+        // Some may be left of a higher limit.
+        let added = (self.limit + 1).saturating_sub(self.reserve);
+        self.reserve += added;
+        self.receives_posted(added);
+        added
+    }
+
+    /// Lowers the limit, to 1 at least. Returns the Receives that this connection does not have any more: they are posted,
+    /// and neither promised to the peer nor within the limit.
+    pub(super) fn lower_limit(&mut self, limit: u16) -> u16 {
+        self.set_limit(limit.max(1).min(self.limit));
+        let beyond = self.reserve - (self.limit + 1);
+        let kept = self.unconsumed().max(self.limit.into()).saturating_add(1);
+        let not_promised = self.posted.saturating_sub(kept);
+        let taken = u16::try_from(not_promised).unwrap_or(beyond).min(beyond);
+        self.reserve -= taken;
+        self.posted -= u32::from(taken);
+        taken
     }
 
     pub(super) fn receives_posted(&mut self, count: u16) {
@@ -143,7 +205,7 @@ impl Credits {
             return Err(CloseReason::OverGrant);
         }
         self.peer_granted = peer_granted;
-        self.peer_window = self.peer_window.max(credit.maximum);
+        self.peer_handled = peer_granted.wrapping_sub(credit.maximum.into());
         self.confirm_async_by_grant();
         Ok(())
     }
@@ -159,7 +221,7 @@ impl Credits {
         self.posted -= 1;
         self.consumed = self.consumed.wrapping_add(1);
         self.peer_granted = peer_granted;
-        self.peer_window = self.peer_window.max(credit.maximum);
+        self.peer_handled = peer_granted.wrapping_sub(credit.maximum.into());
         if self.async_in_flight != 0 {
             self.confirm_async_by_use();
             self.confirm_async_by_grant();
@@ -176,11 +238,11 @@ impl Credits {
     }
 
     /// Whether the peer has handled a message that we sent after our latest asynchronous grant: it grants no more than
-    /// its window beyond what it has handled.
+    /// it announces beyond what it has handled.
     fn confirm_async_by_grant(&mut self) {
-        let handled_least = self.peer_granted.wrapping_sub(u32::from(self.peer_window));
         // Differences are small: one with the highest bit is below zero.
-        let since = handled_least.wrapping_sub(self.async_sent).cast_signed();
+        let since = self.peer_handled.wrapping_sub(self.async_sent);
+        let since = since.cast_signed();
         if since > 0 {
             self.async_in_flight = 0;
         }
@@ -257,8 +319,11 @@ impl Credits {
             consumed_total: self.consumed,
             owed: u32::from(self.owed()),
             peer_granted_total: self.peer_granted,
+            peer_handled_least: self.peer_handled,
             sent_total: self.sent,
             window: u32::from(self.window),
+            limit: u32::from(self.limit),
+            receives_reserved: u32::from(self.reserve),
         }
     }
 }
@@ -293,8 +358,15 @@ pub struct CreditView {
     pub peer_granted_total: u32,
     /// Messages sent that used one of them.
     pub sent_total: u32,
-    /// The most credits that the peer may have.
+    /// Of these the peer has handled so many at least, as its latest message shows: it grants no more than it announces
+    /// beyond what it has handled.
+    pub peer_handled_least: u32,
+    /// The most credits that the peer will ever have.
     pub window: u32,
+    /// The most credits that it may have now ([`Connection::raise_credit_limit`](super::Connection::raise_credit_limit)).
+    pub limit: u32,
+    /// Receives of this connection: posted, or to be posted again.
+    pub receives_reserved: u32,
 }
 
 impl CreditView {

@@ -130,15 +130,15 @@ pub struct Connection {
     send_threshold_bytes: u32,
     peer_receive_bytes: u32,
     message_bytes_max: u32,
-    /// The counters as they were at the last tick.
-    ticked_consumed: u32,
-    ticked_sent: u32,
     /// The counter as it was when our latest asynchronous grant was sent.
     consumed_at_async: u32,
     peer_rtr_support: RtrSupport,
     /// The most transmissions of a call that the peer receives.
     peer_request_transmissions_max: u32,
     properties: Properties,
+    /// The counters as they were at the last tick.
+    ticked_consumed: u32,
+    ticked_sent: u32,
     /// What the items of the incoming group ask of its transmissions to come.
     expectations: Expectations,
     /// What came last as a group of one transmission: of calls, and of replies.
@@ -221,6 +221,37 @@ impl Connection {
     #[inline]
     pub fn handle_receives_posted(&mut self, count: u16) {
         self.credits.receives_posted(count);
+    }
+
+    /// Raises the most credits that the peer may have, which every message announces, to the window at most. Returns how many Receives more are
+    /// this connection's from now on: as many are posted already, and were nobody's. The next message grants them.
+    pub fn raise_credit_limit(&mut self, limit: u16) -> u16 {
+        self.credits.raise_limit(limit)
+    }
+
+    /// Lowers the most credits that the peer may have, to 1 at least. Returns how many posted Receives are this
+    /// connection's no more. What was granted stays: the peer may have more credits than the limit until it has used
+    /// them, and their Receives come back when this is called again after that.
+    ///
+    /// A connection begins with as many credits as its window, and a lower limit before the first message leaves it with
+    /// as many as that.
+    ///
+    /// ```
+    /// use rpcrdma_protocol::v2::Properties;
+    /// use rpcrdma_protocol::v2::connection::{Config, Connection, Role};
+    ///
+    /// let properties = Properties::default();
+    /// let config = Config { role: Role::Client, receive_reserve: 33, properties, message_bytes_max: 1 << 20 };
+    /// let mut client = Connection::new(&config);
+    /// assert_eq!(client.lower_credit_limit(2), 30, "three Receives are left");
+    /// client.encode_properties(&mut [0; 1024], 1)?;
+    /// assert_eq!(client.credits().unconsumed(), 2);
+    /// assert_eq!(client.raise_credit_limit(8), 6);
+    /// assert_eq!(client.credits().owed, 6);
+    /// # Ok::<(), rpcrdma_protocol::v2::connection::SendRefused>(())
+    /// ```
+    pub fn lower_credit_limit(&mut self, limit: u16) -> u16 {
+        self.credits.lower_limit(limit)
     }
 
     /// The control plane took over the peer's properties (-00 section 5.2). The send threshold follows: the smaller of
@@ -334,8 +365,8 @@ impl Connection {
         }
     }
 
-    /// Whether an asynchronous grant is due: the peer has used half of its window or more, Receives are posted that
-    /// it does not know of, and one may be sent.
+    /// Whether an asynchronous grant is due: the peer has used half of the credits that it may have, or more, Receives are
+    /// posted that it does not know of, and one may be sent.
     #[inline]
     #[must_use]
     pub fn grant_due(&self) -> bool {

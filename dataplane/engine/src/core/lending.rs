@@ -1,0 +1,168 @@
+//! Receives that connections share, and which busy ones are lent.
+//!
+//! Each connection always has the Receives of its guaranteed credits and a spare one. Where not all connections can have
+//! their whole windows, the rest of the Receives belongs to nobody: they are posted on the shared receive queue, and their
+//! credits are promised to no peer. A sweep over the connections looks how many messages have come on each since the
+//! last one:
+//!
+//! | in the time between two sweeps a peer used | its credit limit becomes |
+//! |---|---|
+//! | as many credits as its limit or more | what it used, at least twice the limit |
+//! | fewer than half of that | half of the limit, or what it used |
+//! | anything between | as it is |
+//!
+//! within its window and its part. The part is what all busy peers have been lent and what is free, divided by their
+//! number. So a peer alone has its whole window after one sweep, and no number of greedy peers keeps a busy one from its
+//! part for longer than they take to use what they have.
+//!
+//! A grant cannot be revoked (-00 section 4.3.1): a peer that falls silent keeps the credits that it has, up to its limit
+//! at that time, and their Receives stay with it. What it uses of them is not granted again.
+//!
+//! Results of our own calls may count on a connection's limit while their calls are under way. It is not lowered then.
+
+use rpcrdma_fabric::interface::Port;
+
+use super::resources::Resources;
+use crate::config::CoreConfig;
+use crate::connection::Connection;
+use crate::counters::Counters;
+
+/// The Receives that nobody has, and what the sweep that is under way has found.
+#[derive(Clone, Debug)]
+pub(super) struct Lending {
+    /// Whether there is anything to be decided: otherwise each connection has its whole window for as long as it lasts.
+    is_needed: bool,
+    guaranteed: u16,
+    free: u32,
+    /// The most that a busy connection may be lent.
+    part: u32,
+    /// Busy connections that this sweep has visited, and what they have been lent.
+    busy: u32,
+    lent_to_busy: u32,
+}
+
+impl Lending {
+    pub(super) fn new(config: &CoreConfig) -> Self {
+        let lendable = config.receives_lendable();
+        Self {
+            is_needed: config.lends_receives(),
+            guaranteed: u16::try_from(config.receives_guaranteed() - 1).unwrap_or(u16::MAX),
+            free: lendable,
+            part: lendable,
+            busy: 0,
+            lent_to_busy: 0,
+        }
+    }
+
+    /// Of a core whose connections have receive queues of their own.
+    pub(super) fn none() -> Self {
+        Self {
+            is_needed: false,
+            guaranteed: 0,
+            free: 0,
+            part: 0,
+            busy: 0,
+            lent_to_busy: 0,
+        }
+    }
+
+    /// A connection begins with its guaranteed credits.
+    pub(super) fn begin(&self, connection: &mut Connection) {
+        if self.is_needed {
+            // Nothing was lent to it: these are Receives of others.
+            let _ = connection.protocol.lower_credit_limit(self.guaranteed);
+        }
+    }
+
+    /// A connection has ended, and all its Receives are posted.
+    pub(super) fn end(&mut self, connection: &mut Connection) {
+        self.free += u32::from(std::mem::take(&mut connection.lent));
+    }
+
+    /// For the sums: the Receives that are lent to nobody.
+    #[cfg(test)]
+    pub(super) fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// Looks at a connection. Whether it was lent some, so that its peer may be granted more.
+    fn visit(&mut self, connection: &mut Connection, counters: &Counters) -> bool {
+        let (received, _) = connection.protocol.messages_passed();
+        let before = std::mem::replace(&mut connection.received_before, received);
+        let used = received.wrapping_sub(before);
+        let credits = connection.protocol.credits();
+        let limit = u16::try_from(credits.limit).unwrap_or(u16::MAX);
+        if used >= u32::from(self.guaranteed) {
+            self.busy += 1;
+            self.lent_to_busy = self.lent_to_busy.saturating_add(connection.lent.into());
+        }
+        let window = u16::try_from(credits.window).unwrap_or(u16::MAX);
+        let part = u16::try_from(self.part).unwrap_or(u16::MAX);
+        let most = window.min(self.guaranteed.saturating_add(part));
+        let wanted = wanted_limit(limit, used);
+        let limit_next = wanted.min(most).max(self.guaranteed.min(window));
+        if limit_next > limit {
+            return self.lend(connection, limit_next, counters);
+        }
+        counters
+            .awaiting_receives
+            .add(u64::from(wanted > limit && window > limit));
+        let reserve = credits.receives_reserved;
+        if connection.reply_transmissions_extra == 0 && reserve > u32::from(limit_next) + 1 {
+            let taken = connection.protocol.lower_credit_limit(limit_next);
+            let taken = taken.min(connection.lent);
+            connection.lent -= taken;
+            self.free += u32::from(taken);
+            counters.receives_taken_back.add(taken.into());
+        }
+        false
+    }
+
+    fn lend(&mut self, connection: &mut Connection, limit: u16, counters: &Counters) -> bool {
+        let credits = connection.protocol.credits();
+        // Those that it has not given back of a higher limit, and those that nobody has.
+        let most = (credits.receives_reserved - 1).saturating_add(self.free);
+        let limit = limit.min(u16::try_from(most).unwrap_or(u16::MAX));
+        counters
+            .awaiting_receives
+            .add(u64::from(u32::from(limit) <= credits.limit));
+        let added = connection.protocol.raise_credit_limit(limit);
+        self.free = self.free.saturating_sub(added.into());
+        connection.lent += added;
+        counters.receives_lent.add(added.into());
+        u32::from(limit) > credits.limit
+    }
+
+    /// All connections were visited.
+    pub(super) fn end_sweep(&mut self) {
+        let busy = std::mem::take(&mut self.busy);
+        let lent = std::mem::take(&mut self.lent_to_busy);
+        self.part = lent.saturating_add(self.free) / busy.max(1);
+    }
+}
+
+/// The credit limit for a peer that used so many credits between two sweeps, if nobody else wanted any.
+fn wanted_limit(limit: u16, used: u32) -> u16 {
+    let used = u16::try_from(used).unwrap_or(u16::MAX);
+    if used >= limit {
+        used.max(limit.saturating_mul(2))
+    } else if used < limit / 2 {
+        used.max(limit / 2)
+    } else {
+        limit
+    }
+}
+
+impl<P: Port> Resources<P> {
+    /// Lends the connection at `index` Receives, or takes some back.
+    pub(super) fn lend_receives(&mut self, index: u32) {
+        if !self.lending.is_needed {
+            return;
+        }
+        if let Some(connection) = self.connections.at(index)
+            && self.lending.visit(connection, &self.shared.counters)
+        {
+            self.note_if_pending(index);
+        }
+    }
+}
