@@ -397,8 +397,10 @@ impl Generator {
             }
             let start = match &self.pace {
                 None => now,
-                Some(pace) if pace.due() <= now => pace.due(),
-                Some(_) => break,
+                Some(pace) => match pace.start(now, self.measured_until) {
+                    Some(due) => due,
+                    None => break,
+                },
             };
             let Some(index) = self.free.take() else {
                 break;

@@ -36,6 +36,13 @@ impl Pace {
         self.start + seconds * self.ticks_per_second + ticks
     }
 
+    /// When the next call starts, if it is due by `now`, and before `end`.
+    #[inline]
+    pub(crate) fn start(&self, now: Ticks, end: Ticks) -> Option<Ticks> {
+        let due = self.due();
+        (due <= now && due < end).then_some(due)
+    }
+
     /// The call that was due has been made.
     #[inline]
     pub(crate) fn advance(&mut self) {
@@ -55,6 +62,17 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The end may have passed since the clock was read that tells of it.
+    #[test]
+    fn a_call_that_is_due_at_the_end_is_not_made() {
+        let mut pace = Pace::new(1000, 1_000_000, 1000);
+        assert_eq!(pace.start(999, 2000), None);
+        assert_eq!(pace.start(1500, 2000), Some(1000));
+        pace.advance();
+        assert_eq!(pace.start(2500, 2001), Some(2000));
+        assert_eq!(pace.start(2500, 2000), None);
+    }
 
     #[test]
     fn calls_are_due_at_even_distances() {

@@ -328,8 +328,9 @@ fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new() {
     app.want(client, LATER, &[3; 8], 1);
     app.want(client, ECHO, &pattern(100_000, 2), 2);
     app.want(client, NEVER, &[], 3);
-    pair.turns(5);
-    assert!(pair.client.core.application().wanted.is_empty());
+    pair.until("all are on their way", |pair| {
+        pair.client.core.application().wanted.is_empty()
+    });
     pair.client.command(Command::Drain);
     pair.server.command(Command::Drain);
     pair.turns(2);

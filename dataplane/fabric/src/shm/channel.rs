@@ -142,6 +142,8 @@ pub(super) struct Channel {
     /// The record at the head of the peer's ring waits for a Receive.
     pub(super) stalled: bool,
     pub(super) broken: bool,
+    /// Its short Sends are not counted: one of them could not be taken where it was, or the channel is broken.
+    pub(super) is_refused: bool,
     pub(super) hot: bool,
     /// The poll in which it last had work, and how many of its doorbells were answered since it
     /// was quiet.
@@ -202,6 +204,7 @@ impl Channel {
             short_acked: 0,
             stalled: false,
             broken: false,
+            is_refused: false,
             hot: false,
             last_active: 0,
             visits: 0,

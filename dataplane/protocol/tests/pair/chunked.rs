@@ -1,8 +1,11 @@
 //! A whole message with chunks has a short way: nobody can tell, and whatever that does not take is left alone.
 
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use rpcrdma_protocol::connection::{self, ChunksAt, Received, Terms};
 use rpcrdma_protocol::v2::connection::{Connection, Role};
 
-use super::wire::{MORE, RESPONSE, bytes_of, credit};
+use super::wire::{self, MORE, RESPONSE, bytes_of, credit};
 use super::world::{config, established};
 
 /// A message with these lists, and an RPC message of `payload_words` words behind them.
@@ -109,4 +112,123 @@ fn it_is_left_alone_while_other_messages_are_open_or_none_has_passed() {
     let told = format!("{:?}", connection.handle_message(&part));
     assert!(told.starts_with("Fragment"), "{told}");
     assert!(connection.handle_chunked_message(&message).is_none());
+}
+
+/// What becomes of a message on its way.
+#[derive(Clone, Debug)]
+enum Change {
+    /// This word stands in the place of another.
+    Word(Index, u32),
+    /// It stands between two.
+    Inserted(Index, u32),
+    Removed(Index),
+    Octet(Index, u8),
+    Cut(Index),
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let words = [
+        0,
+        1,
+        2,
+        3,
+        4,
+        7,
+        8,
+        16,
+        64,
+        4096,
+        credit(0, 100),
+        credit(50, 60),
+        credit(51, 40),
+        u32::MAX,
+    ];
+    let word = || prop_oneof![4 => select(words.to_vec()), 1 => any::<u32>()];
+    let change = prop_oneof![
+        6 => (any::<Index>(), word()).prop_map(|(at, word)| Change::Word(at, word)),
+        2 => (any::<Index>(), word()).prop_map(|(at, word)| Change::Inserted(at, word)),
+        2 => any::<Index>().prop_map(Change::Removed),
+        1 => (any::<Index>(), any::<u8>()).prop_map(|(at, octet)| Change::Octet(at, octet)),
+        1 => any::<Index>().prop_map(Change::Cut),
+    ];
+    proptest::collection::vec(change, 0..4)
+}
+
+fn changed(message: &[u8], changes: &[Change]) -> Vec<u8> {
+    let mut octets = message.to_vec();
+    for change in changes {
+        let mut words = wire::words_of(&octets);
+        let rest = octets.split_off(4 * words.len());
+        let place = |at: &Index, count: usize| (count != 0).then(|| at.index(count));
+        match change {
+            Change::Word(at, word) => {
+                place(at, words.len())
+                    .into_iter()
+                    .for_each(|at| words[at] = *word);
+            }
+            Change::Inserted(at, word) => words.insert(at.index(words.len() + 1), *word),
+            Change::Removed(at) => {
+                place(at, words.len())
+                    .into_iter()
+                    .for_each(|at| _ = words.remove(at));
+            }
+            Change::Octet(..) | Change::Cut(_) => {}
+        }
+        octets = [bytes_of(&words), rest].concat();
+        match change {
+            Change::Octet(at, octet) => {
+                place(at, octets.len())
+                    .into_iter()
+                    .for_each(|at| octets[at] ^= octet);
+            }
+            Change::Cut(at) => octets.truncate(at.index(octets.len() + 1)),
+            _ => {}
+        }
+    }
+    octets
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    /// Also when few credits are left, or something is open, and when some messages have gone either way.
+    #[test]
+    fn whatever_is_drawn_goes_the_same_way(
+        role in select(vec![Role::Client, Role::Server]),
+        reserve in 2_u16..6,
+        drawn in proptest::collection::vec((any::<Index>(), changes()), 1..8),
+    ) {
+        let mut connection = established(role, reserve);
+        let messages = messages();
+        for (number, changes) in drawn {
+            let message = changed(&number.get(&messages).0, &changes);
+            both_ways(&connection, &message);
+            connection.handle_message(&message);
+        }
+    }
+
+    /// The lists are found where they would be found anew.
+    #[test]
+    fn what_is_told_of_chunks_is_where_they_stand(
+        number in any::<Index>(),
+        changes in changes(),
+    ) {
+        let mut connection = connection::Connection::new(&config(Role::Server, 8), &Terms::default());
+        let first = wire::message_with_credit(1, 0, credit(50, 100), &bytes_of(&[1, 0, 0]));
+        connection.handle_message(&first);
+        connection.handle_receives_posted(1);
+        let mut space = [0; 100];
+        connection.encode_properties(&mut space, 0).expect("a credit is there");
+        let messages = messages();
+        let (message, is_short) = number.get(&messages);
+        let message = changed(message, &changes);
+        let received = connection.receive(&message, message.len(), || unreachable!());
+        if *is_short && changes.is_empty() {
+            let told = format!("{received:?}");
+            prop_assert!(told.starts_with("Chunked"), "{told}");
+        }
+        if let Received::ChunkedCall { chunks_at, .. } | Received::ChunkedReply { chunks_at, .. } = received {
+            prop_assert_eq!(Some(chunks_at), ChunksAt::find(&message));
+        }
+    }
 }

@@ -216,7 +216,8 @@ impl Core {
             visit = Visit::BUSY;
         }
         if visit.is_busy() {
-            self.end_short(channel);
+            channel.stalled = false;
+            self.acknowledge(channel, channel.short_acked);
         }
         visit
     }
@@ -231,13 +232,6 @@ impl Core {
             } = *arrival;
             push_receive(batch, queue_pair, Status::Success, receive, bytes, None);
         }
-    }
-
-    /// Short Sends were taken out of the ring.
-    #[inline]
-    fn end_short(&mut self, channel: &mut Channel) {
-        channel.stalled = false;
-        self.acknowledge(channel, channel.short_acked);
     }
 }
 
@@ -254,8 +248,8 @@ impl Port {
         let Some(channel) = channel_mut(&mut self.channels, number) else {
             return false;
         };
-        if channel.broken {
-            return false;
+        if channel.is_refused {
+            return self.visit_refused(number, now, batch);
         }
         match self.core.count_short(channel, batch.room()) {
             Head::Short(count) => {
@@ -275,40 +269,38 @@ impl Port {
     }
 
     /// Takes the next of the short Sends that were found.
+    ///
+    /// A channel whose next record is not for [`Core::take_short`] waits for the next poll: there it has its share of the
+    /// batch, and nothing that came after this poll is taken for one that was there.
     #[inline(never)]
-    pub(super) fn take_arrival(
-        &mut self,
-        now: Ticks,
-        batch: &mut CompletionBatch,
-    ) -> Option<Arrival> {
+    pub(super) fn take_arrival(&mut self) -> Option<Arrival> {
         while self.found.left != 0 {
             let (number, left) = self.found.channels.get_mut(self.found.next)?;
             if *left == 0 {
                 self.found.next += 1;
                 continue;
             }
-            let number = *number;
-            if let Some(channel) = channel_mut(&mut self.channels, number)
-                && let Some(arrival) = self.core.take_short(channel)
-            {
-                *left -= 1;
-                self.found.left -= 1;
-                return Some(arrival);
+            if let Some(channel) = channel_mut(&mut self.channels, *number) {
+                if let Some(arrival) = self.core.take_short(channel) {
+                    *left -= 1;
+                    self.found.left -= 1;
+                    return Some(arrival);
+                }
+                channel.is_refused = true;
             }
-            self.visit_refused(now, batch);
+            self.found.left -= std::mem::take(left);
         }
         None
     }
 
-    /// The next of what was found is not for [`Core::take_short`].
+    /// Looks at a channel whose short Sends cannot be taken where they are, until they can. Whether something was done.
     #[cold]
-    fn visit_refused(&mut self, now: Ticks, batch: &mut CompletionBatch) {
-        let Some((number, left)) = self.found.channels.get_mut(self.found.next) else {
-            return;
-        };
-        self.found.left -= std::mem::take(left);
-        let number = *number;
-        self.visit(number, now, batch);
+    fn visit_refused(&mut self, number: u32, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        let busy = self.visit(number, now, batch);
+        if let Some(channel) = channel_mut(&mut self.channels, number) {
+            channel.is_refused = channel.stalled || channel.broken;
+        }
+        busy
     }
 
     /// Ends the visits to the channels on which the last poll found something. Messages that nobody took stay in their rings.
@@ -320,7 +312,8 @@ impl Port {
             let Some(channel) = channel_mut(&mut self.channels, number) else {
                 continue;
             };
-            self.core.end_short(channel);
+            let acked = channel.short_acked;
+            self.core.acknowledge(channel, acked);
             if self.core.leave(channel, Visit::BUSY).is_broken() {
                 self.break_channel(number);
             }

@@ -266,7 +266,7 @@ impl crate::interface::Port for Port {
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
         let busy = self.begin_poll(now, batch);
         while !batch.is_full()
-            && let Some(arrival) = self.take_arrival(now, batch)
+            && let Some(arrival) = self.take_arrival()
         {
             self.core.push_arrival(&arrival, batch);
         }
@@ -306,11 +306,11 @@ impl crate::interface::Port for Port {
     }
 
     #[inline]
-    fn next_arrival(&mut self, now: Ticks, batch: &mut CompletionBatch) -> Option<Arrival> {
+    fn next_arrival(&mut self, _: Ticks, _: &mut CompletionBatch) -> Option<Arrival> {
         if self.found.is_used_up() {
             return None;
         }
-        self.take_arrival(now, batch)
+        self.take_arrival()
     }
 
     #[inline]

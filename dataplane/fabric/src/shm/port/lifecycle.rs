@@ -207,7 +207,7 @@ impl Port {
         if channel.broken {
             return;
         }
-        channel.broken = true;
+        (channel.broken, channel.is_refused) = (true, true);
         channel.gone.clear();
         self.core.drop_pull(channel);
         self.core.counters.channels_broken += 1;

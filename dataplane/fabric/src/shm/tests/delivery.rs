@@ -82,7 +82,52 @@ fn a_message_waits_for_its_receive_in_the_ring() {
         b.port.post_receive(receive);
     }
     b.port.flush_receives();
-    assert_eq!(arrivals(&mut b).len(), 1);
+    let received = What::Received(pattern(99, 64), None);
+    assert_eq!(told(b.poll()), [(Status::Success, received)]);
+}
+
+/// Whoever handles the arrivals has read the clock by then.
+#[test]
+fn what_comes_after_a_poll_began_is_for_the_next_one() {
+    let (mut a, mut b) = pair();
+    a.send(&pattern(0, 64), SendOptions::default()).unwrap();
+    // It is counted, and turns out to be of another kind.
+    a.send(&[1], SendOptions::default()).unwrap();
+    let mut batch = CompletionBatch::new();
+    b.port.begin_poll(0, &mut batch);
+    a.send(&[2], SendOptions::default()).unwrap();
+    assert!(b.port.next_arrival(0, &mut batch).is_some());
+    assert!(b.port.next_arrival(0, &mut batch).is_none());
+    assert!(batch.is_empty());
+    b.port.begin_poll(0, &mut batch);
+    assert_eq!(batch.drain().count(), 2, "in the very next poll");
+}
+
+/// They are counted as if they could be taken.
+#[test]
+fn without_a_receive_a_stall_of_short_messages_is_one() {
+    let (mut a, mut b) = pair();
+    for number in 0..20 {
+        a.send(&pattern(number, 64), SendOptions::default())
+            .unwrap();
+    }
+    let (mut kept, mut batch) = (Vec::new(), CompletionBatch::new());
+    for poll in 0..20 {
+        let busy = b.port.poll(0, &mut batch);
+        assert!(!busy || poll < 5, "nothing is done while it waits");
+        kept.extend(batch.drain());
+    }
+    assert_eq!(kept.len(), DEPTH as usize);
+    assert_eq!(b.counter("receiver_not_ready"), 1);
+    for completion in kept {
+        b.event(completion);
+    }
+    b.port.flush_receives();
+    let expected: Vec<_> = (16..20)
+        .map(|number| (Status::Success, What::Received(pattern(number, 64), None)))
+        .collect();
+    assert_eq!(told(b.settle()), expected);
+    assert_eq!(b.counter("receiver_not_ready"), 1);
 }
 
 /// No reply tells how far the receiver is.

@@ -118,6 +118,38 @@ fn longest_wait(
     longest
 }
 
+/// Places in the batch are kept for the short messages of the one while the other takes what it can get.
+#[test]
+fn a_peer_with_messages_of_all_kinds_takes_no_place_of_another() {
+    let (mut server, mut peers) = star(2, |_| {});
+    let [first, second] = &mut peers[..] else {
+        unreachable!("there are two");
+    };
+    let options = SendOptions::default();
+    first.end.send(&pattern(0, 64), options).unwrap();
+    // Its record takes several units, so that those behind it are not counted.
+    let parts: [&[u8]; 2] = [&pattern(1, 200), &pattern(2, 4000)];
+    first.end.send_list(&parts, options).unwrap();
+    for seed in 0..12 {
+        first.end.send(&pattern(seed, 16), options).unwrap();
+    }
+    for seed in 0..8 {
+        second.end.send(&pattern(seed, 64), options).unwrap();
+    }
+    let (mut batch, mut of_second) = (CompletionBatch::new(), 0);
+    for _ in 0..32 {
+        server.port.poll(0, &mut batch);
+        let completions: Vec<_> = batch.drain().collect();
+        for completion in completions {
+            of_second += usize::from(completion.queue_pair == second.id);
+            server.event(completion);
+        }
+        server.port.flush_receives();
+    }
+    assert_eq!(of_second, 8, "none is lost");
+    assert_eq!(server.posted(), DEPTH);
+}
+
 #[test]
 fn a_message_waits_for_no_more_polls_than_there_are_hot_channels() {
     for count in [2, 5] {

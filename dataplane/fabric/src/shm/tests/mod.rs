@@ -144,7 +144,7 @@ impl End {
         (0..256).flat_map(|_| self.poll()).collect()
     }
 
-    fn event(&mut self, completion: Completion) -> Event {
+    pub(super) fn event(&mut self, completion: Completion) -> Event {
         let Completion {
             queue_pair,
             status,
