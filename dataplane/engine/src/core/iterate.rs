@@ -193,16 +193,11 @@ impl<P: Port> State<P> {
     #[inline]
     fn reap<A: Application>(&mut self, application: &mut A, batch: &mut CompletionBatch) -> bool {
         let mut count = self.reap_completions(application, batch);
-        loop {
-            let core = &mut self.resources;
-            let Some(arrival) = core.port.next_arrival(core.now, batch) else {
-                break;
-            };
+        while let Some(arrival) = self.resources.port.next_arrival() {
             count += 1;
             let (queue_pair, bytes) = (arrival.queue_pair, arrival.bytes);
             self.handle_message(application, queue_pair, bytes, arrival);
         }
-        count += self.reap_completions(application, batch);
         let mut busy = count != 0;
         if busy {
             self.resources.shared.counters.completions.add(count);

@@ -22,8 +22,8 @@
 //! sends, so that a credit granted by a Send is backed by a posted Receive.
 //!
 //! In the place of [`Port::poll`], [`Port::begin_poll`] leaves messages that can be read where the port has
-//! them. The completions are handled first, then each [`Port::next_arrival`], then what came up meanwhile:
-//! so everything of a queue pair is handled in order. Most messages need no Receive of their own in this way.
+//! them. The completions are handled first, then each [`Port::next_arrival`]: so everything of a queue pair is
+//! handled in order. Most messages need no Receive of their own in this way.
 
 mod attributes;
 mod completion;

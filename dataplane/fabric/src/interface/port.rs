@@ -257,10 +257,9 @@ pub trait Port: Send + 'static {
 
     /// The next message of this poll that is not in the batch, whose completions were handled before. It stands in
     /// memory of the port until the next call of this kind or the next poll. Whoever needs it for longer keeps it
-    /// ([`Port::keep`]). What comes up meanwhile goes into the batch.
+    /// ([`Port::keep`]).
     #[inline]
-    fn next_arrival(&mut self, now: Ticks, batch: &mut CompletionBatch) -> Option<Arrival> {
-        let _ = (now, batch);
+    fn next_arrival(&mut self) -> Option<Arrival> {
         None
     }
 

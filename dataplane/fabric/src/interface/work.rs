@@ -149,7 +149,7 @@ impl Receive {
 /// let mut octets = 0;
 /// for _ in 0..256 {
 ///     b.port.begin_poll(0, &mut batch);
-///     while let Some(arrival) = b.port.next_arrival(0, &mut batch) {
+///     while let Some(arrival) = b.port.next_arrival() {
 ///         let Arrival { queue_pair, bytes, .. } = arrival;
 ///         assert_eq!((queue_pair, bytes), (b.id, 64));
 ///         octets += b.port.arrived(&arrival).len();

@@ -354,11 +354,11 @@ impl Port for Device {
         moved
     }
 
-    fn next_arrival(&mut self, now: Ticks, batch: &mut CompletionBatch) -> Option<Arrival> {
+    fn next_arrival(&mut self) -> Option<Arrival> {
         if !self.is_prompt() {
             return None;
         }
-        self.port.next_arrival(now, batch)
+        self.port.next_arrival()
     }
 
     fn arrived(&self, arrival: &Arrival) -> &[u8] {

@@ -306,7 +306,7 @@ impl crate::interface::Port for Port {
     }
 
     #[inline]
-    fn next_arrival(&mut self, _: Ticks, _: &mut CompletionBatch) -> Option<Arrival> {
+    fn next_arrival(&mut self) -> Option<Arrival> {
         if self.found.is_used_up() {
             return None;
         }

@@ -105,7 +105,7 @@ impl End {
         } else {
             self.port.begin_poll(self.now, &mut batch);
             self.take_batch(&mut batch, &mut events);
-            while let Some(arrival) = self.port.next_arrival(self.now, &mut batch) {
+            while let Some(arrival) = self.port.next_arrival() {
                 events.push(self.take_arrival(arrival));
             }
         }
