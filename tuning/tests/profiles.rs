@@ -543,7 +543,7 @@ fn derived_sums_do_not_overflow() {
     ])
     .unwrap();
     assert_eq!(profile.receives_posted(), 1 << 24);
-    let sends = (65_536 + 512) << 20;
+    let sends = (65_536 + 2 * 1024) << 20;
     assert_eq!(profile.registered_bytes(), (1 << 44) + sends);
     assert_eq!(profile.reassembly_pool_bytes(), 1 << 46);
     assert_eq!(profile.reassembly_guaranteed_bytes(), 1 << 48);

@@ -9,6 +9,7 @@ use super::incoming::Stream;
 use super::intake::HeldWork;
 use crate::close_reason::{CloseReason, Owed};
 use crate::config::CoreConfig;
+use crate::ledger::SENDERS_AT_A_TIME;
 use crate::message::Use;
 use crate::support::{NULL, Pair};
 
@@ -46,7 +47,7 @@ fn a_core_does_not_sleep_when_a_held_call_can_go_on() {
 fn a_peer_owes_no_credits_while_there_is_no_send_buffer_for_its_reply() {
     let stall_timeout = Duration::from_secs(4);
     let mut pair = Pair::new(&CoreConfig {
-        connections_max: 257,
+        connections_max: SENDERS_AT_A_TIME + 1,
         message_bytes_max: 4096,
         keep_alive_interval: Duration::ZERO,
         stall_timeout,

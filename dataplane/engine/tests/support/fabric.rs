@@ -141,6 +141,7 @@ impl Fabric for Shm {
             ..shm::PortConfig::new(number, arena, clock.clone())
         };
         config.queue_pairs_max = config.queue_pairs_max.max(sizes.connections);
+        config.work_requests_max = config.work_requests_max.max(2 * config.queue_pairs_max);
         if let Some(limits) = sizes.limits {
             config.windows_max = limits.windows;
             config.send_queue_depth_max = limits.send_queue_depth;

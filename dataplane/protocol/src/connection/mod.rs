@@ -12,7 +12,10 @@
 //! What version 2 does for every message is done first, and costs what it costs without version 1: where that state has
 //! nothing to say because the connection is not one of version 2, the other is asked.
 
+mod chunks_at;
 mod version_2;
+
+pub use chunks_at::{ChunksAt, chunks_of};
 
 use crate::chunks::{ChunkLists, EncodeChunkLists, ListSpans};
 use crate::cm_private_data::PrivateData;
@@ -26,8 +29,7 @@ use crate::v2::connection::{
     self as v2, CreditView, Direction, Event, Phase, Refusal, Role, SendRefused, Tick,
     Transmission, WholeMessage,
 };
-use crate::v2::{ErrVers, Properties, ReverseRequestSupport, TransportError, header};
-use crate::xdr::Reader;
+use crate::v2::{ErrVers, Properties, ReverseRequestSupport, TransportError};
 
 /// Where the chunk lists of version 2 begin: behind the prefix and the handle that the reply may invalidate.
 const V2_LISTS_AT: usize = V2_PREFIX_BYTES + 4;
@@ -752,67 +754,4 @@ impl Connection {
         let one = self.one.as_ref();
         one.map_or(0, v1::connection::Connection::calls_beyond_grant_total)
     }
-}
-
-/// Where the chunks of a message of either version stand that was decoded before: they are had from a copy of it.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::connection::{ChunksAt, chunks_of};
-///
-/// // Version 1: XID 7, RDMA_NOMSG, a Read list of one entry, and no other list.
-/// let words = [7_u32, 1, 32, 1, 1, 0, 9, 4096, 0, 0x1000, 0, 0, 0].map(u32::to_be_bytes);
-/// let message = words.as_flattened();
-/// let at = ChunksAt::find(message).expect("it is right");
-/// let kept = message.to_vec();
-/// assert_eq!(Some(at.chunks(&kept)), chunks_of(message));
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChunksAt {
-    inv_handle: u32,
-    spans: ListSpans,
-}
-
-impl ChunksAt {
-    /// `None` where the message does not decode, or has no chunk lists.
-    #[must_use]
-    pub fn find(message: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(message);
-        if CommonPrefix::peek(message)?.version == RPCRDMA_VERSION_1 {
-            reader.read_bytes(COMMON_PREFIX_BYTES).ok()?;
-            v1::decode(message).ok()?.chunk_lists()?;
-            let spans = ListSpans::decode(&mut reader).ok()?;
-            let inv_handle = v1::connection::only_handle(&spans.lists(message));
-            return Some(Self { inv_handle, spans });
-        }
-        header::decode(message).ok()?.chunks()?;
-        reader.read_bytes(V2_PREFIX_BYTES).ok()?;
-        let inv_handle = reader.read_u32().ok()?;
-        let spans = ListSpans::decode(&mut reader).ok()?;
-        Some(Self { inv_handle, spans })
-    }
-
-    /// The chunks, from the message or a copy of it.
-    #[inline]
-    #[must_use]
-    pub fn chunks<'m>(&self, message: &'m [u8]) -> header::Chunks<'m> {
-        header::Chunks {
-            inv_handle: self.inv_handle,
-            lists: self.spans.lists(message),
-        }
-    }
-}
-
-/// The chunk lists of a message of either version that was decoded before, with the handle that its reply may
-/// invalidate. `None` where it does not decode, or has none.
-#[must_use]
-pub fn chunks_of(message: &[u8]) -> Option<header::Chunks<'_>> {
-    if CommonPrefix::peek(message)?.version != RPCRDMA_VERSION_1 {
-        return header::decode(message).ok()?.chunks().copied();
-    }
-    let lists = *v1::decode(message).ok()?.chunk_lists()?;
-    Some(header::Chunks {
-        inv_handle: v1::connection::only_handle(&lists),
-        lists,
-    })
 }
