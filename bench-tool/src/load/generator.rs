@@ -1,5 +1,6 @@
 //! The load generator of one core: an application that makes calls and times them.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,7 +13,6 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{Port, REAP_MAX};
 
 use super::bulk::{BulkLoad, BulkPlan, Reads};
-use super::free_slots::FreeSlots;
 use super::intervals::{Exchange, Recorder};
 use super::pace::Pace;
 use super::probe::{self, Question};
@@ -175,7 +175,7 @@ pub(crate) struct Generator {
     questions: u32,
     phase: Phase,
     slots: Vec<Slot>,
-    free: FreeSlots,
+    free: VecDeque<u32>,
     outstanding: u32,
     pace: Option<Pace>,
     number: u64,
@@ -228,7 +228,7 @@ impl Generator {
             questions: 0,
             phase: Phase::Waiting,
             slots: Vec::new(),
-            free: FreeSlots::default(),
+            free: VecDeque::new(),
             outstanding: 0,
             pace: None,
             number: 0,
@@ -275,7 +275,7 @@ impl Generator {
                 });
             }
         }
-        self.free = FreeSlots::new(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
+        self.free = (0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX)).collect();
         let rate = self.plan.rate_per_s;
         self.pace = rate.map(|rate| Pace::new(now, self.clock.ticks_per_second(), rate));
         self.phase = Phase::Warmup(now.saturating_add(self.clock.ticks(self.plan.warmup)));
@@ -402,7 +402,7 @@ impl Generator {
                     None => break,
                 },
             };
-            let Some(index) = self.free.take() else {
+            let Some(index) = self.free.pop_front() else {
                 break;
             };
             if !self.make_call(core, index, start) {
@@ -453,7 +453,7 @@ impl Generator {
                 true
             }
             Err(refused) if refused.is_transient() => {
-                self.free.give(index);
+                self.free.push_back(index);
                 false
             }
             Err(refused) => {
@@ -487,7 +487,7 @@ impl Generator {
     #[inline]
     fn give_back(&mut self, index: u32) {
         self.outstanding = self.outstanding.saturating_sub(1);
-        self.free.give(index);
+        self.free.push_back(index);
     }
 
     /// The slot of a call.

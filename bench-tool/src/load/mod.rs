@@ -1,7 +1,6 @@
 //! The load of a run: connections, generators on the client's cores, and what they measured.
 
 mod bulk;
-mod free_slots;
 mod generator;
 pub mod idle;
 mod intervals;
