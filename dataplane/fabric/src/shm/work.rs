@@ -12,10 +12,6 @@ use crate::share::Share;
 /// No work request.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Work requests whose lists have their room from the start. A port has more of them than that where it has thousands of
-/// queue pairs, so that each has its own; few of these have a list at a time.
-const LISTS_MADE: u32 = 4096;
-
 /// What a work request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -110,7 +106,7 @@ pub(super) struct Works {
 impl Works {
     /// So many works for so many queue pairs, of which each can always have `guaranteed`.
     pub(super) fn new(count: u32, queue_pairs: u32, guaranteed: u32) -> Self {
-        let entry = |index| Work {
+        let entry = |_| Work {
             kind: Kind::Send,
             signalled: None,
             ended: None,
@@ -118,12 +114,7 @@ impl Works {
             pulled: false,
             position: 0,
             queue_pair: 0,
-            // The last one that came free is used next, so that the others have no list before so many are outstanding.
-            list: if index < LISTS_MADE {
-                Gather::new()
-            } else {
-                Gather::default()
-            },
+            list: Gather::new(),
             read: Read {
                 list: Gather::default(),
                 from: RemoteAddress {
