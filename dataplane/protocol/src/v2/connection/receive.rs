@@ -132,9 +132,7 @@ impl Connection {
             | (wire(9) ^ wire(0))
             | (wire(10) ^ flags);
         let direction = Direction::of(flags != 0);
-        let is_between = self.inbound.is_idle() && self.group.is_idle();
-        let is_taken = is_between && self.takes(direction);
-        if deviation != 0 || self.phase != Phase::Established || !is_taken {
+        if deviation != 0 || !self.takes_whole(direction) {
             return None;
         }
         if !self.credits.receive(CreditWord::from_word(word(words, 2))) {
@@ -149,6 +147,13 @@ impl Connection {
         })
     }
 
+    /// Whether a whole RPC message may come now: versions are agreed, and no sequence or group is open.
+    #[inline]
+    fn takes_whole(&self, direction: Direction) -> bool {
+        let is_between = self.inbound.is_idle() && self.group.is_idle();
+        is_between && self.takes(direction) && self.phase == Phase::Established
+    }
+
     /// The short way of [`handle_message`](Self::handle_message) for a whole RPC message with chunks, right in every
     /// respect, whose payload stream is in it. `None`, and nothing changed, for all else, which is to be given to that
     /// function.
@@ -161,9 +166,7 @@ impl Connection {
             | (wire(3) ^ RDMA2_MSG.to_be())
             | (flags & !RDMA2_F_RESPONSE.to_be());
         let direction = Direction::of(flags != 0);
-        let is_between = self.inbound.is_idle() && self.group.is_idle();
-        let is_taken = is_between && self.takes(direction);
-        if deviation != 0 || self.phase != Phase::Established || !is_taken {
+        if deviation != 0 || !self.takes_whole(direction) {
             return None;
         }
         let mut reader = Reader::new(message.get(V2_PREFIX_BYTES + 4..)?);
