@@ -17,10 +17,10 @@ use rpcrdma_protocol::v2::{
     TransportError,
 };
 
+use super::connections::{config, established};
 use super::groups;
 use super::robustness;
 use super::wire::{self, MORE, RESPONSE, bytes_of, credit, rpc, words_of};
-use super::world::{config, established};
 
 const TYPE: u32 = 0xffff_ff07;
 const OTHER_TYPE: u32 = 0xffff_ff08;

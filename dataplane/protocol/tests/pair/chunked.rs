@@ -1,12 +1,12 @@
-//! A whole message with chunks has a short way: nobody can tell, and whatever that does not take is left alone.
+//! The short way for whole messages with chunks: same events and same state as the general way, or no change at all.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use rpcrdma_protocol::connection::{self, ChunksAt, Received, Terms};
 use rpcrdma_protocol::v2::connection::{Connection, Role};
 
+use super::connections::{config, established};
 use super::wire::{self, MORE, RESPONSE, bytes_of, credit};
-use super::world::{config, established};
 
 /// A message with these lists, and an RPC message of `payload_words` words behind them.
 fn message(flags: u32, lists: &[u32], payload_words: usize) -> Vec<u8> {

@@ -5,8 +5,8 @@ use rpcrdma_protocol::v2::connection::{
     CloseReason, Connection, Direction, DiscardReason, Event, Refusal, Role, SendRefused, Tick,
 };
 
+use super::connections::{config, established};
 use super::wire::{self, MORE, RESPONSE, bytes_of, credit, message_with_credit, rpc, words_of};
-use super::world::{config, established};
 
 /// A call of twelve octets, as the connection writes it.
 fn send_call(connection: &mut Connection, xid: u32) -> Result<Vec<u8>, SendRefused> {

@@ -23,7 +23,8 @@ use rpcrdma_protocol::v2::{self, Body, Prefix, Properties};
 use rpcrdma_protocol::xdr::Writer;
 use rpcrdma_protocol::{EncodeError, chunks::Segment};
 
-use super::world::{CLIENT, SERVER, rpc_message};
+use super::connections::rpc_message;
+use super::world::{CLIENT, SERVER};
 
 /// What one end is like.
 #[derive(Clone, Debug)]

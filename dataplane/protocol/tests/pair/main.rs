@@ -7,6 +7,7 @@
 mod alike;
 mod application;
 mod chunked;
+mod connections;
 mod credits;
 mod groups;
 mod groups_simulation;

@@ -7,8 +7,8 @@ use rpcrdma_protocol::v2::connection::{
 };
 use rpcrdma_protocol::v2::{Properties, ReverseRequestSupport, TransportError};
 
+use super::connections::{config, established};
 use super::wire::{self, MORE, RESPONSE, bytes_of, credit, rpc};
-use super::world::{config, established};
 
 const LEVELS: [ReverseRequestSupport; 3] = [
     ReverseRequestSupport::None,

@@ -6,9 +6,9 @@ use rpcrdma_protocol::v2::connection::{
     Connection, Direction, Event, Phase, Refusal, Role, rpc_start_matches,
 };
 
+use super::connections::config;
 use super::groups;
 use super::wire::bytes_of;
-use super::world::config;
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -6,8 +6,8 @@ use rpcrdma_protocol::v2::connection::{
     CloseReason, Connection, Direction, DiscardReason, Event, Refusal, Role, SendRefused,
 };
 
+use super::connections::{established, rpc_message};
 use super::wire::{self, MORE, RESPONSE, bytes_of, credit, rpc, words_of};
-use super::world::{established, rpc_message};
 
 fn server() -> Connection {
     established(Role::Server, 50)

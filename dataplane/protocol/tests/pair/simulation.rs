@@ -5,8 +5,9 @@ use proptest::prelude::*;
 
 use rpcrdma_protocol::v2::connection::Role;
 
+use super::connections::established;
 use super::wire::rpc;
-use super::world::{CLIENT, Damage, EndConfig, SERVER, Task, World, established};
+use super::world::{CLIENT, Damage, EndConfig, SERVER, Task, World};
 
 const MESSAGE_BYTES_MAX: u32 = 60_000;
 

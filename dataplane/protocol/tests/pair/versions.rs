@@ -6,8 +6,8 @@ use rpcrdma_protocol::v2::connection::{
 };
 use rpcrdma_protocol::v2::{ApplicationProperties, ErrVers, Properties, TransportError};
 
+use super::connections::{config, established};
 use super::wire::{self, MORE, RESPONSE, bytes_of, credit, rpc, words_of};
-use super::world::{config, established};
 
 fn client_that_waits() -> Connection {
     let mut client = Connection::new(&config(Role::Client, 10));
