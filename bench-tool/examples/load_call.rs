@@ -7,6 +7,8 @@
 //! The example `null_call` of the engine does the same with an application that is as bare as can be: what is above it
 //! is the generator's, with its histogram, and the service's.
 
+#[path = "../../dataplane/engine/examples/ends/by_turns.rs"]
+mod by_turns;
 #[path = "../../dataplane/engine/examples/ends/mod.rs"]
 mod ends;
 
@@ -18,10 +20,11 @@ use bench_tool::fabric::Fabric;
 use bench_tool::load;
 use bench_tool::sizing::Need;
 use rpcrdma_control::NodeConfig;
-use rpcrdma_engine::{Application, CoreConfig};
+use rpcrdma_engine::CoreConfig;
 use rpcrdma_fabric::clock::Clock;
 
-use ends::{End, connect, ends};
+use by_turns::{Rounds, iterate_both};
+use ends::{connect, ends};
 
 /// Iterations before the first round, in which the generator begins to record. They are not counted.
 const FIRST_ITERATIONS: usize = 64;
@@ -37,19 +40,6 @@ fn config(depth: u32) -> CoreConfig {
     };
     let loaded = need.profile(&ProfileChoice::default(), &Fabric::SHM);
     NodeConfig::from_profile(&loaded.expect("the profile of shm").profile, Vec::new()).core
-}
-
-/// Runs both cores by turns. Not inlined: callgrind counts what this function does.
-#[inline(never)]
-fn iterate_both<C: Application>(
-    client: &mut End<C>,
-    server: &mut End<BenchService>,
-    iterations: usize,
-) {
-    for _ in 0..iterations {
-        let _ = client.core.iterate();
-        let _ = server.core.iterate();
-    }
 }
 
 fn main() {
@@ -78,18 +68,14 @@ fn main() {
         let _ = client.core.iterate();
         let _ = server.core.iterate();
     }
-    let (mut best_ns, mut calls_counted) = (f64::MAX, 0);
+    let mut measured = Rounds::new();
     for _ in 0..rounds {
         let (before, start) = (client.handle.counters(), Instant::now());
         iterate_both(&mut client, &mut server, iterations);
         let took = start.elapsed();
         let calls = client.handle.counters().since(&before).replies_received;
-        calls_counted += calls;
-        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
-        let each_ns = took.as_secs_f64() * 1e9 / calls as f64;
-        best_ns = best_ns.min(each_ns);
+        measured.add(took, calls);
     }
-    println!(
-        "solo at depth {depth}: {best_ns:.1} ns for a call at both ends, {calls_counted} calls"
-    );
+    let Rounds { best_ns, calls } = measured;
+    println!("solo at depth {depth}: {best_ns:.1} ns for a call at both ends, {calls} calls");
 }

@@ -10,6 +10,8 @@
 //! The quickest of the rounds counts, so that other load disturbs little. The payload is neither
 //! written nor looked at: what is measured is what the engine and the fabric do.
 
+#[path = "ends/by_turns.rs"]
+mod by_turns;
 mod ends;
 
 use std::time::Instant;
@@ -22,7 +24,8 @@ use rpcrdma_engine::{
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 
-use ends::{End, connect, ends};
+use by_turns::{Rounds, iterate_both};
+use ends::{connect, ends};
 
 const PROGRAM: u32 = 0x2000_0001;
 const READ: u32 = 1;
@@ -150,15 +153,6 @@ impl Application for Caller {
     }
 }
 
-/// Runs both cores by turns. Not inlined: callgrind counts what this function does.
-#[inline(never)]
-fn iterate_both(client: &mut End<Caller>, server: &mut End<Service>, iterations: usize) {
-    for _ in 0..iterations {
-        let _ = client.core.iterate();
-        let _ = server.core.iterate();
-    }
-}
-
 /// Nanoseconds of work for a call, at both ends together, in the quickest of the rounds, and the
 /// calls of all rounds.
 fn measure(clock: &Clock, load: Load, rounds: usize, round_calls: u64) -> (f64, u64) {
@@ -177,8 +171,7 @@ fn measure(clock: &Clock, load: Load, rounds: usize, round_calls: u64) -> (f64, 
     };
     let (mut client, mut server) = ends(clock, (&config, caller), (&config, Service));
     connect(&mut client, &mut server);
-    let mut best_ns = f64::MAX;
-    let mut calls_counted = 0;
+    let mut measured = Rounds::new();
     for _ in 0..rounds {
         let replies = || client.handle.counters().replies_received;
         let (before, start) = (replies(), Instant::now());
@@ -187,10 +180,7 @@ fn measure(clock: &Clock, load: Load, rounds: usize, round_calls: u64) -> (f64, 
             iterate_both(&mut client, &mut server, 64);
             calls = client.handle.counters().replies_received - before;
         }
-        calls_counted += calls;
-        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
-        let each_ns = start.elapsed().as_secs_f64() * 1e9 / calls as f64;
-        best_ns = best_ns.min(each_ns);
+        measured.add(start.elapsed(), calls);
     }
     if std::env::var_os("COUNTERS").is_some() {
         println!(
@@ -199,7 +189,7 @@ fn measure(clock: &Clock, load: Load, rounds: usize, round_calls: u64) -> (f64, 
             server.handle.counters()
         );
     }
-    (best_ns, calls_counted)
+    (measured.best_ns, measured.calls)
 }
 
 fn main() {

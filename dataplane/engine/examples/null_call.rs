@@ -15,6 +15,8 @@
 //! The floor is a cache line each way, rotating through 64 slots. Floor and calls are measured by
 //! turns, and the medians over all turns are compared.
 
+#[path = "ends/by_turns.rs"]
+mod by_turns;
 mod ends;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +30,8 @@ use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::v2::connection::Role;
 
-use ends::{End, connect, control, ends};
+use by_turns::{Rounds, iterate_both};
+use ends::{connect, control, ends};
 
 const PROGRAM: u32 = 0x2000_0001;
 
@@ -225,15 +228,6 @@ fn config(depth: usize, cpu: Option<usize>) -> CoreConfig {
     }
 }
 
-/// Runs both cores by turns. Not inlined: callgrind counts what this function does.
-#[inline(never)]
-fn iterate_both(client: &mut End<Caller>, server: &mut End<Service>, iterations: usize) {
-    for _ in 0..iterations {
-        let _ = client.core.iterate();
-        let _ = server.core.iterate();
-    }
-}
-
 /// Both cores by turns in this thread: nanoseconds of work for a call, at both ends together.
 fn solo(clock: &Clock, depth: usize, bytes: usize, iterations: usize) {
     let config = config(depth, None);
@@ -243,9 +237,8 @@ fn solo(clock: &Clock, depth: usize, bytes: usize, iterations: usize) {
         (&config, Service),
     );
     connect(&mut client, &mut server);
-    let mut best_ns = f64::MAX;
+    let mut measured = Rounds::new();
     let mut best_empty_ns = f64::MAX;
-    let mut calls_counted = 0;
     // One round under an instruction counter, many to find a quiet moment.
     let rounds = std::env::var("SOLO")
         .ok()
@@ -256,10 +249,7 @@ fn solo(clock: &Clock, depth: usize, bytes: usize, iterations: usize) {
         iterate_both(&mut client, &mut server, iterations);
         let took = start.elapsed();
         let calls = client.handle.counters().since(&before).replies_received;
-        calls_counted += calls;
-        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
-        let each_ns = took.as_secs_f64() * 1e9 / calls as f64;
-        best_ns = best_ns.min(each_ns);
+        measured.add(took, calls);
         let start = Instant::now();
         for _ in 0..iterations {
             // After the second iteration the client has all replies, and the server no calls.
@@ -269,9 +259,10 @@ fn solo(clock: &Clock, depth: usize, bytes: usize, iterations: usize) {
         let empty_ns = start.elapsed().as_secs_f64() * 1e9 / iterations as f64;
         best_empty_ns = best_empty_ns.min(empty_ns);
     }
+    let Rounds { best_ns, calls } = measured;
     println!(
         "solo at depth {depth}: {best_ns:.1} ns for a call at both ends, \
-         {best_empty_ns:.1} ns for an empty iteration, {calls_counted} calls"
+         {best_empty_ns:.1} ns for an empty iteration, {calls} calls"
     );
 }
 
