@@ -6,12 +6,6 @@ use crate::cli::ProfileChoice;
 use crate::exit::Failure;
 use crate::fabric::Fabric;
 
-/// Connections that have all their credits at a time where the profile does not say how many receives they share.
-const WHOLE_WINDOWS: u32 = 64;
-
-/// Credits that each connection has in any case.
-const CREDITS_ALWAYS: u32 = 2;
-
 /// Headers and marks around a payload, generously.
 const MESSAGE_OVERHEAD_BYTES: u64 = 4096;
 
@@ -106,8 +100,16 @@ impl Need {
             settings.credits_per_connection = Some(chosen);
             // Enough for so many credits of all at a time, where that is more than what is shared anyhow.
             let connections = self.connections_per_core.unwrap_or(base.connections_max);
-            let shared = connections.saturating_mul(credits.saturating_sub(CREDITS_ALWAYS));
-            if base.receives_shared == 0 && shared > chosen.saturating_mul(WHOLE_WINDOWS) {
+            let usual = Profile {
+                connections_max: connections,
+                credits_per_connection: chosen,
+                ..base.clone()
+            };
+            // A Receive for each credit, and a spare one that each connection has.
+            let all = u64::from(connections) * (u64::from(credits) + 1);
+            let guaranteed = u64::from(connections) * usual.receives_guaranteed();
+            if base.receives_shared == 0 && all > usual.receives_posted() {
+                let shared = u32::try_from(all - guaranteed).unwrap_or(u32::MAX);
                 settings.receives_shared = Some(shared.min(RECEIVES_SHARED_MAX));
             }
         }

@@ -255,6 +255,26 @@ mod tests {
         );
     }
 
+    /// The profile tells the sizes that the engine makes; neither knows the other's constants.
+    #[test]
+    fn the_profile_counts_the_receives_and_send_buffers_of_its_cores() {
+        for connections_max in [1, 64, 65, 1024, 1025, 10_000] {
+            for receives_shared in [0, 7, 1 << 20] {
+                let profile = Profile {
+                    connections_max,
+                    receives_shared,
+                    ..Profile::default()
+                };
+                let core = NodeConfig::from_profile(&profile, vec![None]).core;
+                assert_eq!(u64::from(core.receives()), profile.receives_posted());
+                // The profile leaves out the buffer that messages are written into.
+                let send_buffers = u64::from(core.send_buffers_total()) - 1;
+                let send_bytes = send_buffers * u64::from(profile.send_buffer_bytes);
+                assert_eq!(send_bytes, profile.send_pool_bytes());
+            }
+        }
+    }
+
     #[test]
     fn calls_both_ways_need_a_window_of_three() {
         let with = |credits_per_connection, level| {

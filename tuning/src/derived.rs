@@ -6,7 +6,7 @@
 
 use crate::profile::Profile;
 
-/// Receives that each connection always has.
+/// Receives that each connection always has: those of two credits, and the spare one.
 const RECEIVES_GUARANTEED: u64 = 3;
 /// Connections that can have their own send buffers at a time.
 const SENDERS_AT_A_TIME: u64 = 1024;
