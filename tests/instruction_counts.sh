@@ -67,7 +67,7 @@ count_codec() {
 # instruction counts where it stands: for the function that it was compiled into, and for the file that it was written
 # in. What libc does depends on its release and on the processor, so calls into it count, and its instructions do not.
 breakdown() { # breakdown PROFILE PROGRAM CALLS
-    awk -v program="/examples/$2" -v calls="$3" '
+    awk -v program="/examples/$2" -v calls="$3" -v root="$PWD" '
         # "(ID) NAME" the first time, and "(ID)" from then on.
         function name_of(kind, text,    id) {
             id = text; sub(/\).*/, "", id)
@@ -78,7 +78,7 @@ breakdown() { # breakdown PROFILE PROGRAM CALLS
         function short(file) {
             if (file ~ /^\/rustc\//) return "std"
             if (file ~ /\/registry\/src\//) { sub(/^.*\/registry\/src\/[^\/]*\//, "", file); sub(/\/.*/, "", file) }
-            sub(/^.*\/dataplane\//, "dataplane/", file)
+            if (index(file, root "/") == 1) file = substr(file, length(root) + 2)
             return file
         }
         /^ob=/ { object = name_of("object", substr($0, 4)); next }
