@@ -56,12 +56,12 @@ pub struct CoreConfig {
     /// both, all Receives of both ends can come to be held by calls whose replies wait for credits.
     pub credits_per_connection: u16,
     /// The credits that each peer can always have, at least 1 and no more than `credits_per_connection` in effect. What
-    /// is said there of calls in both directions holds for these where not all connections can have their whole window.
+    /// is said there of calls in both directions holds for these credits if Receives are lent.
     pub credits_guaranteed: u16,
     /// Receives that connections share, beside those of the guaranteed credits: busy peers are lent more credits from
     /// them, up to `credits_per_connection` each. 0 for as many as give 64 connections their whole windows. Where there
     /// are enough for all connections, each has its whole window from the start. On a device without shared receive
-    /// queues all connections have the same part of them, for as long as they last.
+    /// queues each connection has an equal part of them, which never changes.
     pub receives_shared: u32,
     /// Bytes of a receive buffer of one segment, at least 4096 (-00 section 4.3.2). Not used with `placement`.
     pub receive_buffer_bytes: u32,
@@ -623,7 +623,7 @@ mod tests {
             );
             assert!(config.receives_of_own_queue() >= 3);
         }
-        // A smaller window than what is guaranteed is had whole.
+        // A window smaller than the guarantee is guaranteed whole.
         let small = CoreConfig {
             credits_per_connection: 1,
             ..config(1000, 0)

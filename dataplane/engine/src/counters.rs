@@ -87,11 +87,11 @@ counters! {
     completions_late,
     /// Receives posted, those at start-up included.
     receives_posted,
-    /// Receives that were lent to connections, beyond those that each has of its own.
+    /// Receives lent to connections, beyond those that each connection is guaranteed.
     receives_lent,
-    /// Receives that connections gave back of these while they lasted.
+    /// Lent Receives taken back from open connections. Those of closed connections do not count.
     receives_taken_back,
-    /// Busy connections that were to be lent Receives, and were not lent any, once for each sweep.
+    /// Times that a sweep found a busy connection and had no Receives to lend to it.
     awaiting_receives,
     /// Messages that were longer than the first segment of their Receives, and read as a copy.
     messages_gathered,

@@ -77,7 +77,7 @@ pub struct Request<'a> {
     pub verifier: OpaqueAuth<'a>,
     /// The arguments: an XDR stream.
     pub args: &'a [u8],
-    /// Where a token is had. Not the token itself: few calls are deferred.
+    /// Makes the token for [`Request::defer`], on demand because few calls are deferred.
     pub(crate) deferrals: &'a Deferrals,
 }
 

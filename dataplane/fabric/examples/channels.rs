@@ -1,11 +1,11 @@
-//! What a core beside many channels spends on a poll in which nothing comes, and on a message. A channel is hot, which
-//! the core looks at in each poll, or cold: then the sender rings a doorbell.
+//! What an idle poll and a message cost a core that has many channels. A core looks at hot channels in each poll; the
+//! sender on a cold channel rings a doorbell.
 //!
 //! `cargo run --release -p rpcrdma-fabric --example channels -- [CHANNELS...]`
 //!
-//! One server and so many clients, each with a channel to it, are in one thread. In a round each client sends one
-//! message, the server takes all of them, and each client looks for its acknowledgement once. The times are the least
-//! of several rounds.
+//! One server and CHANNELS clients, each with a channel to the server, run in one thread. In a round each client sends one
+//! message, the server takes all of them, and each client looks for its acknowledgement once. The times are those of the
+//! quickest round.
 
 use std::time::Instant;
 

@@ -1,24 +1,25 @@
-//! Receives that connections share, and which busy ones are lent.
+//! Receives that connections share: lent to busy connections, taken back from idle ones.
 //!
-//! Each connection always has the Receives of its guaranteed credits and a spare one. Where not all connections can have
-//! their whole windows, the rest of the Receives belongs to nobody: they are posted on the shared receive queue, and their
-//! credits are promised to no peer. A sweep over the connections looks how many messages have come on each since the
-//! last one:
+//! Each connection is guaranteed the Receives of some credits and a spare one. If the core has too few Receives to give
+//! every connection its whole window, the others are lent. Until then they are posted on the shared receive queue, and no
+//! peer is granted their credits. A sweep counts the messages that came on each connection since the last sweep, and sets
+//! its credit limit:
 //!
-//! | in the time between two sweeps a peer used | its credit limit becomes |
+//! | credits that the peer used since the last sweep | its new credit limit |
 //! |---|---|
-//! | as many credits as its limit or more | what it used, at least twice the limit |
-//! | fewer than half of that | half of the limit, or what it used |
-//! | anything between | as it is |
+//! | its limit or more | what it used, at least twice the limit |
+//! | less than half of its limit | half of the limit, or what it used if that is more |
+//! | anything between | unchanged |
 //!
-//! within its window and its part. The part is what all busy peers have been lent and what is free, divided by their
-//! number. So a peer alone has its whole window after one sweep, and no number of greedy peers keeps a busy one from its
-//! part for longer than they take to use what they have.
+//! The limit never exceeds the window, nor the guarantee plus the part. The part is all Receives that are free or lent to
+//! busy connections, divided by the number of busy connections. So a connection alone reaches its whole window in one
+//! sweep.
 //!
-//! A grant cannot be revoked (-00 section 4.3.1): a peer that falls silent keeps the credits that it has, up to its limit
-//! at that time, and their Receives stay with it. What it uses of them is not granted again.
+//! A grant cannot be revoked (-00 section 4.3.1): a peer that falls silent keeps the credits that it has, at most its
+//! limit at that time, and their Receives stay lent. As it uses them, they are taken back.
 //!
-//! Results of our own calls may count on a connection's limit while their calls are under way. It is not lowered then.
+//! While calls of ours wait for replies of several transmissions, the limit of their connection is not lowered: the peer
+//! may need all of it for the replies.
 
 use rpcrdma_fabric::interface::Port;
 
@@ -27,10 +28,10 @@ use crate::config::CoreConfig;
 use crate::connection::Connection;
 use crate::counters::Counters;
 
-/// The Receives that nobody has, and what the sweep that is under way has found.
+/// The Receives that are not lent, and the results of the present sweep.
 #[derive(Clone, Debug)]
 pub(super) struct Lending {
-    /// Whether there is anything to be decided: otherwise each connection has its whole window for as long as it lasts.
+    /// Whether Receives are lent at all. If not, each connection keeps its whole window.
     is_needed: bool,
     guaranteed: u16,
     free: u32,
@@ -54,7 +55,7 @@ impl Lending {
         }
     }
 
-    /// Of a core whose connections have receive queues of their own.
+    /// For a core with one receive queue for each connection: nothing is lent.
     pub(super) fn none() -> Self {
         Self {
             is_needed: false,
@@ -79,7 +80,7 @@ impl Lending {
         self.free += u32::from(std::mem::take(&mut connection.lent));
     }
 
-    /// For the sums: the Receives that are lent to nobody.
+    /// For the sums: the Receives that are not lent.
     #[cfg(test)]
     pub(super) fn free(&self) -> u32 {
         self.free
@@ -120,7 +121,7 @@ impl Lending {
 
     fn lend(&mut self, connection: &mut Connection, limit: u16, counters: &Counters) -> bool {
         let credits = connection.protocol.credits();
-        // Those that it has not given back of a higher limit, and those that nobody has.
+        // Receives left from a higher limit of this connection, and those that are not lent.
         let most = (credits.receives_reserved - 1).saturating_add(self.free);
         let limit = limit.min(u16::try_from(most).unwrap_or(u16::MAX));
         counters
@@ -141,7 +142,7 @@ impl Lending {
     }
 }
 
-/// The credit limit for a peer that used so many credits between two sweeps, if nobody else wanted any.
+/// The credit limit for a peer that used `used` credits between two sweeps, if there are Receives enough.
 fn wanted_limit(limit: u16, used: u32) -> u16 {
     let used = u16::try_from(used).unwrap_or(u16::MAX);
     if used >= limit {

@@ -1,6 +1,7 @@
-//! What a core publishes for whoever watches it: levels now and then, messages by version, poll times. The connections
-//! that it visits for that are lent Receives, or give some back, on the same visit: nothing else looks at all of them so
-//! often.
+//! What a core publishes for monitoring: levels about ten times a second, messages by version, poll times.
+//!
+//! The sweep over the connections that collects the levels also lends Receives and takes them back
+//! ([`lending`](super::lending)), because it is the sweep that visits each connection most often.
 
 use std::time::Duration;
 

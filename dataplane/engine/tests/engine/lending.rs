@@ -51,7 +51,7 @@ fn make_calls(pair: &mut Pair, clients: &[ConnectionKey], count: usize) {
     assert!(ended.iter().all(|(_, result)| result.is_ok()));
 }
 
-/// With receive queues of their own connections have equal parts, and nothing is lent.
+/// With one receive queue for each connection, all have equal parts and nothing is lent.
 fn has_own_queues() -> bool {
     matches!(crate::FORM, Form::OwnQueues)
 }
@@ -139,7 +139,7 @@ fn what_a_connection_was_lent_is_free_at_its_end() {
     }
 }
 
-/// With nothing left to be lent, two credits carry all that there is: long calls and long replies, and deferred ones.
+/// Two credits are enough for long calls, long replies and deferred replies while no Receive is free to be lent.
 #[test]
 fn two_credits_carry_everything() {
     let mut pair = Pair::new(&config(1));
@@ -205,8 +205,8 @@ fn a_version_1_connection_keeps_what_it_is_lent() {
     assert_eq!(pair.server.handle.counters().receiver_not_ready, 0);
 }
 
-/// A peer may use all that it was lent for calls that are refused, such as those whose replies are too long, and grant
-/// credits for the errors later.
+/// A peer may use all its lent credits for calls that are refused, for example because their replies are too long, and
+/// grant the credits for the errors later.
 #[test]
 fn a_peer_is_told_what_was_wrong_with_as_many_messages_as_it_has_credits() {
     let mut attack = Attack::against(Role::Server, false, &config(20), App::default());

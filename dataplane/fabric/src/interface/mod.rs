@@ -21,9 +21,9 @@
 //! gives back, post, [`Port::flush_receives`], [`Port::flush_sends`]. Receives are flushed before
 //! sends, so that a credit granted by a Send is backed by a posted Receive.
 //!
-//! In the place of [`Port::poll`], [`Port::begin_poll`] leaves messages that can be read where the port has
-//! them. The completions are handled first, then each [`Port::next_arrival`]: so everything of a queue pair is
-//! handled in order. Most messages need no Receive of their own in this way.
+//! [`Port::begin_poll`] can take the place of [`Port::poll`]. It leaves messages that can be read in the port's own
+//! memory, so that most messages take no Receive. Handle the completions first, then each [`Port::next_arrival`]:
+//! this keeps the order of each queue pair.
 
 mod attributes;
 mod completion;

@@ -248,16 +248,15 @@ pub trait Port: Send + 'static {
     /// Returns whether anything was done.
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool;
 
-    /// As [`Port::poll`], but some messages may be left for [`Port::next_arrival`]. They count for the limit of the batch,
-    /// and all of them were there when this returns.
+    /// As [`Port::poll`], but the port may leave messages for [`Port::next_arrival`]. They count towards the limit of the
+    /// batch, and all of them have arrived when this returns.
     #[inline]
     fn begin_poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
         self.poll(now, batch)
     }
 
-    /// The next message of this poll that is not in the batch, whose completions were handled before. It stands in
-    /// memory of the port until the next call of this kind or the next poll. Whoever needs it for longer keeps it
-    /// ([`Port::keep`]).
+    /// The next message that [`Port::begin_poll`] left. Handle the completions of the batch first. The message stays in
+    /// memory of the port until the next call of this function or the next poll; call [`Port::keep`] to keep it longer.
     #[inline]
     fn next_arrival(&mut self) -> Option<Arrival> {
         None

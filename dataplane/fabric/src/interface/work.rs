@@ -132,7 +132,7 @@ impl Receive {
     }
 }
 
-/// A message that arrived and has no Receive of its own yet: see [`Port::next_arrival`](super::Port::next_arrival).
+/// A message that arrived and has not taken a Receive: see [`Port::next_arrival`](super::Port::next_arrival).
 ///
 /// # Example
 ///

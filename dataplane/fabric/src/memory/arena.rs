@@ -247,9 +247,9 @@ impl Arena {
         Self::make(options, TransparentKind::Private, Some(size.bytes()), huge)
     }
 
-    /// Makes an arena of `bytes` bytes for this process alone, which takes no memory before it is written: each page
-    /// comes with the first write to it. It is for what is seldom needed; a wire is to touch no such memory. Nothing is
-    /// reserved: whoever makes it sees to it that the machine has that much.
+    /// Makes a private arena of `bytes` bytes whose pages are allocated by the first write to each of them. Use it for
+    /// rarely needed buffers that no device and no peer accesses. Nothing is reserved: the caller checks that the machine
+    /// has the memory.
     ///
     /// ```
     /// use rpcrdma_fabric::memory::{Arena, PoolShape};

@@ -7,7 +7,7 @@ use crate::v1;
 use crate::v2::header;
 use crate::xdr::Reader;
 
-/// Where the chunks of a message of either version stand that was decoded before: they are had from a copy of it.
+/// The places of the chunk lists in a decoded message of either version, to read them from a copy of the message.
 ///
 /// # Example
 /// ```

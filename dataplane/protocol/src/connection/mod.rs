@@ -340,7 +340,7 @@ impl Connection {
         }
     }
 
-    /// A whole RPC message. What was decoded of its chunks is told with it, so that nobody decodes them again.
+    /// A whole RPC message, with the decoded places of its chunks, so that they are decoded only once.
     #[inline]
     fn sorted<'m>(
         &self,
@@ -435,8 +435,8 @@ impl Connection {
         }
     }
 
-    /// As [`v2::Connection::raise_credit_limit`]. In version 1 the client's calls are more by as many, whichever end this
-    /// is.
+    /// As [`v2::Connection::raise_credit_limit`]. In version 1 a server grants as many calls more, and a client asks for as
+    /// many more.
     pub fn raise_credit_limit(&mut self, limit: u16) -> u16 {
         let added = self.two.raise_credit_limit(limit);
         if let Some(one) = &mut self.one {
@@ -445,8 +445,8 @@ impl Connection {
         added
     }
 
-    /// As [`v2::Connection::lower_credit_limit`]. In version 1 a grant is for as long as the connection lasts, and nothing
-    /// is taken once a message has passed.
+    /// As [`v2::Connection::lower_credit_limit`]. In version 1 the limit is never lowered after the first message, and this
+    /// returns 0 then.
     pub fn lower_credit_limit(&mut self, limit: u16) -> u16 {
         if let Some(one) = &self.one
             && (

@@ -1,9 +1,9 @@
 //! Short Sends as they arrive: Sends of few bytes, without extension, in adjacent units of the ring.
 //!
-//! A poll counts those at the heads of the hot rings, and leaves them there ([`Port::begin_poll`]). They are copied
-//! out one at a time, into the same lines each time, when whoever polls is ready for them. So most of them take no
-//! Receive, no completion and no line that is not in the cache; a reply leaves before the next call is looked at.
-//! Each of them has a posted Receive all the same, for whoever keeps it.
+//! [`Port::begin_poll`] counts those at the heads of the hot rings, and leaves them there. The caller then takes one
+//! after the other, and each is copied into the same buffer, the inbox, which stays in the cache. So most of them take no
+//! Receive and no completion, and a reply leaves before the next call is copied. A message is taken only while a Receive
+//! is posted for it, so that the caller can always keep it.
 //!
 //! The receiver asks for as many lines as the last message took before it looks at the first one.
 //!
@@ -96,8 +96,8 @@ enum Head {
 }
 
 impl Core {
-    /// Counts the short Sends at the head of the ring, `most` at most, as far as it seems: each of them is looked at again
-    /// when it is taken.
+    /// Counts the short Sends at the head of the ring, `most` at most. It checks the header of the first one alone;
+    /// [`Core::take_short`] checks each of them.
     #[inline]
     fn count_short(&self, channel: &mut Channel, most: usize) -> Head {
         let Some(peer) = &channel.peer else {
@@ -303,9 +303,10 @@ impl Port {
         busy
     }
 
-    /// Ends the visits to the channels on which the last poll found something. Messages that nobody took stay in their rings.
+    /// Ends the visits to the channels on which the last poll found something. Messages that were not taken stay in their
+    /// rings.
     ///
-    /// A reply has most often told the peer by now how far we are.
+    /// This comes late on purpose: by now most replies have acknowledged the messages, and no extra store is needed.
     #[inline]
     pub(super) fn leave_found(&mut self) {
         while let Some((number, _)) = self.found.channels.pop() {

@@ -223,18 +223,17 @@ impl Connection {
         self.credits.receives_posted(count);
     }
 
-    /// Raises the most credits that the peer may have, which every message announces, to the window at most. Returns how many Receives more are
-    /// this connection's from now on: as many are posted already, and were nobody's. The next message grants them.
+    /// Raises the credit limit of the peer, to the window at most. Returns how many Receives the connection gains: the caller
+    /// has posted as many and assigned them to no connection. The next message grants them.
     pub fn raise_credit_limit(&mut self, limit: u16) -> u16 {
         self.credits.raise_limit(limit)
     }
 
-    /// Lowers the most credits that the peer may have, to 1 at least. Returns how many posted Receives are this
-    /// connection's no more. What was granted stays: the peer may have more credits than the limit until it has used
-    /// them, and their Receives come back when this is called again after that.
+    /// Lowers the credit limit of the peer, to 1 at least. Returns how many posted Receives the connection loses. Granted
+    /// credits stay: the peer may have more than the limit until it has used them, and a later call with the same limit
+    /// returns their Receives.
     ///
-    /// A connection begins with as many credits as its window, and a lower limit before the first message leaves it with
-    /// as many as that.
+    /// The limit of a new connection is its window. Lowered before the first message, it bounds the first grant, too.
     ///
     /// ```
     /// use rpcrdma_protocol::v2::Properties;
