@@ -33,13 +33,13 @@ pub(in crate::core) struct LaidOut {
     pub(in crate::core) behind_bytes: usize,
     /// The group that it is all of, when the next one may be alike.
     pub(in crate::core) shape: Option<Shape>,
-    /// The header of the last such group behind its prefix, and what it says.
+    /// The header of the last such group without its prefix, and the fields that it encodes.
     body: Vec<u8>,
     body_of: Option<Body>,
 }
 
-/// All that the header of a group of a known shape depends on beside that: of a call with at most one direction, which
-/// names no memory, or of a reply.
+/// All inputs of the header of a group behind its prefix, for a reply, or a call with at most one direction and no memory
+/// handle. Equal inputs give equal octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::core) struct Body {
     pub(in crate::core) shape: Shape,
@@ -50,7 +50,7 @@ pub(in crate::core) struct Body {
     pub(in crate::core) reply_transmissions_max: u32,
 }
 
-/// Octets of a header behind its prefix that are kept: those of a group of a known shape are fewer.
+/// The longest header, without its prefix, that is kept, in octets. Headers of groups with a shape are shorter.
 const BODY_BYTES_MAX: usize = 160;
 
 /// All that the layout of a group depends on which has at most one item, in one piece: beside the
@@ -101,12 +101,12 @@ impl LaidOut {
         }
     }
 
-    /// The header behind its prefix, if the last one was of a group that is alike.
+    /// The kept header without its prefix, if it was encoded from the same fields.
     pub(in crate::core) fn body(&self, of: Option<Body>) -> Option<&[u8]> {
         (of.is_some() && self.body_of == of).then_some(&self.body)
     }
 
-    /// Keeps a header for the next group that is alike.
+    /// Keeps a header for the next group with the same fields.
     pub(in crate::core) fn keep_body(&mut self, of: Option<Body>, header: &[u8]) {
         let body = header.get(V2_PREFIX_BYTES..).unwrap_or(&[]);
         let is_kept = !body.is_empty() && body.len() <= BODY_BYTES_MAX;
@@ -175,7 +175,7 @@ impl LaidOut {
 mod tests {
     use super::*;
 
-    /// Whatever a header says beside what is kept with it would be said of another call.
+    /// Any field that differs must prevent the reuse.
     #[test]
     fn a_header_is_kept_for_groups_that_say_the_same() {
         use rpcrdma_protocol::v2::plan::Direction;

@@ -185,16 +185,16 @@ pub(crate) struct PlannedReply {
     pub(crate) stream_bytes: u32,
 }
 
-/// What a reply of one message to a call with chunk lists was planned from: the next one with the same goes the same way.
+/// The inputs of the plan for a one-message reply to a call with chunk lists. A reply with equal inputs reuses the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListedTerms {
-    /// What the ends had told of themselves.
+    /// The properties epoch: it changes with the properties of any peer.
     pub(crate) told: u64,
     pub(crate) connection: ConnectionKey,
     pub(crate) rpc_bytes: usize,
-    /// Of the Write chunk, if there is one.
+    /// Segments of the Write chunk; `None` without a Write chunk.
     pub(crate) segments: Option<usize>,
-    /// What is written to it.
+    /// The result that is written to the chunk.
     pub(crate) result: Option<ReplyResult>,
 }
 
@@ -243,7 +243,7 @@ pub(crate) struct IncomingCall {
     pub(crate) results: Vec<ReplyResult>,
     /// How the reply to the call before went, when that came with the same header.
     pub(crate) planned: Option<PlannedReply>,
-    /// The terms of the reply before to a call with chunk lists.
+    /// The terms of the previous reply to a call with chunk lists.
     pub(crate) planned_listed: Option<ListedTerms>,
     /// The reply, when it is sent as a transmission group.
     pub(crate) group: Group,

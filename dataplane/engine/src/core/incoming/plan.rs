@@ -302,8 +302,8 @@ impl IncomingCall {
         true
     }
 
-    /// What the plan of a reply of one message to a call with chunk lists depends on, where the call offers no Reply chunk
-    /// and no more than one Write chunk, and has no more results than that: one that is attached, and that the chunk holds.
+    /// The terms of the reply, if its plan may be reused: one message, no Reply chunk, at most one Write chunk, and at most
+    /// one result, which is attached and fits the chunk.
     fn listed_terms<P: Port>(&self, core: &Resources<P>) -> Option<ListedTerms> {
         let lists = self.lists();
         let RpcReply::Short(rpc_bytes) = self.reply else {
@@ -331,8 +331,7 @@ impl IncomingCall {
         })
     }
 
-    /// Goes on as with the reply before to a call with chunk lists, if this one is alike: the stream in its message, and
-    /// the result, if there is one, to the Write chunk.
+    /// Reuses the previous plan if the terms are equal: the stream goes in the message, and the result to the Write chunk.
     fn plan_listed_as_before<P: Port>(&mut self, core: &mut Resources<P>) -> bool {
         let before = self.planned_listed;
         if before.is_none() || self.listed_terms(core) != before {
@@ -348,7 +347,7 @@ impl IncomingCall {
         true
     }
 
-    /// Takes note of the terms of a plan, if all that follows from them is what [`Self::plan_listed_as_before`] does.
+    /// Keeps the terms of a plan that [`Self::plan_listed_as_before`] can repeat.
     fn remember_listed_plan<P: Port>(&mut self, core: &Resources<P>, plan: &ReplyPlan) {
         let terms = self.listed_terms(core).filter(|terms| {
             let is_written = matches!(plan.results.first(), Some(ResultWay::Written { chunk: 0 }));

@@ -1,9 +1,9 @@
 //! How the slots for calls of peers, and the bulk buffers for these calls, are divided among connections.
 //!
 //! Each connection has a slot of its own: whatever others do with theirs, one call of its is served
-//! at a time. A core with very many connections keeps slots for some of them at a time; the next one takes a shared slot,
-//! or waits for one of these. The other slots are shared. Anyone takes them while more than half are free; then a
-//! connection takes only as many as it could be answered for, and no more than its share, which is
+//! at a time. A core with more connections than it keeps own slots for gives them out first come, first served; a later
+//! connection takes a shared slot, or waits. The other slots are shared. Anyone takes them while more than half are free;
+//! then a connection takes only as many as it could be answered for, and no more than its share, which is
 //! all of them divided by the connections that have calls in slots.
 //!
 //! A call in a slot has bulk buffers from when its chunks are read, or it is served, to its end. While no more than half
