@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use rpcrdma_engine::{Application, ConnectionKey, Core, CoreConfig, CoreHandle, HostIdentity};
 use rpcrdma_fabric::clock::Clock;
-use rpcrdma_fabric::interface::{Attributes, ListenerId, Manager, Port};
+use rpcrdma_fabric::interface::prelude::*;
+use rpcrdma_fabric::interface::{Attributes, ListenerId, Manager};
 use rpcrdma_fabric::memory::{HugePageSize, HugePages, PageReport};
 use rpcrdma_protocol::v2::Properties;
 

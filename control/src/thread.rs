@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_engine::{CloseReason, Command, ConnectionKey, Notification};
 use rpcrdma_fabric::interface::{
-    ConnectionId, ListenerId, Manager, ManagerError, ManagerEvent, PeerIdentity, Port,
+    ConnectionId, ListenerId, Manager, ManagerError, ManagerEvent, PeerIdentity, PortSetup,
     RejectReason, SetupError,
 };
 use rpcrdma_protocol::cm_private_data::PrivateData;
@@ -435,7 +435,13 @@ impl<V: Provider> ControlThread<V> {
         Ok(())
     }
 
-    fn plant(&mut self, id: ConnectionId, core: usize, seed: <V::Port as Port>::Seed, role: Role) {
+    fn plant(
+        &mut self,
+        id: ConnectionId,
+        core: usize,
+        seed: <V::Port as PortSetup>::Seed,
+        role: Role,
+    ) {
         let Some(tracked) = self.connections.get(&id) else {
             return;
         };
@@ -482,7 +488,11 @@ impl<V: Provider> ControlThread<V> {
 
     /// Hands a notice to the core that planted the queue pair; without one it is not needed.
     /// Returns whether there is one.
-    fn tell_core(&mut self, id: ConnectionId, notice: Option<<V::Port as Port>::Notice>) -> bool {
+    fn tell_core(
+        &mut self,
+        id: ConnectionId,
+        notice: Option<<V::Port as PortSetup>::Notice>,
+    ) -> bool {
         if let (Some(tracked), Some(notice)) = (self.connections.get(&id), notice)
             && tracked.key.is_some()
         {

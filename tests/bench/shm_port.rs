@@ -3,9 +3,10 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    CompletionBatch, CompletionKind, Port as _, QueuePairId, ReceiveQueueAttributes,
-    ReceiveQueueId, SendOptions,
+    CompletionBatch, CompletionKind, QueuePairId, ReceiveQueueAttributes, ReceiveQueueId,
+    SendOptions,
 };
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, Pool, PoolShape};
 use rpcrdma_fabric::shm::{Joint, Port, PortConfig, PortHandle, join};

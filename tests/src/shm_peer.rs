@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    Completion, CompletionBatch, CompletionKind, ConnectionId, Gather, Manager, ManagerEvent, Port,
+    Completion, CompletionBatch, CompletionKind, ConnectionId, Gather, Manager, ManagerEvent,
     PostError, QueuePairId, ReceiveQueueAttributes, ReceiveQueueId, SendOptions, Status, WorkId,
 };
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, Pool, PoolShape};
@@ -220,7 +221,7 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// As [`Port::post_send_copied`].
+    /// As [`PortSends::post_send_copied`].
     pub fn send_copied(&mut self, queue_pair: QueuePairId, data: &[u8]) -> Result<(), PostError> {
         let (buffer, bytes) = self.filled(data).ok_or(PostError::QueueFull)?;
         let result = self
@@ -234,7 +235,7 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// As [`Port::post_send`].
+    /// As [`PortSends::post_send`].
     pub fn send_registered(
         &mut self,
         queue_pair: QueuePairId,

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
-use rpcrdma_fabric::interface::{Manager, Port, QueuePairId};
+use rpcrdma_fabric::interface::prelude::*;
+use rpcrdma_fabric::interface::{Manager, QueuePairId};
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
 use rpcrdma_fabric::shm;
 use rpcrdma_tests::fabric_conformance::{Extras, Fault, Harness, PortOptions};

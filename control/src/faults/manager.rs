@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_fabric::interface::{
-    ConnectionId, ListenerId, Manager, ManagerError, ManagerEvent, Port, RejectReason, SetupError,
+    ConnectionId, ListenerId, Manager, ManagerError, ManagerEvent, Port, PortSetup, RejectReason,
+    SetupError,
 };
 
 use super::draws::Draws;
@@ -70,7 +71,7 @@ impl<M: Manager> Manager for FaultyManager<M> {
         &mut self,
         connection: ConnectionId,
         port: &M::PortHandle,
-    ) -> Result<<M::Port as Port>::Seed, SetupError> {
+    ) -> Result<<M::Port as PortSetup>::Seed, SetupError> {
         self.inner.prepare(connection, port)
     }
 

@@ -5,9 +5,10 @@ use std::os::fd::BorrowedFd;
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{
-    Access, Attributes, Completion, CompletionBatch, CompletionKind, Gather, Port, PostError,
-    QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey,
-    SendOptions, SetupError, Status, Window, WorkId,
+    Access, Attributes, Completion, CompletionBatch, CompletionKind, Gather, Port, PortPoll,
+    PortReceives, PortSends, PortSetup, PortWindows, PostError, QueuePairId, Receive,
+    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, SetupError,
+    Status, Window, WorkId,
 };
 use rpcrdma_fabric::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 
@@ -193,8 +194,9 @@ impl<P: Port> FaultyPort<P> {
     }
 }
 
-impl<P: Port> Port for FaultyPort<P> {
+impl<P: Port> PortSetup for FaultyPort<P> {
     type Seed = P::Seed;
+
     type Notice = P::Notice;
 
     fn attributes(&self) -> &Attributes {
@@ -228,6 +230,24 @@ impl<P: Port> Port for FaultyPort<P> {
         self.inner.create_receive(queue, segments)
     }
 
+    fn plant(&mut self, seed: P::Seed, queue: ReceiveQueueId) -> Result<QueuePairId, SetupError> {
+        self.inner.plant(seed, queue)
+    }
+
+    fn notice(&mut self, notice: P::Notice) {
+        self.inner.notice(notice);
+    }
+
+    fn disconnect(&mut self, queue_pair: QueuePairId) {
+        self.inner.disconnect(queue_pair);
+    }
+
+    fn destroy_queue_pair(&mut self, queue_pair: QueuePairId) {
+        self.inner.destroy_queue_pair(queue_pair);
+    }
+}
+
+impl<P: Port> PortReceives for FaultyPort<P> {
     fn post_receive(&mut self, receive: Receive) -> Option<Receive> {
         // Those of the setup are on time: no connection is made of Receives that are not there.
         if self.is_polled
@@ -264,15 +284,9 @@ impl<P: Port> Port for FaultyPort<P> {
     ) -> Result<Buffer, Buffer> {
         self.inner.replace_segment(receive, index, fresh)
     }
+}
 
-    fn plant(&mut self, seed: P::Seed, queue: ReceiveQueueId) -> Result<QueuePairId, SetupError> {
-        self.inner.plant(seed, queue)
-    }
-
-    fn notice(&mut self, notice: P::Notice) {
-        self.inner.notice(notice);
-    }
-
+impl<P: Port> PortSends for FaultyPort<P> {
     fn post_send_copied(
         &mut self,
         queue_pair: QueuePairId,
@@ -329,6 +343,16 @@ impl<P: Port> Port for FaultyPort<P> {
         self.inner.probe(queue_pair, work)
     }
 
+    fn flush_sends(&mut self) {
+        self.inner.flush_sends();
+    }
+
+    fn next_returned(&mut self) -> Option<Buffer> {
+        self.inner.next_returned()
+    }
+}
+
+impl<P: Port> PortWindows for FaultyPort<P> {
     fn bind_window(
         &mut self,
         queue_pair: QueuePairId,
@@ -354,11 +378,9 @@ impl<P: Port> Port for FaultyPort<P> {
     fn window_has_key(&self, window: &Window, key: RemoteKey) -> bool {
         self.inner.window_has_key(window, key)
     }
+}
 
-    fn flush_sends(&mut self) {
-        self.inner.flush_sends();
-    }
-
+impl<P: Port> PortPoll for FaultyPort<P> {
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
         self.is_polled = true;
         let posted = self.post_withheld(now);
@@ -375,18 +397,6 @@ impl<P: Port> Port for FaultyPort<P> {
             self.take(completion, now, batch);
         }
         moved || posted || handed
-    }
-
-    fn next_returned(&mut self) -> Option<Buffer> {
-        self.inner.next_returned()
-    }
-
-    fn disconnect(&mut self, queue_pair: QueuePairId) {
-        self.inner.disconnect(queue_pair);
-    }
-
-    fn destroy_queue_pair(&mut self, queue_pair: QueuePairId) {
-        self.inner.destroy_queue_pair(queue_pair);
     }
 
     fn prepare_to_park(&mut self) -> bool {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rpcrdma_control::{PortNeed, Provider};
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
     CompletionBatch, CompletionKind, Manager, ManagerEvent, Port, PostError, QueuePairId,
     ReceiveQueueAttributes, SendOptions, Status,

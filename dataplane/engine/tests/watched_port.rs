@@ -12,9 +12,10 @@ use std::time::Duration;
 use rpcrdma_engine::CoreConfig;
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{
-    Access, Attributes, Completion, CompletionBatch, CompletionKind, Gather, Port, PostError,
-    QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey,
-    SendOptions, SetupError, Window, WorkId,
+    Access, Attributes, Completion, CompletionBatch, CompletionKind, Gather, PortPoll,
+    PortReceives, PortSends, PortSetup, PortWindows, PostError, QueuePairId, Receive,
+    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, SetupError,
+    Window, WorkId,
 };
 use rpcrdma_fabric::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 use rpcrdma_fabric::shm;
@@ -126,8 +127,9 @@ impl WatchedPort {
     }
 }
 
-impl Port for WatchedPort {
+impl PortSetup for WatchedPort {
     type Seed = shm::Seed;
+
     type Notice = shm::Notice;
 
     fn attributes(&self) -> &Attributes {
@@ -161,6 +163,28 @@ impl Port for WatchedPort {
         self.port.create_receive(queue, segments)
     }
 
+    fn plant(
+        &mut self,
+        seed: Self::Seed,
+        queue: ReceiveQueueId,
+    ) -> Result<QueuePairId, SetupError> {
+        self.port.plant(seed, queue)
+    }
+
+    fn notice(&mut self, notice: Self::Notice) {
+        self.port.notice(notice);
+    }
+
+    fn disconnect(&mut self, queue_pair: QueuePairId) {
+        self.port.disconnect(queue_pair);
+    }
+
+    fn destroy_queue_pair(&mut self, queue_pair: QueuePairId) {
+        self.port.destroy_queue_pair(queue_pair);
+    }
+}
+
+impl PortReceives for WatchedPort {
     fn post_receive(&mut self, receive: Receive) -> Option<Receive> {
         self.receives_staged += 1;
         self.port.post_receive(receive)
@@ -192,19 +216,9 @@ impl Port for WatchedPort {
     ) -> Result<Buffer, Buffer> {
         self.port.replace_segment(receive, index, fresh)
     }
+}
 
-    fn plant(
-        &mut self,
-        seed: Self::Seed,
-        queue: ReceiveQueueId,
-    ) -> Result<QueuePairId, SetupError> {
-        self.port.plant(seed, queue)
-    }
-
-    fn notice(&mut self, notice: Self::Notice) {
-        self.port.notice(notice);
-    }
-
+impl PortSends for WatchedPort {
     fn post_send_copied(
         &mut self,
         queue_pair: QueuePairId,
@@ -252,6 +266,21 @@ impl Port for WatchedPort {
         self.port.probe(queue_pair, work)
     }
 
+    fn flush_sends(&mut self) {
+        let staged = self.receives_staged;
+        assert_eq!(
+            staged, 0,
+            "Sends leave before the Receives that they may grant"
+        );
+        self.port.flush_sends();
+    }
+
+    fn next_returned(&mut self) -> Option<Buffer> {
+        self.port.next_returned()
+    }
+}
+
+impl PortWindows for WatchedPort {
     fn bind_window(
         &mut self,
         queue_pair: QueuePairId,
@@ -277,34 +306,15 @@ impl Port for WatchedPort {
     fn window_has_key(&self, window: &Window, key: RemoteKey) -> bool {
         self.port.window_has_key(window, key)
     }
+}
 
-    fn flush_sends(&mut self) {
-        let staged = self.receives_staged;
-        assert_eq!(
-            staged, 0,
-            "Sends leave before the Receives that they may grant"
-        );
-        self.port.flush_sends();
-    }
-
+impl PortPoll for WatchedPort {
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
         let moved = self.port.poll(now, batch);
         if self.reads_at_once.get() != 0 {
             self.keep_back(batch);
         }
         moved
-    }
-
-    fn next_returned(&mut self) -> Option<Buffer> {
-        self.port.next_returned()
-    }
-
-    fn disconnect(&mut self, queue_pair: QueuePairId) {
-        self.port.disconnect(queue_pair);
-    }
-
-    fn destroy_queue_pair(&mut self, queue_pair: QueuePairId) {
-        self.port.destroy_queue_pair(queue_pair);
     }
 
     fn prepare_to_park(&mut self) -> bool {

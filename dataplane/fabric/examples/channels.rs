@@ -10,9 +10,10 @@
 use std::time::Instant;
 
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    CompletionBatch, CompletionKind, Port as _, QueuePairId, ReceiveQueueAttributes,
-    ReceiveQueueId, SendOptions,
+    CompletionBatch, CompletionKind, QueuePairId, ReceiveQueueAttributes, ReceiveQueueId,
+    SendOptions,
 };
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, PoolShape};
 use rpcrdma_fabric::shm::{Port, PortConfig, PortHandle, join};

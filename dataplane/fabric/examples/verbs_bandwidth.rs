@@ -19,8 +19,9 @@ mod verbs {
     use std::time::{Duration, Instant};
 
     use rpcrdma_fabric::clock::Clock;
+    use rpcrdma_fabric::interface::prelude::*;
     use rpcrdma_fabric::interface::{
-        Access, CompletionBatch, CompletionKind, Gather, Port as _, PostError, QueuePairId,
+        Access, CompletionBatch, CompletionKind, Gather, PostError, QueuePairId,
         ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, Status, Window, WorkId,
     };
     use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, Pool, PoolShape};

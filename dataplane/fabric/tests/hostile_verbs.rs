@@ -18,8 +18,9 @@ use rdma_mummy_sys as c;
 use rdma_sys as c;
 
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    Access, CompletionBatch, CompletionKind, Manager as _, ManagerEvent, Port as _, QueuePairId,
+    Access, CompletionBatch, CompletionKind, Manager as _, ManagerEvent, QueuePairId,
     ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey,
 };
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, PoolShape};

@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
     CompletionBatch, CompletionKind, ConnectionId, ListenerId, Manager as _, ManagerError,
-    ManagerEvent, Port as _, QueuePairId, ReceiveQueueAttributes, ReceiveQueueId, RejectReason,
-    SendOptions,
+    ManagerEvent, QueuePairId, ReceiveQueueAttributes, ReceiveQueueId, RejectReason, SendOptions,
 };
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, PoolShape};
 use rpcrdma_fabric::verbs::{

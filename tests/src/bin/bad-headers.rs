@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_control::{PortNeed, Provider};
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    CompletionBatch, CompletionKind, Manager, ManagerEvent, Port, QueuePairId,
-    ReceiveQueueAttributes, SendOptions, Status,
+    CompletionBatch, CompletionKind, Manager, ManagerEvent, QueuePairId, ReceiveQueueAttributes,
+    SendOptions, Status,
 };
 use rpcrdma_fabric::memory::{Buffer, HugePageSize, HugePages, PoolShape};
 

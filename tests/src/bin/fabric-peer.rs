@@ -7,8 +7,9 @@ use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    CompletionBatch, CompletionKind, Manager, Port, PostError, QueuePairId, SendOptions,
+    CompletionBatch, CompletionKind, Manager, PostError, QueuePairId, SendOptions,
 };
 use rpcrdma_tests::shm_peer::{Peer, Sizes, message};
 

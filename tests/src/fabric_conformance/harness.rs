@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rpcrdma_fabric::clock::Ticks;
-use rpcrdma_fabric::interface::{Attributes, Manager, Port, QueuePairId, Status};
+use rpcrdma_fabric::interface::{Attributes, Manager, Port, PortSetup, QueuePairId, Status};
 
 /// How large a port is to be.
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +142,7 @@ impl Need {
 /// The name by which a provider's connection manager knows a port.
 pub type PortHandleOf<H> = <<H as Harness>::Manager as Manager>::PortHandle;
 /// What a provider's connection manager tells a port.
-pub type NoticeOf<H> = <<H as Harness>::Port as Port>::Notice;
+pub type NoticeOf<H> = <<H as Harness>::Port as PortSetup>::Notice;
 
 /// A provider, as the suite sees it: it makes ports and managers, names addresses, and keeps time.
 pub trait Harness: Sized {
@@ -169,7 +169,7 @@ pub trait Harness: Sized {
     /// An address on which nobody listens.
     fn fresh_address(&mut self) -> String;
 
-    /// The time to hand to [`Port::poll`].
+    /// The time to hand to [`PortPoll::poll`].
     fn now(&self) -> Ticks;
 
     /// Lets time pass: on a provider with a clock of its own by setting it forward.

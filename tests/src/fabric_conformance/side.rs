@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
     Access, Attributes, Completion, CompletionBatch, CompletionKind, ConnectionId, Gather, Manager,
-    ManagerEvent, Port, PostError, QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId,
+    ManagerEvent, PostError, QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId,
     RemoteAddress, RemoteKey, SendOptions, Status, Window, WorkId,
 };
 use rpcrdma_fabric::memory::{Buffer, Pool, PoolShape};

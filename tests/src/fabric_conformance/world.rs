@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
     Completion, CompletionKind, ConnectionId, ListenerId, Manager, ManagerEvent, Port, QueuePairId,
     SendOptions, Status, Window, WorkId,

@@ -326,7 +326,7 @@ fn what_was_kept_lies_in_registered_memory_and_comes_back_when_dropped() {
         all_home(&mut pair);
     }
     for side in [&mut pair.client, &mut pair.server] {
-        let memory = rpcrdma_fabric::interface::Port::memory(side.core.port()).clone();
+        let memory = rpcrdma_fabric::interface::PortSetup::memory(side.core.port()).clone();
         let kept = std::mem::take(&mut side.core.application_mut().kept);
         assert_eq!(kept.len(), 4);
         let start = memory.mapping().start().addr();

@@ -5,7 +5,8 @@ use crate::support::fabric::skips;
 use crate::support::raw::{Attack, CREDIT, header, words};
 use crate::support::{App, NULL, PROGRAM, VERSION};
 use rpcrdma_engine::{CoreConfig, Placement};
-use rpcrdma_fabric::interface::{Gather, Port, RemoteAddress, RemoteKey};
+use rpcrdma_fabric::interface::prelude::*;
+use rpcrdma_fabric::interface::{Gather, RemoteAddress, RemoteKey};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Role;
 

@@ -8,7 +8,8 @@ use crate::support::raw::{
 };
 use crate::support::{ECHO, Form, NEVER, NULL, PROGRAM, VERSION};
 use rpcrdma_engine::{CallError, CloseReason, Command};
-use rpcrdma_fabric::interface::{Port, ReceiveQueueId};
+use rpcrdma_fabric::interface::ReceiveQueueId;
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_protocol::v2::connection::{CloseReason as ProtocolReason, Role};
 
 #[test]

@@ -205,7 +205,9 @@ fn fewer_silent_ticks_than_two_live_ends_may_have_are_refused() {
     };
     let pair = Pair::new(&config());
     let error = few
-        .validate(&rpcrdma_fabric::interface::Port::attributes(pair.client.core.port()).clone())
+        .validate(
+            &rpcrdma_fabric::interface::PortSetup::attributes(pair.client.core.port()).clone(),
+        )
         .expect_err("two are too few");
     assert!(error.to_string().contains("silent ticks"), "{error}");
 }

@@ -6,7 +6,8 @@ use crate::support::bulk::{
 };
 use crate::support::fabric::skips;
 use crate::support::pattern;
-use rpcrdma_fabric::interface::{Port, ReceiveQueueId};
+use rpcrdma_fabric::interface::ReceiveQueueId;
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_protocol::v2::plan::Thresholds;
 
 use rpcrdma_engine::{CoreConfig, Placement, PlacementConfig};

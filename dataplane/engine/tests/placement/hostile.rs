@@ -365,7 +365,7 @@ fn a_group_that_is_never_ended_ends_with_its_connection() {
     hall.assert_serves("the other connection");
     hall.assert_all_home("the group is given up");
     let gone = hall.quiet.expect("planted");
-    rpcrdma_fabric::interface::Port::destroy_queue_pair(&mut hall.attack.raw.port, gone);
+    rpcrdma_fabric::interface::PortSetup::destroy_queue_pair(&mut hall.attack.raw.port, gone);
     hall.attack.connect(false);
     introduce(&mut hall.attack);
     hall.assert_serves("the next connection");

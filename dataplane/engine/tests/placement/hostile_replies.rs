@@ -1,7 +1,8 @@
 //! Replies to placed calls that are wrong, and reports of errors that are none.
 
 use rpcrdma_engine::{CallError, ConnectionKey, CoreConfig, Placement};
-use rpcrdma_fabric::interface::{Gather, Port, RemoteAddress, RemoteKey};
+use rpcrdma_fabric::interface::prelude::*;
+use rpcrdma_fabric::interface::{Gather, RemoteAddress, RemoteKey};
 use rpcrdma_protocol::chunks::Segment;
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::plan::Thresholds;

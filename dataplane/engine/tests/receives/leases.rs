@@ -5,8 +5,9 @@ use std::sync::mpsc;
 use rpcrdma_engine::placement::{NotLeased, PlacementSegments};
 use rpcrdma_engine::{CoreConfig, PlacementConfig};
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    CompletionBatch, CompletionKind, Gather, Port, QueuePairId, Receive, ReceiveQueueAttributes,
+    CompletionBatch, CompletionKind, Gather, QueuePairId, Receive, ReceiveQueueAttributes,
     ReceiveQueueId, SendOptions,
 };
 use rpcrdma_fabric::memory::{Pool, PoolShape};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rpcrdma_fabric::clock::Clock;
-use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::interface::{Port, PortSetup};
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
 use rpcrdma_fabric::shm;
 
@@ -74,9 +74,9 @@ pub trait Fabric {
 }
 
 /// An end of a connection.
-pub type Seed<F> = <<F as Fabric>::Port as Port>::Seed;
+pub type Seed<F> = <<F as Fabric>::Port as PortSetup>::Seed;
 /// What a connection manager tells a port.
-pub type Told<F> = <<F as Fabric>::Port as Port>::Notice;
+pub type Told<F> = <<F as Fabric>::Port as PortSetup>::Notice;
 
 /// Whether the test cannot run on the fabric of this program; then it says so.
 pub fn skips(test: &str) -> bool {

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_engine::{Application, CloseReason, Command, ConnectionKey, CoreConfig};
 use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    CompletionBatch, CompletionKind, Gather, PeerIdentity, Port, QueuePairId,
-    ReceiveQueueAttributes, ReceiveQueueId, SendOptions, Status,
+    CompletionBatch, CompletionKind, Gather, PeerIdentity, QueuePairId, ReceiveQueueAttributes,
+    ReceiveQueueId, SendOptions, Status,
 };
 use rpcrdma_fabric::memory::{Pool, PoolShape};
 use rpcrdma_protocol::connection::{Terms, Versions};

@@ -33,20 +33,20 @@ pub struct Attributes {
     pub send_segments_max: u32,
     /// Work requests outstanding in the send queue of one queue pair.
     pub send_queue_depth_max: u32,
-    /// Bytes that [`super::Port::post_send_copied`] takes at once.
+    /// Bytes that [`super::PortSends::post_send_copied`] takes at once.
     pub inline_bytes_max: u32,
     /// Bytes of one message or RDMA operation.
     pub message_bytes_max: u32,
     /// RDMA Reads outstanding per queue pair, as initiator; zero where the device has none, or where
     /// one would open more of this end's memory than it reads into (iWARP). Two peers may agree on
-    /// fewer, or on none: [`super::Port::post_read`] says so.
+    /// fewer, or on none: [`super::PortSends::post_read`] says so.
     pub read_depth_max: u32,
     /// Memory windows that one port may bind at a time; zero where the device has none.
     pub windows_max: u32,
     /// Whether one receive queue may serve several queue pairs. Otherwise each serves one at a
-    /// time: its Receives count from [`super::Port::plant`] on, and complete with
+    /// time: its Receives count from [`super::PortSetup::plant`] on, and complete with
     /// [`super::Status::Flushed`] before its `Disconnected`. It serves the next one when
-    /// [`super::Port::destroy_queue_pair`] has ended the one before.
+    /// [`super::PortSetup::destroy_queue_pair`] has ended the one before.
     pub shared_receive_queue: bool,
     /// Whether Send With Invalidate is there, both ways.
     pub send_with_invalidate: bool,

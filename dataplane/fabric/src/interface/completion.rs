@@ -120,7 +120,7 @@ pub struct Completion {
 pub enum CompletionKind {
     /// A Send arrived (or a Receive failed). The Receive comes back in either case.
     Receive {
-        /// The Receive, to be read with [`super::Port::received`] and then posted again.
+        /// The Receive, to be read with [`super::PortReceives::received`] and then posted again.
         receive: Receive,
         /// Bytes that arrived; with a status other than success, none of them counts.
         bytes: u32,
@@ -134,10 +134,10 @@ pub enum CompletionKind {
     /// An RDMA Write was acknowledged.
     Write(WorkId),
     /// A window was invalidated locally; its buffer comes back by
-    /// [`super::Port::next_returned`].
+    /// [`super::PortSends::next_returned`].
     Invalidated(WorkId, Window),
     /// The connection ended: every work request of the queue pair has completed before this.
-    /// The queue pair stays until [`super::Port::destroy_queue_pair`]. Its status is that of the work
+    /// The queue pair stays until [`super::PortSetup::destroy_queue_pair`]. Its status is that of the work
     /// request or Receive that failed first, signalled or not, if the provider reports it (`verbs`
     /// does); otherwise [`Status::Flushed`].
     Disconnected,

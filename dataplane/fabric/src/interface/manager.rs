@@ -14,7 +14,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{ManagerError, Port, SetupError};
+use super::{ManagerError, Port, PortSetup, SetupError};
 
 /// Names a listener of a manager.
 ///
@@ -315,7 +315,7 @@ pub trait Manager: Send + 'static {
         &mut self,
         connection: ConnectionId,
         port: &Self::PortHandle,
-    ) -> Result<<Self::Port as Port>::Seed, SetupError>;
+    ) -> Result<<Self::Port as PortSetup>::Seed, SetupError>;
 
     /// Accepts a request, after the core planted the queue pair.
     fn accept(&mut self, connection: ConnectionId, private_data: &[u8])

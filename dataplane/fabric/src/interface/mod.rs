@@ -4,11 +4,11 @@
 //! (one protection domain, one completion queue, receive queues, queue pairs, registered
 //! memory). Handles are indices with a generation, never pointers, because a completion may
 //! outlive its queue pair. A [`Manager`] lives in the control thread: it listens, connects and
-//! accepts, and produces the [`Port::Seed`] of a queue pair, which the core plants.
+//! accepts, and produces the [`PortSetup::Seed`] of a queue pair, which the core plants.
 //!
 //! A [`Receive`] and a [`Window`] are tokens: there is one for each Receive and each window, and it
 //! carries the port that made it. Every call of another port refuses it, changes nothing, and gives
-//! it back where it was passed by value. A [`Port::Seed`] is planted in its own port alone. A
+//! it back where it was passed by value. A [`PortSetup::Seed`] is planted in its own port alone. A
 //! [`QueuePairId`] and a [`ReceiveQueueId`] are plain numbers: a port cannot tell those of another port.
 //!
 //! Ownership of memory is by move: a buffer that is posted, exposed or in flight has been moved
@@ -16,13 +16,13 @@
 //!
 //! # Order of the calls on a port
 //!
-//! Setup: [`Port::create_receive_queue`], [`Port::create_receive`], [`Port::post_receive`].
-//! Then, for ever: [`Port::poll`], handle the completions, free what [`Port::next_returned`]
-//! gives back, post, [`Port::flush_receives`], [`Port::flush_sends`]. Receives are flushed before
+//! Setup: [`PortSetup::create_receive_queue`], [`PortSetup::create_receive`], [`PortReceives::post_receive`].
+//! Then, for ever: [`PortPoll::poll`], handle the completions, free what [`PortSends::next_returned`]
+//! gives back, post, [`PortReceives::flush_receives`], [`PortSends::flush_sends`]. Receives are flushed before
 //! sends, so that a credit granted by a Send is backed by a posted Receive.
 //!
-//! [`Port::begin_poll`] can take the place of [`Port::poll`]. It leaves messages that can be read in the port's own
-//! memory, so that most messages take no Receive. Handle the completions first, then each [`Port::next_arrival`]:
+//! [`PortPoll::begin_poll`] can take the place of [`PortPoll::poll`]. It leaves messages that can be read in the port's own
+//! memory, so that most messages take no Receive. Handle the completions first, then each [`PortPoll::next_arrival`]:
 //! this keeps the order of each queue pair.
 
 mod attributes;
@@ -36,9 +36,18 @@ pub use attributes::Attributes;
 pub use completion::{Completion, CompletionBatch, CompletionKind, REAP_MAX, REAP_USUAL, Status};
 pub use error::{ManagerError, PostError, SetupError};
 pub use manager::{ConnectionId, ListenerId, Manager, ManagerEvent, PeerIdentity, RejectReason};
-pub use port::{Access, Port, ReceiveQueueAttributes};
+pub use port::{
+    Access, Port, PortPoll, PortReceives, PortSends, PortSetup, PortWindows, ReceiveQueueAttributes,
+};
 pub(crate) use work::PortNumber;
 pub use work::{
     Arrival, Gather, QueuePairId, Receive, ReceiveQueueId, RemoteAddress, RemoteKey, SEGMENTS_MAX,
     SendOptions, Window, WorkId,
 };
+
+/// The traits by which a [`Port`] of a known type is called. Code that is generic over `P: Port` needs none of them.
+pub mod prelude {
+    pub use super::{
+        PortPoll as _, PortReceives as _, PortSends as _, PortSetup as _, PortWindows as _,
+    };
+}

@@ -61,6 +61,235 @@ pub struct Access {
     pub remote_write: bool,
 }
 
+/// Set-up: what a port has, its memory, receive queues and queue pairs, until their end.
+pub trait PortSetup: Send + 'static {
+    /// A queue pair that the control thread prepared for this port.
+    type Seed: Send + 'static;
+
+    /// What the connection manager tells the port about one of its queue pairs.
+    type Notice: Send + 'static;
+
+    /// The device's limits.
+    fn attributes(&self) -> &Attributes;
+
+    /// The registered memory of this port.
+    fn memory(&self) -> &Memory;
+
+    /// Carves a pool of equal buffers from the registered arena. Only at start-up.
+    fn carve(&mut self, shape: PoolShape) -> Result<Pool, SetupError>;
+
+    /// What pages the registered arena lies in.
+    fn page_report(&self) -> &PageReport;
+
+    /// Makes a receive queue.
+    fn create_receive_queue(
+        &mut self,
+        attributes: ReceiveQueueAttributes,
+    ) -> Result<ReceiveQueueId, SetupError>;
+
+    /// Makes a Receive with `segments` as its scatter list, not yet posted.
+    fn create_receive(
+        &mut self,
+        queue: ReceiveQueueId,
+        segments: &mut dyn Iterator<Item = Buffer>,
+    ) -> Result<Receive, SetupError>;
+
+    /// Plants a queue pair that the manager prepared for this port. It draws its Receives from
+    /// `queue`.
+    fn plant(&mut self, seed: Self::Seed, queue: ReceiveQueueId)
+    -> Result<QueuePairId, SetupError>;
+
+    /// Takes note of what the manager saw: established, peer gone, a fault to inject.
+    fn notice(&mut self, notice: Self::Notice);
+
+    /// Puts a queue pair in the error state: what is outstanding is flushed, and after it comes
+    /// [`super::CompletionKind::Disconnected`]. The peer learns of it.
+    fn disconnect(&mut self, queue_pair: QueuePairId);
+
+    /// Forgets a queue pair after its `Disconnected`; windows bound on it end, their buffers
+    /// come back by [`PortSends::next_returned`].
+    fn destroy_queue_pair(&mut self, queue_pair: QueuePairId);
+}
+
+/// Receives: posting them, and reading what arrived in them.
+pub trait PortReceives {
+    /// Stages a Receive; it counts from the next [`PortReceives::flush_receives`] on. Cannot fail: a
+    /// receive queue holds all Receives that were made for it. Returns a Receive of another
+    /// port; a caller that posts only Receives of this port can ignore the result.
+    fn post_receive(&mut self, receive: Receive) -> Option<Receive>;
+
+    /// Makes the staged Receives count, all with one doorbell.
+    fn flush_receives(&mut self);
+
+    /// Receives of `queue` that are posted and not yet consumed.
+    fn receives_posted(&self, queue: ReceiveQueueId) -> u32;
+
+    /// The bytes of the first segment of a Receive, as far as its buffer reaches; the caller
+    /// cuts them to what arrived. None of a Receive of another port.
+    fn received(&self, receive: &Receive) -> &[u8];
+
+    /// The bytes of segment `index` of a Receive, if there is such a segment, and the Receive is of
+    /// this port.
+    fn received_segment(&self, receive: &Receive, index: usize) -> Option<&[u8]>;
+
+    /// Puts `fresh` in the place of segment `index` and gives the segment's buffer out, so that
+    /// its data may be kept while the Receive is posted again. Gives `fresh` back as the error
+    /// when there is no such segment, `fresh` is smaller, or either is of another port.
+    fn replace_segment(
+        &mut self,
+        receive: &mut Receive,
+        index: usize,
+        fresh: Buffer,
+    ) -> Result<Buffer, Buffer>;
+}
+
+/// Work requests of a queue pair: Sends, RDMA Reads and RDMA Writes.
+pub trait PortSends {
+    /// Sends `bytes` bytes of `source` from its start, copied at once: the caller keeps the
+    /// buffer and may change it. At most [`Attributes::inline_bytes_max`].
+    fn post_send_copied(
+        &mut self,
+        queue_pair: QueuePairId,
+        source: &Buffer,
+        bytes: u32,
+        options: SendOptions,
+    ) -> Result<(), PostError>;
+
+    /// Sends the segments of `list`, which is drained; the buffers are the port's until the
+    /// Send is acknowledged, then come back by [`PortSends::next_returned`].
+    fn post_send(
+        &mut self,
+        queue_pair: QueuePairId,
+        list: &mut Gather,
+        options: SendOptions,
+    ) -> Result<(), PostError>;
+
+    /// Reads from the peer's memory into the segments of `list`; completes with
+    /// [`super::CompletionKind::Read`], which gives the list back with its buffers. One beyond the
+    /// depth that the peers agreed on waits for its turn; where they agreed on none it is refused with
+    /// [`PostError::Unsupported`].
+    fn post_read(
+        &mut self,
+        queue_pair: QueuePairId,
+        list: Gather,
+        from: RemoteAddress,
+        work: WorkId,
+    ) -> Result<(), (PostError, Gather)>;
+
+    /// Writes the segments of `list` into the peer's memory, before any later Send of the same
+    /// queue pair arrives. Buffers come back as with [`PortSends::post_send`].
+    fn post_write(
+        &mut self,
+        queue_pair: QueuePairId,
+        list: &mut Gather,
+        to: RemoteAddress,
+        signalled: Option<WorkId>,
+    ) -> Result<(), PostError>;
+
+    /// Posts an RDMA Write of no bytes, which takes no Receive at the peer and touches no memory. It
+    /// completes with [`super::CompletionKind::Write`] when the peer's device acknowledges it, so
+    /// that it finds out whether a silent peer is still there. A port that notices a dead peer by
+    /// itself (`shm`) refuses it with [`PostError::Unsupported`].
+    fn probe(&mut self, queue_pair: QueuePairId, work: WorkId) -> Result<(), PostError>;
+
+    /// Hands the staged work to the device: one doorbell per queue pair, and acknowledgements.
+    fn flush_sends(&mut self);
+
+    /// The next buffer of a Send or Write that is done, to be given back to its pool.
+    fn next_returned(&mut self) -> Option<Buffer>;
+}
+
+/// Memory windows: exposing a buffer to one peer, and taking it back.
+pub trait PortWindows {
+    /// Exposes the first `bytes` bytes of `buffer` to the peer of `queue_pair` alone, by a memory
+    /// window. The key opens it when a later Send of the same queue pair arrives, which is how
+    /// the peer is to learn of it. On failure the buffer comes back with the reason.
+    fn bind_window(
+        &mut self,
+        queue_pair: QueuePairId,
+        buffer: Buffer,
+        bytes: u32,
+        access: Access,
+    ) -> Result<Window, (PostError, Buffer)>;
+
+    /// Takes a window away from the peer, locally, and completes with
+    /// [`super::CompletionKind::Invalidated`]. A window that the peer has invalidated is given
+    /// to [`PortWindows::close_window`] instead, never here: exactly one invalidation per binding. A
+    /// window of another port comes back with [`PostError::ForeignMemory`].
+    fn invalidate_window(
+        &mut self,
+        window: Window,
+        work: WorkId,
+    ) -> Result<(), (PostError, Window)>;
+
+    /// Ends a window that `invalidated` (of a Receive's completion) names, and gives its buffer
+    /// back. Gives the window back when it is still bound, or of another port.
+    fn close_window(&mut self, window: Window) -> Result<Buffer, Window>;
+
+    /// Whether `window` is of this port and answers to `key`.
+    fn window_has_key(&self, window: &Window, key: RemoteKey) -> bool;
+}
+
+/// Polling, and sleeping while there is nothing to poll for.
+pub trait PortPoll {
+    /// Moves bytes and reaps as many completions as fit into `batch`. Bounded: it copies at most
+    /// what the configuration says per poll, and goes on in the next. `now` serves the set delay.
+    /// Returns whether anything was done.
+    fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool;
+
+    /// As [`PortPoll::poll`], but the port may leave messages for [`PortPoll::next_arrival`]. They count towards the limit of the
+    /// batch, and all of them have arrived when this returns.
+    #[inline]
+    fn begin_poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        self.poll(now, batch)
+    }
+
+    /// The next message that [`PortPoll::begin_poll`] left. Handle the completions of the batch first. The message stays in
+    /// memory of the port until the next call of this function or the next poll; call [`PortPoll::keep`] to keep it longer.
+    #[inline]
+    fn next_arrival(&mut self) -> Option<Arrival> {
+        None
+    }
+
+    /// The bytes of the last arrival.
+    #[inline]
+    fn arrived(&self, arrival: &Arrival) -> &[u8] {
+        let _ = arrival;
+        &[]
+    }
+
+    /// Moves the last arrival into a Receive of its queue. `None` for an older one, whose bytes are gone.
+    fn keep(&mut self, arrival: Arrival) -> Option<Receive> {
+        let _ = arrival;
+        None
+    }
+
+    /// Announces that this core is about to sleep until [`PortPoll::event`] becomes readable, so that
+    /// peers wake it. Returns false, and announces nothing, when there is work already. The
+    /// sleeper polls once more after the announcement and sleeps 100 ms at most, so that a wake
+    /// that crosses the announcement is late, never lost.
+    fn prepare_to_park(&mut self) -> bool;
+
+    /// Whether Sends wait for their peers in a way of whose end [`PortPoll::event`] does not tell. A core that sleeps then looks
+    /// again after a millisecond.
+    fn waits_unnotified(&self) -> bool {
+        false
+    }
+
+    /// The descriptor that becomes readable when a parked core has work.
+    fn event(&self) -> BorrowedFd<'_>;
+
+    /// Takes the announcement back and clears the event.
+    fn unpark(&mut self);
+
+    /// Times that a message found no Receive posted, here or at its peer, as far as the provider can
+    /// tell. A core that keeps its promises never sees one.
+    fn receiver_not_ready(&self) -> u64;
+
+    /// The provider's own counters, as (name, value), for reports. Not for the hot path.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+}
+
 /// A core's protection domain, completion queue, receive queues, queue pairs and memory.
 ///
 /// Nothing here blocks, and nothing after setup allocates or calls the kernel. A port may be
@@ -97,217 +326,6 @@ pub struct Access {
 /// # assert_eq!(sum, 6);
 /// # Ok::<(), rpcrdma_fabric::interface::PostError>(())
 /// ```
-pub trait Port: Send + 'static {
-    /// A queue pair that the control thread prepared for this port.
-    type Seed: Send + 'static;
-    /// What the connection manager tells the port about one of its queue pairs.
-    type Notice: Send + 'static;
+pub trait Port: PortSetup + PortReceives + PortSends + PortWindows + PortPoll {}
 
-    /// The device's limits.
-    fn attributes(&self) -> &Attributes;
-
-    /// The registered memory of this port.
-    fn memory(&self) -> &Memory;
-
-    /// Carves a pool of equal buffers from the registered arena. Only at start-up.
-    fn carve(&mut self, shape: PoolShape) -> Result<Pool, SetupError>;
-
-    /// What pages the registered arena lies in.
-    fn page_report(&self) -> &PageReport;
-
-    /// Makes a receive queue.
-    fn create_receive_queue(
-        &mut self,
-        attributes: ReceiveQueueAttributes,
-    ) -> Result<ReceiveQueueId, SetupError>;
-
-    /// Makes a Receive with `segments` as its scatter list, not yet posted.
-    fn create_receive(
-        &mut self,
-        queue: ReceiveQueueId,
-        segments: &mut dyn Iterator<Item = Buffer>,
-    ) -> Result<Receive, SetupError>;
-
-    /// Stages a Receive; it counts from the next [`Port::flush_receives`] on. Cannot fail: a
-    /// receive queue holds all Receives that were made for it. Returns a Receive of another
-    /// port; a caller that posts only Receives of this port can ignore the result.
-    fn post_receive(&mut self, receive: Receive) -> Option<Receive>;
-
-    /// Makes the staged Receives count, all with one doorbell.
-    fn flush_receives(&mut self);
-
-    /// Receives of `queue` that are posted and not yet consumed.
-    fn receives_posted(&self, queue: ReceiveQueueId) -> u32;
-
-    /// The bytes of the first segment of a Receive, as far as its buffer reaches; the caller
-    /// cuts them to what arrived. None of a Receive of another port.
-    fn received(&self, receive: &Receive) -> &[u8];
-
-    /// The bytes of segment `index` of a Receive, if there is such a segment, and the Receive is of
-    /// this port.
-    fn received_segment(&self, receive: &Receive, index: usize) -> Option<&[u8]>;
-
-    /// Puts `fresh` in the place of segment `index` and gives the segment's buffer out, so that
-    /// its data may be kept while the Receive is posted again. Gives `fresh` back as the error
-    /// when there is no such segment, `fresh` is smaller, or either is of another port.
-    fn replace_segment(
-        &mut self,
-        receive: &mut Receive,
-        index: usize,
-        fresh: Buffer,
-    ) -> Result<Buffer, Buffer>;
-
-    /// Plants a queue pair that the manager prepared for this port. It draws its Receives from
-    /// `queue`.
-    fn plant(&mut self, seed: Self::Seed, queue: ReceiveQueueId)
-    -> Result<QueuePairId, SetupError>;
-
-    /// Takes note of what the manager saw: established, peer gone, a fault to inject.
-    fn notice(&mut self, notice: Self::Notice);
-
-    /// Sends `bytes` bytes of `source` from its start, copied at once: the caller keeps the
-    /// buffer and may change it. At most [`Attributes::inline_bytes_max`].
-    fn post_send_copied(
-        &mut self,
-        queue_pair: QueuePairId,
-        source: &Buffer,
-        bytes: u32,
-        options: SendOptions,
-    ) -> Result<(), PostError>;
-
-    /// Sends the segments of `list`, which is drained; the buffers are the port's until the
-    /// Send is acknowledged, then come back by [`Port::next_returned`].
-    fn post_send(
-        &mut self,
-        queue_pair: QueuePairId,
-        list: &mut Gather,
-        options: SendOptions,
-    ) -> Result<(), PostError>;
-
-    /// Reads from the peer's memory into the segments of `list`; completes with
-    /// [`super::CompletionKind::Read`], which gives the list back with its buffers. One beyond the
-    /// depth that the peers agreed on waits for its turn; where they agreed on none it is refused with
-    /// [`PostError::Unsupported`].
-    fn post_read(
-        &mut self,
-        queue_pair: QueuePairId,
-        list: Gather,
-        from: RemoteAddress,
-        work: WorkId,
-    ) -> Result<(), (PostError, Gather)>;
-
-    /// Writes the segments of `list` into the peer's memory, before any later Send of the same
-    /// queue pair arrives. Buffers come back as with [`Port::post_send`].
-    fn post_write(
-        &mut self,
-        queue_pair: QueuePairId,
-        list: &mut Gather,
-        to: RemoteAddress,
-        signalled: Option<WorkId>,
-    ) -> Result<(), PostError>;
-
-    /// Posts an RDMA Write of no bytes, which takes no Receive at the peer and touches no memory. It
-    /// completes with [`super::CompletionKind::Write`] when the peer's device acknowledges it, so
-    /// that it finds out whether a silent peer is still there. A port that notices a dead peer by
-    /// itself (`shm`) refuses it with [`PostError::Unsupported`].
-    fn probe(&mut self, queue_pair: QueuePairId, work: WorkId) -> Result<(), PostError>;
-
-    /// Exposes the first `bytes` bytes of `buffer` to the peer of `queue_pair` alone, by a memory
-    /// window. The key opens it when a later Send of the same queue pair arrives, which is how
-    /// the peer is to learn of it. On failure the buffer comes back with the reason.
-    fn bind_window(
-        &mut self,
-        queue_pair: QueuePairId,
-        buffer: Buffer,
-        bytes: u32,
-        access: Access,
-    ) -> Result<Window, (PostError, Buffer)>;
-
-    /// Takes a window away from the peer, locally, and completes with
-    /// [`super::CompletionKind::Invalidated`]. A window that the peer has invalidated is given
-    /// to [`Port::close_window`] instead, never here: exactly one invalidation per binding. A
-    /// window of another port comes back with [`PostError::ForeignMemory`].
-    fn invalidate_window(
-        &mut self,
-        window: Window,
-        work: WorkId,
-    ) -> Result<(), (PostError, Window)>;
-
-    /// Ends a window that `invalidated` (of a Receive's completion) names, and gives its buffer
-    /// back. Gives the window back when it is still bound, or of another port.
-    fn close_window(&mut self, window: Window) -> Result<Buffer, Window>;
-
-    /// Whether `window` is of this port and answers to `key`.
-    fn window_has_key(&self, window: &Window, key: RemoteKey) -> bool;
-
-    /// Hands the staged work to the device: one doorbell per queue pair, and acknowledgements.
-    fn flush_sends(&mut self);
-
-    /// Moves bytes and reaps as many completions as fit into `batch`. Bounded: it copies at most
-    /// what the configuration says per poll, and goes on in the next. `now` serves the set delay.
-    /// Returns whether anything was done.
-    fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool;
-
-    /// As [`Port::poll`], but the port may leave messages for [`Port::next_arrival`]. They count towards the limit of the
-    /// batch, and all of them have arrived when this returns.
-    #[inline]
-    fn begin_poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
-        self.poll(now, batch)
-    }
-
-    /// The next message that [`Port::begin_poll`] left. Handle the completions of the batch first. The message stays in
-    /// memory of the port until the next call of this function or the next poll; call [`Port::keep`] to keep it longer.
-    #[inline]
-    fn next_arrival(&mut self) -> Option<Arrival> {
-        None
-    }
-
-    /// The bytes of the last arrival.
-    #[inline]
-    fn arrived(&self, arrival: &Arrival) -> &[u8] {
-        let _ = arrival;
-        &[]
-    }
-
-    /// Moves the last arrival into a Receive of its queue. `None` for an older one, whose bytes are gone.
-    fn keep(&mut self, arrival: Arrival) -> Option<Receive> {
-        let _ = arrival;
-        None
-    }
-
-    /// The next buffer of a Send or Write that is done, to be given back to its pool.
-    fn next_returned(&mut self) -> Option<Buffer>;
-
-    /// Puts a queue pair in the error state: what is outstanding is flushed, and after it comes
-    /// [`super::CompletionKind::Disconnected`]. The peer learns of it.
-    fn disconnect(&mut self, queue_pair: QueuePairId);
-
-    /// Forgets a queue pair after its `Disconnected`; windows bound on it end, their buffers
-    /// come back by [`Port::next_returned`].
-    fn destroy_queue_pair(&mut self, queue_pair: QueuePairId);
-
-    /// Announces that this core is about to sleep until [`Port::event`] becomes readable, so that
-    /// peers wake it. Returns false, and announces nothing, when there is work already. The
-    /// sleeper polls once more after the announcement and sleeps 100 ms at most, so that a wake
-    /// that crosses the announcement is late, never lost.
-    fn prepare_to_park(&mut self) -> bool;
-
-    /// Whether Sends wait for their peers in a way of whose end [`Port::event`] does not tell. A core that sleeps then looks
-    /// again after a millisecond.
-    fn waits_unnotified(&self) -> bool {
-        false
-    }
-
-    /// The descriptor that becomes readable when a parked core has work.
-    fn event(&self) -> BorrowedFd<'_>;
-
-    /// Takes the announcement back and clears the event.
-    fn unpark(&mut self);
-
-    /// Times that a message found no Receive posted, here or at its peer, as far as the provider can
-    /// tell. A core that keeps its promises never sees one.
-    fn receiver_not_ready(&self) -> u64;
-
-    /// The provider's own counters, as (name, value), for reports. Not for the hot path.
-    fn counters(&self) -> Vec<(&'static str, u64)>;
-}
+impl<T: PortSetup + PortReceives + PortSends + PortWindows + PortPoll> Port for T {}

@@ -132,7 +132,7 @@ impl Receive {
     }
 }
 
-/// A message that arrived and has not taken a Receive: see [`Port::next_arrival`](super::Port::next_arrival).
+/// A message that arrived and has not taken a Receive: see [`PortPoll::next_arrival`](super::PortPoll::next_arrival).
 ///
 /// # Example
 ///
@@ -329,7 +329,7 @@ impl Window {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
     /// Ask for a completion that carries this name. Without it the Send completes in silence,
-    /// and its buffers come back by [`super::Port::next_returned`] all the same.
+    /// and its buffers come back by [`super::PortSends::next_returned`] all the same.
     pub signalled: Option<WorkId>,
     /// Invalidate this key at the peer when the Send arrives (Send With Invalidate).
     pub invalidate: Option<RemoteKey>,

@@ -5,9 +5,10 @@ use super::record::{Header, UNIT_BYTES};
 use super::ring::{RingMemory as _, sequence_of};
 use super::{Port, PortConfig, PortHandle, join};
 use crate::clock::Clock;
+use crate::interface::prelude::*;
 use crate::interface::{
-    Access, CompletionBatch, CompletionKind, Port as _, QueuePairId, ReceiveQueueAttributes,
-    ReceiveQueueId, RemoteAddress, SetupError, Window,
+    Access, CompletionBatch, CompletionKind, QueuePairId, ReceiveQueueAttributes, ReceiveQueueId,
+    RemoteAddress, SetupError, Window,
 };
 use crate::memory::{Arena, ArenaOptions, HugePages, Pool, PoolShape};
 

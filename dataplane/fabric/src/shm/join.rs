@@ -7,7 +7,8 @@ use super::files::{ChannelFile, CheckedPeer};
 use super::link::{NumberHold, PeerFiles, PortHandle, QueuePairNumber, Seed};
 use super::peer_memory::{PeerMemory, PeerMemoryLimits};
 use super::port::Port;
-use crate::interface::{Port as _, QueuePairId, ReceiveQueueId, SetupError};
+use crate::interface::prelude::*;
+use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
 
 /// Joins two ports by a channel of their own with one queue pair. Both must have the same number
 /// of channels until now, or at least number `channel` free.

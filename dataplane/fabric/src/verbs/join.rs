@@ -13,7 +13,8 @@ use super::link::{PortHandle, Seed};
 use super::manager::connected_pair;
 use super::port::Port;
 use super::queue_pair::QueuePair;
-use crate::interface::{Port as _, QueuePairId, ReceiveQueueId, SetupError};
+use crate::interface::prelude::*;
+use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
 
 /// The device's first port.
 const PORT: u8 = 1;

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use super::{Pair, is_iwarp, pattern, skips};
-use rpcrdma_fabric::interface::{
-    Access, CompletionKind, Port as _, PostError, SendOptions, Status, WorkId,
-};
+use rpcrdma_fabric::interface::prelude::*;
+use rpcrdma_fabric::interface::{Access, CompletionKind, PostError, SendOptions, Status, WorkId};
 use rpcrdma_fabric::verbs::objects_leaked;
 
 /// Sends that nobody receives, signalled and not, staged and posted: all come back, once.

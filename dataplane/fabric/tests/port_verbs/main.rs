@@ -9,9 +9,10 @@ mod windows;
 use std::time::{Duration, Instant};
 
 use rpcrdma_fabric::clock::Clock;
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    Completion, CompletionBatch, CompletionKind, Gather, Port as _, QueuePairId,
-    ReceiveQueueAttributes, ReceiveQueueId, Status, WorkId,
+    Completion, CompletionBatch, CompletionKind, Gather, QueuePairId, ReceiveQueueAttributes,
+    ReceiveQueueId, Status, WorkId,
 };
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, Pool, PoolShape};
 use rpcrdma_fabric::verbs::{Port, PortConfig, PortHandle, WithoutWindows, join};

@@ -1,9 +1,10 @@
 //! Messages, and RDMA Reads and Writes.
 
 use super::{Pair, RECEIVES, pattern, skips, take_receive};
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    Access, CompletionKind, Gather, Port as _, PostError, ReceiveQueueAttributes, RemoteAddress,
-    RemoteKey, SendOptions, Status, WorkId,
+    Access, CompletionKind, Gather, PostError, ReceiveQueueAttributes, RemoteAddress, RemoteKey,
+    SendOptions, Status, WorkId,
 };
 use rpcrdma_fabric::verbs::{join, seeds};
 

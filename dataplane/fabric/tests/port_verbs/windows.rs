@@ -1,8 +1,9 @@
 //! Windows, and what stands in their place.
 
 use super::{Pair, pattern, skips};
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    Access, CompletionKind, Port as _, PostError, RemoteAddress, SendOptions, Status, WorkId,
+    Access, CompletionKind, PostError, RemoteAddress, SendOptions, Status, WorkId,
 };
 use rpcrdma_fabric::verbs::WithoutWindows;
 

@@ -1,5 +1,6 @@
 //! What one poll does at most, and how a core that sleeps is woken.
 
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
     Completion, CompletionBatch, CompletionKind, Port, REAP_USUAL, SendOptions, Status,
 };

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    Manager, ManagerError, ManagerEvent, Port, RejectReason, SendOptions, SetupError,
+    Manager, ManagerError, ManagerEvent, RejectReason, SendOptions, SetupError,
 };
 
 use super::super::harness::{Harness, PortOptions};

@@ -1,8 +1,8 @@
 //! The end of a connection: what is outstanding completes once, and both sides learn of it.
 
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    Completion, CompletionKind, Manager, Port, PostError, RemoteAddress, RemoteKey, SendOptions,
-    Status,
+    Completion, CompletionKind, Manager, PostError, RemoteAddress, RemoteKey, SendOptions, Status,
 };
 
 use super::super::harness::{Harness, PortOptions};

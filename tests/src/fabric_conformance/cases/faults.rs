@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use rpcrdma_fabric::interface::{Port, SendOptions, Status};
+use rpcrdma_fabric::interface::prelude::*;
+use rpcrdma_fabric::interface::{SendOptions, Status};
 
 use super::super::harness::{Fault, Harness, PortOptions};
 use super::super::world::{

@@ -1,7 +1,8 @@
 //! Receives: the shared queue, receiver-not-ready, messages that do not fit.
 
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    CompletionKind, Port, ReceiveQueueAttributes, SendOptions, SetupError, Status,
+    CompletionKind, ReceiveQueueAttributes, SendOptions, SetupError, Status,
 };
 
 use super::super::harness::Harness;

@@ -1,7 +1,8 @@
 //! RDMA Read and RDMA Write: bytes, order, and everything that a peer must not get.
 
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    Access, CompletionKind, Port, RemoteAddress, RemoteKey, SendOptions, Status, WorkId,
+    Access, CompletionKind, RemoteAddress, RemoteKey, SendOptions, Status, WorkId,
 };
 
 use super::super::harness::Harness;

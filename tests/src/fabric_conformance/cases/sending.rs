@@ -1,7 +1,8 @@
 //! Sends: bytes, order, completions, buffers, and the limits of the send queue.
 
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    CompletionKind, Gather, Port, PostError, REAP_USUAL, SEGMENTS_MAX, SendOptions, Status,
+    CompletionKind, Gather, PostError, REAP_USUAL, SEGMENTS_MAX, SendOptions, Status,
 };
 
 use super::super::harness::Harness;

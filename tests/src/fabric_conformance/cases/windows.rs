@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    CompletionKind, Port, PostError, RemoteKey, SendOptions, Status, Window,
+    CompletionKind, PostError, RemoteKey, SendOptions, Status, Window,
 };
 
 use super::super::harness::{Harness, PortOptions};

@@ -11,9 +11,10 @@ use std::os::fd::BorrowedFd;
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{
-    Access, Arrival, Attributes, Completion, CompletionBatch, CompletionKind, Gather, Port,
-    PostError, QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress,
-    RemoteKey, SendOptions, SetupError, Window, WorkId,
+    Access, Arrival, Attributes, Completion, CompletionBatch, CompletionKind, Gather, PortPoll,
+    PortReceives, PortSends, PortSetup, PortWindows, PostError, QueuePairId, Receive,
+    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, SetupError,
+    Window, WorkId,
 };
 use rpcrdma_fabric::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 
@@ -164,9 +165,10 @@ impl Device {
     }
 }
 
-impl Port for Device {
-    type Seed = <TestPort as Port>::Seed;
-    type Notice = <TestPort as Port>::Notice;
+impl PortSetup for Device {
+    type Seed = <TestPort as PortSetup>::Seed;
+
+    type Notice = <TestPort as PortSetup>::Notice;
 
     fn attributes(&self) -> &Attributes {
         self.port.attributes()
@@ -199,6 +201,28 @@ impl Port for Device {
         self.port.create_receive(queue, segments)
     }
 
+    fn plant(
+        &mut self,
+        seed: Self::Seed,
+        queue: ReceiveQueueId,
+    ) -> Result<QueuePairId, SetupError> {
+        self.port.plant(seed, queue)
+    }
+
+    fn notice(&mut self, notice: Self::Notice) {
+        self.port.notice(notice);
+    }
+
+    fn disconnect(&mut self, queue_pair: QueuePairId) {
+        self.port.disconnect(queue_pair);
+    }
+
+    fn destroy_queue_pair(&mut self, queue_pair: QueuePairId) {
+        self.port.destroy_queue_pair(queue_pair);
+    }
+}
+
+impl PortReceives for Device {
     fn post_receive(&mut self, receive: Receive) -> Option<Receive> {
         self.port.post_receive(receive)
     }
@@ -227,19 +251,9 @@ impl Port for Device {
     ) -> Result<Buffer, Buffer> {
         self.port.replace_segment(receive, index, fresh)
     }
+}
 
-    fn plant(
-        &mut self,
-        seed: Self::Seed,
-        queue: ReceiveQueueId,
-    ) -> Result<QueuePairId, SetupError> {
-        self.port.plant(seed, queue)
-    }
-
-    fn notice(&mut self, notice: Self::Notice) {
-        self.port.notice(notice);
-    }
-
+impl PortSends for Device {
     fn post_send_copied(
         &mut self,
         queue_pair: QueuePairId,
@@ -296,6 +310,16 @@ impl Port for Device {
         self.port.probe(queue_pair, work)
     }
 
+    fn flush_sends(&mut self) {
+        self.port.flush_sends();
+    }
+
+    fn next_returned(&mut self) -> Option<Buffer> {
+        self.buffers_due.pop()
+    }
+}
+
+impl PortWindows for Device {
     fn bind_window(
         &mut self,
         queue_pair: QueuePairId,
@@ -327,11 +351,9 @@ impl Port for Device {
     fn window_has_key(&self, window: &Window, key: RemoteKey) -> bool {
         self.port.window_has_key(window, key)
     }
+}
 
-    fn flush_sends(&mut self) {
-        self.port.flush_sends();
-    }
-
+impl PortPoll for Device {
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
         self.polls += 1;
         let moved = self.port.poll(now, batch);
@@ -367,18 +389,6 @@ impl Port for Device {
 
     fn keep(&mut self, arrival: Arrival) -> Option<Receive> {
         self.port.keep(arrival)
-    }
-
-    fn next_returned(&mut self) -> Option<Buffer> {
-        self.buffers_due.pop()
-    }
-
-    fn disconnect(&mut self, queue_pair: QueuePairId) {
-        self.port.disconnect(queue_pair);
-    }
-
-    fn destroy_queue_pair(&mut self, queue_pair: QueuePairId) {
-        self.port.destroy_queue_pair(queue_pair);
     }
 
     /// What is reported late is found by polls, and by no event.

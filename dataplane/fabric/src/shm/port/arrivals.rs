@@ -1,6 +1,6 @@
 //! Short Sends as they arrive: Sends of few bytes, without extension, in adjacent units of the ring.
 //!
-//! [`Port::begin_poll`] counts those at the heads of the hot rings, and leaves them there. The caller then takes one
+//! [`PortPoll::begin_poll`] counts those at the heads of the hot rings, and leaves them there. The caller then takes one
 //! after the other, and each is copied into the same buffer, the inbox, which stays in the cache. So most of them take no
 //! Receive and no completion, and a reply leaves before the next call is copied. A message is taken only while a Receive
 //! is posted for it, so that the caller can always keep it.
@@ -10,7 +10,7 @@
 //! Whatever is out of the ordinary in the least is left to [`Core::visit`](super::core::Core), before anything was
 //! changed.
 //!
-//! [`Port::begin_poll`]: crate::interface::Port::begin_poll
+//! [`PortPoll::begin_poll`]: crate::interface::PortPoll::begin_poll
 
 use super::super::channel::{Channel, Target};
 use super::super::copy::copy_small;

@@ -13,7 +13,7 @@ use super::super::record::{
 use super::super::work::Works;
 use super::arrivals::Inbox;
 use super::core::Core;
-use super::post::MESSAGE_BYTES_MAX;
+use super::sends::MESSAGE_BYTES_MAX;
 use crate::clock::Clock;
 use crate::interface::{Attributes, PortNumber, SEGMENTS_MAX, SetupError};
 use crate::memory::Arena;
@@ -72,7 +72,7 @@ pub struct PortConfig {
     pub own_receive_queues: bool,
     /// How long a delivery takes, one way; zero for as fast as can be, and at most 10 s.
     pub delay: Duration,
-    /// The clock whose readings [`crate::interface::Port::poll`] gets.
+    /// The clock whose readings [`crate::interface::PortPoll::poll`] gets.
     pub clock: Clock,
 }
 

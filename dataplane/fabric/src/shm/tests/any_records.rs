@@ -11,6 +11,7 @@ use proptest::test_runner::{TestCaseResult, TestRunner};
 
 use super::drawn::{Drawn, Interruption, LASTING, WINDOWS, drawn};
 use super::*;
+use crate::interface::prelude::*;
 use crate::interface::{Access, RemoteAddress, RemoteKey, Window};
 use crate::shm::channel::Target;
 use crate::shm::mapped::MappedRing;

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::interface::prelude::*;
 use crate::interface::{PostError, RemoteKey};
 use crate::shm::record::op;
 use crate::shm::ring::{RingMemory, sequence_of};

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::interface::PostError;
+use crate::interface::prelude::*;
 use crate::shm::{Fault, Notice, QueuePairNumber};
 
 fn number(id: QueuePairId) -> QueuePairNumber {

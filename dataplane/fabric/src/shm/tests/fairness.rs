@@ -1,6 +1,7 @@
 //! What one peer may take of a poll: the others are heard within a few polls, whatever it does.
 
 use super::*;
+use crate::interface::prelude::*;
 use crate::interface::{Access, PostError, RemoteAddress};
 
 /// A peer of the server, and the server's queue pair for it.

@@ -2,6 +2,7 @@
 //! else anything; nothing panics.
 
 use super::*;
+use crate::interface::prelude::*;
 use crate::shm::channel::{Channel, Outgoing};
 use crate::shm::link::QueuePairNumber;
 use crate::shm::record::{Header, op};

@@ -4,6 +4,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use super::*;
+use crate::interface::prelude::*;
 use crate::interface::{PostError, SetupError};
 use crate::shm::{ChannelFile, Notice};
 

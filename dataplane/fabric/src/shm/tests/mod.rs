@@ -14,8 +14,9 @@ mod stress;
 
 use super::{Joint, Port, PortConfig, PortHandle, join};
 use crate::clock::Clock;
+use crate::interface::prelude::*;
 use crate::interface::{
-    Arrival, Completion, CompletionBatch, CompletionKind, Gather, Port as _, QueuePairId, Receive,
+    Arrival, Completion, CompletionBatch, CompletionKind, Gather, QueuePairId, Receive,
     ReceiveQueueAttributes, ReceiveQueueId, SendOptions, Status, WorkId,
 };
 use crate::memory::{Arena, ArenaOptions, Buffer, HugePages, Pool, PoolShape};

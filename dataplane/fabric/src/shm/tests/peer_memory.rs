@@ -7,6 +7,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
 use super::*;
 use crate::interface::SetupError;
+use crate::interface::prelude::*;
 use crate::memory::Mapping;
 use crate::shm::link::PeerFiles;
 use crate::shm::mapped::DOORBELL_BYTES;

@@ -1,6 +1,7 @@
 //! RDMA Read and Write, and the windows that allow them.
 
 use super::*;
+use crate::interface::prelude::*;
 use crate::interface::{Access, PostError, RemoteAddress, RemoteKey, Window};
 
 const READ: Access = Access {

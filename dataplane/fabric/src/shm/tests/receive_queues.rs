@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::interface::SetupError;
+use crate::interface::prelude::*;
 
 fn own_queues(config: &mut PortConfig) {
     config.own_receive_queues = true;

@@ -6,6 +6,7 @@ use std::thread;
 
 use super::*;
 use crate::interface::PostError;
+use crate::interface::prelude::*;
 use crate::shm::ChannelFile;
 use crate::shm::mapped::{ChannelHead, MappedRing, Progress};
 use crate::shm::record::{Header, op};

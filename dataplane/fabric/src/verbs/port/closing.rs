@@ -4,10 +4,10 @@ use super::super::bindings::ibv_wr_opcode;
 use super::super::queue_pair::QueuePair;
 use super::Port;
 use super::queue_pairs::State;
-use super::receives::Taker;
+use super::receive_queue::Taker;
 use super::works::Kind;
 use crate::clock::Ticks;
-use crate::interface::{Completion, CompletionBatch, CompletionKind, QueuePairId, Status};
+use crate::interface::{Completion, CompletionBatch, CompletionKind, Status};
 
 impl Port {
     /// Puts a queue pair into the error state, unless it is there: what is outstanding will be
@@ -106,12 +106,6 @@ impl Port {
             && let Some(marker) = entry.marker.take()
         {
             self.works.release(marker);
-        }
-    }
-
-    pub(super) fn disconnect_id(&mut self, id: QueuePairId, tell: bool) {
-        if let Some(index) = self.queue_pairs.index_of_id(id) {
-            self.begin_error(index, tell);
         }
     }
 
@@ -237,7 +231,7 @@ impl Port {
         {
             // The device is gone, or it still owns the buffers: nothing is safe to give back
             // before the queue pair is destroyed, so that is done now.
-            let head = std::mem::replace(&mut entry.windows, super::windows::NONE);
+            let head = std::mem::replace(&mut entry.windows, super::window_table::NONE);
             self.windows_end(index, head);
             if let Some(entry) = self.queue_pairs.get_mut(index) {
                 entry.device = None;

@@ -4,7 +4,7 @@ use super::super::bindings::{ibv_wc, ibv_wc_opcode, ibv_wc_status};
 use super::super::work_request::WorkName;
 use super::Port;
 use super::queue_pairs::State;
-use super::windows::Invalidated;
+use super::window_table::Invalidated;
 use super::works::Kind;
 use crate::interface::{
     Completion, CompletionBatch, CompletionKind, QueuePairId, RemoteKey, Status,

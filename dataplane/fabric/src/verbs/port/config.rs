@@ -9,7 +9,7 @@ use crate::interface::{Attributes, SEGMENTS_MAX, SetupError};
 use crate::memory::Arena;
 use crate::share::works_guaranteed;
 
-/// What happens to [`crate::interface::Port::bind_window`] where the device has no memory windows
+/// What happens to [`crate::interface::PortWindows::bind_window`] where the device has no memory windows
 /// of type 2.
 ///
 /// # Example
@@ -41,7 +41,7 @@ pub enum WithoutWindows {
 }
 
 /// What a port is made with. What is beyond the device's limits is cut down to them;
-/// [`crate::interface::Port::attributes`] says what there is.
+/// [`crate::interface::PortSetup::attributes`] says what there is.
 ///
 /// # Example
 ///
@@ -66,7 +66,7 @@ pub struct PortConfig {
     pub device: Option<String>,
     /// The registered memory; pools are carved from it before or after.
     pub arena: Arena,
-    /// The clock whose readings [`crate::interface::Port::poll`] gets.
+    /// The clock whose readings [`crate::interface::PortPoll::poll`] gets.
     pub clock: Clock,
     /// Queue pairs.
     pub queue_pairs_max: u32,

@@ -4,7 +4,7 @@
 //! # How work goes through it
 //!
 //! Posting writes a work request into the port's table and chains it to those of its queue pair;
-//! [`flush_sends`](crate::interface::Port::flush_sends) hands each chain over with one doorbell.
+//! [`flush_sends`](crate::interface::PortSends::flush_sends) hands each chain over with one doorbell.
 //! A work without a completion of its own is known to be done when a later one of its queue pair
 //! completes. So the last work of a chain asks for a completion if one before it holds buffers,
 //! and at the latest every few works (`PortConfig::work_requests_max`): buffers come back in
@@ -29,7 +29,7 @@
 //! it does not hold a peer to the range of a window, nor ask whose window a peer invalidates; it
 //! reports an invalidation by a flag of the kernel's numbering. A window that the peer has
 //! invalidated must not be invalidated again: its kernel panics. So
-//! [`invalidate_window`](crate::interface::Port::invalidate_window) refuses that with
+//! [`invalidate_window`](crate::interface::PortWindows::invalidate_window) refuses that with
 //! [`PostError::NoWindow`](crate::interface::PostError::NoWindow), and the window is closed instead.
 //! A peer whose Send With Invalidate crosses our own invalidation cannot be kept from it.
 //!
@@ -49,12 +49,14 @@ mod closing;
 mod complete;
 mod config;
 mod counters;
-mod interface;
-mod lifecycle;
-mod post;
+mod poll;
 mod queue_pairs;
-mod read;
+mod reads;
+mod receive_queue;
 mod receives;
+mod sends;
+mod setup;
+mod window_table;
 mod windows;
 mod works;
 
@@ -64,8 +66,8 @@ use std::sync::Arc;
 pub use self::config::{PortConfig, WithoutWindows};
 use self::counters::Counters;
 use self::queue_pairs::QueuePairs;
-use self::receives::ReceiveQueues;
-use self::windows::Windows;
+use self::receive_queue::ReceiveQueues;
+use self::window_table::Windows;
 use self::works::Works;
 use super::completion_queue::CompletionQueue;
 use super::context::Context;
@@ -240,7 +242,7 @@ impl Drop for Port {
     fn drop(&mut self) {
         for index in 0..self.queue_pairs.count() {
             if let Some(entry) = self.queue_pairs.get_mut(index) {
-                let head = std::mem::replace(&mut entry.windows, windows::NONE);
+                let head = std::mem::replace(&mut entry.windows, window_table::NONE);
                 self.windows.abandon(head);
             }
         }

@@ -3,7 +3,7 @@
 use super::super::number_table::NumberTable;
 use super::super::protection_domain::LocalKeys;
 use super::super::queue_pair::QueuePair;
-use super::windows;
+use super::window_table;
 use super::works::List;
 use crate::clock::Ticks;
 use crate::interface::{QueuePairId, Status};
@@ -86,7 +86,7 @@ impl Entry {
             read_depth: 0,
             read_failure: None,
             failure: None,
-            windows: windows::NONE,
+            windows: window_table::NONE,
             error_since: None,
             last_receive: false,
             in_dirty: false,

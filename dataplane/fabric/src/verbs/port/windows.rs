@@ -1,310 +1,195 @@
-//! Memory windows of a port, or the registrations in their place.
+//! Memory windows: exposing a buffer to one peer, and taking it back.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-
-use super::super::memory_region::MemoryRegion;
-use super::super::memory_window::MemoryWindow;
-use super::super::number_table::NumberTable;
-use super::super::protection_domain::ProtectionDomain;
-use crate::interface::{Access, SetupError};
+use super::super::bindings::{
+    bind_mw_t, bind_mw_tso_union_t, ibv_access_flags, ibv_mw_bind_info, ibv_send_flags,
+    ibv_wr_opcode,
+};
+use super::super::queue_pair::QueuePair;
+use super::Port;
+use super::window_table;
+use super::works::Kind;
+use crate::interface::{
+    Access, Completion, CompletionKind, PortWindows, PostError, QueuePairId, RemoteKey, Status,
+    Window, WorkId,
+};
 use crate::memory::Buffer;
 
-/// No window.
-pub(super) const NONE: u32 = u32::MAX;
-
-/// The life of a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// Nobody uses it.
-    Free,
-    /// Bound, or about to be.
-    Bound,
-    /// A local invalidation of it is under way.
-    Invalidating,
-    /// The peer has invalidated it.
-    InvalidatedByPeer,
-}
-
-/// What a peer has invalidated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Invalidated {
-    /// A window that was bound for it.
-    Own,
-    /// A window of another queue pair, which a device should have refused (InfiniBand volume 1,
-    /// section 10.6.7.2.6) and some do not.
-    Foreign,
-    /// No window that is bound.
-    Unknown,
-}
-
-/// What exposes the memory.
-#[derive(Debug)]
-enum Means {
-    Window(MemoryWindow),
-    /// A registration for one call; none while the slot is free.
-    Registration(Option<MemoryRegion>),
-    /// A window that the device did not give anew.
-    Lost,
-}
-
-#[derive(Debug)]
-struct Slot {
-    means: Means,
-    buffer: Option<Buffer>,
-    state: State,
-    queue_pair: u32,
-    next: u32,
-    previous: u32,
-}
-
-/// The windows.
-#[derive(Debug)]
-pub(super) struct Windows {
-    slots: Vec<Slot>,
-    /// First in, first out: so a key that somebody kept stays dead as long as can be.
-    free: VecDeque<u32>,
-    /// From the part of a key that names the window to its slot.
-    by_key: NumberTable,
-    region: Arc<MemoryRegion>,
-    registers: bool,
-    pub(super) registrations: u64,
-}
-
-impl Windows {
-    /// `count` windows on `region`, in an order that tells a peer little about the next key.
-    pub(super) fn new(
-        region: &Arc<MemoryRegion>,
-        count: u32,
-        registers: bool,
-        seed: u64,
-    ) -> Result<Self, SetupError> {
-        let mut windows = Self {
-            slots: Vec::with_capacity(count as usize),
-            free: VecDeque::with_capacity(count as usize),
-            by_key: NumberTable::new(count),
-            region: Arc::clone(region),
-            registers,
-            registrations: 0,
-        };
-        for slot in 0..count {
-            let means = if registers {
-                Means::Registration(None)
-            } else {
-                let window = MemoryWindow::new(region)?;
-                windows.by_key.set(window.key() >> 8, slot);
-                Means::Window(window)
-            };
-            windows.slots.push(Slot {
-                means,
-                buffer: None,
-                state: State::Free,
-                queue_pair: NONE,
-                next: NONE,
-                previous: NONE,
-            });
-        }
-        windows.free.extend(shuffled(count, seed));
-        Ok(windows)
-    }
-
-    /// Whether windows are bound by a work request; otherwise they are there at once.
-    #[inline]
-    pub(super) fn need_work(&self) -> bool {
-        !self.registers
-    }
-
-    pub(super) fn any_free(&self) -> bool {
-        !self.free.is_empty()
-    }
-
-    /// Takes a window for `buffer`, into the list of a queue pair in `domain` that begins at `head`.
-    /// Gives the slot and the key that it will have.
-    pub(super) fn open(
+impl PortWindows for Port {
+    fn bind_window(
         &mut self,
-        head: &mut u32,
-        domain: &Arc<ProtectionDomain>,
-        queue_pair: u32,
+        id: QueuePairId,
         buffer: Buffer,
         bytes: u32,
         access: Access,
-    ) -> Result<(u32, u32), Buffer> {
-        let Some(index) = self.free.pop_front() else {
-            return Err(buffer);
+    ) -> Result<Window, (PostError, Buffer)> {
+        let index = match self.check_bind(id, &buffer, bytes) {
+            Ok(index) => index,
+            Err(error) => return Err((error, buffer)),
         };
-        let slot = &mut self.slots[index as usize];
-        let key = match &mut slot.means {
-            Means::Window(window) => window.next_key(),
-            Means::Registration(place) => {
-                let mapping = self.region.mapping();
-                let made =
-                    MemoryRegion::exposed(domain, mapping, buffer.start(), bytes as usize, access);
-                let Ok(made) = made else {
-                    self.free.push_front(index);
-                    return Err(buffer);
-                };
-                self.registrations += 1;
-                place.insert(made).remote_key()
-            }
-            Means::Lost => return Err(buffer),
+        let start = buffer.start().addr() as u64;
+        let Some(entry) = self.queue_pairs.get_mut(index) else {
+            return Err((PostError::UnknownQueuePair, buffer));
         };
-        slot.buffer = Some(buffer);
-        slot.state = State::Bound;
-        slot.queue_pair = queue_pair;
-        slot.previous = NONE;
-        slot.next = *head;
-        if let Some(next) = self.slots.get_mut(*head as usize) {
-            next.previous = index;
-        }
-        *head = index;
-        Ok((index, key))
-    }
-
-    /// The window itself, for the work request that binds it.
-    #[inline]
-    pub(super) fn window(&self, index: u32) -> Option<&MemoryWindow> {
-        match &self.slots.get(index as usize)?.means {
-            Means::Window(window) => Some(window),
-            _ => None,
-        }
-    }
-
-    /// The work request that binds the window was posted: the library is to know the key that the
-    /// next binding replaces, which it does not note itself.
-    #[inline]
-    pub(super) fn note_bound(&mut self, index: u32) {
-        if let Some(slot) = self.slots.get_mut(index as usize)
-            && let Means::Window(window) = &mut slot.means
-        {
-            window.note_bound();
-        }
-    }
-
-    /// Gives the windows of a list back to the device, for good.
-    pub(super) fn abandon(&mut self, head: u32) {
-        let mut index = head;
-        while let Some(slot) = self.slots.get_mut(index as usize) {
-            slot.means = Means::Lost;
-            index = std::mem::replace(&mut slot.next, NONE);
-        }
-    }
-
-    #[inline]
-    pub(super) fn state(&self, index: u32) -> State {
-        let slot = self.slots.get(index as usize);
-        slot.map_or(State::Free, |slot| slot.state)
-    }
-
-    pub(super) fn queue_pair(&self, index: u32) -> Option<u32> {
-        self.slots.get(index as usize).map(|slot| slot.queue_pair)
-    }
-
-    /// A local invalidation was staged, or taken back.
-    pub(super) fn set_invalidating(&mut self, index: u32, under_way: bool) {
-        if let Some(slot) = self.slots.get_mut(index as usize) {
-            slot.state = if under_way {
-                State::Invalidating
-            } else {
-                State::Bound
-            };
-        }
-    }
-
-    /// A peer's Send on `queue_pair` invalidated `key`, says the device. Whose window that was.
-    #[inline]
-    pub(super) fn invalidated_by_peer(&mut self, key: u32, queue_pair: u32) -> Invalidated {
-        let slot = self
-            .by_key
-            .get(key >> 8)
-            .and_then(|index| self.slots.get_mut(index as usize));
-        let Some(slot) = slot else {
-            return Invalidated::Unknown;
+        let own = entry.device.as_ref().and_then(QueuePair::own_domain);
+        let domain = own.map_or(self.region.domain(), |own| own.arena.domain());
+        let head = &mut entry.windows;
+        let opened = self
+            .windows
+            .open(head, domain, index, buffer, bytes, access);
+        let (slot, key) = match opened {
+            Ok(opened) => opened,
+            Err(buffer) => return Err((PostError::NoWindow, buffer)),
         };
-        let is_window = matches!(&slot.means, Means::Window(window) if window.key() == key);
-        if !is_window || slot.state == State::Free {
-            return Invalidated::Unknown;
+        let window = Window {
+            port: self.number,
+            slot,
+            key: RemoteKey(key),
+            bytes,
+            offset: start,
+        };
+        if self.windows.need_work() {
+            self.stage_bind(index, &window, access);
         }
-        slot.state = State::InvalidatedByPeer;
-        if slot.queue_pair == queue_pair {
-            Invalidated::Own
-        } else {
-            Invalidated::Foreign
-        }
+        Ok(window)
     }
 
-    /// The window is not bound any more: it is free again. Its buffer.
-    pub(super) fn close(&mut self, head: &mut u32, index: u32) -> Option<Buffer> {
-        let slot = self.slots.get_mut(index as usize)?;
-        if slot.state == State::Free {
-            return None;
+    fn invalidate_window(
+        &mut self,
+        window: Window,
+        work: WorkId,
+    ) -> Result<(), (PostError, Window)> {
+        if !self.owns_window(&window) {
+            return Err((PostError::ForeignMemory, window));
         }
-        slot.state = State::Free;
-        slot.queue_pair = NONE;
-        if let Means::Registration(registration) = &mut slot.means {
-            // The peer's access ends here.
-            *registration = None;
+        let owner = self.windows.queue_pair(window.slot);
+        let entry = owner.and_then(|index| self.queue_pairs.get(index));
+        let Some(id) = entry.map(|entry| entry.id) else {
+            return Err((PostError::UnknownQueuePair, window));
+        };
+        let index = match self.sender(id) {
+            Ok((index, _)) => index,
+            Err(error) => return Err((error, window)),
+        };
+        if self.windows.state(window.slot) != window_table::State::Bound {
+            // The peer was faster: the window is to be closed. A second invalidation would break
+            // the queue pair, and on some kernels more.
+            return Err((PostError::NoWindow, window));
         }
-        let (next, previous) = (slot.next, slot.previous);
-        let buffer = slot.buffer.take();
-        match self.slots.get_mut(previous as usize) {
-            Some(slot) => slot.next = next,
-            None => *head = next,
+        if !self.windows.need_work() {
+            self.end_registration(index, window, work);
+            return Ok(());
         }
-        if let Some(slot) = self.slots.get_mut(next as usize) {
-            slot.previous = previous;
-        }
-        self.free.push_back(index);
-        buffer
+        let Ok(taken) = self.take(index, Kind::Invalidate, Some(work)) else {
+            return Err((PostError::QueueFull, window));
+        };
+        let request = self.works.request(taken, ibv_wr_opcode::IBV_WR_LOCAL_INV);
+        request.send_flags = ibv_send_flags::IBV_SEND_FENCE.0;
+        self.works.set_invalidated(taken, window.key);
+        self.windows.set_invalidating(window.slot, true);
+        let entry = self.works.get_mut(taken);
+        entry.window_slot = window.slot;
+        entry.window = Some(window);
+        self.stage(index, taken, false, true);
+        Ok(())
     }
 
-    /// Ends a window whose queue pair is no more, bound or not: the device gives a new one in its
-    /// place. Not for the hot path.
-    pub(super) fn end(&mut self, head: &mut u32, index: u32) -> Option<Buffer> {
-        if let Some(slot) = self.slots.get_mut(index as usize)
-            && let Means::Window(window) = &slot.means
-            && slot.state != State::InvalidatedByPeer
-        {
-            self.by_key.remove(window.key() >> 8);
-            // The old one goes first: the device may have no more than there are.
-            slot.means = Means::Lost;
-            if let Ok(window) = MemoryWindow::new(&self.region) {
-                self.by_key.set(window.key() >> 8, index);
-                slot.means = Means::Window(window);
-            }
+    fn close_window(&mut self, window: Window) -> Result<Buffer, Window> {
+        let is_ended = self.windows.state(window.slot) == window_table::State::InvalidatedByPeer;
+        if !self.owns_window(&window) || !is_ended {
+            return Err(window);
         }
-        let buffer = self.close(head, index);
-        let lost = self.slots.get(index as usize);
-        if lost.is_some_and(|slot| matches!(slot.means, Means::Lost)) {
-            self.free.retain(|other| *other != index);
-        }
-        buffer
+        let owner = self.windows.queue_pair(window.slot);
+        let Some(entry) = owner.and_then(|index| self.queue_pairs.get_mut(index)) else {
+            return Err(window);
+        };
+        self.windows
+            .close(&mut entry.windows, window.slot)
+            .ok_or(window)
+    }
+
+    fn window_has_key(&self, window: &Window, key: RemoteKey) -> bool {
+        self.owns_window(window) && window.key == key
     }
 }
 
-/// The numbers below `count`, in an order that `seed` decides.
-fn shuffled(count: u32, seed: u64) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..count).collect();
-    let mut state = seed | 1;
-    for place in (1..order.len()).rev() {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let other = usize::try_from(state % (place as u64 + 1)).unwrap_or(0);
-        order.swap(place, other);
+impl Port {
+    fn check_bind(
+        &mut self,
+        id: QueuePairId,
+        buffer: &Buffer,
+        bytes: u32,
+    ) -> Result<u32, PostError> {
+        let (index, _) = self.sender(id)?;
+        if !self.memory.may_be_written(buffer) {
+            return Err(PostError::ForeignMemory);
+        }
+        if bytes == 0 || bytes > buffer.capacity() {
+            return Err(PostError::TooLong);
+        }
+        if self.attributes.windows_max == 0 {
+            return Err(PostError::Unsupported);
+        }
+        if !self.windows.any_free() {
+            return Err(PostError::NoWindow);
+        }
+        Ok(index)
     }
-    order
+
+    fn stage_bind(&mut self, index: u32, window: &Window, access: Access) {
+        let Ok(work) = self.take(index, Kind::Bind, None) else {
+            return;
+        };
+        let Some(device) = self.windows.window(window.slot) else {
+            return;
+        };
+        let bind = bind_mw_t {
+            mw: device.raw(),
+            rkey: window.key.0,
+            bind_info: ibv_mw_bind_info {
+                mr: device.region().raw(),
+                addr: window.offset,
+                length: window.bytes.into(),
+                mw_access_flags: access_flags(access),
+            },
+        };
+        let request = self.works.request(work, ibv_wr_opcode::IBV_WR_BIND_MW);
+        request.bind_mw_tso_union = bind_mw_tso_union_t { bind_mw: bind };
+        self.works.get_mut(work).window_slot = window.slot;
+        self.stage(index, work, false, false);
+    }
+
+    /// Whether the token is of this port. That of another may have the slot of a window here, whose
+    /// buffer it would give out while a peer can reach it.
+    #[inline]
+    pub(super) fn owns_window(&self, window: &Window) -> bool {
+        window.port == self.number
+    }
+
+    /// Ends a registration that stands for a window: at once, by a system call.
+    fn end_registration(&mut self, index: u32, window: Window, work: WorkId) {
+        let Some(entry) = self.queue_pairs.get_mut(index) else {
+            return;
+        };
+        let id = entry.id;
+        if let Some(buffer) = self.windows.close(&mut entry.windows, window.slot) {
+            self.returned.push(buffer);
+        }
+        self.pending.push_back(Completion {
+            queue_pair: id,
+            status: Status::Success,
+            kind: CompletionKind::Invalidated(work, window),
+        });
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shuffling_loses_nothing_and_depends_on_the_seed() {
-        let mut first = shuffled(100, 1);
-        assert_ne!(first, shuffled(100, 2));
-        first.sort_unstable();
-        assert_eq!(first, (0..100).collect::<Vec<_>>());
-        assert!(shuffled(0, 7).is_empty());
+/// What a window allows to the peer.
+fn access_flags(access: Access) -> u32 {
+    let mut flags = 0;
+    if access.remote_read {
+        flags |= ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
     }
+    if access.remote_write {
+        flags |= ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+    }
+    flags
 }

@@ -1,6 +1,7 @@
 //! What is drawn for a hostile peer.
 
-use rpcrdma_fabric::interface::{Access, Gather, Port, RemoteAddress, RemoteKey, Window, WorkId};
+use rpcrdma_fabric::interface::prelude::*;
+use rpcrdma_fabric::interface::{Access, Gather, RemoteAddress, RemoteKey, Window, WorkId};
 
 use super::super::groups;
 use super::super::messages::{self, MORE, MSG, PATTERN, PROPERTIES};

@@ -7,8 +7,9 @@ mod receive;
 use std::collections::{BTreeMap, VecDeque};
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
+use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_fabric::interface::{
-    CompletionBatch, CompletionKind, Gather, Port, PostError, QueuePairId, Receive,
+    CompletionBatch, CompletionKind, Gather, PostError, QueuePairId, Receive,
     ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, Status, Window,
     WorkId,
 };

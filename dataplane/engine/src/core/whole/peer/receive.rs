@@ -1,6 +1,7 @@
 //! What a peer takes note of in the messages of the core.
 
-use rpcrdma_fabric::interface::{Port, RemoteAddress, RemoteKey};
+use rpcrdma_fabric::interface::prelude::*;
+use rpcrdma_fabric::interface::{RemoteAddress, RemoteKey};
 use rpcrdma_protocol::v2::connection::Role;
 
 use super::super::groups::GroupOfCore;

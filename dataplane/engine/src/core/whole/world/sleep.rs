@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rpcrdma_fabric::interface::Port;
+use rpcrdma_fabric::interface::prelude::*;
 
 use super::World;
 use crate::rpc::Activity;

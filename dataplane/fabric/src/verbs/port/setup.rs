@@ -4,18 +4,92 @@
 use super::super::events::AsyncEvent;
 use super::super::link::{Notice, Seed};
 use super::super::protection_domain::OwnDomain;
+use super::super::shared_receive_queue::SharedReceiveQueue;
+use super::super::work_request::RECEIVE_QUEUES_MAX;
 use super::Port;
 use super::queue_pairs::{Entry, State};
-use super::receives::Taker;
-use super::windows;
-use crate::interface::{QueuePairId, Receive, ReceiveQueueId, SetupError, Status};
+use super::receive_queue::Taker;
+use super::window_table;
+use crate::interface::{
+    Attributes, PortSetup, QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId,
+    SetupError, Status,
+};
+use crate::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
+use std::sync::Arc;
 
-impl Port {
-    pub(super) fn plant_seed(
+impl PortSetup for Port {
+    type Seed = Seed;
+
+    type Notice = Notice;
+
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    fn carve(&mut self, shape: PoolShape) -> Result<Pool, SetupError> {
+        self.arena.pool(shape)
+    }
+
+    fn page_report(&self) -> &PageReport {
+        self.arena.report()
+    }
+
+    fn create_receive_queue(
         &mut self,
-        seed: Seed,
+        attributes: ReceiveQueueAttributes,
+    ) -> Result<ReceiveQueueId, SetupError> {
+        self.check_receive_queue(attributes)?;
+        let taker = self.new_taker(attributes)?;
+        let key = self.region.local_key();
+        let id = self.receive_queues.add(attributes, taker, key);
+        self.staged.reserve(self.receive_queues.count());
+        Ok(id)
+    }
+
+    fn create_receive(
+        &mut self,
         queue: ReceiveQueueId,
-    ) -> Result<QueuePairId, SetupError> {
+        segments: &mut dyn Iterator<Item = Buffer>,
+    ) -> Result<Receive, SetupError> {
+        let list: Vec<Buffer> = segments.collect();
+        let count = self.receive_queues.count() as u64;
+        let Some(receive_queue) = self.receive_queues.get_mut(usize::from(queue.0)) else {
+            return Err(SetupError::Limit {
+                what: "receive queues of a port",
+                asked: u64::from(queue.0) + 1,
+                limit: count,
+            });
+        };
+        let attributes = receive_queue.attributes();
+        let limits = [
+            (
+                "segments of a Receive",
+                list.len() as u64,
+                attributes.segments_max,
+            ),
+            (
+                "Receives of a receive queue",
+                receive_queue.made() as u64 + 1,
+                attributes.depth,
+            ),
+        ];
+        for (what, asked, limit) in limits {
+            if asked > u64::from(limit) || asked == 0 {
+                let limit = limit.into();
+                return Err(SetupError::Limit { what, asked, limit });
+            }
+        }
+        if !list.iter().all(|buffer| self.memory.may_be_written(buffer)) {
+            return Err(SetupError::ForeignMemory);
+        }
+        Ok(receive_queue.make(list))
+    }
+
+    fn plant(&mut self, seed: Seed, queue: ReceiveQueueId) -> Result<QueuePairId, SetupError> {
         let Seed {
             queue_pair,
             initiator_depth,
@@ -78,7 +152,7 @@ impl Port {
         Ok(id)
     }
 
-    pub(super) fn take_notice(&mut self, notice: Notice) {
+    fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Established(id) => {
                 if let Some(index) = self.queue_pairs.index_of_id(id)
@@ -97,15 +171,13 @@ impl Port {
         }
     }
 
-    /// The completion queue was seen empty: nothing more comes from peers that are gone.
-    #[cold]
-    pub(super) fn end_gone(&mut self) {
-        while let Some(index) = self.gone.pop() {
-            self.begin_error(index, false);
+    fn disconnect(&mut self, id: QueuePairId) {
+        if let Some(index) = self.queue_pairs.index_of_id(id) {
+            self.begin_error(index, true);
         }
     }
 
-    pub(super) fn destroy_id(&mut self, id: QueuePairId) {
+    fn destroy_queue_pair(&mut self, id: QueuePairId) {
         let Some(index) = self.queue_pairs.index_of_id(id) else {
             return;
         };
@@ -118,7 +190,7 @@ impl Port {
         // After `Disconnected` nothing is left; before it, nothing is reported any more.
         let (mut works, mut waiting) = (entry.works, entry.reads_waiting);
         let receive_queue = entry.receive_queue;
-        let head = std::mem::replace(&mut entry.windows, windows::NONE);
+        let head = std::mem::replace(&mut entry.windows, window_table::NONE);
         if let Some(device) = &entry.device
             && (entry.state != State::Flushed || !works.is_empty())
         {
@@ -143,6 +215,68 @@ impl Port {
             queue.take_all_back();
         }
     }
+}
+
+impl Port {
+    /// Whether a new receive queue would be within the limits.
+    fn check_receive_queue(&self, attributes: ReceiveQueueAttributes) -> Result<(), SetupError> {
+        let depths: u64 = self
+            .receive_queues
+            .iter()
+            .map(|queue| u64::from(queue.attributes().depth))
+            .sum();
+        let depth = u64::from(attributes.depth);
+        let limits = [
+            (
+                "Receives of a receive queue",
+                depth,
+                u64::from(self.attributes.receive_queue_depth_max),
+            ),
+            (
+                "segments of a Receive",
+                attributes.segments_max.into(),
+                self.attributes.receive_segments_max.into(),
+            ),
+            (
+                "Receives of all receive queues of a port",
+                depths + depth,
+                self.receives_max.into(),
+            ),
+            (
+                "receive queues of a port",
+                self.receive_queues.count() as u64 + 1,
+                RECEIVE_QUEUES_MAX as u64,
+            ),
+        ];
+        for (what, asked, limit) in limits {
+            if asked > limit || asked == 0 {
+                return Err(SetupError::Limit { what, asked, limit });
+            }
+        }
+        Ok(())
+    }
+
+    fn new_taker(&self, attributes: ReceiveQueueAttributes) -> Result<Taker, SetupError> {
+        if !self.shared.shares_receives {
+            return Ok(Taker::QueuePair(u32::MAX));
+        }
+        let queue = Arc::new(SharedReceiveQueue::new(
+            &self.shared.domain,
+            attributes.depth,
+            attributes.segments_max,
+            self.shared.events.port,
+        )?);
+        self.shared.add_receive_queue(Arc::clone(&queue));
+        Ok(Taker::Shared(queue))
+    }
+
+    /// The completion queue was seen empty: nothing more comes from peers that are gone.
+    #[cold]
+    pub(super) fn end_gone(&mut self) {
+        while let Some(index) = self.gone.pop() {
+            self.begin_error(index, false);
+        }
+    }
 
     /// The buffers of a completion that is not reported come back all the same.
     fn keep_buffers(&mut self, completion: crate::interface::Completion) {
@@ -155,60 +289,13 @@ impl Port {
 
     /// Ends all windows of a list.
     pub(super) fn windows_end(&mut self, _queue_pair: u32, mut head: u32) {
-        while head != windows::NONE {
+        while head != window_table::NONE {
             let first = head;
             match self.windows.end(&mut head, first) {
                 Some(buffer) => self.returned.push(buffer),
                 None => break,
             }
         }
-    }
-
-    /// Stages a Receive on its queue. Gives that of another port back.
-    #[inline]
-    pub(super) fn stage_receive(&mut self, receive: Receive) -> Result<(), Receive> {
-        let Some(queue) = self.receive_queues.of_mut(&receive) else {
-            return Err(receive);
-        };
-        if queue.stage(receive.slot) {
-            self.staged.push(receive.queue.0);
-        }
-        Ok(())
-    }
-
-    /// Hands what is staged to the device. What it refused is tried again with the next flush.
-    #[inline]
-    pub(super) fn post_staged(&mut self) {
-        let mut place = 0;
-        while let Some(number) = self.staged.get(place).copied() {
-            if self.post_receives(usize::from(number)) {
-                self.staged.swap_remove(place);
-            } else {
-                place += 1;
-            }
-        }
-    }
-
-    /// Hands what is staged on a receive queue to the device. False when it refused some; what is
-    /// staged for no queue pair, or one in error, waits for the next that is planted.
-    pub(super) fn post_receives(&mut self, number: usize) -> bool {
-        let Some(queue) = self.receive_queues.get_mut(number) else {
-            return true;
-        };
-        let owner = match queue.taker {
-            Taker::Shared(_) => None,
-            Taker::QueuePair(index) => match self.queue_pairs.get(index) {
-                Some(entry) if !entry.is_down() => entry.device.as_ref(),
-                _ => return true,
-            },
-        };
-        self.counters.doorbells_receive += 1;
-        let all_posted = queue.post(owner);
-        if !all_posted {
-            self.counters.posts_refused += 1;
-        }
-        queue.arm();
-        all_posted
     }
 
     /// The completion queue is broken: nothing will complete any more.

@@ -8,36 +8,16 @@ use super::super::work::Kind;
 use super::Port;
 use super::core::{Core, channel_mut};
 use crate::interface::{
-    Access, Gather, PostError, QueuePairId, RemoteAddress, SEGMENTS_MAX, SendOptions, Window,
-    WorkId,
+    Gather, PortSends, PostError, QueuePairId, RemoteAddress, SEGMENTS_MAX, SendOptions, WorkId,
 };
 use crate::memory::{Buffer, Memory};
 
 /// Bytes of one message or RDMA operation.
 pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 30;
 
-impl Port {
-    /// The queue pair and its channel, when it can send.
+impl PortSends for Port {
     #[inline]
-    fn sender(&mut self, id: QueuePairId) -> Result<(&mut Core, &mut Channel), PostError> {
-        let core = &mut self.core;
-        let queue_pair = core
-            .queue_pairs
-            .get(id.index as usize)
-            .filter(|queue_pair| queue_pair.id() == id)
-            .ok_or(PostError::UnknownQueuePair)?;
-        match queue_pair.state {
-            State::Connected => {}
-            State::Accepting => return Err(PostError::QueueFull),
-            State::Vacant => return Err(PostError::UnknownQueuePair),
-            State::Error | State::Flushed => return Err(PostError::NotConnected),
-        }
-        let channel = channel_mut(&mut self.channels, queue_pair.channel);
-        Ok((core, channel.ok_or(PostError::NotConnected)?))
-    }
-
-    #[inline]
-    pub(super) fn send_copied(
+    fn post_send_copied(
         &mut self,
         id: QueuePairId,
         source: &Buffer,
@@ -66,38 +46,7 @@ impl Port {
         self.send_copied_any(id, source, bytes, options)
     }
 
-    /// A Send by copy that is not for [`Channel::publish_short`].
-    #[inline(never)]
-    fn send_copied_any(
-        &mut self,
-        id: QueuePairId,
-        source: &Buffer,
-        bytes: u32,
-        options: SendOptions,
-    ) -> Result<(), PostError> {
-        let (core, channel) = self.sender(id)?;
-        let outgoing = core.outgoing(id, op::SEND, bytes, options);
-        if core.injected_failure(id, Kind::Send, options.signalled, None)? {
-            core.fail_injected(channel, id);
-            return Ok(());
-        }
-        core.check_room(id, options.signalled.is_some())?;
-        let position = core.publish(channel, outgoing, copied(source, bytes))?;
-        if options.signalled.is_some() {
-            core.track(
-                channel,
-                id.index,
-                Kind::Send,
-                options.signalled,
-                position,
-                None,
-            );
-        }
-        self.mark_dirty(id.index);
-        Ok(())
-    }
-
-    pub(super) fn send_gathered(
+    fn post_send(
         &mut self,
         id: QueuePairId,
         list: &mut Gather,
@@ -153,7 +102,20 @@ impl Port {
         Ok(())
     }
 
-    pub(super) fn write(
+    fn post_read(
+        &mut self,
+        id: QueuePairId,
+        mut list: Gather,
+        from: RemoteAddress,
+        work: WorkId,
+    ) -> Result<(), (PostError, Gather)> {
+        match self.try_read(id, &mut list, from, work) {
+            Ok(()) => Ok(()),
+            Err(error) => Err((error, list)),
+        }
+    }
+
+    fn post_write(
         &mut self,
         id: QueuePairId,
         list: &mut Gather,
@@ -194,17 +156,79 @@ impl Port {
         Ok(())
     }
 
-    pub(super) fn read(
+    fn probe(&mut self, _: QueuePairId, _: WorkId) -> Result<(), PostError> {
+        Err(PostError::Unsupported)
+    }
+
+    #[inline]
+    fn flush_sends(&mut self) {
+        while let Some(number) = self.dirty.pop() {
+            if let Some(channel) = channel_mut(&mut self.channels, number) {
+                channel.in_dirty = false;
+                channel.end_burst();
+                channel.ring_peer(&mut self.core.counters);
+            }
+        }
+    }
+
+    #[inline]
+    fn next_returned(&mut self) -> Option<Buffer> {
+        self.core.returned.pop()
+    }
+}
+
+impl Port {
+    /// The queue pair and its channel, when it can send.
+    #[inline]
+    pub(super) fn sender(
         &mut self,
         id: QueuePairId,
-        mut list: Gather,
-        from: RemoteAddress,
-        work: WorkId,
-    ) -> Result<(), (PostError, Gather)> {
-        match self.try_read(id, &mut list, from, work) {
-            Ok(()) => Ok(()),
-            Err(error) => Err((error, list)),
+    ) -> Result<(&mut Core, &mut Channel), PostError> {
+        let core = &mut self.core;
+        let queue_pair = core
+            .queue_pairs
+            .get(id.index as usize)
+            .filter(|queue_pair| queue_pair.id() == id)
+            .ok_or(PostError::UnknownQueuePair)?;
+        match queue_pair.state {
+            State::Connected => {}
+            State::Accepting => return Err(PostError::QueueFull),
+            State::Vacant => return Err(PostError::UnknownQueuePair),
+            State::Error | State::Flushed => return Err(PostError::NotConnected),
         }
+        let channel = channel_mut(&mut self.channels, queue_pair.channel);
+        Ok((core, channel.ok_or(PostError::NotConnected)?))
+    }
+
+    /// A Send by copy that is not for [`Channel::publish_short`].
+    #[inline(never)]
+    fn send_copied_any(
+        &mut self,
+        id: QueuePairId,
+        source: &Buffer,
+        bytes: u32,
+        options: SendOptions,
+    ) -> Result<(), PostError> {
+        let (core, channel) = self.sender(id)?;
+        let outgoing = core.outgoing(id, op::SEND, bytes, options);
+        if core.injected_failure(id, Kind::Send, options.signalled, None)? {
+            core.fail_injected(channel, id);
+            return Ok(());
+        }
+        core.check_room(id, options.signalled.is_some())?;
+        let position = core.publish(channel, outgoing, copied(source, bytes))?;
+        if options.signalled.is_some() {
+            core.track(
+                channel,
+                id.index,
+                Kind::Send,
+                options.signalled,
+                position,
+                None,
+            );
+        }
+        self.mark_dirty(id.index);
+        Ok(())
     }
 
     fn try_read(
@@ -246,85 +270,6 @@ impl Port {
         read.not_before = not_before;
         core.mark_reader(id.index);
         Ok(())
-    }
-
-    pub(super) fn bind(
-        &mut self,
-        id: QueuePairId,
-        buffer: Buffer,
-        bytes: u32,
-        access: Access,
-    ) -> Result<Window, (PostError, Buffer)> {
-        let core = match self.sender(id) {
-            Ok((core, _)) => core,
-            // A window may be bound before the client confirms: its key travels in a Send.
-            Err(PostError::QueueFull) => &mut self.core,
-            Err(error) => return Err((error, buffer)),
-        };
-        if !core.memory.may_be_written(&buffer) {
-            return Err((PostError::ForeignMemory, buffer));
-        }
-        if bytes > buffer.capacity() {
-            return Err((PostError::TooLong, buffer));
-        }
-        let start = core.memory.offset_of(&buffer);
-        let Some(queue_pair) = core.queue_pairs.get_mut(id.index as usize) else {
-            return Err((PostError::UnknownQueuePair, buffer));
-        };
-        let holder = (id.index, Core::holder(queue_pair));
-        let list = &mut queue_pair.windows;
-        core.windows
-            .bind(list, holder, (buffer, start, bytes), access)
-            .map_err(|buffer| (PostError::NoWindow, buffer))
-    }
-
-    pub(super) fn invalidate(
-        &mut self,
-        window: Window,
-        work: WorkId,
-    ) -> Result<(), (PostError, Window)> {
-        let core = &mut self.core;
-        if !core.windows.owns(&window) {
-            return Err((PostError::ForeignMemory, window));
-        }
-        let Some(index) = core.windows.bound_on(&window) else {
-            return Err((PostError::NoWindow, window));
-        };
-        let Some(queue_pair) = core.queue_pairs.get_mut(index as usize) else {
-            return Err((PostError::UnknownQueuePair, window));
-        };
-        if queue_pair.is_down() {
-            return Err((PostError::NotConnected, window));
-        }
-        let outstanding = queue_pair.outstanding;
-        if outstanding >= core.send_queue_depth_max || !core.works.may_take(outstanding, 1) {
-            return Err((PostError::QueueFull, window));
-        }
-        let works = &mut queue_pair.works;
-        let Some(entry) = core.works.take(index, works, Kind::Invalidate, Some(work)) else {
-            return Err((PostError::QueueFull, window));
-        };
-        core.works.count(&mut queue_pair.outstanding);
-        if let Some(buffer) = core.windows.end(&mut queue_pair.windows, window.slot) {
-            core.returned.push(buffer);
-        }
-        let entry = core.works.get_mut(entry);
-        entry.ended = Some(crate::interface::Status::Success);
-        entry.window = Some(window);
-        core.mark_ready(index);
-        Ok(())
-    }
-
-    pub(super) fn close(&mut self, window: Window) -> Result<Buffer, Window> {
-        let core = &mut self.core;
-        let Some(index) = core.windows.invalidated_on(&window) else {
-            return Err(window);
-        };
-        let Some(queue_pair) = core.queue_pairs.get_mut(index as usize) else {
-            return Err(window);
-        };
-        let buffer = core.windows.end(&mut queue_pair.windows, window.slot);
-        buffer.ok_or(window)
     }
 
     /// Notes that the peer of this queue pair's channel may have to be rung.

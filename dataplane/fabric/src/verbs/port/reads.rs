@@ -1,49 +1,12 @@
 //! RDMA Reads: cut to the segments that the device takes at a time, and queued to the depth that
 //! was negotiated.
 
-use super::super::bindings::ibv_wr_opcode;
 use super::Port;
-use super::works::Kind;
-use crate::interface::{Gather, PostError, QueuePairId, RemoteAddress, Status, WorkId};
+use crate::interface::{Gather, PostError, QueuePairId, Status};
 
 impl Port {
-    pub(super) fn read(
-        &mut self,
-        id: QueuePairId,
-        list: Gather,
-        from: RemoteAddress,
-        work: WorkId,
-    ) -> Result<(), (PostError, Gather)> {
-        let (index, local_key, parts) = match self.check_read(id, &list) {
-            Ok(checked) => checked,
-            Err(error) => return Err((error, list)),
-        };
-        let mut from = from;
-        for part in 0..parts {
-            let most = self.read_segments_max as usize;
-            let segments = || list.iter().skip(part * most).take(most);
-            let bytes: u64 = segments().map(|(_, _, bytes)| u64::from(*bytes)).sum();
-            let last = part + 1 == parts;
-            let Ok(taken) = self.take(index, Kind::Read, last.then_some(work)) else {
-                // There was room for all of them a moment ago.
-                break;
-            };
-            self.works.request(taken, ibv_wr_opcode::IBV_WR_RDMA_READ);
-            self.works.set_segments(taken, segments(), local_key);
-            self.works.set_remote(taken, from);
-            from.offset = from.offset.wrapping_add(bytes);
-            if last {
-                self.works.get_mut(taken).read_list = list;
-                self.queue_read(index, taken);
-                break;
-            }
-            self.queue_read(index, taken);
-        }
-        Ok(())
-    }
-
     /// The queue pair's index, the key of the memory, and how many work requests the list makes.
-    fn check_read(
+    pub(super) fn check_read(
         &mut self,
         id: QueuePairId,
         list: &Gather,
@@ -70,7 +33,7 @@ impl Port {
     }
 
     /// Stages an RDMA Read, or lets it wait for its turn.
-    fn queue_read(&mut self, index: u32, work: u32) {
+    pub(super) fn queue_read(&mut self, index: u32, work: u32) {
         let Some(entry) = self.queue_pairs.get_mut(index) else {
             return;
         };

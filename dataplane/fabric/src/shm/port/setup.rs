@@ -8,16 +8,120 @@ use super::super::doorbell::CHANNELS_MAX;
 use super::super::files::CheckedPeer;
 use super::super::link::{Notice, QueuePairNumber, Seed};
 use super::super::queue_pair::{QueuePair, State};
+use super::super::receive_queue::{ReceiveQueue, Taker};
 use super::Port;
 use super::core::channel_mut;
-use crate::interface::{QueuePairId, ReceiveQueueId, SetupError};
+use crate::interface::{
+    Attributes, PortSetup, QueuePairId, Receive, ReceiveQueueAttributes, ReceiveQueueId, SetupError,
+};
+use crate::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 
-impl Port {
-    pub(super) fn plant_seed(
+impl PortSetup for Port {
+    type Seed = Seed;
+
+    type Notice = Notice;
+
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn memory(&self) -> &Memory {
+        &self.core.memory
+    }
+
+    fn carve(&mut self, shape: PoolShape) -> Result<Pool, SetupError> {
+        self.arena.pool(shape)
+    }
+
+    fn page_report(&self) -> &PageReport {
+        self.arena.report()
+    }
+
+    fn create_receive_queue(
         &mut self,
-        seed: Seed,
+        attributes: ReceiveQueueAttributes,
+    ) -> Result<ReceiveQueueId, SetupError> {
+        let limits = [
+            (
+                "Receives of a receive queue",
+                attributes.depth,
+                self.attributes.receive_queue_depth_max,
+            ),
+            (
+                "segments of a Receive",
+                attributes.segments_max,
+                self.attributes.receive_segments_max,
+            ),
+        ];
+        for (what, asked, limit) in limits {
+            if asked > limit || asked == 0 {
+                return Err(SetupError::Limit {
+                    what,
+                    asked: asked.into(),
+                    limit: limit.into(),
+                });
+            }
+        }
+        let asked = self.core.receive_queues.len();
+        let id = u16::try_from(asked).map_err(|_| SetupError::Limit {
+            what: "receive queues of a port",
+            asked: asked as u64,
+            limit: u16::MAX.into(),
+        })?;
+        let taker = if self.attributes.shared_receive_queue {
+            Taker::Any
+        } else {
+            Taker::Nobody
+        };
+        let queue = ReceiveQueue::new(attributes, taker);
+        self.core.receive_queues.push(queue);
+        self.staged.reserve(self.core.receive_queues.len());
+        Ok(ReceiveQueueId(id))
+    }
+
+    fn create_receive(
+        &mut self,
         queue: ReceiveQueueId,
-    ) -> Result<QueuePairId, SetupError> {
+        segments: &mut dyn Iterator<Item = Buffer>,
+    ) -> Result<Receive, SetupError> {
+        let list: Vec<Buffer> = segments.collect();
+        let Some(receive_queue) = self.core.receive_queues.get_mut(usize::from(queue.0)) else {
+            return Err(SetupError::Limit {
+                what: "receive queues of a port",
+                asked: u64::from(queue.0) + 1,
+                limit: self.core.receive_queues.len() as u64,
+            });
+        };
+        let attributes = receive_queue.attributes();
+        let limits = [
+            (
+                "segments of a Receive",
+                list.len() as u64,
+                attributes.segments_max,
+            ),
+            (
+                "Receives of a receive queue",
+                u64::from(receive_queue.made()) + 1,
+                attributes.depth,
+            ),
+        ];
+        for (what, asked, limit) in limits {
+            if asked > u64::from(limit) || asked == 0 {
+                let limit = limit.into();
+                return Err(SetupError::Limit { what, asked, limit });
+            }
+        }
+        if !list
+            .iter()
+            .all(|buffer| self.core.memory.may_be_written(buffer))
+        {
+            return Err(SetupError::ForeignMemory);
+        }
+        let slot = receive_queue.make(list.into_iter());
+        Ok(self.core.receive(usize::from(queue.0), slot))
+    }
+
+    fn plant(&mut self, seed: Seed, queue: ReceiveQueueId) -> Result<QueuePairId, SetupError> {
         if !seed.number.is_of(&self.numbers) {
             return Err(wrong("queue pair was made for another port"));
         }
@@ -96,6 +200,61 @@ impl Port {
         Ok(id)
     }
 
+    fn notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Established { local, memory } => self.establish(local, memory),
+            Notice::PeerGone { local } => self.peer_gone(local),
+            Notice::Inject(fault) => self.inject_fault(fault),
+        }
+    }
+
+    fn disconnect(&mut self, queue_pair: QueuePairId) {
+        if let Some(index) = self.core.index_of_id(queue_pair) {
+            self.disconnect_index(index);
+        }
+    }
+
+    fn destroy_queue_pair(&mut self, queue_pair: QueuePairId) {
+        let Some(index) = self.core.index_of_id(queue_pair) else {
+            return;
+        };
+        let Some(queue_pair) = self.core.queue_pairs.get(index as usize) else {
+            return;
+        };
+        let number = queue_pair.channel;
+        if let Some(channel) = channel_mut(&mut self.channels, number) {
+            // After `Disconnected` nothing is left; before it, nothing is reported any more.
+            self.core.abandon(channel, index);
+            let local = self.core.queue_pairs[index as usize].local;
+            if channel.pull.queue_pair == local {
+                self.core.drop_pull(channel);
+            }
+            channel.gone.retain(|gone| gone.queue_pair != local);
+            channel.queue_pairs -= 1;
+        }
+        let queue_pair = &mut self.core.queue_pairs[index as usize];
+        while queue_pair.windows != super::super::key_table::NONE {
+            let first = queue_pair.windows;
+            if let Some(buffer) = self.core.windows.end(&mut queue_pair.windows, first) {
+                self.core.returned.push(buffer);
+            }
+        }
+        let local = queue_pair.local;
+        if let Some(receive_queue) = self.core.receive_queues.get_mut(queue_pair.receive_queue) {
+            receive_queue.end(index);
+        }
+        *queue_pair = QueuePair {
+            in_ready: queue_pair.in_ready,
+            in_readers: queue_pair.in_readers,
+            ..QueuePair::vacant()
+        };
+        self.forget_unused();
+        // The ring of numbers holds all that were made; a number that finds no room was made up.
+        let _ = self.numbers.push(local.next_generation());
+    }
+}
+
+impl Port {
     /// The number of the seed's channel; a new channel is opened for the first queue pair.
     fn find_or_open(&mut self, seed: &Seed) -> Result<u32, SetupError> {
         let number = seed.doorbell_number;
@@ -146,14 +305,6 @@ impl Port {
         // It may have rung already, when we could not look.
         self.schedule.mark(number);
         Ok(())
-    }
-
-    pub(super) fn take_notice(&mut self, notice: Notice) {
-        match notice {
-            Notice::Established { local, memory } => self.establish(local, memory),
-            Notice::PeerGone { local } => self.peer_gone(local),
-            Notice::Inject(fault) => self.inject_fault(fault),
-        }
     }
 
     fn establish(&mut self, local: QueuePairNumber, memory: CheckedPeer) {
@@ -217,42 +368,6 @@ impl Port {
                 self.disconnect_index(index);
             }
         }
-    }
-
-    pub(super) fn destroy_index(&mut self, index: u32) {
-        let Some(queue_pair) = self.core.queue_pairs.get(index as usize) else {
-            return;
-        };
-        let number = queue_pair.channel;
-        if let Some(channel) = channel_mut(&mut self.channels, number) {
-            // After `Disconnected` nothing is left; before it, nothing is reported any more.
-            self.core.abandon(channel, index);
-            let local = self.core.queue_pairs[index as usize].local;
-            if channel.pull.queue_pair == local {
-                self.core.drop_pull(channel);
-            }
-            channel.gone.retain(|gone| gone.queue_pair != local);
-            channel.queue_pairs -= 1;
-        }
-        let queue_pair = &mut self.core.queue_pairs[index as usize];
-        while queue_pair.windows != super::super::key_table::NONE {
-            let first = queue_pair.windows;
-            if let Some(buffer) = self.core.windows.end(&mut queue_pair.windows, first) {
-                self.core.returned.push(buffer);
-            }
-        }
-        let local = queue_pair.local;
-        if let Some(receive_queue) = self.core.receive_queues.get_mut(queue_pair.receive_queue) {
-            receive_queue.end(index);
-        }
-        *queue_pair = QueuePair {
-            in_ready: queue_pair.in_ready,
-            in_readers: queue_pair.in_readers,
-            ..QueuePair::vacant()
-        };
-        self.forget_unused();
-        // The ring of numbers holds all that were made; a number that finds no room was made up.
-        let _ = self.numbers.push(local.next_generation());
     }
 
     /// The lowest number that no channel has.

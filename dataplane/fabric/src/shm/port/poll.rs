@@ -1,0 +1,268 @@
+//! Polling: which channels are looked at, and sleeping while there is nothing to do.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::super::doorbell::BellMemory;
+use super::super::files;
+use super::Port;
+use super::core::channel_mut;
+use crate::clock::Ticks;
+use crate::interface::{Arrival, CompletionBatch, PortPoll, Receive};
+
+/// Polls after which progress is exchanged with peers although there is other work.
+const BUSY_EXCHANGE_POLLS: u64 = 64;
+/// Cold channels that rang and that one poll looks at.
+const COLD_VISITS_PER_POLL: u32 = 8;
+
+impl PortPoll for Port {
+    fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        let busy = self.begin_poll(now, batch);
+        while !batch.is_full()
+            && let Some(arrival) = self.take_arrival()
+        {
+            self.core.push_arrival(&arrival, batch);
+        }
+        busy
+    }
+
+    #[inline]
+    fn begin_poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        self.leave_found();
+        let poll = self.core.counters.polls + 1;
+        self.core.counters.polls = poll;
+        self.core.copy_budget = self.core.copy_bytes_per_poll;
+        // What can wait comes first, so that nothing stands between a message of a hot channel and
+        // whoever handles it.
+        let mut busy = false;
+        self.schedule.collect(&self.bell);
+        let is_sweep = poll & self.sweep_mask == 0;
+        if is_sweep || self.schedule.has_pending() {
+            busy |= self.visit_some_cold(is_sweep, now, batch);
+        }
+        if self.core.has_own_work() {
+            busy |= self.core.work_in_share(&mut self.channels, now, batch);
+        }
+        if !self.was_busy || poll.is_multiple_of(BUSY_EXCHANGE_POLLS) {
+            busy |= self.core.exchange_progress(&mut self.channels);
+        }
+        let (any_hot, kept_back) = self.visit_hot(now, batch);
+        busy |= any_hot;
+        if self.core.has_own_work() {
+            busy |= self.core.work_in_rest(&mut self.channels, now, batch);
+        }
+        batch.release(kept_back);
+        self.core.not_ready_polls = self.core.not_ready_polls.saturating_sub(1);
+        self.was_busy = busy;
+        self.core.counters.polls_empty += u64::from(!busy);
+        busy
+    }
+
+    #[inline]
+    fn next_arrival(&mut self) -> Option<Arrival> {
+        if self.found.is_used_up() {
+            return None;
+        }
+        self.take_arrival()
+    }
+
+    #[inline]
+    fn arrived(&self, arrival: &Arrival) -> &[u8] {
+        self.core.inbox.message(arrival.bytes)
+    }
+
+    fn keep(&mut self, arrival: Arrival) -> Option<Receive> {
+        self.core.keep_arrival(&arrival)
+    }
+
+    fn prepare_to_park(&mut self) -> bool {
+        self.core.windows.memory().set_parked(true);
+        let idle = self.is_idle();
+        if !idle {
+            self.core.windows.memory().set_parked(false);
+        }
+        idle
+    }
+
+    /// Acknowledgements are words that wake nobody.
+    fn waits_unnotified(&self) -> bool {
+        !self.core.awaiting.is_empty()
+    }
+
+    fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn unpark(&mut self) {
+        self.core.windows.memory().set_parked(false);
+        files::drain(self.event.as_fd());
+    }
+
+    fn receiver_not_ready(&self) -> u64 {
+        self.core.counters.receiver_not_ready
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.core.counters.list()
+    }
+}
+
+impl Port {
+    /// Looks at one channel. Whether something was done.
+    #[inline]
+    pub(super) fn visit(&mut self, number: u32, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        let Some(channel) = channel_mut(&mut self.channels, number) else {
+            return false;
+        };
+        if channel.broken {
+            return false;
+        }
+        let visit = self.core.visit(channel, now, batch);
+        if visit.is_busy() && channel.hot {
+            channel.last_active = self.core.counters.polls;
+        } else if visit.is_again() && !channel.hot {
+            self.schedule.mark(number);
+        }
+        if visit.is_broken() {
+            self.break_channel(number);
+        }
+        visit.is_busy()
+    }
+
+    /// Looks at the hot channels, in the order of the [`share`] module. Whether something was done, and how many places
+    /// of the batch are kept for short messages that were found.
+    #[inline]
+    fn visit_hot(&mut self, now: Ticks, batch: &mut CompletionBatch) -> (bool, usize) {
+        let mut busy = false;
+        let mut place = 0;
+        let mut kept_back = 0;
+        while let Some(number) = self.schedule.hot(place) {
+            if self.look_at(number, &mut kept_back, now, batch) {
+                busy = true;
+                if self.core.is_used_up(batch) {
+                    self.end_hot(place, &mut kept_back, now, batch);
+                    break;
+                }
+            }
+            place += 1;
+        }
+        (busy, kept_back)
+    }
+
+    /// The hot channel at this place has used up the batch or the copy budget. Where only the budget
+    /// is used up, those behind it are looked at all the same.
+    #[inline(never)]
+    fn end_hot(
+        &mut self,
+        used_at: usize,
+        kept_back: &mut usize,
+        now: Ticks,
+        batch: &mut CompletionBatch,
+    ) {
+        let mut place = used_at + 1;
+        while !batch.is_full()
+            && let Some(number) = self.schedule.hot(place)
+        {
+            self.look_at(number, kept_back, now, batch);
+            place += 1;
+        }
+        let poll = self.core.counters.polls;
+        let was_active = |place| {
+            let number = self.schedule.hot(place).unwrap_or(u32::MAX);
+            channel_mut(&mut self.channels, number).is_some_and(|c| c.last_active == poll)
+        };
+        let had_all = !(0..used_at).any(was_active);
+        self.schedule.begin_hot_at(used_at + usize::from(had_all));
+    }
+
+    /// Looks at cold channels, within their share of the poll: at the one whose turn it is, when
+    /// this is a poll for that, and at those that were rung for. Whether something was done.
+    #[inline(never)]
+    fn visit_some_cold(&mut self, is_sweep: bool, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        let swept = if is_sweep { self.upkeep() } else { None };
+        if swept.is_none() && !self.schedule.has_pending() {
+            return false;
+        }
+        // Sweeps come in even polls: their half is the larger one.
+        let kept = self.core.keep_half(batch, self.core.counters.polls + 1);
+        let mut busy = false;
+        if let Some(number) = swept {
+            if self.core.is_used_up(batch) {
+                self.schedule.mark(number);
+            }
+            busy = self.visit_cold(number, now, batch);
+        }
+        let mut next_first = None;
+        for _ in 0..COLD_VISITS_PER_POLL {
+            if batch.is_full() {
+                break;
+            }
+            let Some(number) = self.schedule.take_pending() else {
+                break;
+            };
+            self.core.counters.doorbells_in += 1;
+            let had_all = !busy;
+            busy |= self.visit_cold(number, now, batch);
+            if next_first.is_none() && self.core.is_used_up(batch) {
+                next_first = Some(number + u32::from(had_all));
+            }
+        }
+        if let Some(number) = next_first {
+            self.schedule.begin_pending_at(number);
+        }
+        self.core.give_rest(batch, &kept);
+        busy
+    }
+
+    fn visit_cold(&mut self, number: u32, now: Ticks, batch: &mut CompletionBatch) -> bool {
+        if channel_mut(&mut self.channels, number).is_none_or(|channel| channel.hot) {
+            return false;
+        }
+        let busy = self.visit(number, now, batch);
+        if busy {
+            let poll = self.core.counters.polls;
+            let moved = self
+                .schedule
+                .note_cold_work(&mut self.channels, number, poll);
+            self.core.counters.promotions += u64::from(moved.promoted);
+            self.core.counters.demotions += u64::from(moved.demoted);
+        }
+        busy
+    }
+
+    /// What is done now and then: a sleeping hot channel is made cold, and the cold channel whose
+    /// turn it is to be looked at is found.
+    fn upkeep(&mut self) -> Option<u32> {
+        let poll = self.core.counters.polls;
+        let moved = self.schedule.cool_down(&mut self.channels, poll);
+        self.core.counters.demotions += u64::from(moved.demoted);
+        let swept = self.schedule.next_to_sweep(&mut self.channels);
+        self.core.counters.sweeps += u64::from(swept.is_some());
+        swept
+    }
+
+    /// Whether nothing is to be done that nobody would wake us for, but for what `waits_unnotified` says.
+    fn is_idle(&mut self) -> bool {
+        let core = &self.core;
+        if self.schedule.has_pending() || self.bell.rung() {
+            return false;
+        }
+        if !self.found.is_empty() {
+            return false;
+        }
+        if !core.ready.is_empty() || !core.readers.is_empty() || !core.untold.is_empty() {
+            return false;
+        }
+        let mut place = 0;
+        while let Some(number) = self.schedule.hot(place) {
+            // What a broken channel holds is never worked off.
+            let peer = channel_mut(&mut self.channels, number)
+                .filter(|channel| !channel.broken)
+                .and_then(|channel| channel.peer.as_ref());
+            if peer.is_some_and(|peer| peer.consumer.peek().is_some()) {
+                return false;
+            }
+            place += 1;
+        }
+        true
+    }
+}
