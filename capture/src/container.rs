@@ -25,14 +25,6 @@ const OPTION_TIME_RESOLUTION: u16 = 9;
 const OPTION_TIME_OFFSET: u16 = 14;
 
 /// What a frame begins with. The numbers are those of the registry of link types.
-///
-/// ```
-/// use rpcrdma_capture::LinkType;
-///
-/// assert_eq!(LinkType::from(1), LinkType::Ethernet);
-/// assert_eq!(LinkType::from(276), LinkType::LinuxCooked2, "of `tcpdump -i any`");
-/// assert_eq!(LinkType::from(247), LinkType::Unknown(247), "InfiniBand: not RoCEv2");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkType {
     /// 1: Ethernet.
@@ -60,24 +52,6 @@ impl From<u32> for LinkType {
 }
 
 /// A packet as it was captured.
-///
-/// ```
-/// use rpcrdma_capture::{LinkType, Packet, Packets};
-/// use std::time::Duration;
-///
-/// // A pcap file of one frame of three octets, written by a machine with the most significant octet first.
-/// let header = [0xa1b2_c3d4, 0x0002_0004, 0, 0, 65535, 1].map(u32::to_be_bytes);
-/// let record = [7_u32, 250_000, 3, 3].map(u32::to_be_bytes);
-/// let file = [header.as_flattened(), record.as_flattened(), b"any"].concat();
-/// let packet = Packet {
-///     number: 1,
-///     time: Duration::from_millis(7250),
-///     link: LinkType::Ethernet,
-///     octets: b"any".to_vec(),
-/// };
-/// assert_eq!(Packets::new(&file[..])?.next().unwrap()?, packet);
-/// # Ok::<(), rpcrdma_capture::CaptureError>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Its place in the file, counted from 1 as Wireshark does.
@@ -91,22 +65,6 @@ pub struct Packet {
 }
 
 /// Why a file cannot be read on.
-///
-/// ```
-/// use rpcrdma_capture::Packets;
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-/// # use build::{FORMATS, a_to_b, file};
-/// # let frame = a_to_b(4, 9, b"text").ethernet();
-/// # let file = file(FORMATS[0], 1, &[frame.clone(), frame]);
-///
-/// // A file of two packets, of which each takes 78 octets, without its last octet.
-/// let mut packets = Packets::new(&file[..file.len() - 1])?;
-/// assert!(packets.next().is_some_and(|packet| packet.is_ok()));
-/// let error = packets.next().unwrap().unwrap_err();
-/// assert_eq!((error.packets, error.offset), (1, 24 + 16 + 62));
-/// assert!(error.to_string().starts_with("at byte 102, after 1 whole packet(s): the file ends within"));
-/// # Ok::<(), rpcrdma_capture::CaptureError>(())
-/// ```
 #[derive(Debug, thiserror::Error)]
 #[error("at byte {offset}, after {packets} whole packet(s): {fault}")]
 pub struct CaptureError {
@@ -120,18 +78,6 @@ pub struct CaptureError {
 }
 
 /// What can be wrong with a file.
-///
-/// ```
-/// use rpcrdma_capture::{Fault, Packets, is_capture};
-///
-/// // What is no capture is told from one that cannot be read on.
-/// let fault = |octets: &[u8]| Packets::new(octets).err().map(|error| error.fault);
-/// assert!(matches!(fault(b"#!/bin/sh"), Some(Fault::NotACapture)));
-///
-/// let version_3 = [0xa1b2_c3d4, 0x0003_0000, 0, 0, 65535, 1].map(u32::to_be_bytes);
-/// assert!(is_capture(version_3.as_flattened()));
-/// assert!(matches!(fault(version_3.as_flattened()), Some(Fault::Version(3))));
-/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// It cannot be read.
@@ -171,21 +117,6 @@ pub fn is_capture(octets: &[u8]) -> bool {
 }
 
 /// The packets of a file, one after another. After an error there are no more.
-///
-/// ```
-/// use rpcrdma_capture::Packets;
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-/// # use build::{FORMATS, a_to_b, file};
-/// # let frames = [1, 2, 3].map(|sequence| a_to_b(4, sequence, b"text").ethernet());
-///
-/// // Whatever the file's format is, and whatever order of octets its writer had, the packets are the same.
-/// for format in FORMATS {
-///     let file = file(format, 1, &frames);
-///     let packets: Result<Vec<_>, _> = Packets::new(&file[..])?.collect();
-///     assert!(packets?.iter().map(|packet| &packet.octets).eq(&frames), "{format:?}");
-/// }
-/// # Ok::<(), rpcrdma_capture::CaptureError>(())
-/// ```
 pub struct Packets<R> {
     source: Source<R>,
     format: Format,

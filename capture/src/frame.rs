@@ -18,21 +18,6 @@ const PROTOCOL_UDP: u8 = 17;
 const IPV6_EXTENSIONS_MAX: usize = 8;
 
 /// What a frame carries.
-///
-/// ```
-/// use rpcrdma_capture::LinkType;
-/// use rpcrdma_capture::frame::{Frame, read};
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-/// # let packet = build::a_to_b(4, 9, b"text").ipv4();
-///
-/// assert!(matches!(read(LinkType::RawIp, &packet), Frame::Roce(_)));
-/// // To another port it is not ours, and what a snap length cut is of no use.
-/// let mut other = packet.clone();
-/// other[22..24].copy_from_slice(&2049_u16.to_be_bytes());
-/// assert_eq!(read(LinkType::RawIp, &other), Frame::Other);
-/// let Frame::Damaged(reason) = read(LinkType::RawIp, &packet[..40]) else { panic!("it was cut") };
-/// assert_eq!(reason, "the capture kept only the beginning of this packet");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// A packet of RoCEv2.
@@ -44,20 +29,6 @@ pub enum Frame<'a> {
 }
 
 /// A UDP datagram to the port of RoCEv2.
-///
-/// ```
-/// use rpcrdma_capture::LinkType;
-/// use rpcrdma_capture::frame::{Datagram, Frame, read};
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-/// # let sent = build::a_to_b(4, 9, b"text");
-/// # let frame = sent.ethernet();
-///
-/// let Frame::Roce(Datagram { source, destination, octets }) = read(LinkType::Ethernet, &frame) else {
-///     panic!("a packet of RoCEv2")
-/// };
-/// assert_eq!((source.to_string(), destination.to_string()), ("10.9.0.1".into(), "10.9.0.2".into()));
-/// assert_eq!(octets, sent.roce(), "without Ethernet, IP and UDP");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
     /// Who sent it.

@@ -10,19 +10,6 @@ const RDMA_CM_HEADER_BYTES: usize = 36;
 const RDMA_CM_SERVICE: u64 = 0x0000_0000_0100_0000;
 
 /// What one end tells of itself when a connection is made.
-///
-/// ```
-/// use rpcrdma_capture::manager::{End, ManagerMessage, read};
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-/// # let fields: [(usize, &[u8]); 4] =
-/// #     [(0, &[0, 0, 0, 6]), (4, &[0, 0, 0, 5]), (12, &[0, 0, 17]), (20, &[0, 0, 200])];
-/// # let message = build::managed(false, 0x13, &fields).payload;
-///
-/// // The end that grants names its queue pair, and the number that the first packet to it has.
-/// let Some(ManagerMessage::Reply { end, peer_id, .. }) = read(&message) else { panic!("a reply") };
-/// assert_eq!(end, End { id: 6, queue_pair: 17, first_sequence: 200 });
-/// assert_eq!(peer_id, 5);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     /// Its name for the connection while this is made.
@@ -34,23 +21,6 @@ pub struct End {
 }
 
 /// A message of the connection manager.
-///
-/// ```
-/// use rpcrdma_capture::manager::{ManagerMessage, read};
-///
-/// // A management datagram of 256 octets: class 7, and the attribute in octets 16 and 17.
-/// let mut datagram = [0; 256];
-/// datagram[1] = 7;
-/// datagram[17] = 0x12;
-/// datagram[24 + 10..][..2].copy_from_slice(&28_u16.to_be_bytes());
-/// let Some(ManagerMessage::Reject { reason, private_data, .. }) = read(&datagram) else { panic!("a reject") };
-/// assert_eq!((reason, private_data.len()), (28, 148), "the application refused");
-///
-/// datagram[17] = 0x15;
-/// assert_eq!(read(&datagram), Some(ManagerMessage::DisconnectRequest));
-/// datagram[1] = 3;
-/// assert_eq!(read(&datagram), None, "subnet administration");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagerMessage<'a> {
     /// Asks for a connection.

@@ -13,23 +13,6 @@ pub(crate) const SEQUENCE_NUMBERS: u32 = 1 << 24;
 const CHECKSUM_BYTES: usize = 4;
 
 /// A packet of RoCEv2.
-///
-/// ```
-/// use rpcrdma_capture::roce::{Operation, Part, RocePacket, read};
-///
-/// // A Send in one packet to queue pair 17: a payload of three octets, one of padding, and the checksum.
-/// let octets = [
-///     0x04, 0x10, 0xff, 0xff, 0, 0, 0, 17, 0, 0, 0, 9, b'o', b'n', b'e', 0, 0xde, 0xad, 0xbe, 0xef,
-/// ];
-/// let packet = RocePacket {
-///     queue_pair: 17,
-///     sequence: 9,
-///     operation: Operation::Send { part: Part::Only, immediate: None, invalidated: None },
-///     payload: b"one",
-/// };
-/// assert_eq!(read(&octets), Some(packet));
-/// assert_eq!(read(&octets[..15]), None, "shorter than its headers and the checksum");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RocePacket<'a> {
     /// The queue pair that it is sent to.
@@ -43,22 +26,6 @@ pub struct RocePacket<'a> {
 }
 
 /// Which part of a message a packet is.
-///
-/// ```
-/// use rpcrdma_capture::roce::{Operation, Part, read};
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-///
-/// // The opcodes of a Send in three packets.
-/// let parts = [0x00, 0x01, 0x02].map(|opcode| {
-///     let packet = build::a_to_b(opcode, 9, b"text").roce();
-///     match read(&packet).unwrap().operation {
-///         Operation::Send { part, .. } => part,
-///         other => panic!("no Send: {other:?}"),
-///     }
-/// });
-/// assert_eq!(parts, [Part::First, Part::Middle, Part::Last]);
-/// assert_eq!((parts.map(Part::begins), parts.map(Part::ends)), ([true, false, false], [false, false, true]));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The first of several.
@@ -86,16 +53,6 @@ impl Part {
 }
 
 /// Memory of the peer (the RDMA extended transport header).
-///
-/// ```
-/// use rpcrdma_capture::roce::{Operation, RemoteMemory, read};
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-/// # let packet = build::read_request(9, 65536).roce();
-///
-/// // The request for an RDMA Read of 64 KiB.
-/// let memory = RemoteMemory { address: 0x1234_0000, key: 0xabcd, length: 65536 };
-/// assert_eq!(read(&packet).unwrap().operation, Operation::Read(memory));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteMemory {
     /// The address behind the key.
@@ -107,25 +64,6 @@ pub struct RemoteMemory {
 }
 
 /// What a packet says.
-///
-/// ```
-/// use rpcrdma_capture::roce::{Operation, read};
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-///
-/// /// Whether a packet says that a receiver was not ready, and nothing was posted for what was sent.
-/// fn is_not_ready(packet: &[u8]) -> bool {
-///     matches!(read(packet).map(|packet| packet.operation), Some(Operation::Refuse { syndrome: 0x20..=0x3f }))
-/// }
-///
-/// // An acknowledgement has a syndrome and three octets more.
-/// let answer = |syndrome| {
-///     let packet = build::b_to_a(0x11, 9, &[]);
-///     build::Send { extended: vec![syndrome, 0, 0, 1], ..packet }.roce()
-/// };
-/// assert!(is_not_ready(&answer(0x2c)));
-/// assert!(!is_not_ready(&answer(0x60)), "a sequence error");
-/// assert!(!is_not_ready(&answer(0x1f)), "an acknowledgement");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A Send, or a part of one.

@@ -6,22 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 macro_rules! counters {
     ($( $(#[$doc:meta])* $name:ident, )*) => {
         /// Counters of the control thread, readable from any thread at any time.
-        ///
-        /// # Example
-        /// ```
-        /// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-        /// # use nodes::*;
-        /// # use rpcrdma_control::{ControlCounters, ListenOptions};
-        /// # let (server, address) = listening(ListenOptions::default());
-        /// # let client = start(&config());
-        /// client.connect(&address, patient())?;
-        /// let counters = client.counters();
-        /// assert!(counters.contains(&("connects_sent", 1)) && counters.contains(&("connections_ready", 1)));
-        /// // The same names in the same order, before there is a node.
-        /// let before = ControlCounters::default().snapshot();
-        /// assert!(before.iter().zip(&counters).all(|((name, count), now)| *name == now.0 && *count == 0));
-        /// # Ok::<_, rpcrdma_control::ConnectError>(())
-        /// ```
         #[derive(Debug, Default)]
         pub struct ControlCounters {
             $( $(#[$doc])* pub(crate) $name: AtomicU64, )*

@@ -6,25 +6,6 @@ use rpcrdma_engine::{AuthenticationFailure, CloseReason};
 use rpcrdma_fabric::interface::{ManagerError, RejectReason, SetupError};
 
 /// How far a connection had come.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{ConnectError, ConnectOptions, Provider, ShmProvider, Stage};
-/// # use rpcrdma_fabric::interface::Manager;
-/// # use std::time::Duration;
-/// # let (client, address) = (start(&config()), address());
-/// # let mut silent = ShmProvider::default().manager()?;
-/// # silent.listen(&address)?;
-/// // Somebody listens there, and answers nothing.
-/// let hasty = ConnectOptions { timeout: Duration::from_millis(20), ..ConnectOptions::default() };
-/// match client.connect(&address, hasty) {
-///     Err(ConnectError::Timeout { stage, .. }) => assert_eq!(stage, Stage::Requesting),
-///     other => panic!("{other:?}"),
-/// }
-/// # Ok::<_, rpcrdma_fabric::interface::ManagerError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The request was on its way.
@@ -49,21 +30,6 @@ impl std::fmt::Display for Stage {
 }
 
 /// Why a connection could not be made.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::ConnectError;
-/// # use rpcrdma_fabric::interface::ManagerError;
-/// # let (client, address) = (start(&config()), address());
-/// let error = client.connect(&address, patient()).expect_err("nobody listens");
-/// assert!(matches!(error, ConnectError::Fabric(ManagerError::Refused { .. })));
-/// // Somebody may, later.
-/// assert!(!error.is_permanent());
-/// let error = client.connect("no address", patient()).expect_err("it names no fabric");
-/// assert!(error.is_permanent());
-/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The fabric could not make it.
@@ -167,23 +133,6 @@ pub enum ConnectError {
 }
 
 /// Why a node could not be started, or could not do what was asked.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{Node, NodeConfig, NodeError, ShmProvider};
-/// # use rpcrdma_protocol::v2::ReverseRequestSupport;
-/// # use rpcrdma_tuning::Profile;
-/// let profile = Profile { credits_per_connection: 2, ..Profile::default() };
-/// let config = NodeConfig::from_profile(&profile, vec![None])
-///     .with_reverse_calls(ReverseRequestSupport::Inline);
-/// match Node::start(ShmProvider::default(), &config, |_core| Echo) {
-///     Err(NodeError::WindowTooSmall { credits, least }) => assert_eq!((credits, least), (2, 3)),
-///     Err(error) => panic!("{error}"),
-///     Ok(_) => panic!("two ends that call each other would stop"),
-/// }
-/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// A limit that memory is not reserved for, or that nobody could be served with.

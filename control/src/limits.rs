@@ -5,21 +5,6 @@ use crate::node::NodeConfig;
 
 /// Limits of a node. A change counts for connections that begin after it; those that are open stay as
 /// they are.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{NodeError, NodeLimits};
-/// # let node = start(&config());
-/// let reserved = node.limits_reserved();
-/// // No new connections for a while; those that are open stay.
-/// node.set_limits(NodeLimits { connections_per_core: 0, ..reserved })?;
-/// // No more than memory is reserved for.
-/// let more = NodeLimits { credits_per_connection: reserved.credits_per_connection + 1, ..reserved };
-/// assert!(matches!(node.set_limits(more), Err(NodeError::LimitOutside { .. })));
-/// # Ok::<_, NodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLimits {
     /// Connections of one core at a time.

@@ -63,24 +63,6 @@ pub struct NodeConfig {
 }
 
 /// How to listen.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{CoreChoice, ListenOptions, Versions};
-/// // For the Linux NFS client, which speaks version 1: on core 0 alone.
-/// let options = ListenOptions {
-///     core: CoreChoice::Core(0),
-///     versions: Versions::One,
-///     ..ListenOptions::default()
-/// };
-/// # let (_server, address) = listening(options);
-/// # let connection = start(&config()).connect(&address, patient())?;
-/// // A client that could speak version 2 speaks version 1 with it.
-/// assert_eq!(connection.version, 1);
-/// # Ok::<_, rpcrdma_control::ConnectError>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct ListenOptions {
     /// The core for each connection that comes in.
@@ -106,18 +88,6 @@ impl Default for ListenOptions {
 }
 
 /// A listener of a node.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{ListenOptions, Listening};
-/// # let (node, name) = (start(&config()), address());
-/// let Listening { address, .. } = node.listen(&name, ListenOptions::default())?;
-/// // What clients connect to. With `rdma:0.0.0.0:0` the system chooses the port, and it stands here.
-/// assert_eq!(address, name);
-/// # Ok::<_, rpcrdma_control::NodeError>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listening {
     /// Its name within the node.
@@ -127,24 +97,6 @@ pub struct Listening {
 }
 
 /// How to connect.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{ConnectError, ConnectOptions, ListenOptions, Versions};
-/// # use std::time::Duration;
-/// # let (_server, address) =
-/// listening(ListenOptions { versions: Versions::One, ..ListenOptions::default() });
-/// let options = ConnectOptions {
-///     versions: Versions::Two,
-///     timeout: Duration::from_secs(20),
-///     ..ConnectOptions::default()
-/// };
-/// # let client = start(&config());
-/// let refused = client.connect(&address, options);
-/// assert!(matches!(refused, Err(ConnectError::VersionMismatch { high: 1, .. })));
-/// ```
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// The core that takes the connection.
@@ -171,34 +123,6 @@ impl Default for ConnectOptions {
 }
 
 /// A connection that is ready for calls.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{ListenOptions, Node, ShmProvider};
-/// # use rpcrdma_engine::{Call, ring_client::{CallMessage, CallStatus, RingApplication}};
-/// # let (_server, address) = listening(ListenOptions::default());
-/// # let (mut rings, provider) = (vec![], ShmProvider::from_profile(&profile()));
-/// # let client = Node::start(provider, &config(), |_core| {
-/// #     let (application, mut clients) = RingApplication::new(1, 16);
-/// #     rings.append(&mut clients);
-/// #     application
-/// # })?;
-/// let connection = client.connect(&address, patient())?;
-/// // By the ring of its core, under the key that it has there.
-/// let mut message = CallMessage { connection: connection.key, ..CallMessage::default() };
-/// message.call = Call { program: 7, version: 1, procedure: 1 };
-/// message.args = b"ping".to_vec();
-/// message.results.reserve(64);
-/// rings[connection.core].submit(Box::new(message)).expect("room in the ring");
-/// # client.wake_cores();
-/// # let mut ended = None;
-/// # wait_until(|| { ended = rings[connection.core].complete(); ended.is_some() });
-/// # let ended = ended.unwrap();
-/// assert_eq!((ended.status, &ended.results[..]), (CallStatus::Success, &b"ping"[..]));
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
     /// The number of its core within the node.
@@ -214,21 +138,6 @@ pub struct Connection {
 }
 
 /// A connect that is under way.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::ListenOptions;
-/// # let (_server, address) = listening(ListenOptions::default());
-/// # let client = start(&config());
-/// // Three at a time, which take no longer than the slowest of them.
-/// let pending = [(); 3].map(|()| client.connect_start(&address, patient()));
-/// for connect in pending {
-///     assert_eq!(connect.wait()?.core, 0);
-/// }
-/// # Ok::<_, rpcrdma_control::ConnectError>(())
-/// ```
 #[derive(Debug)]
 pub struct PendingConnect {
     outcome: Receiver<Result<Connection, ConnectError>>,
@@ -247,23 +156,6 @@ impl PendingConnect {
 }
 
 /// How a drain went.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{DrainReport, ListenOptions};
-/// # use std::time::Duration;
-/// # let (server, address) = listening(ListenOptions::default());
-/// # let client = start(&config());
-/// # client.connect(&address, patient())?;
-/// # wait_until(|| server.counters().contains(&("connections_ready", 1)));
-/// let report = server.drain(Duration::from_secs(5))?;
-/// assert_eq!(report, DrainReport { connections: 1, complete: true });
-/// // All calls have ended, so this cuts off nobody.
-/// drop(server);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DrainReport {
     /// Connections that were open when the drain began.
@@ -279,16 +171,34 @@ pub struct DrainReport {
 /// requesters. [`Node::drain`] comes first where that matters.
 ///
 /// # Example
+///
+/// Two nodes of one process that speak over shared memory; in practice each is a process.
+///
 /// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{ConnectOptions, ListenOptions, Node, NodeConfig, ShmProvider};
-/// # let (profile, name) = (profile(), address());
+/// use rpcrdma_control::{ConnectOptions, ListenOptions, Node, NodeConfig, ShmProvider};
+/// use rpcrdma_engine::{Application, Outcome, ReplyWriter, Request};
+/// use rpcrdma_tuning::{Idle, Profile};
+///
+/// /// Sends the arguments of each call back.
+/// struct Echo;
+///
+/// impl Application for Echo {
+///     fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+///         match reply.write(request.args) {
+///             Ok(()) => Outcome::Success,
+///             Err(_) => Outcome::SystemError,
+///         }
+///     }
+/// }
+///
+/// // Small, and asleep while nothing comes.
+/// let profile = Profile { connections_max: 4, idle: Idle::Park, ..Profile::default() };
 /// let config = NodeConfig::from_profile(&profile, vec![None]);
 /// let node = || Node::start(ShmProvider::from_profile(&profile), &config, |_core| Echo);
 /// let (server, client) = (node()?, node()?);
-/// let address = server.listen(&name, ListenOptions::default())?.address;
-/// let connection = client.connect(&address, ConnectOptions::default())?;
+/// let name = format!("shm:example-{}", std::process::id());
+/// let listening = server.listen(&name, ListenOptions::default())?;
+/// let connection = client.connect(&listening.address, ConnectOptions::default())?;
 /// assert_eq!((connection.core, connection.version), (0, 2));
 /// let applications = client.shutdown();
 /// assert_eq!(applications.len(), 1);

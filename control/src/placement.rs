@@ -3,21 +3,6 @@
 use std::collections::HashMap;
 
 /// How the core of a connection is chosen.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{ConnectOptions, CoreChoice, ListenOptions, NodeConfig};
-/// # let (_server, address) = listening(ListenOptions::default());
-/// # let client = start(&NodeConfig { cores: vec![None, None], ..config() });
-/// // The core whose application is to call, of the two of this node.
-/// let second = ConnectOptions { core: CoreChoice::Core(1), ..patient() };
-/// assert_eq!(client.connect(&address, second)?.core, 1);
-/// // The default: the other one has fewer now.
-/// assert_eq!(client.connect(&address, patient())?.core, 0);
-/// # Ok::<_, rpcrdma_control::ConnectError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CoreChoice {
     /// The core with the fewest connections; the first of several.
@@ -28,19 +13,6 @@ pub enum CoreChoice {
 }
 
 /// Connections of each core against what its receive memory was reserved for.
-///
-/// # Example
-/// ```
-/// use rpcrdma_control::CoreChoice;
-/// use rpcrdma_control::placement::Occupancy;
-///
-/// let mut cores = Occupancy::new(2, 1);
-/// assert_eq!(cores.take(CoreChoice::Core(1)), Some(1));
-/// assert_eq!(cores.take(CoreChoice::FewestConnections), Some(0));
-/// assert_eq!(cores.take(CoreChoice::FewestConnections), None);
-/// cores.release(1);
-/// assert_eq!(cores.take(CoreChoice::FewestConnections), Some(1));
-/// ```
 #[derive(Debug)]
 pub struct Occupancy {
     taken: Vec<u32>,
@@ -105,18 +77,6 @@ impl Occupancy {
 }
 
 /// Connections of each peer against its limit.
-///
-/// # Example
-/// ```
-/// use rpcrdma_control::placement::PeerLimits;
-///
-/// // Peers by a number that the fabric has for each.
-/// let mut peers = PeerLimits::new(2);
-/// assert!(peers.take(7) && peers.take(7) && peers.take(8));
-/// assert!(!peers.take(7), "it has two");
-/// peers.release(7);
-/// assert!(peers.take(7));
-/// ```
 #[derive(Debug)]
 pub struct PeerLimits {
     taken: HashMap<u64, u32>,

@@ -8,18 +8,6 @@ use rpcrdma_protocol::v2::{Properties, PropertySet};
 pub const RECEIVE_BUFFER_BYTES_LEAST: u32 = 1024;
 
 /// What is to be done with a peer's properties.
-///
-/// # Example
-/// ```
-/// use rpcrdma_control::properties::{Decision, decide};
-/// use rpcrdma_protocol::v2::Properties;
-///
-/// let peer = Properties { receive_buffer_bytes: 512, ..Properties::default() };
-/// match decide(&peer) {
-///     Decision::Accept(properties) => panic!("no message fits: {properties:?}"),
-///     Decision::ReceiveBufferTooSmall(bytes) => assert_eq!(bytes, 512),
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Use the connection, with these properties of the peer.
@@ -40,19 +28,6 @@ pub fn decide(peer: &Properties) -> Decision {
 
 /// Whether a set that follows the first one has another value for a property, which is not allowed
 /// (-00 section 6.4.4). What it does not name stays as it is.
-///
-/// # Example
-/// ```
-/// use rpcrdma_control::properties::changes;
-/// use rpcrdma_protocol::v2::{Properties, PropertySet};
-///
-/// // The largest segment has 1 octet.
-/// let body = [0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 1];
-/// let set = PropertySet::decode(&body)?;
-/// assert!(changes(&Properties::default(), &set));
-/// assert!(!changes(&Properties { segment_bytes_max: 1, ..Properties::default() }, &set));
-/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
-/// ```
 #[must_use]
 pub fn changes(peer: &Properties, set: &PropertySet<'_>) -> bool {
     let mut changed = *peer;

@@ -20,30 +20,6 @@ use crate::error::ConnectError;
 use crate::versions::{Versions, have_common};
 
 /// How a connection is made again after it was lost, or could not be made.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{GivenUp, Reconnect, TargetEvent};
-/// // Every 10 ms sharp, and three times at most.
-/// let reconnect = Reconnect {
-///     first_ms: 10,
-///     factor: 1,
-///     jitter_percent: 0,
-///     attempts_max: Some(3),
-///     ..Reconnect::default()
-/// };
-/// # let (client, address) = (start(&config()), address());
-/// let target = client.keep_connected(&address, patient(), reconnect);
-/// // Nobody listens there.
-/// let mut failed = 0;
-/// while let Some(TargetEvent::Failed { retry_after, .. }) = target.wait(PATIENCE) {
-///     assert_eq!(retry_after.as_millis(), 10);
-///     failed += 1;
-/// }
-/// assert_eq!(failed, 2, "and the third is the last");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reconnect {
     /// Milliseconds to wait after a loss, or after the first failure; at least 1.
@@ -83,45 +59,10 @@ impl Reconnect {
 }
 
 /// Names a target of a node. Never used again.
-///
-/// # Example
-/// ```
-/// use std::time::Instant;
-/// use rpcrdma_control::Versions;
-/// use rpcrdma_control::reconnect::{Reconnect, TargetId, Targets};
-///
-/// let (mut targets, now) = (Targets::new(100, 1), Instant::now());
-/// for id in [7, 8] {
-///     targets.add(TargetId(id), "shm:storage", Versions::Both, Reconnect::default(), now)?;
-/// }
-/// // One that is removed is never named again.
-/// targets.remove(TargetId(7));
-/// assert_eq!(targets.poll(now), Some(TargetId(8)));
-/// # Ok::<_, rpcrdma_control::ConnectError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetId(pub u64);
 
 /// What becomes of a target without a connection.
-///
-/// # Example
-/// ```
-/// # use std::time::{Duration, Instant};
-/// # use rpcrdma_control::{ConnectError, Versions};
-/// # use rpcrdma_control::reconnect::{Reconnect, Step, TargetId, Targets};
-/// # let (mut targets, now) = (Targets::new(100, 1), Instant::now());
-/// # targets.add(TargetId(1), "shm:storage", Versions::Both, Reconnect::default(), now)?;
-/// # let (id, error) = (targets.poll(now).unwrap(), ConnectError::NoRoom { limit: 64 });
-/// match targets.handle_failed(id, &error, now) {
-///     Step::Retry { after } => {
-///         // Of 100 ms, up to half is left to chance.
-///         assert!(after <= Duration::from_millis(100) && after >= Duration::from_millis(50));
-///         assert_eq!(targets.next_due(), Some(now + after));
-///     }
-///     Step::GiveUp => panic!("there may be room later"),
-/// }
-/// # Ok::<_, ConnectError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// It is tried again after this time, or a little later where many are.
@@ -178,24 +119,6 @@ impl Peer {
 }
 
 /// All targets of a node. See the module for the order of calls.
-///
-/// # Example
-/// ```
-/// use std::time::{Duration, Instant};
-/// use rpcrdma_control::Versions;
-/// use rpcrdma_control::reconnect::{Reconnect, TargetId, Targets};
-///
-/// // Ten attempts in a second at most, over all targets; time comes from outside.
-/// let (mut targets, now) = (Targets::new(10, 1), Instant::now());
-/// for id in 0..2 {
-///     targets.add(TargetId(id), "shm:storage", Versions::Both, Reconnect::default(), now)?;
-/// }
-/// assert_eq!(targets.poll(now), Some(TargetId(0)));
-/// assert_eq!(targets.poll(now), None);
-/// assert_eq!(targets.next_due(), Some(now + Duration::from_millis(100)));
-/// assert_eq!(targets.poll(now + Duration::from_millis(100)), Some(TargetId(1)));
-/// # Ok::<_, rpcrdma_control::ConnectError>(())
-/// ```
 #[derive(Debug)]
 pub struct Targets {
     targets: HashMap<TargetId, Target>,

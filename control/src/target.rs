@@ -13,33 +13,6 @@ use crate::reconnect::TargetId;
 use crate::thread::Request;
 
 /// What happens to a target, in order.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{ListenOptions, Reconnect, TargetEvent};
-/// # let (server, address) = listening(ListenOptions::default());
-/// # let client = start(&config());
-/// # let reconnect = Reconnect { first_ms: 20, attempts_max: Some(2), ..Reconnect::default() };
-/// # let target = client.keep_connected(&address, patient(), reconnect);
-/// # let (mut server, mut seen) = (Some(server), vec![]);
-/// while let Some(event) = target.wait(PATIENCE) {
-///     // What an operator reads, as in "lost the connection to ...; retrying in 15 ms".
-///     eprintln!("{event}");
-///     seen.push(match event {
-///         TargetEvent::Established { .. } => {
-///             // Here the server goes away.
-///             drop(server.take());
-///             "established"
-///         }
-///         TargetEvent::Lost { .. } => "lost",
-///         TargetEvent::Failed { .. } => "failed",
-///         TargetEvent::GivenUp(_) => "given up",
-///     });
-/// }
-/// assert_eq!(seen, ["established", "lost", "failed", "given up"]);
-/// ```
 #[derive(Debug)]
 pub enum TargetEvent {
     /// It is connected, for the first time or again.
@@ -68,22 +41,6 @@ pub enum TargetEvent {
 }
 
 /// Why a target is not tried again.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{ConnectError, GivenUp, Reconnect, TargetEvent};
-/// # use rpcrdma_fabric::interface::ManagerError;
-/// # let client = start(&config());
-/// let target = client.keep_connected("no address", patient(), Reconnect::default());
-/// match target.wait(PATIENCE) {
-///     Some(TargetEvent::GivenUp(GivenUp::Failed(ConnectError::Fabric(error)))) => {
-///         assert!(matches!(error, ManagerError::BadAddress { .. }));
-///     }
-///     other => panic!("it can never be connected: {other:?}"),
-/// }
-/// ```
 #[derive(Debug)]
 pub enum GivenUp {
     /// Trying again cannot help ([`ConnectError::is_permanent`]), or as many attempts in a row have
@@ -122,20 +79,23 @@ impl fmt::Display for TargetEvent {
 /// attempt under way is given up; a connection that stands is left to the application.
 ///
 /// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{ListenOptions, Reconnect, TargetEvent};
-/// # let (_server, address) = listening(ListenOptions::default());
-/// # let client = start(&config());
-/// let target = client.keep_connected(&address, patient(), Reconnect::default());
-/// let Some(TargetEvent::Established { connection }) = target.wait(PATIENCE) else {
-///     panic!("a server listens there");
-/// };
-/// // It is not tried again from now on; the connection stays until somebody closes it.
-/// drop(target);
-/// assert!(client.counters().contains(&("connections_closed", 0)));
-/// client.close(&connection);
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use rpcrdma_control::{ConnectOptions, Node, Reconnect, ShmProvider, TargetEvent};
+/// use rpcrdma_engine::Application;
+///
+/// fn stay_connected(node: &Node<ShmProvider, impl Application>) {
+///     let target = node.keep_connected("shm:store", ConnectOptions::default(), Reconnect::default());
+///     while let Some(event) = target.wait(Duration::from_secs(60)) {
+///         // As in "lost the connection to ...; retrying in 15 ms".
+///         eprintln!("{event}");
+///         if matches!(event, TargetEvent::GivenUp(_)) {
+///             break;
+///         }
+///     }
+/// }
 /// ```
 pub struct Target {
     id: TargetId,

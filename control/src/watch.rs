@@ -8,18 +8,6 @@ use rpcrdma_fabric::interface::Port;
 use crate::counters::ControlCounters;
 
 /// What a core shows of itself.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::CoreSnapshot;
-/// # let node = start(&config());
-/// let CoreSnapshot { counters, levels, .. } = node.watch()().cores.remove(0);
-/// assert_eq!((counters.calls_received, levels.calls_deferred), (0, 0));
-/// // Four connections of eight credits, with a Receive more for each.
-/// assert_eq!(counters.receives_posted, 4 * (8 + 1));
-/// ```
 #[derive(Clone, Debug, Default)]
 pub struct CoreSnapshot {
     /// What it counted.
@@ -31,19 +19,6 @@ pub struct CoreSnapshot {
 }
 
 /// What a node shows of itself.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # let node = start(&config());
-/// let watch = node.watch();
-/// // On whatever thread serves the numbers, while the node lives and after.
-/// let watcher = std::thread::spawn(move || watch());
-/// # let snapshot = watcher.join().unwrap();
-/// assert_eq!(snapshot.cores.len(), 1);
-/// assert!(snapshot.control.contains(&("connections_ready", 0)));
-/// ```
 #[derive(Clone, Debug, Default)]
 pub struct NodeSnapshot {
     /// Its cores, in order.

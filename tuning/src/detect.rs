@@ -10,20 +10,6 @@ use crate::text::Match;
 const CLASS: &str = "sys/class/infiniband";
 
 /// An RDMA device, as the kernel tells of it.
-///
-/// # Example
-///
-/// ```
-/// use std::path::Path;
-/// use rpcrdma_tuning::{Detected, Device};
-///
-/// for device in Device::all(Path::new("/")) {
-///     println!("{}: {:?}", device.name, device.detect());
-/// }
-/// // Software devices are known by their names alone.
-/// let soft = Device { name: "rxe_eth0".to_owned(), driver: None, part: None };
-/// assert_eq!(soft.detect(), Detected::Profile("rxe".to_owned()));
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     /// Its name, as `rdma link` has it.
@@ -36,23 +22,6 @@ pub struct Device {
 }
 
 /// What is known of a device.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_tuning::{Detected, Device};
-///
-/// // Three NICs, as the kernel names their drivers.
-/// let told = ["mlx5_core", "efa", "of_tomorrow"].map(|driver| {
-///     let (name, driver) = ("rocep1s0".to_owned(), Some(driver.to_owned()));
-///     match (Device { name, driver, part: None }).detect() {
-///         Detected::Profile(name) => name,
-///         Detected::Refused { family, .. } => format!("not {family}"),
-///         Detected::Unknown => "defaults".to_owned(),
-///     }
-/// });
-/// assert_eq!(told, ["mlx5", "not efa", "defaults"]);
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Detected {
     /// The profile that is for it, `FAMILY` or `FAMILY/DEVICE`.

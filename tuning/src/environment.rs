@@ -8,20 +8,6 @@ use std::fmt;
 use serde::Deserialize;
 
 /// What a profile says about one variable.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_tuning::Layers;
-///
-/// let rules = Layers::named("mlx5")?.build()?.environment;
-/// let doorbells = rules.iter().find(|rule| rule.name == "MLX5_TOTAL_UUARS").expect("it has one");
-/// let (complaint, command) = doorbells.complaint(None).expect("it should be set");
-/// assert!(complaint.starts_with("MLX5_TOTAL_UUARS is not set: of the 16 doorbell registers"));
-/// assert_eq!(command, "export MLX5_TOTAL_UUARS=64");
-/// assert!(doorbells.complaint(Some("64")).is_none());
-/// # Ok::<(), rpcrdma_tuning::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "RuleText")]
 pub struct EnvironmentRule {
@@ -36,22 +22,6 @@ pub struct EnvironmentRule {
 }
 
 /// What a variable should hold, or must not.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_tuning::{EnvironmentValue, Layers};
-///
-/// let (mut set, mut avoid) = (0, 0);
-/// for rule in Layers::named("mlx5")?.build()?.environment {
-///     match rule.value {
-///         EnvironmentValue::Set(wanted) => set += usize::from(!wanted.is_empty()),
-///         EnvironmentValue::Avoid(wrong) => avoid += usize::from(wrong == "1"),
-///     }
-/// }
-/// assert_eq!((set, avoid), (2, 3));
-/// # Ok::<(), rpcrdma_tuning::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvironmentValue {
     /// It should be set to this; another value that somebody chose is left alone.

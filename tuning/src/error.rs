@@ -6,20 +6,6 @@ use std::path::PathBuf;
 use crate::layers::Origin;
 
 /// A knob in an error: its name, its value, and the layer that set it.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_tuning::{Error, Layers, Settings};
-///
-/// let mut command_line = Settings::default();
-/// command_line.assign("retry_count=9")?;
-/// let refused = Layers::named("rxe")?.overrides(&command_line).build();
-/// let Err(Error::Range { knob, least, most }) = refused else { panic!("three bits hold no 9") };
-/// assert_eq!(knob.to_string(), "retry_count = 9 (command line)");
-/// assert_eq!((least, most), (0, 7));
-/// # Ok::<(), Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Knob {
     /// The knob's name, as in [`Profile::KNOBS`](crate::Profile::KNOBS).
@@ -37,19 +23,6 @@ impl fmt::Display for Knob {
 }
 
 /// Why no profile could be made.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_tuning::{Error, Profile};
-///
-/// let error = Profile::by_name("efa").expect_err("it has no reliable connections");
-/// assert!(matches!(error, Error::Refused { .. }));
-/// // Two knobs that do not go together, and which way out there is.
-/// let slip = Profile { inline_bytes_max: 4000, channel_ring_bytes: 8192, ..Default::default() };
-/// let Err(Error::Relation { remedy, .. }) = slip.validate() else { panic!("it is too long") };
-/// assert!(remedy.ends_with("or inline_bytes_max to 1984 or less"));
-/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -28,15 +28,6 @@ const FAMILIES: &[(&str, &str)] = families![
 ];
 
 /// What [`list`] says of one embedded profile.
-///
-/// # Example
-///
-/// ```
-/// let families = rpcrdma_tuning::list();
-/// assert_eq!(families[0].name, "shm");
-/// let refused = families.iter().filter(|family| family.refused.is_some());
-/// assert_eq!(refused.map(|family| family.name).collect::<Vec<_>>(), ["efa"]);
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FamilySummary {
     /// The name that [`Profile::by_name`](crate::Profile::by_name) takes.
@@ -50,20 +41,6 @@ pub struct FamilySummary {
 }
 
 /// A device that has values of its own.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_tuning::{Profile, list};
-///
-/// let families = list();
-/// let irdma = families.iter().find(|family| family.name == "irdma").expect("it is embedded");
-/// let x722 = &irdma.devices[0];
-/// assert_eq!((x722.name.as_str(), x722.description.as_str()), ("x722", "Intel X722 (iWARP)"));
-/// let [family, device] = ["irdma", "irdma/x722"].map(Profile::by_name);
-/// assert!(device?.device_inline_bytes_max < family?.device_inline_bytes_max);
-/// # Ok::<(), rpcrdma_tuning::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceSummary {
     /// The name after the slash.

@@ -3,20 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 /// What to do about hugepages when an arena of registered memory is made.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_tuning::{Hugepages, Layers, Settings};
-///
-/// let mut command_line = Settings::default();
-/// command_line.assign("hugepages=require")?;
-/// command_line.assign("hugepage_bytes=1073741824")?;
-/// // A process with this does not start where hugepages of 1 GiB are not to be had.
-/// let profile = Layers::named("mlx5")?.overrides(&command_line).build()?.profile;
-/// assert_eq!((profile.hugepages, profile.hugepage_bytes), (Hugepages::Require, 1 << 30));
-/// # Ok::<(), rpcrdma_tuning::Error>(())
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hugepages {
@@ -30,20 +16,6 @@ pub enum Hugepages {
 }
 
 /// What a core does when a poll found nothing to do.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_tuning::{Idle, Profile};
-///
-/// let mut profile = Profile::default();
-/// assert_eq!(profile.idle, Idle::Spin);
-/// // For cores that others want as well: asleep after a millisecond without work.
-/// (profile.idle, profile.idle_park_after_us) = (Idle::Park, 1000);
-/// assert_eq!(profile.value_text("idle").as_deref(), Some("\"park\""));
-/// profile.validate()?;
-/// # Ok::<(), rpcrdma_tuning::Error>(())
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {
@@ -58,19 +30,6 @@ pub enum Idle {
 }
 
 /// Where the receives of a core are posted.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_tuning::{Layers, ReceiveQueues, Settings};
-///
-/// // A device that has no shared ones takes them away from any profile, and it is told.
-/// let device = Settings { receive_queues: Some(ReceiveQueues::Own), ..Settings::default() };
-/// let loaded = Layers::defaults().limited(&device, "the device").build()?;
-/// assert_eq!(loaded.profile.receive_queues, ReceiveQueues::Own);
-/// assert_eq!(loaded.clamps[0].asked.value, "\"shared\"");
-/// # Ok::<(), rpcrdma_tuning::Error>(())
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReceiveQueues {
@@ -81,20 +40,6 @@ pub enum ReceiveQueues {
 }
 
 /// What becomes of explicit RDMA where the device has no memory windows of type 2.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_tuning::{Profile, Settings, WithoutWindows};
-///
-/// assert_eq!(Profile::by_name("siw")?.without_windows, WithoutWindows::Refuse);
-/// // Among peers that trust each other; "expose" is no choice.
-/// let mut command_line = Settings::default();
-/// command_line.assign("without_windows=register")?;
-/// assert_eq!(command_line.without_windows, Some(WithoutWindows::Register));
-/// assert!(command_line.assign("without_windows=expose").is_err());
-/// # Ok::<(), rpcrdma_tuning::Error>(())
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WithoutWindows {

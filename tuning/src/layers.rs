@@ -12,20 +12,6 @@ use crate::profile::{Profile, Settings, Table};
 use crate::text::ProfileText;
 
 /// The layer that a value came from.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_tuning::{Layers, Origin, Settings};
-///
-/// let mut command_line = Settings::default();
-/// command_line.assign("idle=park")?;
-/// let loaded = Layers::named("mlx5")?.overrides(&command_line).build()?;
-/// assert_eq!(loaded.origin("idle"), Origin::CommandLine);
-/// assert_eq!(loaded.origin("device_inline_bytes_max"), Origin::Family("mlx5"));
-/// assert_eq!(loaded.origin("call_timeout_ms").to_string(), "built-in default");
-/// # Ok::<(), rpcrdma_tuning::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// The built-in defaults.
@@ -68,19 +54,6 @@ struct Entry {
 }
 
 /// A value that was cut down to what the device can do.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_tuning::{Layers, Settings};
-///
-/// let more = Settings { device_inline_bytes_max: Some(1024), ..Settings::default() };
-/// let loaded = Layers::named("siw")?.overrides(&more).build()?;
-/// let [clamp] = loaded.clamps.as_slice() else { panic!("one value is too much") };
-/// assert_eq!((clamp.asked.value.as_str(), clamp.used.as_str()), ("1024", "80"));
-/// assert!(clamp.to_string().ends_with("is beyond what siw can do: 80 is used"));
-/// # Ok::<(), rpcrdma_tuning::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clamp {
     /// The knob, with the value that was asked for and the layer that did.
@@ -99,19 +72,6 @@ impl fmt::Display for Clamp {
 }
 
 /// A checked profile, with the name that it goes by and the origin of every value.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_tuning::Layers;
-///
-/// let loaded = Layers::named("rxe")?.build()?;
-/// assert_eq!((loaded.name.as_str(), loaded.profile.rnr_retry_count), ("rxe", 7));
-/// let why = loaded.source("rnr_retry_count");
-/// assert!(why.is_some_and(|why| why.starts_with("InfiniBand volume 1: 7 is for ever")));
-/// assert!(loaded.clamps.is_empty());
-/// # Ok::<(), rpcrdma_tuning::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
     /// The knobs.

@@ -18,21 +18,6 @@ macro_rules! knobs {
         /// A profile that came from [`Layers::build`](crate::Layers::build) has been checked; one
         /// that was changed afterwards is to be checked again with
         /// [`validate`](Profile::validate).
-        ///
-        /// # Example
-        ///
-        /// ```
-        /// use rpcrdma_tuning::Profile;
-        ///
-        /// let mut profile = Profile { connections_max: 1000, ..Profile::default() };
-        /// // Three for each connection, and as many as give 64 of them 32 credits, of 4096 bytes of registered memory.
-        /// assert_eq!(profile.receives_posted(), 3000 + 64 * 30);
-        /// assert_eq!(profile.receive_pool_bytes(), 4920 * 4096);
-        /// profile.validate()?;
-        /// profile.credits_per_connection = 0;
-        /// assert!(profile.validate().is_err());
-        /// # Ok::<(), rpcrdma_tuning::Error>(())
-        /// ```
         #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
         pub struct Profile {
             $( $(#[$doc])* pub $name: $kind, )*
@@ -46,21 +31,6 @@ macro_rules! knobs {
         }
 
         /// The knobs that one layer sets; `None` leaves the value of the layers below.
-        ///
-        /// # Example
-        ///
-        /// ```
-        /// use rpcrdma_tuning::{Hugepages, Settings};
-        ///
-        /// let mut settings = Settings::default();
-        /// settings.assign("credits_per_connection=64")?;
-        /// settings.assign("hugepages=never")?;
-        /// assert_eq!(settings.credits_per_connection, Some(64));
-        /// assert_eq!((settings.hugepages, settings.idle), (Some(Hugepages::Never), None));
-        /// // A name that is no knob's is answered with all that are.
-        /// assert!(settings.assign("credits=64").is_err());
-        /// # Ok::<(), rpcrdma_tuning::Error>(())
-        /// ```
         #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub struct Settings {

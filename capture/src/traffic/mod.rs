@@ -17,19 +17,6 @@ use crate::roce::{self, GENERAL_SERVICES_QUEUE_PAIR, Operation, RemoteMemory, Ro
 use stream::{Arrival, Segment, Stream};
 
 /// One direction of a connection: what is sent to one queue pair.
-///
-/// ```
-/// use rpcrdma_capture::Flow;
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-/// # use build::{a_to_b, acknowledged_by_b, b_to_a, happened};
-///
-/// // A sends to queue pair 17 of B; B acknowledges that, and sends to queue pair 23 of A: one connection.
-/// let all = happened(&[a_to_b(4, 9, b"call"), acknowledged_by_b(9), b_to_a(4, 70, b"reply")]);
-/// let flows: Vec<Flow> = all.iter().filter_map(|happened| happened.flow).collect();
-/// assert_eq!((flows[0].queue_pair, flows[1].queue_pair), (17, 23));
-/// assert_eq!(flows[0].source, flows[1].destination);
-/// assert_eq!((all[0].connection, all[1].connection), (Some(1), Some(1)));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
     /// Who sends.
@@ -41,18 +28,6 @@ pub struct Flow {
 }
 
 /// Something that happened, and where it stands in the capture.
-///
-/// ```
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-/// # use build::{a_to_b, happened};
-/// use std::time::Duration;
-///
-/// // A Send in three packets, captured a millisecond apart: one thing that happened, when its last packet came.
-/// let all = happened(&[a_to_b(0, 9, b"in "), a_to_b(1, 10, b"three "), a_to_b(2, 11, b"parts")]);
-/// let [message] = &all[..] else { panic!("one message") };
-/// assert_eq!((message.first_packet, message.last_packet), (1, 3));
-/// assert_eq!(message.ended - message.began, Duration::from_millis(2));
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Happened {
     /// Its direction; `None` for a packet that could not be read as far as that.
@@ -72,24 +47,6 @@ pub struct Happened {
 }
 
 /// What can happen.
-///
-/// ```
-/// use rpcrdma_capture::Event;
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-/// # use build::{a_to_b, happened, managed, read_request};
-/// # let packets = [managed(true, 0x15, &[]), a_to_b(4, 9, b"text"), read_request(10, 65536)];
-///
-/// let mut lines = Vec::new();
-/// for happened in happened(&packets) {
-///     lines.push(match happened.event {
-///         Event::Message(message) => format!("{} octets", message.octets.len()),
-///         Event::Read(memory) => format!("reads {} octets of key {:#x}", memory.length, memory.key),
-///         Event::Disconnect => "ends the connection".to_owned(),
-///         other => format!("{other:?}"),
-///     });
-/// }
-/// assert_eq!(lines, ["ends the connection", "4 octets", "reads 65536 octets of key 0xabcd"]);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A connection is asked for.
@@ -126,17 +83,6 @@ pub enum Event {
 }
 
 /// A Send, put together from its packets.
-///
-/// ```
-/// use rpcrdma_capture::{Event, Message};
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-/// # use build::{Send, a_to_b, happened};
-///
-/// // A Send with Invalidate: opcode 0x17, and the key in front of the payload.
-/// let packet = Send { extended: vec![0, 0, 0xab, 0xcd], ..a_to_b(0x17, 9, b"reply") };
-/// let message = Message { octets: b"reply".to_vec(), invalidated: Some(0xabcd), ..Message::default() };
-/// assert_eq!(happened(&[packet])[0].event, Event::Message(message));
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// What the receiver gets.
@@ -148,40 +94,9 @@ pub struct Message {
 }
 
 /// An RDMA Read or Write.
-///
-/// ```
-/// use rpcrdma_capture::{Event, RemoteAccess};
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-/// # let all = build::happened(&[build::read_request(9, 4096), build::read_request(10, 512)]);
-///
-/// /// Octets that are read of each key, in the order of the capture.
-/// fn read(event: &Event) -> Option<(u32, u32)> {
-///     match event {
-///         Event::Read(RemoteAccess { key, length, .. }) => Some((*key, *length)),
-///         _ => None,
-///     }
-/// }
-/// assert!(all.iter().filter_map(|happened| read(&happened.event)).eq([(0xabcd, 4096), (0xabcd, 512)]));
-/// ```
 pub type RemoteAccess = RemoteMemory;
 
 /// What a capture has not got.
-///
-/// ```
-/// use rpcrdma_capture::{Event, Gap};
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-/// # use build::{a_to_b, acknowledged_by_b, happened};
-///
-/// // Packets 10 and 11 were not captured, though B has got them; and at the end the rest of a message is not there.
-/// let all = happened(&[
-///     a_to_b(4, 9, b"whole"),
-///     a_to_b(4, 12, b"whole"),
-///     acknowledged_by_b(12),
-///     a_to_b(0, 13, b"begins"),
-/// ]);
-/// let gaps = all.iter().filter(|happened| matches!(happened.event, Event::Gap(_)));
-/// assert!(gaps.map(|gap| &gap.event).eq([&Event::Gap(Gap::Missing(2)), &Event::Gap(Gap::NoEnd)]));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gap {
     /// So many packets of this direction are missing, as the numbers of the others show. The message that they are of
@@ -196,23 +111,6 @@ pub enum Gap {
 }
 
 /// How many packets were what.
-///
-/// ```
-/// use rpcrdma_capture::{Counts, LinkType, Packet, Traffic};
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-/// # let packet = |number, octets| {
-/// #     let time = std::time::Duration::ZERO;
-/// #     Packet { number, time, link: LinkType::Ethernet, octets }
-/// # };
-///
-/// // A packet that was sent twice, and one that is none of RDMA.
-/// let sent = build::a_to_b(4, 9, b"text").ethernet();
-/// let mut traffic = Traffic::default();
-/// for (number, octets) in (1..).zip([sent.clone(), sent, b"something else".to_vec()]) {
-///     traffic.packet(&packet(number, octets));
-/// }
-/// assert_eq!(traffic.counts(), Counts { roce: 2, again: 1, other: 1, damaged: 0 });
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets of RoCEv2.
@@ -233,24 +131,6 @@ struct Asked {
 }
 
 /// All that is known of the traffic so far.
-///
-/// ```
-/// use rpcrdma_capture::{Event, Gap, Packets, Traffic};
-/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
-/// # use build::{FORMATS, a_to_b, file};
-/// # let frames = [a_to_b(4, 9, b"whole"), a_to_b(0, 10, b"begins")].map(|packet| packet.ethernet());
-/// # let file = file(FORMATS[0], 1, &frames);
-///
-/// let mut traffic = Traffic::default();
-/// let mut events = Vec::new();
-/// for packet in Packets::new(&file[..])? {
-///     events.extend(traffic.packet(&packet?).into_iter().map(|happened| happened.event));
-/// }
-/// assert!(matches!(&events[..], [Event::Message(message)] if message.octets == b"whole"));
-/// // What the end of the file cut off is told last.
-/// assert_eq!(traffic.finish()[0].event, Event::Gap(Gap::NoEnd));
-/// # Ok::<(), rpcrdma_capture::CaptureError>(())
-/// ```
 #[derive(Debug, Default)]
 pub struct Traffic {
     streams: HashMap<Flow, Stream>,

@@ -16,21 +16,6 @@ use super::plan::FaultPlan;
 const LOOK_POLLS: u32 = 64;
 
 /// An application, some of whose calls are answered with an error, or never, before it sees them.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{FaultPlan, FaultyApplication, Node, ShmProvider};
-/// let plan = FaultPlan::new(["error-reply:one-in=1000".parse()?]);
-/// let provider = ShmProvider::from_profile(&profile());
-/// let node = Node::start_with_faults(provider, &config(), &plan, |_core| Echo)?;
-/// // What was given to the node comes back.
-/// let applications = node.shutdown().into_iter().map(FaultyApplication::into_inner);
-/// let echoes: Vec<Echo> = applications.collect();
-/// assert_eq!(echoes.len(), 1);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug)]
 pub struct FaultyApplication<A> {
     inner: A,

@@ -7,15 +7,6 @@ use std::time::Duration;
 
 /// What a fault does. An occasion is when it may strike: one of those that are named here, counted on each core over
 /// all its connections.
-///
-/// # Example
-/// ```
-/// use rpcrdma_control::FaultKind;
-///
-/// let named: Vec<_> = FaultKind::ALL.iter().map(|kind| kind.name()).collect();
-/// assert_eq!(named[0], "delay-message");
-/// assert!(FaultKind::DelayMessage.takes_time() && !FaultKind::DropReply.takes_time());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultKind {
     /// A message that arrived reaches the core [`Fault::time`] later, and what follows it on its connection stays
@@ -80,15 +71,6 @@ impl FaultKind {
 }
 
 /// Which occasions a fault strikes, of those behind [`Fault::after`].
-///
-/// # Example
-/// ```
-/// use rpcrdma_control::{Fault, Often};
-///
-/// let fault: Fault = "error-reply:one-in=100".parse()?;
-/// assert!(matches!(fault.often, Often::OneIn(count) if count.get() == 100));
-/// # Ok::<_, rpcrdma_control::FaultError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Often {
     /// The last of each so many: all of them with 1.
@@ -110,21 +92,6 @@ pub enum Often {
 /// | `times=N` | at most N strikes, on each core | no limit |
 /// | `seed=N` | seed of `one-in` | 1 |
 /// | `for=TIME` | how late, as in `10ms`, `50us` or `2s`, at most 60 s: of [`FaultKind::takes_time`] alone | is needed there |
-///
-/// # Example
-/// ```
-/// use rpcrdma_control::{Fault, FaultKind};
-/// use std::time::Duration;
-///
-/// let fault: Fault = "delay-message:for=10ms,every=100,after=1000".parse()?;
-/// assert_eq!((fault.kind, fault.after), (FaultKind::DelayMessage, 1000));
-/// assert_eq!(fault.time, Duration::from_millis(10));
-/// assert_eq!(fault.to_string(), "delay-message:for=10ms,every=100,after=1000");
-/// // The second Send of a core, and no other.
-/// let lost = Fault { after: 1, times: Some(1), ..Fault::new(FaultKind::Disconnect) };
-/// assert_eq!(lost.to_string(), "disconnect:after=1,times=1");
-/// # Ok::<_, rpcrdma_control::FaultError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fault {
     /// What it does.
@@ -213,14 +180,6 @@ fn time(text: &str) -> Option<Duration> {
 }
 
 /// A text that is no fault. It says what is wrong, and what there is instead.
-///
-/// # Example
-/// ```
-/// use rpcrdma_control::Fault;
-///
-/// let error = "drop-replies".parse::<Fault>().unwrap_err();
-/// assert!(error.to_string().contains("drop-reply"), "{error}");
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FaultError(String);

@@ -14,17 +14,6 @@ use super::plan::FaultPlan;
 use super::port::FaultyPort;
 
 /// The connection manager of a [`FaultyProvider`](crate::FaultyProvider): it rejects connects.
-///
-/// # Example
-/// ```
-/// use rpcrdma_control::FaultyManager;
-/// use rpcrdma_fabric::{interface::Manager, shm};
-///
-/// // Ports are known to it as to the manager of the fabric.
-/// fn handle(of_fabric: shm::PortHandle) -> <FaultyManager<shm::Manager> as Manager>::PortHandle {
-///     of_fabric
-/// }
-/// ```
 pub struct FaultyManager<M: Manager> {
     inner: M,
     refuse: Draws,

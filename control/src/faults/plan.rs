@@ -12,25 +12,6 @@ use super::provider::FaultyProvider;
 /// A node that is started with [`Node::start`](crate::Node::start) has none of this on the path of its calls: faults
 /// are code of other types, which [`Node::start_with_faults`](crate::Node::start_with_faults) puts around the port of
 /// each core and around the application.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{ConnectError, FaultPlan, ListenOptions, Node, ShmProvider};
-/// let plan = FaultPlan::new(["refuse-connect:times=1".parse()?]);
-/// let provider = ShmProvider::from_profile(&profile());
-/// let server = Node::start_with_faults(provider, &config(), &plan, |_core| Echo)?;
-/// let address = server.listen(&address(), ListenOptions::default())?.address;
-/// # let client = start(&config());
-/// let refused = client.connect(&address, patient());
-/// assert!(matches!(refused, Err(ConnectError::Rejected { .. })));
-/// // Once was all.
-/// client.connect(&address, patient())?;
-/// let injected: Vec<_> = plan.injected().map(|(_, times)| times).collect();
-/// assert_eq!(injected, [1]);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan {
     planned: Arc<[Planned]>,

@@ -23,17 +23,6 @@ const OUTSIDE: u64 = 1 << 63;
 
 /// A port of any fabric that injects faults into what its core posts and gets. A fault is what a device would do: a
 /// queue pair that goes into the error state, an access that the peer's device refuses, a completion that comes late.
-///
-/// # Example
-/// ```
-/// use rpcrdma_control::FaultyPort;
-/// use rpcrdma_fabric::{interface::Port, shm};
-///
-/// // Queue pairs are those that the manager of the fabric prepares.
-/// fn seed(of_fabric: shm::Seed) -> <FaultyPort<shm::Port> as Port>::Seed {
-///     of_fabric
-/// }
-/// ```
 #[derive(Debug)]
 pub struct FaultyPort<P> {
     inner: P,

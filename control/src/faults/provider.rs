@@ -12,14 +12,6 @@ use crate::provider::{PortNeed, Provider};
 
 /// A fabric whose ports and connection manager inject the faults of a plan.
 /// [`Node::start_with_faults`](crate::Node::start_with_faults) makes it.
-///
-/// # Example
-/// ```
-/// use rpcrdma_control::{FaultyProvider, Provider, ShmProvider};
-///
-/// // Who may connect is as on the fabric itself.
-/// assert!(<FaultyProvider<ShmProvider> as Provider>::VOUCHES_FOR_PEERS);
-/// ```
 #[derive(Debug)]
 pub struct FaultyProvider<V> {
     inner: V,

@@ -13,20 +13,6 @@ pub use self::shm::ShmProvider;
 pub use self::verbs::VerbsProvider;
 
 /// What one core needs of its port.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{PortNeed, Provider, ShmProvider};
-/// # use rpcrdma_fabric::{clock::Clock, interface::Port};
-/// // As a node asks for a port, on the thread of the core that will own it.
-/// let need = PortNeed { queue_pairs_max: 16, windows_max: 8, ..need() };
-/// let (port, _for_the_manager) = ShmProvider::default().port(&need, &Clock::new())?;
-/// assert_eq!(port.attributes().queue_pairs_max, 16);
-/// assert!(port.attributes().windows_max >= 8);
-/// # Ok::<_, rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct PortNeed {
     /// Bytes of registered memory.
@@ -63,25 +49,6 @@ impl PortNeed {
 }
 
 /// Makes the ports and the connection manager of one fabric.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{Authentication, ListenOptions, Node, NodeError, Provider, ShmProvider};
-/// /// Serves on any fabric whoever the fabric itself vouches for, or anybody.
-/// fn serve<V: Provider>(provider: V, address: &str) -> Result<Node<V, Echo>, NodeError> {
-///     let fabric = V::VOUCHES_FOR_PEERS;
-///     let authentication = if fabric { Authentication::Fabric } else { Authentication::None };
-///     let node = Node::start(provider, &config(), |_core| Echo)?;
-///     node.listen(address, ListenOptions { authentication, ..ListenOptions::default() })?;
-///     Ok(node)
-/// }
-/// # let address = address();
-/// let _server = serve(ShmProvider::default(), &address)?;
-/// # start(&config()).connect(&address, patient()).unwrap();
-/// # Ok::<_, NodeError>(())
-/// ```
 pub trait Provider: Send + Sync + 'static {
     /// Whether the fabric itself checks that a peer may connect, so that a listener may take whom it lets through.
     const VOUCHES_FOR_PEERS: bool;

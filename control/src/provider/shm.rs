@@ -14,22 +14,6 @@ use super::{PortNeed, Provider};
 static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
 
 /// The embedded fabric: processes and threads of one machine.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{ListenOptions, ShmProvider};
-/// # use std::time::{Duration, Instant};
-/// // Two ends as far from each other as a packet goes in 2 ms.
-/// let far = ShmProvider { delay: Duration::from_millis(2), ..ShmProvider::default() };
-/// # let (_server, address) = listening(ListenOptions::default());
-/// # let client = rpcrdma_control::Node::start(far, &config(), |_core| Echo)?;
-/// let start = Instant::now();
-/// client.connect(&address, patient())?;
-/// assert!(start.elapsed() >= Duration::from_millis(2));
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct ShmProvider {
     /// Bytes of the ring of one channel; a power of two.

@@ -12,18 +12,6 @@ use super::{PortNeed, Provider};
 ///
 /// Children of the process are to be spawned before the node is started, unless the kernel is 5.12
 /// or later: `docs/verbs.md` says why.
-///
-/// # Example
-/// ```
-/// use rpcrdma_control::VerbsProvider;
-/// use rpcrdma_tuning::Profile;
-///
-/// // A device by its name, and packets of its connections marked with DSCP 26.
-/// let profile = Profile { type_of_service: 26 << 2, ..Profile::default() };
-/// let provider = VerbsProvider::from_profile(&profile, Some("mlx5_0".to_owned()));
-/// assert_eq!(provider.device.as_deref(), Some("mlx5_0"));
-/// assert_eq!(provider.manager.type_of_service, Some(104));
-/// ```
 #[derive(Clone, Debug)]
 pub struct VerbsProvider {
     /// The device's name; `None` for the first that has an active port. Peers must be reached

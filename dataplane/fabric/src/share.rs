@@ -33,25 +33,6 @@ pub(crate) fn works_guaranteed(
 /// A share counts and holds nothing: whoever has the resource keeps what each holder has of it. The capacity is at
 /// least the sum of all guarantees. What is beyond that sum can be borrowed by anybody, so a holder that takes all
 /// it can get leaves every other holder its guarantee.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::share::Share;
-///
-/// // Two holders with one each, and two that either may borrow.
-/// let mut share = Share::new(4, 2);
-/// let [mut greedy, mut modest] = [0, 0];
-/// while share.may_take(greedy, 1, 1) {
-///     share.take(&mut greedy, 1);
-/// }
-/// assert_eq!(greedy, 3);
-/// assert!(share.may_take(modest, 1, 1));
-/// share.take(&mut modest, 1);
-/// assert!(!share.may_take(modest, 1, 1));
-/// share.give(&mut greedy, 1);
-/// assert!(share.may_take(modest, 1, 1));
-/// ```
 #[derive(Clone, Debug)]
 pub struct Share {
     free: u32,

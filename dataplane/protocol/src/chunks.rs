@@ -24,20 +24,6 @@ pub use call::{
 pub use result::{Fill, FilledSegment, ReturnedFault, ReturnedLists, check_returned};
 
 /// A range of the peer's memory that RDMA may reach (RFC 8166 section 3.4.3).
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::chunks::{Segment, write_reply_chunk};
-/// # use rpcrdma_protocol::xdr::Writer;
-///
-/// let segment = Segment { handle: 0x1122_3344, length_bytes: 4096, offset: 0x7f00_1234_5000 };
-/// let mut space = [0; 24];
-/// write_reply_chunk(&mut Writer::new(&mut space), Some([segment]))?;
-/// // Behind the mark and the count: handle, length, offset.
-/// assert_eq!(space[8..16], [0x11, 0x22, 0x33, 0x44, 0, 0, 0x10, 0]);
-/// assert_eq!(space[16..], [0, 0, 0x7f, 0, 0x12, 0x34, 0x50, 0]);
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Segment {
     /// The rkey or steering tag.
@@ -49,22 +35,6 @@ pub struct Segment {
 }
 
 /// A segment of the Read list (RFC 8166 section 3.4.5).
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::chunks::{ReadSegment, Segment, write_read_list};
-/// # use rpcrdma_protocol::xdr::Writer;
-///
-/// // The data of a WRITE, in two places of memory, belongs behind the first 120 octets of the call: one chunk.
-/// let halves = [0x1000, 0x8000].map(|offset| Segment { handle: 7, length_bytes: 2048, offset });
-/// let chunk = halves.map(|target| ReadSegment { position: 120, target });
-/// let mut space = [0xff; 64];
-/// let mut writer = Writer::new(&mut space);
-/// write_read_list(&mut writer, chunk)?;
-/// assert_eq!(writer.position(), 2 * 24 + 4, "the list ends with a mark");
-/// assert_eq!(space[..8], [0, 0, 0, 1, 0, 0, 0, 120]);
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReadSegment {
     /// Where the chunk's data belongs in the XDR stream, in octets. Consecutive segments of one position are one
@@ -114,21 +84,6 @@ impl Segment {
 }
 
 /// The segments of a Write or Reply chunk, in order.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// use rpcrdma_protocol::chunks::{ChunkListsRepr, Segment};
-///
-/// let chunk = [4096, 512].map(|length_bytes| Segment { handle: 7, length_bytes, offset: 0 });
-/// let lists = ChunkListsRepr { reply: Some(&chunk), ..Default::default() };
-/// # let mut space = [0; 64];
-/// # let lists = support::received(&lists, &mut space);
-/// // As the responder has them:
-/// let segments = lists.reply.unwrap();
-/// assert_eq!((segments.len(), segments.total_bytes()), (2, 4608));
-/// assert!(segments.eq(chunk));
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segments<'a> {
     /// A multiple of `SEGMENT_BYTES`.
@@ -164,22 +119,6 @@ impl ExactSizeIterator for Segments<'_> {}
 impl core::iter::FusedIterator for Segments<'_> {}
 
 /// The Read list, segment by segment, in the order in which it stands in the header.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// use rpcrdma_protocol::chunks::{ChunkListsRepr, ReadSegment, Segment};
-///
-/// let read = |position, offset| ReadSegment { position, target: Segment { handle: 7, length_bytes: 64, offset } };
-/// let reads = [read(0, 0), read(48, 64), read(48, 128)];
-/// # let mut space = [0; 128];
-/// # let lists = support::received(&ChunkListsRepr { reads: &reads, ..Default::default() }, &mut space);
-/// // As the responder has it:
-/// let list = lists.reads;
-/// assert_eq!((list.len(), list.chunk_count()), (3, 2), "two segments are one chunk");
-/// assert!(list.has_position_zero() && list.positions_are_aligned());
-/// assert_eq!(list.map(|read| read.target.offset).max(), Some(128));
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadList<'a> {
     /// A multiple of `READ_ENTRY_BYTES`, without the final mark.
@@ -242,22 +181,6 @@ impl ExactSizeIterator for ReadList<'_> {}
 impl core::iter::FusedIterator for ReadList<'_> {}
 
 /// The Write list, chunk by chunk. A chunk may be empty: it has no segments (RFC 8166 section 4.3.2.3).
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// use rpcrdma_protocol::chunks::{ChunkListsRepr, Segment};
-///
-/// let memory = [Segment { handle: 7, length_bytes: 8192, offset: 0x4000 }];
-/// // A chunk for the first result, and an empty one: the second result is to stay inline.
-/// let lists = ChunkListsRepr { writes: &[&memory, &[]], ..Default::default() };
-/// # let mut space = [0; 64];
-/// # let lists = support::received(&lists, &mut space);
-/// let mut chunks = lists.writes;
-/// assert_eq!(chunks.next().map(|chunk| chunk.total_bytes()), Some(8192));
-/// assert_eq!(chunks.next().map(|chunk| chunk.len()), Some(0));
-/// assert!(chunks.is_empty());
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteList<'a> {
     /// Entries as they stand in the header, without the final mark.
@@ -298,21 +221,6 @@ impl ExactSizeIterator for WriteList<'_> {}
 impl core::iter::FusedIterator for WriteList<'_> {}
 
 /// The three chunk lists of a header.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::chunks::ChunkLists;
-/// use rpcrdma_protocol::xdr::Reader;
-///
-/// // No Read list, no Write list, and a Reply chunk of one segment.
-/// let words = [0_u32, 0, 1, 1, 7, 4096, 0, 0x1000].map(u32::to_be_bytes);
-/// let lists = ChunkLists::decode(&mut Reader::new(words.as_flattened()))?;
-/// assert!(lists.reads.is_empty() && lists.writes.is_empty());
-/// assert_eq!(lists.reply.map(|chunk| chunk.total_bytes()), Some(4096));
-/// let none = ChunkLists::decode(&mut Reader::new(&[0; 12]))?;
-/// assert!(none.are_empty());
-/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkLists<'a> {
     /// What the responder is to read.
@@ -353,21 +261,6 @@ impl<'a> ChunkLists<'a> {
 
 /// Where the chunk lists stand in a message that was decoded: with it they are had from a copy of that message, and not
 /// decoded once more.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::chunks::{ChunkLists, ListSpans};
-/// use rpcrdma_protocol::xdr::Reader;
-///
-/// // A word before the lists; then no Read list, a Write list of one chunk, and no Reply chunk.
-/// let words = [9_u32, 0, 1, 1, 7, 4096, 0, 0x1000, 0, 0].map(u32::to_be_bytes);
-/// let mut reader = Reader::new(words.as_flattened());
-/// reader.read_u32()?;
-/// let mut again = reader;
-/// let spans = ListSpans::decode(&mut reader)?;
-/// assert_eq!(spans.lists(words.as_flattened()), ChunkLists::decode(&mut again)?);
-/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListSpans {
     reads: Span,
@@ -447,29 +340,6 @@ impl ListSpans {
 }
 
 /// Chunk lists that can be written into a header.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::EncodeError;
-/// use rpcrdma_protocol::chunks::*;
-/// use rpcrdma_protocol::xdr::Writer;
-///
-/// /// The lists of a READ: one Write chunk of one segment.
-/// struct ForData(Segment);
-///
-/// impl EncodeChunkLists for ForData {
-///     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
-///         write_read_list(writer, [])?;
-///         write_write_list(writer, [[self.0]])?;
-///         write_reply_chunk(writer, None::<[Segment; 0]>)
-///     }
-/// }
-/// let mut call = [0; 128];
-/// let lists = ForData(Segment { handle: 7, length_bytes: 4096, offset: 0x1000 });
-/// let header_bytes = rpcrdma_protocol::v1::encode_msg_header(&mut call, 1, 32, &lists)?;
-/// assert_eq!(header_bytes, 28 + 4 + 4 + 16, "the list has a mark more, a count and the segment");
-/// # Ok::<(), EncodeError>(())
-/// ```
 pub trait EncodeChunkLists {
     /// Writes the Read list, the Write list and the Reply chunk, with their marks.
     ///
@@ -491,21 +361,6 @@ impl EncodeChunkLists for ChunkLists<'_> {
 ///
 /// Lists that come from elsewhere, such as the returned Write list with its new lengths, implement
 /// [`EncodeChunkLists`] with [`write_read_list`], [`write_write_list`] and [`write_reply_chunk`], from any iterators.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::chunks::{ChunkLists, ChunkListsRepr, EncodeChunkLists, ReadSegment, Segment};
-/// use rpcrdma_protocol::xdr::{Reader, Writer};
-///
-/// let target = Segment { handle: 7, length_bytes: 65_536, offset: 0x1000 };
-/// let lists = ChunkListsRepr { reads: &[ReadSegment { position: 120, target }], ..Default::default() };
-/// assert_eq!(lists.encoded_bytes(), 36, "three marks, and an entry of 24 octets");
-/// let mut space = [0; 36];
-/// lists.encode(&mut Writer::new(&mut space))?;
-/// let mut decoded = ChunkLists::decode(&mut Reader::new(&space)).unwrap();
-/// assert_eq!(decoded.reads.next(), Some(lists.reads[0]));
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkListsRepr<'a> {
     /// The Read list.

@@ -7,22 +7,6 @@ use crate::constants::{
 use crate::error::EncodeError;
 
 /// What one end says of itself. The default is what holds for a peer that says nothing (RFC 8797 section 5.1).
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::cm_private_data::PrivateData;
-///
-/// let own = PrivateData { remote_invalidation: true, send_bytes: 4096, receive_bytes: 65_536 };
-/// assert_eq!(own.to_bytes(), [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 63]);
-///
-/// // The peer finds it behind what others have put into the same area, and before zeroes.
-/// let mut received = [0; 56];
-/// own.encode(&mut received[16..])?;
-/// assert_eq!(PrivateData::find(&received), Some(own));
-/// let silent = PrivateData::find(b"").unwrap_or_default();
-/// assert_eq!(silent.receive_bytes, 1024);
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PrivateData {
     /// The R flag: the end supports remote invalidation as a version 1 requester or responder.

@@ -3,16 +3,6 @@
 use crate::constants::COMMON_PREFIX_BYTES;
 
 /// The first four words of a message, from which the version is known before anything else is decoded.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::common::CommonPrefix;
-///
-/// let words = [0x2a_u32, 3, 32, 0, 0, 0, 0].map(u32::to_be_bytes);
-/// let prefix = CommonPrefix::peek(words.as_flattened()).unwrap();
-/// assert_eq!((prefix.xid, prefix.version), (0x2a, 3), "what ERR_VERS copies");
-/// assert_eq!(CommonPrefix::peek(&[0; 15]), None);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CommonPrefix {
     /// The XID.

@@ -6,17 +6,6 @@ use core::fmt;
 ///
 /// It is `Copy` and small, so that the data path can hand it on and count it. [`Display`](fmt::Display)
 /// gives a line for people.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::{DecodeError, Reason, v1};
-///
-/// // A version 1 message whose Read list begins with the mark 2.
-/// let words = [7_u32, 1, 32, 0, 2, 0, 0].map(u32::to_be_bytes);
-/// let error = v1::decode(words.as_flattened()).unwrap_err();
-/// assert_eq!(error, DecodeError::new(16, Reason::InvalidBoolean));
-/// assert_eq!(error.to_string(), "byte 16: a boolean or list mark is neither 0 nor 1");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DecodeError {
     /// Byte offset, from the start of what was decoded, of the first field that is wrong. For bytes that are
@@ -54,17 +43,6 @@ impl fmt::Display for DecodeError {
 impl core::error::Error for DecodeError {}
 
 /// What can be wrong with received bytes.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::{Reason, rpc::CallHeader};
-///
-/// // XID, CALL or REPLY, RPC version. One of the three has an answer: RPC_MISMATCH.
-/// let messages = [[7, 0, 3], [7, 1, 2], [7, 0, 2]].map(|words: [u32; 3]| words.map(u32::to_be_bytes));
-/// let reasons = messages.map(|message| CallHeader::decode(message.as_flattened()).unwrap_err().reason);
-/// assert_eq!(reasons, [Reason::UnsupportedRpcVersion, Reason::NotACall, Reason::Truncated]);
-/// assert_eq!(reasons[1].to_string(), "the RPC message is a reply, not a call");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -155,19 +133,6 @@ impl fmt::Display for Reason {
 }
 
 /// Why something could not be encoded. Nothing of what was written counts then.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::EncodeError;
-/// use rpcrdma_protocol::rpc::{OpaqueAuth, ReplyBody, ReplyHeader, AcceptStatus};
-///
-/// let reply = ReplyHeader::success(7);
-/// assert_eq!(reply.encode(&mut [0; 23]), Err(EncodeError::NoSpace), "it has 24 octets");
-/// let verifier = OpaqueAuth { flavor: 1, body: &[0; 401] };
-/// let body = ReplyBody::Accepted { verifier, status: AcceptStatus::Success };
-/// let reply = ReplyHeader { body, ..reply };
-/// assert_eq!(reply.encode(&mut [0; 1024]), Err(EncodeError::TooLong), "a verifier has at most 400");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EncodeError {
     /// The space that was given ends before the encoding does.

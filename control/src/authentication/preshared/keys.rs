@@ -25,21 +25,6 @@ const MODE_OF_OTHERS: u32 = 0o077;
 ///
 /// To change a key: put the new one behind the old one at every end, then in front of it at every end, then remove the
 /// old one.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::PresharedKeys;
-/// let key = "5a".repeat(32);
-/// let text = format!("# This end's, and the one before it.\n2026-11 {key}\n2026-05 {key}\n");
-/// # let file = KeyFile::new(&text, 0o600);
-/// # let path = &file.0;
-/// let keys = PresharedKeys::read(path)?;
-/// // Names alone are printed.
-/// assert_eq!(format!("{keys:?}"), r#"["2026-11", "2026-05"]"#);
-/// # Ok::<_, rpcrdma_control::authentication::KeyFileError>(())
-/// ```
 pub struct PresharedKeys(Vec<Key>);
 
 struct Key {
@@ -162,22 +147,6 @@ impl fmt::Debug for PresharedKeys {
 }
 
 /// Why a file of keys cannot be used.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{PresharedKeys, authentication::KeyFileError};
-/// # let file = KeyFile::new("2026-11 5a5a\n", 0o644);
-/// # let path = &file.0;
-/// // A file that everybody can read.
-/// match PresharedKeys::read(path) {
-///     Err(KeyFileError::OpenToOthers { mode, .. }) => assert_eq!(mode, 0o644),
-///     other => panic!("{other:?}"),
-/// }
-/// # std::fs::remove_file(path).unwrap();
-/// assert!(matches!(PresharedKeys::read(path), Err(KeyFileError::Unreadable { .. })));
-/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// It cannot be read.

@@ -24,21 +24,6 @@ use super::{BoundProperties, Exchange, HostAuthentication, Step};
 ///
 /// Whoever has a key can claim any identity under it. Where hosts are to be told apart with certainty, each pair of them
 /// has a key of its own.
-///
-/// # Example
-/// ```
-/// # mod nodes { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/nodes/documented.rs")); }
-/// # use nodes::*;
-/// # use rpcrdma_control::{HostAuthentication, PresharedKey, PresharedKeys};
-/// # let file = KeyFile::new(&format!("2026-11 {}\n", "5a".repeat(32)), 0o600);
-/// # let path = &file.0;
-/// let mechanism = PresharedKey::new("compute-1".parse()?, PresharedKeys::read(path)?);
-/// // For `Authentication::Required` of one end. Each exchange has a nonce of its own:
-/// let (_first, hello) = mechanism.initiate().expect("the system has random octets");
-/// let (_second, other) = mechanism.initiate().expect("the system has random octets");
-/// assert_ne!(hello, other);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct PresharedKey {
     identity: HostIdentity,

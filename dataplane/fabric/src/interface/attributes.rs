@@ -2,21 +2,6 @@
 
 /// The limits of a device, as the provider found them. A limit of zero means that the device
 /// lacks the thing; the conformance suite names what it skipped for that reason.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::interface::{Attributes, Port};
-///
-/// # let port = ends::End::new(0).port;
-/// let attributes: &Attributes = port.attributes();
-/// assert_eq!((attributes.provider, attributes.device.as_str()), ("shm", "shm port 0"));
-/// // What a core asks for is cut down to what there is.
-/// let scatter_entries = 64.min(attributes.receive_segments_max);
-/// let has_windows = attributes.windows_max > 0;
-/// assert_eq!((scatter_entries, has_windows), (32, true));
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// The provider's name: `shm` or `verbs`.

@@ -11,24 +11,6 @@ pub const REAP_MAX: usize = 64;
 pub const REAP_USUAL: usize = 8;
 
 /// How a work request ended.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use rpcrdma_fabric::interface::{Gather, WorkId};
-/// use rpcrdma_fabric::interface::{CompletionKind, Port, RemoteAddress, RemoteKey, Status};
-///
-/// # let [mut a, mut b] = ends::ends();
-/// # let mut list = Gather::new();
-/// # list.push(b.pool.take().expect("one is free"), 0, 64).expect("it lies within");
-/// let nowhere = RemoteAddress { key: RemoteKey(0xdead_beef), offset: 0 };
-/// b.port.post_read(b.id, list, nowhere, WorkId(1)).expect("the queue has room");
-/// let [_, ended] = ends::settle(&mut a, &mut b);
-/// assert_eq!(ended[0].status, Status::RemoteAccess);
-/// // That was the end of the queue pair, which is told last.
-/// assert!(matches!(ended[1].kind, CompletionKind::Disconnected));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
     /// As asked.
@@ -55,30 +37,6 @@ pub enum Status {
 }
 
 /// One completion. It owns what it gives back, so it is handled by value.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use rpcrdma_fabric::interface::SendOptions;
-/// use rpcrdma_fabric::interface::{Completion, CompletionKind, Port, Status};
-///
-/// # let [mut a, mut b] = ends::ends();
-/// # let buffer = a.filled(b"message");
-/// # a.port.post_send_copied(a.id, &buffer, 7, SendOptions::default())?;
-/// # let [_, arrived] = ends::settle(&mut a, &mut b);
-/// # assert_eq!(arrived.len(), 1);
-/// for Completion { queue_pair, status, kind } in arrived {
-///     assert_eq!((queue_pair, status), (b.id, Status::Success));
-///     if let CompletionKind::Receive { receive, bytes, .. } = kind {
-///         assert_eq!(b.port.received(&receive)[..bytes as usize], *b"message");
-///         b.port.post_receive(receive);
-///     }
-/// }
-/// b.port.flush_receives();
-/// assert_eq!(b.port.receives_posted(b.queue), 8);
-/// # Ok::<(), rpcrdma_fabric::interface::PostError>(())
-/// ```
 #[derive(Debug)]
 pub struct Completion {
     /// The queue pair; it may be gone already, so compare generations.
@@ -90,32 +48,6 @@ pub struct Completion {
 }
 
 /// What a completion was of.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use rpcrdma_fabric::interface::{SendOptions, WorkId};
-/// use rpcrdma_fabric::interface::{CompletionKind, Port};
-///
-/// # let [mut a, mut b] = ends::ends();
-/// # let buffer = b.filled(b"message");
-/// # let options = SendOptions { signalled: Some(WorkId(1)), ..SendOptions::default() };
-/// # b.port.post_send_copied(b.id, &buffer, 7, options)?;
-/// # let mut told = Vec::new();
-/// for completion in ends::settle(&mut a, &mut b).into_iter().flatten() {
-///     match completion.kind {
-///         CompletionKind::Receive { receive, .. } => {
-///             a.port.post_receive(receive);
-///         }
-///         CompletionKind::Send(work) | CompletionKind::Write(work) => told.push(work),
-///         CompletionKind::Read(work, _) | CompletionKind::Invalidated(work, _) => told.push(work),
-///         CompletionKind::Disconnected => a.port.destroy_queue_pair(completion.queue_pair),
-///     }
-/// }
-/// # assert_eq!(told, [WorkId(1)]);
-/// # Ok::<(), rpcrdma_fabric::interface::PostError>(())
-/// ```
 #[derive(Debug)]
 pub enum CompletionKind {
     /// A Send arrived (or a Receive failed). The Receive comes back in either case.
@@ -147,30 +79,6 @@ pub enum CompletionKind {
 ///
 /// The array is written by hand: as an array of options, every push would drop what was there,
 /// and every drain write it again, which costs as much as the poll.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use rpcrdma_fabric::interface::{Port, SendOptions};
-/// use rpcrdma_fabric::interface::CompletionBatch;
-///
-/// # let [mut a, mut b] = ends::ends();
-/// # let buffer = a.filled(b"message");
-/// # for _ in 0..3 {
-/// #     a.port.post_send_copied(a.id, &buffer, 7, SendOptions::default())?;
-/// # }
-/// # a.port.flush_sends();
-/// // Three messages are there, and two at most are for one poll.
-/// let mut batch = CompletionBatch::with_limit(2);
-/// let mut reaped = [0; 2];
-/// for count in &mut reaped {
-///     (0..256).for_each(|_| _ = b.port.poll(0, &mut batch));
-///     *count = batch.drain().count();
-/// }
-/// assert_eq!(reaped, [2, 1]);
-/// # Ok::<(), rpcrdma_fabric::interface::PostError>(())
-/// ```
 pub struct CompletionBatch {
     entries: [MaybeUninit<Completion>; REAP_MAX],
     /// Entries up to here are used, at least one.

@@ -3,24 +3,6 @@
 use std::io;
 
 /// Why a work request was not posted. Nothing was posted, and the caller keeps its buffers.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::interface::{Port, PostError, SendOptions};
-///
-/// # let [mut a, mut b] = ends::ends();
-/// # let (buffer, options) = (a.filled(b"message"), SendOptions::default());
-/// let inline_bytes_max = a.port.attributes().inline_bytes_max;
-/// let refused = a.port.post_send_copied(a.id, &buffer, inline_bytes_max + 1, options);
-/// assert_eq!(refused, Err(PostError::TooLong));
-/// let full = (0..10_000).find_map(|_| a.port.post_send_copied(a.id, &buffer, 7, options).err());
-/// assert_eq!(full, Some(PostError::QueueFull));
-/// // It passes: the peer takes what is there.
-/// ends::settle(&mut a, &mut b);
-/// assert_eq!(a.port.post_send_copied(a.id, &buffer, 7, options), Ok(()));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostError {
     /// No queue pair has this index and generation.
@@ -60,22 +42,6 @@ impl std::fmt::Display for PostError {
 impl std::error::Error for PostError {}
 
 /// Why a resource could not be set up.
-///
-/// # Example
-///
-/// ```
-/// # use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, PoolShape};
-/// use rpcrdma_fabric::interface::SetupError;
-///
-/// # let options = ArenaOptions { bytes: 65_536, huge_pages: HugePages::Never };
-/// # let mut arena = Arena::shared(&options)?;
-/// let shape = PoolShape { buffers: 9, buffer_bytes: 8192, stride_bytes: 8192, align_bytes: 64 };
-/// let Err(SetupError::Limit { what, asked, limit }) = arena.pool(shape) else {
-///     panic!("nine times 8192 bytes are more than 65536");
-/// };
-/// assert_eq!((what, asked, limit), ("arena bytes", 73_728, 65_536));
-/// # Ok::<(), SetupError>(())
-/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// A limit of the device was asked to be exceeded.
@@ -127,22 +93,6 @@ pub enum SetupError {
 }
 
 /// Why a connection could not be listened for, made or accepted.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::interface::{Manager, ManagerError};
-/// use rpcrdma_fabric::shm;
-///
-/// let mut manager = shm::Manager::new()?;
-/// let wrong = manager.listen("mount point").expect_err("that is no address of shm");
-/// assert!(matches!(wrong, ManagerError::BadAddress { .. }));
-/// let address = format!("shm:in-use.{}", std::process::id());
-/// manager.listen(&address)?;
-/// let taken = manager.listen(&address).expect_err("one listens there already");
-/// assert!(taken.to_string().ends_with("choose another name or stop that process"));
-/// # Ok::<(), ManagerError>(())
-/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum ManagerError {
     /// The address cannot be read.

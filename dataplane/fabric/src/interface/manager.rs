@@ -17,81 +17,14 @@ use std::time::Duration;
 use super::{ManagerError, Port, PortSetup, SetupError};
 
 /// Names a listener of a manager.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use std::time::Duration;
-/// # use rpcrdma_fabric::interface::{Manager, ManagerEvent};
-/// # let handle = ends::End::new(0).handle;
-/// # let mut manager = rpcrdma_fabric::shm::Manager::new()?;
-/// # let process = std::process::id();
-/// # let [first, second] = ["data", "metadata"].map(|name| format!("shm:{name}.{process}"));
-/// let (data, metadata) = (manager.listen(&first)?, manager.listen(&second)?);
-/// manager.connect(&second, &handle, b"")?;
-/// let mut events = Vec::new();
-/// manager.wait(Duration::from_secs(10), &mut events)?;
-/// let Some(ManagerEvent::ConnectRequest { listener, .. }) = events.pop() else {
-///     panic!("we asked for a connection");
-/// };
-/// assert_eq!(listener, metadata);
-/// manager.close_listener(data);
-/// # Ok::<(), rpcrdma_fabric::interface::ManagerError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId(pub u64);
 
 /// Names a connection of a manager, from the request to the end. Never used again.
-///
-/// # Example
-///
-/// ```
-/// use std::collections::HashMap;
-/// use rpcrdma_fabric::interface::{ConnectionId, ManagerEvent, Port};
-///
-/// /// Takes what ended out of the table of what stands: from this side no more is to be done.
-/// fn forget<P: Port>(cores: &mut HashMap<ConnectionId, usize>, event: &ManagerEvent<P>) {
-///     if let ManagerEvent::Disconnected { connection, .. } = event {
-///         cores.remove(connection);
-///     }
-/// }
-/// let mut cores = HashMap::from([(ConnectionId(7), 0), (ConnectionId(8), 1)]);
-/// # type Event = ManagerEvent<rpcrdma_fabric::shm::Port>;
-/// forget(&mut cores, &Event::Disconnected { connection: ConnectionId(7), notice: None });
-/// assert_eq!(cores, HashMap::from([(ConnectionId(8), 1)]));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId(pub u64);
 
 /// Who the peer is, as far as the fabric can tell.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use std::{collections::HashMap, time::Duration};
-/// # use rpcrdma_fabric::interface::{Manager, ManagerEvent};
-/// # let handle = ends::End::new(0).handle;
-/// # let mut manager = rpcrdma_fabric::shm::Manager::new()?;
-/// # let address = format!("shm:peers.{}", std::process::id());
-/// # manager.listen(&address)?;
-/// manager.connect(&address, &handle, b"")?;
-/// manager.connect(&address, &handle, b"")?;
-/// let (mut events, mut held) = (Vec::new(), HashMap::new());
-/// while events.len() < 2 {
-///     manager.wait(Duration::from_secs(10), &mut events)?;
-/// }
-/// for event in &events {
-///     if let ManagerEvent::ConnectRequest { peer, .. } = event {
-///         *held.entry(peer.key).or_insert(0) += 1;
-///         assert!(peer.name.starts_with("pid ") && peer.address.is_none());
-///     }
-/// }
-/// // On shm a peer is a process, and this one asked twice.
-/// assert_eq!(held, HashMap::from([(u64::from(std::process::id()), 2)]));
-/// # Ok::<(), rpcrdma_fabric::interface::ManagerError>(())
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PeerIdentity {
     /// What a limit per peer counts by: the process on shm, the address on verbs.
@@ -104,34 +37,6 @@ pub struct PeerIdentity {
 }
 
 /// Why a connection was rejected; travels to the peer.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use std::time::Duration;
-/// use rpcrdma_fabric::interface::{Manager, ManagerEvent, RejectReason};
-///
-/// # let handle = ends::End::new(0).handle;
-/// # let mut manager = rpcrdma_fabric::shm::Manager::new()?;
-/// # let address = format!("shm:rejects.{}", std::process::id());
-/// # manager.listen(&address)?;
-/// # manager.connect(&address, &handle, b"")?;
-/// # let mut told = None;
-/// # let mut events = Vec::new();
-/// while told.is_none() {
-///     manager.wait(Duration::from_secs(10), &mut events)?;
-///     match events.pop() {
-///         Some(ManagerEvent::ConnectRequest { connection, .. }) => {
-///             manager.reject(connection, RejectReason::Draining, b"");
-///         }
-///         Some(ManagerEvent::Rejected { reason, .. }) => told = Some(reason),
-///         _ => panic!("a request, then its rejection"),
-///     }
-/// }
-/// assert_eq!(told.unwrap().to_string(), "it is shutting down");
-/// # Ok::<(), rpcrdma_fabric::interface::ManagerError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RejectReason {
     /// All connections that receive memory was reserved for are taken.
@@ -162,48 +67,6 @@ impl std::fmt::Display for RejectReason {
 }
 
 /// What happened to a connection.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use std::time::Duration;
-/// use rpcrdma_fabric::interface::{Manager, ManagerEvent as Event, Port, ReceiveQueueId};
-///
-/// /// What a process with one core does about an event, whichever end it is.
-/// fn answer<M: Manager>(
-///     (manager, handle, port): (&mut M, &M::PortHandle, &mut M::Port), event: Event<M::Port>,
-/// ) -> Result<(), Box<dyn std::error::Error>> {
-///     match event {
-///         Event::ConnectRequest { connection, .. } => {
-///             port.plant(manager.prepare(connection, handle)?, ReceiveQueueId(0))?;
-///             manager.accept(connection, b"welcome")?;
-///         }
-///         Event::ConnectReply { connection, .. } => {
-///             port.plant(manager.prepare(connection, handle)?, ReceiveQueueId(0))?;
-///             manager.confirm(connection)?;
-///         }
-///         Event::Established { notice, .. } | Event::Disconnected { notice, .. } => {
-///             notice.into_iter().for_each(|notice| port.notice(notice));
-///         }
-///         Event::Rejected { reason, .. } => println!("the server refuses: {reason}"),
-///         Event::Failed { error, .. } => return Err(error.into()),
-///     }
-///     Ok(())
-/// }
-/// # let ends::End { mut port, handle, .. } = ends::End::new(0);
-/// # let mut manager = rpcrdma_fabric::shm::Manager::new()?;
-/// # let address = format!("shm:events.{}", std::process::id());
-/// # manager.listen(&address)?;
-/// # manager.connect(&address, &handle, b"")?;
-/// # let mut events = Vec::new();
-/// # for _ in 0..4 {
-/// #     while events.is_empty() { manager.wait(Duration::from_secs(10), &mut events)?; }
-/// #     answer((&mut manager, &handle, &mut port), events.remove(0))?;
-/// # }
-/// # assert!(manager.counters().contains(&("connections_established", 2)));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub enum ManagerEvent<P: Port> {
     /// A peer asks for a connection: answer with prepare and accept, or with reject.
     ConnectRequest {
@@ -260,29 +123,6 @@ pub enum ManagerEvent<P: Port> {
 
 /// Listens, connects, accepts. Lives in the control thread; may block for short system calls,
 /// never for a peer.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use std::time::Duration;
-/// use rpcrdma_fabric::interface::{Manager, ManagerError, ManagerEvent};
-/// use rpcrdma_fabric::shm;
-///
-/// # let handle = ends::End::new(0).handle;
-/// let mut manager = shm::Manager::new()?;
-/// let asked = manager.connect("shm:nobody.is.there", &handle, b"hello")?;
-/// let mut events = Vec::new();
-/// while events.is_empty() {
-///     manager.wait(Duration::from_secs(1), &mut events)?;
-/// }
-/// let Some(ManagerEvent::Failed { connection, error }) = events.pop() else {
-///     panic!("nobody listens there");
-/// };
-/// assert_eq!(connection, asked);
-/// assert!(matches!(error, ManagerError::Refused { .. }));
-/// # Ok::<(), ManagerError>(())
-/// ```
 pub trait Manager: Send + 'static {
     /// The ports that it prepares queue pairs for.
     type Port: Port;

@@ -10,22 +10,6 @@ use crate::clock::Ticks;
 use crate::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 
 /// The size of a receive queue.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::interface::{Port, ReceiveQueueAttributes};
-///
-/// # let ends::End { mut port, mut pool, .. } = ends::End::new(0);
-/// let queue = port.create_receive_queue(ReceiveQueueAttributes { depth: 1, segments_max: 2 })?;
-/// let mut buffers = std::iter::from_fn(|| pool.take());
-/// let receive = port.create_receive(queue, &mut buffers.by_ref().take(2))?;
-/// port.post_receive(receive);
-/// // The depth is for all Receives of the queue, posted or not.
-/// assert!(port.create_receive(queue, &mut buffers.take(1)).is_err());
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveQueueAttributes {
     /// Receives that may be posted at a time.
@@ -35,24 +19,6 @@ pub struct ReceiveQueueAttributes {
 }
 
 /// What a peer may do with exposed memory.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use rpcrdma_fabric::interface::{Gather, Port, WorkId};
-/// use rpcrdma_fabric::interface::{Access, Status};
-///
-/// # let [mut a, mut b] = ends::ends();
-/// # let mut list = Gather::new();
-/// # list.push(b.filled(b"other"), 0, 5).expect("it lies within");
-/// let access = Access { remote_read: true, remote_write: false };
-/// let window = ends::expose(&mut a, &mut b, b"bytes", access);
-/// b.port.post_write(b.id, &mut list, window.remote(), Some(WorkId(1)))?;
-/// let [_, ended] = ends::settle(&mut a, &mut b);
-/// assert_eq!(ended[0].status, Status::RemoteAccess);
-/// # Ok::<(), rpcrdma_fabric::interface::PostError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// RDMA Read by the peer.
@@ -295,37 +261,6 @@ pub trait PortPoll {
 /// Nothing here blocks, and nothing after setup allocates or calls the kernel. A port may be
 /// moved to the thread that will own it; it is never shared. The order of the calls stands at
 /// the [module](super).
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use rpcrdma_fabric::interface::SendOptions;
-/// use rpcrdma_fabric::clock::Ticks;
-/// use rpcrdma_fabric::interface::{CompletionBatch, CompletionKind, Port};
-///
-/// /// One poll of a core, on whatever fabric, that sums up the octets of messages.
-/// fn poll<P: Port>(port: &mut P, now: Ticks, batch: &mut CompletionBatch, sum: &mut u64) {
-///     port.poll(now, batch);
-///     for completion in batch.drain() {
-///         if let CompletionKind::Receive { receive, bytes, .. } = completion.kind {
-///             let octets = port.received(&receive).iter().take(bytes as usize);
-///             *sum += octets.map(|octet| u64::from(*octet)).sum::<u64>();
-///             port.post_receive(receive);
-///         }
-///     }
-///     port.flush_receives();
-///     port.flush_sends();
-/// }
-/// # let [mut a, mut b] = ends::ends();
-/// # let buffer = a.filled(&[1, 2, 3]);
-/// # a.port.post_send_copied(a.id, &buffer, 3, SendOptions::default())?;
-/// # a.port.flush_sends();
-/// # let (mut batch, mut sum) = (CompletionBatch::new(), 0);
-/// # (0..256).for_each(|_| poll(&mut b.port, 0, &mut batch, &mut sum));
-/// # assert_eq!(sum, 6);
-/// # Ok::<(), rpcrdma_fabric::interface::PostError>(())
-/// ```
 pub trait Port: PortSetup + PortReceives + PortSends + PortWindows + PortPoll {}
 
 impl<T: PortSetup + PortReceives + PortSends + PortWindows + PortPoll> Port for T {}

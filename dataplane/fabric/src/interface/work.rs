@@ -44,21 +44,6 @@ impl PortNumber {
 pub const SEGMENTS_MAX: usize = 32;
 
 /// Names a queue pair of a port: a dense index, and a generation that tells its users apart.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::interface::QueuePairId;
-///
-/// // What a core keeps of each queue pair, at its index.
-/// let mut kept = [None; 64];
-/// let id = QueuePairId { index: 3, generation: 2 };
-/// kept[id.index as usize] = Some((id, "the second that had this index"));
-/// let known = |id: QueuePairId| kept[id.index as usize].filter(|(kept, _)| *kept == id);
-/// assert!(known(id).is_some());
-/// // A completion of the first comes late, and finds nothing.
-/// assert!(known(QueuePairId { generation: 1, ..id }).is_none());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueuePairId {
     /// Index into the port's table, smaller than [`super::Attributes::queue_pairs_max`].
@@ -68,44 +53,12 @@ pub struct QueuePairId {
 }
 
 /// Names a receive queue of a port.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::interface::{Port, ReceiveQueueAttributes, ReceiveQueueId};
-///
-/// # let mut port = ends::End::new(0).port;
-/// // This port has one already.
-/// let attributes = ReceiveQueueAttributes { depth: 4, segments_max: 2 };
-/// let bulk: ReceiveQueueId = port.create_receive_queue(attributes)?;
-/// assert_eq!(port.receives_posted(bulk), 0);
-/// assert_eq!(port.receives_posted(ReceiveQueueId(0)), 8);
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceiveQueueId(pub u16);
 
 /// A Receive that is not posted: its scatter list stands in the port's table, and this is the
 /// only handle on it. Posting moves it away; its completion gives it back. It belongs to the port
 /// that made it: other ports neither read nor take it.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::interface::Port;
-///
-/// # let ends::End { mut port, mut pool, queue, .. } = ends::End::new(0);
-/// let before = port.receives_posted(queue);
-/// let buffer = pool.take().expect("one is free");
-/// let receive = port.create_receive(queue, &mut std::iter::once(buffer))?;
-/// assert_eq!(receive.queue(), queue);
-/// port.post_receive(receive);
-/// port.flush_receives();
-/// assert_eq!(port.receives_posted(queue), before + 1);
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Debug)]
 #[must_use = "a Receive that is dropped is never posted again, and a credit is lost"]
 pub struct Receive {
@@ -133,33 +86,6 @@ impl Receive {
 }
 
 /// A message that arrived and has not taken a Receive: see [`PortPoll::next_arrival`](super::PortPoll::next_arrival).
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use rpcrdma_fabric::interface::SendOptions;
-/// use rpcrdma_fabric::interface::{Arrival, CompletionBatch, Port};
-///
-/// # let [mut a, mut b] = ends::ends();
-/// # let buffer = a.filled(&[7; 64]);
-/// # a.port.post_send_copied(a.id, &buffer, 64, SendOptions::default())?;
-/// # a.port.flush_sends();
-/// # let mut batch = CompletionBatch::new();
-/// let mut octets = 0;
-/// for _ in 0..256 {
-///     b.port.begin_poll(0, &mut batch);
-///     while let Some(arrival) = b.port.next_arrival() {
-///         let Arrival { queue_pair, bytes, .. } = arrival;
-///         assert_eq!((queue_pair, bytes), (b.id, 64));
-///         octets += b.port.arrived(&arrival).len();
-///     }
-/// }
-/// assert_eq!(octets, 64);
-/// // No Receive was taken.
-/// assert_eq!(b.port.receives_posted(b.queue), 8);
-/// # Ok::<(), rpcrdma_fabric::interface::PostError>(())
-/// ```
 #[derive(Debug)]
 pub struct Arrival {
     /// The queue pair that it came on.
@@ -171,84 +97,14 @@ pub struct Arrival {
 }
 
 /// The requester's own name for a work request; comes back in its completion.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::interface::{CompletionKind, Port, SendOptions, WorkId};
-///
-/// # let [mut a, mut b] = ends::ends();
-/// # let buffer = a.filled(b"call");
-/// let calls = ["LOOKUP", "GETATTR"];
-/// for slot in [0, 1] {
-///     let options = SendOptions { signalled: Some(WorkId(slot)), ..SendOptions::default() };
-///     a.port.post_send_copied(a.id, &buffer, 4, options)?;
-/// }
-/// let [ended, _] = ends::settle(&mut a, &mut b);
-/// let sent = ended.iter().map(|completion| match completion.kind {
-///     CompletionKind::Send(WorkId(slot)) => calls[slot as usize],
-///     _ => "nothing else was posted",
-/// });
-/// assert_eq!(sent.collect::<Vec<_>>(), calls);
-/// # Ok::<(), rpcrdma_fabric::interface::PostError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WorkId(pub u64);
 
 /// The key by which a peer names registered memory (`rdma_handle`, RFC 8166 section 3.4.2).
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use rpcrdma_fabric::interface::Access;
-/// use rpcrdma_fabric::interface::{CompletionKind, Port, RemoteKey, SendOptions};
-///
-/// # let [mut a, mut b] = ends::ends();
-/// # let access = Access { remote_read: true, remote_write: false };
-/// # let window = ends::expose(&mut a, &mut b, b"payload", access);
-/// # let reply = b.filled(b"reply");
-/// // The four octets of the key that the peer read in a header (XDR is big-endian).
-/// let octets: [u8; 4] = window.remote().key.0.to_be_bytes();
-/// let key = RemoteKey(u32::from_be_bytes(octets));
-/// let options = SendOptions { invalidate: Some(key), ..SendOptions::default() };
-/// b.port.post_send_copied(b.id, &reply, 5, options)?;
-/// let [arrived, _] = ends::settle(&mut a, &mut b);
-/// let CompletionKind::Receive { invalidated, .. } = arrived[0].kind else {
-///     panic!("one Send arrived");
-/// };
-/// assert_eq!(invalidated, Some(key));
-/// assert!(a.port.window_has_key(&window, key) && a.port.close_window(window).is_ok());
-/// # Ok::<(), rpcrdma_fabric::interface::PostError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteKey(pub u32);
 
 /// A place in a peer's registered memory.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use rpcrdma_fabric::interface::Access;
-/// use rpcrdma_fabric::interface::{CompletionKind, Gather, Port, RemoteAddress, WorkId};
-///
-/// # let [mut a, mut b] = ends::ends();
-/// # let access = Access { remote_read: true, remote_write: false };
-/// # let window = ends::expose(&mut a, &mut b, b"head and payload", access);
-/// # let mut list = Gather::new();
-/// # list.push(b.pool.take().expect("one is free"), 0, 7).expect("it lies within");
-/// let start: RemoteAddress = window.remote();
-/// let payload = RemoteAddress { offset: start.offset + 9, ..start };
-/// b.port.post_read(b.id, list, payload, WorkId(1)).expect("the queue has room");
-/// let [_, mut ended] = ends::settle(&mut a, &mut b);
-/// let Some(CompletionKind::Read(_, mut list)) = ended.pop().map(|read| read.kind) else {
-///     panic!("one RDMA Read was posted");
-/// };
-/// let (buffer, _, bytes) = list.pop().expect("one segment");
-/// assert_eq!(b.port.memory().bytes(&buffer)[..bytes as usize], *b"payload");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAddress {
     /// The key that the peer handed out.
@@ -259,25 +115,6 @@ pub struct RemoteAddress {
 
 /// A memory window that is bound: the buffer that it exposes has been moved into the port. It
 /// belongs to that port: others neither invalidate nor close it.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::interface::{Access, CompletionKind, Port, WorkId};
-///
-/// # let [mut a, mut b] = ends::ends();
-/// # let (id, buffer) = (a.id, a.filled(b"payload"));
-/// let access = Access { remote_read: true, remote_write: false };
-/// let window = a.port.bind_window(id, buffer, 7, access).expect("a window is free");
-/// assert_eq!(window.bytes(), 7);
-/// // The peer never asked for it back: it is taken away, and its buffer is ours again.
-/// a.port.invalidate_window(window, WorkId(1)).expect("the queue has room");
-/// let [ended, _] = ends::settle(&mut a, &mut b);
-/// assert!(matches!(ended[0].kind, CompletionKind::Invalidated(WorkId(1), _)));
-/// let buffer = a.port.next_returned().expect("that of the window");
-/// assert_eq!(a.port.memory().bytes(&buffer)[..7], *b"payload");
-/// ```
 #[derive(Debug)]
 #[must_use = "a window that is dropped stays exposed until its port closes"]
 pub struct Window {
@@ -308,24 +145,6 @@ impl Window {
 }
 
 /// How a Send is to be done.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::interface::{Port, SendOptions, WorkId};
-///
-/// # let [mut a, mut b] = ends::ends();
-/// # let buffer = a.filled(b"message");
-/// let silent = SendOptions::default();
-/// let told = SendOptions { signalled: Some(WorkId(2)), ..silent };
-/// for options in [silent, told] {
-///     a.port.post_send_copied(a.id, &buffer, 7, options)?;
-/// }
-/// let [ended, arrived] = ends::settle(&mut a, &mut b);
-/// assert_eq!((ended.len(), arrived.len()), (1, 2));
-/// # Ok::<(), rpcrdma_fabric::interface::PostError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
     /// Ask for a completion that carries this name. Without it the Send completes in silence,
@@ -338,27 +157,6 @@ pub struct SendOptions {
 /// A gather or scatter list under construction: buffers, each with the range that counts.
 ///
 /// The list owns its buffers. Posting drains it; when posting fails it is left as it was.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::interface::{Gather, Port, SendOptions};
-///
-/// # let [mut a, mut b] = ends::ends();
-/// # let [header, item] = [&b"header, not all of it"[..], b"page"].map(|bytes| a.filled(bytes));
-/// let mut list = Gather::new();
-/// list.push(header, 0, 6).expect("it lies within");
-/// // A range that is not within its buffer is refused, and the buffer comes back.
-/// let item = list.push(item, 0, 10_000).expect_err("it has 8192 bytes");
-/// list.push(item, 0, 4).expect("it lies within");
-/// assert_eq!((list.len(), list.bytes()), (2, 10));
-/// a.port.post_send(a.id, &mut list, SendOptions::default())?;
-/// assert!(list.is_empty());
-/// # let [_, arrived] = ends::settle(&mut a, &mut b);
-/// # assert_eq!(arrived.len(), 1);
-/// # Ok::<(), rpcrdma_fabric::interface::PostError>(())
-/// ```
 #[derive(Debug, Default)]
 pub struct Gather {
     segments: Vec<(Buffer, u32, u32)>,

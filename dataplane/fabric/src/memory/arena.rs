@@ -14,20 +14,6 @@ use super::{Mapping, Memory, Pool, PoolShape};
 use crate::interface::SetupError;
 
 /// Whether an arena lies in hugepages.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, PageKind};
-///
-/// let mut options = ArenaOptions { bytes: 4096, huge_pages: HugePages::Prefer };
-/// let report = Arena::private(&options)?.report().clone();
-/// // What is preferred and not had is told.
-/// assert_eq!(report.warning.is_some(), report.kind != PageKind::Huge);
-/// options.huge_pages = HugePages::Never;
-/// assert_eq!(Arena::private(&options)?.report().kind, PageKind::Ordinary);
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
     /// Hugepages if there are enough, else other pages with a warning in the report.
@@ -40,20 +26,6 @@ pub enum HugePages {
 }
 
 /// The size of hugepages.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePageSize, HugePages, PageKind};
-///
-/// let options = ArenaOptions { bytes: 100_000, huge_pages: HugePages::Prefer };
-/// let arena = Arena::shared_in(&options, HugePageSize::Mib2)?;
-/// if arena.report().kind == PageKind::Huge {
-///     assert_eq!(arena.report().arena_bytes, HugePageSize::Mib2.bytes());
-/// }
-/// assert_eq!(HugePageSize::Gib1.bytes(), 512 * HugePageSize::default().bytes());
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePageSize {
     /// 2 MiB, which every machine has whose ordinary pages are of 4 KiB.
@@ -82,19 +54,6 @@ impl HugePageSize {
 }
 
 /// What to make.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
-///
-/// let mut options = ArenaOptions { bytes: 10_000, huge_pages: HugePages::Never };
-/// assert_eq!(Arena::shared(&options)?.report().arena_bytes, 3 * 4096);
-/// // More than any machine has is refused here, not by a signal at the first use.
-/// options.bytes = 1 << 60;
-/// assert!(Arena::shared(&options).is_err());
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct ArenaOptions {
     /// Size in bytes; rounded up to whole pages.
@@ -104,24 +63,6 @@ pub struct ArenaOptions {
 }
 
 /// What pages an arena lies in.
-///
-/// # Example
-///
-/// ```
-/// # use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
-/// use rpcrdma_fabric::memory::PageKind;
-///
-/// # let options = ArenaOptions { bytes: 4096, huge_pages: HugePages::Prefer };
-/// # let arena = Arena::shared(&options)?;
-/// let pages = match arena.report().kind {
-///     PageKind::Huge => "hugepages",
-///     PageKind::Transparent => "transparent hugepages, as far as there are any",
-///     PageKind::Ordinary => "ordinary pages",
-/// };
-/// println!("{} bytes in {pages}", arena.report().arena_bytes);
-/// # assert_eq!(arena.report().kind == PageKind::Ordinary, pages == "ordinary pages");
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// Reserved hugepages (hugetlbfs).
@@ -133,23 +74,6 @@ pub enum PageKind {
 }
 
 /// What an arena got, for reports.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, PageKind, PageReport};
-///
-/// let options = ArenaOptions { bytes: 8192, huge_pages: HugePages::Never };
-/// let expected = PageReport {
-///     kind: PageKind::Ordinary,
-///     page_bytes: 4096,
-///     arena_bytes: 8192,
-///     // Nobody asked for hugepages, so nobody misses them.
-///     warning: None,
-/// };
-/// assert_eq!(Arena::shared(&options)?.report(), &expected);
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageReport {
     /// The kind of the pages.
@@ -163,23 +87,6 @@ pub struct PageReport {
 }
 
 /// Registered memory of one core, to be carved into pools at start-up.
-///
-/// # Example
-///
-/// ```
-/// # use rpcrdma_fabric::memory::{ArenaOptions, HugePages};
-/// use rpcrdma_fabric::memory::{Arena, PoolShape};
-///
-/// # let options = ArenaOptions { bytes: 65_536, huge_pages: HugePages::Never };
-/// let mut arena = Arena::shared(&options)?;
-/// let shape = PoolShape { buffers: 8, buffer_bytes: 4096, stride_bytes: 4096, align_bytes: 4096 };
-/// let (receives, sends) = (arena.pool(shape)?, arena.pool(shape)?);
-/// assert_eq!(receives.available() + sends.available(), 16);
-/// // That was all of it; and peers can map what is behind it.
-/// assert!(arena.pool(shape).is_err());
-/// assert!(arena.file().is_some());
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Debug)]
 pub struct Arena {
     mapping: Arc<Mapping>,
@@ -250,16 +157,6 @@ impl Arena {
     /// Makes a private arena of `bytes` bytes whose pages are allocated by the first write to each of them. Use it for
     /// rarely needed buffers that no device and no peer accesses. Nothing is reserved: the caller checks that the machine
     /// has the memory.
-    ///
-    /// ```
-    /// use rpcrdma_fabric::memory::{Arena, PoolShape};
-    ///
-    /// let mut arena = Arena::untouched(1 << 30)?;
-    /// let shape = PoolShape { buffers: 2, buffer_bytes: 1 << 20, stride_bytes: 1 << 20, align_bytes: 64 };
-    /// let buffer = arena.pool(shape)?.take().expect("two are there");
-    /// assert_eq!(arena.memory().bytes(&buffer)[0], 0);
-    /// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-    /// ```
     ///
     /// # Errors
     ///

@@ -19,22 +19,6 @@ pub(super) fn unique_number() -> u32 {
 ///
 /// What stands in the examples below is left out in those that must not compile:
 ///
-/// ```
-/// # use rpcrdma_fabric::memory::{Arena, ArenaOptions, Buffer, HugePages, Memory, Pool, PoolShape};
-/// # use rpcrdma_fabric::interface::Gather;
-/// # let options = ArenaOptions { bytes: 4096, huge_pages: HugePages::Never };
-/// # let mut arena = Arena::shared(&options)?;
-/// # let shape = PoolShape { buffers: 2, buffer_bytes: 64, stride_bytes: 64, align_bytes: 64 };
-/// let memory: Memory = arena.memory();
-/// let mut pool: Pool = arena.pool(shape)?;
-/// let mut buffer: Buffer = pool.take().expect("two are there");
-/// memory.bytes_mut(&mut buffer).fill(7);
-/// assert_eq!(memory.bytes(&buffer)[0], 7);
-/// let mut list = Gather::new();
-/// list.push(buffer, 0, 64).expect("it lies within");
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
-///
 /// A buffer cannot be doubled:
 ///
 /// ```compile_fail,E0599
@@ -129,22 +113,6 @@ impl Buffer {
 }
 
 /// Access to the bytes of one arena, for whoever holds a [`Buffer`] of it.
-///
-/// # Example
-///
-/// ```
-/// # mod made { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/pool.rs")); }
-/// use rpcrdma_fabric::memory::Memory;
-///
-/// # let ((arena, mut pool), (other, _)) = (made::pool()?, made::pool()?);
-/// let memory: Memory = arena.memory();
-/// let (_first, mut second) = (pool.take(), pool.take().expect("two"));
-/// memory.bytes_mut(&mut second)[..4].copy_from_slice(&7_u32.to_be_bytes());
-/// assert_eq!(memory.bytes(&second)[..4], [0, 0, 0, 7]);
-/// assert_eq!(memory.offset_of(&second), 512);
-/// assert!(!other.memory().owns(&second));
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct Memory {
     mapping: Arc<Mapping>,

@@ -59,11 +59,12 @@ use super::{Buffer, Memory, SharedLease};
 /// # Example
 ///
 /// ```
-/// # mod made { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/pool.rs")); }
-/// use rpcrdma_fabric::memory::Lease;
+/// use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages, Lease, PoolShape};
 ///
-/// # let (_arena, mut pool) = made::pool()?;
-/// # let buffer = pool.take().expect("two");
+/// let mut arena = Arena::shared(&ArenaOptions { bytes: 4096, huge_pages: HugePages::Never })?;
+/// let shape = PoolShape { buffers: 2, buffer_bytes: 512, stride_bytes: 512, align_bytes: 64 };
+/// let mut pool = arena.pool(shape)?;
+/// let buffer = pool.take().expect("two");
 /// let mut lease: Lease = pool.lease(buffer, 0, 5).expect("it lies within");
 /// let disk = std::thread::spawn(move || lease.copy_from_slice(b"bytes"));
 /// disk.join().expect("the thread ends, and the lease with it");

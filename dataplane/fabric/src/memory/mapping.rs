@@ -12,23 +12,6 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 const PAGE_BYTES_MIN: usize = 4096;
 
 /// A mapping of this process. Shared between threads by `Arc`.
-///
-/// # Example
-///
-/// ```
-/// # use std::sync::Arc;
-/// # use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
-/// use rpcrdma_fabric::memory::Mapping;
-///
-/// # let options = ArenaOptions { bytes: 8192, huge_pages: HugePages::Never };
-/// # let arena = Arena::shared(&options)?;
-/// let mapping: Arc<Mapping> = Arc::clone(arena.memory().mapping());
-/// // It stays mapped as long as anybody holds it.
-/// drop(arena);
-/// assert_eq!(mapping.bytes(), 8192);
-/// assert!(mapping.start().addr().is_multiple_of(4096));
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,

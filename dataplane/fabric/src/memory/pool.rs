@@ -11,24 +11,6 @@ use super::{Buffer, Lease, Memory, SharedLease};
 use crate::interface::SetupError;
 
 /// What a pool is made of.
-///
-/// # Example
-///
-/// ```
-/// # use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
-/// use rpcrdma_fabric::memory::PoolShape;
-///
-/// # let options = ArenaOptions { bytes: 8192, huge_pages: HugePages::Never };
-/// # let mut arena = Arena::shared(&options)?;
-/// // A cache line lies between one buffer and the next.
-/// let shape = PoolShape { buffers: 3, buffer_bytes: 1024, stride_bytes: 1088, align_bytes: 64 };
-/// let mut pool = arena.pool(shape)?;
-/// let buffers = [pool.take(), pool.take(), pool.take()].map(|buffer| buffer.expect("three"));
-/// let offsets = buffers.each_ref().map(|buffer| arena.memory().offset_of(buffer));
-/// assert_eq!(offsets, [0, 1088, 2176]);
-/// assert_eq!(buffers[2].capacity(), 1024);
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolShape {
     /// How many buffers.
@@ -86,23 +68,6 @@ impl Site {
 }
 
 /// Buffers of one size, handed out last in, first out, so that warm ones are used again.
-///
-/// # Example
-///
-/// ```
-/// # mod made { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/pool.rs")); }
-/// use rpcrdma_fabric::memory::Pool;
-///
-/// # let (_arena, pool) = made::pool()?;
-/// let mut pool: Pool = pool;
-/// let (first, second) = (pool.take().expect("two"), pool.take().expect("one"));
-/// assert!(pool.take().is_none());
-/// let warm = first.index();
-/// pool.give(second);
-/// pool.give(first);
-/// assert_eq!(pool.take().map(|buffer| buffer.index()), Some(warm));
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Debug)]
 pub struct Pool {
     site: Arc<Site>,

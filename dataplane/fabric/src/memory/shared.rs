@@ -25,26 +25,6 @@ use super::pool::Site;
 ///     lease[0] = 1;
 /// }
 /// ```
-///
-/// # Example
-///
-/// ```
-/// # mod made { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/pool.rs")); }
-/// use rpcrdma_fabric::memory::SharedLease;
-///
-/// # let (_arena, mut pool) = made::pool()?;
-/// # let buffer = pool.take().expect("two");
-/// let mut lease = pool.lease(buffer, 0, 10).expect("it lies within");
-/// lease.copy_from_slice(b"name value");
-/// let mut whole: SharedLease = lease.share();
-/// let value = whole.slice(5, 5).expect("it lies within");
-/// assert_eq!((&value[..], whole.bytes_mut().is_none()), (&b"value"[..], true));
-/// drop(value);
-/// assert!(whole.bytes_mut().is_some());
-/// drop(whole);
-/// assert_eq!(pool.reclaim(8), 1);
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 pub struct SharedLease {
     site: Arc<Site>,
     index: u32,
@@ -211,26 +191,6 @@ impl fmt::Debug for SharedLease {
 
 /// Tokens for bytes that are shared: each is a [`Buffer`] that can be sent or written to a peer, and
 /// that nobody can write. All are made at the start.
-///
-/// # Example
-///
-/// ```
-/// # mod made { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/pool.rs")); }
-/// use rpcrdma_fabric::memory::Views;
-///
-/// # let (_arena, mut pool) = made::pool()?;
-/// # let buffer = pool.take().expect("two");
-/// let shared = pool.lease(buffer, 0, 64).expect("it lies within").share();
-/// let mut views = Views::new(2, pool.shape().buffers);
-/// // One half to each of two peers, out of the same bytes.
-/// let halves = [0, 32].map(|offset| shared.slice(offset, 32).expect("it lies within"));
-/// let tokens = halves.map(|half| views.show(half).expect("two are free"));
-/// assert!(tokens.iter().all(|token| token.is_view() && token.capacity() == 32));
-/// assert_eq!(views.available(), 0);
-/// tokens.map(|token| views.give(token));
-/// assert!(shared.is_alone());
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Debug)]
 pub struct Views {
     id: u32,

@@ -103,21 +103,6 @@ impl<T> Drop for Shared<T> {
 }
 
 /// The end that pushes.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::ring::spsc;
-///
-/// let (mut producer, mut consumer) = spsc::channel(2);
-/// assert_eq!((producer.push("first"), producer.push("second")), (Ok(()), Ok(())));
-/// // A full ring gives the item back; it never waits.
-/// assert_eq!(producer.push("third"), Err("third"));
-/// consumer.pop();
-/// assert_eq!(producer.push("third"), Ok(()));
-/// drop(consumer);
-/// assert!(producer.is_abandoned());
-/// ```
 #[derive(Debug)]
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
@@ -191,20 +176,6 @@ impl<T> Drop for Producer<T> {
 }
 
 /// The end that pops.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::ring::spsc;
-///
-/// let (mut producer, mut consumer) = spsc::channel(8);
-/// let core = std::thread::spawn(move || (1..=3).try_for_each(|command| producer.push(command)));
-/// core.join().unwrap().expect("the ring has room for three");
-/// // The producer is gone, what it pushed is not.
-/// assert!(consumer.is_abandoned());
-/// assert_eq!(consumer.pop(), Some(1));
-/// assert_eq!((consumer.pop(), consumer.pop(), consumer.pop()), (Some(2), Some(3), None));
-/// ```
 #[derive(Debug)]
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
@@ -306,23 +277,6 @@ impl<T> Drop for Consumer<T> {
 }
 
 /// Items on their way out of a ring; see [`Consumer::drain`].
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::ring::spsc;
-///
-/// let (mut producer, mut consumer) = spsc::channel(4);
-/// for command in ["connect", "drain", "close"] {
-///     producer.push(command)?;
-/// }
-/// // Two at most in each turn of the loop.
-/// let turn = consumer.drain(2);
-/// assert_eq!(turn.len(), 2);
-/// assert_eq!(turn.collect::<Vec<_>>(), ["connect", "drain"]);
-/// assert_eq!(consumer.len(), 1);
-/// # Ok::<(), &str>(())
-/// ```
 #[derive(Debug)]
 pub struct Drain<'a, T: Send> {
     consumer: &'a mut Consumer<T>,

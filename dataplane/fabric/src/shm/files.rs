@@ -63,19 +63,6 @@ fn sealed_file(
 }
 
 /// The file of one direction of a channel.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::shm::ChannelFile;
-///
-/// let (file, mapping) = ChannelFile::create(16_384)?;
-/// // The ring, and before it how far each side is.
-/// assert!(mapping.bytes() > 16_384);
-/// assert_eq!(std::fs::File::from(file).metadata()?.len(), mapping.bytes() as u64);
-/// assert!(ChannelFile::create(10_000).is_err());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug)]
 pub struct ChannelFile;
 
@@ -143,23 +130,6 @@ pub(super) fn create_event() -> Result<(OwnedFd, OwnedFd), SetupError> {
 ///
 /// The connection manager makes it on its own thread, and a [`Seed`](super::Seed) or a
 /// [`Notice`](super::Notice) carries it to the port, which maps nothing.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use rpcrdma_fabric::interface::Port as _;
-/// use rpcrdma_fabric::shm::{CheckedPeer, Joint};
-///
-/// # let [mut a, b] = [0, 1].map(ends::End::new);
-/// # let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle)?;
-/// let (mut seed, _theirs) = joint.seeds(&a.handle, &b.handle)?;
-/// // A server's seed comes without, because the client has confirmed nothing yet.
-/// let client: Option<CheckedPeer> = seed.memory.take();
-/// assert!(client.is_some());
-/// a.port.plant(seed, a.queue)?;
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Debug)]
 pub struct CheckedPeer {
     pub(super) consumer: Consumer<MappedRing>,

@@ -33,18 +33,6 @@ const CONTROL_WINDOW: u8 = 2;
 const CONTROL_LATE: u8 = 4;
 
 /// Two ports of this process, of which one writes records that no port would.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::testing::HostileRing;
-///
-/// let mut ring = HostileRing::new()?;
-/// // A Send (operation 2) of three bytes; then what no operation is.
-/// ring.take(&[0, 0, 3, 0, 2, 0, b'a', b'b', b'c', 0, 0, 0, 0, 77, 0])?;
-/// assert!(ring.counters().contains(&("channels_broken", 1)));
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Debug)]
 pub struct HostileRing {
     hostile: End,

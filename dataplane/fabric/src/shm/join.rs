@@ -28,22 +28,6 @@ pub fn join(
 }
 
 /// The files of a channel between two ports of one process, to put queue pairs on.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::shm::Joint;
-///
-/// # let [mut a, mut b] = [0, 1].map(ends::End::new);
-/// # let queues = (a.queue, b.queue);
-/// let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle)?;
-/// // Two queue pairs on the one channel.
-/// let first = joint.connect(&mut a.port, &a.handle, &mut b.port, &b.handle, queues)?;
-/// let second = joint.connect(&mut a.port, &a.handle, &mut b.port, &b.handle, queues)?;
-/// assert_eq!((first.0.index, second.0.index), (0, 1));
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Debug)]
 pub struct Joint {
     ends: [End; 2],

@@ -15,17 +15,6 @@ use crate::interface::{SetupError, Status};
 use crate::memory::Mapping;
 
 /// Tells cores apart over all processes of a machine.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::shm::CoreIdentity;
-///
-/// let [first, second] = [0, 1].map(CoreIdentity::of_this_process);
-/// assert_eq!(first.process, second.process);
-/// assert_ne!(first, second);
-/// assert_eq!(first, CoreIdentity::of_this_process(0));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CoreIdentity {
     /// Random, drawn once per process.
@@ -35,38 +24,11 @@ pub struct CoreIdentity {
 }
 
 /// A queue pair's number on the wire: an index (low 16 bits) and a generation (high 16 bits).
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::interface::QueuePairId;
-/// use rpcrdma_fabric::shm::QueuePairNumber;
-///
-/// let number = QueuePairNumber::new(5, 1);
-/// assert_eq!(number, QueuePairNumber(0x0001_0005));
-/// assert_eq!(number.id(), QueuePairId { index: 5, generation: 1 });
-/// assert_eq!(number.next_generation().id(), QueuePairId { index: 5, generation: 2 });
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueuePairNumber(pub u32);
 
 /// The files of a port that every peer of it gets. Peers check sizes and seals, then map the
 /// arena and the keys read-only; the doorbell is the only memory that both may write.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::interface::Port;
-///
-/// # let ends::End { port, handle, .. } = ends::End::new(0);
-/// // What goes over the socket is a duplicate; the port keeps its own.
-/// let arena = std::fs::File::from(handle.files.arena.try_clone()?);
-/// assert_eq!(arena.metadata()?.len(), port.page_report().arena_bytes);
-/// // Whoever has it can read it and no more.
-/// assert!(std::os::unix::fs::FileExt::write_at(&arena, b"other bytes", 0).is_err());
-/// # Ok::<(), std::io::Error>(())
-/// ```
 #[derive(Debug)]
 pub struct PortFiles {
     /// The registered arena.
@@ -80,23 +42,6 @@ pub struct PortFiles {
 }
 
 /// What the manager knows of a port.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::shm::{CoreIdentity, NumberHold, PortHandle};
-///
-/// # let ends::End { port, handle, .. } = ends::End::new(2);
-/// let for_control: PortHandle = handle.clone();
-/// let control = std::thread::spawn(move || NumberHold::take(&for_control));
-/// let held = control.join().unwrap()?;
-/// // It took one of four out of the same stock.
-/// assert_eq!(handle.numbers.len(), 3);
-/// assert_eq!(handle.identity, CoreIdentity::of_this_process(2));
-/// # drop((held, port));
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct PortHandle {
     /// Who the port is.
@@ -129,23 +74,6 @@ pub(super) struct PeerFiles {
 
 /// A number taken out of a port's stock for a queue pair that does not exist yet. Dropped, it
 /// goes back to the stock one generation on, because a peer may have heard of it.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::shm::NumberHold;
-///
-/// # let handle = ends::End::new(0).handle;
-/// let hold = NumberHold::take(&handle)?;
-/// let number = hold.number();
-/// // The handshake failed: the number waits behind the others, one generation on.
-/// drop(hold);
-/// let free = std::iter::from_fn(|| handle.numbers.pop());
-/// assert_eq!(free.last(), Some(number.next_generation()));
-/// assert!(NumberHold::take(&handle).is_err());
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Debug)]
 pub struct NumberHold {
     number: QueuePairNumber,
@@ -201,22 +129,6 @@ impl Drop for NumberHold {
 
 /// A queue pair to be planted in a port. When it is dropped instead, or cannot be planted, its
 /// number is free again.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::interface::Port;
-/// use rpcrdma_fabric::shm::{Joint, Seed};
-///
-/// # let [mut a, b] = [0, 1].map(ends::End::new);
-/// # let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle)?;
-/// let (ours, theirs): (Seed, Seed) = joint.seeds(&a.handle, &b.handle)?;
-/// assert_eq!((ours.local(), ours.peer), (theirs.remote, b.handle.identity));
-/// let planted = a.port.plant(ours, a.queue)?;
-/// assert_eq!(planted, theirs.remote.id());
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Debug)]
 pub struct Seed {
     /// Our number.
@@ -242,27 +154,6 @@ impl Seed {
 }
 
 /// What the manager tells a port about a queue pair.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// use rpcrdma_fabric::interface::{CompletionKind, Port};
-/// use rpcrdma_fabric::shm::Notice;
-/// # use rpcrdma_fabric::shm::Joint;
-///
-/// # let [mut a, mut b] = [0, 1].map(ends::End::new);
-/// # let joint = Joint::new(&a.port, &a.handle, &b.port, &b.handle)?;
-/// # let (seed, _) = joint.seeds(&a.handle, &b.handle)?;
-/// let local = seed.local();
-/// let id = a.port.plant(seed, a.queue)?;
-/// // The manager saw the peer's socket close.
-/// a.port.notice(Notice::PeerGone { local });
-/// let [ended, _] = ends::settle(&mut a, &mut b);
-/// assert_eq!(ended[0].queue_pair, id);
-/// assert!(matches!(ended[0].kind, CompletionKind::Disconnected));
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Debug)]
 pub enum Notice {
     /// The client confirmed: here is its memory (which is ignored when the channel has it).
@@ -282,26 +173,6 @@ pub enum Notice {
 }
 
 /// Faults that the provider injects on demand.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use rpcrdma_fabric::interface::{SendOptions, WorkId};
-/// use rpcrdma_fabric::interface::{Port, Status};
-/// use rpcrdma_fabric::shm::{Fault, Notice, QueuePairNumber};
-///
-/// # let [mut a, mut b] = ends::ends();
-/// # let buffer = a.filled(b"message");
-/// # let options = SendOptions { signalled: Some(WorkId(1)), ..SendOptions::default() };
-/// # let local = QueuePairNumber::new(0, 1);
-/// # assert_eq!(local.id(), a.id);
-/// a.port.notice(Notice::Inject(Fault::FailNextWork { local, status: Status::RetryExceeded }));
-/// a.port.post_send_copied(a.id, &buffer, 7, options)?;
-/// let [ended, _] = ends::settle(&mut a, &mut b);
-/// assert_eq!(ended[0].status, Status::RetryExceeded);
-/// # Ok::<(), rpcrdma_fabric::interface::PostError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The queue pair breaks, as if the link were lost.

@@ -32,19 +32,6 @@ pub const DIRECT_ALIGN_BYTES: usize = 4096;
 const ORDERS_MAX: u32 = 4096;
 
 /// What is to be done with a file.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::storage::Operation;
-///
-/// // NFS's UNSTABLE, and its FILE_SYNC.
-/// let of = |is_stable| Operation::Write { is_durable: is_stable };
-/// assert_ne!(of(false), of(true));
-/// // What UNSTABLE writes leave to a COMMIT.
-/// let commit = Operation::Sync;
-/// # assert_ne!(commit, Operation::Read);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Write the bytes of the leases, one behind the other. A write that the kernel does in part goes on
@@ -61,23 +48,6 @@ pub enum Operation {
 }
 
 /// One thing to do.
-///
-/// # Example
-///
-/// Two halves of one payload go to places side by side, and are told apart by their tags:
-///
-/// ```
-/// use rpcrdma_fabric::storage::{Operation, Order};
-///
-/// let first = Order {
-///     operation: Operation::Write { is_durable: true },
-///     file: 0,
-///     offset_bytes: 1 << 20,
-///     tag: 7,
-/// };
-/// let second = Order { offset_bytes: first.offset_bytes + 4096, tag: 8, ..first };
-/// assert_eq!((second.offset_bytes, second.operation), ((1 << 20) + 4096, first.operation));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     /// What.
@@ -91,31 +61,6 @@ pub struct Order {
 }
 
 /// An order that the kernel is done with.
-///
-/// # Example
-///
-/// A file ends before the bytes that were asked for:
-///
-/// ```
-/// # mod made { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/pool.rs")); }
-/// use std::{fs::File, time::Duration};
-/// use rpcrdma_fabric::storage::{Done, Operation, Order, StorageRing};
-///
-/// # let (_arena, mut pool) = made::pool()?;
-/// # let buffer = pool.take().expect("two");
-/// # let lease = pool.lease(buffer, 0, 512).expect("it lies within");
-/// let mut ring = StorageRing::new([File::open("/dev/null")?], 1)?;
-/// let order = Order { operation: Operation::Read, file: 0, offset_bytes: 0, tag: 7 };
-/// ring.push(order, [lease])?;
-/// while ring.under_way() != 0 {
-///     ring.submit(Duration::from_secs(1))?;
-///     ring.reap(|Done { order, result, parts }| {
-///         assert_eq!((order.tag, result.expect("it is read")), (7, 0));
-///         assert_eq!(parts.len(), 1, "memory to be used again");
-///     });
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug)]
 pub struct Done<'a> {
     /// Which it was.
@@ -128,20 +73,6 @@ pub struct Done<'a> {
 }
 
 /// Why an order was not taken. Its leases have ended.
-///
-/// # Example
-///
-/// ```
-/// use std::fs::File;
-/// use rpcrdma_fabric::storage::{Operation, Order, OrderRefused, StorageRing};
-///
-/// let mut ring = StorageRing::new([File::open("/dev/null")?], 1)?;
-/// let order = Order { operation: Operation::Sync, file: 1, offset_bytes: 0, tag: 0 };
-/// assert_eq!(ring.push(order, []), Err(OrderRefused::UnknownFile), "it has one file");
-/// ring.push(Order { file: 0, ..order }, [])?;
-/// assert_eq!(ring.push(Order { file: 0, ..order }, []), Err(OrderRefused::Full));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderRefused {
     /// As many orders are under way as the ring holds.
@@ -271,32 +202,6 @@ impl Slot {
 /// Files, and what is being done with them. All memory of its own is reserved at the start.
 ///
 /// Dropping it waits for what is under way.
-///
-/// # Example
-///
-/// Bytes of registered memory, as a peer places them, go to a file:
-///
-/// ```
-/// # mod made { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/pool.rs")); }
-/// use std::{fs, time::Duration};
-/// use rpcrdma_fabric::storage::{Operation, Order, StorageRing};
-///
-/// # let path = std::env::temp_dir().join(format!("rpcrdma-storage-ring-{}", std::process::id()));
-/// # let (_arena, mut pool) = made::pool()?;
-/// # let buffer = pool.take().expect("two");
-/// # let mut lease = pool.lease(buffer, 0, 5).expect("it lies within");
-/// # lease.copy_from_slice(b"bytes");
-/// let mut ring = StorageRing::new([fs::File::create(&path)?], 8)?;
-/// let operation = Operation::Write { is_durable: true };
-/// ring.push(Order { operation, file: 0, offset_bytes: 0, tag: 1 }, [lease])?;
-/// while ring.under_way() != 0 {
-///     ring.submit(Duration::from_secs(1))?;
-///     ring.reap(|done| assert_eq!(done.result.expect("it is written"), 5));
-/// }
-/// assert_eq!(fs::read(&path)?, b"bytes");
-/// # fs::remove_file(&path)?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub struct StorageRing {
     ring: IoUring,
     files: Box<[File]>,

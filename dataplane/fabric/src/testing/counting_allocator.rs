@@ -5,22 +5,6 @@ use std::cell::Cell;
 
 /// The system's allocator, with a count of the calls to it. To be set as `#[global_allocator]` of
 /// a test, which then asserts that some code allocates nothing and frees nothing.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::testing::CountingAllocator;
-///
-/// #[global_allocator]
-/// static ALLOCATOR: CountingAllocator = CountingAllocator;
-///
-/// let mut list = Vec::with_capacity(2);
-/// let before = CountingAllocator::calls();
-/// list.extend([1, 2]);
-/// assert_eq!(CountingAllocator::calls(), before);
-/// list.push(3);
-/// assert_eq!(CountingAllocator::calls(), before + 1);
-/// ```
 #[derive(Debug)]
 pub struct CountingAllocator;
 

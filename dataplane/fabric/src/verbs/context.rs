@@ -17,21 +17,6 @@ use super::leaked;
 use crate::interface::SetupError;
 
 /// What a device can do, as it says itself (`ibv_query_device`).
-///
-/// # Example
-///
-/// ```no_run
-/// use rpcrdma_fabric::verbs::{Context, DeviceLimits};
-///
-/// let context = Context::open(Some("mlx5_0"))?;
-/// let limits: &DeviceLimits = context.limits();
-/// if limits.windows == 0 {
-///     println!("no memory windows of type 2: bulk data stays in messages");
-/// }
-/// let receives = limits.shared_receive_queue_depth.min(4096);
-/// println!("{receives} Receives for all connections of a core");
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceLimits {
     /// Queue pairs.
@@ -109,18 +94,6 @@ impl DeviceLimits {
 }
 
 /// How far a child process disturbs the registered memory of its parent.
-///
-/// # Example
-///
-/// ```no_run
-/// use rpcrdma_fabric::verbs::{Context, ForkSafety};
-///
-/// match Context::fork_safety() {
-///     ForkSafety::ByKernel => {}
-///     ForkSafety::ByLibrary => println!("each registration costs a call of madvise"),
-///     ForkSafety::None => println!("spawn child processes before a device is opened"),
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForkSafety {
     /// The kernel copies pinned pages for the child: nothing to do.
@@ -133,21 +106,6 @@ pub enum ForkSafety {
 }
 
 /// An open device. Shared by all ports and the connection manager of a process.
-///
-/// # Example
-///
-/// ```no_run
-/// use std::sync::Arc;
-/// use rpcrdma_fabric::verbs::Context;
-///
-/// for (name, is_active) in Context::devices()? {
-///     println!("{name}: {}", if is_active { "up" } else { "down" });
-/// }
-/// // The first that is up; and the same one for whoever asks for it by its name.
-/// let first = Context::open(None)?;
-/// assert!(Arc::ptr_eq(&first, &Context::open(Some(first.name()))?));
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 pub struct Context {
     raw: NonNull<ibv_context>,
     /// The list that keeps the devices open.

@@ -165,25 +165,6 @@ impl fmt::Debug for PortShared {
 }
 
 /// What the manager knows of a port. Cheap to clone, for any thread.
-///
-/// # Example
-///
-/// ```no_run
-/// use rpcrdma_fabric::interface::{Port as _, ReceiveQueueAttributes};
-/// use rpcrdma_fabric::verbs::{Port, PortHandle, QueuePair};
-///
-/// # fn example(mut port: Port, handle: PortHandle)
-/// #     -> Result<(), rpcrdma_fabric::interface::SetupError> {
-/// let attributes = ReceiveQueueAttributes { depth: 64, segments_max: 1 };
-/// let queue = port.create_receive_queue(attributes)?;
-/// let queue_pair = QueuePair::create(&handle.drawing_from(queue))?;
-/// // What control does now and then: the peer of what the port has given up is to learn of it.
-/// while let Some(id) = handle.next_closing() {
-///     println!("queue pair {} has ended; {} was made last", id.index, queue_pair.id().index);
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct PortHandle {
     pub(super) shared: Arc<PortShared>,
@@ -250,22 +231,6 @@ impl PortHandle {
 }
 
 /// A queue pair to be planted in its port: ready to send (RTS).
-///
-/// # Example
-///
-/// ```no_run
-/// use rpcrdma_fabric::interface::{Port as _, ReceiveQueueId};
-/// use rpcrdma_fabric::verbs::{Port, PortHandle, Seed, seeds};
-///
-/// # fn example(a: &mut Port, a_handle: &PortHandle, b_handle: &PortHandle)
-/// #     -> Result<(), rpcrdma_fabric::interface::SetupError> {
-/// let (ours, _theirs): (Seed, Seed) = seeds(a_handle, b_handle)?;
-/// let (id, reads_max) = (ours.queue_pair.id(), ours.initiator_depth);
-/// assert_eq!(a.plant(ours, ReceiveQueueId(0))?, id);
-/// println!("at most {reads_max} RDMA Reads at a time");
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Seed {
     /// The queue pair, of the very port that it is planted in.
@@ -278,24 +243,6 @@ pub struct Seed {
 }
 
 /// What the manager tells a port about a queue pair.
-///
-/// # Example
-///
-/// ```no_run
-/// use rpcrdma_fabric::interface::{CompletionBatch, CompletionKind, Port as _, QueuePairId};
-/// use rpcrdma_fabric::verbs::{Notice, Port};
-///
-/// # fn example(mut port: Port, id: QueuePairId, now: u64, mut batch: CompletionBatch) {
-/// port.notice(Notice::PeerGone(id));
-/// // In this poll or a later one: what the peer had sent before arrives still, the end comes last.
-/// port.poll(now, &mut batch);
-/// for completion in batch.drain() {
-///     if let CompletionKind::Disconnected = completion.kind {
-///         port.destroy_queue_pair(completion.queue_pair);
-///     }
-/// }
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The peer is ready to receive.

@@ -35,20 +35,6 @@ pub(super) struct QueuePairSizes {
 }
 
 /// How long a queue pair waits for its peer, and how often.
-///
-/// # Example
-///
-/// ```no_run
-/// use rpcrdma_fabric::verbs::{PortHandle, Timers, seeds};
-///
-/// # fn example(a: &PortHandle, b: &PortHandle) -> Result<(), Box<dyn std::error::Error>> {
-/// let (seed, _) = seeds(a, b)?;
-/// let timers: Timers = seed.queue_pair.timers()?;
-/// assert_eq!(timers.rnr_retry_count, 7, "it waits for a Receive for ever");
-/// println!("{} tries of 2^{} * 4.096 us", timers.retry_count + 1, timers.ack_timeout_exponent);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
     /// The ACK timeout: 4.096 µs times two to this power (InfiniBand volume 1, section 9.7.6.1.3).
@@ -64,20 +50,6 @@ pub struct Timers {
 
 /// A queue pair that belongs to a port, from its making by the control thread on. Dropping it
 /// destroys it and frees its number among those of the port.
-///
-/// # Example
-///
-/// ```no_run
-/// use rpcrdma_fabric::verbs::{PortHandle, QueuePair};
-///
-/// # fn example(handle: &PortHandle) -> Result<(), rpcrdma_fabric::interface::SetupError> {
-/// let first = QueuePair::create(handle)?;
-/// println!("peers know queue pair {} as {}", first.id().index, first.number());
-/// // Its number is free again, for the next generation.
-/// drop(first);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct QueuePair {
     raw: NonNull<ibv_qp>,

@@ -11,24 +11,6 @@ use super::{ChunkLists, ReadList, Segment};
 use crate::v2::error::TransportError;
 
 /// What a responder serves in one call.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use rpcrdma_protocol::chunks::{ChunkListsRepr, Segment};
-/// # use support::LIMITS;
-/// use rpcrdma_protocol::chunks::{ChunkFault, ChunkLimits, PayloadPlace, check_call};
-///
-/// # let reply = [0, 1, 2].map(|at| Segment { handle: 7, length_bytes: 64, offset: 64 * at });
-/// # let mut space = [0; 64];
-/// # let lists = support::received(&ChunkListsRepr { reply: Some(&reply), ..Default::default() }, &mut space);
-/// let place = PayloadPlace::Inline { length_bytes: 60 };
-/// // The Reply chunk of the call has three segments.
-/// assert!(check_call(&lists, place, &LIMITS).is_ok());
-/// let limits = ChunkLimits { segments_max: 2, ..LIMITS };
-/// let fault = check_call(&lists, place, &limits).unwrap_err();
-/// assert_eq!(fault, ChunkFault::TooManySegments { segments_max: 2 });
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkLimits {
     /// Read chunks; the Position-Zero Read chunk is not counted.
@@ -47,25 +29,6 @@ pub struct ChunkLimits {
 }
 
 /// Where the payload stream of a call is.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use rpcrdma_protocol::chunks::{ChunkListsRepr, ReadSegment, Segment};
-/// # use support::LIMITS;
-/// use rpcrdma_protocol::chunks::{ChunkFault, PayloadPlace, check_call};
-///
-/// // 100 octets of memory at position 0.
-/// # let reads = [ReadSegment { position: 0, target: Segment { handle: 7, length_bytes: 100, offset: 0x1000 } }];
-/// # let mut space = [0; 64];
-/// # let lists = support::received(&ChunkListsRepr { reads: &reads, ..Default::default() }, &mut space);
-/// let call = check_call(&lists, PayloadPlace::PositionZero, &LIMITS)?;
-/// assert_eq!(call.stream_bytes(), 100);
-/// // In an RDMA_MSG the call would be in two places.
-/// let inline = PayloadPlace::Inline { length_bytes: 60 };
-/// assert_eq!(check_call(&lists, inline, &LIMITS), Err(ChunkFault::TwoPayloads));
-/// # Ok::<(), ChunkFault>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadPlace {
     /// In the Send, or the Sends of a continued message: RDMA_MSG.
@@ -78,23 +41,6 @@ pub enum PayloadPlace {
 }
 
 /// Why chunk lists are not served. Nothing of the call was moved then.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// use rpcrdma_protocol::chunks::{ChunkFault, ChunkListsRepr, PayloadPlace, Segment, check_call};
-/// use rpcrdma_protocol::v2::TransportError;
-///
-/// // Two results to be written, of which the second begins in the last octet of the first.
-/// let first = Segment { handle: 7, length_bytes: 4096, offset: 0x1000 };
-/// let second = Segment { offset: 0x1fff, ..first };
-/// let lists = ChunkListsRepr { writes: &[&[first], &[second]], ..Default::default() };
-/// # let mut space = [0; 128];
-/// # let (lists, limits) = (support::received(&lists, &mut space), support::LIMITS);
-/// let fault = check_call(&lists, PayloadPlace::Inline { length_bytes: 60 }, &limits).unwrap_err();
-/// assert_eq!(fault, ChunkFault::SegmentsOverlap);
-/// assert_eq!(fault.transport_error(), TransportError::BadXdr);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChunkFault {
     /// More Read chunks than are served.
@@ -184,29 +130,6 @@ impl fmt::Display for ChunkFault {
 impl core::error::Error for ChunkFault {}
 
 /// A call whose chunk lists were checked: a payload stream, and Read chunks to be put into it.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use support::LIMITS;
-/// # use rpcrdma_protocol::chunks::{ChunkListsRepr, ReadSegment, Segment};
-/// use rpcrdma_protocol::chunks::{PayloadPlace, check_call};
-///
-/// // Of a long call, 200 octets are in a Position-Zero Read chunk and 4096 in one at position 120.
-/// # let read = |position, handle, length_bytes| {
-/// #     ReadSegment { position, target: Segment { handle, length_bytes, offset: 0 } }
-/// # };
-/// # let reads = [read(120, 1, 4096), read(0, 2, 200)];
-/// # let mut space = [0; 64];
-/// # let lists = support::received(&ChunkListsRepr { reads: &reads, ..Default::default() }, &mut space);
-/// let call = check_call(&lists, PayloadPlace::PositionZero, &LIMITS)?;
-/// assert_eq!((call.stream_bytes(), call.total_bytes()), (200, 4296));
-/// // What to read: first the stream, then what goes into it.
-/// let payload = call.position_zero().unwrap();
-/// assert_eq!((payload.position, payload.length_bytes), (0, 200));
-/// assert_eq!(call.chunks().map(|chunk| chunk.position).last(), Some(120));
-/// # Ok::<(), rpcrdma_protocol::chunks::ChunkFault>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallStream<'a> {
     reads: ReadList<'a>,
@@ -219,41 +142,6 @@ pub struct CallStream<'a> {
 ///
 /// Read chunks may stand in any order, and the segments of one need not be neighbours: position says where each
 /// belongs (RFC 8166 section 3.4.5). Segments of no octets are legal wherever they stand.
-///
-/// ```
-/// use rpcrdma_protocol::chunks::{
-///     ChunkLimits, ChunkLists, ChunkListsRepr, EncodeChunkLists, PayloadPlace, ReadSegment, Segment, StreamPiece,
-///     check_call,
-/// };
-/// # use rpcrdma_protocol::xdr::{Reader, Writer};
-///
-/// // 60 octets inline; an item of 5 octets, taken out at position 48, is to be read.
-/// let reads = [ReadSegment {
-///     position: 48,
-///     target: Segment { handle: 7, length_bytes: 5, offset: 0x1000 },
-/// }];
-/// # let mut space = [0; 64];
-/// # let mut writer = Writer::new(&mut space);
-/// # ChunkListsRepr { reads: &reads, ..Default::default() }.encode(&mut writer)?;
-/// # let lists = ChunkLists::decode(&mut Reader::new(&space)).unwrap();
-/// let limits = ChunkLimits {
-///     read_chunks_max: 1,
-///     reads_position_zero: true,
-///     write_chunks_max: 1,
-///     segments_max: 16,
-///     segment_bytes_max: 1 << 20,
-///     call_bytes_max: 1 << 20,
-/// };
-/// let call = check_call(&lists, PayloadPlace::Inline { length_bytes: 60 }, &limits).unwrap();
-/// assert_eq!(call.total_bytes(), 68);
-/// assert!(call.pieces().eq([
-///     StreamPiece::Stream { from_bytes: 0, length_bytes: 48 },
-///     StreamPiece::Chunk { position: 48, length_bytes: 5 },
-///     StreamPiece::RoundUp { length_bytes: 3 },
-///     StreamPiece::Stream { from_bytes: 48, length_bytes: 12 },
-/// ]));
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 ///
 /// # Errors
 /// The first [`ChunkFault`] found.
@@ -440,22 +328,6 @@ impl<'a> CallStream<'a> {
 }
 
 /// A Read chunk of a call that was checked.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// use rpcrdma_protocol::chunks::{ReadSegment, Segment};
-///
-/// // At position 48 three segments, of which the second has no octets.
-/// let memory = [3000, 0, 1096].map(|length_bytes| Segment { handle: length_bytes, length_bytes, offset: 0x1000 });
-/// let reads = memory.map(|target| ReadSegment { position: 48, target });
-/// # let mut space = [0; 128];
-/// # let call = support::checked(&reads, 60, &mut space);
-/// let chunk = call.chunks().next().unwrap();
-/// assert_eq!((chunk.position, chunk.length_bytes), (48, 4096));
-/// // One RDMA Read for each that has any:
-/// assert!(chunk.segments().eq([memory[0], memory[2]]));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadChunk<'a> {
     /// Where its data belongs in the XDR stream.
@@ -485,22 +357,6 @@ impl<'a> ReadChunk<'a> {
 }
 
 /// Read chunks in the order of their positions.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// use rpcrdma_protocol::chunks::{ReadSegment, Segment};
-///
-/// let read = |position, handle| ReadSegment { position, target: Segment { handle, length_bytes: 8, offset: 0 } };
-/// // The segments of the chunk at 60 are not neighbours.
-/// let reads = [read(60, 1), read(40, 2), read(60, 3)];
-/// # let mut space = [0; 128];
-/// # let call = support::checked(&reads, 60, &mut space);
-/// let mut chunks = call.chunks();
-/// assert!(chunks.next().is_some_and(|chunk| chunk.position == 40));
-/// assert!(chunks.next().is_some_and(|chunk| chunk.position == 60 && chunk.length_bytes == 16));
-/// assert!(chunks.next().is_none());
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ReadChunks<'a> {
     reads: ReadList<'a>,
@@ -539,27 +395,6 @@ impl<'a> Iterator for ReadChunks<'a> {
 impl core::iter::FusedIterator for ReadChunks<'_> {}
 
 /// A piece of a call's XDR stream. No piece is empty but a chunk of no octets.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use rpcrdma_protocol::chunks::{ReadSegment, Segment};
-/// use rpcrdma_protocol::chunks::StreamPiece;
-///
-/// // 60 octets of the call came inline; 5 are to be read, and belong to position 48.
-/// # let reads = [ReadSegment { position: 48, target: Segment { handle: 7, length_bytes: 5, offset: 0 } }];
-/// # let mut space = [0; 64];
-/// # let call = support::checked(&reads, 60, &mut space);
-/// let (mut copied_bytes, mut read_bytes, mut zeroed_bytes) = (0, 0, 0);
-/// for piece in call.pieces() {
-///     match piece {
-///         StreamPiece::Stream { length_bytes, .. } => copied_bytes += length_bytes,
-///         StreamPiece::Chunk { length_bytes, .. } => read_bytes += length_bytes,
-///         StreamPiece::RoundUp { length_bytes } => zeroed_bytes += length_bytes,
-///     }
-/// }
-/// assert_eq!((copied_bytes, read_bytes, zeroed_bytes), (60, 5, 3));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamPiece {
     /// Octets of the payload stream.
@@ -584,22 +419,6 @@ pub enum StreamPiece {
 }
 
 /// Yields the pieces of a call's XDR stream in order.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use rpcrdma_protocol::chunks::{ReadSegment, Segment};
-/// use rpcrdma_protocol::chunks::StreamPiece;
-///
-/// // The last argument of a call, 6 octets, is in a chunk: nothing of the payload stream is behind it.
-/// # let target = Segment { handle: 7, length_bytes: 6, offset: 0 };
-/// # let mut space = [0; 64];
-/// # let call = support::checked(&[ReadSegment { position: 60, target }], 60, &mut space);
-/// let mut pieces = call.pieces();
-/// assert_eq!(pieces.next(), Some(StreamPiece::Stream { from_bytes: 0, length_bytes: 60 }));
-/// assert_eq!(pieces.next(), Some(StreamPiece::Chunk { position: 60, length_bytes: 6 }));
-/// assert!(pieces.eq([StreamPiece::RoundUp { length_bytes: 2 }]));
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct StreamPieces<'a> {
     chunks: ReadChunks<'a>,

@@ -15,18 +15,6 @@ use crate::error::EncodeError;
 use crate::xdr::Writer;
 
 /// A segment of a Write or Reply chunk, and what of the data goes there.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::chunks::{Fill, Segment};
-///
-/// let result = b"what the procedure returned";
-/// let chunk = [16, 16].map(|length_bytes| Segment { handle: 7, length_bytes, offset: 0x1000 });
-/// // The second RDMA Write takes up where the first has ended, and its segment comes back shorter.
-/// let second = Fill::new(chunk, 27).nth(1).unwrap();
-/// assert_eq!((second.from_bytes, second.target.length_bytes), (16, 11));
-/// assert_eq!(&result[16..][..11], b"re returned");
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilledSegment {
     /// The segment as it comes back: its length is what is written to it.
@@ -40,14 +28,6 @@ pub struct FilledSegment {
 /// Every segment is yielded, in order, so that the same walk gives the RDMA Writes (those whose length is not zero)
 /// and the chunk that is returned. Data beyond the segments is [`left_bytes`](Fill::left_bytes); whether a chunk is
 /// large enough is to be known before.
-///
-/// ```
-/// use rpcrdma_protocol::chunks::{Fill, Segment};
-///
-/// let chunk = [100, 0, 100, 100].map(|length_bytes| Segment { handle: 9, length_bytes, offset: 0 });
-/// let filled: Vec<_> = Fill::new(chunk, 130).map(|filled| (filled.from_bytes, filled.target.length_bytes)).collect();
-/// assert_eq!(filled, [(0, 100), (100, 0), (100, 30), (130, 0)]);
-/// ```
 #[derive(Clone, Debug)]
 pub struct Fill<I> {
     segments: I,
@@ -101,24 +81,6 @@ impl<I: ExactSizeIterator<Item = Segment>> ExactSizeIterator for Fill<I> {}
 ///
 /// There is no Read list. Every Write chunk comes back with as many segments as it had: one that was not used has
 /// lengths of zero, one without segments stays so (RFC 8166 sections 4.3.2.2 and 4.3.2.3).
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use rpcrdma_protocol::chunks::{ChunkListsRepr, Segment};
-/// use rpcrdma_protocol::chunks::ReturnedLists;
-///
-/// // A call gave two Write chunks of 4096 octets. Its first result has 1000, and there is no second one.
-/// # let memory = [1, 2].map(|handle| Segment { handle, length_bytes: 4096, offset: 0 });
-/// # let writes: [&[Segment]; 2] = [&memory[..1], &memory[1..]];
-/// # let (mut call, mut reply) = ([0; 128], [0; 128]);
-/// # let lists = support::received(&ChunkListsRepr { writes: &writes, ..Default::default() }, &mut call);
-/// let returned = ReturnedLists { writes: lists.writes, written_bytes: &[1000], ..Default::default() };
-/// assert_eq!(returned.encoded_bytes(), 12 + 2 * 24);
-/// # let lists = support::received(&returned, &mut reply);
-/// // As the requester has them:
-/// assert!(lists.writes.map(|chunk| chunk.total_bytes()).eq([1000, 0]));
-/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReturnedLists<'a> {
     /// The Write list of the call.
@@ -160,23 +122,6 @@ impl EncodeChunkLists for ReturnedLists<'_> {
 }
 
 /// Why a returned chunk cannot be what the responder made of the one it was given.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use rpcrdma_protocol::chunks::ChunkListsRepr;
-/// use rpcrdma_protocol::chunks::{ReturnedFault, Segment, check_returned};
-///
-/// let given = [1, 2].map(|handle| Segment { handle, length_bytes: 4096, offset: 0 });
-/// // The reply says that 4000 octets were written to the first segment, and 100 to the second.
-/// let filled = [Segment { length_bytes: 4000, ..given[0] }, Segment { length_bytes: 100, ..given[1] }];
-/// # let mut space = [0; 64];
-/// # let lists = support::received(&ChunkListsRepr { reply: Some(&filled), ..Default::default() }, &mut space);
-/// # let returned = lists.reply.unwrap();
-/// let fault = check_returned(given, returned).unwrap_err();
-/// assert_eq!(fault, ReturnedFault::Gap);
-/// assert_eq!(fault.to_string(), "octets were written behind a segment that is not full");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReturnedFault {
     /// It has more or fewer segments.

@@ -8,18 +8,6 @@ use crate::v2::header;
 use crate::xdr::Reader;
 
 /// The places of the chunk lists in a decoded message of either version, to read them from a copy of the message.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::connection::{ChunksAt, chunks_of};
-///
-/// // Version 1: XID 7, RDMA_NOMSG, a Read list of one entry, and no other list.
-/// let words = [7_u32, 1, 32, 1, 1, 0, 9, 4096, 0, 0x1000, 0, 0, 0].map(u32::to_be_bytes);
-/// let message = words.as_flattened();
-/// let at = ChunksAt::find(message).expect("it is right");
-/// let kept = message.to_vec();
-/// assert_eq!(Some(at.chunks(&kept)), chunks_of(message));
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunksAt {
     pub(super) inv_handle: u32,

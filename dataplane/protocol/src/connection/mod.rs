@@ -35,29 +35,6 @@ use crate::v2::{ErrVers, Properties, ReverseRequestSupport, TransportError};
 const V2_LISTS_AT: usize = V2_PREFIX_BYTES + 4;
 
 /// A received Send, by what is to be done with it ([`Connection::receive`]).
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use support::config;
-/// use rpcrdma_protocol::connection::{Connection, Received, Terms, Versions};
-/// use rpcrdma_protocol::v2::connection::Role;
-///
-/// let kind = |message: &[u8]| {
-///     let terms = Terms { versions: Versions::One, ..Terms::default() };
-///     let mut server = Connection::new(&config(Role::Server), &terms);
-///     match server.receive(message, message.len(), || message) {
-///         Received::Whole(_) => "an RPC message without chunks",
-///         Received::ChunkedCall { .. } | Received::ChunkedReply { .. } => "one with chunks",
-///         Received::Transmission(_) => "a transmission of the extension",
-///         Received::Other { .. } => "anything else",
-///     }
-/// };
-/// // Version 1: XID 7, 32 credits, RDMA_MSG, no Read or Write chunks, and a Reply chunk of one segment; then RPC.
-/// let call = [7_u32, 1, 32, 0, 0, 0, 1, 1, 9, 4096, 0, 0x1000, 7, 0].map(u32::to_be_bytes);
-/// assert_eq!(kind(call.as_flattened()), "one with chunks");
-/// assert_eq!(kind(&call.as_flattened()[..20]), "anything else");
-/// ```
 #[derive(Debug)]
 pub enum Received<'m> {
     /// An RPC message without chunks.
@@ -95,24 +72,6 @@ pub enum Received<'m> {
 }
 
 /// The versions that an end may speak on a connection.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use support::config;
-/// use rpcrdma_protocol::connection::{Connection, Terms, Versions};
-/// use rpcrdma_protocol::v2::connection::Role;
-///
-/// // XID 7 in version 1: 32 credits, RDMA_MSG, no chunks, CALL.
-/// let call = [7_u32, 1, 32, 0, 0, 0, 0, 7, 0].map(u32::to_be_bytes);
-/// let version = |versions| {
-///     let mut server = Connection::new(&config(Role::Server), &Terms { versions, ..Terms::default() });
-///     server.handle_message(call.as_flattened());
-///     server.version()
-/// };
-/// assert_eq!((version(Versions::Both), version(Versions::One)), (Some(1), Some(1)));
-/// assert_eq!(version(Versions::Two), None, "the client is told to ask for version 2");
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Versions {
     /// Version 1 alone.
@@ -125,23 +84,6 @@ pub enum Versions {
 }
 
 /// What the two ends said when the connection was made, and what follows for version 1.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use support::config;
-/// use rpcrdma_protocol::cm_private_data::PrivateData;
-/// use rpcrdma_protocol::connection::{Connection, Terms, Versions};
-/// use rpcrdma_protocol::v2::connection::Role;
-///
-/// let own = PrivateData { send_bytes: 8192, ..PrivateData::default() };
-/// let terms = Terms { versions: Versions::One, own, ..Terms::default() };
-/// let client = Connection::new(&config(Role::Client), &terms);
-/// assert_eq!(client.send_threshold_bytes(), 1024, "the server has said nothing");
-/// let peer = PrivateData { receive_bytes: 4096, ..PrivateData::default() };
-/// let client = Connection::new(&config(Role::Client), &Terms { peer, ..terms });
-/// assert_eq!(client.send_threshold_bytes(), 4096);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// The versions that may be spoken.
@@ -153,25 +95,6 @@ pub struct Terms {
 }
 
 /// A connection of either version. See the module.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use support::config;
-/// use rpcrdma_protocol::connection::{Connection, Terms, Versions};
-/// use rpcrdma_protocol::v2::connection::{Direction, Event, Role};
-///
-/// let terms = |versions| Terms { versions, ..Terms::default() };
-/// let mut client = Connection::new(&config(Role::Client), &terms(Versions::Both));
-/// let mut server = Connection::new(&config(Role::Server), &terms(Versions::One));
-/// let (mut call, mut answer) = ([0; 44], [0; 28]);
-/// client.encode_message(&mut call, 7, Direction::Call, false, 8)?;
-/// let Event::Refused(refusal) = server.handle_message(&call) else { panic!("it is of version 2") };
-/// server.encode_error(&mut answer, &refusal)?;
-/// assert_eq!(client.handle_message(&answer), Event::FellBack);
-/// assert_eq!((client.version(), client.credits_available()), (Some(1), 1));
-/// # Ok::<(), rpcrdma_protocol::v2::connection::SendRefused>(())
-/// ```
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Connection {
@@ -261,21 +184,6 @@ impl Connection {
     /// It has `message_bytes` octets, of which `first` are in one piece. `head` is asked for when these are not enough,
     /// and brings more of them: all, or of a transmission of the extension RTR at least header and payload stream
     /// ([`transmission_head_bytes`](crate::v2::rtr::transmission_head_bytes)).
-    ///
-    /// ```
-    /// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-    /// # use support::config;
-    /// use rpcrdma_protocol::connection::{Connection, Received, Terms, Versions};
-    /// use rpcrdma_protocol::v2::connection::{Direction, Role};
-    ///
-    /// // XID 7 in version 1: 32 credits, RDMA_MSG, no chunks, CALL.
-    /// let call = [7_u32, 1, 32, 0, 0, 0, 0, 7, 0].map(u32::to_be_bytes);
-    /// let terms = Terms { versions: Versions::One, ..Terms::default() };
-    /// let mut server = Connection::new(&config(Role::Server), &terms);
-    /// let message = call.as_flattened();
-    /// let Received::Whole(whole) = server.receive(message, message.len(), || message) else { panic!() };
-    /// assert_eq!((whole.direction, whole.xid, whole.payload.len()), (Direction::Call, 7, 8));
-    /// ```
     ///
     /// Where time counts, [`receive_whole`](Self::receive_whole) first.
     #[inline]

@@ -7,21 +7,6 @@ use crate::error::{DecodeError, EncodeError};
 use crate::xdr::{Reader, Writer, padding_bytes, word};
 
 /// A credential or verifier.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::rpc::OpaqueAuth;
-///
-/// // RPCSEC_GSS: version 1, data, sequence number 7, the service, and a handle of no octets.
-/// let header_alone = [1_u32, 0, 7, 1, 0].map(u32::to_be_bytes);
-/// let integrity = [1_u32, 0, 7, 2, 0].map(u32::to_be_bytes);
-/// let header_alone = OpaqueAuth { flavor: 6, body: header_alone.as_flattened() };
-/// let integrity = OpaqueAuth { flavor: 6, body: integrity.as_flattened() };
-/// assert!(header_alone.permits_reduction() && OpaqueAuth::NONE.permits_reduction());
-/// assert!(!integrity.permits_reduction(), "its arguments are protected as one whole");
-/// assert_eq!((header_alone.gss_service(), integrity.gss_service()), (Some(1), Some(2)));
-/// assert_eq!(integrity.encoded_bytes(), 28);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpaqueAuth<'a> {
     /// The flavor: any number is carried.
@@ -86,18 +71,6 @@ impl Default for OpaqueAuth<'_> {
 }
 
 /// Why a caller was not authenticated (RFC 5531 section 9). Numbers beyond those named here are carried too.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::rpc::{AuthStatus, RejectStatus, ReplyBody, ReplyHeader};
-///
-/// // XID 7, REPLY, MSG_DENIED, AUTH_ERROR, and why.
-/// let words = [7_u32, 1, 1, 1, 13].map(u32::to_be_bytes);
-/// let (reply, _) = ReplyHeader::decode(words.as_flattened())?;
-/// let ReplyBody::Denied(RejectStatus::AuthError(status)) = reply.body else { panic!("{reply:?}") };
-/// assert_eq!(status, AuthStatus::GSS_CREDENTIAL_PROBLEM);
-/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AuthStatus(pub u32);
 

@@ -6,20 +6,6 @@ use crate::error::{DecodeError, EncodeError, Reason};
 use crate::xdr::{Reader, Writer, put_word, word};
 
 /// The header of a call: all before the arguments (RFC 5531 section 9).
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::rpc::{CallHeader, OpaqueAuth};
-///
-/// let (credential, verifier) = (OpaqueAuth::NONE, OpaqueAuth::NONE);
-/// let call = CallHeader { xid: 7, program: 100_003, version: 4, procedure: 1, credential, verifier };
-/// let mut message = [0; 64];
-/// let header_bytes = call.encode(&mut message)?;
-/// message[header_bytes..].copy_from_slice(b"arguments of 24 octets..");
-/// let (decoded, at) = CallHeader::decode(&message).unwrap();
-/// assert_eq!((decoded, &message[at..]), (call, &b"arguments of 24 octets.."[..]));
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallHeader<'a> {
     /// The number by which the requester matches the reply.

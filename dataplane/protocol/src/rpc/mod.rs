@@ -16,17 +16,6 @@ use crate::error::{DecodeError, Reason};
 use crate::xdr::Reader;
 
 /// Whether an RPC message is a call or a reply.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::rpc::{MessageType, peek};
-///
-/// let call = [0, 0, 0, 7, 0, 0, 0, 0];
-/// assert_eq!(peek(&call), Ok((7, MessageType::Call)));
-/// let reply = [0, 0, 0, 7, 0, 0, 0, 1];
-/// assert_eq!(peek(&reply), Ok((7, MessageType::Reply)));
-/// assert!(peek(&[0, 0, 0, 7, 0, 0, 0, 2]).is_err(), "there is no third");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageType {
     /// A call, sent by the requester.

@@ -9,19 +9,6 @@ use crate::error::{DecodeError, EncodeError, Reason};
 use crate::xdr::{Reader, Writer, put_word, word};
 
 /// The header of a reply: all before the results (RFC 5531 section 9).
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::rpc::ReplyHeader;
-///
-/// let reply = ReplyHeader::success(7);
-/// let mut message = [0xff; 32];
-/// assert_eq!(reply.encode(&mut message)?, 24);
-/// // XID, REPLY, MSG_ACCEPTED, AUTH_NONE and its empty body, SUCCESS.
-/// assert_eq!(message[..24], *[7_u32, 1, 0, 0, 0, 0].map(u32::to_be_bytes).as_flattened());
-/// assert_eq!(ReplyHeader::decode(&message), Ok((reply, 24)), "the results are behind it");
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReplyHeader<'a> {
     /// The XID of the call.
@@ -31,22 +18,6 @@ pub struct ReplyHeader<'a> {
 }
 
 /// What became of a call.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::rpc::{AcceptStatus, ReplyBody, ReplyHeader};
-///
-/// // A reply whose results are one word.
-/// let words = [7_u32, 1, 0, 0, 0, 0, 0x600d].map(u32::to_be_bytes);
-/// let message = words.as_flattened();
-/// let (reply, header_bytes) = ReplyHeader::decode(message)?;
-/// let results = match reply.body {
-///     ReplyBody::Accepted { status: AcceptStatus::Success, .. } => Ok(&message[header_bytes..]),
-///     ReplyBody::Accepted { .. } | ReplyBody::Denied(_) => Err("the procedure was not executed"),
-/// };
-/// assert_eq!(results, Ok(&[0, 0, 0x60, 0x0d][..]));
-/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplyBody<'a> {
     /// MSG_ACCEPTED: the call was well-formed and its caller authenticated.
@@ -61,19 +32,6 @@ pub enum ReplyBody<'a> {
 }
 
 /// The status of an accepted call.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::rpc::{AcceptStatus, ReplyHeader};
-///
-/// // A server of NFS versions 3 and 4 answers a call of version 2.
-/// let reply = ReplyHeader::accepted(7, AcceptStatus::ProgMismatch { low: 3, high: 4 });
-/// let mut message = [0; 32];
-/// assert_eq!(reply.encode(&mut message)?, 32);
-/// assert_eq!(message[20..], [0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4]);
-/// assert_eq!(ReplyHeader::decode(&message), Ok((reply, 32)));
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AcceptStatus {
     /// The procedure was executed; its results follow the header.
@@ -96,19 +54,6 @@ pub enum AcceptStatus {
 }
 
 /// Why a call was denied.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::rpc::{RejectStatus, ReplyBody, ReplyHeader};
-///
-/// // The answer to a call of RPC version 3.
-/// let body = ReplyBody::Denied(RejectStatus::RpcMismatch { low: 2, high: 2 });
-/// let mut reply = [0; 24];
-/// ReplyHeader { xid: 7, body }.encode(&mut reply)?;
-/// // XID, REPLY, MSG_DENIED, RPC_MISMATCH, and the versions.
-/// assert_eq!(reply, *[7_u32, 1, 1, 0, 2, 2].map(u32::to_be_bytes).as_flattened());
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RejectStatus {
     /// The RPC version is not supported.

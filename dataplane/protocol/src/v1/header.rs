@@ -11,22 +11,6 @@ use crate::error::{DecodeError, Reason};
 use crate::xdr::{Reader, word};
 
 /// What follows the common words.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::chunks::{ChunkListsRepr, ReadSegment, Segment};
-/// use rpcrdma_protocol::v1::{self, Body};
-///
-/// // A call of 20000 octets is itself in memory that is to be read.
-/// let target = Segment { handle: 7, length_bytes: 20_000, offset: 0x1000 };
-/// let lists = ChunkListsRepr { reads: &[ReadSegment { position: 0, target }], ..Default::default() };
-/// let mut message = [0; 64];
-/// let message_bytes = v1::encode_nomsg(&mut message, 1, 32, &lists)?;
-/// let header = v1::decode(&message[..message_bytes]).unwrap();
-/// let Body::Nomsg(lists) = header.body else { panic!("{header:?}") };
-/// assert!(lists.reads.has_position_zero());
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// RDMA_MSG: the RPC message follows the header.
@@ -43,21 +27,6 @@ pub enum Body<'a> {
 }
 
 /// The body of an RDMA_ERROR message (RFC 8166 section 4.5).
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v1::{self, Body, TransportError};
-///
-/// let mut answer = [0; 28];
-/// // To a call whose chunk lists make no sense:
-/// let answer_bytes = v1::encode_error(&mut answer, 7, 1, 32, TransportError::Chunk)?;
-/// assert_eq!(answer[..answer_bytes], *[7_u32, 1, 32, 4, 2].map(u32::to_be_bytes).as_flattened());
-/// assert_eq!(v1::decode(&answer).unwrap().body, Body::Error(TransportError::Chunk));
-/// // To a message of version 2, which is copied:
-/// v1::encode_error(&mut answer, 7, 2, 32, TransportError::Vers { low: 1, high: 1 })?;
-/// assert_eq!(answer, *[7_u32, 2, 32, 4, 1, 1, 1].map(u32::to_be_bytes).as_flattened());
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransportError {
     /// ERR_VERS: the responder supports other versions.
@@ -78,20 +47,6 @@ pub enum TransportError {
 }
 
 /// A decoded version 1 header.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v1::{decode, encode_msg_header_without_chunks};
-///
-/// let mut message = [0; 36];
-/// let at = encode_msg_header_without_chunks(&mut message, 7, 32)?;
-/// // Behind it the RPC message begins: XID, CALL, and so on.
-/// message[at..].copy_from_slice(&[0, 0, 0, 7, 0, 0, 0, 0]);
-/// let header = decode(&message).unwrap();
-/// assert_eq!((header.xid, header.credit, header.header_bytes), (7, 32, 28));
-/// assert!(header.chunk_lists().is_some_and(|lists| lists.are_empty()));
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
     /// The XID of the RPC message.
@@ -132,18 +87,6 @@ impl<'a> Header<'a> {
 
 /// How a responder treats a call whose header does not decode. A requester discards each reply that does not
 /// (RFC 8166 section 4.5).
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v1::{Refusal, decode, refusal};
-///
-/// // XID 7, version 3; XID 7, version 1, 32 credits, header type 9; and a message that is too short for either.
-/// let version = [7_u32, 3, 32, 0, 0, 0, 0].map(u32::to_be_bytes);
-/// assert_eq!(decode(version.as_flattened()).map_err(refusal), Err(Refusal::Vers));
-/// let header_type = [7_u32, 1, 32, 9, 0, 0, 0].map(u32::to_be_bytes);
-/// assert_eq!(decode(header_type.as_flattened()).map_err(refusal), Err(Refusal::Chunk));
-/// assert_eq!(decode(&[0; 27]).map_err(refusal), Err(Refusal::Discard));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// Discard it in silence, and count it.

@@ -18,17 +18,6 @@ const SET_WORDS: usize = 4;
 const _: () = assert!(APPLICATION_NUMBER_LAST - APPLICATION_NUMBER_FIRST < 256);
 
 /// Why an application may not have a header type or a property.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::{ApplicationHeaderTypes, ApplicationNumberRefused};
-///
-/// // RDMA2_CONNPROP.
-/// let refused = ApplicationHeaderTypes::NONE.with(5).unwrap_err();
-/// assert_eq!(refused, ApplicationNumberRefused::OutsideRange { number: 5 });
-/// let text = "applications have the numbers 0xffffff00 to 0xffffffff, and 0x5 is not one of them";
-/// assert_eq!(refused.to_string(), text);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ApplicationNumberRefused {
     /// The number is below [`APPLICATION_NUMBER_FIRST`].
@@ -74,15 +63,6 @@ const fn place_of(number: u32) -> Option<u32> {
 }
 
 /// The header types that an application sends and receives.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::ApplicationHeaderTypes;
-///
-/// let types = ApplicationHeaderTypes::NONE.with(0xffff_ff01)?.with(0xffff_ff02)?;
-/// assert!(types.has(0xffff_ff02) && !types.has(0xffff_ff03));
-/// # Ok::<(), rpcrdma_protocol::v2::ApplicationNumberRefused>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ApplicationHeaderTypes {
     words: [u64; SET_WORDS],
@@ -121,19 +101,6 @@ impl ApplicationHeaderTypes {
 ///
 /// They take [`APPLICATION_PROPERTIES_BYTES_MAX`] octets at most, headings included, so that they fit the first message
 /// of a connection (-00 section 4.3.3) beside all others.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::{ApplicationNumberRefused, ApplicationProperties, Property};
-///
-/// let own = ApplicationProperties::NONE.with(0xffff_ff01, b"release 7")?;
-/// let property = Property::Unknown { id: 0xffff_ff01, data: b"release 7" };
-/// assert!(own.iter().eq([property]));
-/// // Number and length are words of four octets, and data is padded to whole words.
-/// let refused = own.with(0xffff_ff02, &[0; 180]);
-/// assert_eq!(refused, Err(ApplicationNumberRefused::TooLong { bytes: 20 + 188 }));
-/// # Ok::<(), ApplicationNumberRefused>(())
-/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ApplicationProperties {
     bytes: [u8; APPLICATION_PROPERTIES_BYTES_MAX],

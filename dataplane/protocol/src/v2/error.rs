@@ -12,19 +12,6 @@ use crate::error::{DecodeError, EncodeError, Reason};
 use crate::xdr::{Reader, Writer};
 
 /// The range of versions that a responder supports, as ERR_VERS tells it.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::{ErrVers, encode_err_vers_in_version_1_layout, err_vers_in_version_1_layout};
-///
-/// // A server of version 1 alone answers the first message of a client, which was of version 2.
-/// let supported = ErrVers { low: 1, high: 1 };
-/// let mut answer = [0; 28];
-/// encode_err_vers_in_version_1_layout(&mut answer, 7, 2, 1, supported)?;
-/// assert_eq!(err_vers_in_version_1_layout(&answer, true), Some(supported));
-/// assert_eq!(err_vers_in_version_1_layout(&answer, false), None, "version 2 was agreed before");
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ErrVers {
     /// The lowest version supported.
@@ -34,21 +21,6 @@ pub struct ErrVers {
 }
 
 /// The body of an RDMA2_ERROR message.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::{Body, TransportError, decode, encode_error};
-///
-/// // The first Write chunk of a call is too small: its result has 8192 octets.
-/// let error = TransportError::WriteResource { chunk_index: 1, length_needed_bytes: 8192 };
-/// let mut message = [0; 32];
-/// assert_eq!(encode_error(&mut message, 7, &error)?, 32);
-/// assert_eq!(message[20..], [0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0x20, 0]);
-/// assert_eq!(decode(&message).map(|header| header.body), Ok(Body::Error(error)));
-/// let text = "a Write chunk is too short: number 1, which takes 8192 octets";
-/// assert_eq!(error.to_string(), text);
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransportError {
     /// RDMA2_ERR_VERS in the version 2 layout. We never send it so: see
@@ -232,17 +204,6 @@ impl TransportError {
 }
 
 /// How a receiver treats a message whose header, or whose property set, does not decode.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::{Refusal, decode, refusal};
-///
-/// // An RDMA2_MSG with a flag that is reserved, and one of another header type.
-/// let flag = [7_u32, 2, 0, 0, 4, 0, 0, 0, 0, 0].map(u32::to_be_bytes);
-/// assert_eq!(decode(flag.as_flattened()).map_err(refusal), Err(Refusal::InvalFlag));
-/// let header_type = [7_u32, 2, 0, 99, 0].map(u32::to_be_bytes);
-/// assert_eq!(decode(header_type.as_flattened()).map_err(refusal), Err(Refusal::InvalHtype));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// Discard it in silence, and count it.

@@ -19,16 +19,6 @@ use crate::error::{DecodeError, Reason};
 use crate::xdr::{Reader, word};
 
 /// The credit word (-00 section 4.3.1.1): two numbers of sixteen bits.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::CreditWord;
-///
-/// // Two Receives were posted since the last message; never will more than 32 credits be out.
-/// let credit = CreditWord { granted: 2, maximum: 32 };
-/// assert_eq!(credit.to_word(), 0x0020_0002);
-/// assert_eq!(CreditWord::from_word(0x0020_0002), credit);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CreditWord {
     /// Receives that the sender posted for this peer since its last message: the low half. An increment.
@@ -59,17 +49,6 @@ impl CreditWord {
 }
 
 /// The flags word (-00 section 6.3.2). It can only hold flags that are defined.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::Flags;
-///
-/// // A part of a reply, of which more follows.
-/// let flags = Flags::RESPONSE.with(Flags::MORE);
-/// assert_eq!((flags.to_word(), Flags::from_word(3)), (3, Some(flags)));
-/// assert!(flags.is_response() && flags.is_more());
-/// assert_eq!(Flags::from_word(4), None, "a reserved bit");
-/// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Flags(u32);
 
@@ -133,17 +112,6 @@ impl fmt::Debug for Flags {
 }
 
 /// The kind of an RPC message, as F_RESPONSE and the RPC message type tell it (-00 section 6.3.2.1).
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::Direction;
-/// use rpcrdma_protocol::v2::connection::rpc_start_matches;
-///
-/// // XID 7 and REPLY, as an RPC message begins.
-/// let rpc = [0, 0, 0, 7, 0, 0, 0, 1];
-/// assert!(rpc_start_matches(7, Direction::Reply, 0, &rpc));
-/// assert!(!rpc_start_matches(7, Direction::Call, 0, &rpc));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// A call: its receiver is the responder.
@@ -179,20 +147,6 @@ impl Direction {
 }
 
 /// What the sender of any version 2 message chooses before its body.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::{CreditWord, Flags, Prefix, encode_prefix};
-/// use rpcrdma_protocol::constants::RDMA2_MSG;
-///
-/// let credit = CreditWord { granted: 1, maximum: 32 };
-/// let prefix = Prefix { xid: 7, credit, flags: Flags::RESPONSE };
-/// let mut space = [0xff; 20];
-/// encode_prefix(&mut space, prefix, RDMA2_MSG)?;
-/// // XID, version, credits, header type, flags.
-/// assert_eq!(space, *[7, 2, 0x0020_0001, RDMA2_MSG, 1].map(u32::to_be_bytes).as_flattened());
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefix {
     /// The XID of the RPC message; 0 in a credit grant.
@@ -204,22 +158,6 @@ pub struct Prefix {
 }
 
 /// The chunk lists of version 2, with the handle that the responder may invalidate (-00 section 6.3.3).
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::chunks::{ChunkListsRepr, Segment};
-/// use rpcrdma_protocol::v2::{Prefix, decode, encode_msg_header};
-///
-/// let segment = Segment { handle: 0xbeef, length_bytes: 4096, offset: 0x1000 };
-/// let lists = ChunkListsRepr { writes: &[&[segment]], ..Default::default() };
-/// let mut message = [0; 64];
-/// // The reply to this call may invalidate its only handle.
-/// encode_msg_header(&mut message, Prefix::default(), segment.handle, &lists)?;
-/// let header = decode(&message).unwrap();
-/// let chunks = header.chunks().unwrap();
-/// assert_eq!((chunks.inv_handle, chunks.lists.writes.len()), (0xbeef, 1));
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chunks<'a> {
     /// The handle that the requester asks to be invalidated with the reply; 0 asks for none.
@@ -229,24 +167,6 @@ pub struct Chunks<'a> {
 }
 
 /// What follows the prefix.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::{Body, CreditWord, TransportError, decode, encode_credit_grant, encode_error};
-///
-/// let mut grant = [0; 36];
-/// encode_credit_grant(&mut grant, CreditWord { granted: 4, maximum: 32 })?;
-/// let mut error = [0; 24];
-/// encode_error(&mut error, 7, &TransportError::BadXdr)?;
-/// let kinds = [&grant[..], &error].map(|message| match decode(message).unwrap().body {
-///     Body::Msg(_) | Body::TransmitRequest(_) | Body::TransmitResponse(_) => "a message",
-///     Body::Nomsg(chunks) if chunks.lists.are_empty() => "a grant",
-///     Body::Error(TransportError::BadXdr) => "BAD_XDR",
-///     _ => "something else",
-/// });
-/// assert_eq!(kinds, ["a grant", "BAD_XDR"]);
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// RDMA2_MSG: the RPC message, or a part of it, follows the header.
@@ -269,21 +189,6 @@ pub enum Body<'a> {
 }
 
 /// A decoded version 2 header.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::{Flags, Prefix, decode, encode_msg_header_without_chunks};
-///
-/// let prefix = Prefix { xid: 7, flags: Flags::RESPONSE, ..Prefix::default() };
-/// let mut message = [0; 44];
-/// let at = encode_msg_header_without_chunks(&mut message, prefix)?;
-/// message[at..].copy_from_slice(b"payload.");
-/// let header = decode(&message).unwrap();
-/// assert_eq!((header.prefix, header.header_bytes), (prefix, 36));
-/// assert_eq!(&message[header.header_bytes..], b"payload.");
-/// assert!(header.lists_are_empty() && !header.is_credit_grant());
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
     /// XID, credits and flags.

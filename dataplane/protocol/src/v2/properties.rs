@@ -14,17 +14,6 @@ use crate::error::{DecodeError, EncodeError, Reason};
 use crate::xdr::{Reader, Writer, padding_bytes};
 
 /// How far an endpoint takes RPC calls in the reverse direction (-00 section 5.2.5).
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::ReverseRequestSupport;
-///
-/// // Of what the two ends announce the lower level counts.
-/// let (client, server) = (ReverseRequestSupport::default(), ReverseRequestSupport::General);
-/// assert_eq!(client.min(server), ReverseRequestSupport::Inline);
-/// assert_eq!(ReverseRequestSupport::from_word(2), server);
-/// assert_eq!(ReverseRequestSupport::from_word(9), client, "a level that is not defined");
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReverseRequestSupport {
     /// Not at all.
@@ -61,20 +50,6 @@ impl ReverseRequestSupport {
 /// One property of a set (-00 section 5.2).
 ///
 /// Where the value is an `Option`, `None` is data of length zero, which says "the default value".
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::{Property, PropertySet, write_property_set};
-/// use rpcrdma_protocol::xdr::Writer;
-///
-/// let property = Property::ReceiveBufferSize(Some(16_384));
-/// let mut set = [0; 16];
-/// write_property_set(&mut Writer::new(&mut set), &[property])?;
-/// // One property: its number, the length of its data, and the data.
-/// assert_eq!(set, [0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0x40, 0]);
-/// assert!(PropertySet::decode(&set).unwrap().eq([property]));
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Property<'a> {
     /// SBSIZ: the sender of the property sends no message of more octets than this.
@@ -244,19 +219,6 @@ fn decode_structure(data: &[u8]) -> Result<Option<ReceiveBufferStructure>, Decod
 /// The property set of a CONNPROP message: framing and every value that we understand were checked.
 ///
 /// It iterates over its properties in the order in which they stand.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::{Property, PropertySet};
-///
-/// // A send size of 8192 octets, and property 77, whose 3 octets nobody knows.
-/// let body = [0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0x20, 0, 0, 0, 0, 77, 0, 0, 0, 3, 1, 2, 3, 0];
-/// let set = PropertySet::decode(&body)?;
-/// assert_eq!(set.last(), Some(Property::Unknown { id: 77, data: &[1, 2, 3] }));
-/// let properties = set.properties();
-/// assert_eq!((properties.send_bytes_max, properties.receive_buffer_bytes), (8192, 4096));
-/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PropertySet<'a> {
     /// The entries, without the count.
@@ -372,21 +334,6 @@ impl ExactSizeIterator for PropertySet<'_> {}
 impl core::iter::FusedIterator for PropertySet<'_> {}
 
 /// What one endpoint says of itself, host authentication apart (-00 section 5.2).
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::{Properties, PropertySet, write_property_set};
-/// # use rpcrdma_protocol::xdr::Writer;
-///
-/// // Receive buffers of 64 KiB: a message of that length needs neither chunks nor continuation.
-/// let own = Properties { receive_buffer_bytes: 65_536, ..Properties::default() };
-/// let mut space = [0; 128];
-/// let mut writer = Writer::new(&mut space);
-/// write_property_set(&mut writer, &own.to_properties())?;
-/// let body_bytes = writer.position();
-/// assert_eq!(PropertySet::decode(&space[..body_bytes]).unwrap().properties(), own);
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Properties {
     /// SBSIZ, octets: the endpoint sends no longer messages.
@@ -510,16 +457,6 @@ impl Properties {
 }
 
 /// Properties to encode: a slice that needs no allocation.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::{Properties, Property};
-///
-/// let list = Properties::default().to_properties();
-/// assert_eq!(list.len(), 5, "those of -00");
-/// let list = Properties { response_transmissions_max: 4, ..Properties::default() }.to_properties();
-/// assert_eq!(list.last(), Some(&Property::ResponseSendLimit(Some(4))));
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct PropertyList<'a> {
     entries: [Property<'a>; PROPERTIES_MAX],

@@ -7,20 +7,6 @@ use crate::error::{DecodeError, Reason};
 ///
 /// Each `read_…` consumes what it returns, or consumes nothing and returns an error that tells where the field
 /// begins. Copying a reader is cheap, and is the way to look ahead.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::xdr::Reader;
-///
-/// let mut reader = Reader::new(b"\0\0\0\x07\0\0\0\x01\0\0\0\x03abc\0");
-/// assert_eq!(reader.read_u32()?, 7);
-/// assert!(reader.read_bool()?);
-/// let mut ahead = reader;
-/// assert_eq!(ahead.read_u32()?, 3, "the length of what follows");
-/// assert_eq!(reader.read_opaque(400)?, b"abc", "which the copy has not consumed");
-/// assert!(reader.is_at_end(), "nor is the padding left");
-/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],

@@ -6,20 +6,6 @@ use crate::error::EncodeError;
 /// A cursor that writes into given space and never beyond it.
 ///
 /// A `write_…` that fails leaves the position where it was.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::{EncodeError, xdr::Writer};
-///
-/// let mut space = [0xff; 16];
-/// let mut writer = Writer::new(&mut space);
-/// writer.write_u32(7)?;
-/// writer.write_opaque(b"hello")?;
-/// assert_eq!(writer.write_bool(true), Err(EncodeError::NoSpace));
-/// assert_eq!((writer.position(), writer.remaining_bytes()), (16, 0));
-/// assert_eq!(&space, b"\0\0\0\x07\0\0\0\x05hello\0\0\0");
-/// # Ok::<(), EncodeError>(())
-/// ```
 #[derive(Debug)]
 pub struct Writer<'a> {
     space: &'a mut [u8],

@@ -3,7 +3,6 @@
 mod buffer_structure;
 mod call;
 mod chunks;
-#[path = "../../examples/placement/ends.rs"]
 mod ends;
 mod layout;
 mod reply;

@@ -59,20 +59,6 @@ pub(crate) fn message_again(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Limits of a manager.
-///
-/// # Example
-///
-/// ```
-/// use std::time::Duration;
-/// use rpcrdma_fabric::shm::{Manager, ManagerOptions};
-///
-/// let options = ManagerOptions { half_open_max: 16, ..ManagerOptions::default() };
-/// // The seventeenth client waits in the backlog, until one before it is done or given up.
-/// assert_eq!(options.handshake_timeout, Duration::from_secs(5));
-/// let manager = Manager::with_options(options)?;
-/// # assert!(manager.counters().contains(&("channels", 0)));
-/// # Ok::<(), rpcrdma_fabric::interface::ManagerError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ManagerOptions {
     /// How long a peer may be silent when it is its turn.
@@ -102,30 +88,6 @@ impl Default for ManagerOptions {
 /// The connection manager of the `shm` provider; one control thread owns it.
 ///
 /// A port belongs to one manager: channels and doorbell numbers are handed out here.
-///
-/// # Example
-///
-/// ```
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ends/shm.rs")); }
-/// # use std::time::Duration;
-/// use rpcrdma_fabric::interface::{Manager as _, ManagerEvent};
-/// use rpcrdma_fabric::shm::Manager;
-///
-/// # let handle = ends::End::new(0).handle;
-/// # let address = format!("shm:server.{}", std::process::id());
-/// let (mut client, mut server) = (Manager::new()?, Manager::new()?);
-/// server.listen(&address)?;
-/// client.connect(&address, &handle, b"hello")?;
-/// let mut events = Vec::new();
-/// server.wait(Duration::from_secs(10), &mut events)?;
-/// let Some(ManagerEvent::ConnectRequest { connection, private_data, .. }) = events.pop() else {
-///     panic!("the client asked for a connection");
-/// };
-/// assert_eq!(private_data, b"hello");
-/// let seed = server.prepare(connection, &handle)?;
-/// # assert!(seed.memory.is_none());
-/// # Ok::<(), rpcrdma_fabric::interface::ManagerError>(())
-/// ```
 pub struct Manager {
     options: ManagerOptions,
     /// Sockets and timers; [`ACCEPTING`] stands for the listeners together.

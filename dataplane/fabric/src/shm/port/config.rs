@@ -24,24 +24,6 @@ use crate::share::works_guaranteed;
 pub(super) const DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// What a port is made with.
-///
-/// # Example
-///
-/// ```
-/// # use rpcrdma_fabric::memory::{ArenaOptions, HugePages};
-/// # use rpcrdma_fabric::{clock::Clock, interface::Port as _, memory::Arena, shm::Port};
-/// use rpcrdma_fabric::shm::PortConfig;
-///
-/// # let options = ArenaOptions { bytes: 4096, huge_pages: HugePages::Never };
-/// # let (arena, clock) = (Arena::shared(&options)?, Clock::new());
-/// let mut config = PortConfig::new(0, arena, clock);
-/// // As on a device without shared receive queues, and as far away as the next building.
-/// config.own_receive_queues = true;
-/// config.delay = std::time::Duration::from_micros(5);
-/// let (port, _) = Port::new(config)?;
-/// assert!(!port.attributes().shared_receive_queue);
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Debug)]
 pub struct PortConfig {
     /// The port's number within its process.

@@ -33,24 +33,6 @@ use crate::interface::{Attributes, PortNumber, SetupError};
 use crate::memory::Arena;
 
 /// A port. See [`crate::interface::Port`] for the order of the calls.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::clock::Clock;
-/// use rpcrdma_fabric::interface::{CompletionBatch, Port as _};
-/// use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
-/// use rpcrdma_fabric::shm::{Port, PortConfig};
-///
-/// let (clock, mut batch) = (Clock::new(), CompletionBatch::new());
-/// let arena = Arena::shared(&ArenaOptions { bytes: 1 << 20, huge_pages: HugePages::Never })?;
-/// let (mut port, handle) = Port::new(PortConfig::new(3, arena, clock.clone()))?;
-/// assert_eq!(handle.identity.port, 3);
-/// // Nothing is connected, so nothing is done.
-/// assert!(!port.poll(clock.now(), &mut batch));
-/// assert_eq!(port.counters().first(), Some(&("polls", 1)));
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Debug)]
 pub struct Port {
     core: Core,

@@ -63,18 +63,6 @@ use connection::{Connection, number_of};
 use names::Names;
 
 /// What a manager does to every connection that it makes.
-///
-/// # Example
-///
-/// ```
-/// use rpcrdma_fabric::verbs::ManagerOptions;
-///
-/// let options = ManagerOptions { ack_timeout_exponent: 14, ..ManagerOptions::default() };
-/// // A peer that is gone is noticed after eight tries of 67 ms, or of up to four times that.
-/// let ack_timeout_us = 4.096 * f64::from(1 << options.ack_timeout_exponent);
-/// assert_eq!(ack_timeout_us.round(), 67_109.0);
-/// assert_eq!(options.retry_count, 7);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ManagerOptions {
     /// How long a peer, the network or a name server may be silent when it is their turn.
@@ -114,24 +102,6 @@ impl Default for ManagerOptions {
 }
 
 /// The connection manager of the `verbs` provider; one control thread owns it.
-///
-/// # Example
-///
-/// ```no_run
-/// use std::time::Duration;
-/// use rpcrdma_fabric::interface::{Manager as _, ManagerEvent};
-/// use rpcrdma_fabric::verbs::Manager;
-///
-/// let mut manager = Manager::new()?;
-/// let listener = manager.listen("rdma:0.0.0.0:20049")?;
-/// println!("listens on {:?}", manager.listener_address(listener));
-/// let mut events = Vec::new();
-/// manager.wait(Duration::from_secs(60), &mut events)?;
-/// if let Some(ManagerEvent::ConnectRequest { peer, .. }) = events.pop() {
-///     assert!(peer.address.is_some(), "on RDMA devices a peer has an IP address");
-/// }
-/// # Ok::<(), rpcrdma_fabric::interface::ManagerError>(())
-/// ```
 pub struct Manager {
     options: ManagerOptions,
     waiting: Waiting,

@@ -11,21 +11,6 @@ use crate::share::works_guaranteed;
 
 /// What happens to [`crate::interface::PortWindows::bind_window`] where the device has no memory windows
 /// of type 2.
-///
-/// # Example
-///
-/// ```
-/// # use rpcrdma_fabric::memory::{ArenaOptions, HugePages};
-/// use rpcrdma_fabric::{clock::Clock, memory::Arena};
-/// use rpcrdma_fabric::verbs::{PortConfig, WithoutWindows};
-///
-/// # let options = ArenaOptions { bytes: 4096, huge_pages: HugePages::Never };
-/// let mut config = PortConfig::new(Arena::private(&options)?, Clock::new());
-/// assert_eq!(config.without_windows, WithoutWindows::Refuse);
-/// // Among peers that trust each other: bulk data goes by RDMA on any device.
-/// config.without_windows = WithoutWindows::Register;
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WithoutWindows {
     /// It is refused, and the attributes say that there are no windows.
@@ -42,24 +27,6 @@ pub enum WithoutWindows {
 
 /// What a port is made with. What is beyond the device's limits is cut down to them;
 /// [`crate::interface::PortSetup::attributes`] says what there is.
-///
-/// # Example
-///
-/// ```
-/// # use rpcrdma_fabric::memory::{ArenaOptions, HugePages};
-/// use rpcrdma_fabric::{clock::Clock, memory::Arena};
-/// use rpcrdma_fabric::verbs::PortConfig;
-///
-/// # let options = ArenaOptions { bytes: 4096, huge_pages: HugePages::Never };
-/// let config = PortConfig {
-///     device: Some("mlx5_0".to_owned()),
-///     receives_max: 16_384,
-///     ..PortConfig::new(Arena::private(&options)?, Clock::new())
-/// };
-/// // What the completion queue is made for.
-/// assert_eq!(config.receives_max + config.work_requests_max, 18_432);
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Debug)]
 pub struct PortConfig {
     /// The device's name; `None` for the first that is active.

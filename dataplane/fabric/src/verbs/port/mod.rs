@@ -84,24 +84,6 @@ use crate::memory::{Arena, Buffer, Memory};
 const SOFT_IWARP_COPIED_BYTES: u64 = 4096;
 
 /// A port. See [`crate::interface::Port`] for the order of the calls.
-///
-/// # Example
-///
-/// ```no_run
-/// # use rpcrdma_fabric::clock::Clock;
-/// # use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
-/// use rpcrdma_fabric::interface::{Port as _, ReceiveQueueAttributes};
-/// use rpcrdma_fabric::verbs::{Port, PortConfig};
-///
-/// # let options = ArenaOptions { bytes: 1 << 20, huge_pages: HugePages::Prefer };
-/// let config = PortConfig::new(Arena::private(&options)?, Clock::new());
-/// let (mut port, handle) = Port::new(config)?;
-/// // Queue pairs are made for a receive queue, so there is one before the first connection.
-/// let segments_max = port.attributes().receive_segments_max.min(2);
-/// port.create_receive_queue(ReceiveQueueAttributes { depth: 1024, segments_max })?;
-/// # drop(handle);
-/// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
-/// ```
 #[derive(Debug)]
 pub struct Port {
     number: PortNumber,

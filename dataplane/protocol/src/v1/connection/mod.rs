@@ -40,27 +40,6 @@ const VERSIONS_SUPPORTED: ErrVers = ErrVers {
 const REVERSE_CALLS_MAX: u32 = 16;
 
 /// What a version 1 connection is told when it begins.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::cm_private_data::PrivateData;
-/// use rpcrdma_protocol::v1::connection::{Config, Connection};
-/// use rpcrdma_protocol::v2::{ReverseRequestSupport, connection::Role};
-///
-/// let config = Config {
-///     role: Role::Server,
-///     receive_reserve: 33,
-///     receives_taken: 0,
-///     own: PrivateData { receive_bytes: 4096, ..PrivateData::default() },
-///     peer: PrivateData { send_bytes: 65_536, ..PrivateData::default() },
-///     reverse_requests: ReverseRequestSupport::None,
-/// };
-/// let server = Connection::new(&config);
-/// assert_eq!((server.granted(), server.receive_threshold_bytes()), (32, 4096));
-/// // With calls in both directions, a quarter of the Receives is for the replies to ours.
-/// let both = Config { reverse_requests: ReverseRequestSupport::Inline, ..config };
-/// assert_eq!(Connection::new(&both).granted(), 24);
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Which end this is.
@@ -80,26 +59,6 @@ pub struct Config {
 }
 
 /// One version 1 connection. See the module for the order of calls.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// use rpcrdma_protocol::v1::connection::Connection;
-/// use rpcrdma_protocol::v2::connection::{Direction, Event, Role};
-///
-/// # let config = support::config_1;
-/// let mut client = Connection::new(&config(Role::Client));
-/// assert_eq!(client.calls_available(), 1, "the implicit credit");
-/// let mut call = [0; 36];
-/// let header_bytes = client.encode_message(&mut call, 7, Direction::Call, 8)?;
-/// call[header_bytes..].copy_from_slice(&[0, 0, 0, 7, 0, 0, 0, 0]);
-/// assert_eq!(client.calls_available(), 0, "until the reply tells how many are granted");
-///
-/// let mut server = Connection::new(&config(Role::Server));
-/// assert!(matches!(server.handle_message(&call), Event::Call { xid: 7, .. }));
-/// assert!(server.may_reply());
-/// # Ok::<(), rpcrdma_protocol::v2::connection::SendRefused>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct Connection {
     credits: Credits,

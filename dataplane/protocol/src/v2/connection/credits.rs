@@ -330,20 +330,6 @@ impl Credits {
 
 /// The credit counters of a connection, for statistics and tests. Totals count modulo 2^32 and include the implicit
 /// initial credit.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use support::config;
-/// use rpcrdma_protocol::v2::connection::{Connection, Role};
-///
-/// // Ten Receives are posted. One is the spare one, and the peer knows of one more: its implicit credit.
-/// let server = Connection::new(&config(Role::Server));
-/// let credits = server.credits();
-/// assert_eq!((credits.receives_posted, credits.window, credits.unconsumed()), (10, 9, 1));
-/// assert_eq!(credits.owed, 8, "what the first message grants");
-/// assert_eq!(credits.unused(), 1, "a credit is implicit on either side");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditView {
     /// Receives posted for this connection that no handled message has taken.

@@ -13,20 +13,6 @@ use crate::v2::rtr::{
 };
 
 /// Which end of the connection this is. Either end may call the other (-00 section 3.1.2).
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use support::config;
-/// use rpcrdma_protocol::v2::connection::{Connection, Direction, Role, SendRefused};
-///
-/// let mut server = Connection::new(&config(Role::Server));
-/// let mut client = Connection::new(&config(Role::Client));
-/// let mut space = [0; 44];
-/// let properties = server.encode_properties(&mut space, 1);
-/// assert_eq!(properties, Err(SendRefused::VersionUnknown), "the client speaks first");
-/// assert_eq!(client.encode_message(&mut space, 1, Direction::Call, false, 8), Ok(36));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// It asked for the connection, and speaks first.
@@ -36,22 +22,6 @@ pub enum Role {
 }
 
 /// What a connection is told when it begins.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::Properties;
-/// use rpcrdma_protocol::v2::connection::{Config, Connection, Role};
-///
-/// let config = Config {
-///     role: Role::Server,
-///     receive_reserve: 64,
-///     properties: Properties { receive_buffer_bytes: 16_384, ..Properties::default() },
-///     message_bytes_max: 1 << 20,
-/// };
-/// let server = Connection::new(&config);
-/// assert_eq!(server.credits().window, 63, "the most messages that the client may have under way");
-/// assert_eq!(server.send_threshold_bytes(), 4096, "until the client tells its buffer size");
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Which end this is.
@@ -66,25 +36,6 @@ pub struct Config {
 }
 
 /// A received message that is a whole RPC message without chunks: what most messages are.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use support::message;
-/// use rpcrdma_protocol::v2::connection::{Direction, Event};
-/// # let (mut client, mut server) = support::ends();
-///
-/// let call = message(&mut client, 2, Direction::Call);
-/// let whole = server.handle_whole_message(&call).unwrap();
-/// assert_eq!((whole.direction, whole.xid, whole.payload), (Direction::Call, 2, &call[36..]));
-/// server.handle_receives_posted(1);
-/// // Anything else is for `handle_message`.
-/// let mut grant = [0; 36];
-/// client.encode_grant(&mut grant)?;
-/// assert_eq!(server.handle_whole_message(&grant), None);
-/// assert_eq!(server.handle_message(&grant), Event::Credits);
-/// # Ok::<(), rpcrdma_protocol::v2::connection::SendRefused>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WholeMessage<'m> {
     /// Call or reply.
@@ -101,33 +52,6 @@ pub struct WholeMessage<'m> {
 ///
 /// The bytes are those of the message: the caller is done with them, or has copied them, before it posts the Receive
 /// again.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// use rpcrdma_protocol::v2::connection::Event;
-/// # use rpcrdma_protocol::v2::connection::Direction;
-/// # let (mut client, mut server) = support::ends();
-/// # let call = support::message(&mut client, 2, Direction::Call);
-/// # let wrong = [2_u32, 2, 0x0009_0000, 99, 0].map(u32::to_be_bytes);
-/// # let (mut calls, mut errors, mut answer) = (0, 0, [0; 64]);
-///
-/// // Two messages came: a call, and one whose header type does not exist.
-/// for message in [&call[..], wrong.as_flattened()] {
-///     match server.handle_message(message) {
-///         Event::Call { .. } => calls += 1,
-///         Event::Refused(refusal) => {
-///             server.encode_error(&mut answer, &refusal)?;
-///             errors += 1;
-///         }
-///         Event::Close(_) => break,
-///         _ => {}
-///     }
-///     server.handle_receives_posted(1);
-/// }
-/// assert_eq!((calls, errors), (1, 1));
-/// # Ok::<(), rpcrdma_protocol::v2::connection::SendRefused>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'m> {
     /// An RPC call. XID and message type at its start were checked against the header, unless it is a long call,
@@ -248,24 +172,6 @@ pub enum Event<'m> {
 /// and displacements of items ([`crate::v2::rtr::placement`]), ranges of directions. So with the last transmission
 /// every item that was placed is there, in octets that this group has brought. Not known here are what explicit RDMA
 /// will move, and what a call of ours has allowed its reply: see `transmissions`.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// use rpcrdma_protocol::v2::connection::Event;
-/// # let (mut client, mut server) = support::ends();
-/// # let (first, second) = support::transmissions(&mut client, 2);
-///
-/// // A call of twelve octets comes in two transmissions.
-/// let mut call = Vec::new();
-/// for message in [&first[..], &second] {
-///     let Event::Transmission(it) = server.handle_message(message) else { panic!("no transmission") };
-///     assert_eq!(usize::try_from(it.stream_offset), Ok(call.len()));
-///     call.extend_from_slice(it.payload);
-///     assert_eq!(it.is_last(), call.ends_with(b"rest"));
-/// }
-/// assert_eq!(call.len(), 12);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmission<'m> {
     /// XID, direction, and place in the group. 0 begins a new group.
@@ -294,23 +200,6 @@ impl Transmission<'_> {
 }
 
 /// What the header of a transmission says of the whole group.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// use rpcrdma_protocol::v2::connection::{Event, TransmissionPart};
-/// # let (mut client, mut server) = support::ends();
-/// # let (first, second) = support::transmissions(&mut client, 2);
-///
-/// for message in [&first[..], &second] {
-///     let Event::Transmission(it) = server.handle_message(message) else { panic!("no transmission") };
-///     match it.part {
-///         TransmissionPart::Request { items, .. } => assert_eq!(items.len(), 0, "no bulk data"),
-///         TransmissionPart::Continue => assert_eq!(it.id.sequence, 1),
-///         TransmissionPart::Response { .. } => unreachable!("it is a call"),
-///     }
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransmissionPart<'m> {
     /// The first transmission of a call.
@@ -346,25 +235,6 @@ impl TransmissionPart<'_> {
 }
 
 /// A transmission that is answered with a Report Error.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// use rpcrdma_protocol::v2::connection::{Event, TransmissionRefusal};
-/// use rpcrdma_protocol::v2::rtr::Problem;
-/// # let (mut client, mut server) = support::ends();
-/// # let (_lost, second) = support::transmissions(&mut client, 2);
-///
-/// // The second transmission of a call comes without the first.
-/// let event = server.handle_message(&second);
-/// let Event::TransmissionRefused(refusal) = event else { panic!("{event:?}") };
-/// let TransmissionRefusal { report, group_given_up } = refusal;
-/// assert_eq!((report.problem, group_given_up), (Problem::Continuation, false));
-/// let mut message = [0; 64];
-/// let message_bytes = server.encode_report_error(&mut message, &report)?;
-/// assert_eq!(client.handle_message(&message[..message_bytes]), Event::ErrorReported(report));
-/// # Ok::<(), rpcrdma_protocol::v2::connection::SendRefused>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmissionRefusal {
     /// The answer.
@@ -374,21 +244,6 @@ pub struct TransmissionRefusal {
 }
 
 /// Why a message was dropped in silence. Where an XID is told, the reply to that call will never be complete.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use support::message;
-/// use rpcrdma_protocol::v2::connection::{Direction, DiscardReason, Event};
-/// # let (mut client, mut server) = support::ends();
-///
-/// let mut reply = message(&mut server, 2, Direction::Reply);
-/// // The RPC message says XID 3, its header 2: the call of that XID gets no better answer.
-/// reply[39] = 3;
-/// let reason = DiscardReason::ReplyMismatch { xid: 2 };
-/// assert_eq!(client.handle_message(&reply), Event::Discarded(reason));
-/// assert_eq!(client.handle_message(&[0; 8]), Event::Discarded(DiscardReason::Short));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DiscardReason {
     /// It is shorter than the least size of its version and type.
@@ -422,22 +277,6 @@ pub enum DiscardReason {
 }
 
 /// Why the connection cannot go on.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use support::config;
-/// use rpcrdma_protocol::v2::connection::{CloseReason, Connection, Direction, Event, Role};
-/// # let mut client = Connection::new(&config(Role::Client));
-/// # let call = support::message(&mut client, 1, Direction::Call);
-///
-/// let mut server = Connection::new(&config(Role::Server));
-/// assert!(matches!(server.handle_message(&call), Event::Call { .. }));
-/// // The server has granted nothing yet.
-/// let Event::Close(reason) = server.handle_message(&call) else { panic!("the peer has no credit") };
-/// assert_eq!(reason, CloseReason::OverSend);
-/// assert_eq!(reason.to_string(), "the peer sent more messages than it had credits for");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloseReason {
     /// The peer sent more messages than it had credits, or more asynchronous grants than there were Receives.
@@ -493,25 +332,6 @@ impl core::error::Error for CloseReason {}
 ///
 /// It is answered when a credit is there; a peer that sends wrong messages and grants nothing to answer them with may
 /// be disconnected.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use support::message;
-/// use rpcrdma_protocol::v2::TransportError;
-/// use rpcrdma_protocol::v2::connection::{Direction, Event, Refusal};
-/// # let (mut client, mut server) = support::ends();
-///
-/// let call = message(&mut client, 2, Direction::Call);
-/// assert!(matches!(server.handle_message(&call), Event::Call { xid: 2, .. }));
-/// // What the upper layer finds wrong is refused by the caller.
-/// let refusal = Refusal::new(2, TransportError::ReplyResource { length_needed_bytes: 9000 });
-/// let mut answer = [0; 28];
-/// server.encode_error(&mut answer, &refusal)?;
-/// let told = client.handle_message(&answer);
-/// assert_eq!(told, Event::TransportError { xid: 2, error: refusal.error });
-/// # Ok::<(), rpcrdma_protocol::v2::connection::SendRefused>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The XID of the message that is refused.
@@ -539,23 +359,6 @@ impl Refusal {
 }
 
 /// Why nothing was sent. The connection is as it was.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// use rpcrdma_protocol::v2::connection::{Direction, SendRefused};
-/// # let (mut client, mut server) = support::ends();
-///
-/// let mut space = [0; 64];
-/// while client.credits_available() > 0 {
-///     client.encode_message(&mut space, 2, Direction::Call, false, 8)?;
-/// }
-/// let refused = client.encode_message(&mut space, 3, Direction::Call, false, 8);
-/// assert_eq!(refused, Err(SendRefused::NoCredit), "it waits until the server has granted more");
-/// let too_long = client.encode_message(&mut space, 3, Direction::Call, false, 4061);
-/// assert_eq!(too_long, Err(SendRefused::TooLong), "with its header it has more than 4096 octets");
-/// # Ok::<(), SendRefused>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SendRefused {
     /// No credit, or not one for each transmission of a group: wait for [`Event::Credits`], for any other message, or, when the spare Receive is in use, for the
@@ -617,24 +420,6 @@ impl fmt::Display for SendRefused {
 impl core::error::Error for SendRefused {}
 
 /// A message of the peer that has begun and not ended.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// use rpcrdma_protocol::v2::connection::{Direction, Unfinished};
-/// # let (mut client, mut server) = support::ends();
-///
-/// // The first 8 octets of a call, and more to come.
-/// let mut part = [0; 44];
-/// let at = client.encode_message(&mut part, 2, Direction::Call, true, 8)?;
-/// part[at..].copy_from_slice(&[0, 0, 0, 2, 0, 0, 0, 0]);
-/// server.handle_message(&part);
-/// let before = Unfinished { xid: 2, taken: 8 };
-/// assert_eq!(server.unfinished(), Some(before));
-/// // At the next look, the peer may stand still:
-/// assert!(server.unfinished().is_some_and(|now| now.continues(before)));
-/// # Ok::<(), rpcrdma_protocol::v2::connection::SendRefused>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfinished {
     /// Its XID.
@@ -653,23 +438,6 @@ impl Unfinished {
 }
 
 /// What a keep-alive tick asks for.
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// use rpcrdma_protocol::v2::connection::{Event, Tick};
-/// # let (mut client, mut server) = support::ends();
-///
-/// assert_eq!(client.handle_tick(3), Tick::Quiet, "a call and its reply have passed");
-/// assert_eq!(client.handle_tick(3), Tick::SendKeepAlive);
-/// let mut grant = [0; 36];
-/// client.encode_grant(&mut grant)?;
-/// assert_eq!(server.handle_message(&grant), Event::Credits);
-/// // If the server never answers:
-/// assert_eq!(client.handle_tick(3), Tick::Quiet);
-/// assert_eq!(client.handle_tick(3), Tick::PeerSilent);
-/// # Ok::<(), rpcrdma_protocol::v2::connection::SendRefused>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tick {
     /// Nothing.

@@ -234,21 +234,6 @@ impl Connection {
     /// returns their Receives.
     ///
     /// The limit of a new connection is its window. Lowered before the first message, it bounds the first grant, too.
-    ///
-    /// ```
-    /// use rpcrdma_protocol::v2::Properties;
-    /// use rpcrdma_protocol::v2::connection::{Config, Connection, Role};
-    ///
-    /// let properties = Properties::default();
-    /// let config = Config { role: Role::Client, receive_reserve: 33, properties, message_bytes_max: 1 << 20 };
-    /// let mut client = Connection::new(&config);
-    /// assert_eq!(client.lower_credit_limit(2), 30, "three Receives are left");
-    /// client.encode_properties(&mut [0; 1024], 1)?;
-    /// assert_eq!(client.credits().unconsumed(), 2);
-    /// assert_eq!(client.raise_credit_limit(8), 6);
-    /// assert_eq!(client.credits().owed, 6);
-    /// # Ok::<(), rpcrdma_protocol::v2::connection::SendRefused>(())
-    /// ```
     pub fn lower_credit_limit(&mut self, limit: u16) -> u16 {
         self.credits.lower_limit(limit)
     }

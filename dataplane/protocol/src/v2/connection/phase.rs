@@ -3,22 +3,6 @@
 use core::fmt;
 
 /// The state of a connection as to version negotiation (-00 section 4.3.3).
-///
-/// # Example
-/// ```
-/// # mod support { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/shared.rs")); }
-/// # use support::message;
-/// # use support::config;
-/// use rpcrdma_protocol::v2::connection::{Connection, Direction, Phase, Role};
-///
-/// let mut client = Connection::new(&config(Role::Client));
-/// assert_eq!(client.phase(), Phase::ClientStart);
-/// let call = message(&mut client, 1, Direction::Call);
-/// assert_eq!(client.phase(), Phase::ClientWaiting);
-/// let mut server = Connection::new(&config(Role::Server));
-/// server.handle_message(&call);
-/// assert_eq!(server.phase(), Phase::Established, "the client speaks version 2, and so does it");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// A client that has sent nothing: its first message asks whether the server speaks version 2.
@@ -37,17 +21,6 @@ pub enum Phase {
 }
 
 /// What can happen to a [`Phase`].
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::connection::{Phase, PhaseEvent};
-///
-/// // A client asks, and is answered; or the server has only other versions.
-/// let asked = Phase::ClientStart.next(PhaseEvent::Sent)?;
-/// assert_eq!(asked.next(PhaseEvent::PeerSpoke), Ok(Phase::Established));
-/// assert_eq!(asked.next(PhaseEvent::VersionRefused), Ok(Phase::Mismatched));
-/// # Ok::<(), rpcrdma_protocol::v2::connection::IllegalEvent>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PhaseEvent {
     /// We send a version 2 message.
@@ -67,16 +40,6 @@ pub enum PhaseEvent {
 }
 
 /// An event that the protocol does not allow in this phase.
-///
-/// # Example
-/// ```
-/// use rpcrdma_protocol::v2::connection::{CloseReason, IllegalEvent, Phase, PhaseEvent};
-///
-/// // A server that speaks before its client has.
-/// let illegal = Phase::ClientStart.next(PhaseEvent::PeerSpoke).unwrap_err();
-/// assert_eq!(illegal, IllegalEvent { phase: Phase::ClientStart, event: PhaseEvent::PeerSpoke });
-/// assert_eq!(CloseReason::from(illegal), CloseReason::SpokeFirst);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IllegalEvent {
     /// The phase, which stays as it is.

@@ -14,19 +14,6 @@ use crate::error::{DecodeError, EncodeError, Reason};
 use crate::xdr::{Reader, Writer};
 
 /// One segment of a receive buffer.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{BufferSegment, ReceiveBufferStructure, SegmentGroup};
-///
-/// // A page that bulk data lands in, at an address where it can be used as a page.
-/// let page = BufferSegment { length_bytes: 4096, align_bytes: 4096, is_targetable: true };
-/// let only = |segment| ReceiveBufferStructure::new(&[SegmentGroup { count: 1, segment }]);
-/// assert_eq!(only(page)?.target_count(), 1);
-///
-/// let not_targetable = BufferSegment { is_targetable: false, ..page };
-/// assert_eq!(only(not_targetable)?.target_count(), 0);
-/// # Ok::<(), rpcrdma_protocol::v2::rtr::StructureError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BufferSegment {
     /// Octets, at least one.
@@ -38,20 +25,6 @@ pub struct BufferSegment {
 }
 
 /// A run of segments that are alike and follow one another in the buffer.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{BufferSegment, ReceiveBufferStructure, SegmentGroup};
-/// # use rpcrdma_protocol::xdr::Writer;
-///
-/// let page = BufferSegment { length_bytes: 4096, align_bytes: 4096, is_targetable: true };
-/// let structure = ReceiveBufferStructure::new(&[SegmentGroup { count: 2, segment: page }])?;
-/// let mut octets = [0; 24];
-/// structure.encode(&mut Writer::new(&mut octets))?;
-/// // Length of the buffer, count of groups; and of the group: count, length, alignment, flags.
-/// assert_eq!(octets, [8192_u32, 1, 2, 4096, 4096, 1].map(u32::to_be_bytes).as_flattened());
-/// assert_eq!(ReceiveBufferStructure::decode(&octets)?, structure);
-/// # Ok::<(), Box<dyn core::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SegmentGroup {
     /// How many segments, at least one.
@@ -61,19 +34,6 @@ pub struct SegmentGroup {
 }
 
 /// A segment at its place in the buffer.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{BufferSegment, ReceiveBufferStructure, SegmentGroup};
-///
-/// let inline = BufferSegment { length_bytes: 1024, ..BufferSegment::default() };
-/// let page = BufferSegment { length_bytes: 4096, align_bytes: 4096, is_targetable: true };
-/// let structure =
-///     ReceiveBufferStructure::new(&[inline, page, page].map(|segment| SegmentGroup { count: 1, segment }))?;
-/// // The inline segment takes its place in the buffer, but no number.
-/// let found = structure.segments().map(|located| (located.offset_bytes, located.target_index));
-/// assert!(found.eq([(0, None), (1024, Some(0)), (5120, Some(1))]));
-/// # Ok::<(), rpcrdma_protocol::v2::rtr::StructureError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LocatedSegment {
     /// Octets of the buffer before the segment.
@@ -85,18 +45,6 @@ pub struct LocatedSegment {
 }
 
 /// A targetable segment, found by its number in a transmission group.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{BufferSegment, NumberedSegment, ReceiveBufferStructure, SegmentGroup};
-///
-/// // Two pages in each buffer: number 5 is the second page of the third transmission.
-/// let segment = BufferSegment { length_bytes: 4096, align_bytes: 4096, is_targetable: true };
-/// let structure = ReceiveBufferStructure::new(&[SegmentGroup { count: 2, segment }])?;
-/// let fifth = NumberedSegment { transmission: 2, offset_bytes: 4096, length_bytes: 4096 };
-/// assert_eq!(structure.numbered_segment(5), Some(fifth));
-/// assert_eq!(structure.number(2, 1), Some(5), "and back");
-/// # Ok::<(), rpcrdma_protocol::v2::rtr::StructureError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NumberedSegment {
     /// Which transmission of the group carries it, counted from 0.
@@ -111,23 +59,6 @@ pub struct NumberedSegment {
 ///
 /// A value of this type is always sound: at least one segment, none empty, alignments that are powers of two, and a
 /// total of at most `u32::MAX` octets.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{BufferSegment, ReceiveBufferStructure, SegmentGroup};
-///
-/// let inline = BufferSegment { length_bytes: 1024, align_bytes: 0, is_targetable: false };
-/// let page = BufferSegment { length_bytes: 4096, align_bytes: 4096, is_targetable: true };
-/// let structure = ReceiveBufferStructure::new(&[
-///     SegmentGroup { count: 1, segment: inline },
-///     SegmentGroup { count: 2, segment: page },
-/// ])?;
-/// assert_eq!(structure.length_bytes(), 9216);
-///
-/// // Numbers go on from one transmission to the next: 0 and 1 are in the first, 2 and 3 in the second.
-/// let third = structure.numbered_segment(2).unwrap();
-/// assert_eq!((third.transmission, third.offset_bytes), (1, 1024));
-/// # Ok::<(), rpcrdma_protocol::v2::rtr::StructureError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceiveBufferStructure {
     /// The first `group_count` are in use, the others are all zero.
@@ -344,21 +275,6 @@ impl ReceiveBufferStructure {
 }
 
 /// Yields the segments of a buffer, each at its place.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{BufferSegment, ReceiveBufferStructure, SegmentGroup};
-///
-/// let inline = BufferSegment { length_bytes: 1024, ..BufferSegment::default() };
-/// let bulk = BufferSegment { length_bytes: 65536, is_targetable: true, ..inline };
-/// let groups = [(1, inline), (2, bulk)].map(|(count, segment)| SegmentGroup { count, segment });
-/// let structure = ReceiveBufferStructure::new(&groups)?;
-///
-/// // The targetable segments that a Send of 128 KiB fills to their ends.
-/// let segments = structure.segments().filter(|located| located.segment.is_targetable);
-/// let filled = segments.filter(|at| at.offset_bytes + at.segment.length_bytes <= 131_072);
-/// assert_eq!(filled.count(), 1, "the second would end 1024 octets behind it");
-/// # Ok::<(), rpcrdma_protocol::v2::rtr::StructureError>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct LocatedSegments<'a> {
     /// The group that comes next, and those after it.
@@ -444,18 +360,6 @@ impl Tally {
 }
 
 /// Why groups make no receive buffer.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{BufferSegment, ReceiveBufferStructure, SegmentGroup, StructureError};
-///
-/// let segment = BufferSegment { length_bytes: 4096, align_bytes: 4096, is_targetable: true };
-/// let of = |count, segment| ReceiveBufferStructure::new(&[SegmentGroup { count, segment }]);
-/// assert_eq!(of(0, segment), Err(StructureError::NoSegment));
-/// assert_eq!(of(65, segment), Err(StructureError::TooManySegments));
-///
-/// let odd = BufferSegment { align_bytes: 3, ..segment };
-/// assert_eq!(of(1, odd), Err(StructureError::AlignmentNotPowerOfTwo));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StructureError {
     /// There is no group, or one of no segment.

@@ -6,20 +6,6 @@ use crate::error::{DecodeError, Reason};
 use crate::xdr::Reader;
 
 /// What such a list is made of.
-///
-/// ```
-/// use rpcrdma_protocol::constants::RTR_TYPE_PLACED;
-/// use rpcrdma_protocol::v2::rtr::counted::Entry;
-/// use rpcrdma_protocol::v2::rtr::{ResponseItemView, ResponseLocation};
-/// use rpcrdma_protocol::xdr::Reader;
-///
-/// // One direction, apart from its list: place items of 512 octets or more.
-/// let octets = [512, RTR_TYPE_PLACED].map(u32::to_be_bytes);
-/// let item = ResponseItemView::read(&mut Reader::new(octets.as_flattened()))?;
-/// assert_eq!((item.minimum_bytes, item.location), (512, ResponseLocation::Placed));
-/// assert_eq!(ResponseItemView::MOST, 256, "so many stand in one list");
-/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
-/// ```
 pub trait Entry<'a>: Sized {
     /// Entries of one list at most.
     const MOST: usize;
@@ -32,22 +18,6 @@ pub trait Entry<'a>: Sized {
 }
 
 /// A list of a received message, in order: framing, bounds and types were checked.
-///
-/// ```
-/// use rpcrdma_protocol::constants::{RTR_TYPE_NO_ITEM, RTR_TYPE_TOO_SHORT};
-/// use rpcrdma_protocol::v2::rtr::{Location, MessageItems, MessageKind};
-/// use rpcrdma_protocol::xdr::Reader;
-///
-/// // A count of two, and two answers of a reply: displacement, length, type.
-/// let octets = [2, 0, 0, RTR_TYPE_TOO_SHORT, 0, 0, RTR_TYPE_NO_ITEM].map(u32::to_be_bytes);
-/// let mut items = MessageItems::decode(&mut Reader::new(octets.as_flattened()), MessageKind::Response)?;
-/// assert_eq!(items.len(), 2);
-/// // It is its own iterator, and a copy begins where the list stands.
-/// let all = items;
-/// assert_eq!(items.next().map(|item| item.location), Some(Location::TooShort));
-/// assert_eq!((items.len(), all.len()), (1, 2));
-/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
-/// ```
 #[derive(Debug)]
 pub struct CountedList<'a, T> {
     /// The entries as they stand in the header, without the count.

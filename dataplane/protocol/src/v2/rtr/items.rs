@@ -13,21 +13,6 @@ use crate::xdr::{Reader, Writer};
 ///
 /// `S` and `N` are what the location holds: views of a received message ([`MessageItemView`]), or what a sender has
 /// ([`MessageItemRepr`]).
-///
-/// ```
-/// use rpcrdma_protocol::constants::RTR_TYPE_PLACED;
-/// use rpcrdma_protocol::v2::rtr::{Location, MessageItem, write_items};
-/// # use rpcrdma_protocol::{chunks::Segment, xdr::Writer};
-///
-/// // 5000 octets that stood behind 120 octets of the call, in targetable segments 0 and 1 now.
-/// let location = Location::<[Segment; 0], _>::Placed { offset_bytes: 0, numbers: [0, 1] };
-/// let item = MessageItem { displacement: 120, length_bytes: 5000, location };
-/// assert!(item.is_excised());
-/// let mut octets = [0; 32];
-/// write_items(&mut Writer::new(&mut octets), [item])?;
-/// assert_eq!(octets, [1, 120, 5000, RTR_TYPE_PLACED, 0, 2, 0, 1].map(u32::to_be_bytes).as_flattened());
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageItem<S, N> {
     /// Where the item belongs: octets of the XDR stream before it, as if nothing had been taken out. Without meaning
@@ -40,22 +25,6 @@ pub struct MessageItem<S, N> {
 }
 
 /// Where an item is, or why it is nowhere.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{Location, MessageItemView};
-///
-/// /// Octets of an item that are to be read by explicit RDMA before the call is whole.
-/// fn to_be_read(item: &MessageItemView<'_>) -> u32 {
-///     match item.location {
-///         Location::Explicit(_) => item.length_bytes,
-///         Location::Placed { .. } | Location::TooShort | Location::NoItem => 0,
-///     }
-/// }
-///
-/// let location = Location::Explicit(Default::default());
-/// let item = MessageItemView { displacement: 40, length_bytes: 5000, location };
-/// assert_eq!(to_be_read(&item), 5000);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location<S, N> {
     /// In memory that explicit RDMA reaches: of a request, to be read from there; of a response, it was written there.
@@ -75,41 +44,8 @@ pub enum Location<S, N> {
 }
 
 /// An item of a received message.
-///
-/// ```
-/// use rpcrdma_protocol::constants::RTR_TYPE_PLACED;
-/// use rpcrdma_protocol::v2::rtr::{Location, MessageItemView, MessageItems, MessageKind};
-/// # use rpcrdma_protocol::xdr::Reader;
-///
-/// let octets = [1, 120, 5000, RTR_TYPE_PLACED, 16, 2, 3, 4].map(u32::to_be_bytes);
-/// let mut items = MessageItems::decode(&mut Reader::new(octets.as_flattened()), MessageKind::Request)?;
-/// let item: MessageItemView<'_> = items.next().unwrap();
-/// let Location::Placed { offset_bytes, numbers } = item.location else { panic!("it was placed") };
-/// assert_eq!((item.displacement, item.length_bytes, offset_bytes), (120, 5000, 16));
-/// assert!(numbers.eq([3, 4]));
-/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
-/// ```
 pub type MessageItemView<'a> = MessageItem<Segments<'a>, SegmentNumbers<'a>>;
 /// An item to be encoded from slices.
-///
-/// ```
-/// use rpcrdma_protocol::chunks::Segment;
-/// use rpcrdma_protocol::v2::rtr::{EncodeItems, Location, MessageItemRepr};
-/// # use rpcrdma_protocol::xdr::Writer;
-///
-/// // One item that was placed, and one that the responder reads: a list may have both.
-/// let memory = [Segment { handle: 7, length_bytes: 1 << 20, offset: 0x1000 }];
-/// let placed = Location::Placed { offset_bytes: 0, numbers: &[0][..] };
-/// let items = [
-///     MessageItemRepr { displacement: 40, length_bytes: 4096, location: placed },
-///     MessageItemRepr { displacement: 4144, length_bytes: 1 << 20, location: Location::Explicit(&memory) },
-/// ];
-/// # let mut space = [0; 64];
-/// # let mut writer = Writer::new(&mut space);
-/// (&items[..]).encode(&mut writer)?;
-/// assert_eq!(writer.position(), 4 + 24 + 32);
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 pub type MessageItemRepr<'a> = MessageItem<&'a [Segment], &'a [u32]>;
 
 impl<S, N> MessageItem<S, N> {
@@ -137,27 +73,6 @@ impl<S, N> Location<S, N> {
 }
 
 /// Numbers of targetable segments, in the order in which an item goes through them.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{SegmentNumbers, ReceiveBufferStructure};
-///
-/// /// The transmission of the group with which an item is complete.
-/// fn completes_with(numbers: SegmentNumbers<'_>, structure: &ReceiveBufferStructure) -> Option<u32> {
-///     numbers.last().map(|number| number / structure.target_count().max(1))
-/// }
-/// # use rpcrdma_protocol::v2::rtr::{BufferSegment, Location, MessageItems, MessageKind, SegmentGroup};
-/// # let segment = BufferSegment { length_bytes: 4096, align_bytes: 0, is_targetable: true };
-/// # let structure = ReceiveBufferStructure::new(&[SegmentGroup { count: 2, segment }]).unwrap();
-/// # let octets = [1, 40, 9000, 2, 0, 3, 1, 2, 3].map(u32::to_be_bytes);
-/// # let mut reader = rpcrdma_protocol::xdr::Reader::new(octets.as_flattened());
-/// # let item = MessageItems::decode(&mut reader, MessageKind::Request).unwrap().next().unwrap();
-/// # let Location::Placed { numbers, .. } = item.location else { panic!("it was placed") };
-///
-/// // Segments 1, 2 and 3, where each buffer has two.
-/// assert_eq!(numbers.len(), 3);
-/// assert_eq!(completes_with(numbers, &structure), Some(1));
-/// assert_eq!(completes_with(SegmentNumbers::default(), &structure), None);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentNumbers<'a> {
     /// A multiple of four.
@@ -198,21 +113,6 @@ impl ExactSizeIterator for SegmentNumbers<'_> {}
 impl core::iter::FusedIterator for SegmentNumbers<'_> {}
 
 /// The items of a received message, in order: framing, bounds and types were checked.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{MessageItems, MessageKind};
-/// use rpcrdma_protocol::xdr::Reader;
-/// # use rpcrdma_protocol::constants::{RTR_TYPE_NO_ITEM, RTR_TYPE_PLACED, RTR_TYPE_TOO_SHORT};
-///
-/// // A reply to three directions; of what was not placed, displacement and length say nothing.
-/// let words = [3, 40, 512, RTR_TYPE_PLACED, 0, 1, 0, 0, 0, RTR_TYPE_TOO_SHORT, 0, 0, RTR_TYPE_NO_ITEM];
-/// let octets = words.map(u32::to_be_bytes);
-/// let mut reader = Reader::new(octets.as_flattened());
-/// let items = MessageItems::decode(&mut reader, MessageKind::Response)?;
-/// assert!(reader.is_at_end(), "the counts of what follows come next");
-/// assert_eq!(items.filter(|item| item.is_excised()).count(), 1);
-/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
-/// ```
 pub type MessageItems<'a> = CountedList<'a, MessageItemView<'a>>;
 
 impl<'a> MessageItems<'a> {
@@ -261,19 +161,6 @@ impl<'a> Entry<'a> for MessageItemView<'a> {
 }
 
 /// The kind of message that items stand in: what Table 1 allows depends on it.
-///
-/// ```
-/// use rpcrdma_protocol::constants::RTR_TYPE_TOO_SHORT;
-/// use rpcrdma_protocol::v2::rtr::{MessageItems, MessageKind};
-/// use rpcrdma_protocol::{Reason, xdr::Reader};
-///
-/// // That an item was too short answers a direction: a call has nothing to answer.
-/// let octets = [1, 0, 0, RTR_TYPE_TOO_SHORT].map(u32::to_be_bytes);
-/// let decode = |kind| MessageItems::decode(&mut Reader::new(octets.as_flattened()), kind);
-/// assert!(decode(MessageKind::Response).is_ok());
-/// let error = decode(MessageKind::Request).unwrap_err();
-/// assert_eq!((error.at, error.reason), (12, Reason::InvalidPlacementType));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageKind {
     /// Transmit Request.
@@ -294,27 +181,6 @@ impl MessageKind {
 /// Items that can be written into a header.
 ///
 /// A planner that has them in another form implements this with [`write_items`], from any iterator.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{EncodeItems, Location, MessageItemRepr, write_items};
-/// use rpcrdma_protocol::{EncodeError, xdr::Writer};
-///
-/// /// The answer to so many directions that met nothing.
-/// struct NoItems(usize);
-///
-/// impl EncodeItems for NoItems {
-///     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
-///         let none = MessageItemRepr { displacement: 0, length_bytes: 0, location: Location::NoItem };
-///         write_items(writer, std::iter::repeat_n(none, self.0))
-///     }
-/// }
-/// # let mut space = [0; 64];
-/// # let mut writer = Writer::new(&mut space);
-/// NoItems(2).encode(&mut writer)?;
-/// assert_eq!(writer.position(), 4 + 2 * 12);
-/// assert_eq!(NoItems(257).encode(&mut writer), Err(EncodeError::TooLong));
-/// # Ok::<(), EncodeError>(())
-/// ```
 pub trait EncodeItems {
     /// Writes the count and the items.
     ///

@@ -10,25 +10,6 @@ const COUNT_BYTES: usize = 4;
 
 /// The lists of a Transmit Request or Response that was decoded, apart from its header: with that header, or a copy
 /// of it, they are what they were. With other octets they are lists that mean nothing, and do no harm.
-///
-/// ```
-/// use rpcrdma_protocol::constants::{RTR_TRANSMIT_RESPONSE, RTR_TYPE_NO_ITEM};
-/// use rpcrdma_protocol::v2::rtr::{RtrSupport, TransmitLists};
-/// use rpcrdma_protocol::v2::{Body, decode_with_rtr};
-///
-/// // A Transmit Response that met no item for the one direction of its request.
-/// let prefix = [7, 2, 0x20_0020, RTR_TRANSMIT_RESPONSE, 1];
-/// let words = [&prefix[..], &[1, 0, 0, RTR_TYPE_NO_ITEM], &[1, 8]].concat();
-/// let header: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-/// let Ok(Body::TransmitResponse(body)) =
-///     decode_with_rtr(&header, RtrSupport::ALL).map(|header| header.body)
-/// else {
-///     panic!("it is one")
-/// };
-/// let lists = TransmitLists::of_response(&body.items);
-/// assert!(lists.items(&header).eq(body.items));
-/// assert!(lists.directions(&header).is_none());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitLists {
     items: Extent,

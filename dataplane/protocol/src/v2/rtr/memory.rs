@@ -10,40 +10,6 @@ use crate::chunks::{ChunkFault, ChunkLimits, check_memory};
 /// written. It is held to the same limits as chunk lists; a direction is no Write chunk, for most of them are offered
 /// and not met, and so there may be as many as there are segments.
 ///
-/// ```
-/// use rpcrdma_protocol::chunks::{ChunkFault, ChunkLimits, Segment};
-/// use rpcrdma_protocol::v2::rtr::{
-///     Location, MessageItem, MessageItems, MessageKind, ResponseSets, check_explicit_memory, write_items,
-/// };
-/// # use rpcrdma_protocol::xdr::{Reader, Writer};
-///
-/// // An item of 5000 octets, in memory of 6000 that is to be read.
-/// let segment = Segment { handle: 7, length_bytes: 6000, offset: 0x1000 };
-/// let items = [MessageItem {
-///     displacement: 40,
-///     length_bytes: 5000,
-///     location: Location::<_, [u32; 0]>::Explicit([segment]),
-/// }];
-/// # let mut space = [0; 64];
-/// # let mut writer = Writer::new(&mut space);
-/// # write_items(&mut writer, items.iter().cloned())?;
-/// # let items = MessageItems::decode(&mut Reader::new(&space), MessageKind::Request).unwrap();
-/// let mut limits = ChunkLimits {
-///     read_chunks_max: 1,
-///     reads_position_zero: false,
-///     write_chunks_max: 1,
-///     segments_max: 16,
-///     segment_bytes_max: 1 << 20,
-///     call_bytes_max: 5000,
-/// };
-/// let directions = ResponseSets::default();
-/// assert_eq!(check_explicit_memory(items, directions, &limits), Ok(()));
-/// limits.call_bytes_max = 4999;
-/// let too_long = Err(ChunkFault::CallTooLong);
-/// assert_eq!(check_explicit_memory(items, directions, &limits), too_long);
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
-///
 /// # Errors
 /// The first [`ChunkFault`] found.
 pub fn check_explicit_memory(

@@ -11,25 +11,6 @@ use crate::xdr::{Reader, Writer};
 /// Transmit Request: the first, or only, transmission of an RPC call.
 ///
 /// `I` and `D` are views of a received message ([`TransmitRequestView`]), or whatever a sender encodes from.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{Location, MessageItemRepr, ResponseSets, TransmitRequest};
-/// use rpcrdma_protocol::v2::{Prefix, encode_transmit_request};
-///
-/// // A call of 120 octets whose data follows in targetable segment 0 of the same Send.
-/// let placed = Location::Placed { offset_bytes: 0, numbers: &[0][..] };
-/// let body = TransmitRequest {
-///     items: &[MessageItemRepr { displacement: 120, length_bytes: 4096, location: placed }][..],
-///     directions: ResponseSets::default(),
-///     transmissions: 1,
-///     response_transmissions_max: 1,
-///     stream_bytes: 120,
-/// };
-/// let mut space = [0; 1024];
-/// let header_bytes = encode_transmit_request(&mut space, Prefix { xid: 7, ..Prefix::default() }, &body)?;
-/// assert_eq!(header_bytes, 64, "and the call begins there");
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitRequest<I, D> {
     /// The bulk data that was taken out of the call.
@@ -45,20 +26,6 @@ pub struct TransmitRequest<I, D> {
 }
 
 /// Transmit Response: the first, or only, transmission of an RPC reply.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{MessageItems, TransmitResponse, transmission_head_bytes};
-/// use rpcrdma_protocol::v2::{Flags, Prefix, encode_transmit_response};
-///
-/// // The reply to a call without directions: nothing but a stream of 24 octets.
-/// let body = TransmitResponse { items: MessageItems::default(), transmissions: 1, stream_bytes: 24 };
-/// let prefix = Prefix { xid: 7, flags: Flags::RESPONSE, ..Prefix::default() };
-/// let mut space = [0; 1024];
-/// let header_bytes = encode_transmit_response(&mut space, prefix, &body)?;
-/// assert_eq!(header_bytes, 32);
-/// assert_eq!(transmission_head_bytes(&space), Some(32 + 24));
-/// # Ok::<(), rpcrdma_protocol::EncodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitResponse<I> {
     /// What became of each direction of the request, and with it the bulk data that was taken out of the reply.
@@ -70,19 +37,6 @@ pub struct TransmitResponse<I> {
 }
 
 /// Transmit Continue: a later transmission of a call or reply.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{RtrSupport, TransmitContinue};
-/// use rpcrdma_protocol::v2::{Body, Prefix, decode_with_rtr, encode_transmit_continue};
-///
-/// // The third transmission of a group, with nothing of the stream: it brings items alone.
-/// let body = TransmitContinue { sequence: 2, stream_bytes: 0 };
-/// let mut octets = [0; 32];
-/// encode_transmit_continue(&mut octets, Prefix { xid: 7, ..Prefix::default() }, body)?;
-/// let header = decode_with_rtr(&octets, RtrSupport::ALL)?;
-/// assert_eq!(header.body, Body::TransmitContinue(body));
-/// # Ok::<(), Box<dyn core::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TransmitContinue {
     /// Its place in the group. The Transmit Request or Response is 0.
@@ -92,42 +46,8 @@ pub struct TransmitContinue {
 }
 
 /// A received Transmit Request.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{RtrSupport, TransmitRequestView};
-/// use rpcrdma_protocol::v2::{Body, Header, decode_with_rtr};
-/// # mod receiver { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/receiver.rs")); }
-/// # let message = receiver::request(2, &[], &[]);
-///
-/// let Header { body: Body::TransmitRequest(body), header_bytes, .. } =
-///     decode_with_rtr(&message, RtrSupport::ALL)?
-/// else {
-///     panic!("it is one")
-/// };
-/// let body: TransmitRequestView<'_> = body;
-/// assert_eq!((body.items.len(), body.directions.len(), body.transmissions), (0, 0, 2));
-/// let stream = &message[header_bytes..][..20];
-/// assert_eq!(stream[..4], [0, 0, 0, 7], "the call begins with its XID");
-/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
-/// ```
 pub type TransmitRequestView<'a> = TransmitRequest<MessageItems<'a>, ResponseSets<'a>>;
 /// A received Transmit Response.
-///
-/// ```
-/// use rpcrdma_protocol::constants::{RTR_TRANSMIT_RESPONSE, RTR_TYPE_TOO_SHORT};
-/// use rpcrdma_protocol::v2::rtr::{Location, RtrSupport, TransmitResponseView};
-/// use rpcrdma_protocol::v2::{Body, decode_with_rtr};
-///
-/// // XID, version, credits, type and flags; one item; transmissions, octets of the stream.
-/// let words = [7, 2, 0, RTR_TRANSMIT_RESPONSE, 1, 1, 0, 0, RTR_TYPE_TOO_SHORT, 1, 24];
-/// let octets = words.map(u32::to_be_bytes);
-/// let header = decode_with_rtr(octets.as_flattened(), RtrSupport::ALL)?;
-/// let Body::TransmitResponse(body) = header.body else { panic!("it is one") };
-/// let TransmitResponseView { mut items, stream_bytes, .. } = body;
-/// assert_eq!(items.next().map(|item| item.location), Some(Location::TooShort));
-/// assert_eq!(stream_bytes, 24, "with the item in it");
-/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
-/// ```
 pub type TransmitResponseView<'a> = TransmitResponse<MessageItems<'a>>;
 
 impl<'a> TransmitRequestView<'a> {

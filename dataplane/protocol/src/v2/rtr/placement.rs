@@ -15,19 +15,6 @@ use crate::chunks::Segments;
 use crate::constants::RTR_TRANSMISSIONS_MAX;
 
 /// The sizes of a transmission that was received.
-///
-/// ```
-/// use rpcrdma_protocol::v2::connection::Event;
-/// use rpcrdma_protocol::v2::rtr::Arrival;
-/// # mod receiver { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/receiver.rs")); }
-/// # let (mut server, message) = (receiver::server(), receiver::request(1, &[], &[]));
-///
-/// let Event::Transmission(transmission) = server.handle_message(&message) else {
-///     panic!("a call in one transmission")
-/// };
-/// let arrival = Arrival { header_bytes: 40, stream_bytes: 20, message_bytes: 5120 };
-/// assert_eq!(transmission.arrival, arrival, "items are in octets 60 to 5120, if there are any");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arrival {
     /// Octets of its header.
@@ -374,26 +361,6 @@ pub(crate) fn check_ranges(sets: ResponseSets<'_>) -> Result<(), Problem> {
 }
 
 /// A piece of an item that was placed by Send.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{PlacedPiece, placed_pieces};
-/// # use rpcrdma_protocol::v2::rtr::{BufferSegment, ReceiveBufferStructure, SegmentGroup};
-/// # let segment = BufferSegment { length_bytes: 4096, align_bytes: 4096, is_targetable: true };
-/// # let structure = ReceiveBufferStructure::new(&[SegmentGroup { count: 1, segment }]).unwrap();
-///
-/// /// An item put together, where it cannot be used in its pieces.
-/// fn copied(pieces: impl Iterator<Item = PlacedPiece>, sends: &[Vec<u8>]) -> Vec<u8> {
-///     let octets = |piece: PlacedPiece| {
-///         let send = &sends[piece.transmission as usize];
-///         &send[piece.offset_bytes as usize..][..piece.length_bytes as usize]
-///     };
-///     pieces.flat_map(octets).copied().collect()
-/// }
-///
-/// // Segments 0 and 1 are all there is of two Sends.
-/// let item = copied(placed_pieces(&structure, 0, [0, 1], 5000), &[vec![1; 4096], vec![2; 904]]);
-/// assert_eq!((item.len(), item[4095], item[4096]), (5000, 1, 2));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PlacedPiece {
     /// The transmission of the group that brought it.
@@ -406,30 +373,6 @@ pub struct PlacedPiece {
 
 /// The pieces of an item that was placed by Send, in order. The numbers were checked when the transmission was
 /// received.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{
-///     BufferSegment, PlacedPiece, ReceiveBufferStructure, SegmentGroup, placed_pieces,
-/// };
-///
-/// let inline = BufferSegment { length_bytes: 1024, align_bytes: 0, is_targetable: false };
-/// let page = BufferSegment { length_bytes: 4096, align_bytes: 4096, is_targetable: true };
-/// let structure = ReceiveBufferStructure::new(&[
-///     SegmentGroup { count: 1, segment: inline },
-///     SegmentGroup { count: 1, segment: page },
-/// ])?;
-/// // An item of 5000 octets that begins 16 octets into the segment of the first transmission.
-/// let mut pieces = placed_pieces(&structure, 16, [0, 1], 5000);
-/// let piece = |transmission, offset_bytes, length_bytes| PlacedPiece {
-///     transmission,
-///     offset_bytes,
-///     length_bytes,
-/// };
-/// assert_eq!(pieces.next(), Some(piece(0, 1040, 4080)));
-/// assert_eq!(pieces.next(), Some(piece(1, 1024, 920)));
-/// assert_eq!(pieces.next(), None);
-/// # Ok::<(), rpcrdma_protocol::v2::rtr::StructureError>(())
-/// ```
 pub fn placed_pieces<'s, N>(
     structure: &'s ReceiveBufferStructure,
     offset_bytes: u32,

@@ -12,22 +12,6 @@ use crate::v2::header::Direction;
 use crate::xdr::{Reader, Writer};
 
 /// One transmission.
-///
-/// ```
-/// use rpcrdma_protocol::v2::connection::{Direction, Event};
-/// use rpcrdma_protocol::v2::rtr::TransmissionId;
-/// # mod receiver { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/receiver.rs")); }
-/// # use receiver::{continuation, request, server};
-///
-/// let mut server = server();
-/// server.handle_message(&request(2, &[], &[]));
-/// let message = continuation(1);
-/// let Event::Transmission(second) = server.handle_message(&message) else {
-///     panic!("the rest of the call")
-/// };
-/// assert_eq!(second.id, TransmissionId { xid: 7, direction: Direction::Call, sequence: 1 });
-/// assert!(second.is_last());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TransmissionId {
     /// The XID of its RPC message.
@@ -42,24 +26,6 @@ pub struct TransmissionId {
 ///
 /// Unlike a transport error it may go either way: the receiver of a bad call tells the requester, the receiver of a
 /// bad reply the responder.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{ReportError, RtrSupport};
-/// use rpcrdma_protocol::v2::{Body, CreditWord, Flags, decode_with_rtr, encode_report_error};
-/// # mod receiver { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/receiver.rs")); }
-/// # use receiver::{continuation, report_on, server};
-///
-/// // A continuation came, and no group was open.
-/// let report: ReportError = report_on(&continuation(1), &mut server());
-/// assert_eq!((report.bad.xid, report.bad.sequence, report.lead), (7, 1, None));
-///
-/// let mut octets = [0; 64];
-/// let length_bytes = encode_report_error(&mut octets, CreditWord::default(), &report)?;
-/// let header = decode_with_rtr(&octets[..length_bytes], RtrSupport::ALL)?;
-/// assert_eq!(header.body, Body::ReportError(report));
-/// assert_eq!(header.prefix.flags, Flags::RESPONSE, "the XID is the requester's");
-/// # Ok::<(), Box<dyn core::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReportError {
     /// The transmission on which the error was found.
@@ -71,18 +37,6 @@ pub struct ReportError {
 }
 
 /// A field that does not have the one value that was expected.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{Mismatch, Problem};
-/// # mod receiver { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/receiver.rs")); }
-/// # use receiver::{continuation, report_on, request, server};
-///
-/// // Of a group of three the last one came before the second.
-/// let mut server = server();
-/// server.handle_message(&request(3, &[], &[]));
-/// let report = report_on(&continuation(2), &mut server);
-/// assert_eq!(report.problem, Problem::Sequence(Mismatch { expected: 1, current: 2 }));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mismatch {
     /// The value that was expected.
@@ -92,18 +46,6 @@ pub struct Mismatch {
 }
 
 /// A field that is not within the range of what it may be. A value within the range is not properly aligned.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{Location, MessageItemRepr, OutOfRange, Problem};
-/// # mod receiver { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/receiver.rs")); }
-/// # use receiver::{report_on, request, server};
-///
-/// // The server's targetable segments have 64 KiB: nothing begins at octet 70,000 of one.
-/// let location = Location::Placed { offset_bytes: 70_000, numbers: &[0][..] };
-/// let item = MessageItemRepr { displacement: 20, length_bytes: 4096, location };
-/// let report = report_on(&request(1, &[item], &[]), &mut server());
-/// assert_eq!(report.problem, Problem::Offset(OutOfRange { value: 70_000, min: 0, max: 65_535 }));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OutOfRange {
     /// The value that came.
@@ -115,21 +57,6 @@ pub struct OutOfRange {
 }
 
 /// What was wrong.
-///
-/// ```
-/// use rpcrdma_protocol::constants::RTR_ERR_BAD_SEGMENT_NUMBER;
-/// use rpcrdma_protocol::v2::rtr::{Location, MessageItemRepr};
-/// # mod receiver { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/receiver.rs")); }
-/// # use receiver::{report_on, request, server};
-///
-/// // A group of two transmissions, with one targetable segment each, has no segment 2.
-/// let location = Location::Placed { offset_bytes: 0, numbers: &[2][..] };
-/// let item = MessageItemRepr { displacement: 20, length_bytes: 4096, location };
-/// let problem = report_on(&request(2, &[item], &[]), &mut server()).problem;
-/// assert_eq!(problem.code(), RTR_ERR_BAD_SEGMENT_NUMBER);
-/// let told = "the number of a segment is 2, and may be from 0 to 1 where it fits";
-/// assert_eq!(problem.to_string(), told);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Problem {
     /// OPTRERR_BADHMT: another header type was expected, because a group is not complete.

@@ -7,15 +7,6 @@
 use super::items::MessageItems;
 
 /// Where an item stands in the virtual stream, and how long it is.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{ItemExtent, displacements};
-///
-/// // A name of 5 octets behind 40 octets of the stream, and what comes right behind it.
-/// let items: Vec<ItemExtent> = displacements([(40, 5), (40, 4096)]).collect();
-/// assert_eq!(items[0].end(), 48, "three octets of round-up follow the name");
-/// assert_eq!(items[1], ItemExtent { index: 1, displacement: 48, length_bytes: 4096 });
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemExtent {
     /// Its place among the items of the message, counted from 0.
@@ -54,14 +45,6 @@ pub fn excised(items: MessageItems<'_>) -> impl Iterator<Item = ItemExtent> + Cl
 
 /// The extents of items that a sender takes out. `cuts` has for each item, in order, where it stood: octets of the
 /// payload stream, which has no items any more, before it; and its octets.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::displacements;
-///
-/// // Two items, 5 and 8 octets long, behind 40 octets and behind 8 more.
-/// let found: Vec<u32> = displacements([(40, 5), (48, 8)]).map(|item| item.displacement).collect();
-/// assert_eq!(found, [40, 56], "the first takes 8 octets with its round-up");
-/// ```
 pub fn displacements(
     cuts: impl IntoIterator<Item = (u32, u32)>,
 ) -> impl Iterator<Item = ItemExtent> {
@@ -82,23 +65,6 @@ pub fn displacements(
 }
 
 /// A part of the virtual stream.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{ItemExtent, StreamPiece, VirtualStream};
-///
-/// let items = [ItemExtent { index: 0, displacement: 4, length_bytes: 5 }].into_iter();
-/// let mut message = Vec::new();
-/// for piece in VirtualStream::new(8, items).pieces() {
-///     match piece {
-///         StreamPiece::Stream { from_bytes, length_bytes } => {
-///             message.extend(&b"headtail"[from_bytes as usize..][..length_bytes as usize]);
-///         }
-///         StreamPiece::Item(_) => message.extend(b"bulk!"),
-///     }
-///     message.resize(message.len().next_multiple_of(4), 0);
-/// }
-/// assert_eq!(message, b"headbulk!\0\0\0tail");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StreamPiece {
     /// Octets of the payload stream.
@@ -113,19 +79,6 @@ pub enum StreamPiece {
 }
 
 /// What stands at a position of the virtual stream.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{ItemExtent, StreamPlace, VirtualStream};
-///
-/// // 60 octets of payload stream, and an item of 5 octets that was cut out behind the first 40.
-/// let item = ItemExtent { index: 0, displacement: 40, length_bytes: 5 };
-/// let message = VirtualStream::new(60, [item].into_iter());
-/// assert_eq!(message.locate(39), Some(StreamPlace::Stream { offset_bytes: 39 }));
-/// assert_eq!(message.locate(44), Some(StreamPlace::Item { index: 0, offset_bytes: 4 }));
-/// assert_eq!(message.locate(45), Some(StreamPlace::RoundUp { index: 0 }));
-/// assert_eq!(message.locate(48), Some(StreamPlace::Stream { offset_bytes: 40 }));
-/// assert_eq!(message.locate(68), None);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StreamPlace {
     /// This octet of the payload stream.
@@ -149,20 +102,6 @@ pub enum StreamPlace {
 
 /// A payload stream and the items that were taken out of it: in order, disjoint, and within the stream, as
 /// [`Connection`](crate::v2::connection::Connection) has checked of a received message.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{MessageItems, MessageKind, VirtualStream, excised};
-/// # use rpcrdma_protocol::{constants::RTR_TYPE_PLACED, xdr::Reader};
-///
-/// // 60 octets of payload stream, and the list of one item of 4093 octets that stood behind the first 40.
-/// let octets = [1, 40, 4093, RTR_TYPE_PLACED, 0, 1, 0].map(u32::to_be_bytes);
-/// let items = MessageItems::decode(&mut Reader::new(octets.as_flattened()), MessageKind::Request)?;
-/// let message = VirtualStream::new(60, excised(items));
-/// assert_eq!(message.length_bytes(), 60 + 4096);
-/// assert_eq!(message.position_of(39), Some(39));
-/// assert_eq!(message.position_of(40), Some(4136), "the item is in front of it");
-/// # Ok::<(), rpcrdma_protocol::DecodeError>(())
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct VirtualStream<I> {
     stream_bytes: u32,
@@ -247,18 +186,6 @@ impl<I: Iterator<Item = ItemExtent> + Clone> VirtualStream<I> {
 }
 
 /// The pieces of a [`VirtualStream`].
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{ItemExtent, StreamPiece, VirtualStream, displacements};
-///
-/// // Two items were cut out at the same place: no empty piece comes between them.
-/// let items: Vec<ItemExtent> = displacements([(40, 5), (40, 4096)]).collect();
-/// let pieces = VirtualStream::new(60, items.into_iter()).pieces().map(|piece| match piece {
-///     StreamPiece::Stream { length_bytes, .. } => ("stream", length_bytes),
-///     StreamPiece::Item(item) => ("item", item.length_bytes),
-/// });
-/// assert!(pieces.eq([("stream", 40), ("item", 5), ("item", 4096), ("stream", 20)]));
-/// ```
 #[derive(Clone, Debug)]
 pub struct StreamPieces<I> {
     items: I,

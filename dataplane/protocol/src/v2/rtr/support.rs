@@ -10,19 +10,6 @@ use crate::constants::{
 /// The messages of the extension that an endpoint can send and receive. By default none.
 ///
 /// Transmit Request implies Transmit Response; any of them implies Report Error.
-///
-/// ```
-/// use rpcrdma_protocol::constants::{RTR_REPORT_ERROR, RTR_TRANSMIT_CONTINUE};
-/// use rpcrdma_protocol::v2::rtr::RtrSupport;
-///
-/// // The word on the wire; the bit that the draft does not define says nothing to us.
-/// let peer = RtrSupport::from_word(0x8000_0001);
-/// assert_eq!(peer, RtrSupport::REQUEST);
-/// assert!(peer.has_response(), "requests imply responses");
-/// assert!(peer.has_header_type(RTR_REPORT_ERROR));
-/// assert!(!peer.has_header_type(RTR_TRANSMIT_CONTINUE));
-/// assert_eq!(peer.with(RtrSupport::CONTINUE).to_word(), 5);
-/// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct RtrSupport(u32);
 

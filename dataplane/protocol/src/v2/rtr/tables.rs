@@ -6,17 +6,6 @@ use crate::constants::{
 };
 
 /// How an item is, or is to be, placed: xmdp_type.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{Answer, Context, PlacementType, Validity};
-///
-/// assert_eq!(PlacementType::from_word(3), Some(PlacementType::Choice));
-/// assert_eq!(PlacementType::from_word(7), None);
-/// // The responder was left to choose, and its answer says what it chose.
-/// let Some(chosen) = PlacementType::from_word(2) else { panic!("a type") };
-/// assert_eq!(chosen.validity(Context::ResponseItem), Validity::Result);
-/// assert_eq!(PlacementType::Choice.answered_with(chosen), Answer::TakeBack);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PlacementType {
     /// XMPTYPE_EXRW: by explicit RDMA.
@@ -34,18 +23,6 @@ pub enum PlacementType {
 }
 
 /// Where a placement type stands: the columns of Table 1.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{Context, PlacementType};
-///
-/// let may_stand_in = |context| {
-///     PlacementType::ALL.into_iter().filter(move |kind| kind.validity(context).is_valid())
-/// };
-/// use PlacementType::{BySize, Choice, Explicit, NoItem, Placed, TooShort};
-/// assert!(may_stand_in(Context::RequestItem).eq([Explicit, Placed]));
-/// assert!(may_stand_in(Context::ResponseDirection).eq([Explicit, Placed, Choice, BySize]));
-/// assert!(may_stand_in(Context::ResponseItem).eq([Explicit, Placed, TooShort, NoItem]));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Context {
     /// In an item of a request.
@@ -57,17 +34,6 @@ pub enum Context {
 }
 
 /// A cell of Table 1.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{Context, PlacementType, Validity};
-///
-/// // The XDR of items has an arm for "too short", which says nothing in a call; for "choice" it has none.
-/// let validity = PlacementType::TooShort.validity(Context::RequestItem);
-/// assert_eq!(validity, Validity::SemanticallyInvalid);
-/// let validity = PlacementType::Choice.validity(Context::RequestItem);
-/// assert_eq!(validity, Validity::XdrInvalid);
-/// assert!(!validity.is_valid());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Validity {
     /// It tells where the item is.
@@ -91,16 +57,6 @@ impl Validity {
 }
 
 /// A cell of Table 2: a direction, and how the response answered it.
-///
-/// ```
-/// use rpcrdma_protocol::v2::rtr::{Answer, PlacementType};
-///
-/// // What the requester does with the memory of its direction when the response says "too short".
-/// let answer = |direction: PlacementType| direction.answered_with(PlacementType::TooShort);
-/// assert_eq!(answer(PlacementType::Explicit), Answer::TakeBack);
-/// assert_eq!(answer(PlacementType::Placed), Answer::NothingOffered);
-/// assert_eq!(PlacementType::Placed.answered_with(PlacementType::Explicit), Answer::Invalid);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// The response may not answer so.

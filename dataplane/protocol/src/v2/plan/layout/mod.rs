@@ -22,29 +22,6 @@ pub use transmission::{Piece, Placement, Placements, Transmission};
 const CONTINUE_HEADER_BYTES: u32 = RTR_TRANSMIT_CONTINUE_HEADER_BYTES as u32;
 
 /// The bulk items of a message, which the sender has in memory.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::BulkItems;
-///
-/// /// Items whose pages are anywhere in memory.
-/// struct Paged<'a>(&'a [u32]);
-///
-/// impl BulkItems for Paged<'_> {
-///     fn count(&self) -> usize {
-///         self.0.len()
-///     }
-///     fn length_bytes(&self, item: usize) -> u32 {
-///         self.0.length_bytes(item)
-///     }
-///     fn gather_entries(&self, _: usize, from_bytes: u32, length_bytes: u32) -> u32 {
-///         (from_bytes + length_bytes).div_ceil(4096) - from_bytes / 4096
-///     }
-/// }
-///
-/// let items = Paged(&[10_000]);
-/// assert_eq!(items.gather_entries(0, 4000, 200), 2, "the end of a page, and the start of another");
-/// assert_eq!(items.segments(0, 4096), 3);
-/// ```
 pub trait BulkItems {
     /// How many items there are.
     fn count(&self) -> usize;
@@ -77,21 +54,6 @@ impl BulkItems for [u32] {
 }
 
 /// What a sender can send.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{Layout, LayoutRequest, SendLimits};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let structure = ends::with_placement().receive_structure();
-/// # let request = ends::layout_request(&structure, 100, &[4096][..]);
-///
-/// // Header, stream, padding and item are one Send; with a shorter gather list the stream goes apart.
-/// let sends = |gather_entries_max| {
-///     let limits = SendLimits { gather_entries_max, ..request.limits };
-///     Layout::new(LayoutRequest { limits, ..request }).map(|layout| layout.transmission_count())
-/// };
-/// assert_eq!(sends(4), Ok(1));
-/// assert_eq!(sends(3), Ok(2));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendLimits {
     /// Octets of one Send. The receiver's buffer limits it too.
@@ -106,29 +68,6 @@ pub struct SendLimits {
 }
 
 /// What is to be laid out.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{Layout, LayoutRequest, SendLimits};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let structure = ends::with_placement().receive_structure();
-///
-/// // An item of 100,000 octets for a receiver that has one targetable segment of 64 KiB in each buffer.
-/// let request = LayoutRequest {
-///     structure: &structure,
-///     header_bytes: 60,
-///     stream_bytes: 120,
-///     items: &[100_000][..],
-///     limits: SendLimits {
-///         send_bytes_max: 65 * 1024,
-///         gather_entries_max: 4,
-///         padding_region_bytes: 4096,
-///         transmissions_max: 8,
-///     },
-/// };
-/// let layout = Layout::new(request)?;
-/// assert_eq!((layout.transmission_count(), layout.header_bytes()), (2, 68));
-/// # Ok::<(), rpcrdma_protocol::v2::plan::LayoutError>(())
-/// ```
 #[derive(Debug)]
 pub struct LayoutRequest<'a, I: ?Sized> {
     /// The receiver's buffers.
@@ -152,19 +91,6 @@ impl<I: ?Sized> Clone for LayoutRequest<'_, I> {
 impl<I: ?Sized> Copy for LayoutRequest<'_, I> {}
 
 /// Why a message cannot be laid out.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{Layout, LayoutError};
-/// use rpcrdma_protocol::v2::rtr::ReceiveBufferStructure;
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # use ends::layout_request;
-///
-/// // A receiver without the extension has no place for items; header and stream are no trouble.
-/// let structure = ReceiveBufferStructure::single(4096);
-/// let layout = |items: &[u32]| Layout::new(layout_request(&structure, 100, items)).map(|_| ());
-/// assert_eq!(layout(&[4096]), Err(LayoutError::NotTargetable));
-/// assert_eq!(layout(&[]), Ok(()));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LayoutError {
     /// The receiver has no segment that an item can be put into, or the gather list is too short for one.
@@ -188,41 +114,6 @@ impl fmt::Display for LayoutError {
 impl core::error::Error for LayoutError {}
 
 /// A message laid out over the transmissions of a group.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{Layout, LayoutRequest, Piece, SendLimits};
-/// use rpcrdma_protocol::v2::rtr::{BufferSegment, ReceiveBufferStructure, SegmentGroup};
-///
-/// let inline = BufferSegment { length_bytes: 1024, align_bytes: 0, is_targetable: false };
-/// let pages = BufferSegment { length_bytes: 65536, align_bytes: 4096, is_targetable: true };
-/// let structure = ReceiveBufferStructure::new(&[
-///     SegmentGroup { count: 1, segment: inline },
-///     SegmentGroup { count: 1, segment: pages },
-/// ])?;
-/// let layout = Layout::new(LayoutRequest {
-///     structure: &structure,
-///     header_bytes: 60,
-///     stream_bytes: 100,
-///     items: &[4096][..],
-///     limits: SendLimits {
-///         send_bytes_max: 66560,
-///         gather_entries_max: 4,
-///         padding_region_bytes: 4096,
-///         transmissions_max: 8,
-///     },
-/// })?;
-/// // One Send; the number of the segment takes four octets of the header.
-/// assert_eq!(layout.transmission_count(), 1);
-/// assert!(layout.numbers(0).eq([0]));
-/// let send = layout.transmissions().next().unwrap();
-/// assert!(send.pieces().eq([
-///     Piece::Header { length_bytes: 64 },
-///     Piece::Stream { from_bytes: 0, length_bytes: 100 },
-///     Piece::Padding { length_bytes: 860 },
-///     Piece::Item { item: 0, from_bytes: 0, length_bytes: 4096 },
-/// ]));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug)]
 pub struct Layout<'a, I: ?Sized> {
     request: LayoutRequest<'a, I>,

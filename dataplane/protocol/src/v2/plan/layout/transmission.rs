@@ -6,19 +6,6 @@ use super::{BulkItems, CONTINUE_HEADER_BYTES, Layout, LayoutRequest, State};
 use crate::v2::rtr::{LocatedSegment, LocatedSegments};
 
 /// One Send of the group.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::Layout;
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let structure = ends::with_placement().receive_structure();
-/// # let request = ends::layout_request(&structure, 120, &[100_000][..]);
-///
-/// // An item of 100,000 octets goes on in a second Send, behind 1 KiB that is no target.
-/// let layout = Layout::new(request)?;
-/// let sends = layout.transmissions().map(|send| (send.index(), send.stream_bytes(), send.length_bytes()));
-/// assert!(sends.eq([(0, 120, 1024 + 65536), (1, 0, 1024 + 34_464)]));
-/// # Ok::<(), rpcrdma_protocol::v2::plan::LayoutError>(())
-/// ```
 #[derive(Debug)]
 pub struct Transmission<'a, I: ?Sized> {
     pub(super) layout: Layout<'a, I>,
@@ -155,25 +142,6 @@ impl<'a, I: BulkItems + ?Sized> Transmission<'a, I> {
 }
 
 /// Octets of an item in one targetable segment.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{Layout, Placement};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let structure = ends::with_placement().receive_structure();
-/// # let layout = Layout::new(ends::layout_request(&structure, 120, &[100_000][..]))?;
-///
-/// // The second Send brings the rest of an item of 100,000 octets, in segment 1 of the group.
-/// let second = layout.transmissions().nth(1).unwrap();
-/// let rest = Placement {
-///     number: 1,
-///     item: 0,
-///     from_bytes: 65536,
-///     length_bytes: 34_464,
-///     offset_bytes: 1024,
-/// };
-/// assert!(second.placements().eq([rest]));
-/// # Ok::<(), rpcrdma_protocol::v2::plan::LayoutError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The number of the segment in the group.
@@ -189,26 +157,6 @@ pub struct Placement {
 }
 
 /// What a Send is gathered from. No piece is empty.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{Layout, Piece};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let structure = ends::with_placement().receive_structure();
-/// # let layout = Layout::new(ends::layout_request(&structure, 8, &[5][..]))?;
-///
-/// let (header, stream, zeroes, item) = ([1; 64], b"the call", [0; 4096], b"items");
-/// let mut message = Vec::new();
-/// for piece in layout.transmissions().next().unwrap().pieces() {
-///     message.extend_from_slice(match piece {
-///         Piece::Header { length_bytes } => &header[..length_bytes as usize],
-///         Piece::Stream { from_bytes, length_bytes } => &stream[from_bytes as usize..][..length_bytes as usize],
-///         Piece::Padding { length_bytes } => &zeroes[..length_bytes as usize],
-///         Piece::Item { from_bytes, length_bytes, .. } => &item[from_bytes as usize..][..length_bytes as usize],
-///     });
-/// }
-/// assert_eq!((&message[64..72], &message[1024..]), (&stream[..], &item[..]));
-/// # Ok::<(), rpcrdma_protocol::v2::plan::LayoutError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// The transport header.
@@ -240,21 +188,6 @@ pub enum Piece {
 }
 
 /// Puts items into the targetable segments of one transmission, as many as room and gather list allow.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::Layout;
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let structure = ends::with_placement().receive_structure();
-/// # let layout = Layout::new(ends::layout_request(&structure, 120, &[100_000, 10][..]))?;
-///
-/// // One targetable segment in each Send: 100,000 octets take two of them, and the next item begins in a third.
-/// let per_send = layout.transmissions().map(|send| {
-///     let mut placements = send.placements();
-///     (placements.next().map(|placement| (placement.item, placement.length_bytes)), placements.count())
-/// });
-/// assert!(per_send.eq([(Some((0, 65536)), 0), (Some((0, 34_464)), 0), (Some((1, 10)), 0)]));
-/// # Ok::<(), rpcrdma_protocol::v2::plan::LayoutError>(())
-/// ```
 #[derive(Debug)]
 pub struct Placements<'a, I: ?Sized> {
     layout: Layout<'a, I>,

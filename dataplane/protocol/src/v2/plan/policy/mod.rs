@@ -22,20 +22,6 @@ use crate::constants::{
 use crate::v2::rtr::ReceiveBufferStructure;
 
 /// How the caller wants bulk items to travel.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{CallFacts, CallForm, Demand, plan_call};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-///
-/// // A write of 100,000 octets between two ends that could do it in each way.
-/// let form = |demand| {
-///     plan_call(&CallFacts { demand, ..ends::call_facts(&[100_000], &[], &ends) }).map(|plan| plan.form)
-/// };
-/// assert_eq!(form(Demand::Auto), Ok(CallForm::Group { transmissions: 2 }));
-/// assert_eq!(form(Demand::Inline), Ok(CallForm::Message { messages: 2 }));
-/// assert_eq!(form(Demand::Rdma), Ok(CallForm::Message { messages: 1 }), "with a Read chunk");
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Demand {
     /// As sizes, thresholds and the means of both ends suggest.
@@ -50,22 +36,6 @@ pub enum Demand {
 }
 
 /// Where the profile draws its lines.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{Direction, Thresholds, plan_call};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-///
-/// let mut facts = ends::call_facts(&[512, 513, 65537], &[], &ends);
-/// facts.thresholds = Thresholds {
-///     inline_item_bytes_max: 512,
-///     send_placement_bytes_max: 65536,
-///     continued_bytes_max: 65536,
-/// };
-/// let plan = plan_call(&facts)?;
-/// assert_eq!(plan.items[..3], [Direction::Inline, Direction::Placed, Direction::Explicit]);
-/// # Ok::<(), rpcrdma_protocol::v2::plan::CallRefused>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
     /// Octets up to which an item stays in the payload stream.
@@ -78,19 +48,6 @@ pub struct Thresholds {
 }
 
 /// What the sender of a message has.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{CallForm, SenderMeans, plan_call};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-///
-/// // 100,000 octets take a group of two, and so two credits. With one left, explicit RDMA is quicker than to wait.
-/// let mut facts = ends::call_facts(&[100_000], &[], &ends);
-/// assert_eq!(plan_call(&facts)?.form, CallForm::Group { transmissions: 2 });
-/// facts.means = SenderMeans { credits: 1, ..facts.means };
-/// assert_eq!(plan_call(&facts)?.form, CallForm::Message { messages: 1 });
-/// # Ok::<(), rpcrdma_protocol::v2::plan::CallRefused>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderMeans {
     /// Octets of one Send: the own Maximum Send Size, which the peer's receive buffer limits too.
@@ -118,19 +75,6 @@ impl SenderMeans {
 
 /// The items of a message of which only those that are placed have octets: what a group is laid out with. Their
 /// indices are those of all items.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{BulkItems, PlacedItems, plan_call};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-///
-/// // The first item is short, and stays in the stream: to the layout it is an item of nothing.
-/// let items = [100, 4096];
-/// let plan = plan_call(&ends::call_facts(&items, &[], &ends))?;
-/// let placed: PlacedItems<'_, [u32]> = plan.placed_items(&items[..]);
-/// assert_eq!((placed.count(), placed.length_bytes(0), placed.length_bytes(1)), (2, 0, 4096));
-/// # Ok::<(), rpcrdma_protocol::v2::plan::CallRefused>(())
-/// ```
 #[derive(Debug)]
 pub struct PlacedItems<'a, I: ?Sized> {
     items: &'a I,

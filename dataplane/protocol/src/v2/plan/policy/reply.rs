@@ -14,41 +14,6 @@ use crate::v2::properties::Properties;
 use crate::v2::rtr::{ReceiveBufferStructure, ResponseItemView, ResponseLocation, ResponseSets};
 
 /// The results of a call that may leave the stream of its reply, in the order of the stream.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{BulkItems, ReplyItems, RequesterOffer, ResultWay, plan_reply};
-/// # use rpcrdma_protocol::{constants::RTR_TYPE_PLACED, v2::rtr::ResponseSets, xdr::Reader};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-///
-/// /// The results of a compound: where the operation stands in the call, and how many octets it answers with.
-/// struct Results([(u32, u32); 2]);
-///
-/// impl BulkItems for Results {
-///     fn count(&self) -> usize {
-///         self.0.len()
-///     }
-///     fn length_bytes(&self, item: usize) -> u32 {
-///         self.0[item].1
-///     }
-/// }
-/// impl ReplyItems for Results {
-///     fn request_position(&self, item: usize) -> u32 {
-///         self.0[item].0
-///     }
-/// }
-/// # // Two sets of one direction each: begin, end, count; least length, type.
-/// # let words = [2, 40, 64, 1, 0, RTR_TYPE_PLACED, 64, 88, 1, 0, RTR_TYPE_PLACED];
-/// # let octets = words.map(u32::to_be_bytes);
-/// # let sets = ResponseSets::decode(&mut Reader::new(octets.as_flattened())).unwrap();
-/// # let offer = RequesterOffer::Directions { sets, transmissions_max: 1 };
-/// # let ends = ends::with_placement();
-///
-/// // The call has directions for the operation at 40 to 64, which answers with nothing, and for that at 64 to 88.
-/// let plan = plan_reply(&ends::reply_facts(&Results([(64, 4096), (88, 100)]), offer, &ends))?;
-/// assert_eq!(plan.results[0], ResultWay::Placed { direction: 1 });
-/// assert_eq!(plan.results[1], ResultWay::Inline, "nothing was said of the operation at 88");
-/// # Ok::<(), rpcrdma_protocol::v2::TransportError>(())
-/// ```
 pub trait ReplyItems: BulkItems {
     /// A position in the call by which the directions for the result are found: that of the operation, say, which
     /// asked for it (RTR section 7.4). Plain version 2 has no use for it.
@@ -62,22 +27,6 @@ pub trait ReplyItems: BulkItems {
 impl ReplyItems for [u32] {}
 
 /// What the call offered.
-///
-/// ```
-/// use rpcrdma_protocol::chunks::ChunkLists;
-/// use rpcrdma_protocol::v2::plan::{ReplyForm, RequesterOffer, plan_reply};
-/// use rpcrdma_protocol::xdr::Reader;
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-///
-/// // The lists of a call: no Read and no Write chunks; a Reply chunk of one segment: handle, length, offset.
-/// let octets = [0, 0, 1, 1, 7, 1 << 20, 0, 0x1000].map(u32::to_be_bytes);
-/// let lists = ChunkLists::decode(&mut Reader::new(octets.as_flattened())).unwrap();
-/// let offer = RequesterOffer::Chunks { writes: lists.writes, reply: lists.reply };
-/// let plan = plan_reply(&ends::reply_facts(&[200_000][..], offer, &ends))?;
-/// assert_eq!(plan.form, ReplyForm::Long);
-/// # Ok::<(), rpcrdma_protocol::v2::TransportError>(())
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum RequesterOffer<'a> {
     /// The lists of an RDMA2_MSG or RDMA2_NOMSG.
@@ -97,21 +46,6 @@ pub enum RequesterOffer<'a> {
 }
 
 /// What a reply is planned from.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{ReplyFacts, ReplyForm, RequesterOffer, plan_reply};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-/// # let nothing = RequesterOffer::Chunks { writes: Default::default(), reply: None };
-/// # let mut facts: ReplyFacts<'_, [u32]> = ends::reply_facts(&[65536], nothing, &ends);
-///
-/// // A result of 64 KiB, for which the call offered nothing, to a requester with buffers of 65 KiB, and of 4 KiB.
-/// assert_eq!(plan_reply(&facts)?.form, ReplyForm::Message { messages: 1 });
-/// let peer = rpcrdma_protocol::v2::Properties::default();
-/// facts.peer = &peer;
-/// assert_eq!(plan_reply(&facts)?.form, ReplyForm::Message { messages: 17 });
-/// # Ok::<(), rpcrdma_protocol::v2::TransportError>(())
-/// ```
 #[derive(Debug)]
 pub struct ReplyFacts<'a, I: ?Sized> {
     /// The profile's.
@@ -135,23 +69,6 @@ pub struct ReplyFacts<'a, I: ?Sized> {
 }
 
 /// How a result goes.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{RequesterOffer, ResultWay, plan_reply};
-/// # use rpcrdma_protocol::{constants::RTR_TYPE_PLACED, v2::rtr::ResponseSets, xdr::Reader};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-///
-/// // A Transmit Request with one set, for all of it: two directions to place what has 512 octets.
-/// let octets = [1, 0, 100, 2, 512, RTR_TYPE_PLACED, 512, RTR_TYPE_PLACED].map(u32::to_be_bytes);
-/// let sets = ResponseSets::decode(&mut Reader::new(octets.as_flattened())).unwrap();
-/// let offer = RequesterOffer::Directions { sets, transmissions_max: 1 };
-/// let plan = plan_reply(&ends::reply_facts(&[511, 4096, 100][..], offer, &ends))?;
-/// assert_eq!(plan.results[0], ResultWay::TooShort { direction: 0 }, "which it uses up all the same");
-/// assert_eq!(plan.results[1], ResultWay::Placed { direction: 1 });
-/// assert_eq!(plan.results[2], ResultWay::Inline, "no direction is left for it");
-/// # Ok::<(), rpcrdma_protocol::v2::TransportError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ResultWay {
     /// In the payload stream.
@@ -181,19 +98,6 @@ impl ResultWay {
 }
 
 /// The form of a reply.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{ReplyForm, RequesterOffer, plan_reply};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-///
-/// // To a Transmit Request, a Transmit Response; to a plain call, what its lists permit: here there are none.
-/// let form = |offer| plan_reply(&ends::reply_facts(&[70_000][..], offer, &ends)).map(|plan| plan.form);
-/// let group = RequesterOffer::Directions { sets: Default::default(), transmissions_max: 4 };
-/// assert_eq!(form(group), Ok(ReplyForm::Group { transmissions: 2 }));
-/// let plain = RequesterOffer::Chunks { writes: Default::default(), reply: None };
-/// assert_eq!(form(plain), Ok(ReplyForm::Message { messages: 2 }));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplyForm {
     /// One RDMA2_MSG, or with more than one message a sequence of them; the lists are in the last.
@@ -211,26 +115,6 @@ pub enum ReplyForm {
 }
 
 /// A reply, planned.
-///
-/// ```
-/// use rpcrdma_protocol::chunks::ChunkLists;
-/// use rpcrdma_protocol::v2::plan::{RequesterOffer, ResultWay, plan_reply};
-/// # use rpcrdma_protocol::xdr::Reader;
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-/// # // No Read chunks; a Write chunk of one segment; no Reply chunk.
-/// # let octets = [0, 1, 1, 7, 8192, 0, 0x1000, 0, 0].map(u32::to_be_bytes);
-/// # let lists = ChunkLists::decode(&mut Reader::new(octets.as_flattened())).unwrap();
-/// # let offer = RequesterOffer::Chunks { writes: lists.writes, reply: lists.reply };
-///
-/// // Two results of 4096 octets, to a call with one Write chunk of 8192.
-/// let results = &[4096, 4096][..];
-/// let plan = plan_reply(&ends::reply_facts(results, offer, &ends))?;
-/// assert_eq!(plan.answer(0), Some((0, ResultWay::Written { chunk: 0 })));
-/// assert_eq!(plan.written_bytes(results)[..2], [4096, 0], "the header tells the requester");
-/// assert_eq!(plan.stream_bytes, 100 + 4096, "the reply and the second result");
-/// # Ok::<(), rpcrdma_protocol::v2::TransportError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyPlan {
     /// Its form.
@@ -300,44 +184,6 @@ impl ReplyPlan {
 ///
 /// To a Transmit Request: each result goes as its direction says. Where the group would have more transmissions than
 /// requester and responder agreed to, results whose direction offers memory are written there instead.
-///
-/// ```
-/// use rpcrdma_protocol::v2::{Properties, TransportError};
-/// use rpcrdma_protocol::v2::plan::{
-///     ReplyFacts, ReplyForm, RequesterOffer, SenderMeans, Thresholds, plan_reply,
-/// };
-///
-/// // A result of 16 KiB for which the call offered nothing: it is continued over five messages.
-/// let properties = Properties::default();
-/// let mut facts = ReplyFacts {
-///     thresholds: Thresholds {
-///         inline_item_bytes_max: 1024,
-///         send_placement_bytes_max: 65536,
-///         continued_bytes_max: 65536,
-///     },
-///     stream_bytes: 160,
-///     results: &[16_384][..],
-///     offer: RequesterOffer::Chunks { writes: Default::default(), reply: None },
-///     is_version_1: false,
-///     may_reduce: true,
-///     means: SenderMeans {
-///         send_bytes_max: 4096,
-///         gather_entries_max: 4,
-///         padding_region_bytes: 4096,
-///         message_bytes_max: 65536,
-///         credits: 8,
-///     },
-///     own: &properties,
-///     peer: &properties,
-/// };
-/// assert_eq!(plan_reply(&facts)?.form, ReplyForm::Message { messages: 5 });
-///
-/// // Where so much is not sent continued, the requester is told what Reply chunk it takes.
-/// facts.means.message_bytes_max = 8192;
-/// let error = TransportError::ReplyResource { length_needed_bytes: 16_544 };
-/// assert_eq!(plan_reply(&facts), Err(error));
-/// # Ok::<(), TransportError>(())
-/// ```
 ///
 /// # Errors
 /// The error that answers the call when nothing of that can be: WRITE_RESOURCE with the first chunk or direction that

@@ -13,21 +13,6 @@ use crate::v2::properties::Properties;
 use crate::v2::rtr::{ReceiveBufferStructure, StreamRange};
 
 /// A result that the reply may bring beside its stream.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{ExpectedResult, plan_call};
-/// use rpcrdma_protocol::v2::rtr::StreamRange;
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-///
-/// // Two results of one operation, and of two: another range makes another set of directions, 12 octets.
-/// let result = |begin, end| ExpectedResult { range: StreamRange { begin, end }, bytes_max: 4096 };
-/// let header_bytes = |results: &[ExpectedResult]| {
-///     plan_call(&ends::call_facts(&[], results, &ends)).map(|plan| plan.header_bytes)
-/// };
-/// assert_eq!(header_bytes(&[result(40, 64), result(40, 64)]), Ok(68));
-/// assert_eq!(header_bytes(&[result(40, 64), result(64, 88)]), Ok(80));
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpectedResult {
     /// The part of the call that asks for it (RTR section 7.4). Neighbours of one range make one set of directions.
@@ -37,23 +22,6 @@ pub struct ExpectedResult {
 }
 
 /// What a call is planned from.
-///
-/// ```
-/// use rpcrdma_protocol::v2::Properties;
-/// use rpcrdma_protocol::v2::plan::{CallFacts, Direction, plan_call};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-///
-/// // A write of 4 KiB is placed by its Send; a peer of plain version 2 reads it, where there is a window for it.
-/// let way = |facts: &CallFacts<'_, [u32]>| plan_call(facts).map(|plan| plan.items[0]);
-/// let plain = Properties::default();
-/// let mut facts = ends::call_facts(&[4096], &[], &ends);
-/// assert_eq!(way(&facts), Ok(Direction::Placed));
-/// facts.peer = &plain;
-/// assert_eq!(way(&facts), Ok(Direction::Explicit));
-/// facts.windows = 0;
-/// assert_eq!(way(&facts), Ok(Direction::Inline));
-/// ```
 #[derive(Debug)]
 pub struct CallFacts<'a, I: ?Sized> {
     /// The caller's wish.
@@ -97,20 +65,6 @@ pub struct CallFacts<'a, I: ?Sized> {
 }
 
 /// How an item, or a result that is expected, goes.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{Direction, ExpectedResult, plan_call};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-///
-/// // A read of at most 1 MiB, of which nobody knows how much there will be: up to 256 KiB are placed by Sends.
-/// let results = [ExpectedResult { bytes_max: 1 << 20, ..ExpectedResult::default() }];
-/// let plan = plan_call(&ends::call_facts(&[], &results, &ends))?;
-/// let by_size = Direction::BySize { explicit_from_bytes: 262_145 };
-/// assert_eq!(plan.reply.directions[0], by_size);
-/// assert_eq!(plan.windows_needed, 1, "for the memory that is offered");
-/// # Ok::<(), rpcrdma_protocol::v2::plan::CallRefused>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// In the payload stream. Of an expected result: an empty Write chunk, where one that is not follows; a direction
@@ -132,37 +86,11 @@ pub enum Direction {
 }
 
 /// A direction for each item or result; `Inline` beyond the last.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{Direction, Directions, plan_call};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-///
-/// let plan = plan_call(&ends::call_facts(&[100, 4096], &[], &ends))?;
-/// let items: Directions = plan.items;
-/// assert_eq!(items.iter().position(|way| *way == Direction::Placed), Some(1));
-/// assert!(items[2..].iter().all(|way| *way == Direction::Inline), "there are but two items");
-/// # Ok::<(), rpcrdma_protocol::v2::plan::CallRefused>(())
-/// ```
 pub type Directions = [Direction; PLAN_ITEMS_MAX];
 
 const ALL_INLINE: Directions = [Direction::Inline; PLAN_ITEMS_MAX];
 
 /// The form of a call.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{CallFacts, CallForm, plan_call};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-///
-/// // Calls without items, between ends whose messages have 65 KiB, and which continue up to 80 KiB.
-/// let form = |stream_bytes| {
-///     plan_call(&CallFacts { stream_bytes, ..ends::call_facts(&[], &[], &ends) }).map(|plan| plan.form)
-/// };
-/// assert_eq!(form(60 << 10), Ok(CallForm::Message { messages: 1 }));
-/// assert_eq!(form(80 << 10), Ok(CallForm::Message { messages: 2 }));
-/// assert_eq!(form(81 << 10), Ok(CallForm::Long));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallForm {
     /// One RDMA2_MSG, or with more than one message a sequence of them; chunk lists are in the last.
@@ -180,20 +108,6 @@ pub enum CallForm {
 }
 
 /// What a call offers for its reply.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{Direction, ExpectedResult, ReplyOffer, plan_call};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-///
-/// // A read of at most 100,000 octets: two credits are kept for a reply of two transmissions.
-/// let results = [ExpectedResult { bytes_max: 100_000, ..ExpectedResult::default() }];
-/// let plan = plan_call(&ends::call_facts(&[], &results, &ends))?;
-/// let ReplyOffer { directions, minimum_bytes, reply_chunk_bytes, transmissions_max } = plan.reply;
-/// assert_eq!((directions[0], minimum_bytes), (Direction::Placed, 513), "512 octets stay in the stream");
-/// assert_eq!((reply_chunk_bytes, transmissions_max), (0, 2));
-/// # Ok::<(), rpcrdma_protocol::v2::plan::CallRefused>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyOffer {
     /// The direction of each result that is expected.
@@ -207,23 +121,6 @@ pub struct ReplyOffer {
 }
 
 /// A call, planned.
-///
-/// ```
-/// use rpcrdma_protocol::v2::plan::{Layout, plan_call};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # let ends = ends::with_placement();
-/// # let facts = ends::call_facts(&[100, 65536], &[], &ends);
-///
-/// // A call with items of 100 and 65,536 octets: its plan, and the layout of its group.
-/// let plan = plan_call(&facts)?;
-/// assert_eq!((plan.credits_needed, plan.windows_needed), (1, 0));
-/// assert_eq!(plan.stream_bytes, 100 + 100, "the call and the first item");
-///
-/// let (structure, items) = (facts.peer.receive_structure(), plan.placed_items(facts.items));
-/// let layout = Layout::new(plan.layout_request(&structure, &facts.means, &items))?;
-/// assert_eq!(layout.transmission_count(), plan.credits_needed);
-/// # Ok::<(), Box<dyn core::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallPlan {
     /// Its form.
@@ -275,20 +172,6 @@ impl CallPlan {
 }
 
 /// Why a call is not made as it was demanded.
-///
-/// ```
-/// use rpcrdma_protocol::v2::Properties;
-/// use rpcrdma_protocol::v2::plan::{CallRefused, Demand, plan_call};
-/// # mod ends { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/placement/ends.rs")); }
-/// # use ends::call_facts;
-///
-/// let plain = Properties::default();
-/// assert_eq!(plan_call(&call_facts(&[4096; 17], &[], &plain)), Err(CallRefused::TooManyItems));
-///
-/// let mut facts = call_facts(&[4096], &[], &plain);
-/// facts.demand = Demand::Send;
-/// assert_eq!(plan_call(&facts), Err(CallRefused::NoSendPlacement), "plain version 2 has none");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallRefused {
     /// More than [`PLAN_ITEMS_MAX`] items or results.
@@ -324,50 +207,6 @@ impl core::error::Error for CallRefused {}
 /// 3. everything in the stream, where that is one message, and so is the reply at its longest;
 /// 4. explicit RDMA for all items and results beyond the threshold of what stays in the stream;
 /// 5. everything in the stream, continued.
-///
-/// ```
-/// use rpcrdma_protocol::v2::Properties;
-/// use rpcrdma_protocol::v2::plan::{
-///     CallFacts, CallForm, Demand, Direction, SenderMeans, Thresholds, plan_call,
-/// };
-///
-/// // A write of 128 KiB to a peer that knows plain version 2 alone: one message with a Read chunk.
-/// let properties = Properties::default();
-/// let plan = plan_call(&CallFacts {
-///     demand: Demand::Auto,
-///     thresholds: Thresholds {
-///         inline_item_bytes_max: 1024,
-///         send_placement_bytes_max: 65536,
-///         continued_bytes_max: 65536,
-///     },
-///     stream_bytes: 120,
-///     items: &[131_072][..],
-///     reply_stream_bytes_max: 160,
-///     results: &[],
-///     means: SenderMeans {
-///         send_bytes_max: 4096,
-///         gather_entries_max: 4,
-///         padding_region_bytes: 4096,
-///         message_bytes_max: 1 << 20,
-///         credits: 8,
-///     },
-///     plain_send_bytes_max: 4096,
-///     continues_with_chunks: true,
-///     credits_max: 32,
-///     own: &properties,
-///     peer: &properties,
-///     peer_read_chunks_max: u32::MAX,
-///     peer_write_chunks_max: u32::MAX,
-///     windows: 64,
-///     window_bytes_max: 1 << 20,
-///     reply_bytes_max: 1 << 20,
-///     reply_credits: 8,
-/// })?;
-/// assert_eq!(plan.form, CallForm::Message { messages: 1 });
-/// assert_eq!(plan.items[0], Direction::Explicit);
-/// assert_eq!((plan.stream_bytes, plan.header_bytes, plan.windows_needed), (120, 60, 1));
-/// # Ok::<(), rpcrdma_protocol::v2::plan::CallRefused>(())
-/// ```
 ///
 /// # Errors
 /// [`CallRefused`].
