@@ -29,7 +29,7 @@ pub(crate) enum Waiter {
     /// The application.
     Application(Sender<Result<Connection, ConnectError>>),
     /// The control thread itself, for a target that it keeps connected.
-    Target(TargetId, Sender<(TargetId, News)>),
+    Target(TargetId, Sender<(TargetId, ConnectionReport)>),
 }
 
 impl Waiter {
@@ -38,14 +38,14 @@ impl Waiter {
             // Whoever waited may have given up; the connection is closed by its handle then.
             Self::Application(waiter) => drop(waiter.send(outcome)),
             // The receiver is in the thread that this runs on.
-            Self::Target(id, waiter) => drop(waiter.send((id, News::Outcome(outcome)))),
+            Self::Target(id, waiter) => drop(waiter.send((id, ConnectionReport::Outcome(outcome)))),
         }
     }
 }
 
 /// What became of a target's attempt, or of its connection.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum ConnectionReport {
     Outcome(Result<Connection, ConnectError>),
     Lost(CloseReason),
 }
@@ -91,7 +91,7 @@ pub(crate) struct Tracked {
     pub(crate) id: ConnectionId,
     pub(crate) end: End,
     pub(crate) core: usize,
-    /// Known once the core has planted the queue pair.
+    /// Known once the core has adopted the queue pair.
     pub(crate) key: Option<ConnectionKey>,
     pub(crate) stage: Stage,
     /// Known to the server at once, to the client with the reply.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use rpcrdma_engine::{CloseReason, Command, ConnectionKey, Notification};
+use rpcrdma_engine::{CloseReason, Command, ConnectionKey, CoreEvent};
 use rpcrdma_fabric::interface::{
     ConnectionId, ListenerId, Manager, ManagerError, ManagerEvent, PeerIdentity, PortSetup,
     RejectReason, SetupError,
@@ -354,10 +354,13 @@ impl<V: Provider> ControlThread<V> {
                 private_data,
             } => {
                 let peer_data = PrivateData::find(&private_data).unwrap_or_default();
-                self.plant_client(connection, peer, peer_data);
+                self.adopt_client(connection, peer, peer_data);
             }
-            ManagerEvent::Established { connection, notice } => {
-                let _ = self.tell_core(connection, notice);
+            ManagerEvent::Established {
+                connection,
+                port_event,
+            } => {
+                let _ = self.tell_core(connection, port_event);
             }
             ManagerEvent::Rejected {
                 connection, reason, ..
@@ -374,10 +377,13 @@ impl<V: Provider> ControlThread<V> {
                 self.fail_attempt(connection, |_, _| error.into());
                 self.end(connection, CloseReason::Peer);
             }
-            ManagerEvent::Disconnected { connection, notice } => {
+            ManagerEvent::Disconnected {
+                connection,
+                port_event,
+            } => {
                 // A core that has the queue pair ends the connection itself: it reads what the
                 // peer still sent, and it may know of a reason that the fabric does not carry.
-                if !self.tell_core(connection, notice) {
+                if !self.tell_core(connection, port_event) {
                     self.fail_attempt(connection, |attempt, stage| ConnectError::PeerGone {
                         address: attempt.address.clone(),
                         stage,
@@ -388,7 +394,7 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// Finds a place for a connection and has its core plant the queue pair.
+    /// Finds a place for a connection and has its core adopt the queue pair.
     fn admit(
         &mut self,
         id: ConnectionId,
@@ -431,24 +437,24 @@ impl<V: Provider> ControlThread<V> {
             ending: None,
         };
         self.connections.insert(id, tracked);
-        self.plant(id, core, seed, Role::Server);
+        self.adopt_queue_pair(id, core, seed, Role::Server);
         Ok(())
     }
 
-    fn plant(
+    fn adopt_queue_pair(
         &mut self,
         id: ConnectionId,
         core: usize,
-        seed: <V::Port as PortSetup>::Seed,
+        prepared: <V::Port as PortSetup>::PreparedQueuePair,
         role: Role,
     ) {
         let Some(tracked) = self.connections.get(&id) else {
             return;
         };
         let terms = self.terms(tracked);
-        self.cores[core].send(Command::Plant {
+        self.cores[core].send(Command::Adopt {
             token: id.0,
-            seed,
+            prepared,
             role,
             peer: tracked.peer.clone().unwrap_or_default(),
             properties: self.settings.properties,
@@ -466,7 +472,7 @@ impl<V: Provider> ControlThread<V> {
         });
     }
 
-    fn plant_client(&mut self, id: ConnectionId, peer: PeerIdentity, peer_data: PrivateData) {
+    fn adopt_client(&mut self, id: ConnectionId, peer: PeerIdentity, peer_data: PrivateData) {
         let Some(tracked) = self.connections.get_mut(&id) else {
             // The attempt timed out while the reply was on its way.
             self.manager.disconnect(id);
@@ -477,7 +483,7 @@ impl<V: Provider> ControlThread<V> {
         tracked.peer_data = peer_data;
         let core = tracked.core;
         match self.manager.prepare(id, &self.cores[core].port) {
-            Ok(seed) => self.plant(id, core, seed, Role::Client),
+            Ok(seed) => self.adopt_queue_pair(id, core, seed, Role::Client),
             Err(error) => {
                 ControlCounters::add(&self.counters.connects_failed);
                 self.fail_attempt(id, |_, _| error.into());
@@ -486,17 +492,17 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// Hands a notice to the core that planted the queue pair; without one it is not needed.
+    /// Hands a notice to the core that adopted the queue pair; without one it is not needed.
     /// Returns whether there is one.
     fn tell_core(
         &mut self,
         id: ConnectionId,
-        notice: Option<<V::Port as PortSetup>::Notice>,
+        port_event: Option<<V::Port as PortSetup>::PortEvent>,
     ) -> bool {
-        if let (Some(tracked), Some(notice)) = (self.connections.get(&id), notice)
+        if let (Some(tracked), Some(port_event)) = (self.connections.get(&id), port_event)
             && tracked.key.is_some()
         {
-            self.cores[tracked.core].send(Command::Notice(notice));
+            self.cores[tracked.core].send(Command::PortEvent(port_event));
             return true;
         }
         false
@@ -512,19 +518,19 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    fn notification(&mut self, core: usize, notification: Notification) {
+    fn notification(&mut self, core: usize, notification: CoreEvent) {
         match notification {
-            Notification::Planted { token, result } => {
+            CoreEvent::Planted { token, result } => {
                 self.planted(ConnectionId(token), result);
             }
-            Notification::Properties { connection, bytes } => {
+            CoreEvent::Properties { connection, bytes } => {
                 self.decide_properties(core, connection, &bytes);
             }
-            Notification::Ready {
+            CoreEvent::Ready {
                 connection,
                 version_1,
             } => self.ready(core, connection, version_1),
-            Notification::VersionMismatch {
+            CoreEvent::VersionMismatch {
                 connection,
                 low,
                 high,
@@ -543,7 +549,7 @@ impl<V: Provider> ControlThread<V> {
                     self.end(id, CloseReason::VersionMismatch { low, high });
                 }
             }
-            Notification::Closed {
+            CoreEvent::Closed {
                 connection,
                 reason,
                 counters,
@@ -569,7 +575,7 @@ impl<V: Provider> ControlThread<V> {
                     self.forget(id);
                 }
             }
-            Notification::Drained => {
+            CoreEvent::Drained => {
                 if let Some(drain) = &mut self.drain {
                     drain.cores_left = drain.cores_left.saturating_sub(1);
                 }
@@ -675,7 +681,7 @@ impl<V: Provider> ControlThread<V> {
     }
 
     /// Ends a connection: by its core when that has it, at once when no core ever got it, and as
-    /// soon as the core answers when the queue pair is being planted.
+    /// soon as the core answers when the queue pair is being adopted.
     fn end(&mut self, id: ConnectionId, reason: CloseReason) {
         let Some(tracked) = self.connections.get_mut(&id) else {
             return;

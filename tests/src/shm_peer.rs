@@ -182,24 +182,27 @@ impl Peer {
     fn handle_event(&mut self, event: ManagerEvent<shm::Port>) {
         match event {
             ManagerEvent::ConnectRequest { connection, .. } => {
-                self.plant(connection);
+                self.adopt_queue_pair(connection);
                 // The peer may be gone already, which the manager reports.
                 let _gone = self.manager.accept(connection, &[]);
             }
             ManagerEvent::ConnectReply { connection, .. } => {
-                self.plant(connection);
+                self.adopt_queue_pair(connection);
                 self.manager
                     .confirm(connection)
                     .expect("the handshake goes on");
             }
-            ManagerEvent::Established { notice, .. } => {
-                if let Some(notice) = notice {
-                    self.port.notice(notice);
+            ManagerEvent::Established { port_event, .. } => {
+                if let Some(port_event) = port_event {
+                    self.port.handle_event(port_event);
                 }
             }
-            ManagerEvent::Disconnected { connection, notice } => {
-                if let Some(notice) = notice {
-                    self.port.notice(notice);
+            ManagerEvent::Disconnected {
+                connection,
+                port_event,
+            } => {
+                if let Some(port_event) = port_event {
+                    self.port.handle_event(port_event);
                 }
                 self.lost.insert(connection);
             }
@@ -208,12 +211,15 @@ impl Peer {
         }
     }
 
-    fn plant(&mut self, connection: ConnectionId) {
+    fn adopt_queue_pair(&mut self, connection: ConnectionId) {
         let seed = self
             .manager
             .prepare(connection, &self.handle)
             .expect("a queue pair is free");
-        let queue_pair = self.port.plant(seed, self.queue).expect("it is planted");
+        let queue_pair = self
+            .port
+            .adopt_queue_pair(seed, self.queue)
+            .expect("it is planted");
         self.connections.insert(connection, queue_pair);
     }
 

@@ -87,9 +87,9 @@ impl<const OWN_QUEUES: bool> Harness for ShmHarness<OWN_QUEUES> {
         self.passed += self.clock.ticks(time);
     }
 
-    fn fault(&self, queue_pair: QueuePairId, fault: Fault) -> Option<shm::Notice> {
+    fn fault(&self, queue_pair: QueuePairId, fault: Fault) -> Option<shm::PortEvent> {
         let local = shm::QueuePairNumber(queue_pair.index | queue_pair.generation << 16);
-        Some(shm::Notice::Inject(match fault {
+        Some(shm::PortEvent::Inject(match fault {
             Fault::DropConnection => shm::Fault::DropConnection { local },
             Fault::FailNextWork(status) => shm::Fault::FailNextWork { local, status },
             Fault::ReceiverNotReady { polls } => shm::Fault::ReceiverNotReady { polls },

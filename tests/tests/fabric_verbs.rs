@@ -99,7 +99,7 @@ impl Harness for VerbsHarness {
         std::thread::sleep(time);
     }
 
-    fn fault(&self, _: QueuePairId, _: Fault) -> Option<verbs::Notice> {
+    fn fault(&self, _: QueuePairId, _: Fault) -> Option<verbs::PortEvent> {
         None
     }
 }

@@ -8,7 +8,7 @@
 //!   else: properties stand for the life of a connection. The server's last word makes the connection ready.
 //! * An empty message refuses the peer. So a client that offers nothing learns that the server requires something.
 //! * Where this end requires that the peer proves itself, no RPC message passes before that, in either direction:
-//!   the core closes the connection when one comes (`Command::Plant`, `guarded`).
+//!   the core closes the connection when one comes (`Command::Adopt`, `guarded`).
 //!
 //! [`HostAuthentication`] is a mechanism, [`Exchange`] one run of it, both without any I/O; [`PresharedKey`] is the one
 //! that comes along. What it guards against, and what not, is in `docs/security.md`.

@@ -60,7 +60,7 @@ impl<M: Manager> Manager for FaultyManager<M> {
         &mut self,
         connection: ConnectionId,
         port: &M::PortHandle,
-    ) -> Result<<M::Port as PortSetup>::Seed, SetupError> {
+    ) -> Result<<M::Port as PortSetup>::PreparedQueuePair, SetupError> {
         self.inner.prepare(connection, port)
     }
 
@@ -132,9 +132,13 @@ fn of_faulty<P: Port>(event: ManagerEvent<P>) -> ManagerEvent<FaultyPort<P>> {
             peer,
             private_data,
         },
-        ManagerEvent::Established { connection, notice } => {
-            ManagerEvent::Established { connection, notice }
-        }
+        ManagerEvent::Established {
+            connection,
+            port_event,
+        } => ManagerEvent::Established {
+            connection,
+            port_event,
+        },
         ManagerEvent::Rejected {
             connection,
             reason,
@@ -145,8 +149,12 @@ fn of_faulty<P: Port>(event: ManagerEvent<P>) -> ManagerEvent<FaultyPort<P>> {
             private_data,
         },
         ManagerEvent::Failed { connection, error } => ManagerEvent::Failed { connection, error },
-        ManagerEvent::Disconnected { connection, notice } => {
-            ManagerEvent::Disconnected { connection, notice }
-        }
+        ManagerEvent::Disconnected {
+            connection,
+            port_event,
+        } => ManagerEvent::Disconnected {
+            connection,
+            port_event,
+        },
     }
 }

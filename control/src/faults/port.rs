@@ -184,9 +184,9 @@ impl<P: Port> FaultyPort<P> {
 }
 
 impl<P: Port> PortSetup for FaultyPort<P> {
-    type Seed = P::Seed;
+    type PreparedQueuePair = P::PreparedQueuePair;
 
-    type Notice = P::Notice;
+    type PortEvent = P::PortEvent;
 
     fn attributes(&self) -> &Attributes {
         self.inner.attributes()
@@ -219,12 +219,16 @@ impl<P: Port> PortSetup for FaultyPort<P> {
         self.inner.create_receive(queue, segments)
     }
 
-    fn plant(&mut self, seed: P::Seed, queue: ReceiveQueueId) -> Result<QueuePairId, SetupError> {
-        self.inner.plant(seed, queue)
+    fn adopt_queue_pair(
+        &mut self,
+        prepared: P::PreparedQueuePair,
+        queue: ReceiveQueueId,
+    ) -> Result<QueuePairId, SetupError> {
+        self.inner.adopt_queue_pair(prepared, queue)
     }
 
-    fn notice(&mut self, notice: P::Notice) {
-        self.inner.notice(notice);
+    fn handle_event(&mut self, port_event: P::PortEvent) {
+        self.inner.handle_event(port_event);
     }
 
     fn disconnect(&mut self, queue_pair: QueuePairId) {

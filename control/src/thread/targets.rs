@@ -8,7 +8,7 @@ use std::time::Instant;
 use rpcrdma_engine::CloseReason;
 
 use super::{ControlThread, negotiate};
-use crate::connection::{News, Waiter};
+use crate::connection::{ConnectionReport, Waiter};
 use crate::counters::ControlCounters;
 use crate::error::ConnectError;
 use crate::node::{ConnectOptions, Connection};
@@ -44,9 +44,9 @@ impl Kept {
 pub(super) struct Keeper {
     pub(super) targets: Targets,
     kept: HashMap<TargetId, Kept>,
-    news: Receiver<(TargetId, News)>,
+    news: Receiver<(TargetId, ConnectionReport)>,
     /// For attempts, which tell their outcome by it.
-    tell: Sender<(TargetId, News)>,
+    tell: Sender<(TargetId, ConnectionReport)>,
 }
 
 impl Keeper {
@@ -63,31 +63,33 @@ impl Keeper {
     /// A target's connection has ended.
     pub(super) fn lost(&self, id: TargetId, reason: CloseReason) {
         // The receiver lives as long as we do.
-        let _ = self.tell.send((id, News::Lost(reason)));
+        let _ = self.tell.send((id, ConnectionReport::Lost(reason)));
     }
 
     fn waiter(&self, id: TargetId) -> Waiter {
         Waiter::Target(id, self.tell.clone())
     }
 
-    fn take_news(&mut self, id: TargetId, news: News, now: Instant) {
+    fn take_news(&mut self, id: TargetId, news: ConnectionReport, now: Instant) {
         let Some(kept) = self.kept.get_mut(&id) else {
             return;
         };
         match news {
-            News::Outcome(Ok(connection)) => {
+            ConnectionReport::Outcome(Ok(connection)) => {
                 self.targets.handle_established(id, now);
                 kept.connection = Some(connection.clone());
                 kept.tell(TargetEvent::Established { connection });
             }
-            News::Outcome(Err(error)) => match self.targets.handle_failed(id, &error, now) {
-                Step::Retry { after } => kept.tell(TargetEvent::Failed {
-                    error,
-                    retry_after: after,
-                }),
-                Step::GiveUp => self.give_up(id, GivenUp::Failed(error)),
-            },
-            News::Lost(reason) => {
+            ConnectionReport::Outcome(Err(error)) => {
+                match self.targets.handle_failed(id, &error, now) {
+                    Step::Retry { after } => kept.tell(TargetEvent::Failed {
+                        error,
+                        retry_after: after,
+                    }),
+                    Step::GiveUp => self.give_up(id, GivenUp::Failed(error)),
+                }
+            }
+            ConnectionReport::Lost(reason) => {
                 let Some(connection) = kept.connection.take() else {
                     return;
                 };

@@ -132,26 +132,29 @@ fn serve<V: Provider>(
                 ManagerEvent::ConnectRequest { connection, .. } => {
                     let seed = manager.prepare(connection, &handle).expect("a queue pair");
                     let queue = queues.next().expect("there is a queue");
-                    port.plant(seed, queue).expect("it can be planted");
+                    port.adopt_queue_pair(seed, queue)
+                        .expect("it can be planted");
                     manager.accept(connection, &[]).expect("it can be accepted");
                 }
                 ManagerEvent::ConnectReply { connection, .. } => {
                     let seed = manager.prepare(connection, &handle).expect("a queue pair");
                     let queue = queues.next().expect("there is a queue");
-                    let queue_pair = port.plant(seed, queue).expect("it can be planted");
+                    let queue_pair = port
+                        .adopt_queue_pair(seed, queue)
+                        .expect("it can be planted");
                     manager.confirm(connection).expect("it can be confirmed");
                     if let Some(message) = first.take() {
                         send_copied(&mut port, queue_pair, &mut send, &message);
                     }
                 }
                 ManagerEvent::Established {
-                    notice: Some(notice),
+                    port_event: Some(port_event),
                     ..
                 }
                 | ManagerEvent::Disconnected {
-                    notice: Some(notice),
+                    port_event: Some(port_event),
                     ..
-                } => port.notice(notice),
+                } => port.handle_event(port_event),
                 _ => {}
             }
         }

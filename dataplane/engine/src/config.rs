@@ -49,7 +49,7 @@ pub enum IdlePolicy {
 pub struct CoreConfig {
     /// The processor that the core is pinned to; `None` leaves that to the scheduler.
     pub cpu: Option<usize>,
-    /// Connections that receive memory is reserved for; more cannot be planted.
+    /// Connections that receive memory is reserved for; more cannot be adopted.
     pub connections_max: u32,
     /// The most credits that a peer ever holds on one connection, at least 1. Where both ends call
     /// each other it is to be 3 or more at one of them: then the other keeps one for replies. With fewer at
@@ -493,7 +493,7 @@ impl CoreConfig {
         // ... what they, and those whose places they took, told and nobody has taken yet: a place
         // is free for its next connection when the last notice of the one before was taken ...
         let untaken = all_connections;
-        // ... answers to commands to plant a connection that found no place ...
+        // ... answers to commands to adopt a connection that found no place ...
         let refusals = self.mailbox_depth;
         // ... and the last words of a drain.
         let drained = 1;

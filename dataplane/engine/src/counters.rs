@@ -101,7 +101,7 @@ counters! {
     sends_copied,
     /// Sends from registered buffers.
     sends_registered,
-    /// Connections planted.
+    /// Connections adopted.
     connections_planted,
     /// Connections that reached Ready.
     connections_ready,

@@ -22,12 +22,12 @@ use crate::rpc::ConnectionKey;
 
 /// Asks something of a core.
 pub enum Command<P: Port> {
-    /// Plant a queue pair; answered with [`Notification::Planted`].
-    Plant {
+    /// Plant a queue pair; answered with [`CoreEvent::Planted`].
+    Adopt {
         /// The sender's own name for it; comes back in the answer.
         token: u64,
         /// The queue pair, as the connection manager prepared it.
-        seed: P::Seed,
+        prepared: P::PreparedQueuePair,
         /// Which end of the connection this is.
         role: Role,
         /// Who the peer is, for the application.
@@ -46,7 +46,7 @@ pub enum Command<P: Port> {
         guarded: bool,
     },
     /// What the connection manager has to tell the port.
-    Notice(P::Notice),
+    PortEvent(P::PortEvent),
     /// The peer's properties were looked at: take them over. The connection is ready then, unless
     /// it is guarded.
     AnswerProperties {
@@ -74,7 +74,7 @@ pub enum Command<P: Port> {
         /// The connection.
         connection: ConnectionKey,
     },
-    /// Close a connection; answered with [`Notification::Closed`].
+    /// Close a connection; answered with [`CoreEvent::Closed`].
     Close {
         /// The connection.
         connection: ConnectionKey,
@@ -82,7 +82,7 @@ pub enum Command<P: Port> {
         reason: CloseReason,
     },
     /// Take no new calls from the application, finish what is outstanding, then tell
-    /// [`Notification::Drained`].
+    /// [`CoreEvent::Drained`].
     Drain,
     /// Close all connections and leave the loop.
     Stop,
@@ -91,8 +91,8 @@ pub enum Command<P: Port> {
 impl<P: Port> fmt::Debug for Command<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Plant { .. } => "Plant",
-            Self::Notice(_) => "Notice",
+            Self::Adopt { .. } => "Adopt",
+            Self::PortEvent(_) => "PortEvent",
             Self::AnswerProperties { .. } => "AnswerProperties",
             Self::Authenticate { .. } => "Authenticate",
             Self::SendProperties { .. } => "SendProperties",
@@ -117,8 +117,8 @@ pub struct ConnectionCounters {
 
 /// A core tells the control plane something.
 #[derive(Debug)]
-pub enum Notification {
-    /// The answer to [`Command::Plant`].
+pub enum CoreEvent {
+    /// The answer to [`Command::Adopt`].
     Planted {
         /// The sender's name for it.
         token: u64,
@@ -150,7 +150,7 @@ pub enum Notification {
         /// The highest version that it supports.
         high: u32,
     },
-    /// The connection is gone. Told once for every planted connection, and last.
+    /// The connection is gone. Told once for every adopted connection, and last.
     Closed {
         /// The connection.
         connection: ConnectionKey,
@@ -179,7 +179,7 @@ pub(crate) struct Shared<P: Port> {
     commands: ArrayQueue<Command<P>>,
     /// Commands ever sent: the one word that the core looks at in every iteration.
     commands_sent: CachePadded<AtomicU64>,
-    pub(crate) notifications: ArrayQueue<Notification>,
+    pub(crate) notifications: ArrayQueue<CoreEvent>,
     pub(crate) counters: Counters,
     pub(crate) levels: Levels,
     pub(crate) poll_times: PollTimes,
@@ -224,8 +224,8 @@ impl<P: Port> Shared<P> {
         self.commands.pop()
     }
 
-    /// Tells the control plane. The ring has room by its size and by the check at planting.
-    pub(crate) fn notify(&self, notification: Notification) {
+    /// Tells the control plane. The ring has room by its size and by the check at adopting.
+    pub(crate) fn notify(&self, notification: CoreEvent) {
         let pushed = self.notifications.push(notification);
         debug_assert!(
             pushed.is_ok(),
@@ -310,7 +310,7 @@ impl<P: Port> CoreHandle<P> {
 
     /// Takes the next notification.
     #[must_use]
-    pub fn receive(&self) -> Option<Notification> {
+    pub fn receive(&self) -> Option<CoreEvent> {
         self.shared.notifications.pop()
     }
 

@@ -23,7 +23,7 @@
 //! | a message that comes or goes in parts | a message buffer, in ordinary memory |
 //! | a call that waits until its reply can be kept | its Receive, which is not posted again before |
 //!
-//! After start-up nothing is allocated, but when a connection is planted and for its properties.
+//! After start-up nothing is allocated, but when a connection is adopted and for its properties.
 #![forbid(unsafe_code)]
 
 // Unit tests drive whole cores as the integration tests do.
@@ -76,7 +76,7 @@ pub use crate::config::{CoreConfig, IdlePolicy};
 pub use crate::core::{Application, Context, Core, RunError, pin_current_thread};
 pub use crate::counters::{Counter, CounterSnapshot, Counters};
 pub use crate::handle::{
-    Command, ConnectionCounters, CoreHandle, Full, Notification, PROPERTY_BYTES_MAX,
+    Command, ConnectionCounters, CoreEvent, CoreHandle, Full, PROPERTY_BYTES_MAX,
 };
 pub use crate::ledger::{LEDGER, LedgerEntry};
 pub use crate::levels::{LevelSnapshot, PollTimeSnapshot};

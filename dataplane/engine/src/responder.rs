@@ -230,7 +230,7 @@ pub(crate) enum Served {
 }
 
 /// What a service needs of its core.
-pub(crate) struct Desk<'a> {
+pub(crate) struct ServeContext<'a> {
     pub(crate) key: ConnectionKey,
     pub(crate) connection: &'a Connection,
     /// The reading of the clock of this poll.
@@ -245,7 +245,7 @@ pub(crate) struct Desk<'a> {
     pub(crate) counters: &'a Counters,
 }
 
-impl Desk<'_> {
+impl ServeContext<'_> {
     /// Has `answer` answer the RPC call in `message`.
     #[inline]
     pub(crate) fn serve(

@@ -24,7 +24,7 @@ use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Role;
 use support::bulk::{BulkApp, TAKE, bulk_config};
-use support::fabric::{Fabric, Seed, Shm, Sizes, Told};
+use support::fabric::{Fabric, PreparedQueuePair, Shm, Sizes, Told};
 use support::raw::{Attack, CREDIT, words};
 use support::{ECHO, NULL, PROGRAM, Pair, VERSION, pattern};
 
@@ -66,16 +66,20 @@ impl Fabric for Watched {
         Shm::join((&a.0.port, a.1), (&b.0.port, b.1))
     }
 
-    fn seeds(joint: &mut shm::Joint, a: &shm::PortHandle, b: &shm::PortHandle) -> [Seed<Self>; 2] {
-        Shm::seeds(joint, a, b)
+    fn prepared_pair(
+        joint: &mut shm::Joint,
+        a: &shm::PortHandle,
+        b: &shm::PortHandle,
+    ) -> [PreparedQueuePair<Self>; 2] {
+        Shm::prepared_pair(joint, a, b)
     }
 
-    fn notices(
+    fn port_events(
         joint: &mut shm::Joint,
         a: &shm::PortHandle,
         b: &shm::PortHandle,
     ) -> [Option<Told<Self>>; 2] {
-        Shm::notices(joint, a, b)
+        Shm::port_events(joint, a, b)
     }
 
     fn work() {
@@ -128,9 +132,9 @@ impl WatchedPort {
 }
 
 impl PortSetup for WatchedPort {
-    type Seed = shm::Seed;
+    type PreparedQueuePair = shm::PreparedQueuePair;
 
-    type Notice = shm::Notice;
+    type PortEvent = shm::PortEvent;
 
     fn attributes(&self) -> &Attributes {
         self.port.attributes()
@@ -163,16 +167,16 @@ impl PortSetup for WatchedPort {
         self.port.create_receive(queue, segments)
     }
 
-    fn plant(
+    fn adopt_queue_pair(
         &mut self,
-        seed: Self::Seed,
+        prepared: Self::PreparedQueuePair,
         queue: ReceiveQueueId,
     ) -> Result<QueuePairId, SetupError> {
-        self.port.plant(seed, queue)
+        self.port.adopt_queue_pair(prepared, queue)
     }
 
-    fn notice(&mut self, notice: Self::Notice) {
-        self.port.notice(notice);
+    fn handle_event(&mut self, port_event: Self::PortEvent) {
+        self.port.handle_event(port_event);
     }
 
     fn disconnect(&mut self, queue_pair: QueuePairId) {

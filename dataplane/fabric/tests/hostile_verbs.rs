@@ -137,20 +137,22 @@ impl Victim {
                     } else {
                         self.queues[0]
                     };
-                    let planted = self.port.plant(seed.expect("a queue pair"), queue);
+                    let planted = self
+                        .port
+                        .adopt_queue_pair(seed.expect("a queue pair"), queue);
                     self.planted = Some(planted.expect("it fits"));
                     self.manager
                         .accept(connection, &[])
                         .expect("the peer waits");
                 }
                 ManagerEvent::Established {
-                    notice: Some(notice),
+                    port_event: Some(port_event),
                     ..
                 }
                 | ManagerEvent::Disconnected {
-                    notice: Some(notice),
+                    port_event: Some(port_event),
                     ..
-                } => self.port.notice(notice),
+                } => self.port.handle_event(port_event),
                 _ => {}
             }
         }

@@ -138,27 +138,32 @@ impl End {
         self.port.flush_sends();
     }
 
-    /// Plants the queue pair of `connection`.
-    fn plant(&mut self, connection: ConnectionId) -> (QueuePairId, u8) {
+    /// Adopts the queue pair of `connection`.
+    fn adopt_queue_pair(&mut self, connection: ConnectionId) -> (QueuePairId, u8) {
         let seed = self
             .manager
             .prepare(connection, &self.handle)
             .expect("a queue pair");
         let depth = seed.initiator_depth;
-        (self.port.plant(seed, self.queue).expect("it fits"), depth)
+        (
+            self.port
+                .adopt_queue_pair(seed, self.queue)
+                .expect("it fits"),
+            depth,
+        )
     }
 
     fn note(&mut self, event: &ManagerEvent<Port>) {
         if let ManagerEvent::Established {
-            notice: Some(notice),
+            port_event: Some(port_event),
             ..
         }
         | ManagerEvent::Disconnected {
-            notice: Some(notice),
+            port_event: Some(port_event),
             ..
         } = event
         {
-            self.port.notice(*notice);
+            self.port.handle_event(*port_event);
         }
     }
 
@@ -239,7 +244,7 @@ fn connect_to(client: &mut End, server: &mut End, address: &str) -> (Connected, 
     };
     assert_is(&private_data, b"from the client");
     assert!(!peer.name.is_empty());
-    let (server_queue_pair, server_depth) = ends[1].plant(connection);
+    let (server_queue_pair, server_depth) = ends[1].adopt_queue_pair(connection);
     ends[1]
         .manager
         .accept(connection, b"from the server")
@@ -254,7 +259,7 @@ fn connect_to(client: &mut End, server: &mut End, address: &str) -> (Connected, 
     };
     assert_eq!(same, id);
     assert_is(&private_data, b"from the server");
-    let (client_queue_pair, client_depth) = ends[0].plant(id);
+    let (client_queue_pair, client_depth) = ends[0].adopt_queue_pair(id);
     ends[0].manager.confirm(id).expect("the server waits");
     for (index, expected) in [(0, id), (1, connection)] {
         match event(&mut ends, index, "the connection") {
@@ -289,9 +294,12 @@ fn a_connection_carries_messages_both_ways_and_ends() {
     ends[0].port.disconnect(connected.client_queue_pair);
     ends[0].manager.disconnect(connected.client);
     match event(&mut ends, 1, "the end") {
-        ManagerEvent::Disconnected { connection, notice } => {
+        ManagerEvent::Disconnected {
+            connection,
+            port_event,
+        } => {
             assert_eq!(connection, connected.server);
-            assert!(notice.is_some());
+            assert!(port_event.is_some());
         }
         _ => panic!("the peer is told of the end"),
     }
@@ -317,7 +325,7 @@ fn what_a_port_gives_up_ends_at_the_peer() {
     let mut ends = [&mut client, &mut server];
     for index in [0, 1] {
         match event(&mut ends, index, "the end") {
-            ManagerEvent::Disconnected { notice, .. } => assert!(notice.is_some()),
+            ManagerEvent::Disconnected { port_event, .. } => assert!(port_event.is_some()),
             _ => panic!("end {index} is told of the end"),
         }
     }
@@ -665,11 +673,11 @@ fn a_storm_of_connects_is_accepted_without_loss() {
                 end.note(&event);
                 match event {
                     ManagerEvent::ConnectRequest { connection, .. } => {
-                        end.plant(connection);
+                        end.adopt_queue_pair(connection);
                         end.manager.accept(connection, &[]).expect("it waits");
                     }
                     ManagerEvent::ConnectReply { connection, .. } => {
-                        let (queue_pair, _) = end.plant(connection);
+                        let (queue_pair, _) = end.adopt_queue_pair(connection);
                         end.manager.confirm(connection).expect("it waits");
                         storm.push((connection, queue_pair));
                     }

@@ -204,7 +204,10 @@ impl<V: Provider> Peer<V> {
                 match event {
                     ManagerEvent::ConnectReply { .. } => {
                         let seed = manager.prepare(connection, &handle).expect("a queue pair");
-                        queue_pair = Some(port.plant(seed, queue).expect("it can be planted"));
+                        queue_pair = Some(
+                            port.adopt_queue_pair(seed, queue)
+                                .expect("it can be planted"),
+                        );
                         manager.confirm(connection).expect("it can be confirmed");
                     }
                     ManagerEvent::Rejected { reason, .. } => panic!("rejected: {reason:?}"),
@@ -249,11 +252,15 @@ impl<V: Provider> Peer<V> {
                 .expect("the manager works");
             for event in events.drain(..) {
                 match event {
-                    ManagerEvent::Established { notice, .. } => {
-                        notice.into_iter().for_each(|it| self.port.notice(it));
+                    ManagerEvent::Established { port_event, .. } => {
+                        port_event
+                            .into_iter()
+                            .for_each(|it| self.port.handle_event(it));
                     }
-                    ManagerEvent::Disconnected { notice, .. } => {
-                        notice.into_iter().for_each(|it| self.port.notice(it));
+                    ManagerEvent::Disconnected { port_event, .. } => {
+                        port_event
+                            .into_iter()
+                            .for_each(|it| self.port.handle_event(it));
                         self.is_closed = true;
                     }
                     _ => {}

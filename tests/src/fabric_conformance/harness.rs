@@ -142,7 +142,7 @@ impl Need {
 /// The name by which a provider's connection manager knows a port.
 pub type PortHandleOf<H> = <<H as Harness>::Manager as Manager>::PortHandle;
 /// What a provider's connection manager tells a port.
-pub type NoticeOf<H> = <<H as Harness>::Port as PortSetup>::Notice;
+pub type NoticeOf<H> = <<H as Harness>::Port as PortSetup>::PortEvent;
 
 /// A provider, as the suite sees it: it makes ports and managers, names addresses, and keeps time.
 pub trait Harness: Sized {

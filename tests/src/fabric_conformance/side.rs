@@ -397,17 +397,22 @@ impl<H: Harness> Side<H> {
             match event {
                 ManagerEvent::Established {
                     connection,
-                    mut notice,
+                    mut port_event,
                 } => {
-                    if let Some(notice) = notice.take() {
-                        self.port.notice(notice);
+                    if let Some(port_event) = port_event.take() {
+                        self.port.handle_event(port_event);
                     }
-                    self.events
-                        .push_back(ManagerEvent::Established { connection, notice });
+                    self.events.push_back(ManagerEvent::Established {
+                        connection,
+                        port_event,
+                    });
                 }
-                ManagerEvent::Disconnected { connection, notice } => {
-                    if let Some(notice) = notice {
-                        self.port.notice(notice);
+                ManagerEvent::Disconnected {
+                    connection,
+                    port_event,
+                } => {
+                    if let Some(port_event) = port_event {
+                        self.port.handle_event(port_event);
                     }
                     self.disconnected.insert(connection);
                 }

@@ -284,21 +284,21 @@ impl<H: Harness> World<H> {
         }
     }
 
-    /// Prepares and plants the queue pair of a connection.
-    pub(super) fn plant(&mut self, who: usize, connection: ConnectionId) -> QueuePairId {
+    /// Prepares and adopts the queue pair of a connection.
+    pub(super) fn adopt_queue_pair(&mut self, who: usize, connection: ConnectionId) -> QueuePairId {
         let side = &mut self.sides[who];
         let seed = side
             .manager
             .prepare(connection, &side.handle)
             .expect("the queue pair is prepared");
         side.port
-            .plant(seed, side.queue)
+            .adopt_queue_pair(seed, side.queue)
             .expect("the queue pair is planted")
     }
 
     /// Accepts a request and brings the client to the same point.
     pub(super) fn accept(&mut self, connections: [ConnectionId; 2], private_data: &[u8]) -> Link {
-        let server = self.plant(SERVER, connections[SERVER]);
+        let server = self.adopt_queue_pair(SERVER, connections[SERVER]);
         self.server()
             .manager
             .accept(connections[SERVER], private_data)
@@ -314,7 +314,7 @@ impl<H: Harness> World<H> {
             }
             other => panic!("{} instead of a reply", event_name(&other)),
         }
-        let client = self.plant(CLIENT, connections[CLIENT]);
+        let client = self.adopt_queue_pair(CLIENT, connections[CLIENT]);
         self.client()
             .manager
             .confirm(connections[CLIENT])

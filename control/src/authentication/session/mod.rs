@@ -129,7 +129,7 @@ impl Session {
         }
     }
 
-    /// The queue pair is planted: what a client sends with its properties.
+    /// The queue pair is adopted: what a client sends with its properties.
     pub(crate) fn begin(
         &mut self,
         now: Instant,

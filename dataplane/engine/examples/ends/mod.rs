@@ -1,7 +1,7 @@
 //! Two cores of one process with a connection between them, without a control plane's thread.
 
 use rpcrdma_engine::{
-    Application, Command, ConnectionKey, Core, CoreConfig, CoreHandle, Notification,
+    Application, Command, ConnectionKey, Core, CoreConfig, CoreEvent, CoreHandle,
 };
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::PeerIdentity;
@@ -17,7 +17,7 @@ pub(crate) struct End<A: Application> {
     pub(crate) handle: CoreHandle<shm::Port>,
 }
 
-/// Both cores, with a connection on its way to be planted.
+/// Both cores, with a connection on its way to be adopted.
 pub(crate) fn ends<C: Application, S: Application>(
     clock: &Clock,
     (client_config, client): (&CoreConfig, C),
@@ -27,11 +27,13 @@ pub(crate) fn ends<C: Application, S: Application>(
     let (server_port, server_files) = port(1, server_config, clock);
     let joint = shm::Joint::new(&client_port, &client_files, &server_port, &server_files)
         .expect("a channel");
-    let (client_seed, server_seed) = joint.seeds(&client_files, &server_files).expect("seeds");
+    let (client_prepared, server_prepared) = joint
+        .prepared_pair(&client_files, &server_files)
+        .expect("prepared_pair");
     let server = end(clock, server_port, server_config, server);
     let client = end(clock, client_port, client_config, client);
-    plant(&server.handle, server_seed, Role::Server, server_config);
-    plant(&client.handle, client_seed, Role::Client, client_config);
+    adopt_queue_pair(&server.handle, server_prepared, Role::Server, server_config);
+    adopt_queue_pair(&client.handle, client_prepared, Role::Client, client_config);
     (client, server)
 }
 
@@ -65,10 +67,15 @@ pub(crate) fn end<A: Application>(
     End { core, handle }
 }
 
-fn plant(handle: &CoreHandle<shm::Port>, seed: shm::Seed, role: Role, config: &CoreConfig) {
-    let command = Command::Plant {
+fn adopt_queue_pair(
+    handle: &CoreHandle<shm::Port>,
+    prepared: shm::PreparedQueuePair,
+    role: Role,
+    config: &CoreConfig,
+) {
+    let command = Command::Adopt {
         token: 0,
-        seed,
+        prepared,
         role,
         peer: PeerIdentity::default(),
         properties: config.announced(Properties::default()),
@@ -83,21 +90,21 @@ fn plant(handle: &CoreHandle<shm::Port>, seed: shm::Seed, role: Role, config: &C
 pub(crate) fn control(handle: &CoreHandle<shm::Port>, role: Role) -> Option<ConnectionKey> {
     while let Some(notification) = handle.receive() {
         let command = match notification {
-            Notification::Planted { result, .. } => {
+            CoreEvent::Planted { result, .. } => {
                 let connection = result.expect("planted");
                 if role == Role::Server {
                     continue;
                 }
                 Command::SendProperties { connection }
             }
-            Notification::Properties { connection, bytes } => Command::AnswerProperties {
+            CoreEvent::Properties { connection, bytes } => Command::AnswerProperties {
                 connection,
                 peer: PropertySet::decode(&bytes)
                     .expect("well formed")
                     .properties(),
                 answer: role == Role::Server,
             },
-            Notification::Ready { connection, .. } => return Some(connection),
+            CoreEvent::Ready { connection, .. } => return Some(connection),
             other => panic!("unexpected: {other:?}"),
         };
         handle.send(command).expect("room in the mailbox");
@@ -112,7 +119,7 @@ pub(crate) fn connect<C: Application, S: Application>(
 ) -> ConnectionKey {
     let (mut of_client, mut of_server) = (None, None);
     loop {
-        // The server first: the client speaks as soon as it is planted.
+        // The server first: the client speaks as soon as it is adopted.
         let _ = server.core.iterate();
         let _ = client.core.iterate();
         of_client = of_client.or_else(|| control(&client.handle, Role::Client));

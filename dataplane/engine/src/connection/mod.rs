@@ -58,13 +58,13 @@ pub(crate) enum Complaint {
 
 /// An encoded message that found the send queue full, if there is one.
 #[derive(Debug, Default)]
-pub(crate) struct Stuck {
+pub(crate) struct UnpostedSend {
     /// What it is sent from; empty when there is none.
     pub(crate) list: Gather,
     pub(crate) options: SendOptions,
 }
 
-impl Stuck {
+impl UnpostedSend {
     #[inline]
     pub(crate) fn is_some(&self) -> bool {
         !self.list.is_empty()
@@ -87,7 +87,7 @@ pub(crate) struct Connection {
     /// The queue pair is flushed and can be destroyed.
     pub(crate) flushed: bool,
     /// The application knows of the connection.
-    pub(crate) told_connected: bool,
+    pub(crate) connected_notified: bool,
     /// Calls in slots, or held messages, wait until something happens on the connection.
     pub(crate) is_awaited: bool,
     /// What the connection waits for, to be counted once per wait.
@@ -107,7 +107,7 @@ pub(crate) struct Connection {
     pub(crate) calls: CallsOf,
     /// Messages that wait for credits or a place in the send queue.
     pub(crate) outbound: Outbound,
-    pub(crate) stuck: Stuck,
+    pub(crate) unposted: UnpostedSend,
     /// A call of ours that waits for the credits of its group: no other begins before it.
     pub(crate) group_first: Option<u32>,
     /// Transmissions that replies to calls of ours may take, beyond one for each call.
@@ -164,7 +164,7 @@ impl Connection {
             properties_due: false,
             keep_alive_due: false,
             flushed: false,
-            told_connected: false,
+            connected_notified: false,
             is_awaited: false,
             waiting: None,
             serves: config.role == v2::Role::Server,
@@ -175,7 +175,7 @@ impl Connection {
             silence: Silence::default(),
             calls: CallsOf::default(),
             outbound: Outbound::EMPTY,
-            stuck: Stuck::default(),
+            unposted: UnpostedSend::default(),
             group_first: None,
             reply_transmissions_extra: 0,
             replies_reserved: 0,
@@ -256,7 +256,7 @@ impl Connection {
     pub(crate) fn has_backlog(&self) -> bool {
         self.properties_due
             || !self.refusals.is_empty()
-            || self.stuck.is_some()
+            || self.unposted.is_some()
             || !self.outbound.is_empty()
     }
 
@@ -266,7 +266,7 @@ impl Connection {
     pub(crate) fn has_backlog_of_replies(&self) -> bool {
         self.properties_due
             || !self.refusals.is_empty()
-            || self.stuck.is_some()
+            || self.unposted.is_some()
             || self.outbound.replies() != 0
             || self.protocol.sequence_open()
     }

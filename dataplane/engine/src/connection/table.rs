@@ -120,7 +120,7 @@ impl ConnectionTable {
         let Some(slot) = self.slots.get_mut(index as usize) else {
             return;
         };
-        debug_assert!(!slot.stuck.is_some() && slot.outbound.is_empty());
+        debug_assert!(!slot.unposted.is_some() && slot.outbound.is_empty());
         if let Some(entry) = self.by_queue_pair.get_mut(slot.queue_pair.index as usize) {
             *entry = NONE;
         }

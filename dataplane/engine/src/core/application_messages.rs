@@ -5,8 +5,8 @@ use rpcrdma_protocol::constants::V2_PREFIX_BYTES;
 use rpcrdma_protocol::v2::connection::{self as v2, SendRefused};
 
 use super::application::Application;
+use super::control_message::Heading;
 use super::outgoing::Outgoing;
-use super::rare::Heading;
 use super::resources::Resources;
 use crate::application_messages::ApplicationMessage;
 use crate::close_reason::CloseReason;
@@ -117,7 +117,7 @@ impl Outgoing {
         counters.application_messages_sent.increment();
         core.transmit
             .post_scratch(&mut core.port, connection, bytes, counters);
-        if connection.stuck.is_some() {
+        if connection.unposted.is_some() {
             core.note_pending(key.index);
         }
         Ok(xid)

@@ -7,7 +7,7 @@ use super::resources::{Closing, Resources};
 use super::state::State;
 use crate::close_reason::CloseReason;
 use crate::core::application::Application;
-use crate::handle::{ConnectionCounters, Notification};
+use crate::handle::{ConnectionCounters, CoreEvent};
 use crate::rpc::{CallError, ConnectionKey};
 
 /// Closing connections looked at in one iteration.
@@ -34,7 +34,7 @@ impl<P: Port> Resources<P> {
         self.port.destroy_queue_pair(connection.queue_pair);
         count_messages(connection, &self.shared.counters);
         let (messages_received, messages_sent) = connection.protocol.messages_passed();
-        let closed = Notification::Closed {
+        let closed = CoreEvent::Closed {
             connection: connection.key(index),
             reason: connection.close_reason,
             counters: ConnectionCounters {
@@ -135,7 +135,7 @@ impl<P: Port> State<P> {
             "the scan finds every call"
         );
         closing.is_notified = true;
-        if std::mem::take(&mut connection.told_connected) {
+        if std::mem::take(&mut connection.connected_notified) {
             application.disconnected(key, connection.close_reason);
         }
     }

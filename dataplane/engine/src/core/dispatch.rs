@@ -7,20 +7,20 @@ use rpcrdma_protocol::v2::connection::{Direction, Event, WholeMessage};
 use rpcrdma_protocol::v2::rtr::{ReportError, TransmissionId};
 
 use super::application::Application;
+use super::control_message::{Action, GivenUp, classify_control};
 use super::group::TransmissionNote;
 use super::incoming::Stream;
-use super::intake::{Chunked, HeldWork};
-use super::rare::{GivenUp, Upshot, handle_rare};
+use super::intake::{Chunked, WaitingWork};
 use super::resources::Drain;
 use super::state::State;
 use crate::authentication::AuthenticationFailure;
 use crate::close_reason::CloseReason;
 use crate::connection::{Assembled, Complaint, Stage};
 use crate::counters::Counters;
-use crate::handle::Notification;
+use crate::handle::CoreEvent;
 use crate::message::{Received, Use};
 use crate::requester::{Ended, read_reply};
-use crate::responder::{Desk, Served};
+use crate::responder::{ServeContext, Served};
 use crate::rpc::{CallError, ConnectionKey};
 
 /// A message that arrived: in its Receive, or where the port has it.
@@ -246,7 +246,7 @@ impl<P: Port> State<P> {
                 let has_slot = core.drain == Drain::No && incoming.may_begin(connection, index);
                 let kept = &mut intake.assembled_header;
                 let messages = &mut core.messages.of(index);
-                let upshot = handle_rare(
+                let action = classify_control(
                     connection, messages, counters, kept, has_slot, event, message,
                 );
                 if gives_group_up {
@@ -257,7 +257,7 @@ impl<P: Port> State<P> {
                     start,
                     end,
                 };
-                self.receive_rare(application, key, upshot, received);
+                self.receive_control(application, key, action, received);
             }
         }
     }
@@ -320,11 +320,11 @@ impl<P: Port> State<P> {
                 {
                     if let Some(receive) = message.into_receive(&mut core.port) {
                         let stream = Stream::Received(whole.received(receive));
-                        intake.hold(core, key, xid, HeldWork::Call(stream));
+                        intake.hold(core, key, xid, WaitingWork::Call(stream));
                     }
                     return;
                 }
-                let desk = Desk {
+                let serving = ServeContext {
                     key,
                     connection,
                     now: core.now,
@@ -335,7 +335,7 @@ impl<P: Port> State<P> {
                     items: &mut core.reply,
                     counters,
                 };
-                let served = desk.serve(xid, bytes, |request, reply| {
+                let served = serving.serve(xid, bytes, |request, reply| {
                     application.call(request, reply)
                 });
                 // It is posted below, which is before the reply's credit can be used.
@@ -394,7 +394,7 @@ impl<P: Port> State<P> {
         let message = core.gathered.message(&core.port, &receive, bytes, counters);
         let event = connection.protocol.handle_message(message);
         let start = bytes - payload_bytes(&event);
-        let upshot = match event {
+        let action = match event {
             // What is named here may pass; whatever else there is, or comes to be, is of RPC.
             Event::Properties { .. }
             | Event::PropertiesFragment { .. }
@@ -408,14 +408,14 @@ impl<P: Port> State<P> {
                 let kept = &mut self.intake.assembled_header;
                 // No RPC message is among these.
                 let has_slot = false;
-                handle_rare(
+                classify_control(
                     connection, messages, counters, kept, has_slot, event, message,
                 )
             }
             _ => {
                 counters.messages_unauthenticated.increment();
                 let early = AuthenticationFailure::CalledEarly;
-                Upshot::Close(CloseReason::Unauthenticated(early))
+                Action::Close(CloseReason::Unauthenticated(early))
             }
         };
         let received = Received {
@@ -423,37 +423,37 @@ impl<P: Port> State<P> {
             start,
             end: bytes,
         };
-        self.receive_rare(application, key, upshot, received);
+        self.receive_control(application, key, action, received);
     }
 
     /// Acts on a message that is not a whole RPC message.
     #[cold]
-    fn receive_rare<A: Application>(
+    fn receive_control<A: Application>(
         &mut self,
         application: &mut A,
         key: ConnectionKey,
-        upshot: Upshot,
+        action: Action,
         received: Received,
     ) {
-        if let Upshot::HoldPart(part) = upshot {
+        if let Action::HoldPart(part) = action {
             return self
                 .intake
                 .hold_part(&mut self.resources, key, part, received);
         }
-        if let Upshot::Application(heading) = upshot {
+        if let Action::Application(heading) = action {
             let core = &mut self.resources;
             return core.receive_application_message(application, key, heading, received);
         }
         self.resources.repost(key.index, received.receive);
-        self.act(application, key, upshot);
+        self.apply(application, key, action);
     }
 
     #[cold]
-    pub(super) fn act<A: Application>(
+    pub(super) fn apply<A: Application>(
         &mut self,
         application: &mut A,
         key: ConnectionKey,
-        upshot: Upshot,
+        action: Action,
     ) {
         let Self {
             resources: core,
@@ -463,10 +463,10 @@ impl<P: Port> State<P> {
             ..
         } = self;
         let header = &intake.assembled_header;
-        match upshot {
+        match action {
             // These need their Receives, which this is too late for.
-            Upshot::Done | Upshot::HoldPart(_) | Upshot::Application(_) => {}
-            Upshot::Assembled {
+            Action::Done | Action::HoldPart(_) | Action::Application(_) => {}
+            Action::Assembled {
                 direction: Direction::Call,
                 xid,
                 message,
@@ -477,38 +477,38 @@ impl<P: Port> State<P> {
                     incoming.begin_assembled(core, key, xid, message, header);
                 }
             }
-            Upshot::Assembled {
+            Action::Assembled {
                 direction: Direction::Reply,
                 xid,
                 message,
             } => outgoing.end_assembled(core, application, key, xid, message, header),
-            Upshot::Properties(bytes) => {
+            Action::Properties(bytes) => {
                 core.shared.counters.awaiting_control.increment();
-                core.shared.notify(Notification::Properties {
+                core.shared.notify(CoreEvent::Properties {
                     connection: key,
                     bytes,
                 });
             }
-            Upshot::EndCall { xid, error } => {
+            Action::EndCall { xid, error } => {
                 outgoing.end_call(core, application, key, xid, Err(error));
             }
-            Upshot::PeerError { xid, error } => {
+            Action::PeerError { xid, error } => {
                 self.handle_peer_error(application, key, xid, error);
             }
-            Upshot::Refuse(refusal) => core.complain(key, Complaint::Error(refusal)),
-            Upshot::Report(report) => core.complain(key, Complaint::Report(report)),
-            Upshot::PeerReport(report) => self.handle_peer_report(key, &report),
-            Upshot::GiveUp(why) => self.give_up(application, key, why),
-            Upshot::FellBack => core.make_ready(application, key, None),
-            Upshot::VersionMismatch { low, high } => {
-                core.shared.notify(Notification::VersionMismatch {
+            Action::Refuse(refusal) => core.complain(key, Complaint::Error(refusal)),
+            Action::Report(report) => core.complain(key, Complaint::Report(report)),
+            Action::PeerReport(report) => self.handle_peer_report(key, &report),
+            Action::GiveUp(why) => self.give_up(application, key, why),
+            Action::FellBack => core.make_ready(application, key, None),
+            Action::VersionMismatch { low, high } => {
+                core.shared.notify(CoreEvent::VersionMismatch {
                     connection: key,
                     low,
                     high,
                 });
                 core.begin_close(key.index, CloseReason::VersionMismatch { low, high });
             }
-            Upshot::Close(reason) => {
+            Action::Close(reason) => {
                 core.shared.counters.protocol_violations.increment();
                 core.begin_close(key.index, reason);
             }

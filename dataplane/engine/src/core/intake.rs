@@ -8,9 +8,9 @@ use rpcrdma_fabric::interface::Port;
 use rpcrdma_protocol::connection::ChunksAt;
 use rpcrdma_protocol::v2::connection::Direction;
 
+use super::control_message::Part;
 use super::group::TransmissionNote;
 use super::incoming::{Incoming, Stream};
-use super::rare::Part;
 use super::resources::Resources;
 use crate::config::CoreConfig;
 use crate::connection::Assembled;
@@ -20,15 +20,15 @@ use crate::rpc::ConnectionKey;
 
 /// Something that waits.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct WaitingReceive {
     pub(super) connection: ConnectionKey,
     pub(super) xid: u32,
-    pub(super) work: HeldWork,
+    pub(super) work: WaitingWork,
 }
 
 /// What it is.
 #[derive(Debug)]
-pub(super) enum HeldWork {
+pub(super) enum WaitingWork {
     /// A call without chunks.
     Call(Stream),
     /// A call with chunks in its Receive.
@@ -60,7 +60,7 @@ pub(super) struct Chunked {
 /// What has come and waits.
 #[derive(Debug)]
 pub(super) struct Intake {
-    pub(super) held: VecDeque<Held>,
+    pub(super) held: VecDeque<WaitingReceive>,
     /// How many of them are to be looked at still, from the first on.
     pub(super) to_try: usize,
     /// What [`freed`] was when that was set last.
@@ -91,7 +91,7 @@ impl Intake {
 
     /// For the sums: the messages that wait.
     #[cfg(test)]
-    pub(super) fn held_messages(&self) -> impl Iterator<Item = &Held> {
+    pub(super) fn held_messages(&self) -> impl Iterator<Item = &WaitingReceive> {
         self.held.iter()
     }
 
@@ -101,16 +101,18 @@ impl Intake {
         core: &mut Resources<P>,
         connection: ConnectionKey,
         xid: u32,
-        work: HeldWork,
+        work: WaitingWork,
     ) {
         let counters = &core.shared.counters;
         let lacking = match &work {
-            HeldWork::Chunked(_) | HeldWork::Transmission { .. } => &counters.awaiting_call_slot,
-            HeldWork::Part { part, .. } if part.takes_slot() => &counters.awaiting_call_slot,
-            HeldWork::Call(_) | HeldWork::Part { .. } => &counters.awaiting_message_buffer,
+            WaitingWork::Chunked(_) | WaitingWork::Transmission { .. } => {
+                &counters.awaiting_call_slot
+            }
+            WaitingWork::Part { part, .. } if part.takes_slot() => &counters.awaiting_call_slot,
+            WaitingWork::Call(_) | WaitingWork::Part { .. } => &counters.awaiting_message_buffer,
         };
         lacking.increment();
-        self.held.push_back(Held {
+        self.held.push_back(WaitingReceive {
             connection,
             xid,
             work,
@@ -138,7 +140,7 @@ impl Intake {
             return core.post_receive(received.receive);
         };
         let number = connection.lane_mut(part.what.lane()).parts.number();
-        let work = HeldWork::Part {
+        let work = WaitingWork::Part {
             received,
             part,
             number,
@@ -166,7 +168,7 @@ impl Intake {
             return given_up;
         }
         self.sift(|held| match held.work {
-            HeldWork::Part { received, part, .. }
+            WaitingWork::Part { received, part, .. }
                 if held.connection == key
                     && part.what.lane() == direction
                     && part.message == current =>
@@ -188,7 +190,7 @@ impl Intake {
         number: u32,
     ) {
         self.sift(|held| match held.work {
-            HeldWork::Transmission { received, note, .. }
+            WaitingWork::Transmission { received, note, .. }
                 if held.connection == key && note.group == number =>
             {
                 core.give_up_last(key, Direction::Call, received);
@@ -211,7 +213,7 @@ impl Intake {
     }
 
     /// Looks at all messages that wait. Those that `look` gives back go on waiting.
-    fn sift(&mut self, mut look: impl FnMut(Held) -> Option<Held>) {
+    fn sift(&mut self, mut look: impl FnMut(WaitingReceive) -> Option<WaitingReceive>) {
         for _ in 0..self.held.len() {
             let held = self.held.pop_front().and_then(&mut look);
             self.held.extend(held);
@@ -237,15 +239,15 @@ pub(super) fn freed<P: Port>(core: &Resources<P>, incoming: &Incoming) -> u64 {
     buffers.wrapping_add(slots).wrapping_add(core.wakes)
 }
 
-impl Held {
+impl WaitingReceive {
     /// Gives back what it waits in, at the end of its connection.
     pub(super) fn give_up<P: Port>(self, core: &mut Resources<P>) {
         match self.work {
-            HeldWork::Call(Stream::Received(received))
-            | HeldWork::Chunked(Chunked { received, .. })
-            | HeldWork::Part { received, .. }
-            | HeldWork::Transmission { received, .. } => core.post_receive(received.receive),
-            HeldWork::Call(stream) => core.give_stream(self.connection, stream),
+            WaitingWork::Call(Stream::Received(received))
+            | WaitingWork::Chunked(Chunked { received, .. })
+            | WaitingWork::Part { received, .. }
+            | WaitingWork::Transmission { received, .. } => core.post_receive(received.receive),
+            WaitingWork::Call(stream) => core.give_stream(self.connection, stream),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::{Core, RunError};
 use crate::bulk::Home;
 use crate::close_reason::CloseReason;
 use crate::core::application::Application;
-use crate::handle::Notification;
+use crate::handle::CoreEvent;
 use crate::rpc::Activity;
 
 /// Buffers of finished Sends and RDMA Writes taken back in one iteration: those of eight replies in the
@@ -339,7 +339,7 @@ impl<P: Port> State<P> {
             && self.outgoing.calls.is_idle()
         {
             core.drain = Drain::Done;
-            core.shared.notify(Notification::Drained);
+            core.shared.notify(CoreEvent::Drained);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::authentication::{AuthenticationMessage, HostIdentity};
 use crate::config::NOTIFICATIONS_PER_CONNECTION;
 use crate::connection::Stage;
 use crate::core::application::Application;
-use crate::handle::{Command, Notification};
+use crate::handle::{Command, CoreEvent};
 use crate::rpc::ConnectionKey;
 
 /// Commands taken in one iteration.
@@ -46,9 +46,9 @@ impl<P: Port> State<P> {
 
     fn obey<A: Application>(&mut self, application: &mut A, command: Command<P>) {
         match command {
-            Command::Plant {
+            Command::Adopt {
                 token,
-                seed,
+                prepared,
                 role,
                 peer,
                 properties,
@@ -57,17 +57,22 @@ impl<P: Port> State<P> {
                 guarded,
             } => {
                 let stage = if guarded { Stage::Guarded } else { Stage::Open };
-                let result =
-                    self.resources
-                        .plant(seed, role, properties, terms, credits_max, stage);
+                let result = self.resources.adopt_queue_pair(
+                    prepared,
+                    role,
+                    properties,
+                    terms,
+                    credits_max,
+                    stage,
+                );
                 if let Ok(connection) = &result {
                     application.opened(*connection, &peer);
                 }
                 self.resources
                     .shared
-                    .notify(Notification::Planted { token, result });
+                    .notify(CoreEvent::Planted { token, result });
             }
-            Command::Notice(notice) => self.resources.port.notice(notice),
+            Command::PortEvent(port_event) => self.resources.port.handle_event(port_event),
             Command::AnswerProperties {
                 connection,
                 peer,
@@ -104,9 +109,9 @@ impl<P: Port> State<P> {
 }
 
 impl<P: Port> Resources<P> {
-    fn plant(
+    fn adopt_queue_pair(
         &mut self,
-        seed: P::Seed,
+        prepared: P::PreparedQueuePair,
         role: Role,
         properties: Properties,
         mut terms: Terms,
@@ -159,7 +164,7 @@ impl<P: Port> Resources<P> {
             // Version 1 has no host authentication.
             terms.versions = Versions::Two;
         }
-        let queue_pair = self.port.plant(seed, queue)?;
+        let queue_pair = self.port.adopt_queue_pair(prepared, queue)?;
         // What earlier connections at this place took must be back.
         let posted = self.queues.posted(&self.port, place, reserve.into());
         if posted < reserve.into() {
@@ -187,9 +192,9 @@ impl<P: Port> Resources<P> {
         Ok(key)
     }
 
-    /// Notifications are never lost: a connection is planted only while the ring has room for all
+    /// Notifications are never lost: a connection is adopted only while the ring has room for all
     /// that it and the others may still tell. By its size ([`CoreConfig::notifications`]) it has,
-    /// unless whoever plants goes on to plant without taking what it is told.
+    /// unless whoever adopts goes on to adopt without taking what it is told.
     ///
     /// [`CoreConfig::notifications`]: crate::CoreConfig::notifications
     fn check_notifications(&self) -> Result<(), SetupError> {
@@ -286,7 +291,7 @@ impl<P: Port> Resources<P> {
     ) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.stage = Stage::Ready;
-            connection.told_connected = true;
+            connection.connected_notified = true;
             let version_1 = connection.protocol.is_version_1();
             self.shared.counters.connections_ready.increment();
             let of_version_1 = &self.shared.counters.connections_version_1;
@@ -297,7 +302,7 @@ impl<P: Port> Resources<P> {
                 application.peer_properties(key, &properties);
             }
             application.connected(key, peer);
-            self.shared.notify(Notification::Ready {
+            self.shared.notify(CoreEvent::Ready {
                 connection: key,
                 version_1,
             });

@@ -66,7 +66,7 @@ impl<P: Port> Resources<P> {
             .send_reply(&mut self.port, connection, xid, rpc_bytes, counters);
         if !sent {
             self.keep_scratch_reply(index, xid, rpc_bytes);
-        } else if connection.stuck.is_some() {
+        } else if connection.unposted.is_some() {
             self.note_pending(index);
         }
     }
@@ -186,10 +186,10 @@ impl<P: Port> Resources<P> {
         let Some(connection) = self.connections.at(index).filter(|it| it.is_live()) else {
             return Progress::Empty;
         };
-        if connection.stuck.is_some() {
+        if connection.unposted.is_some() {
             let sent = self
                 .transmit
-                .post_stuck(&mut self.port, connection, counters);
+                .post_unposted(&mut self.port, connection, counters);
             if !sent {
                 return Progress::Blocked(Waiting::SendSlot);
             }

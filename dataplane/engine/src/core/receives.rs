@@ -25,7 +25,7 @@ pub(super) enum ReceiveQueues {
 
 impl ReceiveQueues {
     /// Makes the queues and their Receives, and posts them all. The Receives of a place count as
-    /// soon as a queue pair is planted there.
+    /// soon as a queue pair is adopted there.
     pub(super) fn new<P: Port>(
         port: &mut P,
         config: &CoreConfig,
@@ -102,7 +102,7 @@ impl ReceiveQueues {
         }
     }
 
-    /// Receives that are posted for a connection which is planted at `place`: all `reserve` of
+    /// Receives that are posted for a connection which is adopted at `place`: all `reserve` of
     /// them, or what earlier connections there took was not given back. A shared queue reserves
     /// them for all places at once.
     pub(super) fn posted<P: Port>(&self, port: &P, place: u32, reserve: u32) -> u32 {

@@ -185,7 +185,7 @@ impl<P: Port> Resources<P> {
         connection.keep_alive_due = false;
         connection.authentication_out = None;
         connection.refusals.clear();
-        while let Some((buffer, _, _)) = connection.stuck.list.pop() {
+        while let Some((buffer, _, _)) = connection.unposted.list.pop() {
             match self.transmit.take_back(buffer) {
                 Some(buffer) if self.reply.pool.owns(&buffer) => self.reply.pool.give(buffer),
                 // A Send of the peer had placed it, and this end was sending it on.

@@ -4,15 +4,15 @@ use rpcrdma_fabric::interface::{Port, Receive};
 use rpcrdma_protocol::v2::connection::Direction;
 
 use super::application::Application;
+use super::control_message::{Part, keep_header, take_part};
 use super::group::TransmissionNote;
 use super::incoming::Stream;
-use super::intake::{Chunked, Held, HeldWork, freed};
-use super::rare::{Part, keep_header, take_part};
+use super::intake::{Chunked, WaitingReceive, WaitingWork, freed};
 use super::state::State;
 use crate::message::Received;
 use crate::rpc::ConnectionKey;
 
-/// Held messages looked at in one iteration.
+/// WaitingReceive messages looked at in one iteration.
 const TRIED_MAX: usize = 16;
 
 impl<P: Port> State<P> {
@@ -48,7 +48,11 @@ impl<P: Port> State<P> {
     }
 
     /// Goes on with one; gives it back when it has to wait.
-    fn serve_held<A: Application>(&mut self, application: &mut A, held: Held) -> Option<Held> {
+    fn serve_held<A: Application>(
+        &mut self,
+        application: &mut A,
+        held: WaitingReceive,
+    ) -> Option<WaitingReceive> {
         let (core, incoming) = (&mut self.resources, &mut self.incoming);
         let (key, xid) = (held.connection, held.xid);
         if core.connections.get(key).is_none_or(|it| !it.is_live()) {
@@ -56,30 +60,30 @@ impl<P: Port> State<P> {
             return None;
         }
         let must_wait = match &held.work {
-            HeldWork::Part { part, number, .. } => {
+            WaitingWork::Part { part, number, .. } => {
                 !incoming.may_take_part(core, key, part, *number)
             }
-            HeldWork::Transmission { note, number, .. } => {
+            WaitingWork::Transmission { note, number, .. } => {
                 !incoming.may_take_request(core, key, note, *number)
             }
-            HeldWork::Call(_) => !incoming.may_serve(core, key),
-            HeldWork::Chunked(_) => !incoming.may_begin_incoming(core, key),
+            WaitingWork::Call(_) => !incoming.may_serve(core, key),
+            WaitingWork::Chunked(_) => !incoming.may_begin_incoming(core, key),
         };
         if must_wait {
             return Some(held);
         }
         match held.work {
-            HeldWork::Part { received, part, .. } => {
+            WaitingWork::Part { received, part, .. } => {
                 self.take_held_part(application, key, part, received);
             }
-            HeldWork::Transmission { received, note, .. } => {
+            WaitingWork::Transmission { received, note, .. } => {
                 if let Some(connection) = core.connections.get_mut(key) {
                     connection.calls_in.parts.take_first();
                 }
                 incoming.take_request(core, key, note, received);
             }
-            HeldWork::Call(stream) => incoming.serve_plain(core, application, key, xid, stream),
-            HeldWork::Chunked(chunked) => incoming.begin_chunked(core, key, xid, chunked),
+            WaitingWork::Call(stream) => incoming.serve_plain(core, application, key, xid, stream),
+            WaitingWork::Chunked(chunked) => incoming.begin_chunked(core, key, xid, chunked),
         }
         None
     }
@@ -108,9 +112,9 @@ impl<P: Port> State<P> {
             bytes.len(),
         );
         let messages = &mut core.messages.of(key.index);
-        let upshot = take_part(connection, messages, counters, part, bytes);
+        let action = take_part(connection, messages, counters, part, bytes);
         core.repost(key.index, received.receive);
-        self.act(application, key, upshot);
+        self.apply(application, key, action);
     }
 
     /// Has the application answer a call without chunks, or holds it.
@@ -126,7 +130,7 @@ impl<P: Port> State<P> {
             self.incoming
                 .serve_plain(core, application, key, xid, stream);
         } else {
-            self.intake.hold(core, key, xid, HeldWork::Call(stream));
+            self.intake.hold(core, key, xid, WaitingWork::Call(stream));
         }
     }
 
@@ -155,7 +159,9 @@ impl<P: Port> State<P> {
             return core.refuse(key, xid, error);
         }
         if !incoming.may_begin_incoming(core, key) {
-            return self.intake.hold(core, key, xid, HeldWork::Chunked(chunked));
+            return self
+                .intake
+                .hold(core, key, xid, WaitingWork::Chunked(chunked));
         }
         incoming.begin_chunked(core, key, xid, chunked);
     }
@@ -219,7 +225,7 @@ impl<P: Port> State<P> {
         let parts = &mut connection.calls_in.parts;
         if parts.any() || (note.is_first() && !may_begin) {
             let number = parts.number();
-            let work = HeldWork::Transmission {
+            let work = WaitingWork::Transmission {
                 received,
                 note,
                 number,

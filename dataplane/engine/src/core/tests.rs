@@ -6,7 +6,7 @@ use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_protocol::connection::Versions;
 
 use super::incoming::Stream;
-use super::intake::HeldWork;
+use super::intake::WaitingWork;
 use crate::close_reason::{CloseReason, Owed};
 use crate::config::CoreConfig;
 use crate::ledger::SENDERS_AT_A_TIME;
@@ -28,7 +28,7 @@ fn a_core_does_not_sleep_when_a_held_call_can_go_on() {
     let message = state.resources.messages.take(server.index, Use::CallIn);
     let call = Stream::Message(message.expect("a buffer"));
     let (core, intake) = (&mut state.resources, &mut state.intake);
-    intake.hold(core, server, 7, HeldWork::Call(call));
+    intake.hold(core, server, 7, WaitingWork::Call(call));
     assert!(state.prepare_to_park(), "nothing has come free for it");
     state.resources.port.unpark();
     state.resources.shared.end_park();

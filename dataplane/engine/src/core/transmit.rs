@@ -190,12 +190,12 @@ impl Transmit {
     #[inline]
     pub(crate) fn close_gap(&mut self, transport_bytes: usize, rpc_bytes: usize) {
         if transport_bytes != RPC_OFFSET {
-            self.close_gap_1(transport_bytes, rpc_bytes);
+            self.close_gap_v1(transport_bytes, rpc_bytes);
         }
     }
 
     #[cold]
-    fn close_gap_1(&mut self, transport_bytes: usize, rpc_bytes: usize) {
+    fn close_gap_v1(&mut self, transport_bytes: usize, rpc_bytes: usize) {
         let end = RPC_OFFSET + rpc_bytes;
         let scratch = self.scratch();
         if end <= scratch.len() && transport_bytes <= RPC_OFFSET {
@@ -228,7 +228,7 @@ impl Transmit {
         counters: &Counters,
     ) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        debug_assert!(!connection.stuck.is_some(), "messages leave in order");
+        debug_assert!(!connection.unposted.is_some(), "messages leave in order");
         if bytes <= self.inline_bytes_max {
             match port.post_send_copied(connection.queue_pair, &self.scratch, bytes, options) {
                 Ok(()) => {
@@ -383,16 +383,16 @@ impl Transmit {
     }
 
     /// Posts a message that found the send queue full, once more. Returns whether it is gone.
-    pub(crate) fn post_stuck<P: Port>(
+    pub(crate) fn post_unposted<P: Port>(
         &mut self,
         port: &mut P,
         connection: &mut Connection,
         counters: &Counters,
     ) -> bool {
-        std::mem::swap(&mut self.gather, &mut connection.stuck.list);
-        let options = connection.stuck.options;
+        std::mem::swap(&mut self.gather, &mut connection.unposted.list);
+        let options = connection.unposted.options;
         self.post_gather(port, connection, (options, true), counters);
-        !connection.stuck.is_some()
+        !connection.unposted.is_some()
     }
 
     /// Posts what is in the list, which may have been tried before.
@@ -417,8 +417,8 @@ impl Transmit {
                 if error == PostError::QueueFull && !is_again {
                     counters.awaiting_send_slot.increment();
                 }
-                std::mem::swap(&mut self.gather, &mut connection.stuck.list);
-                connection.stuck.options = options;
+                std::mem::swap(&mut self.gather, &mut connection.unposted.list);
+                connection.unposted.options = options;
             }
         }
     }
@@ -439,8 +439,8 @@ impl Transmit {
             return;
         };
         counters.awaiting_send_slot.increment();
-        match connection.stuck.list.push(buffer, 0, bytes) {
-            Ok(()) => connection.stuck.options = options,
+        match connection.unposted.list.push(buffer, 0, bytes) {
+            Ok(()) => connection.unposted.options = options,
             Err(buffer) => {
                 debug_assert!(false, "one segment, within its buffer");
                 let _ = self.take_back(buffer);

@@ -220,7 +220,7 @@ fn connections_beyond_the_reserve_are_refused_with_a_reason() {
     let mut pair = Pair::new(&config());
     pair.connect();
     pair.connect();
-    pair.plant();
+    pair.adopt_queue_pair();
     pair.until("the answers", |pair| {
         pair.client.planted.len() == 3 && pair.server.planted.len() == 3
     });
@@ -240,7 +240,7 @@ fn an_application_is_told_who_is_at_the_other_end_of_a_connection() {
     let mut pair = Pair::new(&config());
     let (_, first) = pair.connect();
     let (_, second) = pair.connect();
-    pair.plant();
+    pair.adopt_queue_pair();
     pair.until("the third is refused", |pair| {
         pair.server.planted.len() == 3
     });
@@ -248,7 +248,7 @@ fn an_application_is_told_who_is_at_the_other_end_of_a_connection() {
     assert_eq!(*opened, [(first, client(1)), (second, client(2))]);
 }
 
-/// The control thread comes late: it takes no notice before all connections were planted, and none
+/// The control thread comes late: it takes no notice before all connections were adopted, and none
 /// before all were closed. Nothing is refused for that.
 #[test]
 fn notices_that_nobody_took_yet_refuse_no_connection_within_the_reserve() {
@@ -265,11 +265,11 @@ fn notices_that_nobody_took_yet_refuse_no_connection_within_the_reserve() {
     for round in 0..4 {
         let mut seeds = Vec::new();
         for token in 0..100 {
-            let [client_seed, server_seed] = pair.seeds();
-            seeds.push(client_seed);
-            pair.server.command(Command::Plant {
+            let [client_prepared, server_prepared] = pair.prepared_pair();
+            seeds.push(client_prepared);
+            pair.server.command(Command::Adopt {
                 token,
-                seed: server_seed,
+                prepared: server_prepared,
                 role: Role::Server,
                 peer: PeerIdentity::default(),
                 properties: pair.server.properties,
@@ -305,7 +305,7 @@ fn notices_that_nobody_took_yet_refuse_no_connection_within_the_reserve() {
 fn calls_wait_for_the_exchange_of_properties() {
     let mut pair = Pair::new(&config());
     pair.server.ignore_properties = true;
-    pair.plant();
+    pair.adopt_queue_pair();
     pair.turns(50);
     let client = *pair.client.planted[0].as_ref().expect("planted");
     pair.client
@@ -401,7 +401,7 @@ fn a_stopped_core_ends_its_calls_and_tells_its_peer() {
     for _ in 0..1000 {
         now += 1000;
         server.iterate(now);
-        let [_, told] = TestFabric::notices(&mut joint, &side.port, &server.port);
+        let [_, told] = TestFabric::port_events(&mut joint, &side.port, &server.port);
         server.tell(told);
         TestFabric::work();
     }

@@ -30,7 +30,7 @@ pub struct Limits {
 /// Each test program names one, as `TestFabric`.
 pub trait Fabric {
     type Port: Port;
-    /// What seeds are made of.
+    /// What prepared queue pairs are made of.
     type Handle;
     /// What joins two ports.
     type Joint;
@@ -57,10 +57,14 @@ pub trait Fabric {
     fn join(a: (&Self::Port, &Self::Handle), b: (&Self::Port, &Self::Handle)) -> Self::Joint;
 
     /// The two ends of one more connection.
-    fn seeds(joint: &mut Self::Joint, a: &Self::Handle, b: &Self::Handle) -> [Seed<Self>; 2];
+    fn prepared_pair(
+        joint: &mut Self::Joint,
+        a: &Self::Handle,
+        b: &Self::Handle,
+    ) -> [PreparedQueuePair<Self>; 2];
 
     /// What a connection manager would tell the ports now.
-    fn notices(
+    fn port_events(
         joint: &mut Self::Joint,
         a: &Self::Handle,
         b: &Self::Handle,
@@ -74,9 +78,9 @@ pub trait Fabric {
 }
 
 /// An end of a connection.
-pub type Seed<F> = <<F as Fabric>::Port as PortSetup>::Seed;
+pub type PreparedQueuePair<F> = <<F as Fabric>::Port as PortSetup>::PreparedQueuePair;
 /// What a connection manager tells a port.
-pub type Told<F> = <<F as Fabric>::Port as PortSetup>::Notice;
+pub type Told<F> = <<F as Fabric>::Port as PortSetup>::PortEvent;
 
 /// Whether the test cannot run on the fabric of this program; then it says so.
 pub fn skips(test: &str) -> bool {
@@ -156,24 +160,28 @@ impl Fabric for Shm {
         shm::Joint::new(a.0, a.1, b.0, b.1).expect("a channel")
     }
 
-    fn seeds(joint: &mut shm::Joint, a: &shm::PortHandle, b: &shm::PortHandle) -> [shm::Seed; 2] {
-        let (a, b) = joint.seeds(a, b).expect("a queue pair");
+    fn prepared_pair(
+        joint: &mut shm::Joint,
+        a: &shm::PortHandle,
+        b: &shm::PortHandle,
+    ) -> [shm::PreparedQueuePair; 2] {
+        let (a, b) = joint.prepared_pair(a, b).expect("a queue pair");
         [a, b]
     }
 
-    fn notices(
+    fn port_events(
         _: &mut shm::Joint,
         _: &shm::PortHandle,
         _: &shm::PortHandle,
-    ) -> [Option<shm::Notice>; 2] {
+    ) -> [Option<shm::PortEvent>; 2] {
         [None, None]
     }
 
     fn work() {}
 
-    fn broken_link() -> shm::Notice {
+    fn broken_link() -> shm::PortEvent {
         // The first queue pair of the port: index 0, generation 1.
         let local = shm::QueuePairNumber(1 << 16);
-        shm::Notice::Inject(shm::Fault::DropConnection { local })
+        shm::PortEvent::Inject(shm::Fault::DropConnection { local })
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rpcrdma_engine::{
     Activity, Application, Call, CallError, CallRefused, CallTag, CloseReason, Command,
-    ConnectionKey, Context, Core, CoreConfig, CoreHandle, DeferToken, HostIdentity, Notification,
+    ConnectionKey, Context, Core, CoreConfig, CoreEvent, CoreHandle, DeferToken, HostIdentity,
     Outcome, PlacementConfig, Reply, ReplyRefused, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
@@ -27,7 +27,7 @@ use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::{Properties, PropertySet};
 
 use crate::TestFabric;
-use fabric::{Fabric, Limits, Seed, Sizes, Told};
+use fabric::{Fabric, Limits, PreparedQueuePair, Sizes, Told};
 
 pub const PROGRAM: u32 = 0x2000_0001;
 pub const VERSION: u32 = 1;
@@ -321,8 +321,8 @@ impl<A: Application> Side<A> {
 
     /// What a connection manager tells the port.
     pub fn tell(&self, told: Option<Told<TestFabric>>) {
-        if let Some(notice) = told {
-            self.command(Command::Notice(notice));
+        if let Some(port_event) = told {
+            self.command(Command::PortEvent(port_event));
         }
     }
 
@@ -346,16 +346,16 @@ impl<A: Application> Side<A> {
         }
     }
 
-    fn note(&mut self, notification: Notification) {
+    fn note(&mut self, notification: CoreEvent) {
         match notification {
-            Notification::Planted { result, .. } => {
+            CoreEvent::Planted { result, .. } => {
                 if let (Ok(connection), Role::Client) = (&result, self.role) {
                     let connection = *connection;
                     self.command(Command::SendProperties { connection });
                 }
                 self.planted.push(result.map_err(|error| error.to_string()));
             }
-            Notification::Properties { connection, bytes } => {
+            CoreEvent::Properties { connection, bytes } => {
                 if self.ignore_properties {
                     return;
                 }
@@ -367,26 +367,26 @@ impl<A: Application> Side<A> {
                     answer: self.role == Role::Server,
                 });
             }
-            Notification::Ready {
+            CoreEvent::Ready {
                 connection,
                 version_1,
             } => {
                 self.ready.push(connection);
                 self.version_1 |= version_1;
             }
-            Notification::VersionMismatch {
+            CoreEvent::VersionMismatch {
                 connection,
                 low,
                 high,
             } => self.mismatched.push((connection, low, high)),
-            Notification::Closed {
+            CoreEvent::Closed {
                 connection, reason, ..
             } => {
                 let twice = self.closed.iter().any(|(other, _)| *other == connection);
                 assert!(!twice, "{connection:?} was closed twice");
                 self.closed.push((connection, reason));
             }
-            Notification::Drained => self.drained += 1,
+            CoreEvent::Drained => self.drained += 1,
         }
     }
 }
@@ -471,18 +471,18 @@ impl<A: Application, B: Application> Pair<A, B> {
     }
 
     /// The two ends of one more connection.
-    pub fn seeds(&mut self) -> [Seed<TestFabric>; 2] {
-        TestFabric::seeds(&mut self.joint, &self.client.port, &self.server.port)
+    pub fn prepared_pair(&mut self) -> [PreparedQueuePair<TestFabric>; 2] {
+        TestFabric::prepared_pair(&mut self.joint, &self.client.port, &self.server.port)
     }
 
-    /// Plants a connection at both ends.
-    pub fn plant(&mut self) {
-        let [client_seed, server_seed] = self.seeds();
+    /// Adopts a connection at both ends.
+    pub fn adopt_queue_pair(&mut self) {
+        let [client_prepared, server_prepared] = self.prepared_pair();
         self.token += 1;
         let token = self.token;
-        self.server.command(Command::Plant {
+        self.server.command(Command::Adopt {
             token,
-            seed: server_seed,
+            prepared: server_prepared,
             role: Role::Server,
             peer: client(token),
             properties: self.server.properties,
@@ -490,11 +490,11 @@ impl<A: Application, B: Application> Pair<A, B> {
             credits_max: u16::MAX,
             guarded: false,
         });
-        // The server first: the client speaks as soon as it is planted.
+        // The server first: the client speaks as soon as it is adopted.
         self.turn();
-        self.client.command(Command::Plant {
+        self.client.command(Command::Adopt {
             token,
-            seed: client_seed,
+            prepared: client_prepared,
             role: Role::Client,
             peer: PeerIdentity::default(),
             properties: self.client.properties,
@@ -507,7 +507,7 @@ impl<A: Application, B: Application> Pair<A, B> {
     /// Connects, and gives both ends' names of the connection.
     pub fn connect(&mut self) -> (ConnectionKey, ConnectionKey) {
         let (client, server) = (self.client.ready.len(), self.server.ready.len());
-        self.plant();
+        self.adopt_queue_pair();
         self.until("both ends are ready", |pair| {
             pair.client.ready.len() > client && pair.server.ready.len() > server
         });
@@ -524,7 +524,7 @@ impl<A: Application, B: Application> Pair<A, B> {
         self.client.ready[ready]
     }
 
-    /// Plants a connection at both ends, which speak these versions.
+    /// Adopts a connection at both ends, which speak these versions.
     pub fn plant_with(&mut self, client: Versions, server: Versions) {
         let terms = |versions| Terms {
             versions,
@@ -532,7 +532,7 @@ impl<A: Application, B: Application> Pair<A, B> {
             peer: sizes(),
         };
         (self.client.terms, self.server.terms) = (terms(client), terms(server));
-        self.plant();
+        self.adopt_queue_pair();
     }
 
     /// One iteration of each core, and of its control plane. Whether there was anything to do.
@@ -541,7 +541,7 @@ impl<A: Application, B: Application> Pair<A, B> {
         let client = self.client.iterate(self.now);
         let server = self.server.iterate(self.now);
         let [to_client, to_server] =
-            TestFabric::notices(&mut self.joint, &self.client.port, &self.server.port);
+            TestFabric::port_events(&mut self.joint, &self.client.port, &self.server.port);
         self.client.tell(to_client);
         self.server.tell(to_server);
         TestFabric::work();
@@ -625,8 +625,8 @@ pub fn turns_until_idle(mut turn: impl FnMut() -> bool) {
 }
 
 /// Bytes that tell where they came from.
-pub fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+pub fn pattern(bytes: usize, prepared: u64) -> Vec<u8> {
+    let mut state = prepared.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut all = vec![0; bytes];
     // Eight at a time: tests are not optimised, and those of the lab are emulated.
     for some in all.chunks_mut(8) {

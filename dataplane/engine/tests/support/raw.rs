@@ -14,7 +14,7 @@ use rpcrdma_protocol::connection::{Terms, Versions};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Role;
 
-use super::fabric::{Fabric, Seed, Sizes};
+use super::fabric::{Fabric, PreparedQueuePair, Sizes};
 use super::{
     App, Form, NULL, PROGRAM, Side, TestJoint, TestPort, TestPortHandle, VERSION, in_form, port,
     side, turns_until_idle,
@@ -248,22 +248,27 @@ impl<A: Application> Attack<A> {
         self.turns(20);
     }
 
-    /// Plants a connection at both ends.
+    /// Adopts a connection at both ends.
     pub fn connect(&mut self, guarded: bool) {
-        let [seed, raw_seed] =
-            TestFabric::seeds(&mut self.joint, &self.victim.port, &self.raw_handle);
+        let [prepared, raw_prepared] =
+            TestFabric::prepared_pair(&mut self.joint, &self.victim.port, &self.raw_handle);
         if crate::FORM == Form::OwnQueues && self.raw.queue_pair.is_some() {
             self.raw.queue = receive_queue(&mut self.raw.port, RECEIVES);
         }
         let queue = self.raw.queue;
-        self.raw.queue_pair = Some(self.raw.port.plant(raw_seed, queue).expect("planted"));
-        self.plant(seed, guarded);
+        self.raw.queue_pair = Some(
+            self.raw
+                .port
+                .adopt_queue_pair(raw_prepared, queue)
+                .expect("planted"),
+        );
+        self.adopt_queue_pair(prepared, guarded);
     }
 
-    fn plant(&mut self, seed: Seed<TestFabric>, guarded: bool) {
-        self.victim.command(Command::Plant {
+    fn adopt_queue_pair(&mut self, prepared: PreparedQueuePair<TestFabric>, guarded: bool) {
+        self.victim.command(Command::Adopt {
             token: 0,
-            seed,
+            prepared,
             role: self.victim.role,
             peer: PeerIdentity::default(),
             properties: self.victim.properties,
@@ -286,10 +291,15 @@ impl<A: Application> Attack<A> {
         let mut raw = Raw::new(port, 0);
         let victim = (self.victim.core.port(), &self.victim.port);
         let mut joint = TestFabric::join(victim, (&raw.port, &handle));
-        let [seed, raw_seed] = TestFabric::seeds(&mut joint, &self.victim.port, &handle);
-        raw.queue_pair = Some(raw.port.plant(raw_seed, raw.queue).expect("planted"));
+        let [prepared, raw_prepared] =
+            TestFabric::prepared_pair(&mut joint, &self.victim.port, &handle);
+        raw.queue_pair = Some(
+            raw.port
+                .adopt_queue_pair(raw_prepared, raw.queue)
+                .expect("planted"),
+        );
         self.deaf = Some((raw, handle, joint));
-        self.plant(seed, false);
+        self.adopt_queue_pair(prepared, false);
     }
 
     /// Has the deaf peer send a message.
@@ -348,16 +358,16 @@ impl<A: Application> Attack<A> {
         let raw = self.raw.poll(self.now);
         let victim = self.victim.iterate(self.now);
         let [to_victim, to_raw] =
-            TestFabric::notices(&mut self.joint, &self.victim.port, &self.raw_handle);
+            TestFabric::port_events(&mut self.joint, &self.victim.port, &self.raw_handle);
         self.victim.tell(to_victim);
-        if let Some(notice) = to_raw {
-            self.raw.port.notice(notice);
+        if let Some(port_event) = to_raw {
+            self.raw.port.handle_event(port_event);
         }
         let deaf = self.deaf.as_mut().is_some_and(|(raw, handle, joint)| {
-            let [to_victim, to_raw] = TestFabric::notices(joint, &self.victim.port, handle);
+            let [to_victim, to_raw] = TestFabric::port_events(joint, &self.victim.port, handle);
             self.victim.tell(to_victim);
-            if let Some(notice) = to_raw {
-                raw.port.notice(notice);
+            if let Some(port_event) = to_raw {
+                raw.port.handle_event(port_event);
             }
             raw.poll(self.now)
         });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::QueuePairId;
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
-use rpcrdma_fabric::verbs::{self, Notice, PortHandle};
+use rpcrdma_fabric::verbs::{self, PortEvent, PortHandle};
 
 use super::Form;
 use super::fabric::{Fabric, Sizes};
@@ -216,20 +216,24 @@ impl Fabric for Verbs {
         Joint::default()
     }
 
-    fn seeds(joint: &mut Joint, a: &PortHandle, b: &PortHandle) -> [verbs::Seed; 2] {
-        let (a, b) = verbs::seeds(a, b).expect("two queue pairs of one device");
+    fn prepared_pair(
+        joint: &mut Joint,
+        a: &PortHandle,
+        b: &PortHandle,
+    ) -> [verbs::PreparedQueuePair; 2] {
+        let (a, b) = verbs::prepared_pair(a, b).expect("two queue pairs of one device");
         joint
             .connections
             .push([a.queue_pair.id(), b.queue_pair.id()]);
         [a, b]
     }
 
-    fn notices(joint: &mut Joint, a: &PortHandle, b: &PortHandle) -> [Option<Notice>; 2] {
+    fn port_events(joint: &mut Joint, a: &PortHandle, b: &PortHandle) -> [Option<PortEvent>; 2] {
         let told = |handle: &PortHandle, own: usize| {
             let closing = handle.next_closing()?;
             let mut connections = joint.connections.iter().rev();
             let ended = connections.find(|ends| ends[own] == closing)?;
-            Some(Notice::PeerGone(ended[1 - own]))
+            Some(PortEvent::PeerGone(ended[1 - own]))
         };
         let (to_b, to_a) = (told(a, 0), told(b, 1));
         [to_a, to_b]
@@ -239,7 +243,7 @@ impl Fabric for Verbs {
         std::thread::sleep(Self::TURN * 10);
     }
 
-    fn broken_link() -> Notice {
+    fn broken_link() -> PortEvent {
         unreachable!("no fault can be injected")
     }
 }

@@ -1,13 +1,13 @@
 //! The control thread's way to make and end connections.
 //!
-//! Both sides go through the same steps, so that a queue pair is always planted in its core
+//! Both sides go through the same steps, so that a queue pair is always adopted in its core
 //! before the peer may send to it:
 //!
 //! ```text
 //! client: connect ───────────────▶ server: ConnectRequest
-//!                                  server: prepare → core plants → accept
+//!                                  server: prepare → core adopts → accept
 //! client: ConnectReply ◀──────────
-//! client: prepare → core plants → confirm ─▶ server: Established (a notice for its core)
+//! client: prepare → core adopts → confirm ─▶ server: Established (a notice for its core)
 //! client: Established
 //! ```
 
@@ -80,7 +80,7 @@ pub enum ManagerEvent<P: Port> {
         /// it holds must tell its own length.
         private_data: Vec<u8>,
     },
-    /// The peer accepts: prepare, plant, then confirm.
+    /// The peer accepts: prepare, adopt, then confirm.
     ConnectReply {
         /// The connection.
         connection: ConnectionId,
@@ -93,8 +93,8 @@ pub enum ManagerEvent<P: Port> {
     Established {
         /// The connection.
         connection: ConnectionId,
-        /// To be handed to the core that planted the queue pair.
-        notice: Option<P::Notice>,
+        /// To be handed to the core that adopted the queue pair.
+        port_event: Option<P::PortEvent>,
     },
     /// The peer rejected the request.
     Rejected {
@@ -116,8 +116,8 @@ pub enum ManagerEvent<P: Port> {
     Disconnected {
         /// The connection, which is gone.
         connection: ConnectionId,
-        /// To be handed to the core that planted the queue pair.
-        notice: Option<P::Notice>,
+        /// To be handed to the core that adopted the queue pair.
+        port_event: Option<P::PortEvent>,
     },
 }
 
@@ -155,16 +155,16 @@ pub trait Manager: Send + 'static {
         &mut self,
         connection: ConnectionId,
         port: &Self::PortHandle,
-    ) -> Result<<Self::Port as PortSetup>::Seed, SetupError>;
+    ) -> Result<<Self::Port as PortSetup>::PreparedQueuePair, SetupError>;
 
-    /// Accepts a request, after the core planted the queue pair.
+    /// Accepts a request, after the core adopted the queue pair.
     fn accept(&mut self, connection: ConnectionId, private_data: &[u8])
     -> Result<(), ManagerError>;
 
     /// Rejects a request; the connection is gone.
     fn reject(&mut self, connection: ConnectionId, reason: RejectReason, private_data: &[u8]);
 
-    /// Completes a connection at the client, after the core planted the queue pair.
+    /// Completes a connection at the client, after the core adopted the queue pair.
     fn confirm(&mut self, connection: ConnectionId) -> Result<(), ManagerError>;
 
     /// Ends a connection from this side; no event follows.

@@ -4,11 +4,11 @@
 //! (one protection domain, one completion queue, receive queues, queue pairs, registered
 //! memory). Handles are indices with a generation, never pointers, because a completion may
 //! outlive its queue pair. A [`Manager`] lives in the control thread: it listens, connects and
-//! accepts, and produces the [`PortSetup::Seed`] of a queue pair, which the core plants.
+//! accepts, and produces the [`PortSetup::PreparedQueuePair`] of a queue pair, which the core adopts.
 //!
 //! A [`Receive`] and a [`Window`] are tokens: there is one for each Receive and each window, and it
 //! carries the port that made it. Every call of another port refuses it, changes nothing, and gives
-//! it back where it was passed by value. A [`PortSetup::Seed`] is planted in its own port alone. A
+//! it back where it was passed by value. A [`PortSetup::PreparedQueuePair`] is adopted in its own port alone. A
 //! [`QueuePairId`] and a [`ReceiveQueueId`] are plain numbers: a port cannot tell those of another port.
 //!
 //! Ownership of memory is by move: a buffer that is posted, exposed or in flight has been moved

@@ -30,10 +30,10 @@ pub struct Access {
 /// Set-up: what a port has, its memory, receive queues and queue pairs, until their end.
 pub trait PortSetup: Send + 'static {
     /// A queue pair that the control thread prepared for this port.
-    type Seed: Send + 'static;
+    type PreparedQueuePair: Send + 'static;
 
     /// What the connection manager tells the port about one of its queue pairs.
-    type Notice: Send + 'static;
+    type PortEvent: Send + 'static;
 
     /// The device's limits.
     fn attributes(&self) -> &Attributes;
@@ -60,13 +60,16 @@ pub trait PortSetup: Send + 'static {
         segments: &mut dyn Iterator<Item = Buffer>,
     ) -> Result<Receive, SetupError>;
 
-    /// Plants a queue pair that the manager prepared for this port. It draws its Receives from
+    /// Adopts a queue pair that the manager prepared for this port. It draws its Receives from
     /// `queue`.
-    fn plant(&mut self, seed: Self::Seed, queue: ReceiveQueueId)
-    -> Result<QueuePairId, SetupError>;
+    fn adopt_queue_pair(
+        &mut self,
+        prepared: Self::PreparedQueuePair,
+        queue: ReceiveQueueId,
+    ) -> Result<QueuePairId, SetupError>;
 
     /// Takes note of what the manager saw: established, peer gone, a fault to inject.
-    fn notice(&mut self, notice: Self::Notice);
+    fn handle_event(&mut self, port_event: Self::PortEvent);
 
     /// Puts a queue pair in the error state: what is outstanding is flushed, and after it comes
     /// [`super::CompletionKind::Disconnected`]. The peer learns of it.

@@ -113,7 +113,7 @@ pub(super) struct Channel {
     pub(super) number: u32,
     pub(super) identity: CoreIdentity,
     /// Our file, which `producer` and `head` point into. The only hold that the port has on it:
-    /// when somebody else has another, a seed is under way, or may come.
+    /// when somebody else has another, a prepared queue pair is under way, or may come.
     own: Arc<Mapping>,
     pub(super) producer: Producer<MappedRing>,
     /// The head of our own file: how far we consumed the peer's ring.

@@ -128,8 +128,8 @@ pub(super) fn create_event() -> Result<(OwnedFd, OwnedFd), SetupError> {
 /// The other end of a channel: its memory, checked and mapped. Sizes, seals and pages cannot change
 /// any more; the bytes can, at any time, and are checked whenever they are read.
 ///
-/// The connection manager makes it on its own thread, and a [`Seed`](super::Seed) or a
-/// [`Notice`](super::Notice) carries it to the port, which maps nothing.
+/// The connection manager makes it on its own thread, and a [`PreparedQueuePair`](super::PreparedQueuePair) or a
+/// [`PortEvent`](super::PortEvent) carries it to the port, which maps nothing.
 #[derive(Debug)]
 pub struct CheckedPeer {
     pub(super) consumer: Consumer<MappedRing>,

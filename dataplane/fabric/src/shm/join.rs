@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::files::{ChannelFile, CheckedPeer};
-use super::link::{NumberHold, PeerFiles, PortHandle, QueuePairNumber, Seed};
+use super::link::{NumberHold, PeerFiles, PortHandle, PreparedQueuePair, QueuePairNumber};
 use super::peer_memory::{PeerMemory, PeerMemoryLimits};
 use super::port::Port;
 use crate::interface::prelude::*;
@@ -71,7 +71,7 @@ impl Joint {
         })
     }
 
-    /// Puts one more queue pair on the channel, planted at both ends.
+    /// Puts one more queue pair on the channel, adopted at both ends.
     ///
     /// # Errors
     ///
@@ -84,43 +84,43 @@ impl Joint {
         b_handle: &PortHandle,
         queues: (ReceiveQueueId, ReceiveQueueId),
     ) -> Result<(QueuePairId, QueuePairId), SetupError> {
-        let (a_seed, b_seed) = self.seeds(a_handle, b_handle)?;
-        let a_id = a.plant(a_seed, queues.0)?;
-        let b_id = b.plant(b_seed, queues.1)?;
+        let (a_prepared, b_prepared) = self.prepared_pair(a_handle, b_handle)?;
+        let a_id = a.adopt_queue_pair(a_prepared, queues.0)?;
+        let b_id = b.adopt_queue_pair(b_prepared, queues.1)?;
         Ok((a_id, b_id))
     }
 
-    /// The seeds of one more queue pair, each with the other's memory.
+    /// The two ends of one more queue pair, each with the other's memory.
     ///
     /// # Errors
     ///
     /// As [`join`].
-    pub fn seeds(
+    pub fn prepared_pair(
         &self,
         a_handle: &PortHandle,
         b_handle: &PortHandle,
-    ) -> Result<(Seed, Seed), SetupError> {
+    ) -> Result<(PreparedQueuePair, PreparedQueuePair), SetupError> {
         let (a_number, b_number) = (NumberHold::take(a_handle)?, NumberHold::take(b_handle)?);
         let (to_a, to_b) = (a_number.number(), b_number.number());
         let [a_end, b_end] = &self.ends;
         Ok((
-            self.seed(a_end, a_number, to_b, b_handle, b_end)?,
-            self.seed(b_end, b_number, to_a, a_handle, a_end)?,
+            self.prepared(a_end, a_number, to_b, b_handle, b_end)?,
+            self.prepared(b_end, b_number, to_a, a_handle, a_end)?,
         ))
     }
 
-    fn seed(
+    fn prepared(
         &self,
         end: &End,
         number: NumberHold,
         remote: QueuePairNumber,
         peer: &PortHandle,
         peer_end: &End,
-    ) -> Result<Seed, SetupError> {
+    ) -> Result<PreparedQueuePair, SetupError> {
         let files = peer_files(peer, peer_end)?;
         // A panic while it is held leaves at most a file that is mapped again.
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Seed {
+        Ok(PreparedQueuePair {
             number,
             remote,
             peer: peer.identity,

@@ -127,10 +127,10 @@ impl Drop for NumberHold {
     }
 }
 
-/// A queue pair to be planted in a port. When it is dropped instead, or cannot be planted, its
+/// A queue pair to be adopted in a port. When it is dropped instead, or cannot be adopted, its
 /// number is free again.
 #[derive(Debug)]
-pub struct Seed {
+pub struct PreparedQueuePair {
     /// Our number.
     pub number: NumberHold,
     /// The peer's number.
@@ -141,11 +141,11 @@ pub struct Seed {
     pub channel: Arc<Mapping>,
     /// The number of our receiving end among our doorbell's bits.
     pub doorbell_number: u32,
-    /// The peer's memory, mapped: at the client at once, at the server with [`Notice::Established`].
+    /// The peer's memory, mapped: at the client at once, at the server with [`PortEvent::Established`].
     pub memory: Option<CheckedPeer>,
 }
 
-impl Seed {
+impl PreparedQueuePair {
     /// Our number.
     #[must_use]
     pub fn local(&self) -> QueuePairNumber {
@@ -155,7 +155,7 @@ impl Seed {
 
 /// What the manager tells a port about a queue pair.
 #[derive(Debug)]
-pub enum Notice {
+pub enum PortEvent {
     /// The client confirmed: here is its memory (which is ignored when the channel has it).
     Established {
         /// Our number of the queue pair.

@@ -28,7 +28,8 @@ mod work;
 pub use files::{ChannelFile, CheckedPeer};
 pub use join::{Joint, join};
 pub use link::{
-    CoreIdentity, Fault, Notice, NumberHold, PortFiles, PortHandle, QueuePairNumber, Seed,
+    CoreIdentity, Fault, NumberHold, PortEvent, PortFiles, PortHandle, PreparedQueuePair,
+    QueuePairNumber,
 };
 #[cfg(feature = "testing")]
 pub(crate) use manager::message_again;

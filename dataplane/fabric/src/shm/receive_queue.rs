@@ -10,7 +10,7 @@ use crate::memory::Buffer;
 /// Who takes the Receives of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taker {
-    /// Every queue pair that is planted on it.
+    /// Every queue pair that is adopted on it.
     Any,
     /// One queue pair at a time, and none yet.
     Nobody,
@@ -156,12 +156,12 @@ impl ReceiveQueue {
         u32::try_from(self.posted.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether one more queue pair may be planted on the queue.
+    /// Whether one more queue pair may be adopted on the queue.
     pub(super) fn takes_another(&self) -> bool {
         matches!(self.taker, Taker::Any | Taker::Nobody)
     }
 
-    /// The queue pair of this index is planted on the queue: what is staged is posted.
+    /// The queue pair of this index is adopted on the queue: what is staged is posted.
     pub(super) fn begin(&mut self, queue_pair: u32) {
         if self.taker == Taker::Nobody {
             self.taker = Taker::QueuePair(queue_pair);

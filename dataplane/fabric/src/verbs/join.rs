@@ -9,7 +9,7 @@ use super::bindings::{
 };
 use super::context::Context;
 use super::errno::{done, failed};
-use super::link::{PortHandle, Seed};
+use super::link::{PortHandle, PreparedQueuePair};
 use super::manager::connected_pair;
 use super::port::Port;
 use super::queue_pair::QueuePair;
@@ -29,7 +29,7 @@ const RETRIES: u8 = 6;
 /// Retries of a receiver that is not ready: without end.
 const RNR_RETRIES: u8 = 7;
 
-/// Joins two ports by one queue pair, planted at both ends. They must be on the first port of the
+/// Joins two ports by one queue pair, adopted at both ends. They must be on the first port of the
 /// same device, on Ethernet. On iWARP it is RDMA-CM that connects them, at an address of the device.
 ///
 /// # Errors
@@ -44,36 +44,42 @@ pub fn join(
 ) -> Result<(QueuePairId, QueuePairId), SetupError> {
     let a_handle = &a_handle.drawing_from(queues.0);
     let b_handle = &b_handle.drawing_from(queues.1);
-    let (a_seed, b_seed) = seeds(a_handle, b_handle)?;
-    Ok((a.plant(a_seed, queues.0)?, b.plant(b_seed, queues.1)?))
+    let (a_prepared, b_prepared) = prepared_pair(a_handle, b_handle)?;
+    Ok((
+        a.adopt_queue_pair(a_prepared, queues.0)?,
+        b.adopt_queue_pair(b_prepared, queues.1)?,
+    ))
 }
 
-/// The seeds of one queue pair between two ports, ready to send.
+/// The two ends of one queue pair between two ports, ready to send.
 ///
 /// # Errors
 ///
 /// As [`join`].
-pub fn seeds(a: &PortHandle, b: &PortHandle) -> Result<(Seed, Seed), SetupError> {
+pub fn prepared_pair(
+    a: &PortHandle,
+    b: &PortHandle,
+) -> Result<(PreparedQueuePair, PreparedQueuePair), SetupError> {
     if a.context().limits().iwarp {
         let (a_pair, b_pair) = connected_pair(a, b)?;
         return Ok((established(a_pair), established(b_pair)));
     }
     let (a_pair, b_pair) = (QueuePair::create(a)?, QueuePair::create(b)?);
     let (index, gid) = gid(a.context())?;
-    let mut seeds = [(a, a_pair, b), (b, b_pair, a)].map(Some);
+    let mut prepared_pair = [(a, a_pair, b), (b, b_pair, a)].map(Some);
     let numbers = [1, 0].map(|other: usize| {
-        let pair = seeds[other].as_ref();
+        let pair = prepared_pair[other].as_ref();
         pair.map_or(0, |(_, pair, _)| pair.number())
     });
-    let mut connect = |end: usize| -> Result<Seed, SetupError> {
-        let Some((own, pair, peer)) = seeds[end].take() else {
+    let mut connect = |end: usize| -> Result<PreparedQueuePair, SetupError> {
+        let Some((own, pair, peer)) = prepared_pair[end].take() else {
             return Err(failed("joining")(io::ErrorKind::Other.into()));
         };
         let reads = own.initiator_depth().min(peer.responder_resources());
         let serves = own.responder_resources().min(peer.initiator_depth());
         connect(&pair, numbers[end], (index, gid), reads, serves)
             .map_err(failed("a queue pair could not be connected"))?;
-        Ok(Seed {
+        Ok(PreparedQueuePair {
             queue_pair: pair,
             initiator_depth: reads,
             established: true,
@@ -82,9 +88,9 @@ pub fn seeds(a: &PortHandle, b: &PortHandle) -> Result<(Seed, Seed), SetupError>
     Ok((connect(0)?, connect(1)?))
 }
 
-/// The seed of a queue pair on iWARP, where no end posts RDMA Reads.
-fn established(queue_pair: QueuePair) -> Seed {
-    Seed {
+/// One end of a queue pair on iWARP, where no end posts RDMA Reads.
+fn established(queue_pair: QueuePair) -> PreparedQueuePair {
+    PreparedQueuePair {
         queue_pair,
         initiator_depth: 0,
         established: true,

@@ -1,8 +1,8 @@
 //! What the connection manager and the ports of `verbs` hand to each other.
 //!
 //! The manager makes a [`QueuePair`] for a port that it knows by its [`PortHandle`], connects it,
-//! and hands it over in a [`Seed`]. From then on both name it by its [`QueuePairId`]: the manager
-//! tells the port what it sees ([`Notice`]), and the port tells the manager which connections it
+//! and hands it over in a [`PreparedQueuePair`]. From then on both name it by its [`QueuePairId`]: the manager
+//! tells the port what it sees ([`PortEvent`]), and the port tells the manager which connections it
 //! has given up ([`PortHandle::next_closing`]), so that the peer learns of it.
 
 use std::fmt;
@@ -182,7 +182,7 @@ impl PortHandle {
 
     /// The same port, to make queue pairs that draw from the receive queue `queue`: a device binds
     /// a queue pair to its shared receive queue when it is made. Without this it is the first that
-    /// the port made. Where each queue pair has a receive queue of its own, planting decides.
+    /// the port made. Where each queue pair has a receive queue of its own, adopting decides.
     #[must_use]
     pub fn drawing_from(&self, queue: ReceiveQueueId) -> Self {
         Self {
@@ -230,21 +230,21 @@ impl PortHandle {
     }
 }
 
-/// A queue pair to be planted in its port: ready to send (RTS).
+/// A queue pair to be adopted in its port: ready to send (RTS).
 #[derive(Debug)]
-pub struct Seed {
-    /// The queue pair, of the very port that it is planted in.
+pub struct PreparedQueuePair {
+    /// The queue pair, of the very port that it is adopted in.
     pub queue_pair: QueuePair,
     /// RDMA Reads that it may have outstanding, as negotiated; zero for none.
     pub initiator_depth: u8,
     /// Whether the peer is ready as well: so at the client. A server's sends when
-    /// [`Notice::Established`] comes, or the first message.
+    /// [`PortEvent::Established`] comes, or the first message.
     pub established: bool,
 }
 
 /// What the manager tells a port about a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum PortEvent {
     /// The peer is ready to receive.
     Established(QueuePairId),
     /// The peer closed the connection or is gone.

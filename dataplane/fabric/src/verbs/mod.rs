@@ -41,8 +41,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use context::{Context, DeviceLimits, ForkSafety};
-pub use join::{join, seeds};
-pub use link::{Notice, PortHandle, Seed};
+pub use join::{join, prepared_pair};
+pub use link::{PortEvent, PortHandle, PreparedQueuePair};
 pub use manager::{Manager, ManagerOptions, device_at, device_towards};
 pub use port::{Port, PortConfig, WithoutWindows};
 pub use queue_pair::{QueuePair, Timers};

@@ -72,7 +72,7 @@ unsafe impl Sync for QueuePair {}
 impl QueuePair {
     /// Makes a queue pair for the port of `handle`, in the state Reset. Its Receives come from
     /// the shared receive queue that the handle names; where there is none, from the receive queue
-    /// that it is planted on.
+    /// that it is adopted on.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@ use rpcrdma_fabric::interface::{
     Access, CompletionKind, Gather, PostError, ReceiveQueueAttributes, RemoteAddress, RemoteKey,
     SendOptions, Status, WorkId,
 };
-use rpcrdma_fabric::verbs::{join, seeds};
+use rpcrdma_fabric::verbs::{join, prepared_pair};
 
 /// Every way of sending, at the lengths where one way gives over to the next.
 #[test]
@@ -230,7 +230,7 @@ fn receive_queues_of_their_own() {
 }
 
 /// A port may have several shared receive queues: a queue pair draws from the one that it was made
-/// for, and can be planted on no other.
+/// for, and can be adopted on no other.
 #[test]
 fn a_queue_pair_draws_from_the_receive_queue_it_was_made_for() {
     let mut pair = Pair::new();
@@ -274,8 +274,11 @@ fn a_queue_pair_draws_from_the_receive_queue_it_was_made_for() {
     pair.b.port.post_receive(receive);
 
     let handle = pair.b.handle.drawing_from(second);
-    let (_, seed) = seeds(&pair.a.handle, &handle).expect("one more queue pair");
-    assert!(pair.b.port.plant(seed, first).is_err(), "of another queue");
+    let (_, seed) = prepared_pair(&pair.a.handle, &handle).expect("one more queue pair");
+    assert!(
+        pair.b.port.adopt_queue_pair(seed, first).is_err(),
+        "of another queue"
+    );
 }
 
 /// The device tells, once, that few Receives are left, to the port that they are of.

@@ -198,7 +198,7 @@ fn queue_pairs_have_protection_domains_of_their_own() {
             assert_eq!(pair.a.port.memory().bytes(&buffer)[..64], data);
             pair.a.pool.give(buffer);
         }
-        // The next queue pair is planted on the same receive queue, whose Receives are posted for it.
+        // The next queue pair is adopted on the same receive queue, whose Receives are posted for it.
         pair.a.port.disconnect(pair.a_id);
         pair.b.port.disconnect(pair.b_id);
         pair.ended();

@@ -98,8 +98,8 @@ pub struct Terms {
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Connection {
-    two: v2::Connection,
-    one: Option<v1::connection::Connection>,
+    v2: v2::Connection,
+    v1: Option<v1::connection::Connection>,
     terms: Terms,
 }
 
@@ -111,8 +111,8 @@ impl Connection {
     #[must_use]
     pub fn new(config: &v2::Config, terms: &Terms) -> Self {
         let mut connection = Self {
-            two: v2::Connection::new(config),
-            one: None,
+            v2: v2::Connection::new(config),
+            v1: None,
             terms: *terms,
         };
         if terms.versions == Versions::One {
@@ -127,7 +127,7 @@ impl Connection {
     /// alone says so from the start.
     #[must_use]
     pub const fn version(&self) -> Option<u32> {
-        match (self.two.phase(), &self.one) {
+        match (self.v2.phase(), &self.v1) {
             (_, Some(_)) => Some(RPCRDMA_VERSION_1),
             (Phase::Established, None) => Some(RPCRDMA_VERSION_2),
             _ => None,
@@ -138,42 +138,42 @@ impl Connection {
     #[inline]
     #[must_use]
     pub const fn is_version_1(&self) -> bool {
-        matches!(self.two.phase(), Phase::Mismatched) && self.one.is_some()
+        matches!(self.v2.phase(), Phase::Mismatched) && self.v1.is_some()
     }
 
     /// Whether `message`, which is the first of this version, makes or finds it a connection of version 1.
     #[must_use]
     pub fn begins_version_1(&self, message: &[u8]) -> bool {
         let version = CommonPrefix::peek(message).map(|prefix| prefix.version);
-        let is_open = self.two.phase() == Phase::ServerStart;
+        let is_open = self.v2.phase() == Phase::ServerStart;
         let may_be = is_open && self.terms.versions == Versions::Both;
-        version == Some(RPCRDMA_VERSION_1) && (may_be || self.one.is_some())
+        version == Some(RPCRDMA_VERSION_1) && (may_be || self.v1.is_some())
     }
 
     /// Makes it a connection of version 1, unless it is one of version 2 already: nothing of version 2 is sent or
     /// received from now on. [`handle_message`](Self::handle_message) does so by itself.
     pub fn begin_version_1(&mut self) {
-        if self.one.is_some() {
+        if self.v1.is_some() {
             return;
         }
-        if self.two.phase() != Phase::Mismatched && !self.two.handle_other_version_chosen() {
+        if self.v2.phase() != Phase::Mismatched && !self.v2.handle_other_version_chosen() {
             return;
         }
-        self.one = Some(self.version_1());
+        self.v1 = Some(self.version_1());
     }
 
     /// The state of version 1 as it begins, with the Receives that the connection has.
     fn version_1(&self) -> v1::connection::Connection {
-        let credits = self.two.credits();
+        let credits = self.v2.credits();
         let narrow = |count| u16::try_from(count).unwrap_or(u16::MAX);
         let reserve = credits.receives_reserved;
         v1::connection::Connection::new(&v1::connection::Config {
-            role: self.two.role(),
+            role: self.v2.role(),
             receive_reserve: narrow(reserve),
             receives_taken: narrow(reserve.saturating_sub(credits.receives_posted)),
             own: self.terms.own,
             peer: self.terms.peer,
-            reverse_requests: self.two.properties().reverse_requests,
+            reverse_requests: self.v2.properties().reverse_requests,
         })
     }
 
@@ -196,12 +196,12 @@ impl Connection {
         let mut message = first;
         if message_bytes > first.len() {
             // One like the one before is known by its header, and its items need not be looked at.
-            if let Some(transmission) = self.two.handle_alike(first, message_bytes) {
+            if let Some(transmission) = self.v2.handle_like_last(first, message_bytes) {
                 return Received::Transmission(transmission);
             }
             message = head();
         }
-        match self.two.handle_whole_message(message) {
+        match self.v2.handle_whole_message(message) {
             Some(whole) => Received::Whole(whole),
             None => self.receive_any(message, message_bytes),
         }
@@ -211,7 +211,7 @@ impl Connection {
     /// chunks, right in every respect. `None`, and nothing changed, for all else, which is to be given to that function.
     #[inline]
     pub fn receive_whole<'m>(&mut self, message: &'m [u8]) -> Option<WholeMessage<'m>> {
-        self.two.handle_whole_message(message)
+        self.v2.handle_whole_message(message)
     }
 
     #[inline(never)]
@@ -219,7 +219,7 @@ impl Connection {
         let was_group_open = self.is_group_open();
         // Nearly all that comes here and is in one piece has chunks.
         let chunked = match message_bytes == message.len() {
-            true => self.two.handle_chunked_message(message),
+            true => self.v2.handle_chunked_message(message),
             false => None,
         };
         let event = match chunked {
@@ -266,7 +266,7 @@ impl Connection {
                 invalidate_handle,
             });
         }
-        let chunks_at = match &self.one {
+        let chunks_at = match &self.v1 {
             Some(_) => ChunksAt {
                 inv_handle: v1::connection::only_handle(chunks),
                 spans: ListSpans::of(chunks, COMMON_PREFIX_BYTES),
@@ -299,10 +299,10 @@ impl Connection {
         if self.begins_version_1(head) {
             self.begin_version_1();
         }
-        if let Some(one) = &mut self.one {
-            return one.handle_message(head);
+        if let Some(v1) = &mut self.v1 {
+            return v1.handle_message(head);
         }
-        let event = self.two.handle_transmission(head, message_bytes);
+        let event = self.v2.handle_transmission(head, message_bytes);
         if self.terms.versions != Versions::Both {
             return event;
         }
@@ -331,24 +331,24 @@ impl Connection {
     #[inline]
     pub fn handle_receives_posted(&mut self, count: u16) {
         if self.is_version_1() {
-            return self.receives_posted_1(count);
+            return self.v1_receives_posted(count);
         }
-        self.two.handle_receives_posted(count);
+        self.v2.handle_receives_posted(count);
     }
 
     #[cold]
-    fn receives_posted_1(&mut self, count: u16) {
-        if let Some(one) = &mut self.one {
-            one.handle_receives_posted(count);
+    fn v1_receives_posted(&mut self, count: u16) {
+        if let Some(v1) = &mut self.v1 {
+            v1.handle_receives_posted(count);
         }
     }
 
     /// As [`v2::Connection::raise_credit_limit`]. In version 1 a server grants as many calls more, and a client asks for as
     /// many more.
     pub fn raise_credit_limit(&mut self, limit: u16) -> u16 {
-        let added = self.two.raise_credit_limit(limit);
-        if let Some(one) = &mut self.one {
-            one.handle_receives_added(added);
+        let added = self.v2.raise_credit_limit(limit);
+        if let Some(v1) = &mut self.v1 {
+            v1.handle_receives_added(added);
         }
         added
     }
@@ -356,30 +356,26 @@ impl Connection {
     /// As [`v2::Connection::lower_credit_limit`]. In version 1 the limit is never lowered after the first message, and this
     /// returns 0 then.
     pub fn lower_credit_limit(&mut self, limit: u16) -> u16 {
-        if let Some(one) = &self.one
-            && (
-                one.received_total(),
-                one.sent_total(),
-                self.messages_passed(),
-            ) != (0, 0, (0, 0))
+        if let Some(v1) = &self.v1
+            && (v1.received_total(), v1.sent_total(), self.messages_passed()) != (0, 0, (0, 0))
         {
             return 0;
         }
-        let taken = self.two.lower_credit_limit(limit);
-        if self.one.is_some() {
-            self.one = Some(self.version_1());
+        let taken = self.v2.lower_credit_limit(limit);
+        if self.v1.is_some() {
+            self.v1 = Some(self.version_1());
         }
         taken
     }
 
     /// As [`v2::Connection::handle_peer_properties`].
     pub fn handle_peer_properties(&mut self, peer: &Properties) {
-        self.two.handle_peer_properties(peer);
+        self.v2.handle_peer_properties(peer);
     }
 
     /// As [`v2::Connection::handle_tick`]; version 1 has no message that could keep a connection alive.
     pub fn handle_tick(&mut self, silent_ticks_max: u8) -> Tick {
-        self.two.handle_tick(silent_ticks_max)
+        self.v2.handle_tick(silent_ticks_max)
     }
 
     // ---- What may be sent ----
@@ -390,15 +386,15 @@ impl Connection {
     #[must_use]
     pub fn credits_available(&self) -> u32 {
         if self.is_version_1() {
-            return self.calls_1();
+            return self.v1_calls();
         }
-        self.two.credits_available()
+        self.v2.credits_available()
     }
 
     #[cold]
-    fn calls_1(&self) -> u32 {
-        let one = self.one.as_ref();
-        one.map_or(0, v1::connection::Connection::calls_available)
+    fn v1_calls(&self) -> u32 {
+        let v1 = self.v1.as_ref();
+        v1.map_or(0, v1::connection::Connection::calls_available)
     }
 
     /// Replies of one message that may be sent now. In version 1 each call has brought the credit for its own, so that
@@ -407,15 +403,15 @@ impl Connection {
     #[must_use]
     pub fn credits_for_replies(&self) -> u32 {
         if self.is_version_1() {
-            return self.replies_1();
+            return self.v1_replies();
         }
-        self.two.credits_available()
+        self.v2.credits_available()
     }
 
     #[cold]
-    fn replies_1(&self) -> u32 {
-        match &self.one {
-            Some(one) if one.may_reply() => one.granted(),
+    fn v1_replies(&self) -> u32 {
+        match &self.v1 {
+            Some(v1) if v1.may_reply() => v1.granted(),
             _ => 0,
         }
     }
@@ -426,19 +422,19 @@ impl Connection {
     pub const fn send_threshold_bytes(&self) -> u32 {
         // In this order: the state of version 1 is not looked at where it is not asked.
         if self.is_version_1()
-            && let Some(one) = &self.one
+            && let Some(v1) = &self.v1
         {
-            return one.send_threshold_bytes();
+            return v1.send_threshold_bytes();
         }
-        self.two.send_threshold_bytes()
+        self.v2.send_threshold_bytes()
     }
 
     /// The longest message that the peer may send, likewise.
     #[must_use]
     pub const fn receive_threshold_bytes(&self) -> u32 {
-        match &self.one {
-            Some(one) => one.receive_threshold_bytes(),
-            None => self.two.properties().receive_buffer_bytes,
+        match &self.v1 {
+            Some(v1) => v1.receive_threshold_bytes(),
+            None => self.v2.properties().receive_buffer_bytes,
         }
     }
 
@@ -450,7 +446,7 @@ impl Connection {
         if self.is_version_1() {
             return remaining;
         }
-        self.two.fragment_bytes_within(remaining, space_bytes)
+        self.v2.fragment_bytes_within(remaining, space_bytes)
     }
 
     /// Whether an RPC message of so many octets can be sent without chunks at all: in version 2 any can, in as many
@@ -478,7 +474,7 @@ impl Connection {
     #[inline]
     #[must_use]
     pub fn grant_due(&self) -> bool {
-        self.two.grant_due()
+        self.v2.grant_due()
     }
 
     /// As [`v2::Connection::encode_message`]. Returns the octets of the header.
@@ -495,14 +491,14 @@ impl Connection {
         payload_bytes: usize,
     ) -> Result<usize, SendRefused> {
         if self.is_version_1() {
-            return self.encode_message_1(out, xid, direction, more, payload_bytes);
+            return self.encode_v1_message(out, xid, direction, more, payload_bytes);
         }
-        self.two
+        self.v2
             .encode_message(out, xid, direction, more, payload_bytes)
     }
 
     #[cold]
-    fn encode_message_1(
+    fn encode_v1_message(
         &mut self,
         out: &mut [u8],
         xid: u32,
@@ -510,9 +506,9 @@ impl Connection {
         more: bool,
         payload_bytes: usize,
     ) -> Result<usize, SendRefused> {
-        match &mut self.one {
+        match &mut self.v1 {
             Some(_) if more => Err(SendRefused::TooLong),
-            Some(one) => one.encode_message(out, xid, direction, payload_bytes),
+            Some(v1) => v1.encode_message(out, xid, direction, payload_bytes),
             None => Err(SendRefused::Over),
         }
     }
@@ -531,9 +527,9 @@ impl Connection {
         chunks: &impl EncodeChunkLists,
         payload_bytes: usize,
     ) -> Result<usize, SendRefused> {
-        match &mut self.one {
-            Some(one) => one.encode_message_with_chunks(out, xid, direction, chunks, payload_bytes),
-            None => self.two.encode_message_with_chunks(
+        match &mut self.v1 {
+            Some(v1) => v1.encode_message_with_chunks(out, xid, direction, chunks, payload_bytes),
+            None => self.v2.encode_message_with_chunks(
                 out,
                 xid,
                 direction,
@@ -556,10 +552,10 @@ impl Connection {
         invalidate_handle: u32,
         chunks: &impl EncodeChunkLists,
     ) -> Result<usize, SendRefused> {
-        match &mut self.one {
-            Some(one) => one.encode_long_message(out, xid, direction, chunks),
+        match &mut self.v1 {
+            Some(v1) => v1.encode_long_message(out, xid, direction, chunks),
             None => self
-                .two
+                .v2
                 .encode_long_message(out, xid, direction, invalidate_handle, chunks),
         }
     }
@@ -573,9 +569,9 @@ impl Connection {
         out: &mut [u8],
         refusal: &Refusal,
     ) -> Result<usize, SendRefused> {
-        match &mut self.one {
-            Some(one) => one.encode_error(out, refusal),
-            None => self.two.encode_error(out, refusal),
+        match &mut self.v1 {
+            Some(v1) => v1.encode_error(out, refusal),
+            None => self.v2.encode_error(out, refusal),
         }
     }
 
@@ -585,14 +581,14 @@ impl Connection {
     #[inline]
     #[must_use]
     pub const fn role(&self) -> Role {
-        self.two.role()
+        self.v2.role()
     }
 
     /// Our own transport properties.
     #[inline]
     #[must_use]
     pub const fn properties(&self) -> &Properties {
-        self.two.properties()
+        self.v2.properties()
     }
 
     /// Which calls of ours may be sent.
@@ -600,27 +596,27 @@ impl Connection {
     #[must_use]
     pub const fn own_calls(&self) -> ReverseRequestSupport {
         if self.is_version_1()
-            && let Some(one) = &self.one
+            && let Some(v1) = &self.v1
         {
-            return one.own_calls();
+            return v1.own_calls();
         }
-        self.two.own_calls()
+        self.v2.own_calls()
     }
 
     /// Which calls of the peer we take.
     #[must_use]
     pub const fn peer_calls(&self) -> ReverseRequestSupport {
-        match &self.one {
-            Some(one) => one.peer_calls(),
-            None => self.two.peer_calls(),
+        match &self.v1 {
+            Some(v1) => v1.peer_calls(),
+            None => self.v2.peer_calls(),
         }
     }
 
     /// Whether a reply may invalidate what [`chunks_of`] tells of its call.
     #[must_use]
     pub const fn may_invalidate(&self) -> bool {
-        match &self.one {
-            Some(one) => one.may_invalidate(),
+        match &self.v1 {
+            Some(v1) => v1.may_invalidate(),
             None => true,
         }
     }
@@ -628,25 +624,25 @@ impl Connection {
     /// The credit counters of version 2.
     #[must_use]
     pub fn credits(&self) -> CreditView {
-        self.two.credits()
+        self.v2.credits()
     }
 
     /// Credits that the peer has: in version 1 those that every reply grants, in version 2 those that it has not used
     /// in messages that were handled.
     #[must_use]
     pub fn credits_granted(&self) -> u32 {
-        match &self.one {
-            Some(one) if self.is_version_1() => one.granted(),
-            _ => self.two.credits().unconsumed(),
+        match &self.v1 {
+            Some(v1) if self.is_version_1() => v1.granted(),
+            _ => self.v2.credits().unconsumed(),
         }
     }
 
     /// Messages received and sent, grants apart, modulo 2^32.
     #[must_use]
     pub fn messages_passed(&self) -> (u32, u32) {
-        let credits = self.two.credits();
-        let (received, sent) = match &self.one {
-            Some(one) => (one.received_total(), one.sent_total()),
+        let credits = self.v2.credits();
+        let (received, sent) = match &self.v1 {
+            Some(v1) => (v1.received_total(), v1.sent_total()),
             None => (0, 0),
         };
         (
@@ -659,7 +655,7 @@ impl Connection {
     /// the connection.
     #[must_use]
     pub fn calls_beyond_grant_total(&self) -> u32 {
-        let one = self.one.as_ref();
-        one.map_or(0, v1::connection::Connection::calls_beyond_grant_total)
+        let v1 = self.v1.as_ref();
+        v1.map_or(0, v1::connection::Connection::calls_beyond_grant_total)
     }
 }

@@ -12,7 +12,7 @@ use crate::v2::rtr::{
 impl Connection {
     /// As [`set_header_types`](crate::v2::connection::Connection::set_header_types) of version 2.
     pub fn set_header_types(&mut self, header_types: ApplicationHeaderTypes) {
-        self.two.set_header_types(header_types);
+        self.v2.set_header_types(header_types);
     }
 
     /// As [`encode_application_message`](crate::v2::connection::Connection::encode_application_message) of version 2.
@@ -27,7 +27,7 @@ impl Connection {
         is_response: bool,
         body_bytes: usize,
     ) -> Result<usize, SendRefused> {
-        self.two
+        self.v2
             .encode_application_message(out, header_type, xid, is_response, body_bytes)
     }
 
@@ -36,7 +36,7 @@ impl Connection {
     /// # Errors
     /// As there.
     pub fn encode_properties(&mut self, out: &mut [u8], xid: u32) -> Result<usize, SendRefused> {
-        self.two.encode_properties(out, xid)
+        self.v2.encode_properties(out, xid)
     }
 
     /// As [`encode_properties_with`](crate::v2::connection::Connection::encode_properties_with) of version 2.
@@ -49,7 +49,7 @@ impl Connection {
         xid: u32,
         application: &ApplicationProperties,
     ) -> Result<usize, SendRefused> {
-        self.two.encode_properties_with(out, xid, application)
+        self.v2.encode_properties_with(out, xid, application)
     }
 
     /// As [`encode_host_authentication`](crate::v2::connection::Connection::encode_host_authentication) of version 2.
@@ -63,7 +63,7 @@ impl Connection {
         message: &[u8],
         with_properties: Option<&ApplicationProperties>,
     ) -> Result<usize, SendRefused> {
-        self.two
+        self.v2
             .encode_host_authentication(out, xid, message, with_properties)
     }
 
@@ -72,37 +72,37 @@ impl Connection {
     /// # Errors
     /// As there.
     pub fn encode_grant(&mut self, out: &mut [u8]) -> Result<usize, SendRefused> {
-        self.two.encode_grant(out)
+        self.v2.encode_grant(out)
     }
 
     /// Whether a continued message of ours is under way.
     #[must_use]
     pub const fn sequence_open(&self) -> bool {
-        self.two.sequence_open()
+        self.v2.sequence_open()
     }
 
     /// What the peer has begun and not ended.
     #[must_use]
     pub const fn unfinished(&self) -> Option<Unfinished> {
-        self.two.unfinished()
+        self.v2.unfinished()
     }
 
     /// Whether a transmission group of the peer is being received.
     #[inline]
     #[must_use]
     pub const fn is_group_open(&self) -> bool {
-        self.two.is_group_open()
+        self.v2.is_group_open()
     }
 
     /// As [`handle_group_refused`](crate::v2::connection::Connection::handle_group_refused) of version 2.
     pub fn handle_group_refused(&mut self, problem: Problem) -> Option<ReportError> {
-        self.two.handle_group_refused(problem)
+        self.v2.handle_group_refused(problem)
     }
 
     /// The structure of our receive buffers.
     #[must_use]
     pub fn receive_structure(&self) -> ReceiveBufferStructure {
-        self.two.receive_structure()
+        self.v2.receive_structure()
     }
 
     /// As [`encode_transmit_request`](crate::v2::connection::Connection::encode_transmit_request) of version 2.
@@ -116,7 +116,7 @@ impl Connection {
         request: &TransmitRequest<I, D>,
         behind_bytes: usize,
     ) -> Result<usize, SendRefused> {
-        self.two
+        self.v2
             .encode_transmit_request(out, xid, request, behind_bytes)
     }
 
@@ -131,7 +131,7 @@ impl Connection {
         response: &TransmitResponse<I>,
         behind_bytes: usize,
     ) -> Result<usize, SendRefused> {
-        self.two
+        self.v2
             .encode_transmit_response(out, xid, response, behind_bytes)
     }
 
@@ -147,7 +147,7 @@ impl Connection {
         body: &[u8],
         behind_bytes: usize,
     ) -> Result<usize, SendRefused> {
-        self.two
+        self.v2
             .encode_transmission_again(out, xid, direction, body, behind_bytes)
     }
 
@@ -161,7 +161,7 @@ impl Connection {
         stream_bytes: u32,
         behind_bytes: usize,
     ) -> Result<usize, SendRefused> {
-        self.two
+        self.v2
             .encode_transmit_continue(out, stream_bytes, behind_bytes)
     }
 
@@ -174,6 +174,6 @@ impl Connection {
         out: &mut [u8],
         report: &ReportError,
     ) -> Result<usize, SendRefused> {
-        self.two.encode_report_error(out, report)
+        self.v2.encode_report_error(out, report)
     }
 }

@@ -4,7 +4,6 @@
 //! that answers. `simulation` lets generated schedules loose on it; the other modules are directed tests, named after
 //! the rule that they show.
 
-mod alike;
 mod application;
 mod chunked;
 mod connections;
@@ -12,6 +11,7 @@ mod credits;
 mod groups;
 mod groups_simulation;
 mod groups_wrong;
+mod header_cache;
 mod reverse;
 mod robustness;
 mod sequences;

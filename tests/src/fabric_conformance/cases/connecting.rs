@@ -243,7 +243,7 @@ pub(in super::super) fn queue_pairs_run_out<H: Harness>(harness: H) {
     world.finish();
 }
 
-/// A queue pair that was prepared for another port is not planted, and harms no later one.
+/// A queue pair that was prepared for another port is not adopted, and harms no later one.
 pub(in super::super) fn a_queue_pair_of_another_port_is_not_planted<H: Harness>(harness: H) {
     let mut world = World::new(harness);
     let connections = world.request(&[]);
@@ -255,7 +255,7 @@ pub(in super::super) fn a_queue_pair_of_another_port_is_not_planted<H: Harness>(
     let client = world.client();
     let refused = client
         .port
-        .plant(seed, client.queue)
+        .adopt_queue_pair(seed, client.queue)
         .expect_err("the queue pair of another port");
     assert!(refused.to_string().contains("another port"), "{refused}");
     world
@@ -309,7 +309,7 @@ fn one_too_many<H: Harness>(world: &mut World<H>) {
     }
 }
 
-/// The client may send as soon as it has confirmed: the server's queue pair is planted before.
+/// The client may send as soon as it has confirmed: the server's queue pair is adopted before.
 pub(in super::super) fn a_send_before_established_arrives<H: Harness>(harness: H) {
     let mut world = World::new(harness);
     world.server().post_receives(2, &RECEIVE_SEGMENTS);

@@ -107,11 +107,11 @@ pub(in super::super) fn set_delay_keeps_the_order<H: Harness>(harness: H) {
 }
 
 fn inject<H: Harness>(world: &mut World<H>, who: usize, link: Link, fault: Fault) {
-    let notice = world
+    let port_event = world
         .harness
         .fault(link.queue_pairs[who], fault)
         .expect("the case needs faults");
-    world.sides[who].port.notice(notice);
+    world.sides[who].port.handle_event(port_event);
 }
 
 /// A connection that is dropped ends on both sides, and its neighbour goes on.

@@ -116,7 +116,7 @@ impl<P: Port> Resources<P> {
         let (transmissions, sent) = (call.group().0.transmissions, call.group().0.sent);
         let connection = self.connections.get_mut(key).filter(|it| it.is_live());
         let connection = connection.ok_or(Blocked::Returning)?;
-        if connection.stuck.is_some() {
+        if connection.unposted.is_some() {
             return Err(Blocked::For(|counters| &counters.awaiting_send_slot));
         }
         if sent == 0 {
@@ -190,7 +190,7 @@ impl<P: Port> Resources<P> {
         counters.transmissions_sent.increment();
         group.sent += 1;
         let is_last = group.sent == group.transmissions;
-        if is_last || connection.stuck.is_some() {
+        if is_last || connection.unposted.is_some() {
             // What else the connection has to send has waited for the end of the group.
             self.note_if_pending(key.index);
         }

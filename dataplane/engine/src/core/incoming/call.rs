@@ -176,7 +176,7 @@ impl RpcReply {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlannedReply {
     /// What the ends had told of themselves.
-    pub(crate) told: u64,
+    pub(crate) properties_epoch: u64,
     pub(crate) rpc_bytes: usize,
     pub(crate) result: Option<ReplyResult>,
     pub(crate) parts: usize,
@@ -189,7 +189,7 @@ pub(crate) struct PlannedReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListedTerms {
     /// The properties epoch: it changes with the properties of any peer.
-    pub(crate) told: u64,
+    pub(crate) properties_epoch: u64,
     pub(crate) connection: ConnectionKey,
     pub(crate) rpc_bytes: usize,
     /// Segments of the Write chunk; `None` without a Write chunk.

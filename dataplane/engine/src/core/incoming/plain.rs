@@ -8,7 +8,9 @@ use crate::bulk::BulkItem;
 use crate::core::application::Application;
 use crate::core::resources::Resources;
 use crate::message::{MessageBuffer, Use};
-use crate::responder::{Desk, RPC_OFFSET, Served, write_reply_with_items, write_short_reply};
+use crate::responder::{
+    RPC_OFFSET, ServeContext, Served, write_reply_with_items, write_short_reply,
+};
 use crate::rpc::{ConnectionKey, DeferToken, Outcome, ReplyRefused};
 
 impl Incoming {
@@ -38,7 +40,7 @@ impl Incoming {
             return core.give_stream(key, stream);
         };
         let counters = &core.shared.counters;
-        let desk = Desk {
+        let serving = ServeContext {
             key,
             connection,
             now: core.now,
@@ -50,7 +52,7 @@ impl Incoming {
             counters,
         };
         let message = stream.bytes(&mut core.gathered, &core.port, counters);
-        let served = desk.serve(xid, message, |request, reply| {
+        let served = serving.serve(xid, message, |request, reply| {
             application.call(request, reply)
         });
         core.give_stream(key, stream);

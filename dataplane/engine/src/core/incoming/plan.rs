@@ -289,9 +289,10 @@ impl IncomingCall {
     }
 
     /// Takes the plan of the reply before, if this one is alike.
-    fn plan_as_before(&mut self, rpc_bytes: usize, told: u64) -> bool {
+    fn plan_as_before(&mut self, rpc_bytes: usize, properties_epoch: u64) -> bool {
         let Some(plan) = self.planned.as_ref().filter(|it| {
-            (it.told, it.rpc_bytes, it.parts) == (told, rpc_bytes, self.group.parts.len())
+            (it.properties_epoch, it.rpc_bytes, it.parts)
+                == (properties_epoch, rpc_bytes, self.group.parts.len())
                 && it.result.as_slice() == self.results.as_slice()
         }) else {
             return false;
@@ -323,7 +324,7 @@ impl IncomingCall {
             _ => return None,
         };
         Some(ListedTerms {
-            told: core.properties_epoch,
+            properties_epoch: core.properties_epoch,
             connection: self.connection,
             rpc_bytes,
             segments: chunk.map(|chunk| chunk.len()),
@@ -361,7 +362,7 @@ impl IncomingCall {
     }
 
     /// Keeps the plan of a reply for the next one, where it depends on nothing else.
-    fn remember_plan(&mut self, rpc_bytes: usize, told: u64) {
+    fn remember_plan(&mut self, rpc_bytes: usize, properties_epoch: u64) {
         let group = &self.group;
         let is_simple = group.transmissions == 1
             && self.results.len() <= 1
@@ -369,7 +370,7 @@ impl IncomingCall {
             && group.parts.len() <= 1
             && self.write_parts.is_empty();
         self.planned = is_simple.then(|| PlannedReply {
-            told,
+            properties_epoch,
             rpc_bytes,
             result: self.results.first().copied(),
             parts: group.parts.len(),

@@ -79,7 +79,7 @@ impl Incoming {
         };
         core.transmit
             .post_scratch_with(&mut core.port, connection, bytes, options, counters);
-        if connection.stuck.is_some() {
+        if connection.unposted.is_some() {
             core.note_pending(call.connection.index);
         }
         core.count_served_reply(call.found_at);

@@ -12,7 +12,7 @@ use crate::core::application::Application;
 use crate::core::resources::Resources;
 use crate::core::step::Step;
 use crate::message::{MessageBuffer, Use};
-use crate::responder::{Desk, RPC_OFFSET, Served};
+use crate::responder::{RPC_OFFSET, ServeContext, Served};
 use crate::rpc::{DeferToken, Outcome, ReplyRefused};
 
 impl Incoming {
@@ -60,7 +60,7 @@ impl Incoming {
         // The lists that the reply returns stand before it.
         let lists_bytes = call.returned_bytes();
         call.deferral = self.deferrals.next(key.index);
-        let desk = Desk {
+        let serving = ServeContext {
             key,
             connection,
             now: core.now,
@@ -73,7 +73,7 @@ impl Incoming {
         };
         let (items, leases) = (&mut self.items, &mut self.leases);
         let (mut header_bytes, mut may_reduce) = (0, true);
-        let served = desk.serve(xid, message, |request, reply| {
+        let served = serving.serve(xid, message, |request, reply| {
             header_bytes = message.len() - request.args.len();
             may_reduce = request.credential.permits_reduction();
             if !rebase(items, header_bytes, request.args.len()) {

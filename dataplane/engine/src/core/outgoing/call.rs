@@ -78,7 +78,7 @@ pub(crate) struct OutgoingCall {
     pub(crate) tag: CallTag,
     pub(crate) xid: u32,
     /// The application was told of its end: it timed out.
-    pub(crate) told: bool,
+    pub(crate) notified: bool,
     /// Whether it is the second attempt.
     pub(crate) again: bool,
     /// The RPC call without its items, when it is sent in the message.
@@ -215,7 +215,7 @@ impl OutgoingCall {
         self.arrival.end();
         self.placed.clear();
         (self.minimum_bytes, self.reply_transmissions_max) = (0, 0);
-        (self.told, self.again) = (false, false);
+        (self.notified, self.again) = (false, false);
         self.wait.ends();
         (self.results, self.chunks, self.windows, self.stream_bytes) = (0, 0, 0, 0);
     }

@@ -56,11 +56,11 @@ impl Outgoing {
                 connection.remember_refusal(error, call.is_long());
                 core.forget_plans();
             }
-            if !call.told && !call.again || matches!(call.answer, Answer::Refused(_)) {
+            if !call.notified && !call.again || matches!(call.answer, Answer::Refused(_)) {
                 if call.awaits_items() || call.group.parts.iter().any(BulkPart::is_away) {
                     return Step::Waits;
                 }
-                if !call.told && !call.again && self.make_again(core, call, error) {
+                if !call.notified && !call.again && self.make_again(core, call, error) {
                     return Step::GoesOn;
                 }
             }
@@ -72,7 +72,7 @@ impl Outgoing {
             let extra = call.reply_transmissions_max.saturating_sub(1);
             connection.reply_transmissions_extra -= extra;
         }
-        if call.told {
+        if call.notified {
             core.shared.counters.late_replies.increment();
         }
         match std::mem::take(&mut call.answer) {
@@ -81,7 +81,7 @@ impl Outgoing {
                 self.tell_reply(core, application, call, stream);
             }
             Answer::Long => self.finish_long(core, application, call),
-            Answer::Error(error) if !call.told => {
+            Answer::Error(error) if !call.notified => {
                 application.completed_bulk(call.tag, key, Err(error), core.now);
             }
             Answer::Error(_) | Answer::Refused(_) | Answer::None => {}
@@ -112,7 +112,7 @@ impl Outgoing {
         call: &mut OutgoingCall,
     ) {
         self.take_results(core, call);
-        if call.told {
+        if call.notified {
             return;
         }
         let (memory, counters) = (core.port.memory(), &core.shared.counters);
@@ -146,7 +146,7 @@ impl Outgoing {
         all.clear();
         let count = if call.chunks == 0 { 0 } else { call.results };
         all.extend((0..count).map(|_| BulkResult::default()));
-        if call.told {
+        if call.notified {
             return;
         }
         for part in call.parts.iter_mut().filter(|it| it.written_bytes != 0) {
@@ -226,7 +226,7 @@ impl Outgoing {
             // for sure.
             return core.begin_close(late.connection.index, CloseReason::CallUnanswered);
         }
-        call.told = true;
+        call.notified = true;
         let is_before_send = matches!(call.state, OutgoingState::Binding | OutgoingState::Sending);
         if call.group.sent == 0 && is_before_send {
             // Nobody knows of it.
@@ -280,7 +280,7 @@ fn tell_message<A: Application>(
     counters: &Counters,
     now: Ticks,
 ) {
-    if call.told {
+    if call.notified {
         return;
     }
     counters.replies_received.increment();

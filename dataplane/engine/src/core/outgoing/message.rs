@@ -74,7 +74,7 @@ impl Outgoing {
         let bytes = transport_bytes + rpc_bytes;
         core.transmit
             .post_scratch(&mut core.port, connection, bytes, counters);
-        if connection.stuck.is_some() {
+        if connection.unposted.is_some() {
             core.note_pending(key.index);
         }
         Ok(())

@@ -58,7 +58,7 @@ impl Outgoing {
         call.wait.ends();
         core.transmit
             .post_scratch(&mut core.port, connection, bytes, counters);
-        if connection.stuck.is_some() {
+        if connection.unposted.is_some() {
             core.note_pending(key.index);
         }
         Step::Waits

@@ -166,9 +166,9 @@ impl Device {
 }
 
 impl PortSetup for Device {
-    type Seed = <TestPort as PortSetup>::Seed;
+    type PreparedQueuePair = <TestPort as PortSetup>::PreparedQueuePair;
 
-    type Notice = <TestPort as PortSetup>::Notice;
+    type PortEvent = <TestPort as PortSetup>::PortEvent;
 
     fn attributes(&self) -> &Attributes {
         self.port.attributes()
@@ -201,16 +201,16 @@ impl PortSetup for Device {
         self.port.create_receive(queue, segments)
     }
 
-    fn plant(
+    fn adopt_queue_pair(
         &mut self,
-        seed: Self::Seed,
+        prepared: Self::PreparedQueuePair,
         queue: ReceiveQueueId,
     ) -> Result<QueuePairId, SetupError> {
-        self.port.plant(seed, queue)
+        self.port.adopt_queue_pair(prepared, queue)
     }
 
-    fn notice(&mut self, notice: Self::Notice) {
-        self.port.notice(notice);
+    fn handle_event(&mut self, port_event: Self::PortEvent) {
+        self.port.handle_event(port_event);
     }
 
     fn disconnect(&mut self, queue_pair: QueuePairId) {

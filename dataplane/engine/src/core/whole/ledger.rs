@@ -6,7 +6,7 @@ use super::super::State;
 use super::device::Device;
 use crate::connection::Stage;
 use crate::core::incoming::{IncomingCall, IncomingState, Stream};
-use crate::core::intake::HeldWork;
+use crate::core::intake::WaitingWork;
 use crate::core::outgoing::{Answer, CallPart, CallShare, OutgoingCall, OutgoingState};
 use crate::core::receives::ReceiveQueues;
 use crate::rpc::ConnectionKey;
@@ -237,7 +237,10 @@ fn assert_connections_add_up(state: &mut State<Device>) {
         let held = state.intake.held_messages();
         let held = held.filter(|it| it.connection == key).count();
         let of_held = state.intake.held_messages().filter(|it| {
-            let is_whole = matches!(it.work, HeldWork::Call(Stream::Message(_) | Stream::Chunk));
+            let is_whole = matches!(
+                it.work,
+                WaitingWork::Call(Stream::Message(_) | Stream::Chunk)
+            );
             it.connection == key && is_whole
         });
         let kept = of_calls.sum::<usize>() + of_own.sum::<usize>() + held - of_held.count();
@@ -438,7 +441,7 @@ pub(super) fn assert_the_dead_hold_nothing(state: &mut State<Device>) {
     }
 }
 
-/// Fails unless a connection that was just planted has all Receives of its place, whoever had it before.
+/// Fails unless a connection that was just adopted has all Receives of its place, whoever had it before.
 pub(super) fn assert_receives_planted(state: &State<Device>, key: ConnectionKey) {
     let config = &state.resources.config;
     let reserve = match state.resources.queues {

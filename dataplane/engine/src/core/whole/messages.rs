@@ -176,7 +176,7 @@ pub(super) fn error(xid: u32, code: u32) -> Vec<u8> {
     words(&all)
 }
 
-pub(super) fn error_1(xid: u32) -> Vec<u8> {
+pub(super) fn v1_error(xid: u32) -> Vec<u8> {
     words(&[xid, 1, CREDITS_1, 4, 2])
 }
 
@@ -282,7 +282,7 @@ pub(super) fn answer(
         Answer::TooLong => {
             vec![with_words(reply(MORE, &right), 900); 7]
         }
-        Answer::Refused(_) if is_version_1 => vec![error_1(xid)],
+        Answer::Refused(_) if is_version_1 => vec![v1_error(xid)],
         Answer::Refused(code) => vec![error(xid, code)],
         Answer::Filled | Answer::Written if offered.is_empty() => vec![reply(0, &right)],
         Answer::Filled => with_chunk(&[(offered[0].0, 4)], &right),

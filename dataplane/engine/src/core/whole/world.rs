@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{CompletionBatch, PeerIdentity};
-use rpcrdma_fabric::shm::Notice;
+use rpcrdma_fabric::shm::PortEvent;
 use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::connection::{Terms, Versions};
 use rpcrdma_protocol::v2::connection::Role;
@@ -26,7 +26,7 @@ use crate::bulk::Placement;
 use crate::close_reason::CloseReason;
 use crate::core::Core;
 use crate::counters::CounterSnapshot;
-use crate::handle::{Command, CoreHandle, Notification};
+use crate::handle::{Command, CoreEvent, CoreHandle};
 use crate::requester::Requester;
 use crate::rpc::ConnectionKey;
 use crate::support::fabric::Fabric;
@@ -279,8 +279,8 @@ impl World {
         let joint = peer.joint.get_or_insert_with(|| {
             TestFabric::join((port, &self.port), (&peer.port, &peer.handle))
         });
-        let [seed, of_peer] = TestFabric::seeds(joint, &self.port, &peer.handle);
-        peer.plant(of_peer, seed.local(), is_version_1, is_quiet);
+        let [seed, of_peer] = TestFabric::prepared_pair(joint, &self.port, &peer.handle);
+        peer.adopt_queue_pair(of_peer, seed.local(), is_version_1, is_quiet);
         let role = peer.kind.role_of_core();
         let sizes = PrivateData {
             remote_invalidation: true,
@@ -291,9 +291,9 @@ impl World {
             Role::Client if is_version_1 => Versions::One,
             Role::Client | Role::Server => Versions::Both,
         };
-        self.command(Command::Plant {
+        self.command(Command::Adopt {
             token: u64::try_from(index).expect("small"),
-            seed,
+            prepared: seed,
             role,
             peer: PeerIdentity::default(),
             properties: self.properties,
@@ -319,7 +319,7 @@ impl World {
         let open = dead.link.filter(|link| link.is_open);
         if let Some(link) = open {
             let local = link.of_core;
-            self.command(Command::Notice(Notice::PeerGone { local }));
+            self.command(Command::PortEvent(PortEvent::PeerGone { local }));
             self.peers[index].link = Some(link);
         }
     }
@@ -458,9 +458,9 @@ impl World {
     }
 
     /// The control plane of the core.
-    fn note(&mut self, notification: Notification) {
+    fn note(&mut self, notification: CoreEvent) {
         match notification {
-            Notification::Planted { token, result } => {
+            CoreEvent::Planted { token, result } => {
                 let connection = result.unwrap_or_else(|error| panic!("not planted: {error}"));
                 ledger::assert_receives_planted(&self.core.state, connection);
                 let index = usize::try_from(token).expect("small");
@@ -473,19 +473,19 @@ impl World {
                     self.command(Command::SendProperties { connection });
                 }
             }
-            Notification::Properties { connection, bytes } => {
+            CoreEvent::Properties { connection, bytes } => {
                 let set = PropertySet::decode(&bytes).expect("checked by the core");
                 self.take_properties(connection, set.properties());
             }
-            Notification::Ready { connection, .. } => {
+            CoreEvent::Ready { connection, .. } => {
                 if let Some((_, peer)) = self.peer_of(connection)
                     && let Some(link) = &mut peer.link
                 {
                     link.is_ready = true;
                 }
             }
-            Notification::VersionMismatch { .. } => {}
-            Notification::Closed {
+            CoreEvent::VersionMismatch { .. } => {}
+            CoreEvent::Closed {
                 connection, reason, ..
             } => {
                 self.last_closed = self.turns;
@@ -502,7 +502,7 @@ impl World {
                     link.is_open = false;
                 }
             }
-            Notification::Drained => {
+            CoreEvent::Drained => {
                 assert!(self.is_draining && !self.is_drained, "it drains once");
                 self.is_drained = true;
             }

@@ -9,9 +9,9 @@
 //!   a counter that only rises (and that starts at the clock, so that a later process with the
 //!   same pid starts higher). A reply says which channel carries the connection. The client
 //!   makes its half when it first hears a number.
-//! * **A half lives as long as its mapping.** The registry holds a `Weak`; seeds and ports hold
+//! * **A half lives as long as its mapping.** The registry holds a `Weak`; prepared queue pairs and ports hold
 //!   the `Arc`. To put another connection on a channel is to upgrade the `Weak`. A port lets go
-//!   of an idle channel only when nobody else holds the `Arc`; else a seed of the channel is
+//!   of an idle channel only when nobody else holds the `Arc`; else a prepared queue pair of the channel is
 //!   under way, or may come.
 //! * **The client pins.** From the moment it sends a request until the handshake is over, it
 //!   keeps its halves of all channels between that port and that server process, those that
@@ -260,7 +260,7 @@ impl Channels {
             })
     }
 
-    /// Forgets the channels that no seed and no port holds: closes their files and frees their
+    /// Forgets the channels that no prepared queue pair and no port holds: closes their files and frees their
     /// doorbell numbers.
     pub(super) fn sweep(&mut self) {
         self.entries

@@ -20,7 +20,7 @@ pub(super) struct Connection {
     pub(super) socket: Option<OwnedFd>,
     /// When [`super::Manager`] looks at it again by itself.
     pub(super) timer: Option<Instant>,
-    /// Our queue pair, once a seed of it was handed out.
+    /// Our queue pair, once a prepared queue pair of it was handed out.
     pub(super) local: Option<QueuePairNumber>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Client {
     pub(super) private_data: Vec<u8>,
     /// The number for our queue pair, as the request says it.
     pub(super) number: QueuePairNumber,
-    /// The hold on it, until the seed takes it along.
+    /// The hold on it, until the prepared queue pair takes it along.
     pub(super) hold: Option<NumberHold>,
     /// When the handshake is given up.
     pub(super) give_up: Instant,
@@ -65,13 +65,13 @@ pub(super) enum Stage {
     AwaitingReply,
     /// Client: the application was told of the reply.
     Replied(Box<Replied>),
-    /// Client: the core plants the queue pair.
+    /// Client: the core adopts the queue pair.
     ClientPrepared(Confirm, Offer),
     /// Server: accepted by the kernel, and nothing heard.
     AwaitingRequest,
     /// Server: the application was told of the request.
     Requested(Box<Request>),
-    /// Server: the core plants the queue pair; private data comes later.
+    /// Server: the core adopts the queue pair; private data comes later.
     ServerPrepared(Box<Reply>, Offer),
     /// Server: the reply is out.
     AwaitingConfirm,

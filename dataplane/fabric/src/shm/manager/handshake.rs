@@ -16,7 +16,7 @@ use super::wire::{
 use crate::interface::{
     ConnectionId, ListenerId, ManagerError, ManagerEvent, PeerIdentity, RejectReason, SetupError,
 };
-use crate::shm::{CheckedPeer, Notice, NumberHold, Port, PortHandle};
+use crate::shm::{CheckedPeer, NumberHold, Port, PortEvent, PortHandle};
 
 /// The first wait after a full backlog, and the longest; it doubles in between.
 const CONNECT_DELAY_MIN: Duration = Duration::from_millis(1);
@@ -272,7 +272,7 @@ impl Manager {
         self.unpin(id);
         self.ready.push(ManagerEvent::Established {
             connection: ConnectionId(id),
-            notice: None,
+            port_event: None,
         });
         Ok(())
     }
@@ -418,14 +418,14 @@ impl Manager {
             Err(error) => return self.refuse_memory(id, error),
         };
         connection.stage = Stage::Established;
-        let notice = connection
+        let port_event = connection
             .local
-            .map(|local| Notice::Established { local, memory });
+            .map(|local| PortEvent::Established { local, memory });
         self.counters.established += 1;
         self.half_open_ended();
         self.ready.push(ManagerEvent::Established {
             connection: ConnectionId(id),
-            notice,
+            port_event,
         });
         Verdict::Goes
     }
@@ -454,7 +454,7 @@ impl Manager {
             }
             _ => self.ready.push(ManagerEvent::Disconnected {
                 connection: told,
-                notice: connection.local.map(|local| Notice::PeerGone { local }),
+                port_event: connection.local.map(|local| PortEvent::PeerGone { local }),
             }),
         }
     }

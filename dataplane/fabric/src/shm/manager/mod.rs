@@ -45,7 +45,7 @@ use crate::interface::{
 };
 use crate::shm::doorbell::CHANNELS_MAX as CHANNELS_PER_PORT_MAX;
 use crate::shm::peer_memory::{PeerMemory, PeerMemoryLimits};
-use crate::shm::{Port, PortHandle, Seed};
+use crate::shm::{Port, PortHandle, PreparedQueuePair};
 use crate::waiting::Waiting;
 use channels::Channels;
 use connection::Connection;
@@ -239,8 +239,12 @@ impl ManagerInterface for Manager {
     }
 
     /// As [`ManagerInterface::prepare`]; a client's port is the one that it connected with.
-    fn prepare(&mut self, connection: ConnectionId, port: &PortHandle) -> Result<Seed, SetupError> {
-        self.prepare_seed(connection.0, port)
+    fn prepare(
+        &mut self,
+        connection: ConnectionId,
+        port: &PortHandle,
+    ) -> Result<PreparedQueuePair, SetupError> {
+        self.prepare_queue_pair(connection.0, port)
     }
 
     /// Accepts, with at most 196 bytes of private data. After an error the connection is as it

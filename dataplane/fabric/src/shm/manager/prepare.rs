@@ -1,4 +1,4 @@
-//! Preparing queue pairs: seeds for ports, from what the handshake has brought.
+//! Preparing queue pairs: prepared queue pairs for ports, from what the handshake has brought.
 
 use std::io;
 use std::sync::Arc;
@@ -8,10 +8,14 @@ use super::channels::Half;
 use super::connection::{Connection, Offer, Replied, Side, Stage};
 use super::wire::{Confirm, Reply, Request};
 use crate::interface::SetupError;
-use crate::shm::{NumberHold, PortHandle, Seed};
+use crate::shm::{NumberHold, PortHandle, PreparedQueuePair};
 
 impl Manager {
-    pub(super) fn prepare_seed(&mut self, id: u64, port: &PortHandle) -> Result<Seed, SetupError> {
+    pub(super) fn prepare_queue_pair(
+        &mut self,
+        id: u64,
+        port: &PortHandle,
+    ) -> Result<PreparedQueuePair, SetupError> {
         let gone = || SetupError::Peer {
             what: "connection is gone".to_owned(),
         };
@@ -28,7 +32,10 @@ impl Manager {
     }
 }
 
-fn prepare_client(connection: &mut Connection, port: &PortHandle) -> Result<Seed, SetupError> {
+fn prepare_client(
+    connection: &mut Connection,
+    port: &PortHandle,
+) -> Result<PreparedQueuePair, SetupError> {
     let Side::Client(client) = &mut connection.side else {
         return Err(not_ready());
     };
@@ -61,7 +68,7 @@ fn prepare_client(connection: &mut Connection, port: &PortHandle) -> Result<Seed
         port: port.clone(),
     };
     connection.stage = Stage::ClientPrepared(confirm, offer);
-    Ok(Seed {
+    Ok(PreparedQueuePair {
         number,
         remote: reply.queue_pair,
         peer: reply.core,
@@ -75,7 +82,7 @@ fn prepare_server(
     connection: &mut Connection,
     port: &PortHandle,
     half: impl FnOnce(&Request) -> Result<Half, SetupError>,
-) -> Result<Seed, SetupError> {
+) -> Result<PreparedQueuePair, SetupError> {
     let Stage::Requested(request) = &connection.stage else {
         return Err(not_ready());
     };
@@ -95,7 +102,7 @@ fn prepare_server(
     };
     connection.local = Some(number.number());
     connection.stage = Stage::ServerPrepared(Box::new(reply), offer);
-    Ok(Seed {
+    Ok(PreparedQueuePair {
         number,
         remote,
         peer,

@@ -49,7 +49,7 @@ const _: () = assert!(8 + 20 + 4 + 4 + 8 + 2 + REPLY_PRIVATE_BYTES_MAX <= MESSAG
 pub(super) struct Request {
     /// The client's core.
     pub(super) core: CoreIdentity,
-    /// The client's queue pair, so that the server can plant its own before it replies.
+    /// The client's queue pair, so that the server can adopt its own before it replies.
     pub(super) queue_pair: QueuePairNumber,
     /// The newest channel that this core has heard of from this server process.
     pub(super) seen_up_to: u64,

@@ -1,4 +1,4 @@
-//! Planting and destroying queue pairs, and what the connection manager tells of them. Control
+//! Adopting and destroying queue pairs, and what the connection manager tells of them. Control
 //! operations: they may unmap and allocate. They map nothing, since a peer decides how much there is.
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::channel::{Channel, Gone};
 use super::super::doorbell::CHANNELS_MAX;
 use super::super::files::CheckedPeer;
-use super::super::link::{Notice, QueuePairNumber, Seed};
+use super::super::link::{PortEvent, PreparedQueuePair, QueuePairNumber};
 use super::super::queue_pair::{QueuePair, State};
 use super::super::receive_queue::{ReceiveQueue, Taker};
 use super::Port;
@@ -17,9 +17,9 @@ use crate::interface::{
 use crate::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 
 impl PortSetup for Port {
-    type Seed = Seed;
+    type PreparedQueuePair = PreparedQueuePair;
 
-    type Notice = Notice;
+    type PortEvent = PortEvent;
 
     fn attributes(&self) -> &Attributes {
         &self.attributes
@@ -121,11 +121,15 @@ impl PortSetup for Port {
         Ok(self.core.receive(usize::from(queue.0), slot))
     }
 
-    fn plant(&mut self, seed: Seed, queue: ReceiveQueueId) -> Result<QueuePairId, SetupError> {
-        if !seed.number.is_of(&self.numbers) {
+    fn adopt_queue_pair(
+        &mut self,
+        prepared: PreparedQueuePair,
+        queue: ReceiveQueueId,
+    ) -> Result<QueuePairId, SetupError> {
+        if !prepared.number.is_of(&self.numbers) {
             return Err(wrong("queue pair was made for another port"));
         }
-        // A channel that was kept for a seed which never came is told by nobody.
+        // A channel that was kept for a prepared queue pair that never came is told by nobody.
         self.forget_unused();
         let receive_queue = usize::from(queue.0);
         match self.core.receive_queues.get(receive_queue) {
@@ -137,7 +141,7 @@ impl PortSetup for Port {
             }
             Some(_) => {}
         }
-        let id = seed.local().id();
+        let id = prepared.local().id();
         match self.core.queue_pairs.get(id.index as usize) {
             None => {
                 return Err(SetupError::Limit {
@@ -151,19 +155,19 @@ impl PortSetup for Port {
             }
             Some(_) => {}
         }
-        let number = self.find_or_open(&seed)?;
-        let state = if seed.memory.is_some() {
+        let number = self.find_or_open(&prepared)?;
+        let state = if prepared.memory.is_some() {
             State::Connected
         } else {
             State::Accepting
         };
-        let Seed {
+        let PreparedQueuePair {
             number: own_number,
             remote,
             channel: hold,
             memory,
             ..
-        } = seed;
+        } = prepared;
         let local = own_number.number();
         // From here on the channel's own hold counts alone.
         drop(hold);
@@ -200,11 +204,11 @@ impl PortSetup for Port {
         Ok(id)
     }
 
-    fn notice(&mut self, notice: Notice) {
-        match notice {
-            Notice::Established { local, memory } => self.establish(local, memory),
-            Notice::PeerGone { local } => self.peer_gone(local),
-            Notice::Inject(fault) => self.inject_fault(fault),
+    fn handle_event(&mut self, port_event: PortEvent) {
+        match port_event {
+            PortEvent::Established { local, memory } => self.establish(local, memory),
+            PortEvent::PeerGone { local } => self.peer_gone(local),
+            PortEvent::Inject(fault) => self.inject_fault(fault),
         }
     }
 
@@ -255,9 +259,9 @@ impl PortSetup for Port {
 }
 
 impl Port {
-    /// The number of the seed's channel; a new channel is opened for the first queue pair.
-    fn find_or_open(&mut self, seed: &Seed) -> Result<u32, SetupError> {
-        let number = seed.doorbell_number;
+    /// The number of the channel of the queue pair; a new channel is opened for the first queue pair.
+    fn find_or_open(&mut self, prepared: &PreparedQueuePair) -> Result<u32, SetupError> {
+        let number = prepared.doorbell_number;
         if number >= CHANNELS_MAX {
             return Err(SetupError::Limit {
                 what: "channels of a port",
@@ -266,15 +270,15 @@ impl Port {
             });
         }
         if let Some(channel) = channel_mut(&mut self.channels, number) {
-            let same = channel.is_of(&seed.channel) && channel.identity == seed.peer;
+            let same = channel.is_of(&prepared.channel) && channel.identity == prepared.peer;
             if !same || channel.broken {
                 return Err(wrong("channel number is in use by another channel"));
             }
             return Ok(number);
         }
         let queue_pairs_max = self.core.queue_pairs.len();
-        let file = Arc::clone(&seed.channel);
-        let channel = Channel::new(number, seed.peer, file, queue_pairs_max)?;
+        let file = Arc::clone(&prepared.channel);
+        let channel = Channel::new(number, prepared.peer, file, queue_pairs_max)?;
         let index = number as usize;
         if self.channels.len() <= index {
             self.channels.resize_with(index + 1, || None);
@@ -376,7 +380,7 @@ impl Port {
         u32::try_from(free.unwrap_or(self.channels.len())).unwrap_or(CHANNELS_MAX)
     }
 
-    /// Unmaps the channels that have no queue pair any more, but for those for which a seed is
+    /// Unmaps the channels that have no queue pair any more, but for those for which a prepared queue pair is
     /// under way: they are looked at again with the next queue pair that comes or goes.
     fn forget_unused(&mut self) {
         let mut place = 0;

@@ -17,7 +17,7 @@ use crate::shm::channel::Target;
 use crate::shm::mapped::MappedRing;
 use crate::shm::record::{UNIT_BYTES, op};
 use crate::shm::ring::RingMemory;
-use crate::shm::{Notice, QueuePairNumber};
+use crate::shm::{PortEvent, QueuePairNumber};
 
 /// A hostile `a` and an honest `c`, who both talk to `b`.
 struct World {
@@ -268,7 +268,7 @@ impl World {
             Interruption::Revoked => self.ring().revoke(index),
             Interruption::PeerGone => {
                 let local = QueuePairNumber(id.index | id.generation << 16);
-                self.b.port.notice(Notice::PeerGone { local });
+                self.b.port.handle_event(PortEvent::PeerGone { local });
             }
             Interruption::Disconnected => self.b.port.disconnect(id),
             Interruption::Destroyed => {

@@ -7,7 +7,7 @@ use crate::interface::prelude::*;
 use crate::interface::{PostError, RemoteKey};
 use crate::shm::record::op;
 use crate::shm::ring::{RingMemory, sequence_of};
-use crate::shm::{Fault, Notice};
+use crate::shm::{Fault, PortEvent};
 
 #[test]
 fn a_copied_send_arrives() {
@@ -174,7 +174,7 @@ fn a_packed_message_arrives_whole_by_the_long_way_too() {
         let message = [vec![1; 32], vec![0; bytes - 33], vec![2]].concat();
         // The first of them finds no Receive, and those behind it no other way.
         let fault = Fault::ReceiverNotReady { polls: 2 };
-        b.port.notice(Notice::Inject(fault));
+        b.port.handle_event(PortEvent::Inject(fault));
         for _ in 0..3 {
             a.send(&message, SendOptions::default()).unwrap();
         }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::interface::PostError;
 use crate::interface::prelude::*;
-use crate::shm::{Fault, Notice, QueuePairNumber};
+use crate::shm::{Fault, PortEvent, QueuePairNumber};
 
 fn number(id: QueuePairId) -> QueuePairNumber {
     QueuePairNumber(id.index | id.generation << 16)
@@ -203,7 +203,7 @@ fn a_peer_that_is_gone_is_drained_then_flushed() {
         a.send(&[number], SendOptions::default()).unwrap();
     }
     b.send(b"x", signalled(1)).unwrap();
-    b.port.notice(Notice::PeerGone {
+    b.port.handle_event(PortEvent::PeerGone {
         local: number(b.id),
     });
     let events = told(b.settle());
@@ -228,7 +228,7 @@ fn a_peer_that_is_gone_does_not_wait_for_a_receive() {
         kept.extend(batch.drain());
     }
     assert_eq!(b.posted(), 0);
-    b.port.notice(Notice::PeerGone {
+    b.port.handle_event(PortEvent::PeerGone {
         local: number(b.id),
     });
     assert_eq!(told(b.settle()), [FLUSHED]);
@@ -238,7 +238,7 @@ fn a_peer_that_is_gone_does_not_wait_for_a_receive() {
 fn injected_faults_do_what_they_say() {
     let (mut a, mut b) = pair();
     let local = number(a.id);
-    a.port.notice(Notice::Inject(Fault::FailNextWork {
+    a.port.handle_event(PortEvent::Inject(Fault::FailNextWork {
         local,
         status: Status::Injected,
     }));
@@ -251,13 +251,13 @@ fn injected_faults_do_what_they_say() {
     let (mut a, mut b) = pair();
     let local = number(b.id);
     b.port
-        .notice(Notice::Inject(Fault::DropConnection { local }));
+        .handle_event(PortEvent::Inject(Fault::DropConnection { local }));
     assert_eq!(told(b.settle()), [FLUSHED]);
     assert_eq!(told(a.settle()), [FLUSHED]);
 
     let (mut a, mut b) = pair();
     b.port
-        .notice(Notice::Inject(Fault::ReceiverNotReady { polls: 3 }));
+        .handle_event(PortEvent::Inject(Fault::ReceiverNotReady { polls: 3 }));
     a.send(b"x", SendOptions::default()).unwrap();
     let silent = (0..10).take_while(|_| b.poll().is_empty()).count();
     assert_eq!(silent, 3);

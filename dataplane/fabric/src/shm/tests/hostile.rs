@@ -6,7 +6,7 @@ use crate::interface::prelude::*;
 use crate::shm::channel::{Channel, Outgoing};
 use crate::shm::link::QueuePairNumber;
 use crate::shm::record::{Header, op};
-use crate::shm::{Notice, Seed};
+use crate::shm::{PortEvent, PreparedQueuePair};
 
 /// Our end of the only channel.
 fn channel(end: &mut End) -> &mut Channel {
@@ -327,7 +327,7 @@ fn a_dead_peer_does_not_keep_its_channel_open() {
         let not_before = b.now.saturating_add(ahead);
         publish_for(&mut a, &b, op::SEND, b"last words", not_before);
         let local = to(&b);
-        b.port.notice(Notice::PeerGone { local });
+        b.port.handle_event(PortEvent::PeerGone { local });
         drop(a);
         let mut events = told(b.settle());
         b.now += ten_seconds;
@@ -368,9 +368,10 @@ fn a_peer_that_takes_no_reports_loses_its_channel_when_too_many_wait() {
         .iter()
         .filter(|event| event.what == What::Disconnected);
     assert_eq!(ended.count(), 2, "the first queue pair too: {events:?}");
-    let (_, seed): (Seed, Seed) = joint.seeds(&a.handle, &b.handle).unwrap();
+    let (_, prepared): (PreparedQueuePair, PreparedQueuePair) =
+        joint.prepared_pair(&a.handle, &b.handle).unwrap();
     assert!(
-        b.port.plant(seed, b.queue).is_err(),
+        b.port.adopt_queue_pair(prepared, b.queue).is_err(),
         "the channel is given up"
     );
 }

@@ -1,4 +1,4 @@
-//! Planting, half-established connections, idle channels, parking, and wrong files.
+//! Adopting, half-established connections, idle channels, parking, and wrong files.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -6,23 +6,24 @@ use std::time::Duration;
 use super::*;
 use crate::interface::prelude::*;
 use crate::interface::{PostError, SetupError};
-use crate::shm::{ChannelFile, Notice};
+use crate::shm::{ChannelFile, PortEvent};
 
 #[test]
 fn a_server_sends_only_after_the_client_confirmed() {
     let (mut a, mut b, joint) = unjoined();
-    let (client, mut server) = joint.seeds(&a.handle, &b.handle).unwrap();
+    let (client, mut server) = joint.prepared_pair(&a.handle, &b.handle).unwrap();
     let memory = server.memory.take().unwrap();
     let local = server.local();
-    b.id = b.port.plant(server, b.queue).unwrap();
+    b.id = b.port.adopt_queue_pair(server, b.queue).unwrap();
     assert_eq!(
         b.send(b"early", SendOptions::default()),
         Err(PostError::QueueFull)
     );
-    a.id = a.port.plant(client, a.queue).unwrap();
+    a.id = a.port.adopt_queue_pair(client, a.queue).unwrap();
     a.send(b"hello", signalled(1)).unwrap();
     assert_eq!(told(b.settle()), []);
-    b.port.notice(Notice::Established { local, memory });
+    b.port
+        .handle_event(PortEvent::Established { local, memory });
     let received = What::Received(b"hello".to_vec(), None);
     assert_eq!(told(b.settle()), [(Status::Success, received)]);
     b.send(b"welcome", SendOptions::default()).unwrap();
@@ -35,9 +36,9 @@ fn a_seed_of_another_channel_is_refused_and_leaves_nothing() {
     let (first, _) = connect(&mut a, &mut b, &joint);
     let free = a.handle.numbers.len();
     let other = Joint::new(&a.port, &a.handle, &b.port, &b.handle).unwrap();
-    let (mut seed, _) = joint.seeds(&a.handle, &b.handle).unwrap();
-    seed.memory = other.seeds(&a.handle, &b.handle).unwrap().0.memory;
-    let error = a.port.plant(seed, a.queue).unwrap_err();
+    let (mut seed, _) = joint.prepared_pair(&a.handle, &b.handle).unwrap();
+    seed.memory = other.prepared_pair(&a.handle, &b.handle).unwrap().0.memory;
+    let error = a.port.adopt_queue_pair(seed, a.queue).unwrap_err();
     assert!(matches!(error, SetupError::Peer { .. }), "{error}");
     assert_eq!(a.handle.numbers.len(), free, "the number is free again");
     a.id = first;
@@ -80,7 +81,7 @@ fn a_channel_that_waited_for_a_seed_in_vain_is_forgotten_with_the_next_plant() {
     let (mut a, mut b, joint) = unjoined();
     let mut c = End::new(2, |_| {});
     let (first, _) = connect(&mut a, &mut b, &joint);
-    let (seed, _) = joint.seeds(&a.handle, &b.handle).unwrap();
+    let (seed, _) = joint.prepared_pair(&a.handle, &b.handle).unwrap();
     drop(joint);
     a.port.disconnect(first);
     a.settle();
@@ -100,12 +101,12 @@ fn a_seed_that_is_not_planted_gives_its_number_back_one_generation_on() {
     let (mut a, b, joint) = unjoined();
     let free = a.handle.numbers.len();
     for planted in [false, true] {
-        let (seed, _) = joint.seeds(&a.handle, &b.handle).unwrap();
+        let (seed, _) = joint.prepared_pair(&a.handle, &b.handle).unwrap();
         let number = seed.local();
         assert_eq!(a.handle.numbers.len(), free - 1);
         if planted {
             let nowhere = crate::interface::ReceiveQueueId(77);
-            a.port.plant(seed, nowhere).unwrap_err();
+            a.port.adopt_queue_pair(seed, nowhere).unwrap_err();
         } else {
             drop(seed);
         }

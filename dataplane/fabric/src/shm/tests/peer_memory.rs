@@ -372,16 +372,16 @@ fn mappings_of(file: impl AsFd) -> usize {
 fn planting_maps_nothing() {
     let (mut a, mut b, joint) = unjoined();
     for first in [true, false] {
-        let (seed, theirs) = joint.seeds(&a.handle, &b.handle).unwrap();
+        let (seed, theirs) = joint.prepared_pair(&a.handle, &b.handle).unwrap();
         let counts = |b: &End| {
             let files = &b.handle.files;
             [&files.arena, &files.keys, &files.doorbell].map(mappings_of)
         };
         let before = counts(&b);
         assert_eq!(before, [2; 3], "its own, and ours");
-        let id = a.port.plant(seed, a.queue).unwrap();
+        let id = a.port.adopt_queue_pair(seed, a.queue).unwrap();
         assert_eq!(counts(&b), before, "first: {first}");
         assert_eq!(id.index, u32::from(!first));
-        b.port.plant(theirs, b.queue).unwrap();
+        b.port.adopt_queue_pair(theirs, b.queue).unwrap();
     }
 }

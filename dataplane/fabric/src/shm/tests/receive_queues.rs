@@ -18,8 +18,8 @@ fn a_queue_of_its_own_serves_one_queue_pair_at_a_time() {
     assert_eq!(b.posted(), DEPTH);
 
     let free = b.handle.numbers.len();
-    let (_, second) = joint.seeds(&a.handle, &b.handle).unwrap();
-    let refused = b.port.plant(second, b.queue).unwrap_err();
+    let (_, second) = joint.prepared_pair(&a.handle, &b.handle).unwrap();
+    let refused = b.port.adopt_queue_pair(second, b.queue).unwrap_err();
     assert!(matches!(&refused, SetupError::Peer { what } if what.contains("serves a queue pair")));
     assert_eq!(b.handle.numbers.len(), free, "its number is free again");
 

@@ -371,7 +371,7 @@ impl Manager {
         self.counters.established += 1;
         self.ready.push(ManagerEvent::Established {
             connection: ConnectionId(number),
-            notice: None,
+            port_event: None,
         });
         Ok(())
     }

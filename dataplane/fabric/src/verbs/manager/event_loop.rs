@@ -9,7 +9,7 @@ use super::{CHANNEL, FIRST_DEVICE, Manager};
 use crate::interface::{ConnectionId, ManagerError, ManagerEvent};
 use crate::verbs::cm::channel::Event;
 use crate::verbs::cm::event::EventKind;
-use crate::verbs::{Notice, Port};
+use crate::verbs::{Port, PortEvent};
 use crate::waiting::turn_until;
 
 /// Events of RDMA-CM that one turn takes; the others are there in the next.
@@ -224,14 +224,14 @@ impl Manager {
             }
             Step::TellEstablished => {
                 connection.stage = stage;
-                let notice = connection
+                let port_event = connection
                     .prepared
-                    .map(|prepared| Notice::Established(prepared.queue_pair));
+                    .map(|prepared| PortEvent::Established(prepared.queue_pair));
                 self.counters.established += 1;
                 self.set_timer(number, None);
                 self.ready.push(ManagerEvent::Established {
                     connection: ConnectionId(number),
-                    notice,
+                    port_event,
                 });
             }
             Step::Fail => self.on_failure(number, event.kind, event.status),

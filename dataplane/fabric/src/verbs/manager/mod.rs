@@ -2,7 +2,7 @@
 //!
 //! The manager owns one event channel and lives in the control thread. A connection is an
 //! identifier of RDMA-CM without a queue pair; the queue pair is made for the port that will own
-//! it, taken through its states here, and handed over in a [`Seed`]. So a Receive may arrive as
+//! it, taken through its states here, and handed over in a [`PreparedQueuePair`]. So a Receive may arrive as
 //! soon as the peer knows of the queue pair, and the port is there to take it.
 //!
 //! ```text
@@ -53,7 +53,7 @@ use crate::interface::{
 };
 use crate::verbs::cm::channel::Channel;
 use crate::verbs::cm::id::Id;
-use crate::verbs::{Context, Port, PortHandle, Seed};
+use crate::verbs::{Context, Port, PortHandle, PreparedQueuePair};
 use crate::waiting::Waiting;
 pub use device::{device_at, device_towards};
 pub(in crate::verbs) use pair::connected_pair;
@@ -295,8 +295,12 @@ impl ManagerInterface for Manager {
     }
 
     /// As [`ManagerInterface::prepare`]; a client's port is the one that it connected with.
-    fn prepare(&mut self, connection: ConnectionId, port: &PortHandle) -> Result<Seed, SetupError> {
-        self.prepare_seed(connection.0, port)
+    fn prepare(
+        &mut self,
+        connection: ConnectionId,
+        port: &PortHandle,
+    ) -> Result<PreparedQueuePair, SetupError> {
+        self.prepare_queue_pair(connection.0, port)
     }
 
     /// Accepts, with at most 196 bytes of private data. After an error the connection is as it

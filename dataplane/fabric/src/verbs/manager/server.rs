@@ -17,7 +17,7 @@ use crate::verbs::cm::event::Parameters;
 use crate::verbs::cm::id::Id;
 use crate::verbs::cm::private_data;
 use crate::verbs::queue_pair::QueuePair;
-use crate::verbs::{Notice, PortHandle, Seed};
+use crate::verbs::{PortEvent, PortHandle, PreparedQueuePair};
 
 pub(super) fn wrong_order(doing: &str) -> ManagerError {
     let source = io::Error::new(
@@ -118,11 +118,11 @@ impl Manager {
             .ok_or(ManagerError::UnknownConnection)
     }
 
-    pub(super) fn prepare_seed(
+    pub(super) fn prepare_queue_pair(
         &mut self,
         number: u64,
         port: &PortHandle,
-    ) -> Result<Seed, SetupError> {
+    ) -> Result<PreparedQueuePair, SetupError> {
         self.know(port).map_err(|source| SetupError::System {
             doing: "watching the device of a port".to_owned(),
             source,
@@ -163,7 +163,7 @@ impl Manager {
         connection.stage = next;
         self.by_queue_pair
             .insert((number_of(port), queue_pair.id()), number);
-        Ok(Seed {
+        Ok(PreparedQueuePair {
             queue_pair,
             initiator_depth: depths.initiator_depth,
             established,
@@ -243,9 +243,9 @@ impl Manager {
         }
         self.ready.push(ManagerEvent::Disconnected {
             connection: ConnectionId(number),
-            notice: connection
+            port_event: connection
                 .prepared
-                .map(|prepared| Notice::PeerGone(prepared.queue_pair)),
+                .map(|prepared| PortEvent::PeerGone(prepared.queue_pair)),
         });
     }
 

@@ -163,7 +163,7 @@ impl QueuePairs {
     }
 
     /// Puts a queue pair into its vacant place.
-    pub(super) fn plant(&mut self, entry: Entry) {
+    pub(super) fn adopt_queue_pair(&mut self, entry: Entry) {
         let index = entry.id.index;
         if let Some(device) = &entry.device {
             self.by_number.set(device.number(), index);

@@ -26,7 +26,7 @@ struct Slot {
 pub(super) enum Taker {
     /// A shared receive queue of the device.
     Shared(Arc<SharedReceiveQueue>),
-    /// The queue pair of this index; [`u32::MAX`] when none is planted on the queue.
+    /// The queue pair of this index; [`u32::MAX`] when none is adopted on the queue.
     QueuePair(u32),
 }
 

@@ -78,7 +78,7 @@ impl Port {
     }
 
     /// Hands what is staged on a receive queue to the device. False when it refused some; what is
-    /// staged for no queue pair, or one in error, waits for the next that is planted.
+    /// staged for no queue pair, or one in error, waits for the next that is adopted.
     pub(super) fn post_receives(&mut self, number: usize) -> bool {
         let Some(queue) = self.receive_queues.get_mut(number) else {
             return true;

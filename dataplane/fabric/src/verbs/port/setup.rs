@@ -1,8 +1,8 @@
-//! Planting and destroying queue pairs, and what the manager and the device tell of them. Control
+//! Adopting and destroying queue pairs, and what the manager and the device tell of them. Control
 //! operations: they may call the kernel.
 
 use super::super::events::AsyncEvent;
-use super::super::link::{Notice, Seed};
+use super::super::link::{PortEvent, PreparedQueuePair};
 use super::super::protection_domain::OwnDomain;
 use super::super::shared_receive_queue::SharedReceiveQueue;
 use super::super::work_request::RECEIVE_QUEUES_MAX;
@@ -18,9 +18,9 @@ use crate::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 use std::sync::Arc;
 
 impl PortSetup for Port {
-    type Seed = Seed;
+    type PreparedQueuePair = PreparedQueuePair;
 
-    type Notice = Notice;
+    type PortEvent = PortEvent;
 
     fn attributes(&self) -> &Attributes {
         &self.attributes
@@ -89,12 +89,16 @@ impl PortSetup for Port {
         Ok(receive_queue.make(list))
     }
 
-    fn plant(&mut self, seed: Seed, queue: ReceiveQueueId) -> Result<QueuePairId, SetupError> {
-        let Seed {
+    fn adopt_queue_pair(
+        &mut self,
+        prepared: PreparedQueuePair,
+        queue: ReceiveQueueId,
+    ) -> Result<QueuePairId, SetupError> {
+        let PreparedQueuePair {
             queue_pair,
             initiator_depth,
             established,
-        } = seed;
+        } = prepared;
         let number = usize::from(queue.0);
         let id = queue_pair.id();
         if !queue_pair.is_of(&self.shared) {
@@ -125,7 +129,7 @@ impl PortSetup for Port {
                 "receive queue is not the one that the queue pair was made to draw from",
             ));
         }
-        self.queue_pairs.plant(Entry {
+        self.queue_pairs.adopt_queue_pair(Entry {
             state: if established {
                 State::Connected
             } else {
@@ -152,9 +156,9 @@ impl PortSetup for Port {
         Ok(id)
     }
 
-    fn notice(&mut self, notice: Notice) {
-        match notice {
-            Notice::Established(id) => {
+    fn handle_event(&mut self, port_event: PortEvent) {
+        match port_event {
+            PortEvent::Established(id) => {
                 if let Some(index) = self.queue_pairs.index_of_id(id)
                     && let Some(entry) = self.queue_pairs.get_mut(index)
                     && entry.state == State::Accepting
@@ -163,7 +167,7 @@ impl PortSetup for Port {
                 }
             }
             // What it still sent is read first.
-            Notice::PeerGone(id) => {
+            PortEvent::PeerGone(id) => {
                 if let Some(index) = self.queue_pairs.index_of_id(id) {
                     self.gone.push(index);
                 }

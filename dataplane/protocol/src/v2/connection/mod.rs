@@ -8,7 +8,7 @@
 //! 1. Post `receive_reserve` Receives, then [`Connection::new`].
 //! 2. For each received Send, in order, [`handle_message`](Connection::handle_message) once; act on the
 //!    [`Event`]. Or, where time counts, [`handle_whole_message`](Connection::handle_whole_message) or
-//!    [`handle_alike`](Connection::handle_alike) first, and the other only when that made nothing of it.
+//!    [`handle_like_last`](Connection::handle_like_last) first, and the other only when that made nothing of it.
 //! 3. For each Receive that is posted again in place of one that a message of this connection took,
 //!    [`handle_receives_posted`](Connection::handle_receives_posted). It does not matter what the message was: what
 //!    may be granted of it is known here. A Receive is posted *before* it is reported, and reported before the
@@ -43,10 +43,10 @@
 //! do too. An RPC message is then a [`Transmission`], or several: see [`Event::Transmission`]. What is wrong with a
 //! group as such is answered by a Report Error, in either direction; what is wrong with a header, as above.
 
-mod alike;
 mod credits;
 mod event;
 mod group;
+mod header_cache;
 mod phase;
 mod receive;
 mod receive_rtr;
@@ -63,8 +63,8 @@ use crate::v2::application::ApplicationHeaderTypes;
 use crate::v2::properties::Properties;
 use crate::v2::rtr::RtrSupport;
 use crate::v2::rtr::placement::Expectations;
-use alike::Remembered;
 use credits::Credits;
+use header_cache::HeaderCache;
 use reverse::Calls;
 use sequence::{Inbound, Outbound};
 
@@ -142,7 +142,7 @@ pub struct Connection {
     /// What the items of the incoming group ask of its transmissions to come.
     expectations: Expectations,
     /// What came last as a group of one transmission: of calls, and of replies.
-    remembered: [Remembered; 2],
+    remembered: [HeaderCache; 2],
     /// Header types that are not refused as unknown.
     header_types: ApplicationHeaderTypes,
 }
@@ -200,7 +200,7 @@ impl Connection {
             consumed_at_async: 0,
             properties: config.properties,
             expectations: Expectations::NONE,
-            remembered: [Remembered::NONE; 2],
+            remembered: [HeaderCache::NONE; 2],
             header_types: ApplicationHeaderTypes::NONE,
             peer_rtr_support: RtrSupport::NONE,
             peer_request_transmissions_max: RTR_TRANSMISSIONS_DEFAULT,

@@ -109,7 +109,7 @@ impl Connection {
     /// which the first are in `head`: at least header and payload stream
     /// ([`transmission_head_bytes`](crate::v2::rtr::transmission_head_bytes)). Items need not be in one piece with them.
     pub fn handle_transmission<'m>(&mut self, head: &'m [u8], message_bytes: usize) -> Event<'m> {
-        match self.handle_alike(head, message_bytes) {
+        match self.handle_like_last(head, message_bytes) {
             Some(transmission) => Event::Transmission(transmission),
             None => self.handle_any(head, message_bytes),
         }

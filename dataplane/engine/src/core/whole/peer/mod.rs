@@ -24,7 +24,7 @@ use super::service::OF_CORE_ITEMS;
 use super::step::{Answer, Asked, Grants, Receives, Told};
 use crate::TestFabric;
 use crate::rpc::ConnectionKey;
-use crate::support::fabric::Seed;
+use crate::support::fabric::PreparedQueuePair;
 use crate::support::{TestJoint, TestPort, TestPortHandle};
 
 use partner::Partner;
@@ -124,8 +124,8 @@ pub(super) struct Link {
     /// Version 2: the most credits that the core is told it may have.
     window: u32,
     /// Version 1: calls that were granted, and that wait for their replies.
-    granted_1: u32,
-    waiting_1: u32,
+    v1_granted: u32,
+    v1_waiting: u32,
     grants: Grants,
     said: BTreeMap<u32, Said>,
     calls: VecDeque<CallOfCore>,
@@ -221,10 +221,10 @@ impl Peer {
         !is_open && (self.queue_pair.is_none() || self.is_flushed)
     }
 
-    /// Plants this end of a connection.
-    pub(super) fn plant(
+    /// Adopts this end of a connection.
+    pub(super) fn adopt_queue_pair(
         &mut self,
-        seed: Seed<TestFabric>,
+        prepared: PreparedQueuePair<TestFabric>,
         of_core: QueuePairNumber,
         is_version_1: bool,
         is_quiet: bool,
@@ -243,7 +243,11 @@ impl Peer {
             self.port.flush_receives();
         }
         let posted = self.port.receives_posted(self.queue);
-        self.queue_pair = Some(self.port.plant(seed, self.queue).expect("planted"));
+        self.queue_pair = Some(
+            self.port
+                .adopt_queue_pair(prepared, self.queue)
+                .expect("planted"),
+        );
         self.is_flushed = false;
         self.is_stopped = false;
         self.connects += 1;
@@ -259,8 +263,8 @@ impl Peer {
             credits: 1,
             owed: posted.saturating_sub(2),
             window: if is_quiet { RECEIVES } else { posted } - 1,
-            granted_1: 1,
-            waiting_1: 0,
+            v1_granted: 1,
+            v1_waiting: 0,
             grants: if is_quiet { Grants::None } else { Grants::Fair },
             said: BTreeMap::new(),
             calls: VecDeque::new(),
@@ -371,7 +375,7 @@ impl Peer {
     fn credits(&self) -> u32 {
         let link = self.link.as_ref();
         link.map_or(0, |link| match link.is_version_1 {
-            true => link.granted_1.saturating_sub(link.waiting_1),
+            true => link.v1_granted.saturating_sub(link.v1_waiting),
             false => link.credits,
         })
     }
@@ -465,7 +469,7 @@ impl Peer {
             if let Some(said) = link.said.get_mut(&xid) {
                 said.is_owed = is_sure;
             }
-            link.waiting_1 += u32::from(link.is_version_1);
+            link.v1_waiting += u32::from(link.is_version_1);
         }
     }
 

@@ -36,8 +36,8 @@ impl Peer {
         if version == 1 {
             link.is_version_1 = true;
             if xid & OF_CORE == 0 {
-                link.granted_1 = credit;
-                link.waiting_1 = link.waiting_1.saturating_sub(1);
+                link.v1_granted = credit;
+                link.v1_waiting = link.v1_waiting.saturating_sub(1);
                 self.take_answer(xid);
             } else if kind <= NOMSG {
                 self.take_call(xid, message, 4);

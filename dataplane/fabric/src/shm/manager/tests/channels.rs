@@ -27,27 +27,27 @@ fn connections_of_a_pair_share_a_channel() {
         &address,
     );
     assert!(Arc::ptr_eq(
-        &one.client_seed.channel,
-        &two.client_seed.channel
+        &one.client_prepared.channel,
+        &two.client_prepared.channel
     ));
     assert!(Arc::ptr_eq(
-        &one.server_seed.channel,
-        &two.server_seed.channel
+        &one.server_prepared.channel,
+        &two.server_prepared.channel
     ));
-    assert_ne!(one.client_seed.local(), two.client_seed.local());
+    assert_ne!(one.client_prepared.local(), two.client_prepared.local());
     // The other direction, and other ports, have channels of their own.
     let other = port(8);
     let three = establish((&mut client, &client_port), (&mut server, &other), &address);
     assert!(!Arc::ptr_eq(
-        &one.client_seed.channel,
-        &three.client_seed.channel
+        &one.client_prepared.channel,
+        &three.client_prepared.channel
     ));
     assert_ne!(
-        one.client_seed.doorbell_number,
-        three.client_seed.doorbell_number
+        one.client_prepared.doorbell_number,
+        three.client_prepared.doorbell_number
     );
     // At the other server port the first bit is free.
-    assert_eq!(three.server_seed.doorbell_number, 0);
+    assert_eq!(three.server_prepared.doorbell_number, 0);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_channel_whose_port_let_go_is_replaced_at_both_ends() {
             (&mut server, &server_port),
             &address,
         );
-        let (client_half, server_half) = (old.client_seed.channel, old.server_seed.channel);
+        let (client_half, server_half) = (old.client_prepared.channel, old.server_prepared.channel);
         let kept = if client_lets_go {
             drop(client_half);
             server_half
@@ -74,13 +74,13 @@ fn a_channel_whose_port_let_go_is_replaced_at_both_ends() {
             (&mut server, &server_port),
             &address,
         );
-        assert!(!Arc::ptr_eq(&kept, &new.client_seed.channel));
-        assert!(!Arc::ptr_eq(&kept, &new.server_seed.channel));
+        assert!(!Arc::ptr_eq(&kept, &new.client_prepared.channel));
+        assert!(!Arc::ptr_eq(&kept, &new.server_prepared.channel));
         // The end that kept its half has a bit of its own for the new one.
         let seed = if client_lets_go {
-            &new.server_seed
+            &new.server_prepared
         } else {
-            &new.client_seed
+            &new.client_prepared
         };
         assert_eq!(seed.doorbell_number, 1);
         drop(kept);

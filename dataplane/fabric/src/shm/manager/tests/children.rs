@@ -163,9 +163,9 @@ fn clients_that_are_killed_at_each_step() {
         if step == "confirmed" {
             assert_eq!(expect_established(&mut server).0, accepted);
         }
-        let (gone, notice) = expect_disconnected(&mut server);
+        let (gone, port_event) = expect_disconnected(&mut server);
         assert_eq!(
-            (gone, notice.is_some()),
+            (gone, port_event.is_some()),
             (accepted, step != "asked"),
             "{step}"
         );
@@ -202,8 +202,8 @@ fn servers_that_are_killed_at_each_step() {
                 client.confirm(asked).unwrap();
                 assert_eq!(expect_established(&mut client).0, asked);
             }
-            let (gone, notice) = expect_disconnected(&mut client);
-            assert_eq!((gone, notice.is_some()), (asked, step == "established"));
+            let (gone, port_event) = expect_disconnected(&mut client);
+            assert_eq!((gone, port_event.is_some()), (asked, step == "established"));
         }
         assert_killed(child);
         // Nothing is left of it: the name is free.

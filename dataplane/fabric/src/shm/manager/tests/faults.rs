@@ -10,7 +10,7 @@ use crate::shm::manager::Manager;
 use crate::shm::manager::connection::Offer;
 use crate::shm::manager::socket::{self, Received};
 use crate::shm::manager::wire::*;
-use crate::shm::{ChannelFile, Notice, QueuePairNumber};
+use crate::shm::{ChannelFile, PortEvent, QueuePairNumber};
 
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -113,9 +113,9 @@ fn a_client_that_never_confirms_is_given_up_and_its_core_told() {
     let seed = server.prepare(accepted, &port(1)).unwrap();
     assert_eq!(seed.remote, QueuePairNumber(3));
     server.accept(accepted, b"").unwrap();
-    let (gone, notice) = expect_disconnected(&mut server);
+    let (gone, port_event) = expect_disconnected(&mut server);
     assert_eq!(gone, accepted);
-    assert!(matches!(notice, Some(Notice::PeerGone { local }) if local == seed.local()));
+    assert!(matches!(port_event, Some(PortEvent::PeerGone { local }) if local == seed.local()));
     assert_eq!(counter(&server, "handshakes_timed_out"), 1);
 }
 
@@ -346,9 +346,9 @@ fn confirmations_without_their_files_end_the_connection() {
         let files: Vec<BorrowedFd<'_>> = (0..files).map(|_| file.as_fd()).collect();
         let confirm = Message::Confirm(Confirm { doorbell_number: 0 }).encode();
         send_any(&raw, &confirm, &files);
-        let (gone, notice) = expect_disconnected(&mut server);
+        let (gone, port_event) = expect_disconnected(&mut server);
         assert_eq!(gone, accepted);
-        assert!(matches!(notice, Some(Notice::PeerGone { local }) if local == seed.local()));
+        assert!(matches!(port_event, Some(PortEvent::PeerGone { local }) if local == seed.local()));
     }
 }
 

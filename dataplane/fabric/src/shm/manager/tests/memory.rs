@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use super::support::*;
 use crate::interface::{Manager as _, ManagerError};
 use crate::interface::{ManagerEvent, SetupError};
-use crate::shm::Notice;
+use crate::shm::PortEvent;
 use crate::shm::manager::{Manager, ManagerOptions};
 use crate::shm::tests::peer_memory::{held, sparse_file, whole_file};
 
@@ -54,9 +54,9 @@ fn server_meets(arena: OwnedFd, options: ManagerOptions) {
     expect_reply(&mut client);
     let _seed = client.prepare(asked, &client_port).unwrap();
     client.confirm(asked).unwrap();
-    let (gone, notice) = expect_disconnected(&mut server);
+    let (gone, port_event) = expect_disconnected(&mut server);
     assert_eq!((gone, refused(&server)), (accepted, 1));
-    assert!(matches!(notice, Some(Notice::PeerGone { local }) if local == seed.local()));
+    assert!(matches!(port_event, Some(PortEvent::PeerGone { local }) if local == seed.local()));
     assert_eq!(server.half_open, 0);
     expect_established(&mut client);
     assert_eq!(expect_disconnected(&mut client).0, asked);

@@ -7,7 +7,7 @@ use super::support::*;
 use crate::interface::{Manager as _, ManagerError, RejectReason, SetupError};
 use crate::memory::Mapping;
 use crate::shm::tests::peer_memory::whole_file;
-use crate::shm::{CheckedPeer, Notice, PortHandle, doorbell};
+use crate::shm::{CheckedPeer, PortEvent, PortHandle, doorbell};
 
 #[test]
 fn both_ends_get_what_they_need() {
@@ -29,43 +29,45 @@ fn both_ends_get_what_they_need() {
         peer.name
     );
 
-    let server_seed = server.prepare(accepted, &server_port).unwrap();
-    assert!(server_seed.memory.is_none());
-    assert_eq!(server_seed.peer, client_port.identity);
+    let server_prepared = server.prepare(accepted, &server_port).unwrap();
+    assert!(server_prepared.memory.is_none());
+    assert_eq!(server_prepared.peer, client_port.identity);
     server.accept(accepted, b"yes").unwrap();
     assert_quiet(&mut server);
 
     let (replied, peer, private_data) = expect_reply(&mut client);
     assert_eq!((replied, private_data.as_slice()), (asked, &b"yes"[..]));
     assert_eq!(peer.key, u64::from(std::process::id()));
-    let client_seed = client.prepare(asked, &client_port).unwrap();
-    assert_eq!(client_seed.peer, server_port.identity);
-    assert_eq!(client_seed.local(), server_seed.remote);
-    assert_eq!(client_seed.remote, server_seed.local());
-    let memory = client_seed.memory.as_ref().unwrap();
+    let client_prepared = client.prepare(asked, &client_port).unwrap();
+    assert_eq!(client_prepared.peer, server_port.identity);
+    assert_eq!(client_prepared.local(), server_prepared.remote);
+    assert_eq!(client_prepared.remote, server_prepared.local());
+    let memory = client_prepared.memory.as_ref().unwrap();
     assert_eq!(inode(&memory.event), inode(&server_port.files.event));
-    assert_eq!(memory.doorbell_number, server_seed.doorbell_number);
-    assert_same_memory(memory, &server_seed.channel, &server_port);
+    assert_eq!(memory.doorbell_number, server_prepared.doorbell_number);
+    assert_same_memory(memory, &server_prepared.channel, &server_port);
 
     client.confirm(asked).unwrap();
-    let (established, notice) = expect_established(&mut client);
+    let (established, port_event) = expect_established(&mut client);
     assert_eq!(established, asked);
-    assert!(notice.is_none());
-    let (established, notice) = expect_established(&mut server);
+    assert!(port_event.is_none());
+    let (established, port_event) = expect_established(&mut server);
     assert_eq!(established, accepted);
-    let Some(Notice::Established { local, memory }) = notice else {
-        panic!("no notice for the core");
+    let Some(PortEvent::Established { local, memory }) = port_event else {
+        panic!("no port_event for the core");
     };
-    assert_eq!(local, server_seed.local());
+    assert_eq!(local, server_prepared.local());
     assert_eq!(inode(&memory.event), inode(&client_port.files.event));
-    assert_eq!(memory.doorbell_number, client_seed.doorbell_number);
-    assert_same_memory(&memory, &client_seed.channel, &client_port);
+    assert_eq!(memory.doorbell_number, client_prepared.doorbell_number);
+    assert_same_memory(&memory, &client_prepared.channel, &client_port);
 
     client.disconnect(asked);
     assert_quiet(&mut client);
-    let (gone, notice) = expect_disconnected(&mut server);
+    let (gone, port_event) = expect_disconnected(&mut server);
     assert_eq!(gone, accepted);
-    assert!(matches!(notice, Some(Notice::PeerGone { local }) if local == server_seed.local()));
+    assert!(
+        matches!(port_event, Some(PortEvent::PeerGone { local }) if local == server_prepared.local())
+    );
     assert_quiet(&mut server);
 }
 
@@ -105,17 +107,20 @@ fn a_process_may_connect_to_itself() {
     manager.listen(&address).unwrap();
     let asked = manager.connect(&address, &port, b"").unwrap();
     let (accepted, ..) = expect_request(&mut manager);
-    let server_seed = manager.prepare(accepted, &port).unwrap();
+    let server_prepared = manager.prepare(accepted, &port).unwrap();
     manager.accept(accepted, b"").unwrap();
     expect_reply(&mut manager);
-    let client_seed = manager.prepare(asked, &port).unwrap();
+    let client_prepared = manager.prepare(asked, &port).unwrap();
     manager.confirm(asked).unwrap();
     // Two channel files and two doorbell bits, although both ends are one core.
     assert!(!std::sync::Arc::ptr_eq(
-        &server_seed.channel,
-        &client_seed.channel
+        &server_prepared.channel,
+        &client_prepared.channel
     ));
-    assert_ne!(server_seed.doorbell_number, client_seed.doorbell_number);
+    assert_ne!(
+        server_prepared.doorbell_number,
+        client_prepared.doorbell_number
+    );
     expect_established(&mut manager);
     expect_established(&mut manager);
 }
@@ -307,7 +312,7 @@ const STEPS: [Step; 8] = [
 ];
 
 /// Whether the client hangs up (or the server), after each step: the other end is told what its
-/// stage calls for, once, and numbers go back unless a seed was handed out.
+/// stage calls for, once, and numbers go back unless a prepared queue pair was handed out.
 #[test]
 fn hanging_up_after_each_step() {
     for step in STEPS {
@@ -348,17 +353,21 @@ fn hang_up_after(last: Step, client_hangs_up: bool) {
             // The server hears of the request and of its end, because it was sent.
             None => {
                 let (request, ..) = expect_request(&mut server);
-                let (gone, notice) = expect_disconnected(&mut server);
+                let (gone, port_event) = expect_disconnected(&mut server);
                 assert_eq!(gone, request, "{context}");
-                assert!(notice.is_none(), "{context}");
+                assert!(port_event.is_none(), "{context}");
             }
             Some(accepted) => {
                 if last == Step::Confirmed {
                     assert_eq!(expect_established(&mut server).0, accepted, "{context}");
                 }
-                let (gone, notice) = expect_disconnected(&mut server);
+                let (gone, port_event) = expect_disconnected(&mut server);
                 assert_eq!(gone, accepted, "{context}");
-                assert_eq!(notice.is_some(), last >= Step::ServerPrepared, "{context}");
+                assert_eq!(
+                    port_event.is_some(),
+                    last >= Step::ServerPrepared,
+                    "{context}"
+                );
             }
         }
     } else if let Some(accepted) = accepted {
@@ -372,9 +381,13 @@ fn hang_up_after(last: Step, client_hangs_up: bool) {
             if last == Step::Accepted {
                 assert_eq!(expect_reply(&mut client).0, asked, "{context}");
             }
-            let (gone, notice) = expect_disconnected(&mut client);
+            let (gone, port_event) = expect_disconnected(&mut client);
             assert_eq!(gone, asked, "{context}");
-            assert_eq!(notice.is_some(), last >= Step::ClientPrepared, "{context}");
+            assert_eq!(
+                port_event.is_some(),
+                last >= Step::ClientPrepared,
+                "{context}"
+            );
         }
     } else {
         drop(server);
@@ -394,7 +407,7 @@ fn hang_up_after(last: Step, client_hangs_up: bool) {
         usize::from(last < Step::ServerPrepared),
         "{context}"
     );
-    // Seeds that no port planted give their numbers back.
+    // Prepared queue pairs that no port adopted give their numbers back.
     drop(seeds);
     assert_eq!(
         (client_port.numbers.len(), server_port.numbers.len()),
@@ -474,7 +487,7 @@ fn ports_without_free_queue_pairs() {
         "{full:?}"
     );
     // The port gives a number back: the same request can be served.
-    drop(first.server_seed);
+    drop(first.server_prepared);
     let _seed = server.prepare(second, &server_port).unwrap();
     client.connect(&address, &client_port, b"").unwrap();
     let full = client.connect(&address, &client_port, b"").unwrap_err();

@@ -13,7 +13,9 @@ use crate::interface::{
 use crate::memory::{Arena, ArenaOptions, HugePages};
 use crate::shm::files;
 use crate::shm::manager::{Manager, ManagerOptions};
-use crate::shm::{CoreIdentity, Notice, Port, PortFiles, PortHandle, QueuePairNumber, Seed};
+use crate::shm::{
+    CoreIdentity, Port, PortEvent, PortFiles, PortHandle, PreparedQueuePair, QueuePairNumber,
+};
 
 /// Long enough that only a hang reaches it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -134,8 +136,8 @@ pub(super) fn expect_reply(m: &mut Manager) -> (ConnectionId, PeerIdentity, Vec<
         => (connection, peer, private_data))
 }
 
-pub(super) fn expect_established(m: &mut Manager) -> (ConnectionId, Option<Notice>) {
-    expect!(m, ManagerEvent::Established { connection, notice } => (connection, notice))
+pub(super) fn expect_established(m: &mut Manager) -> (ConnectionId, Option<PortEvent>) {
+    expect!(m, ManagerEvent::Established { connection, port_event } => (connection, port_event))
 }
 
 pub(super) fn expect_rejected(m: &mut Manager) -> (ConnectionId, RejectReason, Vec<u8>) {
@@ -147,16 +149,16 @@ pub(super) fn expect_failed(m: &mut Manager) -> (ConnectionId, ManagerError) {
     expect!(m, ManagerEvent::Failed { connection, error } => (connection, error))
 }
 
-pub(super) fn expect_disconnected(m: &mut Manager) -> (ConnectionId, Option<Notice>) {
-    expect!(m, ManagerEvent::Disconnected { connection, notice } => (connection, notice))
+pub(super) fn expect_disconnected(m: &mut Manager) -> (ConnectionId, Option<PortEvent>) {
+    expect!(m, ManagerEvent::Disconnected { connection, port_event } => (connection, port_event))
 }
 
 /// A connection that stands, with what both cores got.
 pub(super) struct Standing {
     pub(super) client: ConnectionId,
     pub(super) server: ConnectionId,
-    pub(super) client_seed: Seed,
-    pub(super) server_seed: Seed,
+    pub(super) client_prepared: PreparedQueuePair,
+    pub(super) server_prepared: PreparedQueuePair,
 }
 
 /// Makes one connection, step by step.
@@ -167,27 +169,27 @@ pub(super) fn establish(
 ) -> Standing {
     let asked = client.0.connect(address, client.1, b"ask").unwrap();
     let (accepted, ..) = expect_request(server.0);
-    let server_seed = server.0.prepare(accepted, server.1).unwrap();
+    let server_prepared = server.0.prepare(accepted, server.1).unwrap();
     server.0.accept(accepted, b"yes").unwrap();
     let (replied, ..) = expect_reply(client.0);
     assert_eq!(asked, replied);
-    let client_seed = client.0.prepare(asked, client.1).unwrap();
+    let client_prepared = client.0.prepare(asked, client.1).unwrap();
     client.0.confirm(asked).unwrap();
     assert_eq!(expect_established(client.0).0, asked);
     assert_eq!(expect_established(server.0).0, accepted);
     Standing {
         client: asked,
         server: accepted,
-        client_seed,
-        server_seed,
+        client_prepared,
+        server_prepared,
     }
 }
 
 /// What both cores got of the connections that a storm asked for.
 #[derive(Default)]
 pub(super) struct Storm {
-    pub(super) client_seeds: Vec<Seed>,
-    pub(super) server_seeds: Vec<Seed>,
+    pub(super) client_seeds: Vec<PreparedQueuePair>,
+    pub(super) server_seeds: Vec<PreparedQueuePair>,
     pub(super) established: [usize; 2],
 }
 
@@ -209,8 +211,8 @@ pub(super) fn establish_all(
         for event in events.drain(..) {
             match event {
                 ManagerEvent::ConnectRequest { connection, .. } => {
-                    let seed = server.0.prepare(connection, server.1).unwrap();
-                    storm.server_seeds.push(seed);
+                    let prepared = server.0.prepare(connection, server.1).unwrap();
+                    storm.server_seeds.push(prepared);
                     server.0.accept(connection, b"").unwrap();
                 }
                 ManagerEvent::Established { .. } => storm.established[1] += 1,
@@ -224,8 +226,8 @@ pub(super) fn establish_all(
         for event in events.drain(..) {
             match event {
                 ManagerEvent::ConnectReply { connection, .. } => {
-                    let seed = client.0.prepare(connection, client.1).unwrap();
-                    storm.client_seeds.push(seed);
+                    let prepared = client.0.prepare(connection, client.1).unwrap();
+                    storm.client_seeds.push(prepared);
                     client.0.confirm(connection).unwrap();
                 }
                 ManagerEvent::Established { .. } => storm.established[0] += 1,

@@ -17,7 +17,7 @@ const TYPE_AT: usize = 12;
 
 /// The latest first transmission of one direction that was all of its group, and right in every respect.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Remembered {
+pub(super) struct HeaderCache {
     header: [u8; HEADER_BYTES_MAX],
     /// Of no octets while there is none.
     arrival: Arrival,
@@ -26,7 +26,7 @@ pub(super) struct Remembered {
     response_transmissions_max: u32,
 }
 
-impl Remembered {
+impl HeaderCache {
     pub(super) const NONE: Self = Self {
         header: [0; HEADER_BYTES_MAX],
         arrival: Arrival {
@@ -84,7 +84,7 @@ impl Connection {
     /// The short way of [`handle_transmission`](Self::handle_transmission): a first transmission like the one before
     /// in its direction, which is all of its group. `None`, and nothing changed, for all else.
     #[must_use]
-    pub fn handle_alike<'m>(
+    pub fn handle_like_last<'m>(
         &mut self,
         head: &'m [u8],
         message_bytes: usize,

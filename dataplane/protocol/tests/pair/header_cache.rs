@@ -46,10 +46,10 @@ fn it_is_told_as_if_it_was_decoded() {
         assert_eq!(told, behind(&other, &message, BYTES).1);
         let again = group(9, flags);
         assert!(
-            connection.handle_alike(&again, BYTES).is_some(),
+            connection.handle_like_last(&again, BYTES).is_some(),
             "the short way was meant"
         );
-        assert!(connection.handle_alike(&other, BYTES).is_none());
+        assert!(connection.handle_like_last(&other, BYTES).is_none());
     }
 }
 

@@ -15,7 +15,7 @@ use crate::message::{MessageBuffer, MessagesOf};
 use crate::rpc::CallError;
 
 /// What remains to be done about a message once its Receive is posted again.
-pub(super) enum Upshot {
+pub(super) enum Action {
     /// Nothing.
     Done,
     /// A part of a message has to wait, in its Receive, for a message buffer or a slot.
@@ -95,7 +95,7 @@ impl Part {
 /// with such lists waits unless `has_slot`.
 #[cold]
 #[inline(never)]
-pub(super) fn handle_rare(
+pub(super) fn classify_control(
     connection: &mut Connection,
     messages: &mut MessagesOf<'_>,
     counters: &Counters,
@@ -103,10 +103,10 @@ pub(super) fn handle_rare(
     has_slot: bool,
     event: Event<'_>,
     message: &[u8],
-) -> Upshot {
+) -> Action {
     match event {
         // Handled before.
-        Event::Call { .. } | Event::Reply { .. } | Event::Transmission(_) => Upshot::Done,
+        Event::Call { .. } | Event::Reply { .. } | Event::Transmission(_) => Action::Done,
         Event::Fragment {
             direction,
             xid,
@@ -126,7 +126,7 @@ pub(super) fn handle_rare(
             };
             let part = note_part(connection, part);
             if part.takes_slot() && !has_slot {
-                return Upshot::HoldPart(part);
+                return Action::HoldPart(part);
             }
             keep_header(kept_header, part, message, payload.len());
             handle_part(connection, messages, counters, part, payload)
@@ -156,15 +156,15 @@ pub(super) fn handle_rare(
         Event::Credits => {
             note_window(connection, message);
             counters.grants_received.increment();
-            Upshot::Done
+            Action::Done
         }
-        Event::TransportError { xid, error } => Upshot::PeerError { xid, error },
-        Event::FellBack => Upshot::FellBack,
-        Event::VersionMismatch { low, high } => Upshot::VersionMismatch { low, high },
-        Event::TransmissionRefused(refusal) => Upshot::Report(refusal.report),
+        Event::TransportError { xid, error } => Action::PeerError { xid, error },
+        Event::FellBack => Action::FellBack,
+        Event::VersionMismatch { low, high } => Action::VersionMismatch { low, high },
+        Event::TransmissionRefused(refusal) => Action::Report(refusal.report),
         Event::ErrorReported(report) => {
             counters.group_errors_received.increment();
-            Upshot::PeerReport(report)
+            Action::PeerReport(report)
         }
         Event::ApplicationMessage {
             header_type,
@@ -173,7 +173,7 @@ pub(super) fn handle_rare(
             ..
         } => {
             note_window(connection, message);
-            Upshot::Application(Heading {
+            Action::Application(Heading {
                 header_type,
                 xid,
                 is_answer: is_response,
@@ -181,10 +181,10 @@ pub(super) fn handle_rare(
         }
         Event::Discarded(reason) => discard(counters, reason),
         Event::Refused(refusal) if refusal.sequence_given_up => {
-            Upshot::GiveUp(GivenUp::Refused(refusal))
+            Action::GiveUp(GivenUp::Refused(refusal))
         }
-        Event::Refused(refusal) => Upshot::Refuse(refusal),
-        Event::Close(reason) => Upshot::Close(CloseReason::Protocol(reason)),
+        Event::Refused(refusal) => Action::Refuse(refusal),
+        Event::Close(reason) => Action::Close(CloseReason::Protocol(reason)),
     }
 }
 
@@ -215,10 +215,10 @@ fn handle_part(
     counters: &Counters,
     part: Part,
     bytes: &[u8],
-) -> Upshot {
+) -> Action {
     let begins_without_buffer = part.offset == 0 && !messages.has_room(part.what.purpose());
     if connection.lane(part.what.lane()).parts.any() || begins_without_buffer {
-        return Upshot::HoldPart(part);
+        return Action::HoldPart(part);
     }
     take_part(connection, messages, counters, part, bytes)
 }
@@ -230,7 +230,7 @@ pub(super) fn take_part(
     counters: &Counters,
     part: Part,
     bytes: &[u8],
-) -> Upshot {
+) -> Action {
     let Part {
         what,
         xid,
@@ -248,28 +248,28 @@ pub(super) fn take_part(
         .reassembly
         .take_part(messages, what, xid, offset, bytes, last);
     match (taken, what) {
-        (Taken::Incomplete, _) => Upshot::Done,
-        (Taken::Complete(message), Assembled::Message(direction)) => Upshot::Assembled {
+        (Taken::Incomplete, _) => Action::Done,
+        (Taken::Complete(message), Assembled::Message(direction)) => Action::Assembled {
             direction,
             xid,
             message,
         },
         (Taken::Complete(message), Assembled::Properties) => {
-            let upshot = match PropertySet::decode(message.filled()) {
+            let action = match PropertySet::decode(message.filled()) {
                 Ok(_) => take_properties(connection, xid, message.filled()),
-                Err(_) => Upshot::Refuse(Refusal::new(xid, TransportError::BadXdr)),
+                Err(_) => Action::Refuse(Refusal::new(xid, TransportError::BadXdr)),
             };
             messages.pool.give(message);
-            upshot
+            action
         }
         (Taken::NoRoom, Assembled::Message(Direction::Reply)) => {
             counters.reassemblies_refused.increment();
             let error = CallError::ReplyTooLong;
-            Upshot::EndCall { xid, error }
+            Action::EndCall { xid, error }
         }
         (Taken::NoRoom, Assembled::Message(Direction::Call) | Assembled::Properties) => {
             counters.reassemblies_refused.increment();
-            Upshot::Refuse(Refusal::new(xid, TransportError::System))
+            Action::Refuse(Refusal::new(xid, TransportError::System))
         }
     }
 }
@@ -285,17 +285,17 @@ fn note_window(connection: &mut Connection, message: &[u8]) {
 }
 
 /// Hands a property set to the control plane: one at a time.
-fn take_properties(connection: &mut Connection, xid: u32, set: &[u8]) -> Upshot {
+fn take_properties(connection: &mut Connection, xid: u32, set: &[u8]) -> Action {
     if connection.awaits_control {
         // The peer did not wait for an answer to its last one.
-        return Upshot::Close(CloseReason::PropertiesUnawaited);
+        return Action::Close(CloseReason::PropertiesUnawaited);
     }
     if set.len() > PROPERTY_BYTES_MAX {
-        return Upshot::Refuse(Refusal::new(xid, TransportError::System));
+        return Action::Refuse(Refusal::new(xid, TransportError::System));
     }
     connection.awaits_control = true;
     note_unknown(connection, set);
-    Upshot::Properties(set.into())
+    Action::Properties(set.into())
 }
 
 /// Keeps the properties of a peer's first set that nobody but the application may know. They are told when the connection
@@ -308,16 +308,16 @@ fn note_unknown(connection: &mut Connection, set: &[u8]) {
     }
 }
 
-fn discard(counters: &Counters, reason: DiscardReason) -> Upshot {
-    let reply = |xid, error| Upshot::GiveUp(GivenUp::Reply { xid, error });
+fn discard(counters: &Counters, reason: DiscardReason) -> Action {
+    let reply = |xid, error| Action::GiveUp(GivenUp::Reply { xid, error });
     match reason {
         DiscardReason::Short => {
             counters.messages_discarded_short.increment();
-            Upshot::Done
+            Action::Done
         }
         DiscardReason::SequenceBroken { .. } => {
             counters.messages_discarded_short.increment();
-            Upshot::GiveUp(GivenUp::Broken)
+            Action::GiveUp(GivenUp::Broken)
         }
         DiscardReason::ReplyMismatch { xid } => {
             counters.messages_discarded.increment();
@@ -332,7 +332,7 @@ fn discard(counters: &Counters, reason: DiscardReason) -> Upshot {
         | DiscardReason::Unanswerable
         | DiscardReason::Over => {
             counters.messages_discarded.increment();
-            Upshot::Done
+            Action::Done
         }
     }
 }
