@@ -60,6 +60,12 @@ impl Failure {
         Self::new(Status::Usage, what.into())
     }
 
+    /// An error of a library: what it says, and all that is underneath; exit status 1.
+    #[must_use]
+    pub fn of(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::failed(error.to_string()).because(error)
+    }
+
     const fn new(status: Status, what: String) -> Self {
         Self {
             status,
@@ -102,7 +108,7 @@ impl fmt::Display for Failure {
         f.write_str(&self.what)?;
         // The whole chain on one line: log collectors keep lines, not paragraphs.
         let mut cause = self.cause();
-        let mut said = String::new();
+        let mut said = self.what.clone();
         while let Some(error) = cause {
             let text = error.to_string();
             // Some errors tell their cause themselves.
@@ -183,6 +189,9 @@ mod tests {
             .because(Opening { source })
             .to_string();
         assert_eq!(text, "no server: opening the device: it is not there");
+        let source = Error::new(ErrorKind::NotFound, "it is not there");
+        let text = Failure::of(Opening { source }).to_string();
+        assert_eq!(text, "opening the device: it is not there");
     }
 
     #[test]

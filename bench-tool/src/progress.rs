@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::report::units::{count, duration, rate};
+use rpcrdma_units::{count, duration, rate};
 
 /// Time between two lines.
 const PERIOD: Duration = Duration::from_millis(250);

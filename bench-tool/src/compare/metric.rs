@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::report::units::{nanoseconds, rate};
+use rpcrdma_units::{nanoseconds, rate};
 
 /// A figure of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

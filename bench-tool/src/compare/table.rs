@@ -6,7 +6,7 @@ use super::Report;
 use super::rank_sum::Design;
 use super::verdict::{Comparison, Verdict, percent, sentence};
 use crate::report::table::write_warnings;
-use crate::report::units::text_of;
+use rpcrdma_units::text_of;
 
 /// Characters of a value that is shown in full.
 const VALUE_CHARACTERS_MAX: usize = 60;

@@ -7,7 +7,7 @@ use rpcrdma_tuning::Hugepages;
 use super::Needs;
 use super::finding::{Area, Finding, Findings, Severity};
 use super::system::System;
-use crate::report::units::size;
+use rpcrdma_units::size;
 
 /// The bit of CAP_IPC_LOCK among the capabilities: who has it may lock memory without limit.
 const CAP_IPC_LOCK: u32 = 14;

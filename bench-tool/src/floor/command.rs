@@ -16,7 +16,7 @@ use crate::machine::Machine;
 use crate::report::FloorSummary;
 use crate::report::output::Output;
 use crate::report::table::write_warnings;
-use crate::report::units::{bandwidth, count, duration, nanoseconds, size, text_of};
+use rpcrdma_units::{bandwidth, count, duration, nanoseconds, size, text_of};
 
 /// Name and number of the layout of the floor's JSON.
 pub const FLOOR_SCHEMA: &str = "rpcrdma.bench-tool.floor/1";

@@ -84,7 +84,7 @@ fn check_memory(shape: CopyShape) -> Result<(), Failure> {
         Some(needed) if needed <= available / 2 => Ok(()),
         _ => Err(Failure::failed(format!(
             "the copy of {} needs {} buffers of that size, more than half of the free memory",
-            crate::report::units::size(u64::try_from(shape.size_bytes).unwrap_or(u64::MAX)),
+            rpcrdma_units::size(u64::try_from(shape.size_bytes).unwrap_or(u64::MAX)),
             shape.depth + shape.buffers,
         ))
         .advice("lower --size, --depth or --buffers")),

@@ -11,8 +11,8 @@ use crate::cli::{ProfileChoice, Protocol};
 use crate::exit::Failure;
 use crate::machine::Machine;
 use crate::nfs::results::Fsinfo;
-use crate::report::units;
 use crate::run::config::{DURATION_DEFAULT, Limit};
+use rpcrdma_units as units;
 
 /// Bytes of one READ or WRITE when `--size` is not given.
 const SIZE_BYTES_DEFAULT: u64 = 4096;

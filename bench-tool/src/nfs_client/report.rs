@@ -14,7 +14,7 @@ use crate::machine::{Machine, format_cores};
 use crate::nfs::results::Fsinfo;
 use crate::report::few_calls;
 use crate::report::table::{write_latency, write_warnings};
-use crate::report::units::{self, bandwidth, count, duration, rate, size, text_of};
+use rpcrdma_units::{self as units, bandwidth, count, duration, rate, size, text_of};
 
 /// Name and number of the layout of the JSON. The number changes only when a key changes meaning or goes away.
 pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.nfs/1";

@@ -4,8 +4,8 @@
 
 use std::fmt::Write as _;
 
-use super::units::text_of;
 use crate::histogram::{LatencyHistogram, SIGNIFICANT_DIGITS};
+use rpcrdma_units::text_of;
 
 /// Lines per halving of the distance to 100 %: what the plotters' own files have.
 const TICKS_PER_HALF_DISTANCE: u32 = 5;

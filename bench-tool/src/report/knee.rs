@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::origin::Origin;
 use super::table::{write_floor, write_heading, write_warnings};
-use super::units::{nanoseconds, rate, text_of};
 use super::{OFFERED_SHARE_MIN, Report};
 use crate::histogram::LatencySummary;
+use rpcrdma_units::{nanoseconds, rate, text_of};
 
 /// Version of the JSON layout.
 const SCHEMA: &str = "rpcrdma.bench-tool.knee/1";

@@ -9,7 +9,6 @@ pub mod page;
 pub mod per_call;
 pub mod table;
 pub mod timeline;
-pub mod units;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,6 +23,7 @@ use crate::histogram::{LatencyHistogram, LatencySummary};
 use crate::load::sizes::Sizes;
 use crate::machine::Machine;
 use crate::run::config::{RunConfig, Server};
+use rpcrdma_units as units;
 
 /// Name and number of the layout of a run's JSON. The number changes only when a key changes meaning or goes away.
 pub const RUN_SCHEMA: &str = "rpcrdma.bench-tool.run/1";

@@ -5,10 +5,10 @@ use std::fmt::{self, Write as _};
 
 use super::per_call::{EndPerCall, PerCall};
 use super::timeline::{CoreFigures, IntervalFigures};
-use super::units::{bandwidth, count, duration, nanoseconds, rate, size, text_of};
 use super::{CorrectedLatency, FloorSummary, Report, SizeShare};
 use crate::histogram::LatencySummary;
 use crate::machine::format_cores;
+use rpcrdma_units::{bandwidth, count, duration, nanoseconds, rate, size, text_of};
 
 /// Warnings of many runs that are shown.
 const WARNINGS_OF_RUNS_MAX: usize = 5;

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use super::units::per_s;
 use crate::histogram::{LatencyHistogram, LatencySummary, PackedHistogram};
+use rpcrdma_units::per_s;
 
 /// Intervals that are kept apart; the last one has the rest of a longer run.
 pub const INTERVALS_MAX: u32 = 10_000;

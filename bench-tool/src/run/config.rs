@@ -259,7 +259,7 @@ fn bulk(args: &RunArgs) -> Result<Option<BulkConfig>, Failure> {
 /// some thousands of them.
 fn interval(asked: Option<Duration>, limit: Limit) -> Result<Duration, Failure> {
     let refuse = |what: String, advice: String| Err(Failure::usage(what).advice(advice));
-    let shown = crate::report::units::duration;
+    let shown = rpcrdma_units::duration;
     let measured = match limit {
         Limit::Duration(duration) => duration,
         Limit::Count(_) => Duration::ZERO,
@@ -308,11 +308,11 @@ fn payload_size(op: Op, size: Option<u64>) -> Result<u64, Failure> {
             size if size <= SIZE_BYTES_MAX => Ok(size),
             size => Err(Failure::usage(format!(
                 "a payload of {} is more than one call carries",
-                crate::report::units::size(size)
+                rpcrdma_units::size(size)
             ))
             .advice(format!(
                 "give --size {} at most",
-                crate::report::units::size(SIZE_BYTES_MAX).replace(' ', "")
+                rpcrdma_units::size(SIZE_BYTES_MAX).replace(' ', "")
             ))),
         },
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::doctor::system::{System, field};
 use crate::machine::format_cores;
-use crate::report::units::nanoseconds;
+use rpcrdma_units::nanoseconds;
 
 /// Stolen time above this many thousandths is a warning: it is in p99.9 then.
 const STOLEN_PERMILLE_MAX: u64 = 1;

@@ -80,7 +80,7 @@ impl OwnServer {
             }
             Err(mpsc::RecvTimeoutError::Timeout) => Err(Failure::failed(format!(
                 "the run's own server was not ready within {}",
-                crate::report::units::duration(timeout)
+                rpcrdma_units::duration(timeout)
             ))
             .advice("the machine may be overloaded or short of memory; lower --connections and --idle-connections")),
         }
@@ -124,7 +124,7 @@ impl OwnServer {
                     let _ = self.child.wait();
                     return Err(Failure::failed(format!(
                         "the run's own server did not end within {} and was killed",
-                        crate::report::units::duration(timeout)
+                        rpcrdma_units::duration(timeout)
                     )));
                 }
                 Err(error) => {

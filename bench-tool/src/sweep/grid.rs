@@ -2,7 +2,7 @@
 
 use crate::cli::{Op, Placement, RunArgs, SweepArgs};
 use crate::exit::Failure;
-use crate::report::units::{rate, size};
+use rpcrdma_units::{rate, size};
 
 /// The most runs of one sweep.
 const RUNS_MAX: usize = 10_000;

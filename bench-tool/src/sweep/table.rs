@@ -7,7 +7,7 @@ use super::grid::Axis;
 use crate::compare::metric::Metric;
 use crate::report::Report;
 use crate::report::table::{warnings_of, write_warnings};
-use crate::report::units::text_of;
+use rpcrdma_units::text_of;
 
 /// The figures that are shown.
 const FIGURES: [Metric; 4] = [Metric::P50, Metric::P99, Metric::P999, Metric::Rate];

@@ -146,7 +146,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rpcrdma-protocol", &[]),
     ("rpcrdma-fabric", &[]),
     ("rpcrdma-tuning", &[]),
-    ("rpcrdma-capture", &[]),
+    ("rpcrdma-units", &[]),
+    ("rpcrdma-explain", &["rpcrdma-protocol", "rpcrdma-units"]),
     ("rpcrdma-engine", &["rpcrdma-protocol", "rpcrdma-fabric"]),
     (
         "rpcrdma-control",
@@ -165,7 +166,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rpcrdma-engine",
             "rpcrdma-control",
             "rpcrdma-tuning",
-            "rpcrdma-capture",
+            "rpcrdma-explain",
+            "rpcrdma-units",
         ],
     ),
     (
@@ -186,7 +188,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rpcrdma-engine",
             "rpcrdma-control",
             "rpcrdma-tuning",
-            "rpcrdma-capture",
+            "rpcrdma-explain",
         ],
     ),
     ("rpcrdma-bench", &["rpcrdma-protocol", "rpcrdma-fabric"]),

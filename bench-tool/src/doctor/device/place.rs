@@ -8,7 +8,7 @@ use super::super::memory;
 use super::super::system::System;
 use super::Device;
 use crate::machine::format_cores;
-use crate::report::units::size;
+use rpcrdma_units::size;
 
 const NODES: &str = "/sys/devices/system/node";
 

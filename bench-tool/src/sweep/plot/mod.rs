@@ -17,7 +17,7 @@ use super::grid::{Axis, Point};
 use super::table::heading;
 use crate::compare::metric::Metric;
 use crate::exit::Failure;
-use crate::report::units::{rate_mark, size, time_mark};
+use rpcrdma_units::{rate_mark, size, time_mark};
 
 /// Width and height in pixels.
 const SIZE: (u32, u32) = (960, 600);

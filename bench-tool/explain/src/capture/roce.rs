@@ -1,0 +1,260 @@
+//! The transport headers of a RoCEv2 packet (InfiniBand Architecture, volume 1, chapter 9): the base header, and the
+//! extended ones that the opcodes of reliable connections have.
+
+use crate::capture::octets::Octets;
+
+/// The queue pair to which the messages of the connection manager go.
+pub const GENERAL_SERVICES_QUEUE_PAIR: u32 = 1;
+
+/// Packet sequence numbers have 24 bits.
+pub(crate) const SEQUENCE_NUMBERS: u32 = 1 << 24;
+
+/// Octets behind the payload: the invariant checksum.
+const CHECKSUM_BYTES: usize = 4;
+
+/// A packet of RoCEv2.
+///
+/// ```
+/// use rpcrdma_explain::capture::roce::{Operation, Part, RocePacket, read};
+///
+/// // A Send in one packet to queue pair 17: a payload of three octets, one of padding, and the checksum.
+/// let octets = [
+///     0x04, 0x10, 0xff, 0xff, 0, 0, 0, 17, 0, 0, 0, 9, b'o', b'n', b'e', 0, 0xde, 0xad, 0xbe, 0xef,
+/// ];
+/// let packet = RocePacket {
+///     queue_pair: 17,
+///     sequence: 9,
+///     operation: Operation::Send { part: Part::Only, immediate: None, invalidated: None },
+///     payload: b"one",
+/// };
+/// assert_eq!(read(&octets), Some(packet));
+/// assert_eq!(read(&octets[..15]), None, "shorter than its headers and the checksum");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RocePacket<'a> {
+    /// The queue pair that it is sent to.
+    pub queue_pair: u32,
+    /// Its packet sequence number.
+    pub sequence: u32,
+    /// What it says.
+    pub operation: Operation,
+    /// What is behind the headers, without padding and checksum.
+    pub payload: &'a [u8],
+}
+
+/// Which part of a message a packet is.
+///
+/// ```
+/// use rpcrdma_explain::capture::roce::{Operation, Part, read};
+/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
+///
+/// // The opcodes of a Send in three packets.
+/// let parts = [0x00, 0x01, 0x02].map(|opcode| {
+///     let packet = build::a_to_b(opcode, 9, b"text").roce();
+///     match read(&packet).unwrap().operation {
+///         Operation::Send { part, .. } => part,
+///         other => panic!("no Send: {other:?}"),
+///     }
+/// });
+/// assert_eq!(parts, [Part::First, Part::Middle, Part::Last]);
+/// assert_eq!((parts.map(Part::begins), parts.map(Part::ends)), ([true, false, false], [false, false, true]));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The first of several.
+    First,
+    /// Neither the first nor the last.
+    Middle,
+    /// The last of several.
+    Last,
+    /// All of it.
+    Only,
+}
+
+impl Part {
+    /// Whether a message begins with it.
+    #[must_use]
+    pub const fn begins(self) -> bool {
+        matches!(self, Self::First | Self::Only)
+    }
+
+    /// Whether a message ends with it.
+    #[must_use]
+    pub const fn ends(self) -> bool {
+        matches!(self, Self::Last | Self::Only)
+    }
+}
+
+/// Memory of the peer (the RDMA extended transport header).
+///
+/// ```
+/// use rpcrdma_explain::capture::roce::{Operation, RemoteMemory, read};
+/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
+/// # let packet = build::read_request(9, 65536).roce();
+///
+/// // The request for an RDMA Read of 64 KiB.
+/// let memory = RemoteMemory { address: 0x1234_0000, key: 0xabcd, length: 65536 };
+/// assert_eq!(read(&packet).unwrap().operation, Operation::Read(memory));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteMemory {
+    /// The address behind the key.
+    pub address: u64,
+    /// The remote key.
+    pub key: u32,
+    /// Octets of the whole operation.
+    pub length: u32,
+}
+
+/// What a packet says.
+///
+/// ```
+/// use rpcrdma_explain::capture::roce::{Operation, read};
+/// # mod build { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/build.rs")); }
+///
+/// /// Whether a packet says that a receiver was not ready, and nothing was posted for what was sent.
+/// fn is_not_ready(packet: &[u8]) -> bool {
+///     matches!(read(packet).map(|packet| packet.operation), Some(Operation::Refuse { syndrome: 0x20..=0x3f }))
+/// }
+///
+/// // An acknowledgement has a syndrome and three octets more.
+/// let answer = |syndrome| {
+///     let packet = build::b_to_a(0x11, 9, &[]);
+///     build::Send { extended: vec![syndrome, 0, 0, 1], ..packet }.roce()
+/// };
+/// assert!(is_not_ready(&answer(0x2c)));
+/// assert!(!is_not_ready(&answer(0x60)), "a sequence error");
+/// assert!(!is_not_ready(&answer(0x1f)), "an acknowledgement");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A Send, or a part of one.
+    Send {
+        /// Which part.
+        part: Part,
+        /// The immediate data, which the last packet may have.
+        immediate: Option<u32>,
+        /// The key that the receiver's device invalidates, which the last packet may name.
+        invalidated: Option<u32>,
+    },
+    /// An RDMA Write, or a part of one.
+    Write {
+        /// Which part.
+        part: Part,
+        /// The memory, which the first packet names.
+        memory: Option<RemoteMemory>,
+        /// The immediate data, which the last packet may have.
+        immediate: Option<u32>,
+    },
+    /// A request for an RDMA Read.
+    Read(RemoteMemory),
+    /// A part of what was read.
+    ReadResponse(Part),
+    /// An acknowledgement of all up to this sequence number.
+    Acknowledge,
+    /// Not an acknowledgement: the peer asks for this sequence number again, or refuses it.
+    Refuse {
+        /// The syndrome: 0x20 to 0x3f receiver not ready, 0x60 a sequence error, above that the request is refused.
+        syndrome: u8,
+    },
+    /// A request for an atomic operation, which RPC-over-RDMA never makes.
+    Atomic,
+    /// A datagram, as those of the connection manager.
+    Datagram {
+        /// The queue pair that sent it.
+        source_queue_pair: u32,
+    },
+    /// An opcode of another transport.
+    Other(u8),
+}
+
+/// Reads the headers of a packet. `None` when it is shorter than they are.
+#[must_use]
+pub fn read(octets: &[u8]) -> Option<RocePacket<'_>> {
+    let mut rest = Octets(octets);
+    let opcode = rest.u8()?;
+    let padding = usize::from(rest.u8()? >> 4 & 3);
+    rest.u16()?;
+    rest.u8()?;
+    let queue_pair = rest.u24()?;
+    rest.u8()?;
+    let sequence = rest.u24()?;
+    let operation = operation(opcode, &mut rest)?;
+    let payload_bytes = rest.0.len().checked_sub(padding + CHECKSUM_BYTES)?;
+    Some(RocePacket {
+        queue_pair,
+        sequence,
+        operation,
+        payload: rest.take(payload_bytes)?,
+    })
+}
+
+fn operation(opcode: u8, rest: &mut Octets<'_>) -> Option<Operation> {
+    use Part::{First, Last, Middle, Only};
+    let send = |part, immediate, invalidated| Operation::Send {
+        part,
+        immediate,
+        invalidated,
+    };
+    let write = |part, memory, immediate| Operation::Write {
+        part,
+        memory,
+        immediate,
+    };
+    Some(match opcode {
+        0x00 => send(First, None, None),
+        0x01 => send(Middle, None, None),
+        0x02 => send(Last, None, None),
+        0x03 => send(Last, Some(rest.u32()?), None),
+        0x04 => send(Only, None, None),
+        0x05 => send(Only, Some(rest.u32()?), None),
+        0x06 => write(First, Some(memory(rest)?), None),
+        0x07 => write(Middle, None, None),
+        0x08 => write(Last, None, None),
+        0x09 => write(Last, None, Some(rest.u32()?)),
+        0x0a => write(Only, Some(memory(rest)?), None),
+        0x0b => {
+            let memory = memory(rest)?;
+            write(Only, Some(memory), Some(rest.u32()?))
+        }
+        0x0c => Operation::Read(memory(rest)?),
+        0x0d..=0x10 => {
+            let part = match opcode {
+                0x0d => First,
+                0x0e => return Some(Operation::ReadResponse(Middle)),
+                0x0f => Last,
+                _ => Only,
+            };
+            rest.u32()?;
+            Operation::ReadResponse(part)
+        }
+        0x11 => match rest.u32()?.to_be_bytes() {
+            [syndrome @ 0x20..=0x7f, ..] => Operation::Refuse { syndrome },
+            _ => Operation::Acknowledge,
+        },
+        0x12 => {
+            rest.take(12)?;
+            Operation::Acknowledge
+        }
+        0x13 | 0x14 => Operation::Atomic,
+        0x16 => send(Last, None, Some(rest.u32()?)),
+        0x17 => send(Only, None, Some(rest.u32()?)),
+        // Of unreliable datagrams.
+        0x64 => {
+            rest.u32()?;
+            rest.u8()?;
+            Operation::Datagram {
+                source_queue_pair: rest.u24()?,
+            }
+        }
+        other => Operation::Other(other),
+    })
+}
+
+fn memory(rest: &mut Octets<'_>) -> Option<RemoteMemory> {
+    Some(RemoteMemory {
+        address: rest.u64()?,
+        key: rest.u32()?,
+        length: rest.u32()?,
+    })
+}
