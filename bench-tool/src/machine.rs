@@ -2,10 +2,9 @@
 
 use std::fs;
 
-use serde::Serialize;
-
-use crate::cli::values::{CoreList, core_list};
 use crate::exit::Failure;
+use rpcrdma_doctor::{CoreList, chosen_of_brackets, core_list, format_cores};
+use serde::Serialize;
 
 /// The machine as reports describe it. `None` where the system does not say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -166,24 +165,6 @@ pub fn cores_usable() -> Vec<usize> {
     cores
 }
 
-/// `0-3,8` for people.
-#[must_use]
-pub fn format_cores(cores: &[usize]) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for &core in cores {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == core => *last = core,
-            _ => runs.push((core, core)),
-        }
-    }
-    let text = |(first, last): &(usize, usize)| match last - first {
-        0 => first.to_string(),
-        1 => format!("{first},{last}"),
-        _ => format!("{first}-{last}"),
-    };
-    runs.iter().map(text).collect::<Vec<_>>().join(",")
-}
-
 /// True where the kernel says that both are threads of one physical core.
 fn are_siblings(first: usize, second: usize) -> bool {
     read(&format!(
@@ -262,13 +243,6 @@ fn read(path: &str) -> Option<String> {
     read_even_empty(path).filter(|text| !text.is_empty())
 }
 
-/// `always [madvise] never` is `madvise`.
-pub(crate) fn chosen_of_brackets(text: &str) -> Option<String> {
-    let (_, rest) = text.split_once('[')?;
-    let (chosen, _) = rest.split_once(']')?;
-    Some(chosen.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,28 +281,6 @@ mod tests {
         assert!(machine(vec![]).default_pair().is_err());
         // Cores 900 and 901 have no topology files: nothing speaks against the pair.
         assert_eq!(machine(vec![900, 901]).default_pair().unwrap(), [900, 901]);
-    }
-
-    #[test]
-    fn lists_of_cores_for_people() {
-        for (cores, text) in [
-            (&[][..], ""),
-            (&[3], "3"),
-            (&[0, 1], "0,1"),
-            (&[0, 1, 2, 3, 8], "0-3,8"),
-            (&[1, 3, 4], "1,3,4"),
-        ] {
-            assert_eq!(format_cores(cores), text);
-        }
-    }
-
-    #[test]
-    fn the_chosen_mode_stands_in_brackets() {
-        assert_eq!(
-            chosen_of_brackets("always [madvise] never").as_deref(),
-            Some("madvise")
-        );
-        assert_eq!(chosen_of_brackets("always"), None);
     }
 
     #[test]

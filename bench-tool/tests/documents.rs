@@ -266,6 +266,7 @@ fn every_example_of_help_is_taken() {
 fn every_message_that_the_guide_explains_can_be_said() {
     let sources = [
         "bench-tool/src",
+        "bench-tool/doctor/src",
         "bench-tool/explain/src",
         "control/src",
         "dataplane/fabric/src",

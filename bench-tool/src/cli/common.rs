@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
+use rpcrdma_doctor::{CoreList, core_list};
 
-use super::{CoreList, OPERATIONS_MAX, OwnFabric, ProfileChoice, Protocol, values};
+use super::{OPERATIONS_MAX, OwnFabric, ProfileChoice, Protocol, values};
 use crate::address::Address;
 use crate::authentication::AuthenticationArgs;
 use crate::run::config::Limit;
@@ -49,7 +50,7 @@ pub struct CommonArgs {
     pub idle_connections: u32,
 
     /// Cores to poll on, as in 0,1 or 2-3. With a server of its own the first half is the client's, the rest the server's [default: two cores that share no physical core]
-    #[arg(long, value_name = "LIST", value_parser = values::core_list)]
+    #[arg(long, value_name = "LIST", value_parser = core_list)]
     pub cores: Option<CoreList>,
 
     /// How long it takes

@@ -29,10 +29,10 @@ pub use self::profile::{
     ProfileAction, ProfileArgs, ProfileCheckArgs, ProfileChoice, ProfileDetectArgs, ProfileShowArgs,
 };
 pub use self::sweep::SweepArgs;
-use self::values::CoreList;
 use crate::address::{Address, ListenAddress};
 use crate::authentication::AuthenticationArgs;
 use crate::load::sizes::Sizes;
+use rpcrdma_doctor::{CoreList, core_list};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -362,7 +362,7 @@ pub struct ServeArgs {
     pub device: Option<String>,
 
     /// Cores to poll on, as in 0,1 or 2-3 [default: the last core that this process may use]
-    #[arg(long, value_name = "LIST", value_parser = values::core_list)]
+    #[arg(long, value_name = "LIST", value_parser = core_list)]
     pub cores: Option<CoreList>,
 
     /// How it is tuned
@@ -454,7 +454,7 @@ Examples:
   bench-tool floor --size 4KiB,1M --depth 32 --buffers 64")]
 pub struct FloorArgs {
     /// The two cores, as in 0,1 [default: two that share no physical core]
-    #[arg(long, value_name = "LIST", value_parser = values::core_list)]
+    #[arg(long, value_name = "LIST", value_parser = core_list)]
     pub cores: Option<CoreList>,
 
     /// Payload sizes of the copy

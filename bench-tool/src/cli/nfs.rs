@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::values::{self, CoreList};
+use super::values;
 use super::{LengthArgs, ProfileChoice, Protocol};
 use crate::nfs_client::address::NfsAddress;
 use crate::nfs_client::steps::StepKind;
+use rpcrdma_doctor::{CoreList, core_list};
 
 /// What `nfs` calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -190,7 +191,7 @@ pub struct NfsArgs {
     pub connections: u32,
 
     /// Cores to poll on, as in 0,1 or 2-3 [default: the first that this process may use; over tcp: wherever the kernel puts a connection's thread]
-    #[arg(long, value_name = "LIST", value_parser = values::core_list)]
+    #[arg(long, value_name = "LIST", value_parser = core_list)]
     pub cores: Option<CoreList>,
 
     /// RDMA device, as `rdma link` names it [default: the one on the way to the server]

@@ -151,44 +151,6 @@ pub fn rate_per_s(text: &str) -> Result<u64, String> {
     })
 }
 
-/// A list of cores, in the order given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CoreList(pub Vec<usize>);
-
-/// The most cores a list may name: more than any machine has, few enough that `0-999999999999` cannot fill memory.
-const CORES_MAX: usize = 4096;
-
-/// A list of cores by the kernel's numbers: `0,1`, `2-5`, `0,4-6`.
-///
-/// # Errors
-/// A message for the user when the text is no list, names a core twice, or is longer than any machine.
-pub fn core_list(text: &str) -> Result<CoreList, String> {
-    let wrong = || {
-        format!("`{text}` is not a list of cores: write their numbers, as in 0,1 or 2-3 or 0,4-6")
-    };
-    let number = |text: &str| -> Result<usize, String> { text.trim().parse().map_err(|_| wrong()) };
-    let mut cores: Vec<usize> = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = match part.split_once('-') {
-            Some((first, last)) => (number(first)?, number(last)?),
-            None => (number(part)?, number(part)?),
-        };
-        if first > last {
-            return Err(format!("`{part}` runs backwards: write {last}-{first}"));
-        }
-        if last - first >= CORES_MAX || cores.len() >= CORES_MAX {
-            return Err(format!("`{text}` names more than {CORES_MAX} cores"));
-        }
-        for core in first..=last {
-            if cores.contains(&core) {
-                return Err(format!("`{text}` names core {core} twice"));
-            }
-            cores.push(core);
-        }
-    }
-    Ok(CoreList(cores))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,36 +251,12 @@ mod tests {
         }
     }
 
-    #[test]
-    fn cores() {
-        assert_eq!(core_list("0,1"), Ok(CoreList(vec![0, 1])));
-        assert_eq!(core_list("2-3"), Ok(CoreList(vec![2, 3])));
-        assert_eq!(core_list("7, 0,4-6"), Ok(CoreList(vec![7, 0, 4, 5, 6])));
-        assert_eq!(core_list("3-3"), Ok(CoreList(vec![3])));
-        for text in [
-            "",
-            ",",
-            "0,",
-            "a",
-            "1-",
-            "-1",
-            "3-2",
-            "0,0",
-            "0-3,2",
-            "0-99999999999",
-            "1-2-3",
-        ] {
-            assert!(core_list(text).is_err(), "{text}");
-        }
-    }
-
     proptest! {
         #[test]
         fn no_text_panics(text in "\\PC{0,24}") {
             let _ = size_bytes(&text);
             let _ = time(&text);
             let _ = rate_per_s(&text);
-            let _ = core_list(&text);
         }
 
         #[test]

@@ -56,7 +56,7 @@ fn on_cores<A: Send, B: Send>(
         ))
         .advice(format!(
             "give --cores two of {}; taskset and the container's cpuset decide which these are",
-            crate::machine::format_cores(&crate::machine::cores_usable())
+            rpcrdma_doctor::format_cores(&crate::machine::cores_usable())
         ))),
     }
 }

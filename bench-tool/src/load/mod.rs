@@ -38,10 +38,10 @@ use crate::report::per_call::PerCall;
 use crate::report::timeline::{CoreTimeline, Timeline};
 use crate::report::{Memory, RunResult};
 use crate::run::config::{Limit, RunConfig, Server};
-use crate::run::disturbance::Counted;
 use crate::run::{Load, Watch};
 use crate::signals::Stop;
 use crate::sizing::{BulkNeed, Need};
+use rpcrdma_doctor::Counted;
 
 /// Connects that are under way at a time: enough to hide the other side's scheduling.
 const CONNECTS_AT_ONCE: usize = 64;

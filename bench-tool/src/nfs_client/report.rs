@@ -10,10 +10,11 @@ use super::load::Measured;
 use super::steps::StepKind;
 use crate::cli::nfs::NfsOp;
 use crate::histogram::LatencySummary;
-use crate::machine::{Machine, format_cores};
+use crate::machine::Machine;
 use crate::nfs::results::Fsinfo;
 use crate::report::few_calls;
 use crate::report::table::{write_latency, write_warnings};
+use rpcrdma_doctor::format_cores;
 use rpcrdma_units::{self as units, bandwidth, count, duration, rate, size, text_of};
 
 /// Name and number of the layout of the JSON. The number changes only when a key changes meaning or goes away.

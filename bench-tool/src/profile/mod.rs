@@ -12,6 +12,7 @@ mod show;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use rpcrdma_doctor::{Complaint, complaints};
 use rpcrdma_tuning::{Error, Layers, Loaded, Origin, Profile, list};
 use serde::Serialize;
 
@@ -57,36 +58,6 @@ pub fn warnings_here(loaded: &Loaded) -> Vec<String> {
 /// A variable of this process's own environment.
 fn own_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
-}
-
-/// A variable that does not hold what it should.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Complaint {
-    /// Its name.
-    pub variable: String,
-    /// What is wrong with it, and what follows: `NAME is not set: CONSEQUENCE`.
-    pub what: String,
-    /// The shell's command that mends it.
-    pub mend: String,
-}
-
-/// What is wrong with the environment that `variable` reads.
-pub(crate) fn complaints(
-    loaded: &Loaded,
-    variable: impl Fn(&str) -> Option<String>,
-) -> Vec<Complaint> {
-    let rules = loaded.environment.iter();
-    rules
-        .filter_map(|rule| {
-            let (what, mend) = rule.complaint(variable(&rule.name).as_deref())?;
-            let variable = rule.name.clone();
-            Some(Complaint {
-                variable,
-                what,
-                mend,
-            })
-        })
-        .collect()
 }
 
 /// A usage failure for a profile that was named on the command line.

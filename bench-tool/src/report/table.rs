@@ -7,7 +7,7 @@ use super::per_call::{EndPerCall, PerCall};
 use super::timeline::{CoreFigures, IntervalFigures};
 use super::{CorrectedLatency, FloorSummary, Report, SizeShare};
 use crate::histogram::LatencySummary;
-use crate::machine::format_cores;
+use rpcrdma_doctor::format_cores;
 use rpcrdma_units::{bandwidth, count, duration, nanoseconds, rate, size, text_of};
 
 /// Warnings of many runs that are shown.

@@ -1,7 +1,6 @@
 //! `bench-tool run`: floor, server, load, floor again, report. The load itself is behind [`Load`].
 
 pub mod config;
-pub mod disturbance;
 pub mod knee;
 pub mod own_server;
 
@@ -14,12 +13,13 @@ use crate::cli::{OwnFabric, RunArgs};
 use crate::exit::Failure;
 use crate::fabric::own_rdma_address;
 use crate::floor::{RoundTrip, round_trip};
-use crate::machine::{Machine, format_cores};
+use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
 use crate::report::knee::KneeReport;
 use crate::report::output::{Outputs, verdict};
 use crate::report::{self, Report, RunResult, hgrm, hlog, page, table};
 use crate::signals::Stop;
+use rpcrdma_doctor::format_cores;
 
 /// Length of one round of the floor beside a run: two before it and two after it.
 const FLOOR_ROUND: Duration = Duration::from_millis(60);

@@ -148,6 +148,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rpcrdma-tuning", &[]),
     ("rpcrdma-units", &[]),
     ("rpcrdma-explain", &["rpcrdma-protocol", "rpcrdma-units"]),
+    (
+        "rpcrdma-doctor",
+        &[
+            "rpcrdma-fabric",
+            "rpcrdma-control",
+            "rpcrdma-tuning",
+            "rpcrdma-units",
+        ],
+    ),
     ("rpcrdma-engine", &["rpcrdma-protocol", "rpcrdma-fabric"]),
     (
         "rpcrdma-control",
@@ -166,6 +175,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rpcrdma-engine",
             "rpcrdma-control",
             "rpcrdma-tuning",
+            "rpcrdma-doctor",
             "rpcrdma-explain",
             "rpcrdma-units",
         ],

@@ -13,7 +13,7 @@ use super::table::{correction_meaning, latency_meaning};
 use super::timeline::IntervalFigures;
 use super::{Report, table};
 use crate::histogram::{LatencyHistogram, LatencySummary};
-use crate::machine::format_cores;
+use rpcrdma_doctor::format_cores;
 use rpcrdma_units::{bandwidth, count, duration, nanoseconds, rate, rate_mark, size, text_of};
 
 const STYLE: &str = include_str!("style.css");

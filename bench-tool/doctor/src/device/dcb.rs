@@ -28,7 +28,7 @@ const PFC_ENABLED: usize = 1;
 const ANSWER_MS: u64 = 100;
 
 /// The priorities for which PFC is on at a network device; `None` where its driver does not say.
-pub(super) fn pfc_priorities(netdev: &str) -> Option<Vec<u8>> {
+pub(crate) fn pfc_priorities(netdev: &str) -> Option<Vec<u8>> {
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,

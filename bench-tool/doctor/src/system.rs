@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 
-use crate::cli::values::core_list;
+use crate::cores::core_list;
 
 /// More of a file is not read: none of the kernel's that are looked at is as long.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -256,7 +256,7 @@ pub(crate) fn field(text: &str, name: &str) -> Option<String> {
 }
 
 /// A number with up to three decimals, in thousandths: `2.5` is 2500.
-pub(super) fn thousandths(text: &str) -> Option<u64> {
+pub(crate) fn thousandths(text: &str) -> Option<u64> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let decimals = decimals.get(..3).unwrap_or(decimals);
     let scale = 10_u64.checked_pow(3_u32.checked_sub(u32::try_from(decimals.len()).ok()?)?)?;
@@ -270,6 +270,14 @@ pub(super) fn thousandths(text: &str) -> Option<u64> {
         .ok()?
         .checked_mul(1000)?
         .checked_add(below)
+}
+
+/// `always [madvise] never` is `madvise`.
+#[must_use]
+pub fn chosen_of_brackets(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once('[')?;
+    let (chosen, _) = rest.split_once(']')?;
+    Some(chosen.to_owned())
 }
 
 #[cfg(test)]
@@ -549,5 +557,14 @@ pub(crate) mod tests {
             system.cores("/sys/devices/system/cpu/isolated"),
             Some(vec![])
         );
+    }
+
+    #[test]
+    fn the_chosen_mode_stands_in_brackets() {
+        assert_eq!(
+            chosen_of_brackets("always [madvise] never").as_deref(),
+            Some("madvise")
+        );
+        assert_eq!(chosen_of_brackets("always"), None);
     }
 }

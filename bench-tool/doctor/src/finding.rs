@@ -33,7 +33,7 @@ impl Severity {
 /// The parts of a machine, in the order in which they are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Area {
+pub(crate) enum Area {
     /// What carries which address.
     Providers,
     /// RDMA devices and their ports.
@@ -50,7 +50,7 @@ pub enum Area {
 
 impl Area {
     /// All of them, in order.
-    pub const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Providers,
         Self::Devices,
         Self::Memory,
@@ -61,7 +61,7 @@ impl Area {
 
     /// The word for it, as in the table and in JSON.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Providers => "providers",
             Self::Devices => "devices",
@@ -75,7 +75,7 @@ impl Area {
 
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// The part of the machine.
     pub area: Area,
     /// How much it matters.
@@ -91,24 +91,24 @@ pub struct Finding {
 
 /// Collects findings of one area.
 #[derive(Debug)]
-pub struct Findings<'a> {
+pub(crate) struct Findings<'a> {
     area: Area,
     all: &'a mut Vec<Finding>,
 }
 
 impl<'a> Findings<'a> {
     /// Adds to `all`, under `area`.
-    pub fn new(area: Area, all: &'a mut Vec<Finding>) -> Self {
+    pub(crate) fn new(area: Area, all: &'a mut Vec<Finding>) -> Self {
         Self { area, all }
     }
 
     /// Something is as it should be.
-    pub fn ok(&mut self, what: impl Into<String>) {
+    pub(crate) fn ok(&mut self, what: impl Into<String>) {
         self.add(Severity::Ok, what.into(), None, None);
     }
 
     /// Something costs, with what to do about it.
-    pub fn note(
+    pub(crate) fn note(
         &mut self,
         severity: Severity,
         what: impl Into<String>,
@@ -119,7 +119,7 @@ impl<'a> Findings<'a> {
     }
 
     /// Something costs, and nothing can be done about it here.
-    pub fn note_only(
+    pub(crate) fn note_only(
         &mut self,
         severity: Severity,
         what: impl Into<String>,

@@ -13,7 +13,7 @@ const PACKETS_PER_EVENT: u64 = 100_000;
 
 /// The counters, as JSON has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// Packets in both directions; null where the device does not count them.
     pub packets: Option<u64>,
     /// Those that the device has of the ones in `KINDS`, by the driver's name.
@@ -90,7 +90,7 @@ const CONGESTION: [&str; 7] = [
 ];
 
 /// Reads the counters of the port in that folder; some devices have them for all ports in one.
-pub(super) fn read(system: &System, device: &str, port: &str) -> Counters {
+pub(crate) fn read(system: &System, device: &str, port: &str) -> Counters {
     let folders = [
         format!("{port}/counters"),
         format!("{port}/hw_counters"),
@@ -126,7 +126,7 @@ impl Counters {
     }
 }
 
-pub(super) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>) {
+pub(crate) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>) {
     let place = port.place(device);
     let counters = &port.counters;
     if counters.events.is_empty() {

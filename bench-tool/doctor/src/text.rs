@@ -6,7 +6,7 @@ use super::Report;
 use super::finding::{Area, Severity};
 
 /// The whole text.
-pub(super) fn of(report: &Report) -> String {
+pub(crate) fn of(report: &Report) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "for the profile {}", report.profile);

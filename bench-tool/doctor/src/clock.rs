@@ -26,7 +26,7 @@ const STEAL_WARNING_PERMILLE: u64 = 10;
 
 /// The clock, as JSON has it. `None` where the system does not say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Clock {
+pub(crate) struct Clock {
     /// The kernel's clock source.
     pub source: Option<String>,
     /// The clock sources that there are.
@@ -40,7 +40,7 @@ pub struct Clock {
 }
 
 /// Examines clock source, TSC and steal time.
-pub fn examine(system: &System, all: &mut Vec<Finding>) -> Clock {
+pub(crate) fn examine(system: &System, all: &mut Vec<Finding>) -> Clock {
     let clock = Clock {
         source: system.text(&format!("{CLOCK}/current_clocksource")),
         available: system

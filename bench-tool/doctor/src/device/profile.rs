@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use super::super::finding::{Findings, Severity};
 use super::super::system::System;
-use crate::profile::{Complaint, complaints};
+use crate::environment::{Complaint, complaints};
 
 /// The profile, as JSON has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct DeviceProfile {
+pub(crate) struct DeviceProfile {
     /// Its name, `FAMILY` or `FAMILY/DEVICE`; null where there is none for the device.
     pub name: Option<String>,
     /// Why the device cannot be used at all; null when it can.
@@ -23,7 +23,7 @@ pub struct DeviceProfile {
 }
 
 /// Finds the profile of that device. `limits`: what it leaves of the knobs, where that is known.
-pub(super) fn read(system: &System, device: &str, limits: Option<&Settings>) -> DeviceProfile {
+pub(crate) fn read(system: &System, device: &str, limits: Option<&Settings>) -> DeviceProfile {
     let name = match Named::named(system.root(), device).detect() {
         Detected::Profile(name) => name,
         Detected::Refused { family, reason } => {
@@ -54,7 +54,7 @@ pub(super) fn read(system: &System, device: &str, limits: Option<&Settings>) -> 
     }
 }
 
-pub(super) fn judge(device: &str, profile: &DeviceProfile, findings: &mut Findings<'_>) {
+pub(crate) fn judge(device: &str, profile: &DeviceProfile, findings: &mut Findings<'_>) {
     if let Some(reason) = &profile.refused {
         return findings.note(
             Severity::Problem,

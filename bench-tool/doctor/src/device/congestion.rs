@@ -15,7 +15,7 @@ const TYPE_OF_SERVICE: u8 = 104;
 
 /// What can be read of it, as JSON has it. `None` where the driver does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Congestion {
+pub(crate) struct Congestion {
     /// Priorities for which PFC is on.
     pub pfc: Option<Vec<u8>>,
     /// The type of service that RDMA-CM gives to connections that do not choose one; DSCP is a quarter of it.
@@ -27,7 +27,7 @@ pub struct Congestion {
 }
 
 /// Reads what there is of a port.
-pub(super) fn read(system: &System, device: &str, number: u32, netdev: Option<&str>) -> Congestion {
+pub(crate) fn read(system: &System, device: &str, number: u32, netdev: Option<&str>) -> Congestion {
     let priorities = |point: &str| {
         let folder = format!("/sys/class/net/{}/ecn/{point}/enable", netdev?);
         let state = |priority| Some((priority, system.number(&format!("{folder}/{priority}"))?));
@@ -47,7 +47,7 @@ pub(super) fn read(system: &System, device: &str, number: u32, netdev: Option<&s
     }
 }
 
-pub(super) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>) {
+pub(crate) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>) {
     let Some(congestion) = &port.congestion else {
         return;
     };

@@ -19,7 +19,7 @@ const MORE_PACKETS: &str = "large transfers take more packets, each with its hea
 
 /// One port of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct DevicePort {
+pub(crate) struct DevicePort {
     /// Its number, from 1.
     pub number: u32,
     /// The state of the link, as `ACTIVE`, `INIT`, `DOWN`.
@@ -54,31 +54,31 @@ pub struct DevicePort {
 impl DevicePort {
     /// Whether messages can pass.
     #[must_use]
-    pub fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         self.state == "ACTIVE"
     }
 
     /// Whether it is a port of RoCE or iWARP.
     #[must_use]
-    pub fn is_ethernet(&self) -> bool {
+    pub(crate) fn is_ethernet(&self) -> bool {
         self.link_layer == "Ethernet"
     }
 
     /// Its rate in megabits a second, as in `100 Gb/sec (4X EDR)`.
     #[must_use]
-    pub fn rate_mbps(&self) -> Option<u64> {
+    pub(crate) fn rate_mbps(&self) -> Option<u64> {
         let (gigabits, _) = self.rate.split_once(" Gb/sec")?;
         thousandths(gigabits)
     }
 
     /// `mlx5_0 port 1`.
-    pub(super) fn place(&self, device: &str) -> String {
+    pub(crate) fn place(&self, device: &str) -> String {
         format!("{device} port {}", self.number)
     }
 }
 
 /// Reads a port of the device in that folder, of that kind of node (`CA`, `RNIC`).
-pub(super) fn read(
+pub(crate) fn read(
     system: &System,
     device: &str,
     node_type: Option<&str>,
@@ -154,7 +154,7 @@ fn count_gids(system: &System, port: &str) -> (usize, usize) {
 
 /// The MTU of a RoCE port over an Ethernet MTU: the largest of InfiniBand's that fits. `None` when
 /// none does.
-pub(super) fn path_mtu_bytes(netdev_mtu_bytes: u64) -> Option<u64> {
+pub(crate) fn path_mtu_bytes(netdev_mtu_bytes: u64) -> Option<u64> {
     [4096, 2048, 1024, 512, 256]
         .into_iter()
         .find(|mtu| mtu + ROCE_OVERHEAD_BYTES <= netdev_mtu_bytes)
@@ -163,7 +163,7 @@ pub(super) fn path_mtu_bytes(netdev_mtu_bytes: u64) -> Option<u64> {
 /// Whether messages can pass, and how large their packets are.
 ///
 /// `elsewhere_active`: another port of this machine is active, so that this one may have no cable by intent.
-pub(super) fn judge(
+pub(crate) fn judge(
     device: &str,
     port: &DevicePort,
     elsewhere_active: bool,

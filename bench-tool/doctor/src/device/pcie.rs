@@ -12,7 +12,7 @@ const MLX5: &str = "mlx5_core";
 
 /// The slot, as JSON has it. `None` where the system does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Pcie {
+pub(crate) struct Pcie {
     /// Its address, as `0000:3b:00.0`.
     pub address: Option<String>,
     /// Its speed, in megatransfers a second on each lane.
@@ -92,7 +92,7 @@ fn request_bytes(code: u16) -> Option<u32> {
 impl Pcie {
     /// What the link carries each way in megabits a second, once its coding is taken off.
     #[must_use]
-    pub fn capacity_mbps(&self) -> Option<u64> {
+    pub(crate) fn capacity_mbps(&self) -> Option<u64> {
         capacity_mbps(self.speed_mtps?, self.lanes?)
     }
 }
@@ -111,7 +111,7 @@ fn capacity_mbps(speed_mtps: u64, lanes: u64) -> Option<u64> {
 }
 
 /// Reads the slot of the device in that folder; `None` when it sits in none.
-pub(super) fn read(system: &System, device: &str) -> Option<Pcie> {
+pub(crate) fn read(system: &System, device: &str) -> Option<Pcie> {
     let folder = format!("{device}/device");
     let config = system.bytes(&format!("{folder}/config"))?;
     // `16.0 GT/s PCIe`; a virtual function says `Unknown`, and that it has no lanes.
@@ -144,7 +144,7 @@ pub(super) fn read(system: &System, device: &str) -> Option<Pcie> {
 }
 
 /// `all`: every device, of which some are other functions of the same card.
-pub(super) fn judge(device: &Device, pcie: &Pcie, all: &[Device], findings: &mut Findings<'_>) {
+pub(crate) fn judge(device: &Device, pcie: &Pcie, all: &[Device], findings: &mut Findings<'_>) {
     judge_link(device, pcie, all, findings);
     judge_requests(device, pcie, findings);
     judge_iommu(device, pcie, findings);

@@ -7,14 +7,14 @@ use super::super::finding::{Findings, Severity};
 use super::super::memory;
 use super::super::system::System;
 use super::Device;
-use crate::machine::format_cores;
+use crate::cores::format_cores;
 use rpcrdma_units::size;
 
 const NODES: &str = "/sys/devices/system/node";
 
 /// Where a device is, as JSON has it. `None` where the system does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub(crate) struct Place {
     /// NUMA node that it is attached to.
     pub numa_node: Option<u32>,
     /// Cores of that node.
@@ -26,7 +26,7 @@ pub struct Place {
 }
 
 /// Reads the place of the device in that folder.
-pub(super) fn read(system: &System, needs: &Needs, device: &str) -> Place {
+pub(crate) fn read(system: &System, needs: &Needs, device: &str) -> Place {
     // -1 where there is no choice, or the firmware does not tell.
     let numa_node = system
         .number(&format!("{device}/device/numa_node"))
@@ -54,7 +54,7 @@ impl Place {
     }
 }
 
-pub(super) fn judge(system: &System, needs: &Needs, device: &Device, findings: &mut Findings<'_>) {
+pub(crate) fn judge(system: &System, needs: &Needs, device: &Device, findings: &mut Findings<'_>) {
     judge_cores(system.cores_allowed().as_deref(), device, findings);
     judge_hugepages(needs, device, findings);
 }

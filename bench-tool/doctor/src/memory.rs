@@ -25,7 +25,7 @@ const MM: &str = "/sys/kernel/mm";
 
 /// Hugepages of one size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct HugepageSize {
+pub(crate) struct HugepageSize {
     /// Bytes of one.
     pub page_bytes: u64,
     /// Pages that the kernel holds.
@@ -38,7 +38,7 @@ pub struct HugepageSize {
 
 /// The memory, as JSON has it. `None` where the system does not say, or where there is no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// Memory that can be had without swapping.
     pub available_bytes: Option<u64>,
     /// Bytes that this process may lock; null is "unlimited".
@@ -60,7 +60,7 @@ pub struct Memory {
 }
 
 /// Examines them. `has_devices`: whether memory will be registered with a device, which locks it.
-pub fn examine(
+pub(crate) fn examine(
     system: &System,
     needs: &Needs,
     has_devices: bool,
@@ -79,7 +79,7 @@ pub fn examine(
         hugepage_default_bytes: system.meminfo_bytes("Hugepagesize"),
         transparent_hugepages: system
             .text("/sys/kernel/mm/transparent_hugepage/enabled")
-            .and_then(|text| crate::machine::chosen_of_brackets(&text)),
+            .and_then(|text| super::system::chosen_of_brackets(&text)),
         open_files_max: system.limit("Max open files").and_then(|limit| limit.hard),
         core_bytes: needs.core_bytes,
     };
@@ -185,13 +185,13 @@ fn judge_memlock(memory: &Memory, has_devices: bool, findings: &mut Findings<'_>
 }
 
 /// Hugepages that the arenas of a run take; `None` where the profile does not want them.
-pub(super) fn pages_needed(needs: &Needs) -> Option<u64> {
+pub(crate) fn pages_needed(needs: &Needs) -> Option<u64> {
     let pages = needs.core_bytes.div_ceil(needs.hugepage_bytes.max(1));
     (needs.hugepages != Hugepages::Never).then_some(pages.saturating_mul(CORES))
 }
 
 /// The folder of the hugepages that the profile asks for, below that of the kernel or of a NUMA node.
-pub(super) fn pool(needs: &Needs) -> String {
+pub(crate) fn pool(needs: &Needs) -> String {
     format!("hugepages/hugepages-{}kB", needs.hugepage_bytes / 1024)
 }
 

@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use self::pcie::Pcie;
 use self::place::Place;
-pub use self::port::DevicePort;
+pub(crate) use self::port::DevicePort;
 use self::profile::DeviceProfile;
 use super::Needs;
 use super::finding::{Area, Finding, Findings, Severity};
@@ -34,7 +34,7 @@ const CLASS: &str = "/sys/class/infiniband";
 
 /// What a device can do, as it says itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Queue pairs.
     pub queue_pairs: u32,
     /// Work requests in one queue of a queue pair.
@@ -59,7 +59,7 @@ pub struct Limits {
 
 /// One device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Device {
+pub(crate) struct Device {
     /// Its name, as `mlx5_0`.
     pub name: String,
     /// What kind of node it is: `CA` of InfiniBand and RoCE, `RNIC` of iWARP.
@@ -90,14 +90,14 @@ pub struct Device {
 impl Device {
     /// Whether a port of it is active.
     #[must_use]
-    pub fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         self.ports.iter().any(DevicePort::is_active)
     }
 }
 
 /// Cores near the first device that carries messages; none where there is no such, or nobody tells.
 #[must_use]
-pub fn near_cores(devices: &[Device]) -> &[usize] {
+pub(crate) fn near_cores(devices: &[Device]) -> &[usize] {
     let mut active = devices.iter().filter(|device| device.is_active());
     let local = active.find_map(|device| device.place.local_cores.as_deref());
     local.unwrap_or_default()
@@ -105,7 +105,7 @@ pub fn near_cores(devices: &[Device]) -> &[usize] {
 
 /// The feature of this build that reaches devices.
 #[must_use]
-pub const fn feature() -> Option<&'static str> {
+pub(crate) const fn feature() -> Option<&'static str> {
     if cfg!(feature = "verbs-dlopen") {
         Some("verbs-dlopen")
     } else if cfg!(feature = "verbs") {
@@ -116,7 +116,7 @@ pub const fn feature() -> Option<&'static str> {
 }
 
 /// Finds and examines the devices.
-pub fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Vec<Device> {
+pub(crate) fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Vec<Device> {
     let mut findings = Findings::new(Area::Devices, all);
     let devices: Vec<Device> = system
         .names(CLASS)

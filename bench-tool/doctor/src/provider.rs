@@ -11,7 +11,7 @@ const KERNEL_LEAST: (u32, u32) = (5, 1);
 
 /// What would be chosen for addresses of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Choice {
+pub(crate) struct Choice {
     /// The kind of address.
     pub address: &'static str,
     /// The provider; null when none can carry it.
@@ -23,7 +23,7 @@ pub struct Choice {
 }
 
 /// Chooses as a run would.
-pub fn examine(system: &System, devices: &[Device], all: &mut Vec<Finding>) -> Vec<Choice> {
+pub(crate) fn examine(system: &System, devices: &[Device], all: &mut Vec<Finding>) -> Vec<Choice> {
     let mut findings = Findings::new(Area::Providers, all);
     vec![
         choose_shm(system, &mut findings),

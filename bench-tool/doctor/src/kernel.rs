@@ -7,7 +7,7 @@ use super::system::System;
 
 /// The kernel, as JSON has it. `None` where the system does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Kernel {
+pub(crate) struct Kernel {
     /// Its release.
     pub release: Option<String>,
     /// What it was started with.
@@ -21,7 +21,7 @@ pub struct Kernel {
 }
 
 /// Examines it. `has_devices`: whether this process sees an RDMA device.
-pub fn examine(system: &System, has_devices: bool, all: &mut Vec<Finding>) -> Kernel {
+pub(crate) fn examine(system: &System, has_devices: bool, all: &mut Vec<Finding>) -> Kernel {
     let nodes = system.cores("/sys/devices/system/node/online");
     let kernel = Kernel {
         release: system.text("/proc/sys/kernel/osrelease"),

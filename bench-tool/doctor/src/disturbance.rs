@@ -4,9 +4,10 @@
 
 use std::path::Path;
 
-use crate::doctor::system::{System, field};
-use crate::machine::format_cores;
 use rpcrdma_units::nanoseconds;
+
+use crate::cores::format_cores;
+use crate::system::{System, field};
 
 /// Stolen time above this many thousandths is a warning: it is in p99.9 then.
 const STOLEN_PERMILLE_MAX: u64 = 1;
@@ -181,7 +182,7 @@ fn percent(permille: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::system::tests::FakeMachine;
+    use crate::system::tests::FakeMachine;
 
     const FREQUENCY: &str = "sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq";
 
@@ -255,11 +256,15 @@ mod tests {
 
     #[test]
     fn a_pinned_thread_of_this_process_is_found() {
-        let core = crate::machine::cores_usable()[0];
+        use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+        let allowed = sched_getaffinity(None).unwrap();
+        let core = (0..CpuSet::MAX_CPU)
+            .find(|&core| allowed.is_set(core))
+            .unwrap();
         let pinned = std::thread::spawn(move || {
-            assert!(core_affinity::set_for_current(core_affinity::CoreId {
-                id: core
-            }));
+            let mut one = CpuSet::new();
+            one.set(core);
+            sched_setaffinity(None, &one).unwrap();
             Counted::read(&[core], &[std::process::id()])
         });
         let counted = pinned.join().unwrap();

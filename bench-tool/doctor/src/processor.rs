@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Needs;
 use super::finding::{Area, Finding, Findings, Severity};
 use super::system::System;
-use crate::machine::format_cores;
+use crate::cores::format_cores;
 
 const CPU: &str = "/sys/devices/system/cpu";
 
@@ -19,7 +19,7 @@ const POLLING_CORES: usize = 2;
 
 /// An idle state that the kernel may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct IdleState {
+pub(crate) struct IdleState {
     /// Its name, as `C6`.
     pub name: String,
     /// What leaving it takes.
@@ -28,7 +28,7 @@ pub struct IdleState {
 
 /// The processors, as JSON has them. `None` where the system does not say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Processors {
+pub(crate) struct Processors {
     /// Cores that the kernel runs.
     pub online: Option<Vec<usize>>,
     /// Cores that this process may use.
@@ -75,7 +75,7 @@ impl Processors {
 }
 
 /// Examines them. `near`: cores near the device that a run takes; none where nothing is known of them.
-pub fn examine(
+pub(crate) fn examine(
     system: &System,
     needs: &Needs,
     near: &[usize],
