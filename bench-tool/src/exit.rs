@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use rpcrdma_nfs3::client::ClientError;
+
 /// Exit status of the tool. Scripts rely on the numbers; they never change meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -128,6 +130,16 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.cause()
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let advice = error.what_to_do().map(str::to_owned);
+        Self {
+            advice,
+            ..Self::of(error)
+        }
     }
 }
 

@@ -7,9 +7,7 @@
 //! | [`load`] | the connections and the load of a run |
 //! | [`serve`] | `serve`: the server |
 //! | [`bench_program`], [`sizing`] | the RPC program that both speak, and the sizes that they need |
-//! | [`nfs`] | NFS version 3 on the wire |
 //! | [`nfs_client`] | `nfs`: drives NFS servers |
-//! | [`nfs3_service`] | `serve --service nfs3`: an NFS server |
 //! | [`sweep`] | `sweep`: a run for every combination of sizes, depths, placements |
 //! | [`compare`] | `compare`: whether two groups of runs differ beyond noise |
 //! | [`floor`] | `floor`: what no transport on this machine can beat |
@@ -40,8 +38,6 @@ pub mod histogram;
 pub mod load;
 pub mod machine;
 pub mod manual;
-pub mod nfs;
-pub mod nfs3_service;
 pub mod nfs_client;
 pub mod profile;
 pub mod progress;

@@ -268,6 +268,7 @@ fn every_message_that_the_guide_explains_can_be_said() {
         "bench-tool/src",
         "bench-tool/doctor/src",
         "bench-tool/explain/src",
+        "bench-tool/nfs3/src",
         "control/src",
         "dataplane/fabric/src",
         "dataplane/engine/src",

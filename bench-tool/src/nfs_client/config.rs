@@ -10,8 +10,9 @@ use crate::cli::nfs::{Access, NfsArgs, NfsOp, Stable};
 use crate::cli::{ProfileChoice, Protocol};
 use crate::exit::Failure;
 use crate::machine::Machine;
-use crate::nfs::results::Fsinfo;
 use crate::run::config::{DURATION_DEFAULT, Limit};
+use rpcrdma_nfs3::wire::mount::PATH_BYTES_MAX;
+use rpcrdma_nfs3::wire::results::Fsinfo;
 use rpcrdma_units as units;
 
 /// Bytes of one READ or WRITE when `--size` is not given.
@@ -68,6 +69,13 @@ impl NfsConfig {
         if !args.export.starts_with('/') {
             let what = format!("`{}` is no path that a server exports", args.export);
             return Err(Failure::usage(what).advice("begin --export with a slash, as in /srv"));
+        }
+        if args.export.len() > PATH_BYTES_MAX {
+            return Err(
+                Failure::usage("the path of --export is too long").advice(format!(
+                    "{PATH_BYTES_MAX} bytes are the most that MOUNT takes"
+                )),
+            );
         }
         if let Some(cores) = &args.cores {
             machine.check_cores(cores)?;
@@ -386,7 +394,7 @@ pub(crate) mod tests {
             write_bytes_multiple: 4096,
             readdir_bytes_preferred: 4096,
             file_bytes_max: 1 << 40,
-            time_delta: crate::nfs::types::Time::default(),
+            time_delta: rpcrdma_nfs3::wire::types::Time::default(),
             properties: 0,
         };
         assert!(

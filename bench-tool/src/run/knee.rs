@@ -23,7 +23,7 @@ pub fn climb(
     stop: &Stop,
     load: &mut impl Load,
 ) -> Result<KneeReport, Failure> {
-    let mut report_at = |rate_per_s: Option<u64>| {
+    let mut report_at = |rate_per_s: Option<u64>| -> Result<Report, Failure> {
         let config = RunConfig {
             rate_per_s,
             ..config.clone()

@@ -147,6 +147,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rpcrdma-fabric", &[]),
     ("rpcrdma-tuning", &[]),
     ("rpcrdma-units", &[]),
+    (
+        "rpcrdma-nfs3",
+        &["rpcrdma-protocol", "rpcrdma-fabric", "rpcrdma-engine"],
+    ),
     ("rpcrdma-explain", &["rpcrdma-protocol", "rpcrdma-units"]),
     (
         "rpcrdma-doctor",
@@ -177,6 +181,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rpcrdma-tuning",
             "rpcrdma-doctor",
             "rpcrdma-explain",
+            "rpcrdma-nfs3",
             "rpcrdma-units",
         ],
     ),
