@@ -42,7 +42,7 @@ impl From<Status> for ExitCode {
 
 /// An error for a person: what failed and on what, why, and what to do about it.
 #[derive(Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     status: Status,
     what: String,
     advice: Option<String>,
@@ -52,19 +52,19 @@ pub struct Failure {
 impl Failure {
     /// Something was tried and failed; exit status 1. `what` names the act and the thing it was done to.
     #[must_use]
-    pub fn failed(what: impl Into<String>) -> Self {
+    pub(crate) fn failed(what: impl Into<String>) -> Self {
         Self::new(Status::Failure, what.into())
     }
 
     /// The command line asks for what this machine or command cannot do; exit status 2.
     #[must_use]
-    pub fn usage(what: impl Into<String>) -> Self {
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
         Self::new(Status::Usage, what.into())
     }
 
     /// An error of a library: what it says, and all that is underneath; exit status 1.
     #[must_use]
-    pub fn of(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+    pub(crate) fn of(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::failed(error.to_string()).because(error)
     }
 
@@ -79,14 +79,17 @@ impl Failure {
 
     /// Adds what the user can do about it: one sentence, no full stop.
     #[must_use]
-    pub fn advice(mut self, advice: impl Into<String>) -> Self {
+    pub(crate) fn advice(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
     }
 
     /// Adds the error underneath.
     #[must_use]
-    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+    pub(crate) fn because(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
         self.source = Some(source.into());
         self
     }
@@ -100,7 +103,7 @@ impl Failure {
 
     /// The exit status that this failure ends the process with.
     #[must_use]
-    pub const fn status(&self) -> Status {
+    pub(crate) const fn status(&self) -> Status {
         self.status
     }
 }
@@ -149,7 +152,7 @@ impl From<ClientError> for Failure {
 ///
 /// # Errors
 /// Any other failure, as a [`Failure`] naming standard output.
-pub fn written(result: std::io::Result<()>) -> Result<(), Failure> {
+pub(crate) fn written(result: std::io::Result<()>) -> Result<(), Failure> {
     match result {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::failed("cannot write to standard output")

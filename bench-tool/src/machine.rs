@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// The machine as reports describe it. `None` where the system does not say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// Processor model.
     pub cpu: String,
     /// Instruction set, as Rust names it.
@@ -40,7 +40,7 @@ pub struct Machine {
 impl Machine {
     /// Reads what the system says. Call before any thread is pinned: the usable cores are those of the calling thread.
     #[must_use]
-    pub fn detect() -> Self {
+    pub(crate) fn detect() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {
             cpuinfo.lines().find_map(|line| {
@@ -79,7 +79,7 @@ impl Machine {
     ///
     /// # Errors
     /// A usage failure that names the first core that is not there.
-    pub fn check_cores(&self, cores: &CoreList) -> Result<(), Failure> {
+    pub(crate) fn check_cores(&self, cores: &CoreList) -> Result<(), Failure> {
         match cores.0.iter().find(|core| !self.cores_usable.contains(core)) {
             None => Ok(()),
             Some(core) => Err(Failure::usage(format!(
@@ -96,7 +96,7 @@ impl Machine {
     ///
     /// # Errors
     /// A failure when this process may use fewer than two.
-    pub fn default_pair(&self) -> Result<[usize; 2], Failure> {
+    pub(crate) fn default_pair(&self) -> Result<[usize; 2], Failure> {
         let (&first, rest) = self.cores_usable.split_first().ok_or_else(no_pair)?;
         let apart = |core: &&usize| !are_siblings(first, **core);
         let near = |core: &&usize| package(first) == package(**core);
@@ -110,7 +110,7 @@ impl Machine {
 
     /// What of this machine should make a reader doubt the numbers, one sentence each.
     #[must_use]
-    pub fn warnings(&self, cores: &[usize]) -> Vec<String> {
+    pub(crate) fn warnings(&self, cores: &[usize]) -> Vec<String> {
         let mut warnings = Vec::new();
         if let [first, second, ..] = *cores
             && are_siblings(first, second)
@@ -155,7 +155,7 @@ fn no_pair() -> Failure {
 
 /// The cores that the calling thread may run on, in rising order.
 #[must_use]
-pub fn cores_usable() -> Vec<usize> {
+pub(crate) fn cores_usable() -> Vec<usize> {
     let mut cores: Vec<usize> = core_affinity::get_core_ids()
         .unwrap_or_default()
         .into_iter()
@@ -192,7 +192,7 @@ fn memory_total_bytes() -> Option<u64> {
 
 /// Memory that could be had without swapping.
 #[must_use]
-pub fn memory_available_bytes() -> Option<u64> {
+pub(crate) fn memory_available_bytes() -> Option<u64> {
     meminfo_bytes("MemAvailable")
 }
 
@@ -209,7 +209,7 @@ fn meminfo_bytes(key: &str) -> Option<u64> {
 }
 
 /// Leaves the processors of polling cores to them, as far as the calling thread has others to run on.
-pub fn keep_off(processors: &[usize]) {
+pub(crate) fn keep_off(processors: &[usize]) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let Ok(mut allowed) = sched_getaffinity(None) else {
         return;

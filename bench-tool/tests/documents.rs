@@ -9,9 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use bench_tool::cli::Cli;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -188,7 +186,9 @@ fn own(words: &[String]) -> Vec<Vec<String>> {
 
 /// Why this program does not take a command line. Where it is only named, what it needs may be left out.
 fn refused(words: &[String], is_named: bool) -> Option<String> {
-    let error = Cli::try_parse_from(words).err()?;
+    let error = bench_tool::command_line()
+        .try_get_matches_from(words)
+        .err()?;
     let is_allowed = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => true,
         ErrorKind::MissingRequiredArgument => is_named,
@@ -251,7 +251,7 @@ fn every_example_of_help_is_taken() {
         command.get_subcommands().for_each(|it| examples(it, all));
     }
     let mut all = Vec::new();
-    examples(&Cli::command(), &mut all);
+    examples(&bench_tool::command_line(), &mut all);
     let mut wrong = Vec::new();
     let seen: usize = all
         .iter()

@@ -13,7 +13,7 @@ const VALUE_CHARACTERS_MAX: usize = 60;
 
 /// The table, ending with the verdict and the thresholds.
 #[must_use]
-pub fn text(report: &Report) -> String {
+pub(crate) fn text(report: &Report) -> String {
     text_of(|text| write(text, report))
 }
 

@@ -6,8 +6,8 @@ use rustix::process::{getgid, getuid};
 
 use super::address::NfsAddress;
 use super::steps::StepPlan;
-use crate::cli::nfs::{Access, NfsArgs, NfsOp, Stable};
-use crate::cli::{ProfileChoice, Protocol};
+use crate::commands::nfs::{Access, NfsArgs, NfsOp, Stable};
+use crate::commands::{ProfileChoice, Protocol};
 use crate::exit::Failure;
 use crate::machine::Machine;
 use crate::run::config::{DURATION_DEFAULT, Limit};
@@ -299,7 +299,7 @@ fn files(args: &NfsArgs, size_bytes: u32) -> Result<(u32, u64), Failure> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::commands::{Cli, Command};
     use crate::exit::Status;
     use clap::Parser;
 

@@ -11,7 +11,7 @@
 //! | `session`, `load` | connections to a server, and the calls that are measured |
 //! | `report` | what is told of them |
 
-pub mod address;
+pub(crate) mod address;
 mod config;
 mod content;
 mod files;
@@ -40,8 +40,8 @@ use self::session::{Session, TcpSession};
 use self::steps::StepPlan;
 use self::workload::Work;
 use crate::address::Address;
-use crate::cli::NfsArgs;
-use crate::cli::nfs::{Access, NfsOp, Stable};
+use crate::commands::NfsArgs;
+use crate::commands::nfs::{Access, NfsOp, Stable};
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
 use crate::machine::Machine;
@@ -67,7 +67,7 @@ pub(crate) const FILL_BYTES_MAX: u32 = 64 << 10;
 /// # Errors
 /// Arguments that do not fit each other or the server, a server that cannot be reached or refuses, a report that
 /// cannot be written, and calls that ended in errors (after the report).
-pub fn execute(args: &NfsArgs, command: String) -> Result<(), Failure> {
+pub(crate) fn execute(args: &NfsArgs, command: String) -> Result<(), Failure> {
     let machine = Machine::detect();
     let config = NfsConfig::new(args, &machine, command)?;
     let outputs = Outputs::check(&[

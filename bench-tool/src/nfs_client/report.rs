@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::config::NfsConfig;
 use super::load::Measured;
 use super::steps::StepKind;
-use crate::cli::nfs::NfsOp;
+use crate::commands::nfs::NfsOp;
 use crate::histogram::LatencySummary;
 use crate::machine::Machine;
 use crate::report::few_calls;

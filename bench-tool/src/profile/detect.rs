@@ -7,7 +7,7 @@ use rpcrdma_tuning::{Detected, Device, Layers};
 use serde::Serialize;
 
 use super::{cannot_be_used, own_variable, put};
-use crate::cli::ProfileDetectArgs;
+use crate::commands::ProfileDetectArgs;
 use crate::exit::Failure;
 use rpcrdma_doctor::{Complaint, complaints};
 

@@ -16,7 +16,7 @@ use rpcrdma_doctor::{Complaint, complaints};
 use rpcrdma_tuning::{Error, Layers, Loaded, Origin, Profile, list};
 use serde::Serialize;
 
-use crate::cli::{ProfileAction, ProfileArgs, ProfileCheckArgs};
+use crate::commands::{ProfileAction, ProfileArgs, ProfileCheckArgs};
 use crate::exit::{Failure, Status};
 use crate::report::output::{Output, print, put_report};
 
@@ -28,7 +28,7 @@ const LOOK_AT_KNOBS: &str =
 ///
 /// # Errors
 /// When a profile cannot be used, a device is not there, or the output cannot be written.
-pub fn execute(args: &ProfileArgs) -> Result<Status, Failure> {
+pub(crate) fn execute(args: &ProfileArgs) -> Result<Status, Failure> {
     match &args.action {
         ProfileAction::List => print(&listed()),
         ProfileAction::Show(args) => show::execute(args),
@@ -41,7 +41,7 @@ pub fn execute(args: &ProfileArgs) -> Result<Status, Failure> {
 /// What a profile asks for and does not get, and what is wrong with the environment, one sentence each.
 /// `variable` reads the environment.
 #[must_use]
-pub fn warnings(loaded: &Loaded, variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
+pub(crate) fn warnings(loaded: &Loaded, variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let clamps = loaded.clamps.iter().map(ToString::to_string);
     let environment = complaints(loaded, variable)
         .into_iter()
@@ -51,7 +51,7 @@ pub fn warnings(loaded: &Loaded, variable: impl Fn(&str) -> Option<String>) -> V
 
 /// [`warnings`] about the environment of this process.
 #[must_use]
-pub fn warnings_here(loaded: &Loaded) -> Vec<String> {
+pub(crate) fn warnings_here(loaded: &Loaded) -> Vec<String> {
     warnings(loaded, own_variable)
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{cannot_be_used, own_variable, put};
-use crate::cli::{ProfileShowArgs, settings_of};
+use crate::commands::{ProfileShowArgs, settings_of};
 use crate::exit::Failure;
 use rpcrdma_doctor::{Complaint, complaints};
 

@@ -12,7 +12,7 @@ const TICKS_PER_HALF_DISTANCE: u32 = 5;
 
 /// The distribution, in nanoseconds.
 #[must_use]
-pub fn text(latency: &LatencyHistogram) -> String {
+pub(crate) fn text(latency: &LatencyHistogram) -> String {
     text_of(|text| write(text, latency))
 }
 

@@ -11,15 +11,15 @@
 //! | [`log`] | its log |
 //! | [`notify`] | readiness, for the service manager |
 
-pub mod exposition;
-pub mod http;
-pub mod limits;
+pub(crate) mod exposition;
+pub(crate) mod http;
+pub(crate) mod limits;
 mod listening;
-pub mod log;
-pub mod metrics;
+pub(crate) mod log;
+pub(crate) mod metrics;
 mod nfs3;
-pub mod notify;
-pub mod operate;
+pub(crate) mod notify;
+pub(crate) mod operate;
 
 use std::io::Read;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use rpcrdma_tuning::Loaded;
 use crate::address::{Address, ListenAddress};
 use crate::authentication::Host;
 use crate::bench_program::{BenchService, Common};
-use crate::cli::{ServeArgs, ServiceName};
+use crate::commands::{ServeArgs, ServiceName};
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
 use crate::machine::Machine;
@@ -51,7 +51,7 @@ const BULK_CALLS_DEFAULT: u32 = 32;
 /// # Errors
 /// A usage failure for cores or a profile that cannot be used, and a failure when the server
 /// cannot be set up or the address cannot be listened on.
-pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
+pub(crate) fn execute(args: &ServeArgs) -> Result<(), Failure> {
     let listen = match &args.listen {
         ListenAddress::Fabric(listen) => listen,
         ListenAddress::Tcp { host, port } if args.service == ServiceName::Nfs3 => {

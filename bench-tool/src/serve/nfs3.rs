@@ -11,7 +11,7 @@ use super::listening::{end, listen};
 use super::operate::Operator;
 use crate::address::{Address, ListenAddress};
 use crate::authentication::Host;
-use crate::cli::{Nfs3Args, ServeArgs};
+use crate::commands::{Nfs3Args, ServeArgs};
 use crate::exit::Failure;
 use crate::fabric::Job;
 use rpcrdma_nfs3::server::desk::Desk;

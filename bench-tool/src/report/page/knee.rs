@@ -11,7 +11,7 @@ use rpcrdma_units::{rate, rate_mark, text_of};
 
 /// The page of a report.
 #[must_use]
-pub fn text(report: &KneeReport) -> String {
+pub(crate) fn text(report: &KneeReport) -> String {
     text_of(|page| write(page, report))
 }
 

@@ -2,7 +2,7 @@
 
 mod chart;
 mod escape;
-pub mod knee;
+pub(crate) mod knee;
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -29,7 +29,7 @@ const ROWS_MAX: usize = 600;
 
 /// The page of a report whose calls had `latency`.
 #[must_use]
-pub fn text(report: &Report, latency: &LatencyHistogram) -> String {
+pub(crate) fn text(report: &Report, latency: &LatencyHistogram) -> String {
     text_of(|page| write(page, report, latency))
 }
 
@@ -400,7 +400,7 @@ fn write_facts(page: &mut String, report: &Report) -> fmt::Result {
 pub(super) mod tests {
     use super::super::tests::{config, floor, result};
     use super::*;
-    use crate::cli::Op;
+    use crate::commands::Op;
     use crate::machine::Machine;
 
     fn page_of(change: impl FnOnce(&mut Report)) -> (Report, String) {

@@ -44,7 +44,7 @@ const DARK: &str = "<style>@media (prefers-color-scheme: dark) { [fill='#FFFFFF'
 
 /// A file to draw to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Picture {
+pub(crate) struct Picture {
     /// Where it goes.
     pub path: PathBuf,
     /// What it is, by its name.
@@ -53,7 +53,7 @@ pub struct Picture {
 
 /// The format of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     /// Lines and letters, which follow the colours of the reader's screen.
     Svg,
     /// Pixels, on white.
@@ -82,7 +82,7 @@ impl FromStr for Picture {
 ///
 /// # Errors
 /// A usage failure when there is none.
-pub fn axis(points: &[Point]) -> Result<Axis, Failure> {
+pub(crate) fn axis(points: &[Point]) -> Result<Axis, Failure> {
     let is_number = |axis: &Axis| points.iter().all(|point| axis.number(point).is_some());
     let varied = Axis::varied(points).into_iter().find(is_number);
     varied.ok_or_else(|| {
@@ -111,7 +111,7 @@ struct Line {
 ///
 /// # Errors
 /// A usage failure when the points have no axis of numbers; a picture that cannot be made.
-pub fn draw(
+pub(crate) fn draw(
     report: &SweepReport,
     format: Format,
     figure: Option<Metric>,

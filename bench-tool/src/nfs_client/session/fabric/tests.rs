@@ -7,7 +7,7 @@ use rpcrdma_control::{ListenOptions, ShmProvider};
 use rpcrdma_engine::{Application, BulkArguments, BulkItem, Outcome, ReplyWriter, Request};
 
 use super::*;
-use crate::cli::{Cli, Command, ProfileChoice};
+use crate::commands::{Cli, Command, ProfileChoice};
 use crate::machine::Machine;
 use crate::nfs_client::files::{Files, FilesPlan};
 use crate::nfs_client::report;

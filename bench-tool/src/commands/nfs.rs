@@ -13,7 +13,7 @@ use rpcrdma_doctor::{CoreList, core_list};
 
 /// What `nfs` calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum NfsOp {
+pub(crate) enum NfsOp {
     /// No arguments, no results: the cost of the call itself
     Null,
     /// Attributes of the files, or of the export
@@ -29,7 +29,7 @@ pub enum NfsOp {
 impl NfsOp {
     /// The name used on the command line and in reports.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::Getattr => "getattr",
@@ -52,14 +52,14 @@ impl NfsOp {
 
     /// Whether its calls carry payload.
     #[must_use]
-    pub const fn is_bulk(self) -> bool {
+    pub(crate) const fn is_bulk(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Mix)
     }
 }
 
 /// Where in the files the calls go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Access {
+pub(crate) enum Access {
     /// Block after block, file after file; connections begin apart from each other
     #[default]
     Sequential,
@@ -70,7 +70,7 @@ pub enum Access {
 impl Access {
     /// The name used on the command line and in reports.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sequential => "sequential",
             Self::Random => "random",
@@ -80,7 +80,7 @@ impl Access {
 
 /// What the server is to promise before it answers a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Stable {
+pub(crate) enum Stable {
     /// Nothing before the COMMIT at the end
     #[default]
     Unstable,
@@ -93,7 +93,7 @@ pub enum Stable {
 impl Stable {
     /// The name used on the command line and in reports.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Unstable => "unstable",
             Self::Data => "data",
@@ -121,7 +121,7 @@ Examples:
       the server's stable storage at 500 writes a second
   bench-tool nfs --connect tcp:server:2049 --export /srv --op write --verify --retry 2m
       while the server is restarted: nothing that it committed may be lost")]
-pub struct NfsArgs {
+pub(crate) struct NfsArgs {
     /// Server to call: rdma:HOST:PORT (NFS is at port 20049) or shm:NAME, on the data plane of this project; or tcp:HOST:PORT (port 2049), by the kernel's TCP
     #[arg(long, value_name = "ADDR")]
     pub connect: NfsAddress,

@@ -27,7 +27,7 @@ Examples:
       the tail against the load
   bench-tool sweep --depth 8 --repeats 7 --json main.json
       seven runs of one kind, for `bench-tool compare main.json branch.json`")]
-pub struct SweepArgs {
+pub(crate) struct SweepArgs {
     /// Procedures to call
     #[arg(
         long,

@@ -45,7 +45,7 @@ fn scaled(number: &str, scale: u64) -> Option<u64> {
 ///
 /// # Errors
 /// A message for the user when the text is no size, or larger than 64 bits hold.
-pub fn size_bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn size_bytes(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!("`{text}` is not a size: write bytes (64), KiB (4KiB or 4K) or MiB (1MiB or 1M)")
     };
@@ -67,7 +67,7 @@ pub fn size_bytes(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// A message for the user when the text is no list of sizes and shares, or one of them is there twice.
-pub fn sizes(text: &str) -> Result<Sizes, String> {
+pub(crate) fn sizes(text: &str) -> Result<Sizes, String> {
     let wrong = |what: &str| {
         format!(
             "`{text}` is no list of sizes with their shares{what}: write them as in 4k=80,64k=20"
@@ -87,7 +87,7 @@ pub fn sizes(text: &str) -> Result<Sizes, String> {
 ///
 /// # Errors
 /// A message for the user when the text is no time.
-pub fn time(text: &str) -> Result<Duration, String> {
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let wrong = || {
         format!(
             "`{text}` is not a time: write it with its unit, as in 10s, 500ms, 50us, 800ns, 2m or 1h"
@@ -113,7 +113,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// As [`time`], and when it is zero.
-pub fn time_above_zero(text: &str) -> Result<Duration, String> {
+pub(crate) fn time_above_zero(text: &str) -> Result<Duration, String> {
     match time(text)? {
         Duration::ZERO => Err(format!(
             "`{text}` measures nothing: write a time above zero, as in 10s"
@@ -126,7 +126,7 @@ pub fn time_above_zero(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// A message for the user when the text is no count, or zero.
-pub fn count(text: &str) -> Result<u64, String> {
+pub(crate) fn count(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is not a count above zero: write it as 1000, 250k or 5M");
     let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
     let scale = match unit {
@@ -145,7 +145,7 @@ pub fn count(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// A message for the user when the text is no rate above zero.
-pub fn rate_per_s(text: &str) -> Result<u64, String> {
+pub(crate) fn rate_per_s(text: &str) -> Result<u64, String> {
     count(text.strip_suffix("/s").unwrap_or(text)).map_err(|_| {
         format!("`{text}` is not a rate: write calls per second, as in 20000, 250k or 1.5M")
     })

@@ -7,12 +7,12 @@ use rpcrdma_doctor::{CoreList, core_list};
 
 use super::{OPERATIONS_MAX, OwnFabric, ProfileChoice, Protocol, values};
 use crate::address::Address;
-use crate::authentication::AuthenticationArgs;
+use crate::commands::AuthenticationArgs;
 use crate::run::config::Limit;
 
 /// The options of every command that makes runs.
 #[derive(Args, Clone, Debug)]
-pub struct CommonArgs {
+pub(crate) struct CommonArgs {
     /// Server to call: shm:NAME or rdma:HOST:PORT. Without it, a server of its own is started in a second process, and stopped at the end
     #[arg(long, value_name = "ADDR", value_parser = Address::to_connect)]
     pub connect: Option<Address>,
@@ -72,7 +72,7 @@ pub struct CommonArgs {
 
 /// What is made slower on purpose, to see what it costs.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SlowedArgs {
+pub(crate) struct SlowedArgs {
     /// One-way delay of everything that is sent, to try distance on one machine (shm; for rdma, tests/lab/lab run --delay)
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
     pub delay: Duration,
@@ -85,7 +85,7 @@ pub struct SlowedArgs {
 impl SlowedArgs {
     /// The same as arguments, for a server that a run starts.
     #[must_use]
-    pub fn arguments(&self) -> Vec<String> {
+    pub(crate) fn arguments(&self) -> Vec<String> {
         let given = [
             ("--delay", self.delay),
             ("--service-time", self.service_time),
@@ -99,7 +99,7 @@ impl SlowedArgs {
 
 /// How long a run of any kind takes.
 #[derive(Args, Clone, Debug)]
-pub struct LengthArgs {
+pub(crate) struct LengthArgs {
     /// How long to measure, as in 10s or 500ms [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = values::time_above_zero, conflicts_with = "count")]
     pub duration: Option<Duration>,
@@ -116,7 +116,7 @@ pub struct LengthArgs {
 impl LengthArgs {
     /// When a run ends; after `duration`, where nothing is said.
     #[must_use]
-    pub fn limit(&self, duration: Duration) -> Limit {
+    pub(crate) fn limit(&self, duration: Duration) -> Limit {
         let duration = || Limit::Duration(self.duration.unwrap_or(duration));
         self.count.map_or_else(duration, Limit::Count)
     }

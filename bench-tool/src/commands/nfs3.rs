@@ -8,7 +8,7 @@ use crate::address::{AddressError, ListenAddress};
 /// What an NFS server holds.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "NFS server")]
-pub struct Nfs3Args {
+pub(crate) struct Nfs3Args {
     /// Space for files, beyond which the server answers NFS3ERR_NOSPC; on tcp: it is taken as they grow, on shm: and rdma: registered at the start
     #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = values::size_bytes)]
     pub space: u64,

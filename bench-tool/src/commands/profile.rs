@@ -9,7 +9,7 @@ use crate::exit::Failure;
 
 /// The options of every command that needs a profile.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProfileChoice {
+pub(crate) struct ProfileChoice {
     /// Tuning profile: a name or a TOML file [default: the one for the device; `bench-tool profile list` has all]
     #[arg(long, value_name = "NAME|FILE")]
     pub profile: Option<String>,
@@ -22,7 +22,7 @@ pub struct ProfileChoice {
 impl ProfileChoice {
     /// The option that was given, for messages.
     #[must_use]
-    pub fn given(&self) -> Option<&'static str> {
+    pub(crate) fn given(&self) -> Option<&'static str> {
         let named = self.profile.as_ref().map(|_| "--profile");
         named.or_else(|| (!self.set.is_empty()).then_some("--set"))
     }
@@ -31,13 +31,13 @@ impl ProfileChoice {
     ///
     /// # Errors
     /// A usage failure for one that does not exist or does not take the value.
-    pub fn settings(&self) -> Result<Settings, Failure> {
+    pub(crate) fn settings(&self) -> Result<Settings, Failure> {
         settings_of(&self.set)
     }
 
     /// The same choice, as another process of this program takes it.
     #[must_use]
-    pub fn arguments(&self) -> Vec<String> {
+    pub(crate) fn arguments(&self) -> Vec<String> {
         let option = |name: &str, value: &String| [name.to_owned(), value.clone()];
         let named = self
             .profile
@@ -82,7 +82,7 @@ Examples:
   bench-tool profile show mlx5                  every knob: its value, the layer that set it, and why
   bench-tool profile show my.toml --set read_depth_max=8
   bench-tool profile check my.toml              before it is used")]
-pub struct ProfileArgs {
+pub(crate) struct ProfileArgs {
     /// What to do
     #[command(subcommand)]
     pub action: ProfileAction,
@@ -90,7 +90,7 @@ pub struct ProfileArgs {
 
 /// What `bench-tool profile` does.
 #[derive(Debug, Subcommand)]
-pub enum ProfileAction {
+pub(crate) enum ProfileAction {
     /// Name the built-in profiles, and what each is for
     List,
     /// Show every knob of a profile: its value, the layer that set it, and why
@@ -110,7 +110,7 @@ device, and the variables that the environment should hold.\n\n\
 Examples:
   bench-tool profile show irdma/x722
   bench-tool profile show my.toml --json - | jq '.knobs[] | select(.origin != \"built-in default\")'")]
-pub struct ProfileShowArgs {
+pub(crate) struct ProfileShowArgs {
     /// A built-in profile, as `mlx5` or `irdma/x722`, or a file that ends in .toml
     #[arg(value_name = "NAME|FILE")]
     pub profile: String,
@@ -136,7 +136,7 @@ Examples:
   bench-tool profile detect
   bench-tool profile detect --device mlx5_0
   bench-tool profile detect --json - | jq -r '.devices[].profile'")]
-pub struct ProfileDetectArgs {
+pub(crate) struct ProfileDetectArgs {
     /// One device alone, as `rdma link` names it
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
@@ -162,7 +162,7 @@ It is refused when it has an unknown knob, a value out of range, or two values t
 beyond the limits of the devices of its base is cut down: a warning, and no failure.\n\n\
 Examples:
   bench-tool profile check my.toml && bench-tool run --profile my.toml")]
-pub struct ProfileCheckArgs {
+pub(crate) struct ProfileCheckArgs {
     /// The file
     #[arg(value_name = "FILE")]
     pub file: PathBuf,

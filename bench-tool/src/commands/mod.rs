@@ -1,15 +1,17 @@
 //! The command line, as clap reads it. What a flag means is written once, here; `--help` and the checks come from it.
 
+mod authentication;
 mod common;
 mod compare;
-mod doctor;
-mod manual;
-pub mod nfs;
+pub(crate) mod decode;
+pub(crate) mod doctor;
+pub(crate) mod manual;
+pub(crate) mod nfs;
 mod nfs3;
 mod operate;
 mod profile;
 mod sweep;
-pub mod values;
+pub(crate) mod values;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,20 +19,21 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rpcrdma_control::{Fault, Versions};
 
-pub use self::common::{CommonArgs, LengthArgs, SlowedArgs};
-pub use self::compare::CompareArgs;
-pub use self::doctor::DoctorArgs;
-pub use self::manual::{CompletionsArgs, ManArgs};
-pub use self::nfs::NfsArgs;
-pub use self::nfs3::Nfs3Args;
-pub use self::operate::OperateArgs;
+pub(crate) use self::authentication::AuthenticationArgs;
+pub(crate) use self::common::{CommonArgs, LengthArgs, SlowedArgs};
+pub(crate) use self::compare::CompareArgs;
+pub(crate) use self::decode::DecodeArgs;
+pub(crate) use self::doctor::DoctorArgs;
+pub(crate) use self::manual::{CompletionsArgs, ManArgs};
+pub(crate) use self::nfs::NfsArgs;
+pub(crate) use self::nfs3::Nfs3Args;
+pub(crate) use self::operate::{LogFormat, LogLevel, OperateArgs};
 pub(crate) use self::profile::settings_of;
-pub use self::profile::{
+pub(crate) use self::profile::{
     ProfileAction, ProfileArgs, ProfileCheckArgs, ProfileChoice, ProfileDetectArgs, ProfileShowArgs,
 };
-pub use self::sweep::SweepArgs;
+pub(crate) use self::sweep::SweepArgs;
 use crate::address::{Address, ListenAddress};
-use crate::authentication::AuthenticationArgs;
 use crate::load::sizes::Sizes;
 use rpcrdma_doctor::{CoreList, core_list};
 
@@ -45,7 +48,7 @@ use rpcrdma_doctor::{CoreList, core_list};
     max_term_width = 110,
     disable_help_subcommand = true
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -53,7 +56,7 @@ pub struct Cli {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Drive calls at a server and report their round-trip times
     Run(RunArgs),
     /// Answer the calls of `bench-tool run`, or be an NFS server
@@ -83,7 +86,7 @@ pub enum Command {
 
 /// The procedure that `run` calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Op {
+pub(crate) enum Op {
     /// No arguments, no results: the cost of the call itself
     Null,
     /// The server sends the payload back
@@ -99,7 +102,7 @@ pub enum Op {
 impl Op {
     /// The name used on the command line and in reports.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::Echo => "echo",
@@ -111,14 +114,14 @@ impl Op {
 
     /// Whether its payload may travel beside the message.
     #[must_use]
-    pub const fn is_bulk(self) -> bool {
+    pub(crate) const fn is_bulk(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Mix)
     }
 }
 
 /// How payloads of `read`, `write` and `mix` travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Placement {
+pub(crate) enum Placement {
     /// As sizes, and the means of both ends, suggest
     #[default]
     Auto,
@@ -133,7 +136,7 @@ pub enum Placement {
 impl Placement {
     /// The name used on the command line and in reports.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::Inline => "inline",
@@ -145,7 +148,7 @@ impl Placement {
 
 /// The version of RPC-over-RDMA that calls are made with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Protocol {
+pub(crate) enum Protocol {
     /// Version 2, or version 1 with a server that has no other
     #[default]
     Auto,
@@ -157,7 +160,7 @@ pub enum Protocol {
 
 impl Protocol {
     /// What a connect is told.
-    pub fn versions(self) -> Versions {
+    pub(crate) fn versions(self) -> Versions {
         match self {
             Self::Auto => Versions::Both,
             Self::V1 => Versions::One,
@@ -166,7 +169,7 @@ impl Protocol {
     }
 
     /// The arguments that ask for it.
-    pub fn arguments(self) -> [String; 2] {
+    pub(crate) fn arguments(self) -> [String; 2] {
         let value = self.to_possible_value();
         let name = value.map_or_else(String::new, |value| value.get_name().to_owned());
         ["--protocol".to_owned(), name]
@@ -175,7 +178,7 @@ impl Protocol {
 
 /// The fabric of a run's own server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum OwnFabric {
+pub(crate) enum OwnFabric {
     /// Shared memory: no device is needed
     #[default]
     Shm,
@@ -185,7 +188,7 @@ pub enum OwnFabric {
 
 /// What `serve` serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ServiceName {
+pub(crate) enum ServiceName {
     /// The calls of `bench-tool run`
     #[default]
     Bench,
@@ -238,7 +241,7 @@ Examples:
       over a network, against `bench-tool serve --listen rdma:0.0.0.0:20049`
   bench-tool run --connect rdma:server:20049 --psk-file keys --identity client
       the same, where both ends prove that they have a key of the file")]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// Procedure to call
     #[arg(long, value_enum, default_value_t = Op::Null)]
     pub op: Op,
@@ -344,7 +347,7 @@ Examples:
       each 1000th call of a core gets no reply, and its client's timeout acts
   bench-tool serve --service nfs3 --listen rdma:0.0.0.0:20049 --fault disconnect:every=5000
       each 5000th Send of a core loses its connection")]
-pub struct ServeArgs {
+pub(crate) struct ServeArgs {
     /// Address to listen on: shm:NAME or rdma:HOST:PORT, for nfs3 tcp:HOST:PORT; `0.0.0.0` and `[::]` are all addresses, port 0 is any that is free
     #[arg(long, value_name = "ADDR")]
     pub listen: ListenAddress,
@@ -416,7 +419,7 @@ pub struct ServeArgs {
 
 /// `bench-tool idle`, which `run` starts for itself.
 #[derive(Args, Debug)]
-pub struct IdleArgs {
+pub(crate) struct IdleArgs {
     /// The server
     #[arg(long, value_name = "ADDR", value_parser = Address::to_connect)]
     pub connect: Address,
@@ -452,7 +455,7 @@ Examples:
   bench-tool floor --quick --json -    about 2 s, numbers for a script
   bench-tool floor --cores 2,6         another pair of cores
   bench-tool floor --size 4KiB,1M --depth 32 --buffers 64")]
-pub struct FloorArgs {
+pub(crate) struct FloorArgs {
     /// The two cores, as in 0,1 [default: two that share no physical core]
     #[arg(long, value_name = "LIST", value_parser = core_list)]
     pub cores: Option<CoreList>,
@@ -482,30 +485,6 @@ pub struct FloorArgs {
     /// Write the report as JSON; `-` is standard output, in place of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-}
-
-/// `bench-tool decode`.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Input: captures of RoCEv2 traffic, pcap or pcapng as tcpdump and Wireshark write them, and hex; which of them it is \
-is seen by how it begins. Both versions of the protocol are understood: RFC 8166 and \
-draft-ietf-nfsv4-rpcrdma-version-two-00 with the round-trip reduction. A reply is explained by its call, when that \
-came before it.\n\n\
-Hex: one message a line; spaces, colons and a leading 0x are allowed. A line that begins with `{` is \
-JSON, and its field `hex` is read. Blank lines and lines that begin with `#` are skipped.\n\n\
-Exit status 1 when any message was wrong, or packets of one are missing.\n\n\
-Examples:
-  tcpdump -i eth0 -U -w - udp port 4791 | bench-tool decode
-  bench-tool decode --json mount.pcapng
-  echo 00000007 00000001 00000020 00000004 00000001 00000001 00000002 | bench-tool decode
-  bench-tool decode --json < messages.hex")]
-pub struct DecodeArgs {
-    /// Files to read, in this order [default: standard input]
-    pub files: Vec<PathBuf>,
-
-    /// One JSON object a line instead of text for people
-    #[arg(long)]
-    pub json: bool,
 }
 
 #[cfg(test)]

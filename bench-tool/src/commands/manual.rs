@@ -2,22 +2,53 @@
 //! definitions as `--help`.
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use clap::{Command, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-use crate::cli::{Cli, CompletionsArgs, ManArgs};
+use super::Cli;
 use crate::exit::{Failure, Status, written};
 use crate::report::output::Output;
+
+/// `bench-tool completions`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Writes to standard output. The shell reads it from then on where it looks for completions; a new version of \
+bench-tool wants it made anew.\n\n\
+Examples:
+  bench-tool completions bash > ~/.local/share/bash-completion/completions/bench-tool
+  bench-tool completions zsh > ~/.zfunc/_bench-tool
+      where ~/.zshrc has fpath=(~/.zfunc $fpath) before compinit
+  bench-tool completions fish > ~/.config/fish/completions/bench-tool.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+/// `bench-tool man`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+There is a page for bench-tool and one for each command: bench-tool.1, bench-tool-run.1 and so on. They say what \
+--help says.\n\n\
+Examples:
+  bench-tool man | man -l -
+  bench-tool man --out ~/.local/share/man/man1
+      then: man bench-tool-run")]
+pub(crate) struct ManArgs {
+    /// Write all pages into this folder, which is made where there is none [default: the main page, to standard output]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
 
 /// Runs `completions`.
 ///
 /// # Errors
 /// When standard output cannot be written.
-pub fn completions(args: &CompletionsArgs) -> Result<Status, Failure> {
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<Status, Failure> {
     print(&completions_for(args.shell))
 }
 
@@ -25,7 +56,7 @@ pub fn completions(args: &CompletionsArgs) -> Result<Status, Failure> {
 ///
 /// # Errors
 /// When a page cannot be written.
-pub fn man(args: &ManArgs) -> Result<Status, Failure> {
+pub(crate) fn man(args: &ManArgs) -> Result<Status, Failure> {
     let pages = pages();
     match &args.out {
         Some(folder) => pages

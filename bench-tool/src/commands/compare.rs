@@ -30,7 +30,7 @@ Examples:
   bench-tool compare --fail-if p99+5% --fail-if rate-3% main.json branch.json
       in CI"
 )]
-pub struct CompareArgs {
+pub(crate) struct CompareArgs {
     /// The runs of A, and those of B
     #[arg(
         value_name = "FILE",
