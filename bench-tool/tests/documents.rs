@@ -358,7 +358,7 @@ const EXECUTED: &[&str] = &[
     "bench-tool run --duration 1m --html run.html",
     "bench-tool run --to-knee --depth 64 --html knee.html",
     "bench-tool sweep --op write --size 1k,4k,64k --placement send,rdma --duration 1s --plot sizes.svg",
-    "bench-tool sweep --depth 1,2,4,8,16,32,64 --duration 1s --csv depths.csv --plot depths.png",
+    "bench-tool sweep --depth 1,2,4,8,16,32,64 --duration 1s --csv depths.csv --plot depths.svg",
     "bench-tool sweep --rate 100k,200k,400k,800k --depth 64 --figure p99 --plot load.svg",
     "bench-tool sweep --depth 8 --repeats 7 --json main.json",
     "bench-tool compare -- run --op write --placement send -- run --op write --placement rdma",
@@ -388,7 +388,7 @@ const WRITTEN: &[(&str, &[u8])] = &[
     ("knee.html", b"<!"),
     ("sizes.svg", b"<svg"),
     ("depths.csv", b""),
-    ("depths.png", b"\x89PNG"),
+    ("depths.svg", b"<svg"),
     ("load.svg", b"<svg"),
     ("main.json", b"{"),
     (

@@ -568,6 +568,7 @@ mod tests {
             ("bench-tool lap", ErrorKind::InvalidSubcommand),
             ("bench-tool sweep --depth 1,0", ErrorKind::ValueValidation),
             ("bench-tool sweep --plot a.jpg", ErrorKind::ValueValidation),
+            ("bench-tool sweep --plot a.png", ErrorKind::ValueValidation),
             ("bench-tool sweep --figure max", ErrorKind::ValueValidation),
             ("bench-tool compare", ErrorKind::MissingRequiredArgument),
             (

@@ -21,7 +21,7 @@ The first Ctrl-C drops the run at hand, and reports those that are complete.\n\n
 Examples:
   bench-tool sweep --op write --size 1k,4k,64k --placement send,rdma --duration 1s --plot sizes.svg
       median round-trip time against size, a line for each placement
-  bench-tool sweep --depth 1,2,4,8,16,32,64 --duration 1s --csv depths.csv --plot depths.png
+  bench-tool sweep --depth 1,2,4,8,16,32,64 --duration 1s --csv depths.csv --plot depths.svg
       calls per second against depth
   bench-tool sweep --rate 100k,200k,400k,800k --depth 64 --plot load.svg --figure p99
       the tail against the load
@@ -80,7 +80,7 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 
-    /// Draw the picture, as SVG or PNG by the name of the file
+    /// Draw the picture as SVG, into a file whose name ends in .svg
     #[arg(long, value_name = "FILE")]
     pub plot: Option<Picture>,
 

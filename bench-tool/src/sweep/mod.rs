@@ -123,7 +123,7 @@ pub(crate) fn execute(
     ])?;
     let plot = picture.map(|picture| {
         plot::axis(&points)?;
-        Output::check("--plot", &picture.path)
+        Output::check("--plot", &picture.0)
     });
     let plot = plot.transpose()?;
     let stop = Stop::on_signals()?;
@@ -149,8 +149,8 @@ pub(crate) fn execute(
             _ => json.clone(),
         },
     )?;
-    if let (Some(output), Some(picture)) = (plot, picture) {
-        output.write(plot::draw(&report, picture.format, args.figure)?)?;
+    if let Some(output) = plot {
+        output.write(plot::draw(&report, args.figure)?)?;
     }
     Ok(if report.failures.is_empty() {
         Status::Success
