@@ -14,13 +14,7 @@ mod ends;
 
 use std::time::{Duration, Instant};
 
-use bench_tool::bench_program::BenchService;
-use bench_tool::cli::ProfileChoice;
-use bench_tool::fabric::Fabric;
-use bench_tool::load;
-use bench_tool::sizing::Need;
-use rpcrdma_control::NodeConfig;
-use rpcrdma_engine::CoreConfig;
+use bench_tool::NullCalls;
 use rpcrdma_fabric::clock::Clock;
 
 use by_turns::{Rounds, iterate_both};
@@ -28,19 +22,6 @@ use ends::{connect, ends};
 
 /// Iterations before the first round, in which the generator begins to record. They are not counted.
 const FIRST_ITERATIONS: usize = 64;
-
-/// What `bench-tool` makes of the profile of shm for a core with one connection and `depth` calls.
-fn config(depth: u32) -> CoreConfig {
-    let need = Need {
-        connections_per_core: Some(1),
-        credits: Some(depth),
-        calls_per_core: Some(depth),
-        cores: 1,
-        ..Need::default()
-    };
-    let loaded = need.profile(&ProfileChoice::default(), &Fabric::SHM);
-    NodeConfig::from_profile(&loaded.expect("the profile of shm").profile, Vec::new()).core
-}
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -54,16 +35,16 @@ fn main() {
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(1);
-    let (generator, starter) = load::null_calls(depth, Duration::from_secs(1));
-    let config = config(depth);
+    let calls = NullCalls::new(depth);
+    let config = calls.core();
     let clock = Clock::new();
     let (mut client, mut server) = ends(
         &clock,
-        (&config, generator),
-        (&config, BenchService::default()),
+        (&config, calls.generator(Duration::from_secs(1))),
+        (&config, calls.service()),
     );
     let connection = connect(&mut client, &mut server);
-    starter.start(vec![connection]);
+    calls.start(vec![connection]);
     for _ in 0..FIRST_ITERATIONS {
         let _ = client.core.iterate();
         let _ = server.core.iterate();

@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The longest shm name, in bytes: an abstract socket address holds 108 with its leading zero, and the fabric adds a prefix of its own.
-pub const SHM_NAME_BYTES_MAX: usize = 64;
+pub(crate) const SHM_NAME_BYTES_MAX: usize = 64;
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Address {
+pub(crate) enum Address {
     /// A name on the shared-memory fabric: other processes of this machine.
     Shm(String),
     /// A host and port reached through RDMA-CM.
@@ -24,7 +24,7 @@ pub enum Address {
 
 /// Why a text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AddressError {
+pub(crate) enum AddressError {
     /// No known scheme in front.
     #[error(
         "`{0}` has no known scheme: write shm:NAME (another process of this machine) or rdma:HOST:PORT"
@@ -69,7 +69,7 @@ impl Address {
     ///
     /// # Errors
     /// As `parse`, and for port 0.
-    pub fn to_connect(text: &str) -> Result<Self, AddressError> {
+    pub(crate) fn to_connect(text: &str) -> Result<Self, AddressError> {
         match text.parse()? {
             Self::Rdma { port: 0, .. } => Err(AddressError::PortZero(text.to_owned())),
             address => Ok(address),
@@ -80,7 +80,7 @@ impl Address {
 /// Where a service listens: what [`Address`] names, or `tcp:HOST:PORT` for those that the kernel's TCP
 /// carries.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum ListenAddress {
+pub(crate) enum ListenAddress {
     /// By RPC-over-RDMA.
     Fabric(Address),
     /// By TCP.

@@ -3,32 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::Args;
 use rpcrdma_control::{Authentication, HostAuthentication, PresharedKey, PresharedKeys};
 use rpcrdma_engine::HostIdentity;
 
 use crate::address::Address;
+use crate::commands::AuthenticationArgs;
 use crate::exit::Failure;
-
-const HEADING: &str = "Host authentication";
-
-/// The options of every command that connects or listens.
-#[derive(Args, Clone, Debug, Default)]
-pub struct AuthenticationArgs {
-    /// Pre-shared keys: both ends prove, before any call, that they have the same
-    ///
-    /// One line for each key, its name and 64 hexadecimal digits: `umask 077; echo "lab $(openssl rand -hex 32)" > keys` makes one. The client uses its first key, the server takes any that it has. Nobody but the owner may have rights to the file
-    #[arg(long, value_name = "FILE", help_heading = HEADING, requires = "identity")]
-    pub psk_file: Option<PathBuf>,
-
-    /// What this end calls itself in that, without spaces; each end needs a name of its own
-    #[arg(long, value_name = "NAME", help_heading = HEADING, requires = "psk_file")]
-    pub identity: Option<HostIdentity>,
-}
 
 /// This end, as it proves itself.
 #[derive(Clone, Debug)]
-pub struct Host {
+pub(crate) struct Host {
     file: PathBuf,
     identity: HostIdentity,
     mechanism: Arc<PresharedKey>,
@@ -39,7 +23,7 @@ impl Host {
     ///
     /// # Errors
     /// A usage failure when it cannot be used.
-    pub fn new(args: &AuthenticationArgs) -> Result<Option<Self>, Failure> {
+    pub(crate) fn new(args: &AuthenticationArgs) -> Result<Option<Self>, Failure> {
         let (Some(file), Some(identity)) = (&args.psk_file, &args.identity) else {
             return Ok(None);
         };
@@ -60,7 +44,7 @@ impl Host {
 
     /// The arguments by which another process of this program is the same host.
     #[must_use]
-    pub fn arguments(&self) -> Vec<String> {
+    pub(crate) fn arguments(&self) -> Vec<String> {
         self.arguments_as(self.identity.as_str())
     }
 
@@ -68,7 +52,7 @@ impl Host {
     ///
     /// # Errors
     /// A usage failure when there is no room for one.
-    pub fn server_arguments(&self) -> Result<Vec<String>, Failure> {
+    pub(crate) fn server_arguments(&self) -> Result<Vec<String>, Failure> {
         let name = format!("{}.server", self.identity);
         if HostIdentity::new(&name).is_err() {
             return Err(Failure::usage(format!(
@@ -92,14 +76,14 @@ impl Host {
 
 /// What a client asks of its server: a proof, if it has one to give.
 #[must_use]
-pub fn of_server(host: Option<&Host>) -> Authentication {
+pub(crate) fn of_server(host: Option<&Host>) -> Authentication {
     host.map_or(Authentication::None, Host::required)
 }
 
 /// Whom a server on `address` takes, and how it says so behind its address. Without keys that is whom the fabric vouches
 /// for, and where it vouches for nobody, everybody: the bench program has nothing to protect.
 #[must_use]
-pub fn of_clients(host: Option<&Host>, address: &Address) -> (Authentication, &'static str) {
+pub(crate) fn of_clients(host: Option<&Host>, address: &Address) -> (Authentication, &'static str) {
     match (host, address) {
         (Some(host), _) => (host.required(), " for hosts with a key of --psk-file"),
         (None, Address::Shm(_)) => (Authentication::Fabric, ""),

@@ -6,14 +6,14 @@ use quanta::Clock;
 
 /// The calibrated clock. The first call measures the counter's frequency, which takes up to 0.2 s; later calls are free.
 #[must_use]
-pub fn clock() -> &'static Clock {
+pub(crate) fn clock() -> &'static Clock {
     static CLOCK: OnceLock<Clock> = OnceLock::new();
     CLOCK.get_or_init(Clock::new)
 }
 
 /// What the clock counts, for reports: `tsc 2.445 GHz`, or `monotonic` where the counter is not steady and the system's clock stands in.
 #[must_use]
-pub fn source() -> String {
+pub(crate) fn source() -> String {
     const TICKS: u64 = 1_000_000_000_000;
     let nanoseconds = clock().delta_as_nanos(0, TICKS);
     if nanoseconds == TICKS || nanoseconds == 0 {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use rpcrdma_nfs3::client::ClientError;
+
 /// Exit status of the tool. Scripts rely on the numbers; they never change meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -40,7 +42,7 @@ impl From<Status> for ExitCode {
 
 /// An error for a person: what failed and on what, why, and what to do about it.
 #[derive(Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     status: Status,
     what: String,
     advice: Option<String>,
@@ -50,14 +52,20 @@ pub struct Failure {
 impl Failure {
     /// Something was tried and failed; exit status 1. `what` names the act and the thing it was done to.
     #[must_use]
-    pub fn failed(what: impl Into<String>) -> Self {
+    pub(crate) fn failed(what: impl Into<String>) -> Self {
         Self::new(Status::Failure, what.into())
     }
 
     /// The command line asks for what this machine or command cannot do; exit status 2.
     #[must_use]
-    pub fn usage(what: impl Into<String>) -> Self {
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
         Self::new(Status::Usage, what.into())
+    }
+
+    /// An error of a library: what it says, and all that is underneath; exit status 1.
+    #[must_use]
+    pub(crate) fn of(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::failed(error.to_string()).because(error)
     }
 
     const fn new(status: Status, what: String) -> Self {
@@ -71,14 +79,17 @@ impl Failure {
 
     /// Adds what the user can do about it: one sentence, no full stop.
     #[must_use]
-    pub fn advice(mut self, advice: impl Into<String>) -> Self {
+    pub(crate) fn advice(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
     }
 
     /// Adds the error underneath.
     #[must_use]
-    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+    pub(crate) fn because(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
         self.source = Some(source.into());
         self
     }
@@ -92,7 +103,7 @@ impl Failure {
 
     /// The exit status that this failure ends the process with.
     #[must_use]
-    pub const fn status(&self) -> Status {
+    pub(crate) const fn status(&self) -> Status {
         self.status
     }
 }
@@ -102,7 +113,7 @@ impl fmt::Display for Failure {
         f.write_str(&self.what)?;
         // The whole chain on one line: log collectors keep lines, not paragraphs.
         let mut cause = self.cause();
-        let mut said = String::new();
+        let mut said = self.what.clone();
         while let Some(error) = cause {
             let text = error.to_string();
             // Some errors tell their cause themselves.
@@ -125,13 +136,23 @@ impl std::error::Error for Failure {
     }
 }
 
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let advice = error.what_to_do().map(str::to_owned);
+        Self {
+            advice,
+            ..Self::of(error)
+        }
+    }
+}
+
 /// Turns a failed write to standard output into a result for `main`.
 ///
 /// A reader that went away (`bench-tool decode | head -1`) has what it wanted: that is no error of ours.
 ///
 /// # Errors
 /// Any other failure, as a [`Failure`] naming standard output.
-pub fn written(result: std::io::Result<()>) -> Result<(), Failure> {
+pub(crate) fn written(result: std::io::Result<()>) -> Result<(), Failure> {
     match result {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::failed("cannot write to standard output")
@@ -183,6 +204,9 @@ mod tests {
             .because(Opening { source })
             .to_string();
         assert_eq!(text, "no server: opening the device: it is not there");
+        let source = Error::new(ErrorKind::NotFound, "it is not there");
+        let text = Failure::of(Opening { source }).to_string();
+        assert_eq!(text, "opening the device: it is not there");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::address::Address;
 use crate::exit::Failure;
 
 /// Something to do on a fabric, whichever it is.
-pub trait Job {
+pub(crate) trait Job {
     /// What comes of it.
     type Output;
 
@@ -25,7 +25,7 @@ pub trait Job {
 
 /// A fabric, and on it the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fabric {
+pub(crate) enum Fabric {
     /// Shared memory of one machine.
     Shm {
         /// One-way delay of everything that is sent from here.
@@ -41,7 +41,7 @@ pub enum Fabric {
 
 impl Fabric {
     /// Shared memory, as fast as it is.
-    pub const SHM: Self = Self::Shm {
+    pub(crate) const SHM: Self = Self::Shm {
         delay: Duration::ZERO,
     };
 
@@ -51,7 +51,7 @@ impl Fabric {
     /// # Errors
     /// A usage failure when this build does not have the fabric, or a device is named where there
     /// is none; a failure when no device has the address.
-    pub fn to_listen(address: &Address, device: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) fn to_listen(address: &Address, device: Option<&str>) -> Result<Self, Failure> {
         match address {
             Address::Shm(_) => Self::shm(device),
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
@@ -66,7 +66,7 @@ impl Fabric {
     ///
     /// # Errors
     /// As [`Fabric::to_listen`]; a failure when no device leads there.
-    pub fn to_connect(address: &Address, device: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) fn to_connect(address: &Address, device: Option<&str>) -> Result<Self, Failure> {
         match address {
             Address::Shm(_) => Self::shm(device),
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
@@ -90,7 +90,7 @@ impl Fabric {
     ///
     /// # Errors
     /// A usage failure where the fabric cannot do that.
-    pub fn delayed(self, by: Duration) -> Result<Self, Failure> {
+    pub(crate) fn delayed(self, by: Duration) -> Result<Self, Failure> {
         match self {
             Self::Shm { .. } => Ok(Self::Shm { delay: by }),
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
@@ -121,7 +121,7 @@ impl Fabric {
 
     /// The provider's name, for reports.
     #[must_use]
-    pub const fn name(&self) -> &'static str {
+    pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Shm { .. } => "shm",
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
@@ -131,7 +131,7 @@ impl Fabric {
 
     /// The device, where the fabric has devices.
     #[must_use]
-    pub fn device(&self) -> Option<&str> {
+    pub(crate) fn device(&self) -> Option<&str> {
         match self {
             Self::Shm { .. } => None,
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
@@ -143,7 +143,7 @@ impl Fabric {
     ///
     /// # Errors
     /// A failure when the device is of a kind that cannot be used.
-    pub fn family(&self) -> Result<Option<String>, Failure> {
+    pub(crate) fn family(&self) -> Result<Option<String>, Failure> {
         match self {
             Self::Shm { .. } => Ok(Some("shm".to_owned())),
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
@@ -155,7 +155,7 @@ impl Fabric {
     ///
     /// # Errors
     /// A failure when the device cannot be opened.
-    pub fn limits(&self) -> Result<Option<(Settings, &str)>, Failure> {
+    pub(crate) fn limits(&self) -> Result<Option<(Settings, &str)>, Failure> {
         match self {
             Self::Shm { .. } => Ok(None),
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
@@ -167,7 +167,7 @@ impl Fabric {
     ///
     /// # Errors
     /// Those of the job.
-    pub fn run<J: Job>(&self, profile: &Profile, job: J) -> Result<J::Output, Failure> {
+    pub(crate) fn run<J: Job>(&self, profile: &Profile, job: J) -> Result<J::Output, Failure> {
         match self {
             Self::Shm { delay } => job.run(ShmProvider {
                 delay: *delay,
@@ -189,7 +189,7 @@ impl Fabric {
 /// # Errors
 /// A usage failure without the verbs fabric; a failure when there is no device, or none with an
 /// IP address.
-pub fn own_rdma_address(device: Option<&str>) -> Result<Address, Failure> {
+pub(crate) fn own_rdma_address(device: Option<&str>) -> Result<Address, Failure> {
     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     return device::own_address(device);
     #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]

@@ -4,16 +4,16 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 
 /// The largest latency that keeps its own bucket: one hour. A longer one is counted in the last bucket; its true value is still the maximum.
-pub const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+pub(crate) const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Significant decimal digits: every percentile is within 0.1 % of a value that was recorded.
-pub const SIGNIFICANT_DIGITS: u8 = 3;
+pub(crate) const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// Latencies in nanoseconds, with exact count, minimum, maximum and mean.
 ///
 /// The bounds are fixed, so recording never allocates. The HDR buckets round; the extremes and the sum are kept beside them, exactly.
 #[derive(Clone, Debug)]
-pub struct LatencyHistogram {
+pub(crate) struct LatencyHistogram {
     buckets: Histogram<u64>,
     sum_ns: u128,
     min_ns: u64,
@@ -26,7 +26,7 @@ impl LatencyHistogram {
     /// # Panics
     /// Never: the bounds are constants that a test constructs.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let buckets = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
             .expect("constant bounds are valid");
         let mut histogram = Self {
@@ -41,20 +41,20 @@ impl LatencyHistogram {
     }
 
     /// Forgets what was recorded, and keeps the memory.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.buckets.reset();
         (self.sum_ns, self.min_ns, self.max_ns) = (0, u64::MAX, 0);
     }
 
     /// Records one latency. Allocates nothing.
     #[inline]
-    pub fn record(&mut self, latency_ns: u64) {
+    pub(crate) fn record(&mut self, latency_ns: u64) {
         self.record_equal(latency_ns, 1);
     }
 
     /// Records `count` latencies that are equal, at least one. Allocates nothing.
     #[inline]
-    pub fn record_equal(&mut self, latency_ns: u64, count: u64) {
+    pub(crate) fn record_equal(&mut self, latency_ns: u64, count: u64) {
         self.buckets.saturating_record_n(latency_ns, count);
         self.sum_ns += u128::from(latency_ns) * u128::from(count);
         self.min_ns = self.min_ns.min(latency_ns);
@@ -65,7 +65,7 @@ impl LatencyHistogram {
     ///
     /// # Panics
     /// Never: all histograms of this type have the same bounds.
-    pub fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.buckets.add(&other.buckets).expect("same bounds");
         self.sum_ns += other.sum_ns;
         self.min_ns = self.min_ns.min(other.min_ns);
@@ -74,26 +74,26 @@ impl LatencyHistogram {
 
     /// How many latencies were recorded.
     #[must_use]
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.buckets.len()
     }
 
     /// The smallest, exactly; 0 when nothing was recorded.
     #[must_use]
-    pub fn min_ns(&self) -> u64 {
+    pub(crate) fn min_ns(&self) -> u64 {
         if self.count() == 0 { 0 } else { self.min_ns }
     }
 
     /// The largest, exactly; 0 when nothing was recorded.
     #[must_use]
-    pub const fn max_ns(&self) -> u64 {
+    pub(crate) const fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
     /// The arithmetic mean; 0 when nothing was recorded.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a mean for people and plots")]
-    pub fn mean_ns(&self) -> f64 {
+    pub(crate) fn mean_ns(&self) -> f64 {
         if self.count() == 0 {
             0.0
         } else {
@@ -103,7 +103,7 @@ impl LatencyHistogram {
 
     /// The standard deviation, from the buckets (so within their 0.1 %).
     #[must_use]
-    pub fn stddev_ns(&self) -> f64 {
+    pub(crate) fn stddev_ns(&self) -> f64 {
         if self.count() == 0 {
             0.0
         } else {
@@ -113,7 +113,7 @@ impl LatencyHistogram {
 
     /// The latency that `percent` of the calls did not exceed, 0 to 100; never outside the true extremes.
     #[must_use]
-    pub fn percentile_ns(&self, percent: f64) -> u64 {
+    pub(crate) fn percentile_ns(&self, percent: f64) -> u64 {
         if self.count() == 0 {
             return 0;
         }
@@ -124,7 +124,7 @@ impl LatencyHistogram {
 
     /// The figures that every report carries.
     #[must_use]
-    pub fn summary(&self) -> LatencySummary {
+    pub(crate) fn summary(&self) -> LatencySummary {
         LatencySummary {
             count: self.count(),
             min: self.min_ns(),
@@ -149,7 +149,7 @@ impl LatencyHistogram {
         clippy::cast_sign_loss,
         reason = "a mean of latencies, never negative"
     )]
-    pub fn corrected(&self, interval_ns: u64) -> Self {
+    pub(crate) fn corrected(&self, interval_ns: u64) -> Self {
         let buckets = self.buckets.clone_correct(interval_ns);
         let sum_ns = (buckets.mean() * buckets.len() as f64).round() as u128;
         Self {
@@ -165,7 +165,7 @@ impl LatencyHistogram {
     /// # Panics
     /// Never: writing to memory does not fail, and the buckets are those of this type.
     #[must_use]
-    pub fn pack(&self) -> PackedHistogram {
+    pub(crate) fn pack(&self) -> PackedHistogram {
         let mut buckets = Vec::new();
         V2Serializer::new()
             .serialize(&self.buckets, &mut buckets)
@@ -180,7 +180,7 @@ impl LatencyHistogram {
 
     /// The buckets, for the percentile distribution.
     #[must_use]
-    pub const fn buckets(&self) -> &Histogram<u64> {
+    pub(crate) const fn buckets(&self) -> &Histogram<u64> {
         &self.buckets
     }
 }
@@ -193,7 +193,7 @@ impl Default for LatencyHistogram {
 
 /// What a [`LatencyHistogram`] held, exactly, in the compressed form of `HdrHistogram`.
 #[derive(Clone, Debug)]
-pub struct PackedHistogram {
+pub(crate) struct PackedHistogram {
     buckets: Box<[u8]>,
     sum_ns: u128,
     min_ns: u64,
@@ -206,7 +206,7 @@ impl PackedHistogram {
     /// # Panics
     /// Never: the bytes are those that [`LatencyHistogram::pack`] wrote.
     #[must_use]
-    pub fn unpack(&self) -> LatencyHistogram {
+    pub(crate) fn unpack(&self) -> LatencyHistogram {
         let buckets = Deserializer::new()
             .deserialize(&mut &*self.buckets)
             .expect("what was packed is whole");
@@ -225,7 +225,7 @@ fn round_to_picoseconds(value: f64) -> f64 {
 
 /// `latency_ns` of the JSON report: all values in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct LatencySummary {
+pub(crate) struct LatencySummary {
     /// How many were recorded.
     pub count: u64,
     /// The smallest, exactly.

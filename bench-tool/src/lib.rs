@@ -2,70 +2,62 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`cli`] | the command line |
-//! | [`run`] | `run`: configuration, the server of its own, the course of a run |
-//! | [`load`] | the connections and the load of a run |
-//! | [`serve`] | `serve`: the server |
-//! | [`bench_program`], [`sizing`] | the RPC program that both speak, and the sizes that they need |
-//! | [`nfs`] | NFS version 3 on the wire |
-//! | [`nfs_client`] | `nfs`: drives NFS servers |
-//! | [`nfs3_service`] | `serve --service nfs3`: an NFS server |
-//! | [`sweep`] | `sweep`: a run for every combination of sizes, depths, placements |
-//! | [`compare`] | `compare`: whether two groups of runs differ beyond noise |
-//! | [`floor`] | `floor`: what no transport on this machine can beat |
-//! | [`decode`] | `decode`: transport headers from hex |
-//! | [`doctor`] | `doctor`: what stands in the way on this machine |
-//! | [`profile`] | `profile`: the tuning profiles, and which one a device takes |
-//! | [`manual`] | `completions` and `man`: what shells and `man` know of the commands |
-//! | [`report`] | table, JSON, percentile distribution, and the files they go to |
-//! | [`histogram`] | latency histograms |
-//! | [`progress`], [`signals`], [`exit`] | the manners of a command: a live line, a clean stop, exit codes |
-//! | [`machine`], [`clock`], [`address`], [`fabric`] | where it runs, what times it, whom it calls, and by what |
+//! | `commands` | the command line, and the commands that are little else: `decode`, `doctor`, `completions`, `man` |
+//! | `run` | `run`: configuration, the server of its own, the course of a run |
+//! | `load` | the connections and the load of a run |
+//! | `serve` | `serve`: the server |
+//! | `bench_program`, `sizing` | the RPC program that both speak, and the sizes that they need |
+//! | `nfs_client` | `nfs`: drives NFS servers |
+//! | `sweep` | `sweep`: a run for every combination of sizes, depths, placements |
+//! | `compare` | `compare`: whether two groups of runs differ beyond noise |
+//! | `floor` | `floor`: what no transport on this machine can beat |
+//! | `profile` | `profile`: the tuning profiles, and which one a device takes |
+//! | `report` | table, JSON, percentile distribution, and the files they go to |
+//! | `histogram` | latency histograms |
+//! | `progress`, `signals`, `exit` | the manners of a command: a live line, a clean stop, exit codes |
+//! | `machine`, `clock`, `address`, `fabric` | where it runs, what times it, whom it calls, and by what |
 //!
 //! The user's view is `docs/bench-tool.md`.
 #![forbid(unsafe_code)]
 
-pub mod address;
-pub mod authentication;
-pub mod bench_program;
-pub mod cli;
-pub mod clock;
-pub mod compare;
-pub mod decode;
-pub mod doctor;
-pub mod exit;
-pub mod fabric;
-pub mod floor;
-pub mod histogram;
-pub mod load;
-pub mod machine;
-pub mod manual;
-pub mod nfs;
-pub mod nfs3_service;
-pub mod nfs_client;
-pub mod profile;
-pub mod progress;
-pub mod report;
-pub mod run;
-pub mod serve;
-pub mod signals;
-pub mod sizing;
-pub mod sweep;
+mod address;
+mod authentication;
+mod bench_program;
+mod clock;
+mod commands;
+mod compare;
+mod exit;
+mod fabric;
+mod floor;
+mod histogram;
+mod load;
+mod machine;
+mod nfs_client;
+mod profile;
+mod progress;
+mod report;
+mod run;
+mod serve;
+mod signals;
+mod sizing;
+mod sweep;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser as _};
+
+pub use self::load::null_calls::NullCalls;
 
 use self::exit::{Failure, Status};
 
 /// Version of the tool.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Git revision that the tool was built from, or `unknown`.
-pub const REVISION: &str = env!("BENCH_TOOL_REVISION");
+const REVISION: &str = env!("BENCH_TOOL_REVISION");
 
 /// What `--version` prints after the name.
-pub const VERSION_LINE: &str = concat!(
+const VERSION_LINE: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (revision ",
     env!("BENCH_TOOL_REVISION"),
@@ -77,7 +69,7 @@ pub const VERSION_LINE: &str = concat!(
 /// The whole program: reads the command line, does what it says, and returns the exit status.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
+    let cli = commands::Cli::parse();
     let status = execute(&cli.command).unwrap_or_else(|failure| {
         eprintln!("bench-tool: {failure}");
         failure.status()
@@ -85,31 +77,37 @@ pub fn main() -> ExitCode {
     status.into()
 }
 
-fn execute(command: &cli::Command) -> Result<Status, Failure> {
+/// The definition of the command line, for programs that read or check what is to be typed.
+#[must_use]
+pub fn command_line() -> clap::Command {
+    commands::Cli::command()
+}
+
+fn execute(command: &commands::Command) -> Result<Status, Failure> {
     match command {
-        cli::Command::Floor(args) => {
-            floor::command::execute(args, command_line()).map(|()| Status::Success)
+        commands::Command::Floor(args) => {
+            floor::command::execute(args, typed()).map(|()| Status::Success)
         }
-        cli::Command::Decode(args) => decode::execute(args),
-        cli::Command::Doctor(args) => doctor::execute(args, command_line()),
-        cli::Command::Profile(args) => profile::execute(args),
-        cli::Command::Completions(args) => manual::completions(args),
-        cli::Command::Man(args) => manual::man(args),
-        cli::Command::Run(args) => {
-            run::execute(args, command_line(), &mut load::NodeLoad).map(|()| Status::Success)
+        commands::Command::Decode(args) => commands::decode::execute(args),
+        commands::Command::Doctor(args) => commands::doctor::execute(args, typed()),
+        commands::Command::Profile(args) => profile::execute(args),
+        commands::Command::Completions(args) => commands::manual::completions(args),
+        commands::Command::Man(args) => commands::manual::man(args),
+        commands::Command::Run(args) => {
+            run::execute(args, typed(), &mut load::NodeLoad).map(|()| Status::Success)
         }
-        cli::Command::Nfs(args) => {
-            nfs_client::execute(args, command_line()).map(|()| Status::Success)
+        commands::Command::Nfs(args) => {
+            nfs_client::execute(args, typed()).map(|()| Status::Success)
         }
-        cli::Command::Sweep(args) => sweep::execute(args, command_line(), &mut load::NodeLoad),
-        cli::Command::Compare(args) => compare::execute(args, command_line()),
-        cli::Command::Serve(args) => serve::execute(args).map(|()| Status::Success),
-        cli::Command::Idle(args) => load::idle::execute(args).map(|()| Status::Success),
+        commands::Command::Sweep(args) => sweep::execute(args, typed(), &mut load::NodeLoad),
+        commands::Command::Compare(args) => compare::execute(args, typed()),
+        commands::Command::Serve(args) => serve::execute(args).map(|()| Status::Success),
+        commands::Command::Idle(args) => load::idle::execute(args).map(|()| Status::Success),
     }
 }
 
 /// The command line as typed, for reports.
-fn command_line() -> String {
+fn typed() -> String {
     let quote = |argument: String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+@%".contains(c);
         if !argument.is_empty() && argument.chars().all(plain) {

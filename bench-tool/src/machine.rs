@@ -2,14 +2,13 @@
 
 use std::fs;
 
-use serde::Serialize;
-
-use crate::cli::values::{CoreList, core_list};
 use crate::exit::Failure;
+use rpcrdma_doctor::{CoreList, chosen_of_brackets, core_list, format_cores};
+use serde::Serialize;
 
 /// The machine as reports describe it. `None` where the system does not say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// Processor model.
     pub cpu: String,
     /// Instruction set, as Rust names it.
@@ -41,7 +40,7 @@ pub struct Machine {
 impl Machine {
     /// Reads what the system says. Call before any thread is pinned: the usable cores are those of the calling thread.
     #[must_use]
-    pub fn detect() -> Self {
+    pub(crate) fn detect() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {
             cpuinfo.lines().find_map(|line| {
@@ -80,7 +79,7 @@ impl Machine {
     ///
     /// # Errors
     /// A usage failure that names the first core that is not there.
-    pub fn check_cores(&self, cores: &CoreList) -> Result<(), Failure> {
+    pub(crate) fn check_cores(&self, cores: &CoreList) -> Result<(), Failure> {
         match cores.0.iter().find(|core| !self.cores_usable.contains(core)) {
             None => Ok(()),
             Some(core) => Err(Failure::usage(format!(
@@ -97,7 +96,7 @@ impl Machine {
     ///
     /// # Errors
     /// A failure when this process may use fewer than two.
-    pub fn default_pair(&self) -> Result<[usize; 2], Failure> {
+    pub(crate) fn default_pair(&self) -> Result<[usize; 2], Failure> {
         let (&first, rest) = self.cores_usable.split_first().ok_or_else(no_pair)?;
         let apart = |core: &&usize| !are_siblings(first, **core);
         let near = |core: &&usize| package(first) == package(**core);
@@ -111,7 +110,7 @@ impl Machine {
 
     /// What of this machine should make a reader doubt the numbers, one sentence each.
     #[must_use]
-    pub fn warnings(&self, cores: &[usize]) -> Vec<String> {
+    pub(crate) fn warnings(&self, cores: &[usize]) -> Vec<String> {
         let mut warnings = Vec::new();
         if let [first, second, ..] = *cores
             && are_siblings(first, second)
@@ -156,7 +155,7 @@ fn no_pair() -> Failure {
 
 /// The cores that the calling thread may run on, in rising order.
 #[must_use]
-pub fn cores_usable() -> Vec<usize> {
+pub(crate) fn cores_usable() -> Vec<usize> {
     let mut cores: Vec<usize> = core_affinity::get_core_ids()
         .unwrap_or_default()
         .into_iter()
@@ -164,24 +163,6 @@ pub fn cores_usable() -> Vec<usize> {
         .collect();
     cores.sort_unstable();
     cores
-}
-
-/// `0-3,8` for people.
-#[must_use]
-pub fn format_cores(cores: &[usize]) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for &core in cores {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == core => *last = core,
-            _ => runs.push((core, core)),
-        }
-    }
-    let text = |(first, last): &(usize, usize)| match last - first {
-        0 => first.to_string(),
-        1 => format!("{first},{last}"),
-        _ => format!("{first}-{last}"),
-    };
-    runs.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 /// True where the kernel says that both are threads of one physical core.
@@ -211,7 +192,7 @@ fn memory_total_bytes() -> Option<u64> {
 
 /// Memory that could be had without swapping.
 #[must_use]
-pub fn memory_available_bytes() -> Option<u64> {
+pub(crate) fn memory_available_bytes() -> Option<u64> {
     meminfo_bytes("MemAvailable")
 }
 
@@ -228,7 +209,7 @@ fn meminfo_bytes(key: &str) -> Option<u64> {
 }
 
 /// Leaves the processors of polling cores to them, as far as the calling thread has others to run on.
-pub fn keep_off(processors: &[usize]) {
+pub(crate) fn keep_off(processors: &[usize]) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let Ok(mut allowed) = sched_getaffinity(None) else {
         return;
@@ -260,13 +241,6 @@ fn read_even_empty(path: &str) -> Option<String> {
 
 fn read(path: &str) -> Option<String> {
     read_even_empty(path).filter(|text| !text.is_empty())
-}
-
-/// `always [madvise] never` is `madvise`.
-pub(crate) fn chosen_of_brackets(text: &str) -> Option<String> {
-    let (_, rest) = text.split_once('[')?;
-    let (chosen, _) = rest.split_once(']')?;
-    Some(chosen.to_owned())
 }
 
 #[cfg(test)]
@@ -307,28 +281,6 @@ mod tests {
         assert!(machine(vec![]).default_pair().is_err());
         // Cores 900 and 901 have no topology files: nothing speaks against the pair.
         assert_eq!(machine(vec![900, 901]).default_pair().unwrap(), [900, 901]);
-    }
-
-    #[test]
-    fn lists_of_cores_for_people() {
-        for (cores, text) in [
-            (&[][..], ""),
-            (&[3], "3"),
-            (&[0, 1], "0,1"),
-            (&[0, 1, 2, 3, 8], "0-3,8"),
-            (&[1, 3, 4], "1,3,4"),
-        ] {
-            assert_eq!(format_cores(cores), text);
-        }
-    }
-
-    #[test]
-    fn the_chosen_mode_stands_in_brackets() {
-        assert_eq!(
-            chosen_of_brackets("always [madvise] never").as_deref(),
-            Some("madvise")
-        );
-        assert_eq!(chosen_of_brackets("always"), None);
     }
 
     #[test]

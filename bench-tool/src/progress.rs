@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::report::units::{count, duration, rate};
+use rpcrdma_units::{count, duration, rate};
 
 /// Time between two lines.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -15,7 +15,7 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// What one core has done so far. Written by that core alone, with plain relaxed stores; on lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct CoreProgress {
+pub(crate) struct CoreProgress {
     calls: AtomicU64,
     errors: AtomicU64,
 }
@@ -23,7 +23,7 @@ pub struct CoreProgress {
 impl CoreProgress {
     /// Publishes the core's totals since the start. Call it now and then (every poll of some dozens), not per call.
     #[inline]
-    pub fn publish(&self, calls: u64, errors: u64) {
+    pub(crate) fn publish(&self, calls: u64, errors: u64) {
         // Relaxed: a picture for people; nothing is decided by it.
         self.calls.store(calls, Ordering::Relaxed);
         self.errors.store(errors, Ordering::Relaxed);
@@ -32,14 +32,14 @@ impl CoreProgress {
 
 /// What all cores have done so far, shared between them and the line on the terminal.
 #[derive(Clone, Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     cores: Arc<[CoreProgress]>,
 }
 
 impl Progress {
     /// For `cores` polling cores.
     #[must_use]
-    pub fn new(cores: usize) -> Self {
+    pub(crate) fn new(cores: usize) -> Self {
         Self {
             cores: (0..cores).map(|_| CoreProgress::default()).collect(),
         }
@@ -47,13 +47,13 @@ impl Progress {
 
     /// The place of one core, by its index in the list of polling cores; `None` beyond it.
     #[must_use]
-    pub fn core(&self, index: usize) -> Option<&CoreProgress> {
+    pub(crate) fn core(&self, index: usize) -> Option<&CoreProgress> {
         self.cores.get(index)
     }
 
     /// Calls and errors over all cores.
     #[must_use]
-    pub fn totals(&self) -> (u64, u64) {
+    pub(crate) fn totals(&self) -> (u64, u64) {
         self.cores.iter().fold((0, 0), |(calls, errors), core| {
             (
                 calls + core.calls.load(Ordering::Relaxed),
@@ -65,7 +65,7 @@ impl Progress {
 
 /// The line on the terminal. Dropping it ends the line and waits for its thread.
 #[derive(Debug)]
-pub struct ProgressLine {
+pub(crate) struct ProgressLine {
     // Dropped to tell the thread to end.
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -75,7 +75,7 @@ impl ProgressLine {
     /// Starts the line on standard error, unless that is no terminal or `quiet` is set: then nothing is ever written
     /// and no thread exists. `expected` is how long the run should take, warm-up included.
     #[must_use]
-    pub fn start(progress: &Progress, expected: Option<Duration>, quiet: bool) -> Self {
+    pub(crate) fn start(progress: &Progress, expected: Option<Duration>, quiet: bool) -> Self {
         if quiet || !io::stderr().is_terminal() {
             return Self {
                 end: None,
@@ -125,7 +125,7 @@ fn write_lines(progress: &Progress, expected: Option<Duration>, ended: &mpsc::Re
 
 /// The line of a command that makes many runs: which it is at, and how long the rest should take. On a terminal only.
 #[derive(Debug)]
-pub struct Rounds {
+pub(crate) struct Rounds {
     begin: Instant,
     total: u64,
     begun: u64,
@@ -135,7 +135,7 @@ pub struct Rounds {
 impl Rounds {
     /// For `total` runs that take about the same time each.
     #[must_use]
-    pub fn start(total: u64, quiet: bool) -> Self {
+    pub(crate) fn start(total: u64, quiet: bool) -> Self {
         Self {
             begin: Instant::now(),
             total,
@@ -145,7 +145,7 @@ impl Rounds {
     }
 
     /// Says that the next run begins.
-    pub fn next(&mut self, what: &str) {
+    pub(crate) fn next(&mut self, what: &str) {
         if self.is_shown {
             let line = rounds_line(self.begin.elapsed(), self.begun, self.total, what);
             let _ = write!(io::stderr().lock(), "\r{line}\x1b[K");

@@ -10,14 +10,14 @@ use crate::exit::Failure;
 
 /// Whether somebody asked for the end. Cloning shares the one answer.
 #[derive(Clone, Debug, Default)]
-pub struct Stop {
+pub(crate) struct Stop {
     asked: Arc<AtomicBool>,
 }
 
 impl Stop {
     /// A stop that only [`Stop::ask`] triggers: for tests and for parts that end each other.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
@@ -25,7 +25,7 @@ impl Stop {
     ///
     /// # Errors
     /// When the handlers cannot be installed, which a healthy system never refuses.
-    pub fn on_signals() -> Result<Self, Failure> {
+    pub(crate) fn on_signals() -> Result<Self, Failure> {
         let stop = Self::new();
         stop.install().map_err(|error| {
             Failure::failed("cannot install the handlers of SIGINT and SIGTERM").because(error)
@@ -48,14 +48,14 @@ impl Stop {
     }
 
     /// Asks for the end, as the first signal does.
-    pub fn ask(&self) {
+    pub(crate) fn ask(&self) {
         // Relaxed: the flag guards no other data; whoever polls it sees it soon, and order does not matter.
         self.asked.store(true, Ordering::Relaxed);
     }
 
     /// True once the end was asked for. One relaxed load of a line that is otherwise only read: cheap enough for a polling core.
     #[must_use]
-    pub fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 }

@@ -2,7 +2,7 @@
 
 use rpcrdma_tuning::{Layers, Loaded, Profile, Settings};
 
-use crate::cli::ProfileChoice;
+use crate::commands::ProfileChoice;
 use crate::exit::Failure;
 use crate::fabric::Fabric;
 
@@ -35,7 +35,7 @@ const PAGE_BYTES: u64 = 4096;
 
 /// Payloads beside their messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BulkNeed {
+pub(crate) struct BulkNeed {
     /// Calls that have some, under way on one core at a time; 0 is none.
     pub calls: u32,
     /// Payloads in one of them; at least one.
@@ -44,7 +44,7 @@ pub struct BulkNeed {
 
 /// What one side of a run asks of each of its cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Need {
+pub(crate) struct Need {
     /// Connections on one core; `None` leaves the profile's.
     pub connections_per_core: Option<u32>,
     /// Credits that each of the connections is to have at a time; `None` leaves the profile's, of which busy connections
@@ -68,7 +68,11 @@ impl Need {
     ///
     /// # Errors
     /// A usage failure when there is no such profile, or it cannot carry what is asked for.
-    pub fn profile(&self, choice: &ProfileChoice, fabric: &Fabric) -> Result<Loaded, Failure> {
+    pub(crate) fn profile(
+        &self,
+        choice: &ProfileChoice,
+        fabric: &Fabric,
+    ) -> Result<Loaded, Failure> {
         let usage = |error: rpcrdma_tuning::Error| {
             Failure::usage("the tuning profile cannot be used").because(error)
         };

@@ -100,7 +100,9 @@ impl Process {
 
 /// Cores for client and server: two different ones, where this process may use two.
 fn cores() -> (String, String) {
-    let usable = bench_tool::machine::cores_usable();
+    let usable = core_affinity::get_core_ids().unwrap();
+    let mut usable: Vec<usize> = usable.into_iter().map(|core| core.id).collect();
+    usable.sort_unstable();
     let (first, last) = (usable.first(), usable.last());
     let name = |core: Option<&usize>| core.expect("at least one core").to_string();
     (name(first), name(last))

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rpcrdma_capture::{Event, Packets, Traffic};
+use rpcrdma_explain::capture::{Event, Packets, Traffic};
 use rpcrdma_protocol::common::CommonPrefix;
 use rpcrdma_protocol::v2::rtr::RtrSupport;
 use rpcrdma_protocol::{v1, v2};

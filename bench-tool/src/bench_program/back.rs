@@ -15,7 +15,7 @@ use super::payload::Payload;
 use super::{ECHO, NULL, call};
 
 /// Calls that one CALL_BACK asks for, at most.
-pub const CALLS_BACK_MAX: usize = 64;
+pub(crate) const CALLS_BACK_MAX: usize = 64;
 
 /// Bytes of the arguments of CALL_BACK.
 const ARGS_BYTES: usize = 12;
@@ -28,7 +28,7 @@ const JOBS_PER_POLL: usize = 32;
 
 /// Which calls the server is to make: the arguments of CALL_BACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallBack {
+pub(crate) struct CallBack {
     /// How many, one after the other: 1 to [`CALLS_BACK_MAX`].
     pub count: u32,
     /// Payload of an echo; `None` for null calls.
@@ -38,7 +38,7 @@ pub struct CallBack {
 impl CallBack {
     /// Writes the arguments.
     #[must_use]
-    pub fn encode(&self) -> [u8; ARGS_BYTES] {
+    pub(crate) fn encode(&self) -> [u8; ARGS_BYTES] {
         let procedure = self.payload_bytes.map_or(NULL, |_| ECHO);
         let words = [procedure, self.count, self.payload_bytes.unwrap_or(0)];
         let mut args = [0; ARGS_BYTES];
@@ -69,7 +69,7 @@ impl CallBack {
 /// Whether the calls were made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
-pub enum BackStatus {
+pub(crate) enum BackStatus {
     /// They were.
     #[default]
     Done = 0,
@@ -81,7 +81,7 @@ pub enum BackStatus {
 
 /// What became of them: the results of CALL_BACK.
 #[derive(Clone, Copy, Debug)]
-pub struct CalledBack {
+pub(crate) struct CalledBack {
     /// Whether they were made.
     pub status: BackStatus,
     /// Calls that ended in an error, or with a reply that was not theirs.
@@ -104,7 +104,7 @@ impl Default for CalledBack {
 impl CalledBack {
     /// How long each call took that ended well: from the attempt to make it to its reply, at the server.
     #[must_use]
-    pub fn round_trips_ns(&self) -> &[u64] {
+    pub(crate) fn round_trips_ns(&self) -> &[u64] {
         self.round_trips_ns.get(..self.count).unwrap_or(&[])
     }
 
@@ -129,7 +129,7 @@ impl CalledBack {
 
     /// Reads the results; `None` when they are none.
     #[must_use]
-    pub fn decode(results: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(results: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(results);
         let status = match reader.read_u32().ok()? {
             0 => BackStatus::Done,

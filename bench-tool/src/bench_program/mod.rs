@@ -3,52 +3,52 @@
 
 mod back;
 mod operations;
-pub mod pattern;
+pub(crate) mod pattern;
 mod payload;
 mod service;
 
 use rpcrdma_engine::{Call, Outcome, ReplyWriter, Request};
 
-pub use self::back::{BackStatus, CALLS_BACK_MAX, CallBack, CalledBack};
-pub use self::operations::{
-    Arguments, Kind, Operation, Place, procedure, results_bytes, results_match,
+pub(crate) use self::back::{BackStatus, CALLS_BACK_MAX, CallBack, CalledBack};
+pub(crate) use self::operations::{
+    Arguments, Kind, Operation, procedure, results_bytes, results_match,
 };
 pub(crate) use self::payload::Payload;
-pub use self::service::{BenchService, Common, ReadCounters};
+pub(crate) use self::service::{BenchService, Common};
 
 /// RPC program number, of the range that RFC 5531 section 13.1 leaves to users: "BEN" in ASCII.
-pub const PROGRAM: u32 = 0x2042_454e;
+pub(crate) const PROGRAM: u32 = 0x2042_454e;
 
 /// The one version of the program.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// Procedure NULL: no arguments, no results.
-pub const NULL: u32 = 0;
+pub(crate) const NULL: u32 = 0;
 
 /// Procedure ECHO: the payload comes back.
-pub const ECHO: u32 = 1;
+pub(crate) const ECHO: u32 = 1;
 
 /// Procedure READ: a payload comes.
-pub const READ: u32 = 2;
+pub(crate) const READ: u32 = 2;
 
 /// Procedure WRITE: a payload goes.
-pub const WRITE: u32 = 3;
+pub(crate) const WRITE: u32 = 3;
 
 /// Procedure COMPOUND: several of the two.
-pub const COMPOUND: u32 = 4;
+pub(crate) const COMPOUND: u32 = 4;
 
 /// Procedure COUNTERS: what the server's cores counted.
-pub const COUNTERS: u32 = 5;
+pub(crate) const COUNTERS: u32 = 5;
 
 /// Procedure CALL_BACK: the server calls the client.
-pub const CALL_BACK: u32 = 6;
+pub(crate) const CALL_BACK: u32 = 6;
 
 /// Operations of one COMPOUND at most.
-pub const OPERATIONS_MAX: usize = rpcrdma_engine::BULK_ITEMS_MAX;
+pub(crate) const OPERATIONS_MAX: usize = rpcrdma_engine::BULK_ITEMS_MAX;
 
 /// The call of a procedure.
 #[must_use]
-pub const fn call(procedure: u32) -> Call {
+pub(crate) const fn call(procedure: u32) -> Call {
     Call {
         program: PROGRAM,
         version: VERSION,
@@ -82,13 +82,13 @@ pub(crate) fn answer_plain(request: &Request<'_>, reply: &mut ReplyWriter<'_>) -
 
 /// Bytes of an XDR opaque of `payload_bytes` (RFC 4506 section 4.10).
 #[must_use]
-pub const fn opaque_bytes(payload_bytes: usize) -> usize {
+pub(crate) const fn opaque_bytes(payload_bytes: usize) -> usize {
     4 + payload_bytes.next_multiple_of(4)
 }
 
 /// The payload of an XDR opaque that is all of `stream`; `None` when its length does not say so.
 #[must_use]
-pub fn opaque_payload(stream: &[u8]) -> Option<&[u8]> {
+pub(crate) fn opaque_payload(stream: &[u8]) -> Option<&[u8]> {
     let (length, rest) = stream.split_first_chunk::<4>()?;
     let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
     let whole = rest.len() < length.checked_next_multiple_of(4)?;

@@ -10,7 +10,7 @@ use super::{COMPOUND, OPERATIONS_MAX, READ, WRITE, call, pattern};
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// The payload comes with the reply.
     Read,
     /// The payload goes with the call.
@@ -29,7 +29,7 @@ impl Kind {
 
 /// One operation of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operation {
+pub(crate) struct Operation {
     /// What it does.
     pub kind: Kind,
     /// The number that its payload belongs to.
@@ -40,7 +40,7 @@ pub struct Operation {
 
 /// The call that does these operations: one is a procedure of its own.
 #[must_use]
-pub fn procedure(operations: &[Operation]) -> Call {
+pub(crate) fn procedure(operations: &[Operation]) -> Call {
     call(match operations {
         [only] => only.kind.number(),
         _ => COMPOUND,
@@ -55,7 +55,7 @@ const ARGS_BYTES_MAX: usize = 4 + OPERATIONS_MAX * OPERATION_ARGS_BYTES;
 
 /// Where an operation stands in its call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// Bytes of the argument stream up to its end, payloads not counted: there the payload of a
     /// WRITE belongs.
     pub args_offset: usize,
@@ -65,7 +65,7 @@ pub struct Place {
 
 /// The arguments of a call, without the payloads.
 #[derive(Clone, Debug)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     space: [u8; ARGS_BYTES_MAX],
     bytes: usize,
     places: [Place; OPERATIONS_MAX],
@@ -74,7 +74,7 @@ pub struct Arguments {
 impl Arguments {
     /// The arguments of `operations`, of which the first [`OPERATIONS_MAX`] count.
     #[must_use]
-    pub fn new(operations: &[Operation]) -> Self {
+    pub(crate) fn new(operations: &[Operation]) -> Self {
         let mut arguments = Self {
             space: [0; ARGS_BYTES_MAX],
             bytes: 0,
@@ -113,19 +113,19 @@ impl Arguments {
 
     /// The argument stream.
     #[must_use]
-    pub fn stream(&self) -> &[u8] {
+    pub(crate) fn stream(&self) -> &[u8] {
         self.space.get(..self.bytes).unwrap_or(&[])
     }
 
     /// Where each operation stands.
-    pub fn places(&self) -> impl Iterator<Item = &Place> {
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
         self.places.iter()
     }
 }
 
 /// Bytes of the result stream of `operations`, payloads not counted.
 #[must_use]
-pub fn results_bytes(operations: &[Operation]) -> usize {
+pub(crate) fn results_bytes(operations: &[Operation]) -> usize {
     match operations.len() {
         1 => 4,
         count => 4 + 8 * count,
@@ -135,7 +135,11 @@ pub fn results_bytes(operations: &[Operation]) -> usize {
 /// Whether the results are those of `operations`: as many bytes as each asked for, of its number.
 /// `beside` are the results that came beside the stream, one for each READ, or none.
 #[must_use]
-pub fn results_match(operations: &[Operation], results: &[u8], beside: &[BulkResult]) -> bool {
+pub(crate) fn results_match(
+    operations: &[Operation],
+    results: &[u8],
+    beside: &[BulkResult],
+) -> bool {
     let mut reader = Reader::new(results);
     let mut beside = beside.iter();
     let is_compound = operations.len() != 1;

@@ -58,7 +58,7 @@ fn words(
 
 /// Fills the piece of payload `number` that begins at `offset`.
 #[inline]
-pub fn fill(piece: &mut [u8], offset: usize, number: u64) {
+pub(crate) fn fill(piece: &mut [u8], offset: usize, number: u64) {
     piece.fill(low(number));
     words(number, offset, piece.len(), |at, part| {
         let space = piece.get_mut(at..).unwrap_or(&mut []);
@@ -78,7 +78,7 @@ pub fn fill(piece: &mut [u8], offset: usize, number: u64) {
 /// last byte.
 #[inline]
 #[must_use]
-pub fn matches(piece: &[u8], offset: usize, number: u64) -> bool {
+pub(crate) fn matches(piece: &[u8], offset: usize, number: u64) -> bool {
     let end = offset + piece.len();
     let behind_word = (end.wrapping_sub(1)) % PAGE_BYTES >= WORD_BYTES;
     let last = piece

@@ -20,11 +20,11 @@ use super::{
 };
 
 /// Reads the counters of all cores of the server.
-pub type ReadCounters = dyn Fn() -> CounterSnapshot + Send + Sync;
+pub(crate) type ReadCounters = dyn Fn() -> CounterSnapshot + Send + Sync;
 
 /// What the services of a server have in common.
 #[derive(Default)]
-pub struct Common {
+pub(crate) struct Common {
     /// Set when the cores run.
     counters: OnceLock<Box<ReadCounters>>,
     /// Bytes of bulk buffers that one reply can have.
@@ -34,7 +34,7 @@ pub struct Common {
 impl Common {
     /// For cores that each have `bulk_buffers` of `bulk_buffer_bytes`.
     #[must_use]
-    pub fn new(bulk_buffers: u32, bulk_buffer_bytes: u32) -> Self {
+    pub(crate) fn new(bulk_buffers: u32, bulk_buffer_bytes: u32) -> Self {
         // A core keeps a quarter back for the calls of peers, or less.
         let buffers = bulk_buffers - bulk_buffers / 4;
         Self {
@@ -44,14 +44,14 @@ impl Common {
     }
 
     /// Says how the counters are read. Only the first word counts.
-    pub fn set_counters(&self, read: Box<ReadCounters>) {
+    pub(crate) fn set_counters(&self, read: Box<ReadCounters>) {
         let _ = self.counters.set(read);
     }
 }
 
 /// Answers the bench program.
 #[derive(Default)]
-pub struct BenchService {
+pub(crate) struct BenchService {
     common: Arc<Common>,
     answer: Answer,
     /// Calls that wait for buffers.
@@ -65,7 +65,7 @@ pub struct BenchService {
 impl BenchService {
     /// The service of one core.
     #[must_use]
-    pub fn new(common: Arc<Common>) -> Self {
+    pub(crate) fn new(common: Arc<Common>) -> Self {
         Self {
             common,
             ..Self::default()
@@ -74,7 +74,7 @@ impl BenchService {
 
     /// The same service, which keeps its core busy for so long in each call.
     #[must_use]
-    pub fn working_for(self, time: Duration) -> Self {
+    pub(crate) fn working_for(self, time: Duration) -> Self {
         let work = (!time.is_zero()).then(|| Work::new(time));
         Self { work, ..self }
     }

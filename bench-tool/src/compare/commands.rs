@@ -30,7 +30,7 @@ const SIDES: [&str; 2] = ["A", "B"];
 ///
 /// # Errors
 /// A usage failure when there are not two commands.
-pub fn split(words: &[String]) -> Result<[&[String]; 2], Failure> {
+pub(crate) fn split(words: &[String]) -> Result<[&[String]; 2], Failure> {
     let mut commands = words.split(|word| word == "--");
     match (commands.next(), commands.next(), commands.next()) {
         (Some(a), Some(b), None) if !a.is_empty() && !b.is_empty() => Ok([a, b]),
@@ -43,7 +43,7 @@ pub fn split(words: &[String]) -> Result<[&[String]; 2], Failure> {
 ///
 /// # Errors
 /// A command that cannot be started, fails, or does not write the JSON of one run.
-pub fn take_turns(
+pub(crate) fn take_turns(
     commands: [&[String]; 2],
     count: u32,
     quiet: bool,

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use crate::report::units::{nanoseconds, rate};
+use rpcrdma_units::{nanoseconds, rate};
 
 /// A figure of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Metric {
+pub(crate) enum Metric {
     /// Median of the round-trip times, in nanoseconds.
     P50,
     /// 90 of 100 calls were no slower, in nanoseconds.
@@ -24,11 +24,11 @@ pub enum Metric {
 }
 
 /// How many there are.
-pub const METRICS: usize = Metric::ALL.len();
+pub(crate) const METRICS: usize = Metric::ALL.len();
 
 impl Metric {
     /// All of them, in the order of a table.
-    pub const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::P50,
         Self::P90,
         Self::P99,
@@ -39,7 +39,7 @@ impl Metric {
 
     /// The name in tables.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::P50 => "p50",
             Self::P90 => "p90",
@@ -52,7 +52,7 @@ impl Metric {
 
     /// The metric that a user names: p999, p99.9 and p99_9 are one.
     #[must_use]
-    pub fn named(text: &str) -> Option<Self> {
+    pub(crate) fn named(text: &str) -> Option<Self> {
         let plain = |name: &str| name.replace(['.', '_'], "");
         Self::ALL
             .into_iter()
@@ -61,7 +61,7 @@ impl Metric {
 
     /// What a value is counted in, as JSON has it.
     #[must_use]
-    pub const fn unit(self) -> &'static str {
+    pub(crate) const fn unit(self) -> &'static str {
         match self {
             Self::Rate => "per_s",
             _ => "ns",
@@ -75,7 +75,7 @@ impl Metric {
         clippy::cast_sign_loss,
         reason = "values are above zero, and the conversion saturates"
     )]
-    pub fn text(self, value: f64) -> String {
+    pub(crate) fn text(self, value: f64) -> String {
         match self {
             Self::Rate => rate(value),
             _ => nanoseconds(value.round() as u64),
@@ -84,7 +84,7 @@ impl Metric {
 
     /// Whether more of it is better.
     #[must_use]
-    pub const fn is_better_when_more(self) -> bool {
+    pub(crate) const fn is_better_when_more(self) -> bool {
         matches!(self, Self::Rate)
     }
 }

@@ -11,14 +11,14 @@
 //! | [`threshold`] | `--fail-if` |
 //! | [`table`] | the table |
 
-pub mod commands;
-pub mod metric;
-pub mod rank_sum;
-pub mod rounds;
-pub mod runs;
-pub mod table;
-pub mod threshold;
-pub mod verdict;
+pub(crate) mod commands;
+pub(crate) mod metric;
+pub(crate) mod rank_sum;
+pub(crate) mod rounds;
+pub(crate) mod runs;
+pub(crate) mod table;
+pub(crate) mod threshold;
+pub(crate) mod verdict;
 
 use std::collections::BTreeSet;
 
@@ -28,9 +28,9 @@ use serde_json::Value;
 use self::rank_sum::Design;
 use self::runs::Run;
 use self::threshold::Check;
-pub use self::threshold::Threshold;
+pub(crate) use self::threshold::Threshold;
 use self::verdict::{Comparison, compare, sentence};
-use crate::cli::CompareArgs;
+use crate::commands::CompareArgs;
 use crate::exit::{Failure, Status};
 use crate::report::origin::Origin;
 use crate::report::output::{Output, put_report};
@@ -45,7 +45,7 @@ const RUNS_DEFAULT: u32 = 10;
 
 /// One side of a comparison.
 #[derive(Clone, Debug, Serialize)]
-pub struct Side {
+pub(crate) struct Side {
     /// The file or the command that its runs are from.
     pub source: String,
     /// How many there are.
@@ -54,7 +54,7 @@ pub struct Side {
 
 /// A fact in which the sides differ.
 #[derive(Clone, Debug, Serialize)]
-pub struct Difference {
+pub(crate) struct Difference {
     /// The key of the JSON of a run.
     pub key: &'static str,
     /// Its value in the first run of A.
@@ -65,7 +65,7 @@ pub struct Difference {
 
 /// A comparison; its serialization is the stable JSON.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// What wrote it.
     #[serde(flatten)]
     origin: Origin,
@@ -83,7 +83,7 @@ pub struct Report {
 impl Report {
     /// Compares two groups, none of which is empty.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         command: String,
         sources: [String; 2],
         runs: &[Vec<Run>; 2],
@@ -159,7 +159,7 @@ fn warnings(a: &[Run], b: &[Run]) -> Vec<String> {
 ///
 /// # Errors
 /// Files that cannot be read or compared, commands that fail, a report that cannot be written.
-pub fn execute(args: &CompareArgs, command: String) -> Result<Status, Failure> {
+pub(crate) fn execute(args: &CompareArgs, command: String) -> Result<Status, Failure> {
     let json = args.json.as_deref();
     let json = json.map(|path| Output::check("--json", path)).transpose()?;
     let (sources, runs, interrupted) = sides(args)?;

@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::load::Draw;
 
 /// Below this p-value a difference is called one: one in twenty comparisons of a build with itself errs.
-pub const SIGNIFICANCE: f64 = 0.05;
+pub(crate) const SIGNIFICANCE: f64 = 0.05;
 
 /// Choices up to which every one is counted: ten runs of each side have 184,756.
 const EXACT_CHOICES_MAX: u64 = 200_000;
@@ -37,12 +37,12 @@ const NORMAL_95: f64 = 1.959_964;
 
 /// How many rounds there must be for their runs to be exchanged within rounds alone: with fewer, no difference could be
 /// told from noise.
-pub const ROUNDS_LEAST: usize = 6;
+pub(crate) const ROUNDS_LEAST: usize = 6;
 
 /// How the runs were made: it says which labels they could as well have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Design {
+pub(crate) enum Design {
     /// Nobody knows when: any run could be of either side.
     Apart,
     /// In turns: the runs at one place of A and of B are a round, within which they could change places.
@@ -52,7 +52,7 @@ pub enum Design {
 impl Design {
     /// The one for so many runs of each side, which were made in turns or not.
     #[must_use]
-    pub const fn of(in_turns: bool, a: usize, b: usize) -> Self {
+    pub(crate) const fn of(in_turns: bool, a: usize, b: usize) -> Self {
         if in_turns && a == b && a >= ROUNDS_LEAST {
             Self::InTurns
         } else {
@@ -63,7 +63,7 @@ impl Design {
 
 /// The p-values (two-sided, 0 to 1) of the claim that the groups are of one distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PValue {
+pub(crate) struct PValue {
     /// Of this figure alone.
     pub alone: f64,
     /// Of this figure as one of all that were looked at; never below `alone`.
@@ -72,7 +72,7 @@ pub struct PValue {
 
 /// The p-values of every figure, each given as the values of the runs of A and of those of B, in the same order of runs.
 #[must_use]
-pub fn p_values(figures: &[(&[f64], &[f64])], design: Design) -> Vec<PValue> {
+pub(crate) fn p_values(figures: &[(&[f64], &[f64])], design: Design) -> Vec<PValue> {
     let ranks: Vec<Vec<usize>> = figures.iter().map(|(a, b)| doubled_ranks(a, b)).collect();
     let (chosen, all) = figures
         .first()
@@ -129,14 +129,8 @@ fn spread(ranks: &[usize], design: Design) -> f64 {
 
 /// The smallest p-value that groups of these sizes give where no two values are equal: when they do not overlap.
 #[must_use]
-pub fn p_value_least(a: usize, b: usize) -> f64 {
+pub(crate) fn p_value_least(a: usize, b: usize) -> f64 {
     number_of_choices(a, a + b).map_or(0.0, |choices| share(2, choices).min(1.0))
-}
-
-/// Whether [`p_values`] counts every choice for groups of these sizes; beyond that it draws them, by a fixed seed.
-#[must_use]
-pub fn is_exact(a: usize, b: usize) -> bool {
-    number_of_choices(a, a + b).is_some()
 }
 
 /// Calls `visit` with each choice of the runs that could be A's; returns how many there were.
@@ -220,7 +214,7 @@ fn next_choice(choice: &mut [usize], of: usize) -> bool {
 /// How `b` stands to `a`: the median of the ratios of all pairs (the estimate of Hodges and Lehmann), and between
 /// which ratios it is with 95 % confidence, where there are values enough. All values are above zero.
 #[must_use]
-pub fn ratio(a: &[f64], b: &[f64]) -> (f64, Option<[f64; 2]>) {
+pub(crate) fn ratio(a: &[f64], b: &[f64]) -> (f64, Option<[f64; 2]>) {
     let pairs = a.iter().flat_map(|a| b.iter().map(move |b| b / a));
     let ratios = sorted(pairs.collect());
     let interval = pairs_outside(a.len(), b.len()).and_then(|outside| {
@@ -232,7 +226,7 @@ pub fn ratio(a: &[f64], b: &[f64]) -> (f64, Option<[f64; 2]>) {
 
 /// Whether the values of `b` are less or greater than those of `a` in more of the pairs: what the ranks say.
 #[must_use]
-pub fn direction(a: &[f64], b: &[f64]) -> Ordering {
+pub(crate) fn direction(a: &[f64], b: &[f64]) -> Ordering {
     let pairs = a.iter().flat_map(|a| b.iter().map(|b| b.total_cmp(a)));
     let (less, greater) = pairs.fold((0_usize, 0_usize), |(less, greater), order| {
         (
@@ -245,7 +239,7 @@ pub fn direction(a: &[f64], b: &[f64]) -> Ordering {
 
 /// The middle value, or the mean of the two in the middle; `sorted` is in order. Of nothing it is 0.
 #[must_use]
-pub fn median(sorted: &[f64]) -> f64 {
+pub(crate) fn median(sorted: &[f64]) -> f64 {
     let at = |index: usize| sorted.get(index).copied().unwrap_or(0.0);
     let half = sorted.len() / 2;
     if sorted.len().is_multiple_of(2) {
@@ -257,7 +251,7 @@ pub fn median(sorted: &[f64]) -> f64 {
 
 /// The values in order.
 #[must_use]
-pub fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+pub(crate) fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     values
 }
@@ -478,7 +472,7 @@ mod tests {
         assert_eq!(number_of_choices(7, 14), Some(3432));
         assert_eq!(number_of_choices(10, 20), Some(184_756));
         assert_eq!(number_of_choices(11, 22), None);
-        assert!(is_exact(10, 10) && !is_exact(11, 11));
+        assert!(number_of_choices(10, 20).is_some() && number_of_choices(11, 22).is_none());
         let mut seen = std::collections::BTreeSet::new();
         let visited = each_choice(3, 8, |choice| assert!(seen.insert(choice.to_vec())));
         assert_eq!((visited, seen.len()), (56, 56));

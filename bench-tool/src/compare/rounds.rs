@@ -7,7 +7,7 @@ use super::rank_sum::{SIGNIFICANCE, median, sorted};
 /// all pairs of rounds (the estimate of Hodges and Lehmann, as of the signed ranks of Wilcoxon), and between which
 /// ratios it is with 95 % confidence, where there are rounds enough. All values are above zero.
 #[must_use]
-pub fn ratio(a: &[f64], b: &[f64]) -> (f64, Option<[f64; 2]>) {
+pub(crate) fn ratio(a: &[f64], b: &[f64]) -> (f64, Option<[f64; 2]>) {
     let rounds: Vec<f64> = a.iter().zip(b).map(|(a, b)| b / a).collect();
     let pairs = rounds.iter().enumerate().flat_map(|(index, one)| {
         let others = rounds.iter().skip(index);

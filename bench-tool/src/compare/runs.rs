@@ -12,10 +12,10 @@ use super::metric::{METRICS, Metric};
 use crate::exit::Failure;
 
 /// The most that is read of a file: far more than [`RUNS_MAX`] reports take.
-pub const INPUT_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const INPUT_BYTES_MAX: u64 = 64 << 20;
 
 /// Runs of one side, at most.
-pub const RUNS_MAX: usize = 500;
+pub(crate) const RUNS_MAX: usize = 500;
 
 /// The layouts that are understood.
 const SCHEMAS: [&str; 2] = [crate::report::RUN_SCHEMA, crate::nfs_client::SCHEMA];
@@ -63,7 +63,7 @@ const CIRCUMSTANCES: [&str; 16] = [
 
 /// One run, as far as it is compared.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub(crate) struct Run {
     /// By the order of [`Metric::ALL`]; all above zero.
     values: [f64; METRICS],
     /// What was done, how and where, by the keys of the JSON; null where the report has no such key.
@@ -98,7 +98,7 @@ impl Run {
     ///
     /// # Errors
     /// What is wrong with it, in a few words.
-    pub fn new(report: &Value) -> Result<Self, String> {
+    pub(crate) fn new(report: &Value) -> Result<Self, String> {
         let facts = WORK.into_iter().chain(CIRCUMSTANCES).map(|key| {
             let value = key.split('.').try_fold(report, |value, key| value.get(key));
             (key, value.cloned().unwrap_or_default())
@@ -142,7 +142,7 @@ impl Run {
 
     /// The value of a figure.
     #[must_use]
-    pub fn value(&self, metric: Metric) -> f64 {
+    pub(crate) fn value(&self, metric: Metric) -> f64 {
         let place = Metric::ALL.iter().position(|other| *other == metric);
         place
             .and_then(|at| self.values.get(at))
@@ -155,7 +155,7 @@ impl Run {
 ///
 /// # Errors
 /// A failure that names the file, the run, and what is wrong with it.
-pub fn from_file(path: &Path) -> Result<Vec<Run>, Failure> {
+pub(crate) fn from_file(path: &Path) -> Result<Vec<Run>, Failure> {
     let name = path.display().to_string();
     let text = File::open(path).and_then(read).map_err(|error| {
         Failure::failed(format!("cannot read {name}"))
@@ -169,7 +169,7 @@ pub fn from_file(path: &Path) -> Result<Vec<Run>, Failure> {
 ///
 /// # Errors
 /// Those of reading, text that is not UTF-8, and more of it than that.
-pub fn read(input: impl Read) -> io::Result<String> {
+pub(crate) fn read(input: impl Read) -> io::Result<String> {
     let mut text = String::new();
     input.take(INPUT_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > INPUT_BYTES_MAX {
@@ -183,7 +183,7 @@ pub fn read(input: impl Read) -> io::Result<String> {
 ///
 /// # Errors
 /// As [`from_file`].
-pub fn from_text(text: &str, name: &str) -> Result<Vec<Run>, Failure> {
+pub(crate) fn from_text(text: &str, name: &str) -> Result<Vec<Run>, Failure> {
     let wrong = |words: String| {
         Failure::failed(format!("{name} cannot be compared: {words}"))
             .advice("give runs as `bench-tool run --json` writes them: one, several in a row, or a list of them")
@@ -229,7 +229,7 @@ fn work_differs(first: &Run, other: &Run) -> Option<String> {
 }
 
 /// The facts in which two runs differ, with the value of each.
-pub fn differences<'a>(
+pub(crate) fn differences<'a>(
     a: &'a Run,
     b: &'a Run,
 ) -> impl Iterator<Item = (&'static str, &'a Value, &'a Value)> {

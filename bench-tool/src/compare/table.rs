@@ -6,14 +6,14 @@ use super::Report;
 use super::rank_sum::Design;
 use super::verdict::{Comparison, Verdict, percent, sentence};
 use crate::report::table::write_warnings;
-use crate::report::units::text_of;
+use rpcrdma_units::text_of;
 
 /// Characters of a value that is shown in full.
 const VALUE_CHARACTERS_MAX: usize = 60;
 
 /// The table, ending with the verdict and the thresholds.
 #[must_use]
-pub fn text(report: &Report) -> String {
+pub(crate) fn text(report: &Report) -> String {
     text_of(|text| write(text, report))
 }
 

@@ -11,7 +11,7 @@ use crate::exit::Status;
 
 /// A figure and the change from A to B at which the comparison fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Threshold {
+pub(crate) struct Threshold {
     metric: Metric,
     /// Above zero: more than this much more fails. Below zero: more than this much less.
     percent: f64,
@@ -59,7 +59,7 @@ impl Serialize for Threshold {
 
 /// What became of a threshold.
 #[derive(Clone, Debug, Serialize)]
-pub struct Check {
+pub(crate) struct Check {
     /// Which.
     pub threshold: Threshold,
     /// The change that was found.
@@ -73,7 +73,7 @@ pub struct Check {
 impl Check {
     /// Sets a threshold against what was found; `None` when its figure was not compared.
     #[must_use]
-    pub fn new(threshold: Threshold, comparisons: &[Comparison]) -> Option<Self> {
+    pub(crate) fn new(threshold: Threshold, comparisons: &[Comparison]) -> Option<Self> {
         let found = comparisons.iter().find(|c| c.metric == threshold.metric)?;
         let change_percent = found.change_percent();
         let exceeded = if threshold.percent.is_sign_negative() {
@@ -91,7 +91,7 @@ impl Check {
 
     /// The exit status that all of them come to.
     #[must_use]
-    pub fn status(checks: &[Self]) -> Status {
+    pub(crate) fn status(checks: &[Self]) -> Status {
         let mut exceeded = checks.iter().filter(|check| check.exceeded).peekable();
         if exceeded.peek().is_none() {
             Status::Success

@@ -14,7 +14,7 @@ use super::runs::Run;
 /// What can be said of one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// B has less of it, beyond noise.
     Lower,
     /// B has more of it, beyond noise.
@@ -27,7 +27,7 @@ pub enum Verdict {
 
 /// One figure of both groups.
 #[derive(Clone, Debug, Serialize)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// Which.
     pub metric: Metric,
     /// What it is counted in.
@@ -55,19 +55,19 @@ pub struct Comparison {
 impl Comparison {
     /// By how much B is above A, in percent.
     #[must_use]
-    pub fn change_percent(&self) -> f64 {
+    pub(crate) fn change_percent(&self) -> f64 {
         percent(self.ratio)
     }
 
     /// Whether the difference is beyond noise.
     #[must_use]
-    pub const fn is_significant(&self) -> bool {
+    pub(crate) const fn is_significant(&self) -> bool {
         matches!(self.verdict, Verdict::Lower | Verdict::Higher)
     }
 
     /// Whether the difference is beyond noise, and to the worse.
     #[must_use]
-    pub const fn is_worse(&self) -> bool {
+    pub(crate) const fn is_worse(&self) -> bool {
         match self.verdict {
             Verdict::Lower => self.metric.is_better_when_more(),
             Verdict::Higher => !self.metric.is_better_when_more(),
@@ -78,25 +78,25 @@ impl Comparison {
 
 /// A ratio as a change in percent.
 #[must_use]
-pub fn percent(ratio: f64) -> f64 {
+pub(crate) fn percent(ratio: f64) -> f64 {
     (ratio - 1.0) * 100.0
 }
 
 /// Whether groups of these sizes could differ beyond noise.
 #[must_use]
-pub fn are_enough(a: usize, b: usize) -> bool {
+pub(crate) fn are_enough(a: usize, b: usize) -> bool {
     p_value_least(a, b) <= SIGNIFICANCE
 }
 
 /// The fewest runs of each side that could differ beyond noise.
 #[must_use]
-pub fn runs_least() -> usize {
+pub(crate) fn runs_least() -> usize {
     (1..).find(|&runs| are_enough(runs, runs)).unwrap_or(1)
 }
 
 /// Compares every figure of two groups.
 #[must_use]
-pub fn compare(a: &[Run], b: &[Run], design: Design) -> Vec<Comparison> {
+pub(crate) fn compare(a: &[Run], b: &[Run], design: Design) -> Vec<Comparison> {
     let values = |runs: &[Run], metric| runs.iter().map(|run| run.value(metric)).collect();
     let mut comparisons: Vec<Comparison> = Metric::ALL
         .into_iter()
@@ -148,7 +148,7 @@ fn judge(comparisons: &mut [Comparison], design: Design) {
 
 /// The verdict in one sentence.
 #[must_use]
-pub fn sentence(comparisons: &[Comparison]) -> String {
+pub(crate) fn sentence(comparisons: &[Comparison]) -> String {
     let beyond: Vec<&Comparison> = comparisons.iter().filter(|c| c.is_significant()).collect();
     if beyond.is_empty() {
         let too_few = |c: &Comparison| c.verdict == Verdict::TooFewRuns;

@@ -13,7 +13,7 @@ const BATCHES: usize = 31;
 
 /// Cost of one read, in nanoseconds.
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct ClockCost {
+pub(crate) struct ClockCost {
     /// What the tool's clock counts.
     pub source: String,
     /// The raw counter, as the polling cores read it.
@@ -24,7 +24,7 @@ pub struct ClockCost {
 
 /// Measures both clocks on the core that calls; takes a few tens of milliseconds.
 #[must_use]
-pub fn clock_cost() -> ClockCost {
+pub(crate) fn clock_cost() -> ClockCost {
     ClockCost {
         source: crate::clock::source(),
         raw_ns: clock_read_ns(),
@@ -36,7 +36,7 @@ pub fn clock_cost() -> ClockCost {
 
 /// Cost of one reading of the clock that times calls, on the core that calls.
 #[must_use]
-pub fn clock_read_ns() -> f64 {
+pub(crate) fn clock_read_ns() -> f64 {
     let clock = clock();
     median_cost_ns(|| {
         hint::black_box(clock.raw());

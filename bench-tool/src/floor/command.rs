@@ -9,17 +9,17 @@ use serde::Serialize;
 use super::{
     ClockCost, CopyBandwidth, CopyShape, Gaps, RoundTrip, clock_cost, copy, gaps, round_trip,
 };
-use crate::cli::FloorArgs;
+use crate::commands::FloorArgs;
 use crate::exit::{Failure, written};
 use crate::histogram::LatencySummary;
 use crate::machine::Machine;
 use crate::report::FloorSummary;
 use crate::report::output::Output;
 use crate::report::table::write_warnings;
-use crate::report::units::{bandwidth, count, duration, nanoseconds, size, text_of};
+use rpcrdma_units::{bandwidth, count, duration, nanoseconds, size, text_of};
 
 /// Name and number of the layout of the floor's JSON.
-pub const FLOOR_SCHEMA: &str = "rpcrdma.bench-tool.floor/1";
+pub(crate) const FLOOR_SCHEMA: &str = "rpcrdma.bench-tool.floor/1";
 
 /// Rounds of the round trip; the floor is the median of their medians.
 const ROUNDS: u32 = 7;
@@ -48,7 +48,7 @@ const QUICK: Times = Times {
 
 /// The report of `floor`; its serialization is the stable JSON.
 #[derive(Clone, Debug, Serialize)]
-pub struct FloorReport {
+pub(crate) struct FloorReport {
     /// [`FLOOR_SCHEMA`].
     pub schema: &'static str,
     /// Version of the tool.
@@ -77,7 +77,7 @@ pub struct FloorReport {
 ///
 /// # Errors
 /// Cores that are not there, sizes that do not fit into memory, an output that cannot be written.
-pub fn execute(args: &FloorArgs, command: String) -> Result<(), Failure> {
+pub(crate) fn execute(args: &FloorArgs, command: String) -> Result<(), Failure> {
     let machine = Machine::detect();
     let shapes = shapes(args)?;
     let cores = choose_cores(args, &machine)?;
@@ -297,7 +297,7 @@ fn watched(report: &FloorReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::commands::{Cli, Command};
     use crate::exit::Status;
     use crate::histogram::LatencyHistogram;
     use clap::Parser;

@@ -17,7 +17,7 @@ const WINDOW: Duration = Duration::from_millis(50);
 
 /// What is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopyShape {
+pub(crate) struct CopyShape {
     /// Payload, at least 1.
     pub size_bytes: usize,
     /// Payloads in flight, at least 1.
@@ -28,7 +28,7 @@ pub struct CopyShape {
 
 /// Bandwidth of the hand-off copy.
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct CopyBandwidth {
+pub(crate) struct CopyBandwidth {
     /// Payload.
     pub size_bytes: usize,
     /// Payloads in flight.
@@ -49,7 +49,7 @@ type Payload = Box<[u8]>;
 ///
 /// # Errors
 /// When one of the cores cannot be pinned to, or the buffers do not fit into memory.
-pub fn copy(
+pub(crate) fn copy(
     cores: [usize; 2],
     shape: CopyShape,
     duration: Duration,
@@ -84,7 +84,7 @@ fn check_memory(shape: CopyShape) -> Result<(), Failure> {
         Some(needed) if needed <= available / 2 => Ok(()),
         _ => Err(Failure::failed(format!(
             "the copy of {} needs {} buffers of that size, more than half of the free memory",
-            crate::report::units::size(u64::try_from(shape.size_bytes).unwrap_or(u64::MAX)),
+            rpcrdma_units::size(u64::try_from(shape.size_bytes).unwrap_or(u64::MAX)),
             shape.depth + shape.buffers,
         ))
         .advice("lower --size, --depth or --buffers")),

@@ -10,11 +10,11 @@ use crate::clock::clock;
 use crate::exit::Failure;
 
 /// A jump of the clock above this is a gap: far above a cache miss, below the cheapest time slice.
-pub const GAP_NS_MIN: u64 = 20_000;
+pub(crate) const GAP_NS_MIN: u64 = 20_000;
 
 /// What was taken from one core.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
-pub struct Gaps {
+pub(crate) struct Gaps {
     /// The core.
     pub core: usize,
     /// How long it was watched.
@@ -35,7 +35,7 @@ pub struct Gaps {
 ///
 /// # Errors
 /// When one of the cores cannot be pinned to.
-pub fn gaps(cores: [usize; 2], duration: Duration) -> Result<[Gaps; 2], Failure> {
+pub(crate) fn gaps(cores: [usize; 2], duration: Duration) -> Result<[Gaps; 2], Failure> {
     let limit_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let (first, second) = on_cores(
         cores,

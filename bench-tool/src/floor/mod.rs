@@ -3,20 +3,20 @@
 //! Everything runs on two pinned threads of this process, in safe Rust: no transport between two
 //! processes can beat two threads that share their memory.
 
-pub mod clock_cost;
-pub mod command;
-pub mod copy;
-pub mod gaps;
-pub mod round_trip;
+pub(crate) mod clock_cost;
+pub(crate) mod command;
+pub(crate) mod copy;
+pub(crate) mod gaps;
+pub(crate) mod round_trip;
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-pub use self::clock_cost::{ClockCost, clock_cost, clock_read_ns};
-pub use self::copy::{CopyBandwidth, CopyShape, copy};
-pub use self::gaps::{Gaps, gaps};
-pub use self::round_trip::{RoundTrip, round_trip};
+pub(crate) use self::clock_cost::{ClockCost, clock_cost, clock_read_ns};
+pub(crate) use self::copy::{CopyBandwidth, CopyShape, copy};
+pub(crate) use self::gaps::{Gaps, gaps};
+pub(crate) use self::round_trip::{RoundTrip, round_trip};
 
 use crate::exit::Failure;
 
@@ -56,7 +56,7 @@ fn on_cores<A: Send, B: Send>(
         ))
         .advice(format!(
             "give --cores two of {}; taskset and the container's cpuset decide which these are",
-            crate::machine::format_cores(&crate::machine::cores_usable())
+            rpcrdma_doctor::format_cores(&crate::machine::cores_usable())
         ))),
     }
 }

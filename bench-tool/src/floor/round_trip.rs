@@ -13,10 +13,10 @@ use crate::exit::Failure;
 use crate::histogram::LatencyHistogram;
 
 /// Lines in each direction; a power of two.
-pub const SLOTS: usize = 64;
+pub(crate) const SLOTS: usize = 64;
 
 /// Bytes from one line to the next: two lines, since x86 prefetches lines in pairs.
-pub const SLOT_BYTES: usize = 128;
+pub(crate) const SLOT_BYTES: usize = 128;
 
 /// Round trips before the first that counts: they warm the caches and start the other thread.
 const WARM_UP: u64 = 4096;
@@ -46,7 +46,7 @@ impl Ring {
 
 /// Round trips between two cores.
 #[derive(Clone, Debug)]
-pub struct RoundTrip {
+pub(crate) struct RoundTrip {
     /// The cores: the one that timed, and the one that answered.
     pub cores: [usize; 2],
     /// Every round trip after the warm-up, out and back, in nanoseconds.
@@ -58,7 +58,7 @@ pub struct RoundTrip {
 impl RoundTrip {
     /// The floor itself: the median of the rounds' medians, in nanoseconds. Never the best of them.
     #[must_use]
-    pub fn p50_ns(&self) -> u64 {
+    pub(crate) fn p50_ns(&self) -> u64 {
         let mut medians = self.round_p50_ns.clone();
         medians.sort_unstable();
         let upper = medians.len() / 2;
@@ -70,7 +70,7 @@ impl RoundTrip {
     }
 
     /// Adds another round between the same cores: rounds before and after a run bracket what the machine did meanwhile.
-    pub fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.latency.merge(&other.latency);
         self.round_p50_ns.extend_from_slice(&other.round_p50_ns);
     }
@@ -80,7 +80,7 @@ impl RoundTrip {
 ///
 /// # Errors
 /// When one of the cores cannot be pinned to.
-pub fn round_trip(cores: [usize; 2], duration: Duration) -> Result<RoundTrip, Failure> {
+pub(crate) fn round_trip(cores: [usize; 2], duration: Duration) -> Result<RoundTrip, Failure> {
     let (requests, replies) = (Ring::new(), Ring::new());
     let (latency, ()) = on_cores(
         cores,

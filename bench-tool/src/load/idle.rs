@@ -22,7 +22,7 @@ use rpcrdma_tuning::Loaded;
 
 use crate::authentication::{Host, of_server};
 use crate::bench_program::{self, NULL};
-use crate::cli::{IdleArgs, ProfileChoice};
+use crate::commands::{IdleArgs, ProfileChoice};
 use crate::exit::{Failure, written};
 use crate::fabric::{Fabric, Job};
 use crate::progress::Progress;
@@ -50,7 +50,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How each connection answered its one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Probe {
+pub(crate) struct Probe {
     /// Connections that answered.
     pub answered: u64,
     /// Of those, the ones that took longer than a millisecond.
@@ -67,7 +67,7 @@ pub struct Probe {
 
 impl Probe {
     /// Adds the outcome to a report: as counters, and as a warning where it was not what it must be.
-    pub fn report(&self, result: &mut RunResult) {
+    pub(crate) fn report(&self, result: &mut RunResult) {
         let entries = [
             ("idle_connections_probed", self.connections),
             ("idle_connections_answered", self.answered),
@@ -91,7 +91,7 @@ impl Probe {
 }
 
 /// The processes; they end when this is dropped.
-pub struct IdleProcesses {
+pub(crate) struct IdleProcesses {
     processes: Vec<IdleProcess>,
     connections: u64,
     of_version_1: u64,
@@ -112,7 +112,7 @@ impl IdleProcesses {
     ///
     /// # Errors
     /// When a process cannot be started, or cannot connect: its own message stands on standard error.
-    pub fn start(address: &str, config: &RunConfig) -> Result<Option<Self>, Failure> {
+    pub(crate) fn start(address: &str, config: &RunConfig) -> Result<Option<Self>, Failure> {
         let connections = config.idle_connections;
         if connections == 0 {
             return Ok(None);
@@ -139,7 +139,7 @@ impl IdleProcesses {
     ///
     /// # Errors
     /// When a process is gone.
-    pub fn probe(mut self, core: Option<usize>) -> Result<Probe, Failure> {
+    pub(crate) fn probe(mut self, core: Option<usize>) -> Result<Probe, Failure> {
         let mut probe = Probe {
             processes: self.processes.len() as u64,
             connections: self.connections,
@@ -351,7 +351,7 @@ impl Application for Prober {
 ///
 /// # Errors
 /// When the server cannot be reached.
-pub fn execute(args: &IdleArgs) -> Result<(), Failure> {
+pub(crate) fn execute(args: &IdleArgs) -> Result<(), Failure> {
     let fabric = Fabric::to_connect(&args.connect, args.device.as_deref())?;
     let need = Need {
         connections_per_core: Some(args.connections),

@@ -2,11 +2,12 @@
 
 mod bulk;
 mod generator;
-pub mod idle;
+pub(crate) mod idle;
 mod intervals;
+pub(crate) mod null_calls;
 pub(crate) mod pace;
 mod probe;
-pub mod sizes;
+pub(crate) mod sizes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use rpcrdma_control::{
     ConnectError, ConnectOptions, Connection, CoreChoice, Node, NodeConfig, PendingConnect,
     Provider,
 };
-use rpcrdma_engine::{Application, CallRefused, ConnectionKey, CoreHandle, CounterSnapshot};
+use rpcrdma_engine::{CallRefused, CoreHandle, CounterSnapshot};
 use rpcrdma_fabric::memory::{PageKind, PageReport};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_tuning::Loaded;
@@ -29,19 +30,17 @@ use self::intervals::Collector;
 use crate::address::Address;
 use crate::authentication::of_server;
 use crate::bench_program::{self, ECHO, NULL};
-use crate::cli::{Op, Placement};
+use crate::commands::{Op, Placement};
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
 use crate::histogram::LatencyHistogram;
-use crate::progress::Progress;
 use crate::report::per_call::PerCall;
 use crate::report::timeline::{CoreTimeline, Timeline};
 use crate::report::{Memory, RunResult};
 use crate::run::config::{Limit, RunConfig, Server};
-use crate::run::disturbance::Counted;
 use crate::run::{Load, Watch};
-use crate::signals::Stop;
 use crate::sizing::{BulkNeed, Need};
+use rpcrdma_doctor::Counted;
 
 /// Connects that are under way at a time: enough to hide the other side's scheduling.
 const CONNECTS_AT_ONCE: usize = 64;
@@ -52,42 +51,9 @@ const LOOK_PERIOD: Duration = Duration::from_millis(20);
 /// How long outstanding calls may take after the measurement.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Starts the generator of [`null_calls`].
-#[derive(Clone, Debug)]
-pub struct Starter(Arc<Shared>);
-
-impl Starter {
-    /// The generator begins to call on `connections` of its core.
-    pub fn start(&self, connections: Vec<ConnectionKey>) {
-        self.0.start(connections);
-    }
-}
-
-/// The generator that `bench-tool run` has on each core: a closed loop of null calls, `depth` of them outstanding on each
-/// connection, and all of them recorded in histograms of one `interval` each. For programs that run a core by themselves;
-/// it never ends.
-#[must_use]
-pub fn null_calls(depth: u32, interval: Duration) -> (impl Application, Starter) {
-    let shared = Arc::new(Shared::default());
-    let plan = Plan {
-        work: Work::Message {
-            call: bench_program::call(NULL),
-            payload_bytes: None,
-        },
-        depth,
-        warmup: Duration::ZERO,
-        interval,
-        duration: None,
-        count: None,
-        rate_per_s: None,
-    };
-    let generator = Generator::new(plan, Arc::clone(&shared), Stop::new(), Progress::new(1), 0);
-    (generator, Starter(shared))
-}
-
 /// The load of a node's connections, on the fabric of the server's address.
 #[derive(Debug, Default)]
-pub struct NodeLoad;
+pub(crate) struct NodeLoad;
 
 impl Load for NodeLoad {
     fn measure(
@@ -617,7 +583,7 @@ mod tests {
         ] {
             config.cores = cores;
             config.server = Server::Own {
-                fabric: crate::cli::OwnFabric::Shm,
+                fabric: crate::commands::OwnFabric::Shm,
                 cores: server,
             };
             assert_eq!(free_core(&config), free);

@@ -1,12 +1,12 @@
 //! Payloads of several sizes, drawn by their shares.
 
 /// Sizes in one mix, at most.
-pub const SIZES_MAX: usize = 8;
+pub(crate) const SIZES_MAX: usize = 8;
 
 /// Sizes with their shares. Which one an operation has follows from the seed and the operation's number alone, so the
 /// end of a call knows it as well as its beginning, and nothing is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub(crate) struct Sizes {
     /// Size in bytes, and the sum of the shares up to it; the rest repeats the last one.
     choices: [(u32, u32); SIZES_MAX],
     count: usize,
@@ -17,7 +17,7 @@ impl Sizes {
     ///
     /// # Errors
     /// Says what is wrong: no size, more than [`SIZES_MAX`], one twice, one of nothing or without a share.
-    pub fn new(shares: &[(u64, u32)]) -> Result<Self, String> {
+    pub(crate) fn new(shares: &[(u64, u32)]) -> Result<Self, String> {
         if shares.is_empty() || shares.len() > SIZES_MAX {
             return Err(format!("give from one to {SIZES_MAX} sizes"));
         }
@@ -49,7 +49,7 @@ impl Sizes {
     /// The size that `drawn`, a number of all 64 bits, comes to.
     #[inline]
     #[must_use]
-    pub fn of(&self, drawn: u64) -> u32 {
+    pub(crate) fn of(&self, drawn: u64) -> u32 {
         let [.., (last, total)] = self.choices;
         let at = drawn % u64::from(total.max(1));
         let found = self.choices.iter().find(|(_, end)| at < u64::from(*end));
@@ -58,13 +58,13 @@ impl Sizes {
 
     /// The largest.
     #[must_use]
-    pub fn bytes_max(&self) -> u64 {
+    pub(crate) fn bytes_max(&self) -> u64 {
         let largest = self.choices.iter().map(|(bytes, _)| *bytes).max();
         u64::from(largest.unwrap_or(0))
     }
 
     /// Each size in bytes, with its share of all operations in percent.
-    pub fn shares(&self) -> impl Iterator<Item = (u64, f64)> {
+    pub(crate) fn shares(&self) -> impl Iterator<Item = (u64, f64)> {
         let [.., (_, total)] = self.choices;
         let mut before = 0;
         self.choices

@@ -7,7 +7,7 @@ use crate::address::{Address, AddressError};
 
 /// The address of an NFS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NfsAddress {
+pub(crate) enum NfsAddress {
     /// Over the kernel's TCP.
     Tcp {
         /// Host name or address, an IPv6 address without its brackets.
@@ -31,7 +31,7 @@ impl NfsAddress {
 
 /// Why a text is not the address of an NFS server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NfsAddressError {
+pub(crate) enum NfsAddressError {
     /// No known scheme in front.
     #[error(
         "`{0}` has no known scheme: write rdma:HOST:PORT, as in rdma:server:20049, or tcp:HOST:PORT, as in tcp:server:2049"

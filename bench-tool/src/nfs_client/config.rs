@@ -6,13 +6,14 @@ use rustix::process::{getgid, getuid};
 
 use super::address::NfsAddress;
 use super::steps::StepPlan;
-use crate::cli::nfs::{Access, NfsArgs, NfsOp, Stable};
-use crate::cli::{ProfileChoice, Protocol};
+use crate::commands::nfs::{Access, NfsArgs, NfsOp, Stable};
+use crate::commands::{ProfileChoice, Protocol};
 use crate::exit::Failure;
 use crate::machine::Machine;
-use crate::nfs::results::Fsinfo;
-use crate::report::units;
 use crate::run::config::{DURATION_DEFAULT, Limit};
+use rpcrdma_nfs3::wire::mount::PATH_BYTES_MAX;
+use rpcrdma_nfs3::wire::results::Fsinfo;
+use rpcrdma_units as units;
 
 /// Bytes of one READ or WRITE when `--size` is not given.
 const SIZE_BYTES_DEFAULT: u64 = 4096;
@@ -68,6 +69,13 @@ impl NfsConfig {
         if !args.export.starts_with('/') {
             let what = format!("`{}` is no path that a server exports", args.export);
             return Err(Failure::usage(what).advice("begin --export with a slash, as in /srv"));
+        }
+        if args.export.len() > PATH_BYTES_MAX {
+            return Err(
+                Failure::usage("the path of --export is too long").advice(format!(
+                    "{PATH_BYTES_MAX} bytes are the most that MOUNT takes"
+                )),
+            );
         }
         if let Some(cores) = &args.cores {
             machine.check_cores(cores)?;
@@ -291,7 +299,7 @@ fn files(args: &NfsArgs, size_bytes: u32) -> Result<(u32, u64), Failure> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::commands::{Cli, Command};
     use crate::exit::Status;
     use clap::Parser;
 
@@ -386,7 +394,7 @@ pub(crate) mod tests {
             write_bytes_multiple: 4096,
             readdir_bytes_preferred: 4096,
             file_bytes_max: 1 << 40,
-            time_delta: crate::nfs::types::Time::default(),
+            time_delta: rpcrdma_nfs3::wire::types::Time::default(),
             properties: 0,
         };
         assert!(

@@ -1,15 +1,15 @@
 //! The files of a load: in a folder of its own in the export, made before it and removed after it.
 
-use super::caller::{CallFailed, NfsCaller};
-use super::reply::{self, ReadData, ReplyError};
-use super::request::{self, Request};
 use super::steps::StepPlan;
 use super::workload::Targets;
 use crate::exit::Failure;
-use crate::nfs::results::Fsinfo;
-use crate::nfs::types::Place;
-use crate::nfs::{FileHandle, Status};
 use crate::signals::Stop;
+use rpcrdma_nfs3::client::caller::{CallFailed, NfsCaller};
+use rpcrdma_nfs3::client::reply::{self, ReadData, ReplyError};
+use rpcrdma_nfs3::client::request::{self, Request};
+use rpcrdma_nfs3::wire::results::Fsinfo;
+use rpcrdma_nfs3::wire::types::Place;
+use rpcrdma_nfs3::wire::{FileHandle, Status};
 
 /// What is to be made.
 #[derive(Clone, Debug)]

@@ -11,21 +11,14 @@
 //! | `session`, `load` | connections to a server, and the calls that are measured |
 //! | `report` | what is told of them |
 
-pub mod address;
-mod caller;
+pub(crate) mod address;
 mod config;
 mod content;
-mod credential;
 mod files;
 mod load;
-mod mount;
-mod portmap;
-mod reply;
 mod report;
-mod request;
 mod session;
 pub(crate) mod steps;
-mod tcp;
 mod workload;
 
 pub(crate) use self::report::SCHEMA;
@@ -38,29 +31,30 @@ use rpcrdma_tuning::Loaded;
 
 use self::address::NfsAddress;
 use self::config::NfsConfig;
-use self::credential::Credential;
 use self::files::{Files, FilesPlan, file_system};
 use self::load::tcp::TcpServer;
 use self::load::{Amount, Measured};
-use self::mount::MountService;
 use self::report::{Outcome, Report, Transport};
 use self::session::fabric::FabricSession;
-use self::session::{CALL_TIMEOUT, Session, TcpSession};
+use self::session::{Session, TcpSession};
 use self::steps::StepPlan;
 use self::workload::Work;
 use crate::address::Address;
-use crate::cli::NfsArgs;
-use crate::cli::nfs::{Access, NfsOp, Stable};
+use crate::commands::NfsArgs;
+use crate::commands::nfs::{Access, NfsOp, Stable};
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
 use crate::machine::Machine;
-use crate::nfs::results::Fsinfo;
-use crate::nfs::types::Stability;
 use crate::progress::{Progress, ProgressLine};
 use crate::report::output::{Outputs, verdict};
 use crate::run::Watch;
 use crate::run::config::Limit;
 use crate::signals::Stop;
+use rpcrdma_nfs3::client::CALL_TIMEOUT;
+use rpcrdma_nfs3::client::credential::Credential;
+use rpcrdma_nfs3::client::mount::MountService;
+use rpcrdma_nfs3::wire::results::Fsinfo;
+use rpcrdma_nfs3::wire::types::Stability;
 
 /// Calls outstanding on each connection while files are filled.
 pub(crate) const FILL_DEPTH: u32 = 8;
@@ -73,7 +67,7 @@ pub(crate) const FILL_BYTES_MAX: u32 = 64 << 10;
 /// # Errors
 /// Arguments that do not fit each other or the server, a server that cannot be reached or refuses, a report that
 /// cannot be written, and calls that ended in errors (after the report).
-pub fn execute(args: &NfsArgs, command: String) -> Result<(), Failure> {
+pub(crate) fn execute(args: &NfsArgs, command: String) -> Result<(), Failure> {
     let machine = Machine::detect();
     let config = NfsConfig::new(args, &machine, command)?;
     let outputs = Outputs::check(&[

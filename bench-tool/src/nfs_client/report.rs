@@ -8,13 +8,14 @@ use serde::Serialize;
 use super::config::NfsConfig;
 use super::load::Measured;
 use super::steps::StepKind;
-use crate::cli::nfs::NfsOp;
+use crate::commands::nfs::NfsOp;
 use crate::histogram::LatencySummary;
-use crate::machine::{Machine, format_cores};
-use crate::nfs::results::Fsinfo;
+use crate::machine::Machine;
 use crate::report::few_calls;
 use crate::report::table::{write_latency, write_warnings};
-use crate::report::units::{self, bandwidth, count, duration, rate, size, text_of};
+use rpcrdma_doctor::format_cores;
+use rpcrdma_nfs3::wire::results::Fsinfo;
+use rpcrdma_units::{self as units, bandwidth, count, duration, rate, size, text_of};
 
 /// Name and number of the layout of the JSON. The number changes only when a key changes meaning or goes away.
 pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.nfs/1";
@@ -191,7 +192,7 @@ impl Report {
             device,
             protocol,
             profile,
-            nfs_version: crate::nfs::VERSION,
+            nfs_version: rpcrdma_nfs3::wire::VERSION,
             op: config.op.name(),
             size_bytes: config.size_bytes,
             file_bytes: config.file_bytes,

@@ -3,20 +3,18 @@
 pub(crate) mod fabric;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::caller::{CallFailed, NfsCaller, Results};
 use super::load::tcp::{ATTEMPT_PAUSE, TcpServer};
 use super::load::{self, Amount, Measured};
-use super::request::{ARGUMENTS_BYTES_MAX, Request};
-use super::tcp::{TcpCaller, TcpCallerConfig};
 use super::workload::Work;
 use crate::exit::Failure;
-use crate::nfs;
 use crate::run::Watch;
-
-/// How long a connect may take, and the answer to a call that is not measured: a COMMIT of much may take a while.
-pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+use rpcrdma_nfs3::client::CALL_TIMEOUT;
+use rpcrdma_nfs3::client::caller::{CallFailed, NfsCaller, Results};
+use rpcrdma_nfs3::client::request::{ARGUMENTS_BYTES_MAX, Request};
+use rpcrdma_nfs3::client::tcp::{TcpCaller, TcpCallerConfig};
+use rpcrdma_nfs3::wire as nfs;
 
 /// The most bytes of a READ that checks.
 const READ_BYTES_MAX: u32 = 256 << 10;
@@ -73,13 +71,14 @@ impl Session for TcpSession {
 }
 
 fn connect(server: &TcpServer) -> Result<TcpCaller, Failure> {
-    TcpCaller::connect(&TcpCallerConfig {
+    let connected = TcpCaller::connect(&TcpCallerConfig {
         host: &server.host,
         port: server.port,
         what: "NFS",
         timeout: CALL_TIMEOUT,
         reply_bytes_max: READ_BYTES_MAX as usize + REPLY_OVERHEAD_BYTES,
-    })
+    });
+    Ok(connected?)
 }
 
 /// NFS calls over TCP, one at a time.

@@ -1,7 +1,7 @@
 //! Which call comes next: the procedure, the file, and where in it.
 
 use super::content::mixed;
-use crate::cli::nfs::{Access, NfsOp};
+use crate::commands::nfs::{Access, NfsOp};
 
 /// What the calls of a load do. Fixed before it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::content;
-use super::reply::{self, ReadData, ReplyError};
-use super::request::{self, Request};
 use super::steps::{Step, StepKind, StepPlan};
-use crate::nfs::FileHandle;
-use crate::nfs::types::{FileKind, Stability};
+use rpcrdma_nfs3::client::reply::{self, ReadData, ReplyError};
+use rpcrdma_nfs3::client::request::{self, Request};
+use rpcrdma_nfs3::wire::FileHandle;
+use rpcrdma_nfs3::wire::types::{FileKind, Stability};
 
 /// The files that are called for.
 #[derive(Clone, Debug)]

@@ -6,9 +6,10 @@ use std::path::Path;
 use rpcrdma_tuning::{Detected, Device, Layers};
 use serde::Serialize;
 
-use super::{Complaint, cannot_be_used, complaints, own_variable, put};
-use crate::cli::ProfileDetectArgs;
+use super::{cannot_be_used, own_variable, put};
+use crate::commands::ProfileDetectArgs;
 use crate::exit::Failure;
+use rpcrdma_doctor::{Complaint, complaints};
 
 /// The `schema` of the JSON report; the meaning of its keys does not change under one.
 const SCHEMA: &str = "rpcrdma.bench-tool.profile-detect/1";

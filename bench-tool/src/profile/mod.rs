@@ -12,10 +12,11 @@ mod show;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use rpcrdma_doctor::{Complaint, complaints};
 use rpcrdma_tuning::{Error, Layers, Loaded, Origin, Profile, list};
 use serde::Serialize;
 
-use crate::cli::{ProfileAction, ProfileArgs, ProfileCheckArgs};
+use crate::commands::{ProfileAction, ProfileArgs, ProfileCheckArgs};
 use crate::exit::{Failure, Status};
 use crate::report::output::{Output, print, put_report};
 
@@ -27,7 +28,7 @@ const LOOK_AT_KNOBS: &str =
 ///
 /// # Errors
 /// When a profile cannot be used, a device is not there, or the output cannot be written.
-pub fn execute(args: &ProfileArgs) -> Result<Status, Failure> {
+pub(crate) fn execute(args: &ProfileArgs) -> Result<Status, Failure> {
     match &args.action {
         ProfileAction::List => print(&listed()),
         ProfileAction::Show(args) => show::execute(args),
@@ -40,7 +41,7 @@ pub fn execute(args: &ProfileArgs) -> Result<Status, Failure> {
 /// What a profile asks for and does not get, and what is wrong with the environment, one sentence each.
 /// `variable` reads the environment.
 #[must_use]
-pub fn warnings(loaded: &Loaded, variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
+pub(crate) fn warnings(loaded: &Loaded, variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let clamps = loaded.clamps.iter().map(ToString::to_string);
     let environment = complaints(loaded, variable)
         .into_iter()
@@ -50,43 +51,13 @@ pub fn warnings(loaded: &Loaded, variable: impl Fn(&str) -> Option<String>) -> V
 
 /// [`warnings`] about the environment of this process.
 #[must_use]
-pub fn warnings_here(loaded: &Loaded) -> Vec<String> {
+pub(crate) fn warnings_here(loaded: &Loaded) -> Vec<String> {
     warnings(loaded, own_variable)
 }
 
 /// A variable of this process's own environment.
 fn own_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
-}
-
-/// A variable that does not hold what it should.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Complaint {
-    /// Its name.
-    pub variable: String,
-    /// What is wrong with it, and what follows: `NAME is not set: CONSEQUENCE`.
-    pub what: String,
-    /// The shell's command that mends it.
-    pub mend: String,
-}
-
-/// What is wrong with the environment that `variable` reads.
-pub(crate) fn complaints(
-    loaded: &Loaded,
-    variable: impl Fn(&str) -> Option<String>,
-) -> Vec<Complaint> {
-    let rules = loaded.environment.iter();
-    rules
-        .filter_map(|rule| {
-            let (what, mend) = rule.complaint(variable(&rule.name).as_deref())?;
-            let variable = rule.name.clone();
-            Some(Complaint {
-                variable,
-                what,
-                mend,
-            })
-        })
-        .collect()
 }
 
 /// A usage failure for a profile that was named on the command line.

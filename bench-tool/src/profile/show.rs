@@ -6,9 +6,10 @@ use rpcrdma_tuning::{EnvironmentValue, Layers, Loaded, Profile};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Complaint, cannot_be_used, complaints, own_variable, put};
-use crate::cli::{ProfileShowArgs, settings_of};
+use super::{cannot_be_used, own_variable, put};
+use crate::commands::{ProfileShowArgs, settings_of};
 use crate::exit::Failure;
+use rpcrdma_doctor::{Complaint, complaints};
 
 /// The `schema` of the JSON report; the meaning of its keys does not change under one.
 const SCHEMA: &str = "rpcrdma.bench-tool.profile-show/1";

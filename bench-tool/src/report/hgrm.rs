@@ -4,15 +4,15 @@
 
 use std::fmt::Write as _;
 
-use super::units::text_of;
 use crate::histogram::{LatencyHistogram, SIGNIFICANT_DIGITS};
+use rpcrdma_units::text_of;
 
 /// Lines per halving of the distance to 100 %: what the plotters' own files have.
 const TICKS_PER_HALF_DISTANCE: u32 = 5;
 
 /// The distribution, in nanoseconds.
 #[must_use]
-pub fn text(latency: &LatencyHistogram) -> String {
+pub(crate) fn text(latency: &LatencyHistogram) -> String {
     text_of(|text| write(text, latency))
 }
 

@@ -25,7 +25,7 @@ type Writer<'a, 'b> = IntervalLogWriter<'a, 'b, Vec<u8>, V2DeflateSerializer>;
 /// # Panics
 /// Never: writing to memory does not fail, and what is written is text.
 #[must_use]
-pub fn text(timeline: &Timeline, command: &str) -> String {
+pub(crate) fn text(timeline: &Timeline, command: &str) -> String {
     let mut log = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
     {

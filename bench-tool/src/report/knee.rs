@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::origin::Origin;
 use super::table::{write_floor, write_heading, write_warnings};
-use super::units::{nanoseconds, rate, text_of};
 use super::{OFFERED_SHARE_MIN, Report};
 use crate::histogram::LatencySummary;
+use rpcrdma_units::{nanoseconds, rate, text_of};
 
 /// Version of the JSON layout.
 const SCHEMA: &str = "rpcrdma.bench-tool.knee/1";
@@ -18,7 +18,7 @@ const RISE_MIN: u64 = 2;
 
 /// One open loop.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Step {
+pub(crate) struct Step {
     /// The offered rate in percent of what the closed loop carried.
     pub share_percent: u32,
     /// Calls that were due in a second.
@@ -41,7 +41,7 @@ impl Step {
     /// The step that `report` is of.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    pub fn new(share_percent: u32, report: Report) -> Self {
+    pub(crate) fn new(share_percent: u32, report: Report) -> Self {
         let offered_rate_per_s = report.offered_rate_per_s.unwrap_or_default();
         Self {
             share_percent,
@@ -58,7 +58,7 @@ impl Step {
 
 /// The report; its JSON is stable, as that of a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct KneeReport {
+pub(crate) struct KneeReport {
     /// What made it.
     #[serde(flatten)]
     pub origin: Origin,
@@ -75,7 +75,7 @@ pub struct KneeReport {
 impl KneeReport {
     /// Puts a closed loop and its steps together, which a signal may have ended.
     #[must_use]
-    pub fn new(closed_loop: Report, steps: Vec<Step>, interrupted: bool) -> Self {
+    pub(crate) fn new(closed_loop: Report, steps: Vec<Step>, interrupted: bool) -> Self {
         Self {
             origin: Origin::new(SCHEMA, closed_loop.command.clone()),
             interrupted,
@@ -87,7 +87,7 @@ impl KneeReport {
 
     /// Calls that ended in errors, in all.
     #[must_use]
-    pub fn errors(&self) -> u64 {
+    pub(crate) fn errors(&self) -> u64 {
         self.closed_loop.errors + self.steps.iter().map(|it| it.errors).sum::<u64>()
     }
 
@@ -96,13 +96,13 @@ impl KneeReport {
     /// # Panics
     /// Never: the report is plain data.
     #[must_use]
-    pub fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("a report is plain data") + "\n"
     }
 
     /// What was found, in a sentence.
     #[must_use]
-    pub fn finding(&self) -> String {
+    pub(crate) fn finding(&self) -> String {
         let steps = &self.steps;
         match (&self.knee, steps.last()) {
             (Some(knee), _) => format!(
@@ -122,7 +122,7 @@ impl KneeReport {
 
     /// The warnings of the closed loop, and how many of the reached steps have others.
     #[must_use]
-    pub fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = self.closed_loop.warnings.clone();
         let has_own =
             |it: &&Step| it.is_reached && it.warnings.iter().any(|own| !warnings.contains(own));
@@ -143,7 +143,7 @@ impl KneeReport {
 /// Kneedle method of Satopaa and others, 2011, without smoothing). `None` where p99 hardly rises.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "places on a curve")]
-pub fn knee(steps: &[Step]) -> Option<&Step> {
+pub(crate) fn knee(steps: &[Step]) -> Option<&Step> {
     let p99 = |it: &Step| it.latency_ns.p99;
     let (least, most) = (steps.iter().map(p99).min()?, steps.iter().map(p99).max()?);
     let (first, last) = (steps.first()?, steps.last()?);
@@ -163,7 +163,7 @@ pub fn knee(steps: &[Step]) -> Option<&Step> {
 
 /// The whole table.
 #[must_use]
-pub fn text(report: &KneeReport) -> String {
+pub(crate) fn text(report: &KneeReport) -> String {
     text_of(|text| write(text, report))
 }
 

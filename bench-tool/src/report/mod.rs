@@ -1,15 +1,14 @@
 //! What a run reports: one value, shown as a table, as JSON, as a percentile distribution, as an interval log and as a page.
 
-pub mod hgrm;
-pub mod hlog;
-pub mod knee;
-pub mod origin;
-pub mod output;
-pub mod page;
-pub mod per_call;
-pub mod table;
-pub mod timeline;
-pub mod units;
+pub(crate) mod hgrm;
+pub(crate) mod hlog;
+pub(crate) mod knee;
+pub(crate) mod origin;
+pub(crate) mod output;
+pub(crate) mod page;
+pub(crate) mod per_call;
+pub(crate) mod table;
+pub(crate) mod timeline;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,19 +17,20 @@ use serde::Serialize;
 
 use self::per_call::PerCall;
 use self::timeline::{CoreFigures, IntervalFigures, Timeline};
-use crate::cli::Op;
+use crate::commands::Op;
 use crate::floor::RoundTrip;
 use crate::histogram::{LatencyHistogram, LatencySummary};
 use crate::load::sizes::Sizes;
 use crate::machine::Machine;
 use crate::run::config::{RunConfig, Server};
+use rpcrdma_units as units;
 
 /// Name and number of the layout of a run's JSON. The number changes only when a key changes meaning or goes away.
-pub const RUN_SCHEMA: &str = "rpcrdma.bench-tool.run/1";
+pub(crate) const RUN_SCHEMA: &str = "rpcrdma.bench-tool.run/1";
 
 /// What the load generator measured: all that a report needs beside the configuration.
 #[derive(Clone, Debug)]
-pub struct RunResult {
+pub(crate) struct RunResult {
     /// Round-trip times of all calls that completed within the measured time, all cores merged.
     /// Closed loop: from posting the call. Open loop: from the moment at which the call was due.
     pub latency: LatencyHistogram,
@@ -73,7 +73,7 @@ pub struct RunResult {
 
 /// One of several sizes of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct SizeShare {
+pub(crate) struct SizeShare {
     /// The size.
     pub bytes: u64,
     /// Of 100 operations, how many have it.
@@ -92,7 +92,7 @@ impl SizeShare {
 
 /// Registered memory, as it was really had.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// Size of the pages underneath.
     pub page_bytes: u64,
     /// What they are: `hugetlb`, `transparent` or `ordinary`.
@@ -107,7 +107,7 @@ pub struct Memory {
 
 /// The report of a run; its serialization is the stable JSON.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// [`RUN_SCHEMA`].
     pub schema: &'static str,
     /// Version of the tool.
@@ -212,7 +212,7 @@ pub struct Report {
 
 /// Round-trip times of a closed loop as callers would have met them that do not wait: see [`LatencyHistogram::corrected`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct CorrectedLatency {
+pub(crate) struct CorrectedLatency {
     /// Nanoseconds between two calls of such a caller: the mean of each outstanding call of this run.
     pub expected_interval: u64,
     /// What they would have met.
@@ -239,7 +239,7 @@ impl CorrectedLatency {
 
 /// The floor of latency in a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct FloorSummary {
+pub(crate) struct FloorSummary {
     /// Median of the rounds' medians: one cache line each way, through a ring.
     pub round_trip_ns: u64,
     /// 99 of 100 were no slower.
@@ -262,7 +262,7 @@ impl FloorSummary {
     /// Summarizes a floor, and sets `p50_ns` of a run (if there is one) against it.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a ratio to three decimals")]
-    pub fn new(floor: &RoundTrip, p50_ns: Option<u64>) -> Self {
+    pub(crate) fn new(floor: &RoundTrip, p50_ns: Option<u64>) -> Self {
         let floor_ns = floor.p50_ns();
         let ratio = |p50_ns: u64| (p50_ns as f64 / floor_ns as f64 * 1000.0).round() / 1000.0;
         Self {
@@ -281,7 +281,7 @@ impl FloorSummary {
 impl Report {
     /// Joins what was asked for, what was measured, and the machine's floor.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         config: &RunConfig,
         machine: &Machine,
         result: &RunResult,
@@ -365,7 +365,7 @@ impl Report {
     /// # Panics
     /// Never: the report holds only strings, numbers and lists; a test serializes it.
     #[must_use]
-    pub fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("a report is plain data");
         text.push('\n');
         text
@@ -467,7 +467,7 @@ pub(crate) mod tests {
         RunConfig {
             command: "bench-tool run --depth 1".to_owned(),
             server: Server::Own {
-                fabric: crate::cli::OwnFabric::Shm,
+                fabric: crate::commands::OwnFabric::Shm,
                 cores: vec![1],
             },
             op: Op::Null,
@@ -475,8 +475,8 @@ pub(crate) mod tests {
             sizes: None,
             bulk: None,
             reverse: false,
-            protocol: crate::cli::Protocol::Auto,
-            slowed: crate::cli::SlowedArgs::default(),
+            protocol: crate::commands::Protocol::Auto,
+            slowed: crate::commands::SlowedArgs::default(),
             depth: 1,
             connections: 1,
             idle_connections: 0,
@@ -486,7 +486,7 @@ pub(crate) mod tests {
             warmup: Duration::from_millis(500),
             interval: Duration::from_secs(1),
             device: None,
-            profile: crate::cli::ProfileChoice::default(),
+            profile: crate::commands::ProfileChoice::default(),
             host: None,
             warnings: vec![],
         }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// Which layout it is, and what wrote it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Origin {
+pub(crate) struct Origin {
     /// Name and number of the layout. The number changes only when a key changes meaning or goes away.
     pub schema: &'static str,
     /// Version of the tool.
@@ -18,7 +18,7 @@ pub struct Origin {
 impl Origin {
     /// A report of this build.
     #[must_use]
-    pub const fn new(schema: &'static str, command: String) -> Self {
+    pub(crate) const fn new(schema: &'static str, command: String) -> Self {
         Self {
             schema,
             version: crate::VERSION,

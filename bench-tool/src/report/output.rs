@@ -15,7 +15,7 @@ const CHECK_BYTES: u64 = 16 << 20;
 
 /// A file to write after the measurement, or standard output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Output {
+pub(crate) struct Output {
     option: &'static str,
     target: Target,
 }
@@ -35,7 +35,7 @@ impl Output {
     ///
     /// # Errors
     /// A failure that says why the path cannot be written: a directory, no permission, no space.
-    pub fn check(option: &'static str, path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn check(option: &'static str, path: &Path) -> Result<Self, Failure> {
         if path == Path::new("-") {
             return Ok(Self {
                 option,
@@ -48,7 +48,7 @@ impl Output {
 
     /// True when this is standard output.
     #[must_use]
-    pub fn is_standard_output(&self) -> bool {
+    pub(crate) fn is_standard_output(&self) -> bool {
         self.target == Target::StandardOutput
     }
 
@@ -56,7 +56,7 @@ impl Output {
     ///
     /// # Errors
     /// A failure that names the path and the cause; the file that stood there before is untouched then.
-    pub fn write(&self, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
+    pub(crate) fn write(&self, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
         let bytes = contents.as_ref();
         match &self.target {
             Target::StandardOutput => {
@@ -166,7 +166,7 @@ impl Drop for Temporary {
 ///
 /// # Errors
 /// When standard output cannot be written.
-pub fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     written(io::stdout().lock().write_all(text.as_bytes()))
 }
 
@@ -175,7 +175,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Those of [`Output::write`].
-pub fn put_report(
+pub(crate) fn put_report(
     text: &str,
     report: &impl Serialize,
     json: Option<&Output>,
@@ -193,7 +193,7 @@ pub fn put_report(
 ///
 /// # Errors
 /// When it holds what JSON has no form for.
-pub fn json_text(report: &impl Serialize) -> Result<String, Failure> {
+pub(crate) fn json_text(report: &impl Serialize) -> Result<String, Failure> {
     let json = serde_json::to_string_pretty(report);
     json.map(|text| text + "\n")
         .map_err(|error| Failure::failed("it cannot be written as JSON").because(error))
@@ -203,7 +203,7 @@ pub fn json_text(report: &impl Serialize) -> Result<String, Failure> {
 ///
 /// # Errors
 /// When calls ended in errors, or none completed.
-pub fn verdict(calls: u64, errors: u64, advice: &str) -> Result<(), Failure> {
+pub(crate) fn verdict(calls: u64, errors: u64, advice: &str) -> Result<(), Failure> {
     if errors > 0 {
         return Err(Failure::failed(format!(
             "{errors} calls ended in an error, {calls} completed"
@@ -219,14 +219,14 @@ pub fn verdict(calls: u64, errors: u64, advice: &str) -> Result<(), Failure> {
 
 /// Where the parts of a report go.
 #[derive(Debug)]
-pub struct Outputs(Vec<Output>);
+pub(crate) struct Outputs(Vec<Output>);
 
 impl Outputs {
     /// Checks what the options named, as [`Output::check`] does: each option with its path, if it was given.
     ///
     /// # Errors
     /// Those of [`Output::check`], and a usage failure when two are standard output.
-    pub fn check(paths: &[(&'static str, Option<&Path>)]) -> Result<Self, Failure> {
+    pub(crate) fn check(paths: &[(&'static str, Option<&Path>)]) -> Result<Self, Failure> {
         let given = paths
             .iter()
             .filter_map(|(option, path)| Some((*option, (*path)?)));
@@ -249,7 +249,7 @@ impl Outputs {
     ///
     /// # Errors
     /// Those of [`Output::write`].
-    pub fn write<C: AsRef<[u8]>>(
+    pub(crate) fn write<C: AsRef<[u8]>>(
         &self,
         table: &str,
         warnings: &[String],

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::cli::Op;
+use crate::commands::Op;
 
 /// What a call took at either end: means over all calls of the run, those of the warm-up included.
 ///
 /// Counters are read while nothing is outstanding, so that the figures are of whole calls. Credit
 /// grants and keep-alives are Sends too.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct PerCall {
+pub(crate) struct PerCall {
     /// Calls that were counted.
     pub calls: u64,
     /// Round trips that a caller waits for: one for the call and its reply, one for each time that
@@ -26,7 +26,7 @@ pub struct PerCall {
 
 /// What a call took at one end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct EndPerCall {
+pub(crate) struct EndPerCall {
     /// Sends posted.
     pub sends: f64,
     /// Receives consumed.
@@ -50,7 +50,7 @@ impl PerCall {
     /// From what the ends counted while the calls were made, each of `call_bytes` of payload; in the reverse direction
     /// the client answered them.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         client: &BTreeMap<String, u64>,
         server: Option<&BTreeMap<String, u64>>,
         call_bytes: u64,
@@ -79,7 +79,7 @@ impl PerCall {
 
     /// How payloads travelled: `inline`, `send`, `rdma` or `mixed`.
     #[must_use]
-    pub fn placement(&self, op: Op) -> &'static str {
+    pub(crate) fn placement(&self, op: Op) -> &'static str {
         let server = self.server.as_ref();
         let is_placed =
             self.client.placed_bytes > 0.0 || server.is_some_and(|it| it.placed_bytes > 0.0);

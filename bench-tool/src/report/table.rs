@@ -5,10 +5,10 @@ use std::fmt::{self, Write as _};
 
 use super::per_call::{EndPerCall, PerCall};
 use super::timeline::{CoreFigures, IntervalFigures};
-use super::units::{bandwidth, count, duration, nanoseconds, rate, size, text_of};
 use super::{CorrectedLatency, FloorSummary, Report, SizeShare};
 use crate::histogram::LatencySummary;
-use crate::machine::format_cores;
+use rpcrdma_doctor::format_cores;
+use rpcrdma_units::{bandwidth, count, duration, nanoseconds, rate, size, text_of};
 
 /// Warnings of many runs that are shown.
 const WARNINGS_OF_RUNS_MAX: usize = 5;
@@ -33,7 +33,7 @@ const COUNTERS_SHOWN: [&str; 13] = [
 
 /// The table, ending with the distance to the floor; `intervals` asks for a line for each of them.
 #[must_use]
-pub fn text(report: &Report, intervals: bool) -> String {
+pub(crate) fn text(report: &Report, intervals: bool) -> String {
     text_of(|text| write(text, report, intervals))
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn write_heading(text: &mut String, report: &Report) -> fmt::Result {
 
 /// What the latencies of an open loop or a closed one are.
 #[must_use]
-pub fn latency_meaning(is_open: bool) -> &'static str {
+pub(crate) fn latency_meaning(is_open: bool) -> &'static str {
     if is_open {
         "response time, from the moment at which the call was due"
     } else {
@@ -167,7 +167,7 @@ pub fn latency_meaning(is_open: bool) -> &'static str {
 ///
 /// # Errors
 /// None from a string.
-pub fn write_latency(
+pub(crate) fn write_latency(
     text: &mut impl fmt::Write,
     latency: &LatencySummary,
     is_open: bool,
@@ -222,7 +222,7 @@ fn write_corrected(text: &mut String, corrected: &CorrectedLatency) -> fmt::Resu
 
 /// What a correction is, in a sentence.
 #[must_use]
-pub fn correction_meaning(corrected: &CorrectedLatency) -> String {
+pub(crate) fn correction_meaning(corrected: &CorrectedLatency) -> String {
     format!(
         "an estimate of what callers meet that call every {} without waiting: a stall counts for each call that it \
          would have kept; --rate measures it",
@@ -390,7 +390,7 @@ fn write_polls(text: &mut String, report: &Report) -> fmt::Result {
 ///
 /// # Errors
 /// None from a string.
-pub fn write_warnings(text: &mut impl fmt::Write, warnings: &[String]) -> fmt::Result {
+pub(crate) fn write_warnings(text: &mut impl fmt::Write, warnings: &[String]) -> fmt::Result {
     if !warnings.is_empty() {
         writeln!(text)?;
     }
@@ -400,7 +400,7 @@ pub fn write_warnings(text: &mut impl fmt::Write, warnings: &[String]) -> fmt::R
 }
 
 /// What many runs warn of: each kind of warning once, the first few kinds, and how many more there are.
-pub fn warnings_of<'a>(runs: impl IntoIterator<Item = &'a Vec<String>>) -> Vec<String> {
+pub(crate) fn warnings_of<'a>(runs: impl IntoIterator<Item = &'a Vec<String>>) -> Vec<String> {
     let mut kinds: BTreeMap<String, (&str, usize)> = BTreeMap::new();
     for warning in runs.into_iter().flatten() {
         let (_, times) = kinds.entry(kind_of(warning)).or_insert((warning, 0));
@@ -462,7 +462,7 @@ pub(crate) fn write_floor(text: &mut String, report: &Report) -> fmt::Result {
 mod tests {
     use super::super::tests::{config, floor, result};
     use super::*;
-    use crate::cli::Op;
+    use crate::commands::Op;
     use crate::load::sizes::Sizes;
     use crate::machine::Machine;
     use crate::run::config::Server;
@@ -481,7 +481,7 @@ mod tests {
         // Cores without topology files: no machine of ours says that they are siblings.
         config.cores = vec![900];
         config.server = Server::Own {
-            fabric: crate::cli::OwnFabric::Shm,
+            fabric: crate::commands::OwnFabric::Shm,
             cores: vec![901],
         };
         let mut report = Report::new(&config, &quiet_machine(), &result(), Some(&floor()));
@@ -551,7 +551,7 @@ from              calls        rate        p50        p99        max
             operations: 4,
             read_percent: 70,
             seed: 1,
-            placement: crate::cli::Placement::Auto,
+            placement: crate::commands::Placement::Auto,
         });
         let mut result = result();
         result.placement = "rdma".to_owned();

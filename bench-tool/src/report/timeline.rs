@@ -5,15 +5,15 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use super::units::per_s;
 use crate::histogram::{LatencyHistogram, LatencySummary, PackedHistogram};
+use rpcrdma_units::per_s;
 
 /// Intervals that are kept apart; the last one has the rest of a longer run.
-pub const INTERVALS_MAX: u32 = 10_000;
+pub(crate) const INTERVALS_MAX: u32 = 10_000;
 
 /// Which interval of a run a histogram is of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Interval {
+pub(crate) struct Interval {
     /// From 0.
     pub number: u32,
     /// It has calls of later intervals too.
@@ -23,7 +23,7 @@ pub struct Interval {
 impl Interval {
     /// Interval `number` and no other.
     #[must_use]
-    pub const fn new(number: u32) -> Self {
+    pub(crate) const fn new(number: u32) -> Self {
         Self {
             number,
             is_stretched: false,
@@ -33,7 +33,7 @@ impl Interval {
 
 /// What one core measured, in order. Intervals in which no call ended may be missing.
 #[derive(Clone, Debug, Default)]
-pub struct CoreTimeline {
+pub(crate) struct CoreTimeline {
     /// The core.
     pub core: usize,
     /// Its measured time.
@@ -44,19 +44,19 @@ pub struct CoreTimeline {
 
 impl CoreTimeline {
     /// Adds what the core measured in its next interval.
-    pub fn push(&mut self, interval: Interval, latency: &LatencyHistogram) {
+    pub(crate) fn push(&mut self, interval: Interval, latency: &LatencyHistogram) {
         self.intervals.push((interval, latency.pack()));
     }
 
     /// All intervals together.
     #[must_use]
-    pub fn total(&self) -> LatencyHistogram {
+    pub(crate) fn total(&self) -> LatencyHistogram {
         merge(self.intervals.iter().map(|(_, latency)| latency))
     }
 
     /// What it measured in interval `number`.
     #[must_use]
-    pub fn interval(&self, number: u32) -> LatencyHistogram {
+    pub(crate) fn interval(&self, number: u32) -> LatencyHistogram {
         let of_it = |(interval, _): &&(Interval, _)| interval.number == number;
         let parts = self.intervals.iter().filter(of_it);
         merge(parts.map(|(_, latency)| latency))
@@ -75,7 +75,7 @@ type Span = (Duration, Duration);
 
 /// What all cores measured over time.
 #[derive(Clone, Debug)]
-pub struct Timeline {
+pub(crate) struct Timeline {
     /// Length of an interval; the last one may be shorter or longer.
     pub interval: Duration,
     /// When the measurement began, by the wall clock.
@@ -87,7 +87,7 @@ pub struct Timeline {
 impl Timeline {
     /// What all cores measured in each interval, from first to last: its begin and length, its
     /// number, and the latencies. Empty ones are there too, and the last one goes on until the end.
-    pub fn merged(&self) -> impl Iterator<Item = (Span, u32, LatencyHistogram)> + use<'_> {
+    pub(crate) fn merged(&self) -> impl Iterator<Item = (Span, u32, LatencyHistogram)> + use<'_> {
         let mut packed: BTreeMap<u32, Vec<&PackedHistogram>> = BTreeMap::new();
         for (interval, latency) in self.all() {
             packed.entry(interval.number).or_default().push(latency);
@@ -109,20 +109,20 @@ impl Timeline {
 
     /// The longest measured time of a core.
     #[must_use]
-    pub fn elapsed(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         let elapsed = self.cores.iter().map(|core| core.elapsed).max();
         elapsed.unwrap_or_default()
     }
 
     /// Whether an interval has calls of later ones too.
     #[must_use]
-    pub fn is_stretched(&self) -> bool {
+    pub(crate) fn is_stretched(&self) -> bool {
         self.all().any(|(interval, _)| interval.is_stretched)
     }
 
     /// The figures of all cores together, interval by interval.
     #[must_use]
-    pub fn figures(&self) -> Vec<IntervalFigures> {
+    pub(crate) fn figures(&self) -> Vec<IntervalFigures> {
         self.merged()
             .map(|(span, _, latency)| IntervalFigures::new(span, &latency))
             .collect()
@@ -130,7 +130,7 @@ impl Timeline {
 
     /// The figures of each core.
     #[must_use]
-    pub fn core_figures(&self) -> Vec<CoreFigures> {
+    pub(crate) fn core_figures(&self) -> Vec<CoreFigures> {
         self.cores
             .iter()
             .map(|core| {
@@ -157,7 +157,7 @@ impl Timeline {
 
 /// One interval in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct IntervalFigures {
+pub(crate) struct IntervalFigures {
     /// Since the measurement began.
     pub start_s: f64,
     /// Its length.
@@ -189,7 +189,7 @@ impl IntervalFigures {
 
 /// Round-trip times of an interval, in nanoseconds; 0 where no call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct IntervalLatency {
+pub(crate) struct IntervalLatency {
     /// The median.
     pub p50: u64,
     /// 99 of 100 were no slower.
@@ -200,7 +200,7 @@ pub struct IntervalLatency {
 
 /// One of the client's cores in a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CoreFigures {
+pub(crate) struct CoreFigures {
     /// The core.
     pub core: usize,
     /// Calls that completed on it.

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::authentication::Host;
-use crate::cli::{Op, OwnFabric, Placement, ProfileChoice, Protocol, RunArgs, SlowedArgs};
+use crate::commands::{Op, OwnFabric, Placement, ProfileChoice, Protocol, RunArgs, SlowedArgs};
 use crate::exit::Failure;
 use crate::load::sizes::Sizes;
 use crate::machine::Machine;
 use crate::report::timeline::INTERVALS_MAX;
 
 /// Measured time when neither `--duration` nor `--count` is given.
-pub const DURATION_DEFAULT: Duration = Duration::from_secs(5);
+pub(crate) const DURATION_DEFAULT: Duration = Duration::from_secs(5);
 
 /// The same of each step to the knee.
 const DURATION_TO_KNEE_DEFAULT: Duration = Duration::from_secs(2);
@@ -26,20 +26,20 @@ const INTERVALS_DEFAULT: u32 = 3_600;
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// Payload of `echo` when `--size` is not given.
-pub const ECHO_SIZE_BYTES_DEFAULT: u64 = 64;
+pub(crate) const ECHO_SIZE_BYTES_DEFAULT: u64 = 64;
 
 /// Payload of `read`, `write` and `mix` when `--size` is not given.
-pub const BULK_SIZE_BYTES_DEFAULT: u64 = 4096;
+pub(crate) const BULK_SIZE_BYTES_DEFAULT: u64 = 4096;
 
 /// The share of reads in a mix when nobody says otherwise.
 const READ_PERCENT_DEFAULT: u32 = 50;
 
 /// The largest payload: what the XDR length of an opaque can say is far more than any receiver here takes.
-pub const SIZE_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const SIZE_BYTES_MAX: u64 = 64 << 20;
 
 /// Who answers the calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Server {
+pub(crate) enum Server {
     /// A server of the run's own, in a second process.
     Own {
         /// The fabric between the two.
@@ -53,7 +53,7 @@ pub enum Server {
 
 /// What calls with bulk data do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BulkConfig {
+pub(crate) struct BulkConfig {
     /// Operations in one call.
     pub operations: u32,
     /// Of 100 operations, how many read.
@@ -66,7 +66,7 @@ pub struct BulkConfig {
 
 /// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
+pub(crate) enum Limit {
     /// After this time, without the warm-up.
     Duration(Duration),
     /// After this many calls, without those of the warm-up.
@@ -75,7 +75,7 @@ pub enum Limit {
 
 /// A run that can be made on this machine.
 #[derive(Clone, Debug)]
-pub struct RunConfig {
+pub(crate) struct RunConfig {
     /// The command line, for the report.
     pub command: String,
     /// Who answers the calls.
@@ -125,7 +125,7 @@ impl RunConfig {
     ///
     /// # Errors
     /// A usage failure that names the argument and what to give instead.
-    pub fn new(args: &RunArgs, machine: &Machine, command: String) -> Result<Self, Failure> {
+    pub(crate) fn new(args: &RunArgs, machine: &Machine, command: String) -> Result<Self, Failure> {
         let bulk = bulk(args)?;
         let largest = args.sizes.map(|sizes| sizes.bytes_max());
         let size_bytes = payload_size(args.op, largest.or(args.size))?;
@@ -179,7 +179,7 @@ impl RunConfig {
     /// The two cores whose floor the run is set against: the first of the client and the first of its own server.
     /// `None` where the server is elsewhere, or shares the client's core.
     #[must_use]
-    pub fn floor_cores(&self) -> Option<[usize; 2]> {
+    pub(crate) fn floor_cores(&self) -> Option<[usize; 2]> {
         let Server::Own { cores, .. } = &self.server else {
             return None;
         };
@@ -189,7 +189,7 @@ impl RunConfig {
 
     /// Payload of one call, all of its operations together.
     #[must_use]
-    pub fn call_bytes(&self) -> u64 {
+    pub(crate) fn call_bytes(&self) -> u64 {
         let operations = self.bulk.map_or(1, |bulk| bulk.operations);
         self.size_bytes.saturating_mul(operations.into())
     }
@@ -197,14 +197,14 @@ impl RunConfig {
     /// Credits that a connection of the run needs of each end. In version 1 a quarter of them is for calls in the
     /// reverse direction.
     #[must_use]
-    pub fn credits(&self) -> u32 {
+    pub(crate) fn credits(&self) -> u32 {
         let times = if self.reverse { 4 } else { 1 };
         self.depth.saturating_mul(times).min(u16::MAX.into())
     }
 
     /// How long the run should take, warm-up included; `None` where that is up to the calls.
     #[must_use]
-    pub fn expected(&self) -> Option<Duration> {
+    pub(crate) fn expected(&self) -> Option<Duration> {
         match self.limit {
             Limit::Duration(duration) => Some(self.warmup + duration),
             Limit::Count(_) => None,
@@ -259,7 +259,7 @@ fn bulk(args: &RunArgs) -> Result<Option<BulkConfig>, Failure> {
 /// some thousands of them.
 fn interval(asked: Option<Duration>, limit: Limit) -> Result<Duration, Failure> {
     let refuse = |what: String, advice: String| Err(Failure::usage(what).advice(advice));
-    let shown = crate::report::units::duration;
+    let shown = rpcrdma_units::duration;
     let measured = match limit {
         Limit::Duration(duration) => duration,
         Limit::Count(_) => Duration::ZERO,
@@ -308,11 +308,11 @@ fn payload_size(op: Op, size: Option<u64>) -> Result<u64, Failure> {
             size if size <= SIZE_BYTES_MAX => Ok(size),
             size => Err(Failure::usage(format!(
                 "a payload of {} is more than one call carries",
-                crate::report::units::size(size)
+                rpcrdma_units::size(size)
             ))
             .advice(format!(
                 "give --size {} at most",
-                crate::report::units::size(SIZE_BYTES_MAX).replace(' ', "")
+                rpcrdma_units::size(SIZE_BYTES_MAX).replace(' ', "")
             ))),
         },
     }
@@ -365,7 +365,7 @@ fn place(args: &RunArgs, machine: &Machine) -> Result<Places, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::commands::{Cli, Command};
     use crate::exit::Status;
     use clap::Parser;
 

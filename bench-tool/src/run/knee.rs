@@ -10,20 +10,20 @@ use crate::report::knee::{KneeReport, Step};
 use crate::signals::Stop;
 
 /// Rates of the open loops, in percent of what the closed loop carried; closer where queues grow.
-pub const SHARES_PERCENT: [u32; 12] = [10, 20, 30, 40, 50, 60, 70, 80, 85, 90, 95, 100];
+pub(crate) const SHARES_PERCENT: [u32; 12] = [10, 20, 30, 40, 50, 60, 70, 80, 85, 90, 95, 100];
 
 /// Measures the closed loop and every step. A signal ends it with the report of the steps until then.
 ///
 /// # Errors
 /// Those of the measurement of one of them, and a closed loop in which no call completed.
-pub fn climb(
+pub(crate) fn climb(
     config: &RunConfig,
     machine: &Machine,
     quiet: bool,
     stop: &Stop,
     load: &mut impl Load,
 ) -> Result<KneeReport, Failure> {
-    let mut report_at = |rate_per_s: Option<u64>| {
+    let mut report_at = |rate_per_s: Option<u64>| -> Result<Report, Failure> {
         let config = RunConfig {
             rate_per_s,
             ..config.clone()

@@ -1,25 +1,25 @@
 //! `bench-tool run`: floor, server, load, floor again, report. The load itself is behind [`Load`].
 
-pub mod config;
-pub mod disturbance;
-pub mod knee;
-pub mod own_server;
+pub(crate) mod config;
+pub(crate) mod knee;
+pub(crate) mod own_server;
 
 use std::time::Duration;
 
 use self::config::{RunConfig, Server};
 use self::own_server::{OwnServer, START_TIMEOUT};
 use crate::address::Address;
-use crate::cli::{OwnFabric, RunArgs};
+use crate::commands::{OwnFabric, RunArgs};
 use crate::exit::Failure;
 use crate::fabric::own_rdma_address;
 use crate::floor::{RoundTrip, round_trip};
-use crate::machine::{Machine, format_cores};
+use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
 use crate::report::knee::KneeReport;
 use crate::report::output::{Outputs, verdict};
 use crate::report::{self, Report, RunResult, hgrm, hlog, page, table};
 use crate::signals::Stop;
+use rpcrdma_doctor::format_cores;
 
 /// Length of one round of the floor beside a run: two before it and two after it.
 const FLOOR_ROUND: Duration = Duration::from_millis(60);
@@ -29,7 +29,7 @@ const FLOOR_ROUNDS: usize = 2;
 
 /// What the load generator shares with the rest of the tool while it measures.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub(crate) struct Watch {
     /// Asked when the run shall end early; polling cores look at it now and then.
     pub stop: Stop,
     /// Where each client core tells how far it is, by its index in [`RunConfig::cores`].
@@ -39,7 +39,7 @@ pub struct Watch {
 }
 
 /// The load generator.
-pub trait Load {
+pub(crate) trait Load {
     /// Connects, warms up, measures, and closes its connections.
     ///
     /// An end that [`Watch::stop`] asks for is no error: the result says that it was interrupted.
@@ -59,7 +59,11 @@ pub trait Load {
 /// # Errors
 /// Arguments that do not fit the machine, a server that does not start, a load that fails, a report that cannot be
 /// written, and calls that ended in errors (after the report).
-pub fn execute(args: &RunArgs, command: String, load: &mut impl Load) -> Result<(), Failure> {
+pub(crate) fn execute(
+    args: &RunArgs,
+    command: String,
+    load: &mut impl Load,
+) -> Result<(), Failure> {
     let machine = Machine::detect();
     let config = RunConfig::new(args, &machine, command)?;
     let outputs = Outputs::check(&[
@@ -239,7 +243,7 @@ fn server_arguments(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command, SlowedArgs};
+    use crate::commands::{Cli, Command, SlowedArgs};
     use crate::report::tests::{config, result};
     use clap::Parser;
 
@@ -385,7 +389,7 @@ mod tests {
             operations: 2,
             read_percent: 50,
             seed: 1,
-            placement: crate::cli::Placement::Auto,
+            placement: crate::commands::Placement::Auto,
         });
         let arguments = server_arguments(&config, &"shm:x".parse().unwrap(), &[2, 3]).unwrap();
         let cli = Cli::parse_from(["bench-tool".to_owned()].into_iter().chain(arguments));

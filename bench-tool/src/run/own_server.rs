@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 use crate::exit::Failure;
 
 /// How long the server may take to reserve its memory and listen.
-pub const START_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long the server may take to end after it was told to.
-pub const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a server prints when it is ready; the address follows.
-pub const READY_PREFIX: &str = "listening on ";
+pub(crate) const READY_PREFIX: &str = "listening on ";
 
 /// The server process, stopped when this is dropped.
 #[derive(Debug)]
-pub struct OwnServer {
+pub(crate) struct OwnServer {
     child: Child,
     // Closing it tells the server to end.
     stdin: Option<ChildStdin>,
@@ -37,7 +37,11 @@ impl OwnServer {
     ///
     /// # Errors
     /// When it cannot be started, ends before it is ready (its own message stands on standard error), or is not ready in `timeout`.
-    pub fn start(program: &Path, arguments: &[String], timeout: Duration) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        program: &Path,
+        arguments: &[String],
+        timeout: Duration,
+    ) -> Result<Self, Failure> {
         let mut child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::piped())
@@ -80,7 +84,7 @@ impl OwnServer {
             }
             Err(mpsc::RecvTimeoutError::Timeout) => Err(Failure::failed(format!(
                 "the run's own server was not ready within {}",
-                crate::report::units::duration(timeout)
+                rpcrdma_units::duration(timeout)
             ))
             .advice("the machine may be overloaded or short of memory; lower --connections and --idle-connections")),
         }
@@ -88,13 +92,13 @@ impl OwnServer {
 
     /// The address that it listens on, as it printed it.
     #[must_use]
-    pub fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
     /// The process.
     #[must_use]
-    pub fn process_id(&self) -> u32 {
+    pub(crate) fn process_id(&self) -> u32 {
         self.child.id()
     }
 
@@ -102,7 +106,7 @@ impl OwnServer {
     ///
     /// # Errors
     /// When it had to be killed, or ended by itself with an error before: the run is then in doubt.
-    pub fn stop(mut self) -> Result<(), Failure> {
+    pub(crate) fn stop(mut self) -> Result<(), Failure> {
         self.end(STOP_TIMEOUT)
     }
 
@@ -124,7 +128,7 @@ impl OwnServer {
                     let _ = self.child.wait();
                     return Err(Failure::failed(format!(
                         "the run's own server did not end within {} and was killed",
-                        crate::report::units::duration(timeout)
+                        rpcrdma_units::duration(timeout)
                     )));
                 }
                 Err(error) => {

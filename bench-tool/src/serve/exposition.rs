@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 /// What a metric means to whoever adds it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// It only grows.
     Counter,
     /// It is as it is now.
@@ -24,18 +24,18 @@ impl Kind {
 }
 
 /// Labels of a sample: names and values.
-pub type Labels<'a> = &'a [(&'a str, &'a str)];
+pub(crate) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 /// A page of metrics that is being written. Samples of one family stand together, below its head.
 #[derive(Debug, Default)]
-pub struct Page {
+pub(crate) struct Page {
     text: String,
     family: String,
 }
 
 impl Page {
     /// Begins a family. `help` is one sentence.
-    pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
+    pub(crate) fn family(&mut self, name: &str, kind: Kind, help: &str) {
         name.clone_into(&mut self.family);
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         self.line(format_args!("# HELP {name} {help}"));
@@ -43,13 +43,18 @@ impl Page {
     }
 
     /// A sample of the family that was begun last.
-    pub fn sample(&mut self, labels: Labels<'_>, value: impl fmt::Display) {
+    pub(crate) fn sample(&mut self, labels: Labels<'_>, value: impl fmt::Display) {
         self.sample_of("", labels, value);
     }
 
     /// A histogram of the family that was begun last: counts up to each bound and beyond the one
     /// before, the count beyond all bounds last, and the sum of all values.
-    pub fn histogram(&mut self, labels: Labels<'_>, counts: &[(Option<f64>, u64)], sum: f64) {
+    pub(crate) fn histogram(
+        &mut self,
+        labels: Labels<'_>,
+        counts: &[(Option<f64>, u64)],
+        sum: f64,
+    ) {
         let mut all = 0_u64;
         for (bound, count) in counts {
             all = all.wrapping_add(*count);
@@ -63,7 +68,7 @@ impl Page {
 
     /// The page.
     #[must_use]
-    pub fn finish(self) -> String {
+    pub(crate) fn finish(self) -> String {
         self.text
     }
 

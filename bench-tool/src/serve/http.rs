@@ -21,7 +21,7 @@ const TIME_MAX: Duration = Duration::from_secs(5);
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// Status code and phrase (RFC 9110 section 15).
     pub status: &'static str,
     /// Media type of the body.
@@ -33,7 +33,7 @@ pub struct Answer {
 impl Answer {
     /// A line of text.
     #[must_use]
-    pub fn text(status: &'static str, line: &str) -> Self {
+    pub(crate) fn text(status: &'static str, line: &str) -> Self {
         Self {
             status,
             content_type: "text/plain; charset=utf-8",
@@ -63,11 +63,11 @@ impl Answer {
 }
 
 /// Gives the page of a path, or nothing where there is none.
-pub type Pages = dyn Fn(&str) -> Option<Answer> + Send;
+pub(crate) type Pages = dyn Fn(&str) -> Option<Answer> + Send;
 
 /// The responder. It ends when this is dropped.
 #[derive(Debug)]
-pub struct HttpServer {
+pub(crate) struct HttpServer {
     address: SocketAddr,
     end: OwnedFd,
     thread: Option<JoinHandle<()>>,
@@ -78,7 +78,7 @@ impl HttpServer {
     ///
     /// # Errors
     /// When the system gives no event descriptor or thread, or the listener cannot be waited for.
-    pub fn start(
+    pub(crate) fn start(
         listener: TcpListener,
         pages: Box<Pages>,
         prepare: impl FnOnce() + Send + 'static,
@@ -103,7 +103,7 @@ impl HttpServer {
 
     /// Where it listens.
     #[must_use]
-    pub const fn address(&self) -> SocketAddr {
+    pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 }

@@ -11,7 +11,7 @@ use crate::exit::Failure;
 /// What the file may say. What it leaves out is as the server began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Connections at a time, over all cores.
     pub max_connections: Option<u32>,
     /// Connections of one client at a time.
@@ -25,7 +25,7 @@ impl Limits {
     ///
     /// # Errors
     /// A failure that names the file, and the line where there is one.
-    pub fn read(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let cannot = || Failure::failed(format!("the limits in {} cannot be used", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| {
             cannot()
@@ -41,7 +41,7 @@ impl Limits {
 
     /// What they come to for a node of so many cores that began with `reserved`.
     #[must_use]
-    pub fn of_node(&self, reserved: NodeLimits, cores: usize) -> NodeLimits {
+    pub(crate) fn of_node(&self, reserved: NodeLimits, cores: usize) -> NodeLimits {
         let cores = u32::try_from(cores).unwrap_or(u32::MAX).max(1);
         let per_core = self.max_connections.map(|all| all.div_ceil(cores));
         NodeLimits {
@@ -55,7 +55,7 @@ impl Limits {
 }
 
 /// What has limits that can change.
-pub trait Limited {
+pub(crate) trait Limited {
     /// Keeps these from now on; what they came to.
     ///
     /// # Errors

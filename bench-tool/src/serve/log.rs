@@ -10,35 +10,13 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clap::ValueEnum;
 use serde_json::{Map, Value};
 
+use crate::commands::{LogFormat, LogLevel};
 use crate::machine;
 
 /// Events that wait to be written; more are lost, and counted.
 const WAITING_MAX: usize = 1024;
-
-/// How a line looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// Time, level, event, and name=value
-    #[default]
-    Text,
-    /// One object a line
-    Json,
-}
-
-/// How much an event matters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub enum LogLevel {
-    /// What was asked for could not be done
-    Error,
-    /// Something is wrong, and the server goes on
-    #[default]
-    Warn,
-    /// Connections, limits, the beginning and the end
-    Info,
-}
 
 impl LogLevel {
     const fn name(self) -> &'static str {
@@ -52,7 +30,7 @@ impl LogLevel {
 
 /// What happened, and what there is to know of it.
 #[derive(Clone, Debug)]
-pub struct Event {
+pub(crate) struct Event {
     at: SystemTime,
     level: LogLevel,
     name: &'static str,
@@ -62,7 +40,7 @@ pub struct Event {
 impl Event {
     /// An event of now. Its name never changes its meaning.
     #[must_use]
-    pub fn new(level: LogLevel, name: &'static str) -> Self {
+    pub(crate) fn new(level: LogLevel, name: &'static str) -> Self {
         Self {
             at: SystemTime::now(),
             level,
@@ -73,14 +51,14 @@ impl Event {
 
     /// Adds what there is to know.
     #[must_use]
-    pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.fields.push((name, value.into()));
         self
     }
 
     /// Adds it as a sentence.
     #[must_use]
-    pub fn telling(self, name: &'static str, value: impl fmt::Display) -> Self {
+    pub(crate) fn telling(self, name: &'static str, value: impl fmt::Display) -> Self {
         self.with(name, value.to_string())
     }
 
@@ -112,7 +90,7 @@ impl Event {
 
 /// The way into the log. Cloning shares it.
 #[derive(Clone, Debug)]
-pub struct Logger {
+pub(crate) struct Logger {
     level: LogLevel,
     events: SyncSender<Event>,
     lost: Arc<AtomicU64>,
@@ -120,7 +98,7 @@ pub struct Logger {
 
 impl Logger {
     /// Logs the event, if events of its level are logged. Waits for nothing.
-    pub fn log(&self, event: Event) {
+    pub(crate) fn log(&self, event: Event) {
         if event.level > self.level {
             return;
         }
@@ -133,7 +111,7 @@ impl Logger {
 
 /// The log: the thread that writes it. When this is dropped, what waits is written first.
 #[derive(Debug)]
-pub struct Log {
+pub(crate) struct Log {
     logger: Option<Logger>,
     thread: Option<JoinHandle<()>>,
 }
@@ -143,7 +121,7 @@ impl Log {
     ///
     /// # Errors
     /// When there can be no thread.
-    pub fn start(
+    pub(crate) fn start(
         format: LogFormat,
         level: LogLevel,
         processors: &[usize],

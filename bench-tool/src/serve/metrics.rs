@@ -327,7 +327,7 @@ const LEVELS: &[(&str, &str, &[Level])] = &[
 
 /// What a server is, whoever asks.
 #[derive(Clone, Debug, Default)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// The address that it was told to listen on.
     pub address: String,
     /// `bench` or `nfs3`.
@@ -344,7 +344,7 @@ pub struct Identity {
 
 /// The page of metrics.
 #[must_use]
-pub fn page(identity: &Identity, is_ready: bool, node: &NodeSnapshot) -> String {
+pub(crate) fn page(identity: &Identity, is_ready: bool, node: &NodeSnapshot) -> String {
     let mut page = Page::default();
     one(
         &mut page,

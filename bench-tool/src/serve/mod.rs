@@ -5,39 +5,42 @@
 //! | [`operate`] | what operators see of it |
 //! | [`metrics`], [`exposition`] | what Prometheus reads, and its text |
 //! | [`http`] | the pages by HTTP |
+//! | `nfs3` | NFS version 3 |
+//! | `listening` | how serving begins and ends |
 //! | [`limits`] | what changes while it runs |
 //! | [`log`] | its log |
 //! | [`notify`] | readiness, for the service manager |
 
-pub mod exposition;
-pub mod http;
-pub mod limits;
-pub mod log;
-pub mod metrics;
-pub mod notify;
-pub mod operate;
+pub(crate) mod exposition;
+pub(crate) mod http;
+pub(crate) mod limits;
+mod listening;
+pub(crate) mod log;
+pub(crate) mod metrics;
+mod nfs3;
+pub(crate) mod notify;
+pub(crate) mod operate;
 
 use std::io::Read;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rpcrdma_control::{Fault, ListenOptions, Node, NodeConfig, NodeError, Provider};
+use rpcrdma_control::{Fault, Node, NodeConfig, NodeError, Provider};
 use rpcrdma_engine::{Application, CoreHandle};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
-use rpcrdma_tuning::{Loaded, Profile};
+use rpcrdma_tuning::Loaded;
 
 use crate::address::{Address, ListenAddress};
-use crate::authentication::{Host, of_clients};
+use crate::authentication::Host;
 use crate::bench_program::{BenchService, Common};
-use crate::cli::{ServeArgs, ServiceName};
+use crate::commands::{ServeArgs, ServiceName};
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
 use crate::machine::Machine;
-use crate::nfs3_service;
-use crate::nfs3_service::command::ServeOnFabric;
 use crate::signals::Stop;
 use crate::sizing::{BulkNeed, Need};
 
+use self::listening::{end, listen};
+use self::nfs3::ServeOnFabric;
 use self::operate::Operator;
 
 /// Calls with bulk data that a core has memory for when nobody says otherwise.
@@ -48,12 +51,12 @@ const BULK_CALLS_DEFAULT: u32 = 32;
 /// # Errors
 /// A usage failure for cores or a profile that cannot be used, and a failure when the server
 /// cannot be set up or the address cannot be listened on.
-pub fn execute(args: &ServeArgs) -> Result<(), Failure> {
+pub(crate) fn execute(args: &ServeArgs) -> Result<(), Failure> {
     let listen = match &args.listen {
         ListenAddress::Fabric(listen) => listen,
         ListenAddress::Tcp { host, port } if args.service == ServiceName::Nfs3 => {
             check_tcp(args)?;
-            return nfs3_service::command::serve_on_tcp(args, host, *port);
+            return nfs3::serve_on_tcp(args, host, *port);
         }
         ListenAddress::Tcp { .. } => {
             return Err(Failure::usage(format!(
@@ -205,46 +208,6 @@ impl Serve<'_> {
         operator.wait(&node);
         end(node, &self.loaded.profile, operator)
     }
-}
-
-/// Has `node` listen on `address` for whom it takes; what is said of that.
-///
-/// # Errors
-/// When the address cannot be listened on.
-pub(crate) fn listen<V: Provider, A: Application>(
-    node: &Node<V, A>,
-    address: &Address,
-    host: Option<&Host>,
-) -> Result<String, Failure> {
-    let (authentication, for_whom) = of_clients(host, address);
-    let options = ListenOptions {
-        authentication,
-        ..ListenOptions::default()
-    };
-    let address = address.to_string();
-    let listening = node
-        .listen(&address, options)
-        .map_err(|error| Failure::failed(format!("cannot listen on {address}")).because(error))?;
-    Ok(format!("{}{for_whom}", listening.address))
-}
-
-/// Lets the calls in hand finish, and closes the connections.
-///
-/// # Errors
-/// A failure when the node ended before it was asked to.
-pub fn end<V: Provider, A: Application>(
-    node: Node<V, A>,
-    profile: &Profile,
-    operator: &mut Operator,
-) -> Result<(), Failure> {
-    let timeout = Duration::from_millis(u64::from(profile.drain_timeout_ms));
-    operator.draining(timeout);
-    let report = node
-        .drain(timeout)
-        .map_err(|error| Failure::failed("the server did not end in good order").because(error))?;
-    drop(node.shutdown());
-    operator.ended(&report, timeout);
-    Ok(())
 }
 
 /// The first fault that is there before: metrics could not tell the two apart.

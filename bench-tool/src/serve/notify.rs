@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Where the service manager listens, and how often it wants to hear that the server lives.
 #[derive(Debug, Default)]
-pub struct Notifier {
+pub(crate) struct Notifier {
     to: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Watchdog>,
 }
@@ -24,7 +24,7 @@ impl Notifier {
     ///
     /// # Errors
     /// When it names a socket that cannot be an address, or no socket can be had.
-    pub fn from_environment() -> io::Result<Self> {
+    pub(crate) fn from_environment() -> io::Result<Self> {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let Some(socket) = variable("NOTIFY_SOCKET") else {
             return Ok(Self::default());
@@ -41,7 +41,7 @@ impl Notifier {
     ///
     /// # Errors
     /// As [`Notifier::from_environment`].
-    pub fn new(socket: &str, watchdog: Option<Duration>) -> io::Result<Self> {
+    pub(crate) fn new(socket: &str, watchdog: Option<Duration>) -> io::Result<Self> {
         let address = match socket.strip_prefix('@') {
             Some(name) => SocketAddr::from_abstract_name(name)?,
             None => SocketAddr::from_pathname(socket)?,
@@ -63,22 +63,22 @@ impl Notifier {
 
     /// Whether there is a service manager.
     #[must_use]
-    pub const fn is_heard(&self) -> bool {
+    pub(crate) const fn is_heard(&self) -> bool {
         self.to.is_some()
     }
 
     /// Clients are served.
-    pub fn ready(&self, status: &str) {
+    pub(crate) fn ready(&self, status: &str) {
         self.tell(&format!("READY=1\nSTATUS={}", one_line(status)));
     }
 
     /// Limits are being read again; [`Notifier::ready`] follows.
-    pub fn reloading(&self) {
+    pub(crate) fn reloading(&self) {
         self.tell("RELOADING=1");
     }
 
     /// No client is taken any more, and calls in hand finish within `at_most`.
-    pub fn stopping(&self, status: &str, at_most: Duration) {
+    pub(crate) fn stopping(&self, status: &str, at_most: Duration) {
         let time_us = at_most.as_micros();
         let status = one_line(status);
         self.tell(&format!(
@@ -87,7 +87,7 @@ impl Notifier {
     }
 
     /// The server lives: told when it is time, if anybody wants to hear it.
-    pub fn alive(&mut self, now: Instant) {
+    pub(crate) fn alive(&mut self, now: Instant) {
         let Some(watchdog) = &mut self.watchdog else {
             return;
         };

@@ -16,11 +16,12 @@ use signal_hook::consts::SIGHUP;
 
 use super::http::{Answer, HttpServer};
 use super::limits::{Limited, Limits};
-use super::log::{Event, Log, LogLevel, Logger};
+use super::log::{Event, Log, Logger};
 use super::metrics::{self, Identity};
 use super::notify::Notifier;
 use crate::address::{Address, ListenAddress};
-use crate::cli::{ServeArgs, ServiceName};
+use crate::commands::LogLevel;
+use crate::commands::{ServeArgs, ServiceName};
 use crate::exit::{Failure, written};
 use crate::machine;
 use crate::run::own_server::READY_PREFIX;
@@ -36,7 +37,7 @@ const LOOK_PERIOD: Duration = Duration::from_millis(250);
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// Reads what a node shows of itself.
-pub type Watch = dyn Fn() -> NodeSnapshot + Send + Sync;
+pub(crate) type Watch = dyn Fn() -> NodeSnapshot + Send + Sync;
 
 /// How far the server has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +123,7 @@ impl Pulse {
 }
 
 /// What operators have of one server.
-pub struct Operator {
+pub(crate) struct Operator {
     board: Arc<Board>,
     http: Option<HttpServer>,
     notifier: Notifier,
@@ -148,7 +149,7 @@ impl Operator {
     /// # Errors
     /// A failure when the address of the metrics cannot be listened on, the service manager's socket
     /// cannot be used, or signals cannot be taken.
-    pub fn start(args: &ServeArgs, processors: &[usize]) -> Result<Self, Failure> {
+    pub(crate) fn start(args: &ServeArgs, processors: &[usize]) -> Result<Self, Failure> {
         let identity = Identity {
             address: args.listen.to_string(),
             service: match args.service {
@@ -215,7 +216,10 @@ impl Operator {
     ///
     /// # Errors
     /// A failure when the limits cannot be read or kept.
-    pub fn attend<V: Provider, A: Application>(&self, node: &Node<V, A>) -> Result<(), Failure> {
+    pub(crate) fn attend<V: Provider, A: Application>(
+        &self,
+        node: &Node<V, A>,
+    ) -> Result<(), Failure> {
         // There is one node.
         let _ = self.board.watch.set(Box::new(node.watch()));
         let pages = node.pages().iter();
@@ -263,13 +267,13 @@ impl Operator {
 
     /// The faults that were asked for.
     #[must_use]
-    pub fn faults(&self) -> &FaultPlan {
+    pub(crate) fn faults(&self) -> &FaultPlan {
         &self.board.identity.faults
     }
 
     /// What asks for the end.
     #[must_use]
-    pub const fn stop(&self) -> &Stop {
+    pub(crate) const fn stop(&self) -> &Stop {
         &self.stop
     }
 
@@ -277,7 +281,7 @@ impl Operator {
     ///
     /// # Errors
     /// When standard output cannot be written.
-    pub fn ready(&mut self, address: &str) -> Result<(), Failure> {
+    pub(crate) fn ready(&mut self, address: &str) -> Result<(), Failure> {
         self.board.enter(Phase::Ready);
         let metrics = self.http.as_ref().map_or_else(String::new, |http| {
             format!(" (metrics at http://{}/metrics)", http.address())
@@ -304,7 +308,7 @@ impl Operator {
     }
 
     /// Waits until somebody asks for the end.
-    pub fn wait(&mut self, limited: &dyn Limited) {
+    pub(crate) fn wait(&mut self, limited: &dyn Limited) {
         while !self.is_asked_to_stop(Some(limited)) {
             std::thread::sleep(WAIT_PERIOD);
         }
@@ -312,7 +316,7 @@ impl Operator {
 
     /// Looks after the server and its limits, and says whether its end was asked for. Whoever serves on a thread of
     /// its own calls this often.
-    pub fn is_asked_to_stop(&mut self, limited: Option<&dyn Limited>) -> bool {
+    pub(crate) fn is_asked_to_stop(&mut self, limited: Option<&dyn Limited>) -> bool {
         let now = Instant::now();
         if now.duration_since(self.looked) >= LOOK_PERIOD {
             self.looked = now;
@@ -344,7 +348,7 @@ impl Operator {
     }
 
     /// No client is taken any more, and calls in hand finish within `at_most`.
-    pub fn draining(&mut self, at_most: Duration) {
+    pub(crate) fn draining(&mut self, at_most: Duration) {
         self.board.enter(Phase::Draining);
         self.notifier.stopping("draining", at_most);
         let event = Event::new(LogLevel::Info, "draining");
@@ -354,7 +358,7 @@ impl Operator {
 
     /// The server is at its end. Every call that was handed to the service was answered, unless it was
     /// still under way when the time was up.
-    pub fn ended(&self, drained: &DrainReport, at_most: Duration) {
+    pub(crate) fn ended(&self, drained: &DrainReport, at_most: Duration) {
         if !drained.complete {
             self.warn(&format!(
                 "calls were still under way after {at_most:?}; they were abandoned"
@@ -377,7 +381,7 @@ impl Operator {
     }
 
     /// Warns of something.
-    pub fn warn(&self, what: &str) {
+    pub(crate) fn warn(&self, what: &str) {
         // A run tells of its own profile and pages, which are those of its server.
         if !self.is_of_run {
             self.logger
@@ -387,7 +391,7 @@ impl Operator {
 
     /// Where the node is to tell of its connections.
     #[must_use]
-    pub fn events(&self) -> EventSink {
+    pub(crate) fn events(&self) -> EventSink {
         let logger = self.logger.clone();
         EventSink::new(move |event| logger.log(of_node(event)))
     }

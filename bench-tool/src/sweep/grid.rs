@@ -1,15 +1,15 @@
 //! The combinations of a sweep.
 
-use crate::cli::{Op, Placement, RunArgs, SweepArgs};
+use crate::commands::{Op, Placement, RunArgs, SweepArgs};
 use crate::exit::Failure;
-use crate::report::units::{rate, size};
+use rpcrdma_units::{rate, size};
 
 /// The most runs of one sweep.
 const RUNS_MAX: usize = 10_000;
 
 /// One combination.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Point {
+pub(crate) struct Point {
     /// The procedure.
     pub op: Op,
     /// Payload of one operation; `None` is the default of the procedure.
@@ -26,7 +26,7 @@ pub struct Point {
 
 /// What points of a sweep may differ in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Axis {
+pub(crate) enum Axis {
     /// The procedure.
     Op,
     /// Payload of one operation.
@@ -43,7 +43,7 @@ pub enum Axis {
 
 impl Axis {
     /// All of them, in the order of a table.
-    pub const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Op,
         Self::Size,
         Self::Placement,
@@ -54,7 +54,7 @@ impl Axis {
 
     /// The heading in tables.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Op => "op",
             Self::Size => "size",
@@ -68,7 +68,7 @@ impl Axis {
     /// What a point is on it, for people.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    pub fn text(self, point: &Point) -> String {
+    pub(crate) fn text(self, point: &Point) -> String {
         match self {
             Self::Op => point.op.name().to_owned(),
             Self::Size => point.size.map_or_else(|| "default".to_owned(), size),
@@ -83,7 +83,7 @@ impl Axis {
 
     /// The same with its name, where the value alone says too little.
     #[must_use]
-    pub fn label(self, point: &Point) -> String {
+    pub(crate) fn label(self, point: &Point) -> String {
         let text = self.text(point);
         match self {
             Self::Op | Self::Placement => text,
@@ -94,7 +94,7 @@ impl Axis {
     /// What a point is on it, as a number; `None` on an axis that has none.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a place in a picture")]
-    pub fn number(self, point: &Point) -> Option<f64> {
+    pub(crate) fn number(self, point: &Point) -> Option<f64> {
         match self {
             Self::Op | Self::Placement => None,
             Self::Size => point.size.map(|bytes| bytes as f64),
@@ -106,7 +106,7 @@ impl Axis {
 
     /// Those on which the points differ.
     #[must_use]
-    pub fn varied(points: &[Point]) -> Vec<Self> {
+    pub(crate) fn varied(points: &[Point]) -> Vec<Self> {
         let differ = |axis: &Self| {
             let mut texts = points.iter().map(|point| axis.text(point));
             let first = texts.next();
@@ -120,7 +120,7 @@ impl Axis {
 ///
 /// # Errors
 /// A usage failure when there are more runs than anybody waits for.
-pub fn points(args: &SweepArgs) -> Result<Vec<Point>, Failure> {
+pub(crate) fn points(args: &SweepArgs) -> Result<Vec<Point>, Failure> {
     let sizes = options(&args.size);
     let rates = options(&args.rate);
     let lengths = [
@@ -175,7 +175,7 @@ fn options(list: &[u64]) -> Vec<Option<u64>> {
 impl Point {
     /// What `run` would be told for it.
     #[must_use]
-    pub fn run_args(&self, args: &SweepArgs) -> RunArgs {
+    pub(crate) fn run_args(&self, args: &SweepArgs) -> RunArgs {
         RunArgs {
             op: self.op,
             size: self.size,
@@ -198,7 +198,7 @@ impl Point {
 
     /// The point by these axes: `write, size 4 KiB, depth 8`.
     #[must_use]
-    pub fn label(&self, axes: &[Axis]) -> String {
+    pub(crate) fn label(&self, axes: &[Axis]) -> String {
         let labels: Vec<String> = axes.iter().map(|axis| axis.label(self)).collect();
         labels.join(", ")
     }

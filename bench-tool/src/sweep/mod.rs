@@ -6,14 +6,14 @@
 //! | [`table`] | the table of medians, and the lines for spreadsheets |
 //! | [`plot`] | the picture |
 
-pub mod grid;
-pub mod plot;
-pub mod table;
+pub(crate) mod grid;
+pub(crate) mod plot;
+pub(crate) mod table;
 
 use serde::Serialize;
 
 use self::grid::{Axis, Point, points};
-use crate::cli::SweepArgs;
+use crate::commands::SweepArgs;
 use crate::compare::metric::Metric;
 use crate::compare::rank_sum::{median, sorted};
 use crate::exit::{Failure, Status};
@@ -31,7 +31,7 @@ const SCHEMA: &str = "rpcrdma.bench-tool.sweep/1";
 
 /// A combination whose runs failed.
 #[derive(Clone, Debug, Serialize)]
-pub struct PointFailure {
+pub(crate) struct PointFailure {
     /// The combination.
     pub point: String,
     /// Why, and what to do.
@@ -40,7 +40,7 @@ pub struct PointFailure {
 
 /// A sweep; its serialization is the stable JSON.
 #[derive(Debug, Serialize)]
-pub struct SweepReport {
+pub(crate) struct SweepReport {
     /// What wrote it.
     #[serde(flatten)]
     origin: Origin,
@@ -107,7 +107,11 @@ fn figure(run: &Report, metric: Metric) -> f64 {
 /// # Errors
 /// Combinations that do not fit the machine, files that cannot be written, and no run at all. Where single combinations
 /// fail the others are reported, and the status is 1.
-pub fn execute(args: &SweepArgs, command: String, load: &mut impl Load) -> Result<Status, Failure> {
+pub(crate) fn execute(
+    args: &SweepArgs,
+    command: String,
+    load: &mut impl Load,
+) -> Result<Status, Failure> {
     let machine = Machine::detect();
     let points = points(args)?;
     let config = |point: &Point| RunConfig::new(&point.run_args(args), &machine, command.clone());
@@ -119,7 +123,7 @@ pub fn execute(args: &SweepArgs, command: String, load: &mut impl Load) -> Resul
     ])?;
     let plot = picture.map(|picture| {
         plot::axis(&points)?;
-        Output::check("--plot", &picture.path)
+        Output::check("--plot", &picture.0)
     });
     let plot = plot.transpose()?;
     let stop = Stop::on_signals()?;
@@ -145,8 +149,8 @@ pub fn execute(args: &SweepArgs, command: String, load: &mut impl Load) -> Resul
             _ => json.clone(),
         },
     )?;
-    if let (Some(output), Some(picture)) = (plot, picture) {
-        output.write(plot::draw(&report, picture.format, args.figure)?)?;
+    if let Some(output) = plot {
+        output.write(plot::draw(&report, args.figure)?)?;
     }
     Ok(if report.failures.is_empty() {
         Status::Success
@@ -231,7 +235,7 @@ fn one(
 pub(crate) mod tests {
     use super::*;
     use crate::address::Address;
-    use crate::cli::{Cli, Command};
+    use crate::commands::{Cli, Command};
     use crate::report::RunResult;
     use crate::report::tests::result;
     use crate::run::Watch;

@@ -7,14 +7,14 @@ use super::grid::Axis;
 use crate::compare::metric::Metric;
 use crate::report::Report;
 use crate::report::table::{warnings_of, write_warnings};
-use crate::report::units::text_of;
+use rpcrdma_units::text_of;
 
 /// The figures that are shown.
 const FIGURES: [Metric; 4] = [Metric::P50, Metric::P99, Metric::P999, Metric::Rate];
 
 /// The table: a line for each combination.
 #[must_use]
-pub fn text(report: &SweepReport) -> String {
+pub(crate) fn text(report: &SweepReport) -> String {
     text_of(|text| write(text, report))
 }
 
@@ -102,7 +102,7 @@ const COLUMNS: &str = "op,size_bytes,placement_asked,placement,depth,connections
 
 /// A line of numbers and plain names for every run, below the names of the columns.
 #[must_use]
-pub fn csv(report: &SweepReport) -> String {
+pub(crate) fn csv(report: &SweepReport) -> String {
     let lines = report.runs.iter().map(line);
     let all: Vec<String> = std::iter::once(COLUMNS.to_owned()).chain(lines).collect();
     all.join("\n") + "\n"

@@ -7,10 +7,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use bench_tool::nfs::record::{HEADER_BYTES, Records, header};
-use bench_tool::nfs::types::{Attributes, Device, FileKind, Place, Stability, Time, Wcc};
-use bench_tool::nfs::xdr::{Decode, Encode};
-use bench_tool::nfs::{FileHandle, Procedure, Status, arguments, mount, results};
+use rpcrdma_nfs3::wire::record::{HEADER_BYTES, Records, header};
+use rpcrdma_nfs3::wire::types::{Attributes, Device, FileKind, Place, Stability, Time, Wcc};
+use rpcrdma_nfs3::wire::xdr::{Decode, Encode};
+use rpcrdma_nfs3::wire::{FileHandle, Procedure, Status, arguments, mount, results};
 use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, ReplyHeader};
 use rpcrdma_protocol::xdr::{Reader, Writer};
 

@@ -18,7 +18,9 @@ const CALLS: u32 = 20_000;
 
 /// The processors that the cores of each end are pinned to; `None` where there are too few.
 fn processors() -> Option<String> {
-    let usable = bench_tool::machine::cores_usable();
+    let usable = core_affinity::get_core_ids().unwrap();
+    let mut usable: Vec<usize> = usable.into_iter().map(|core| core.id).collect();
+    usable.sort_unstable();
     let first: Vec<String> = usable.iter().take(CORES).map(ToString::to_string).collect();
     (first.len() == CORES).then(|| first.join(","))
 }

@@ -1,12 +1,12 @@
 //! Captures: files of packets, and what is made of the packets in them.
 
-use rpcrdma_capture::{Event, Fault, Packet, Packets, Traffic};
+use rpcrdma_explain::capture::{Event, Fault, Packet, Packets, Traffic};
 
 pub(super) fn run(data: &[u8]) {
     let mut traffic = Traffic::default();
     let mut read = Vec::new();
     let mut message_bytes = 0;
-    let mut count = |happened: &rpcrdma_capture::Happened| {
+    let mut count = |happened: &rpcrdma_explain::capture::Happened| {
         assert!(happened.first_packet <= happened.last_packet);
         if let Event::Message(message) = &happened.event {
             message_bytes += message.octets.len();

@@ -101,7 +101,7 @@ pub fn collected(lists: &rpcrdma_protocol::chunks::ChunkLists<'_>) -> Lists {
         assert_eq!(all.len(), segments.len());
         assert_eq!(
             segments.total_bytes(),
-            all.iter().map(|segment| u64::from(segment.1)).sum()
+            all.iter().map(|segment| u64::from(segment.1)).sum::<u64>()
         );
         all
     };

@@ -146,7 +146,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rpcrdma-protocol", &[]),
     ("rpcrdma-fabric", &[]),
     ("rpcrdma-tuning", &[]),
-    ("rpcrdma-capture", &[]),
+    ("rpcrdma-units", &[]),
+    (
+        "rpcrdma-nfs3",
+        &["rpcrdma-protocol", "rpcrdma-fabric", "rpcrdma-engine"],
+    ),
+    ("rpcrdma-explain", &["rpcrdma-protocol", "rpcrdma-units"]),
+    (
+        "rpcrdma-doctor",
+        &[
+            "rpcrdma-fabric",
+            "rpcrdma-control",
+            "rpcrdma-tuning",
+            "rpcrdma-units",
+        ],
+    ),
     ("rpcrdma-engine", &["rpcrdma-protocol", "rpcrdma-fabric"]),
     (
         "rpcrdma-control",
@@ -165,7 +179,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rpcrdma-engine",
             "rpcrdma-control",
             "rpcrdma-tuning",
-            "rpcrdma-capture",
+            "rpcrdma-doctor",
+            "rpcrdma-explain",
+            "rpcrdma-nfs3",
+            "rpcrdma-units",
         ],
     ),
     (
@@ -186,7 +203,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rpcrdma-engine",
             "rpcrdma-control",
             "rpcrdma-tuning",
-            "rpcrdma-capture",
+            "rpcrdma-explain",
         ],
     ),
     ("rpcrdma-bench", &["rpcrdma-protocol", "rpcrdma-fabric"]),

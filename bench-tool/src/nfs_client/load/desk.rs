@@ -7,9 +7,9 @@ use std::time::Duration;
 use rpcrdma_engine::ConnectionKey;
 
 use super::{Amount, Measured};
-use crate::nfs_client::caller::{CallFailed, Results};
 use crate::nfs_client::workload::Work;
 use crate::run::Watch;
+use rpcrdma_nfs3::client::caller::{CallFailed, Results};
 
 /// How soon an answer is noticed.
 const LOOK_PERIOD: Duration = Duration::from_millis(1);

@@ -17,13 +17,13 @@ use super::Measured;
 use super::course::Course;
 use super::desk::{Answer, Desk, Order, Single};
 use super::put_off::{self, PutOff};
-use crate::nfs;
-use crate::nfs_client::caller::{CallFailed, Results};
-use crate::nfs_client::credential::Credential;
-use crate::nfs_client::request::ARGUMENTS_BYTES_MAX;
 use crate::nfs_client::steps::{Step, StepKind, Steps};
 use crate::nfs_client::workload::{Done, StepError, Work, Written};
 use crate::run::Watch;
+use rpcrdma_nfs3::client::caller::{CallFailed, Results};
+use rpcrdma_nfs3::client::credential::Credential;
+use rpcrdma_nfs3::client::request::ARGUMENTS_BYTES_MAX;
+use rpcrdma_nfs3::wire as nfs;
 
 /// Calls that one poll starts at most, so that replies are never kept waiting by new calls.
 const CALLS_PER_POLL: usize = 32;

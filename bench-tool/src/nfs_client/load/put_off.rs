@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
 
-use crate::nfs::Status;
-use crate::nfs_client::reply::ReplyError;
 use crate::nfs_client::workload::StepError;
+use rpcrdma_nfs3::client::reply::ReplyError;
+use rpcrdma_nfs3::wire::Status;
 
 /// How long the client waits before it asks again.
-pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const PAUSE: Duration = rpcrdma_nfs3::client::PUT_OFF_PAUSE;
 
 /// What a call ends with that is not made again.
 pub(crate) const NOT_AGAIN: StepError = StepError::Reply(ReplyError::Status(Status::Jukebox));

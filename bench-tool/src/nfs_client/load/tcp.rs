@@ -16,15 +16,15 @@ use super::course::Course;
 use super::put_off::{self, PutOff};
 use super::{Amount, Measured};
 use crate::exit::Failure;
-use crate::nfs::record::{self, Records};
-use crate::nfs::{self};
-use crate::nfs_client::caller::{accept_words, reject_words};
-use crate::nfs_client::credential::Credential;
-use crate::nfs_client::request::ARGUMENTS_BYTES_MAX;
 use crate::nfs_client::steps::{Step, StepKind, Steps};
-use crate::nfs_client::tcp::{connect, first_xid};
 use crate::nfs_client::workload::{Work, Written};
 use crate::run::Watch;
+use rpcrdma_nfs3::client::caller::{accept_words, reject_words};
+use rpcrdma_nfs3::client::credential::Credential;
+use rpcrdma_nfs3::client::request::ARGUMENTS_BYTES_MAX;
+use rpcrdma_nfs3::client::tcp::{connect, first_xid};
+use rpcrdma_nfs3::wire as nfs;
+use rpcrdma_nfs3::wire::record::{self, Records};
 
 /// How soon the wish to stop is noticed.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
@@ -57,7 +57,7 @@ pub(crate) struct TcpServer {
 
 impl TcpServer {
     fn connect(&self, timeout: Duration) -> Result<TcpStream, Failure> {
-        connect(&self.host, self.port, "NFS", timeout)
+        Ok(connect(&self.host, self.port, "NFS", timeout)?)
     }
 }
 

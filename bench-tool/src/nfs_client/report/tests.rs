@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::super::config::tests::config;
 use super::*;
-use crate::nfs::types::Time;
+use rpcrdma_nfs3::wire::types::Time;
 
 fn info() -> Fsinfo {
     Fsinfo {

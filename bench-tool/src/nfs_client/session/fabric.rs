@@ -9,22 +9,23 @@ use rpcrdma_control::{
 };
 use rpcrdma_tuning::Loaded;
 
-use super::{CALL_TIMEOUT, Session};
+use super::Session;
 use crate::address::Address;
 use crate::authentication::of_server;
 use crate::exit::Failure;
 use crate::fabric::Fabric;
-use crate::nfs_client::caller::{CallFailed, NfsCaller, Results};
 use crate::nfs_client::config::NfsConfig;
-use crate::nfs_client::credential::Credential;
 use crate::nfs_client::load::desk::{Answer, Desk, Order, Single};
 use crate::nfs_client::load::fabric::Caller;
 use crate::nfs_client::load::{Amount, Measured};
-use crate::nfs_client::request::{ARGUMENTS_BYTES_MAX, Request};
 use crate::nfs_client::workload::Work;
 use crate::run::Watch;
 use crate::run::config::Limit;
 use crate::sizing::{BulkNeed, Need};
+use rpcrdma_nfs3::client::CALL_TIMEOUT;
+use rpcrdma_nfs3::client::caller::{CallFailed, NfsCaller, Results};
+use rpcrdma_nfs3::client::credential::Credential;
+use rpcrdma_nfs3::client::request::{ARGUMENTS_BYTES_MAX, Request};
 
 /// How a connection that was lost is made again.
 const RECONNECT: Reconnect = Reconnect {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::escape::escape;
-use crate::report::units::{text_of, time_mark};
+use rpcrdma_units::{text_of, time_mark};
 
 /// The picture, in units of its own: it is scaled to the page.
 const WIDTH: f64 = 860.0;

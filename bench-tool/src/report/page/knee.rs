@@ -7,11 +7,11 @@ use super::escape::escape;
 use super::{begin_page, begin_table, end_page, end_table, title, write_row, write_warnings};
 use crate::histogram::LatencySummary;
 use crate::report::knee::{COLUMNS, KneeReport, cells};
-use crate::report::units::{rate, rate_mark, text_of};
+use rpcrdma_units::{rate, rate_mark, text_of};
 
 /// The page of a report.
 #[must_use]
-pub fn text(report: &KneeReport) -> String {
+pub(crate) fn text(report: &KneeReport) -> String {
     text_of(|page| write(page, report))
 }
 

@@ -2,7 +2,7 @@
 
 mod chart;
 mod escape;
-pub mod knee;
+pub(crate) mod knee;
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use self::chart::{Axis, Curve, chart};
 use self::escape::escape;
 use super::table::{correction_meaning, latency_meaning};
 use super::timeline::IntervalFigures;
-use super::units::{bandwidth, count, duration, nanoseconds, rate, rate_mark, size, text_of};
 use super::{Report, table};
 use crate::histogram::{LatencyHistogram, LatencySummary};
-use crate::machine::format_cores;
+use rpcrdma_doctor::format_cores;
+use rpcrdma_units::{bandwidth, count, duration, nanoseconds, rate, rate_mark, size, text_of};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -29,7 +29,7 @@ const ROWS_MAX: usize = 600;
 
 /// The page of a report whose calls had `latency`.
 #[must_use]
-pub fn text(report: &Report, latency: &LatencyHistogram) -> String {
+pub(crate) fn text(report: &Report, latency: &LatencyHistogram) -> String {
     text_of(|page| write(page, report, latency))
 }
 
@@ -400,7 +400,7 @@ fn write_facts(page: &mut String, report: &Report) -> fmt::Result {
 pub(super) mod tests {
     use super::super::tests::{config, floor, result};
     use super::*;
-    use crate::cli::Op;
+    use crate::commands::Op;
     use crate::machine::Machine;
 
     fn page_of(change: impl FnOnce(&mut Report)) -> (Report, String) {

@@ -1,6 +1,5 @@
 //! The picture of a sweep: one line for every combination of what is not on the horizontal axis.
 
-mod png;
 mod scale;
 
 use std::error::Error;
@@ -10,14 +9,13 @@ use std::str::FromStr;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use self::png::Canvas;
 use self::scale::Scale;
 use super::SweepReport;
 use super::grid::{Axis, Point};
 use super::table::heading;
 use crate::compare::metric::Metric;
 use crate::exit::Failure;
-use crate::report::units::{rate_mark, size, time_mark};
+use rpcrdma_units::{rate_mark, size, time_mark};
 
 /// Width and height in pixels.
 const SIZE: (u32, u32) = (960, 600);
@@ -42,39 +40,21 @@ const DARK: &str = "<style>@media (prefers-color-scheme: dark) { [fill='#FFFFFF'
                     [fill='#000000'] { fill: #E6E6E6 } [stroke='#000000'] { stroke: #E6E6E6 } \
                     [stroke='#DDDDDD'] { stroke: #3A3F46 } }</style>";
 
-/// A file to draw to.
+/// A file to draw to, whose name ends in `.svg`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Picture {
-    /// Where it goes.
-    pub path: PathBuf,
-    /// What it is, by its name.
-    pub format: Format,
-}
-
-/// The format of a picture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Lines and letters, which follow the colours of the reader's screen.
-    Svg,
-    /// Pixels, on white.
-    Png,
-}
+pub(crate) struct Picture(pub(crate) PathBuf);
 
 impl FromStr for Picture {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let path = PathBuf::from(text);
-        let format = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("svg") => Format::Svg,
-            Some("png") => Format::Png,
-            _ => {
-                return Err(format!(
-                    "`{text}` is no picture: give a name that ends in .svg or .png"
-                ));
-            }
-        };
-        Ok(Self { path, format })
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("svg") => Ok(Self(path)),
+            _ => Err(format!(
+                "`{text}` is no picture that is drawn here: give a name that ends in .svg"
+            )),
+        }
     }
 }
 
@@ -82,7 +62,7 @@ impl FromStr for Picture {
 ///
 /// # Errors
 /// A usage failure when there is none.
-pub fn axis(points: &[Point]) -> Result<Axis, Failure> {
+pub(crate) fn axis(points: &[Point]) -> Result<Axis, Failure> {
     let is_number = |axis: &Axis| points.iter().all(|point| axis.number(point).is_some());
     let varied = Axis::varied(points).into_iter().find(is_number);
     varied.ok_or_else(|| {
@@ -107,35 +87,19 @@ struct Line {
     points: Vec<(f64, f64)>,
 }
 
-/// The picture, as the bytes of its file.
+/// The picture, as SVG.
 ///
 /// # Errors
 /// A usage failure when the points have no axis of numbers; a picture that cannot be made.
-pub fn draw(
-    report: &SweepReport,
-    format: Format,
-    figure: Option<Metric>,
-) -> Result<Vec<u8>, Failure> {
+pub(crate) fn draw(report: &SweepReport, figure: Option<Metric>) -> Result<String, Failure> {
     let chart = Chart::new(report, figure)?;
-    let cannot = |error: Box<dyn Error + Send + Sync>| {
-        Failure::failed("cannot make the picture").because(error)
-    };
-    match format {
-        Format::Svg => {
-            let mut text = String::new();
-            let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-            chart.paint(&area).map_err(cannot)?;
-            drop(area);
-            Ok(with_title(&text, &chart.title).into_bytes())
-        }
-        Format::Png => {
-            let mut pixels = png::white(SIZE);
-            let area = Canvas::new(SIZE, &mut pixels).into_drawing_area();
-            chart.paint(&area).map_err(cannot)?;
-            drop(area);
-            png::encode(SIZE, &pixels)
-        }
-    }
+    let mut text = String::new();
+    let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+    chart
+        .paint(&area)
+        .map_err(|error| Failure::failed("cannot make the picture").because(error))?;
+    drop(area);
+    Ok(with_title(&text, &chart.title))
 }
 
 /// Puts the title, for those who do not see the picture, and the colours on dark behind the first tag.
@@ -226,13 +190,10 @@ impl Chart {
         }
     }
 
-    fn paint<B: DrawingBackend>(
+    fn paint(
         &self,
-        area: &DrawingArea<B, Shift>,
-    ) -> Result<(), Box<dyn Error + Send + Sync>>
-    where
-        B::ErrorType: 'static,
-    {
+        area: &DrawingArea<SVGBackend<'_>, Shift>,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
         let values = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> {
             self.lines
                 .iter()
@@ -310,7 +271,7 @@ mod tests {
     use super::*;
 
     fn svg(report: &SweepReport, figure: Option<Metric>) -> String {
-        String::from_utf8(draw(report, Format::Svg, figure).unwrap()).unwrap()
+        draw(report, figure).unwrap()
     }
 
     /// Whether every tag is closed, in order: enough of XML for a picture without text that could hold a tag.
@@ -363,30 +324,11 @@ mod tests {
     }
 
     #[test]
-    fn a_png_holds_what_was_drawn() {
-        let bytes = draw(&sizes_and_placements(), Format::Png, None).unwrap();
-        let mut reader = ::png::Decoder::new(std::io::Cursor::new(&bytes))
-            .read_info()
-            .unwrap();
-        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
-        let frame = reader.next_frame(&mut pixels).unwrap();
-        assert_eq!((frame.width, frame.height), SIZE);
-        for color in [COLORS[0], COLORS[1], BLACK, WHITE, GRID] {
-            let wanted = [color.0, color.1, color.2];
-            assert!(pixels.chunks(3).any(|pixel| pixel == wanted), "{color:?}");
-        }
-    }
-
-    #[test]
     fn names_of_pictures() {
-        assert_eq!("a.b.svg".parse::<Picture>().unwrap().format, Format::Svg);
-        assert_eq!("x/a.png".parse::<Picture>().unwrap().format, Format::Png);
-        for wrong in ["a", "a.jpg", "", "svg", "a.PNG.txt"] {
+        assert_eq!("a.b.svg".parse(), Ok(Picture("a.b.svg".into())));
+        for wrong in ["a", "a.jpg", "a.png", "", "svg", "a.SVG.txt"] {
             assert!(
-                wrong
-                    .parse::<Picture>()
-                    .unwrap_err()
-                    .contains(".svg or .png"),
+                wrong.parse::<Picture>().unwrap_err().contains(".svg"),
                 "{wrong}"
             );
         }

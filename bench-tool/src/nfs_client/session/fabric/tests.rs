@@ -7,17 +7,17 @@ use rpcrdma_control::{ListenOptions, ShmProvider};
 use rpcrdma_engine::{Application, BulkArguments, BulkItem, Outcome, ReplyWriter, Request};
 
 use super::*;
-use crate::cli::{Cli, Command, ProfileChoice};
+use crate::commands::{Cli, Command, ProfileChoice};
 use crate::machine::Machine;
-use crate::nfs::FileHandle;
 use crate::nfs_client::files::{Files, FilesPlan};
 use crate::nfs_client::report;
 use crate::nfs_client::{Manner, Transport};
-use crate::nfs3_service::call::{Call, Items, Peer, Reply};
-use crate::nfs3_service::store::{HeapPages, Limits, Piece, Store};
-use crate::nfs3_service::{DATA_BYTES_MAX, Service};
 use crate::signals::Stop;
 use clap::Parser;
+use rpcrdma_nfs3::server::call::{Call, Items, Peer, Reply};
+use rpcrdma_nfs3::server::{DATA_BYTES_MAX, Service};
+use rpcrdma_nfs3::store::{HeapPages, Limits, Piece, Store};
+use rpcrdma_nfs3::wire::FileHandle;
 
 /// The service as the application of a core.
 struct Server {
@@ -91,7 +91,7 @@ impl Server {
 
 impl Application for Server {
     fn call(&mut self, request: &Request<'_>, writer: &mut ReplyWriter<'_>) -> Outcome {
-        let none = crate::nfs3_service::call::NoItems;
+        let none = rpcrdma_nfs3::server::call::NoItems;
         let outcome = self
             .service
             .call(&Self::call_of(request), &none, &mut self.reply);

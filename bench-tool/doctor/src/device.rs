@@ -1,0 +1,335 @@
+//! RDMA devices and their ports, as the kernel tells of them without any library; and their limits,
+//! where this build has one to ask.
+//!
+//! | module | what |
+//! |---|---|
+//! | `port` | state, link, addresses and packets of a port |
+//! | `counters` | messages that were sent again, and what was lost |
+//! | `congestion` | PFC, ECN and the class of packets |
+//! | `dcb` | PFC, as the kernel tells it by netlink |
+//! | `pcie` | the slot: speed, lanes, requests, IOMMU |
+//! | `place` | how far cores and hugepages are from the device |
+//! | `profile` | the tuning profile that it takes |
+
+mod congestion;
+mod counters;
+mod dcb;
+mod pcie;
+mod place;
+mod port;
+mod profile;
+
+use rpcrdma_tuning::Settings;
+use serde::Serialize;
+
+use self::pcie::Pcie;
+use self::place::Place;
+pub(crate) use self::port::DevicePort;
+use self::profile::DeviceProfile;
+use super::Needs;
+use super::finding::{Area, Finding, Findings, Severity};
+use super::system::System;
+
+const CLASS: &str = "/sys/class/infiniband";
+
+/// What a device can do, as it says itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Limits {
+    /// Queue pairs.
+    pub queue_pairs: u32,
+    /// Work requests in one queue of a queue pair.
+    pub queue_pair_work_requests: u32,
+    /// Segments of a Send, Receive or RDMA Write.
+    pub segments: u32,
+    /// Segments of an RDMA Read.
+    pub read_segments: u32,
+    /// Entries of a completion queue.
+    pub completion_queue_entries: u32,
+    /// RDMA Reads that a queue pair serves at a time.
+    pub responder_resources: u8,
+    /// RDMA Reads that a queue pair has outstanding.
+    pub initiator_depth: u8,
+    /// Shared receive queues; 0 where there are none.
+    pub shared_receive_queues: u32,
+    /// Memory windows of type 2 bound to a queue pair; 0 where there are none.
+    pub windows: u32,
+    /// Send With Invalidate.
+    pub send_with_invalidate: bool,
+}
+
+/// One device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Device {
+    /// Its name, as `mlx5_0`.
+    pub name: String,
+    /// What kind of node it is: `CA` of InfiniBand and RoCE, `RNIC` of iWARP.
+    pub node_type: Option<String>,
+    /// Version of its firmware.
+    pub firmware: Option<String>,
+    /// The driver of the hardware; a software device has none.
+    pub driver: Option<String>,
+    /// The driver's version; null for one that comes with the kernel and has none of its own.
+    pub driver_version: Option<String>,
+    /// Where it is.
+    #[serde(flatten)]
+    pub place: Place,
+    /// The slot that it sits in; null for a software device.
+    pub pcie: Option<Pcie>,
+    /// The tuning profile that it takes.
+    pub profile: DeviceProfile,
+    /// Its file in `/dev/infiniband`.
+    pub file: Option<String>,
+    /// This process may open that.
+    pub usable: bool,
+    /// Its ports.
+    pub ports: Vec<DevicePort>,
+    /// Its limits; null where this build cannot ask for them, or the device does not answer.
+    pub limits: Option<Limits>,
+}
+
+impl Device {
+    /// Whether a port of it is active.
+    #[must_use]
+    pub(crate) fn is_active(&self) -> bool {
+        self.ports.iter().any(DevicePort::is_active)
+    }
+}
+
+/// Cores near the first device that carries messages; none where there is no such, or nobody tells.
+#[must_use]
+pub(crate) fn near_cores(devices: &[Device]) -> &[usize] {
+    let mut active = devices.iter().filter(|device| device.is_active());
+    let local = active.find_map(|device| device.place.local_cores.as_deref());
+    local.unwrap_or_default()
+}
+
+/// The feature of this build that reaches devices.
+#[must_use]
+pub(crate) const fn feature() -> Option<&'static str> {
+    if cfg!(feature = "verbs-dlopen") {
+        Some("verbs-dlopen")
+    } else if cfg!(feature = "verbs") {
+        Some("verbs")
+    } else {
+        None
+    }
+}
+
+/// Finds and examines the devices.
+pub(crate) fn examine(system: &System, needs: &Needs, all: &mut Vec<Finding>) -> Vec<Device> {
+    let mut findings = Findings::new(Area::Devices, all);
+    let devices: Vec<Device> = system
+        .names(CLASS)
+        .into_iter()
+        .map(|name| read_device(system, needs, name, &mut findings))
+        .collect();
+    if devices.is_empty() {
+        findings.note(
+            Severity::Hint,
+            "no RDMA device",
+            "nothing with shm: addresses, which need none; rdma: addresses do",
+            system.way_to_soft_roce(),
+        );
+        return devices;
+    }
+    let any_active = devices.iter().any(Device::is_active);
+    for device in &devices {
+        let name = &device.name;
+        judge_device(system, device, &mut findings);
+        profile::judge(name, &device.profile, &mut findings);
+        if let Some(pcie) = &device.pcie {
+            pcie::judge(device, pcie, &devices, &mut findings);
+        }
+        // What carries nothing costs nothing, while something else carries it.
+        if device.is_active() || !any_active {
+            place::judge(system, needs, device, &mut findings);
+        }
+        for port in &device.ports {
+            port::judge(name, port, any_active, &mut findings);
+            if port.is_active() || !any_active {
+                counters::judge(name, port, &mut findings);
+                congestion::judge(name, port, &mut findings);
+            }
+        }
+    }
+    judge_cm(system, &mut findings);
+    devices
+}
+
+fn read_device(
+    system: &System,
+    needs: &Needs,
+    name: String,
+    findings: &mut Findings<'_>,
+) -> Device {
+    let folder = format!("{CLASS}/{name}");
+    let file = uverbs(system, &name);
+    let node_type = system.numbered_name(&format!("{folder}/node_type"));
+    let ports = system.names(&format!("{folder}/ports"));
+    let mut ports: Vec<DevicePort> = ports
+        .iter()
+        .filter_map(|number| {
+            let number = number.parse().ok()?;
+            Some(port::read(system, &folder, node_type.as_deref(), number))
+        })
+        .collect();
+    ports.sort_unstable_by_key(|port| port.number);
+    let usable = file.as_deref().is_some_and(|file| system.is_usable(file));
+    let answer = if system.is_real() && usable {
+        ask(&name, &mut ports)
+    } else {
+        Ok(None)
+    };
+    let answer = answer.unwrap_or_else(|why| {
+        findings.note_only(
+            Severity::Warning,
+            format!("{name} does not tell its limits: {why}"),
+            "a profile that asks for too much is found out by calls that fail",
+        );
+        None
+    });
+    let (limits, knobs) = answer.unzip();
+    let driver = system.link_name(&format!("{folder}/device/driver"));
+    Device {
+        node_type,
+        firmware: system
+            .text(&format!("{folder}/fw_ver"))
+            .filter(|text| !text.is_empty()),
+        driver_version: driver
+            .as_ref()
+            .and_then(|driver| system.text(&format!("/sys/module/{driver}/version"))),
+        driver,
+        place: place::read(system, needs, &folder),
+        pcie: pcie::read(system, &folder),
+        profile: profile::read(system, &name, knobs.as_ref()),
+        usable,
+        file,
+        ports,
+        limits,
+        name,
+    }
+}
+
+/// The file by which programs reach a device: `/dev/infiniband/uverbsN`.
+fn uverbs(system: &System, device: &str) -> Option<String> {
+    const VERBS: &str = "/sys/class/infiniband_verbs";
+    let of_device =
+        |name: &&String| system.text(&format!("{VERBS}/{name}/ibdev")).as_deref() == Some(device);
+    let names = system.names(VERBS);
+    let name = names.iter().find(of_device)?;
+    let file = format!("/dev/infiniband/{name}");
+    system.exists(&file).then_some(file)
+}
+
+fn judge_device(system: &System, device: &Device, findings: &mut Findings<'_>) {
+    let Device { name, .. } = device;
+    match (&device.file, device.usable) {
+        (None, _) => findings.note(
+            Severity::Problem,
+            format!("{name} has no file in /dev/infiniband"),
+            "programs cannot reach it",
+            "modprobe ib_uverbs   # in a container: pass /dev/infiniband through",
+        ),
+        (Some(file), false) => findings.note(
+            Severity::Problem,
+            format!("{name}: this user may not open {file}"),
+            "programs of this user cannot reach it",
+            system.way_to_open(file),
+        ),
+        (Some(_), true) => {
+            let firmware = device
+                .firmware
+                .as_ref()
+                .map_or_else(String::new, |version| format!(", firmware {version}"));
+            let driver = device.driver.as_ref().map_or_else(String::new, |driver| {
+                let version = device.driver_version.as_deref().unwrap_or("of the kernel");
+                format!(", driver {driver} {version}")
+            });
+            findings.ok(format!("{name} can be opened{firmware}{driver}"));
+        }
+    }
+    if let Some(limits) = &device.limits {
+        findings.ok(format!(
+            "{name} has {} queue pairs of {} work requests, {} shared receive queues, {} memory windows, \
+             {} RDMA Reads each way",
+            limits.queue_pairs,
+            limits.queue_pair_work_requests,
+            limits.shared_receive_queues,
+            limits.windows,
+            limits.initiator_depth.min(limits.responder_resources),
+        ));
+        if limits.shared_receive_queues == 0 {
+            findings.note_only(
+                Severity::Hint,
+                format!("{name} has no shared receive queues"),
+                "each connection holds receives of its own: memory by connections, not by load",
+            );
+        }
+        if limits.windows == 0 {
+            findings.note_only(
+                Severity::Hint,
+                format!("{name} has no memory windows of type 2"),
+                "memory is registered for each call",
+            );
+        }
+    }
+}
+
+fn judge_cm(system: &System, findings: &mut Findings<'_>) {
+    const FILE: &str = "/dev/infiniband/rdma_cm";
+    const CONNECTIONS: &str = "connections to rdma: addresses are made through it, and fail";
+    if !system.exists(FILE) {
+        findings.note(
+            Severity::Problem,
+            format!("there is no {FILE}"),
+            CONNECTIONS,
+            "modprobe rdma_ucm",
+        );
+    } else if !system.is_usable(FILE) {
+        findings.note(
+            Severity::Problem,
+            format!("this user may not open {FILE}"),
+            CONNECTIONS,
+            system.way_to_open(FILE),
+        );
+    }
+}
+
+/// Asks the device for its limits, what they leave of the knobs, and the size of packets on its
+/// ports, by the library that this build has.
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+fn ask(name: &str, ports: &mut [DevicePort]) -> Result<Option<(Limits, Settings)>, String> {
+    use rpcrdma_control::VerbsProvider;
+    use rpcrdma_fabric::verbs::Context;
+    let context = Context::open(Some(name)).map_err(|error| error.to_string())?;
+    for port in ports {
+        let number = u8::try_from(port.number).ok();
+        let mtu = number.and_then(|number| context.port_mtu_bytes(number));
+        port.active_mtu_bytes = mtu.map(u64::from);
+    }
+    let limits = context.limits();
+    let knobs = VerbsProvider::limits(limits);
+    let limits = Limits {
+        queue_pairs: limits.queue_pairs,
+        queue_pair_work_requests: limits.queue_pair_work_requests,
+        segments: limits.segments,
+        read_segments: limits.read_segments,
+        completion_queue_entries: limits.completion_queue_entries,
+        responder_resources: limits.responder_resources,
+        initiator_depth: limits.initiator_depth,
+        shared_receive_queues: limits.shared_receive_queues,
+        windows: limits.windows,
+        send_with_invalidate: limits.send_with_invalidate,
+    };
+    Ok(Some((limits, knobs)))
+}
+
+/// This build has no library to ask.
+#[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+#[expect(clippy::unnecessary_wraps, reason = "the other build can fail")]
+fn ask(_name: &str, _ports: &mut [DevicePort]) -> Result<Option<(Limits, Settings)>, String> {
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests;

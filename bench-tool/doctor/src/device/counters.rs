@@ -1,0 +1,171 @@
+//! What a port counted since its device was started: messages that had to be sent again, and what was lost.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::super::finding::{Findings, Severity};
+use super::super::system::System;
+use super::DevicePort;
+
+/// More than one event on so many packets costs; fewer may be of a time long gone.
+const PACKETS_PER_EVENT: u64 = 100_000;
+
+/// The counters, as JSON has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Counters {
+    /// Packets in both directions; null where the device does not count them.
+    pub packets: Option<u64>,
+    /// Those that the device has of the ones in `KINDS`, by the driver's name.
+    pub events: BTreeMap<&'static str, u64>,
+}
+
+/// Events of one kind, by the names that drivers have for them.
+struct Kind {
+    what: &'static str,
+    cost: &'static str,
+    /// What to do where they still grow.
+    where_growing: &'static str,
+    names: &'static [&'static str],
+}
+
+const KINDS: [Kind; 3] = [
+    Kind {
+        what: "Sends met no Receive (RNR)",
+        cost: "each waits for the receiver's timer before it is sent again",
+        where_growing: "and rpcrdma alone uses the port, report it as a fault: its credits leave a Receive for each Send",
+        names: &[
+            "out_of_buffer",
+            "rcvd_rnr_err",
+            "retry_rnr_exceeded_err",
+            "rnr_nak_retry_err",
+            "rnr_naks_rcvd",
+            "send_rnr_err",
+        ],
+    },
+    Kind {
+        what: "packets were sent again, or came out of order",
+        cost: "each holds up its connection for a round trip, or for the acknowledgement timer",
+        where_growing: "look after cables, and PFC and ECN of device and switches",
+        names: &[
+            "completer_retry_err",
+            "duplicate_request",
+            "implied_nak_seq_err",
+            "local_ack_timeout_err",
+            "max_retry_exceeded",
+            "out_of_seq_request",
+            "out_of_sequence",
+            "packet_seq_err",
+            "rcvd_seq_err",
+            "retry_exceeded_err",
+            "seq_err_naks_rcvd",
+            "to_retransmits",
+        ],
+    },
+    Kind {
+        what: "packets were damaged or dropped at the port",
+        cost: "each is sent again",
+        where_growing: "look after cable and transceiver, and PFC of device and switches",
+        names: &[
+            "excessive_buffer_overrun_errors",
+            "local_link_integrity_errors",
+            "port_rcv_errors",
+            "port_rcv_remote_physical_errors",
+            "port_xmit_discards",
+            "rx_icrc_encapsulated",
+            "symbol_error",
+        ],
+    },
+];
+
+/// Packets that a network marked as it came near its limit, and the answers to them: not to be mended here.
+const CONGESTION: [&str; 7] = [
+    "RxECNMrkd",
+    "cnpHandled",
+    "cnpSent",
+    "np_cnp_sent",
+    "np_ecn_marked_roce_packets",
+    "rp_cnp_handled",
+    "rx_ecn_marked_pkts",
+];
+
+/// Reads the counters of the port in that folder; some devices have them for all ports in one.
+pub(crate) fn read(system: &System, device: &str, port: &str) -> Counters {
+    let folders = [
+        format!("{port}/counters"),
+        format!("{port}/hw_counters"),
+        format!("{device}/hw_counters"),
+    ];
+    let count = |name: &str| {
+        let numbers = folders.iter();
+        numbers
+            .filter_map(|folder| system.number(&format!("{folder}/{name}")))
+            .next()
+    };
+    let both = |sent, received| count(sent)?.checked_add(count(received)?);
+    let names = KINDS.iter().flat_map(|kind| kind.names).chain(&CONGESTION);
+    Counters {
+        packets: both("port_xmit_packets", "port_rcv_packets")
+            .or_else(|| both("sent_pkts", "rcvd_pkts")),
+        events: names
+            .filter_map(|name| Some((*name, count(name)?)))
+            .collect(),
+    }
+}
+
+impl Counters {
+    /// Those of the names that are not zero, `name count`, and their sum.
+    fn of(&self, names: &[&str]) -> (String, u64) {
+        let found = names.iter().filter_map(|name| {
+            let (name, count) = self.events.get_key_value(name)?;
+            (*count != 0).then(|| (format!("{name} {count}"), *count))
+        });
+        let (texts, counts): (Vec<_>, Vec<_>) = found.unzip();
+        let sum = counts.into_iter().fold(0, u64::saturating_add);
+        (texts.join(", "), sum)
+    }
+}
+
+pub(crate) fn judge(device: &str, port: &DevicePort, findings: &mut Findings<'_>) {
+    let place = port.place(device);
+    let counters = &port.counters;
+    if counters.events.is_empty() {
+        return findings.ok(format!(
+            "{place}: counters of errors are not readable (`rdma statistic show link {device}/{}`)",
+            port.number
+        ));
+    }
+    let mut clean = true;
+    for kind in &KINDS {
+        let (events, sum) = counters.of(kind.names);
+        if sum == 0 {
+            continue;
+        }
+        clean = false;
+        let often = counters
+            .packets
+            .is_some_and(|packets| sum.saturating_mul(PACKETS_PER_EVENT) > packets);
+        let packets = counters
+            .packets
+            .map_or_else(String::new, |packets| format!(", of {packets} packets"));
+        findings.note(
+            if often { Severity::Warning } else { Severity::Hint },
+            format!("{place}: {} since the device was started: {events}{packets}", kind.what),
+            kind.cost,
+            format!(
+                "rdma statistic show link {device}/{}   # before and after a run; it counts for every program that uses \
+                 the port. Where they grow with the run, {}",
+                port.number, kind.where_growing
+            ),
+        );
+    }
+    if clean {
+        findings.ok(format!(
+            "{place}: no RNR, nothing sent again, nothing damaged since the device was started"
+        ));
+    }
+    let (marked, sum) = counters.of(&CONGESTION);
+    if sum != 0 {
+        findings.ok(format!("{place}: ECN is at work: {marked}"));
+    }
+}

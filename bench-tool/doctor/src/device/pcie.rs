@@ -1,0 +1,365 @@
+//! The slot that a device sits in: how fast it is, how much a request asks for, and what translates
+//! its addresses.
+
+use serde::Serialize;
+
+use super::super::finding::{Findings, Severity};
+use super::super::system::{System, thousandths};
+use super::Device;
+
+/// Driver of the NICs that fetch best in requests of 4096 bytes.
+const MLX5: &str = "mlx5_core";
+
+/// The slot, as JSON has it. `None` where the system does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Pcie {
+    /// Its address, as `0000:3b:00.0`.
+    pub address: Option<String>,
+    /// Its speed, in megatransfers a second on each lane.
+    pub speed_mtps: Option<u64>,
+    /// The speed that the device can do.
+    pub speed_max_mtps: Option<u64>,
+    /// Lanes in use.
+    pub lanes: Option<u64>,
+    /// Lanes that the device has.
+    pub lanes_max: Option<u64>,
+    /// What the device asks for in one request at most (MaxReadReq); told to root alone.
+    pub read_request_max_bytes: Option<u32>,
+    /// What it writes in one packet at most (MaxPayload); told to root alone.
+    pub payload_max_bytes: Option<u32>,
+    /// Whether it may let packets overtake each other; told to root alone.
+    pub relaxed_ordering: Option<bool>,
+    /// Whether it is a virtual function, whose link and requests are set by its physical one.
+    pub virtual_function: bool,
+    /// How the IOMMU treats it: `identity` is not at all, `DMA` and `DMA-FQ` translate.
+    pub iommu: Option<String>,
+}
+
+/// Control of a device, in the capability that PCI Express adds to its configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct DeviceControl(u16);
+
+impl DeviceControl {
+    /// Finds it in the configuration space (PCI Local Bus 3.0, 6.7; PCI Express Base, 7.5.3). `None`
+    /// where the kernel gave too little of that, as it does to everybody but root.
+    fn find(config: &[u8]) -> Option<Self> {
+        const STATUS: usize = 0x06;
+        const HAS_CAPABILITIES: u16 = 1 << 4;
+        const FIRST: usize = 0x34;
+        const PCI_EXPRESS: u8 = 0x10;
+        const CONTROL: usize = 0x08;
+        /// A chain longer than this bites its own tail: each capability takes four bytes of 192.
+        const CHAIN_MAX: usize = 48;
+        if word(config, STATUS)? & HAS_CAPABILITIES == 0 {
+            return None;
+        }
+        let mut at = usize::from(*config.get(FIRST)?) & !3;
+        for _ in 0..CHAIN_MAX {
+            if at == 0 {
+                return None;
+            }
+            if *config.get(at)? == PCI_EXPRESS {
+                return word(config, at + CONTROL).map(Self);
+            }
+            at = usize::from(*config.get(at + 1)?) & !3;
+        }
+        None
+    }
+
+    fn read_request_max_bytes(self) -> Option<u32> {
+        request_bytes(self.0 >> 12 & 7)
+    }
+
+    fn payload_max_bytes(self) -> Option<u32> {
+        request_bytes(self.0 >> 5 & 7)
+    }
+
+    fn relaxed_ordering(self) -> bool {
+        self.0 >> 4 & 1 == 1
+    }
+}
+
+/// A little-endian word of the configuration space.
+fn word(config: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes([*config.get(at)?, *config.get(at + 1)?]))
+}
+
+/// 0 is 128 bytes, and each one more is twice as many; 6 and 7 stand for nothing.
+fn request_bytes(code: u16) -> Option<u32> {
+    (code <= 5).then(|| 128 << code)
+}
+
+impl Pcie {
+    /// What the link carries each way in megabits a second, once its coding is taken off.
+    #[must_use]
+    pub(crate) fn capacity_mbps(&self) -> Option<u64> {
+        capacity_mbps(self.speed_mtps?, self.lanes?)
+    }
+}
+
+fn capacity_mbps(speed_mtps: u64, lanes: u64) -> Option<u64> {
+    let (data, all) = match speed_mtps {
+        ..=5000 => (8, 10),
+        5001..=32_000 => (128, 130),
+        // Units of 256 bytes, of which 14 are the link's own.
+        _ => (242, 256),
+    };
+    speed_mtps
+        .checked_mul(lanes)?
+        .checked_mul(data)?
+        .checked_div(all)
+}
+
+/// Reads the slot of the device in that folder; `None` when it sits in none.
+pub(crate) fn read(system: &System, device: &str) -> Option<Pcie> {
+    let folder = format!("{device}/device");
+    let config = system.bytes(&format!("{folder}/config"))?;
+    // `16.0 GT/s PCIe`; a virtual function says `Unknown`, and that it has no lanes.
+    let speed = |file: &str| {
+        let text = system.text(&format!("{folder}/{file}"))?;
+        thousandths(text.split_once(" GT/s")?.0)
+    };
+    let lanes = |file: &str| {
+        let lanes = system.number(&format!("{folder}/{file}"));
+        lanes.filter(|lanes| (1..=32).contains(lanes))
+    };
+    let (speed_mtps, lanes_used) = (speed("current_link_speed"), lanes("current_link_width"));
+    // A virtual machine that was given one sees no physical function.
+    let virtual_function =
+        system.exists(&format!("{folder}/physfn")) || (speed_mtps, lanes_used) == (None, None);
+    // Its own control is reserved: zeros, which stand for 128 bytes.
+    let control = DeviceControl::find(&config).filter(|_| !virtual_function);
+    Some(Pcie {
+        address: system.link_name(&folder),
+        speed_mtps,
+        speed_max_mtps: speed("max_link_speed"),
+        lanes: lanes_used,
+        virtual_function,
+        lanes_max: lanes("max_link_width"),
+        read_request_max_bytes: control.and_then(DeviceControl::read_request_max_bytes),
+        payload_max_bytes: control.and_then(DeviceControl::payload_max_bytes),
+        relaxed_ordering: control.map(DeviceControl::relaxed_ordering),
+        iommu: system.text(&format!("{folder}/iommu_group/type")),
+    })
+}
+
+/// `all`: every device, of which some are other functions of the same card.
+pub(crate) fn judge(device: &Device, pcie: &Pcie, all: &[Device], findings: &mut Findings<'_>) {
+    judge_link(device, pcie, all, findings);
+    judge_requests(device, pcie, findings);
+    judge_iommu(device, pcie, findings);
+}
+
+/// The devices that share the slot with this one, itself among them: functions of one card, as the
+/// two ports of many. Virtual functions share the ports of those.
+fn in_slot<'a>(device: &'a Device, pcie: &Pcie, all: &'a [Device]) -> Vec<&'a Device> {
+    let slot = |pcie: &Pcie| {
+        let (slot, _) = pcie.address.as_deref()?.rsplit_once('.')?;
+        Some(slot.to_owned())
+    };
+    let Some(own) = slot(pcie) else {
+        return vec![device];
+    };
+    let is_with = |other: &&Device| {
+        let pcie = other.pcie.as_ref();
+        pcie.is_some_and(|pcie| !pcie.virtual_function && slot(pcie).as_ref() == Some(&own))
+    };
+    all.iter().filter(is_with).collect()
+}
+
+/// A link as people write it: `16 GT/s on 8 lanes`.
+fn link_text(speed_mtps: u64, lanes: u64) -> String {
+    let plural = if lanes == 1 { "" } else { "s" };
+    format!("{} GT/s on {lanes} lane{plural}", decimal(speed_mtps))
+}
+
+fn judge_link(device: &Device, pcie: &Pcie, all: &[Device], findings: &mut Findings<'_>) {
+    let name = &device.name;
+    let (Some(speed), Some(lanes), Some(capacity)) =
+        (pcie.speed_mtps, pcie.lanes, pcie.capacity_mbps())
+    else {
+        return findings.ok(format!(
+            "{name}: speed and lanes of its PCIe link are not told, as for a virtual function; its host knows"
+        ));
+    };
+    let sharing = in_slot(device, pcie, all);
+    let ports = sharing.iter().flat_map(|device| &device.ports);
+    let active = ports.filter(|port| port.is_active());
+    let rate = active
+        .filter_map(|port| port.rate_mbps())
+        .fold(0, u64::saturating_add);
+    let ports = match sharing.as_slice() {
+        [] | [_] => "its ports".to_owned(),
+        sharing => {
+            let names: Vec<&str> = sharing.iter().map(|device| device.name.as_str()).collect();
+            format!("the ports of {}, which share the slot", names.join(" and "))
+        }
+    };
+    let link = format!("{name}: PCIe at {}", link_text(speed, lanes));
+    let best = match (pcie.speed_max_mtps, pcie.lanes_max) {
+        (Some(speed), Some(lanes)) => link_text(speed, lanes),
+        _ => "its best".to_owned(),
+    };
+    let address = pcie.address.as_deref().unwrap_or("ADDRESS");
+    let mend = format!(
+        "lspci -vv -s {address} | grep -e LnkCap -e LnkSta   # and put the card into a slot that does {best}"
+    );
+    let slower = pcie.speed_max_mtps.is_some_and(|best| speed < best)
+        || pcie.lanes_max.is_some_and(|best| lanes < best);
+    if capacity < rate {
+        findings.note(
+            Severity::Warning,
+            format!("{link}, less than {ports}"),
+            format!(
+                "at most {} Gb/s of the {} Gb/s of {ports}",
+                decimal(capacity),
+                decimal(rate)
+            ),
+            mend,
+        );
+    } else if slower {
+        findings.note(
+            Severity::Hint,
+            format!("{link}, and the device can do {best}"),
+            format!(
+                "each transfer takes longer in the slot; its {} Gb/s are enough for the ports",
+                decimal(capacity)
+            ),
+            mend,
+        );
+    } else {
+        findings.ok(format!("{link}, {} Gb/s each way", decimal(capacity)));
+    }
+}
+
+fn judge_requests(device: &Device, pcie: &Pcie, findings: &mut Findings<'_>) {
+    let name = &device.name;
+    let address = pcie.address.as_deref().unwrap_or("ADDRESS");
+    if pcie.virtual_function {
+        return findings.ok(format!(
+            "{name}: MaxReadReq, MaxPayload and relaxed ordering of a virtual function are set by its physical \
+             one; its host knows"
+        ));
+    }
+    let (Some(read), Some(payload), Some(relaxed)) = (
+        pcie.read_request_max_bytes,
+        pcie.payload_max_bytes,
+        pcie.relaxed_ordering,
+    ) else {
+        return findings.ok(format!(
+            "{name}: MaxReadReq, MaxPayload and relaxed ordering are told to root alone \
+             (`lspci -vv -s {address}`)"
+        ));
+    };
+    let least = match device.driver.as_deref() {
+        Some(MLX5) => 4096,
+        _ => 512,
+    };
+    if read < least {
+        findings.note(
+            Severity::Hint,
+            format!("{name}: MaxReadReq is {read} bytes, and {least} suit it"),
+            "the device fetches what it sends in more requests, which large transfers at full rate feel",
+            // The field counts doublings of 128.
+            format!(
+                "setpci -s {address} CAP_EXP+8.w={:x}000:7000   # until the next boot",
+                (least / 128).ilog2()
+            ),
+        );
+    } else {
+        findings.ok(format!("{name}: MaxReadReq is {read} bytes"));
+    }
+    // What is registered here does not ask for relaxed ordering, so that this costs nothing.
+    findings.ok(format!(
+        "{name}: MaxPayload is {payload} bytes, relaxed ordering is {}",
+        if relaxed { "on" } else { "off" }
+    ));
+}
+
+fn judge_iommu(device: &Device, pcie: &Pcie, findings: &mut Findings<'_>) {
+    let name = &device.name;
+    match pcie.iommu.as_deref() {
+        Some(mode) if mode.starts_with("DMA") => findings.note(
+            Severity::Hint,
+            format!("{name}: the IOMMU translates its addresses ({mode})"),
+            "each access to memory needs the translation, and many buffers miss its cache",
+            "grubby --update-kernel=ALL --args=iommu=pt   # on arm64 iommu.passthrough=1; or the same on the kernel's command line by other means; then reboot",
+        ),
+        Some(mode) => findings.ok(format!("{name}: the IOMMU does not translate ({mode})")),
+        None => {}
+    }
+}
+
+/// Thousandths with as many decimals as they have, up to one: 2500 is 2.5.
+fn decimal(thousandths: u64) -> String {
+    match thousandths % 1000 / 100 {
+        0 => (thousandths / 1000).to_string(),
+        tenths => format!("{}.{tenths}", thousandths / 1000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A configuration space with these capabilities: place, kind, next; and device control.
+    fn config(chain: &[(u8, u8, u8)], control: u16) -> Vec<u8> {
+        let mut config = vec![0; 256];
+        config[0x06] = 0x10;
+        config[0x34] = chain.first().map_or(0, |(at, _, _)| *at);
+        for &(at, kind, next) in chain {
+            let at = usize::from(at);
+            config[at] = kind;
+            config[at + 1] = next;
+            if kind == 0x10 {
+                config[at + 8..at + 10].copy_from_slice(&control.to_le_bytes());
+            }
+        }
+        config
+    }
+
+    #[test]
+    fn device_control_is_found_behind_other_capabilities() {
+        let found = DeviceControl::find(&config(&[(0x40, 1, 0x60), (0x60, 0x10, 0)], 0x2930));
+        let found = found.unwrap();
+        assert_eq!(found.read_request_max_bytes(), Some(512));
+        assert_eq!(found.payload_max_bytes(), Some(256));
+        assert!(found.relaxed_ordering());
+        assert_eq!(DeviceControl(0x5000).read_request_max_bytes(), Some(4096));
+        assert_eq!(DeviceControl(0x7000).read_request_max_bytes(), None);
+        assert!(!DeviceControl(0x5000).relaxed_ordering());
+    }
+
+    #[test]
+    fn what_is_no_configuration_space_has_no_device_control() {
+        let whole = config(&[(0x40, 1, 0x60), (0x60, 0x10, 0)], 0x2930);
+        for length in [0, 7, 0x34, 64, 0x61, 0x69] {
+            assert_eq!(DeviceControl::find(&whole[..length]), None, "{length}");
+        }
+        let tail = config(&[(0x40, 1, 0x50), (0x50, 1, 0x40)], 0);
+        assert_eq!(DeviceControl::find(&tail), None, "a chain without end");
+        assert_eq!(DeviceControl::find(&config(&[(0x40, 1, 0)], 0)), None);
+        assert_eq!(DeviceControl::find(&[0xff; 256]), None);
+        let mut none = whole;
+        none[0x06] = 0;
+        assert_eq!(DeviceControl::find(&none), None, "it says that it has none");
+    }
+
+    #[test]
+    fn what_a_link_carries_depends_on_its_coding() {
+        for (speed, lanes, mbps) in [
+            (2500, 1, 2000),
+            (5000, 8, 32_000),
+            (8000, 16, 126_030),
+            (16_000, 16, 252_061),
+            (64_000, 16, 968_000),
+        ] {
+            assert_eq!(capacity_mbps(speed, lanes), Some(mbps));
+        }
+        assert_eq!(capacity_mbps(u64::MAX, 2), None);
+        assert_eq!(
+            (decimal(2500), decimal(16_000)),
+            ("2.5".into(), "16".into())
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! How far the cores and the hugepages of a run are from a device.
+
+use serde::Serialize;
+
+use super::super::Needs;
+use super::super::finding::{Findings, Severity};
+use super::super::memory;
+use super::super::system::System;
+use super::Device;
+use crate::cores::format_cores;
+use rpcrdma_units::size;
+
+const NODES: &str = "/sys/devices/system/node";
+
+/// Where a device is, as JSON has it. `None` where the system does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Place {
+    /// NUMA node that it is attached to.
+    pub numa_node: Option<u32>,
+    /// Cores of that node.
+    pub local_cores: Option<Vec<usize>>,
+    /// Distances from that node to each, in node order; 10 is the node itself.
+    pub numa_distances: Option<Vec<u32>>,
+    /// Hugepages of the profile's size that are free on that node.
+    pub local_hugepages_free: Option<u64>,
+}
+
+/// Reads the place of the device in that folder.
+pub(crate) fn read(system: &System, needs: &Needs, device: &str) -> Place {
+    // -1 where there is no choice, or the firmware does not tell.
+    let numa_node = system
+        .number(&format!("{device}/device/numa_node"))
+        .and_then(|node| u32::try_from(node).ok());
+    let of_node = |file: &str| numa_node.map(|node| format!("{NODES}/node{node}/{file}"));
+    Place {
+        numa_node,
+        local_cores: system.cores(&format!("{device}/device/local_cpulist")),
+        numa_distances: of_node("distance")
+            .and_then(|file| system.text(&file))
+            .and_then(|text| {
+                text.split_whitespace()
+                    .map(|word| word.parse().ok())
+                    .collect()
+            }),
+        local_hugepages_free: of_node(&format!("{}/free_hugepages", memory::pool(needs)))
+            .and_then(|file| system.number(&file)),
+    }
+}
+
+impl Place {
+    /// The distance to the farthest node.
+    fn farthest(&self) -> Option<u32> {
+        self.numa_distances.as_ref()?.iter().max().copied()
+    }
+}
+
+pub(crate) fn judge(system: &System, needs: &Needs, device: &Device, findings: &mut Findings<'_>) {
+    judge_cores(system.cores_allowed().as_deref(), device, findings);
+    judge_hugepages(needs, device, findings);
+}
+
+/// Whether cores near the device can poll it.
+fn judge_cores(allowed: Option<&[usize]>, device: &Device, findings: &mut Findings<'_>) {
+    let (Some(local), Some(allowed)) = (&device.place.local_cores, allowed) else {
+        return;
+    };
+    if local.is_empty() {
+        return;
+    }
+    let name = &device.name;
+    let node = device.place.numa_node.map_or_else(
+        || "a NUMA node".to_owned(),
+        |node| format!("NUMA node {node}"),
+    );
+    let near: Vec<usize> = local
+        .iter()
+        .copied()
+        .filter(|core| allowed.contains(core))
+        .collect();
+    let far: Vec<usize> = allowed
+        .iter()
+        .copied()
+        .filter(|core| !local.contains(core))
+        .collect();
+    let distance = device.place.farthest().map_or_else(String::new, |far| {
+        format!(" (at a distance of up to {far}, where 10 is none)")
+    });
+    if near.is_empty() {
+        let local = format_cores(local);
+        findings.note(
+            Severity::Warning,
+            format!("{name} is attached to {node}, and no core of it may be used by this process{distance}"),
+            "each access to the device and to its completions crosses between the nodes",
+            format!("taskset -c {local} bench-tool run   # or --cores with two among {local}"),
+        );
+    } else if far.is_empty() {
+        findings.ok(format!(
+            "{name} is attached to {node}, as every core that this process may use"
+        ));
+    } else {
+        let near = format_cores(&near);
+        findings.note(
+            Severity::Hint,
+            format!(
+                "{name} is attached to {node}, with cores {near}; cores {} are on others{distance}",
+                format_cores(&far)
+            ),
+            "on those each access to the device and to its completions crosses between the nodes",
+            format!("taskset -c {near} bench-tool run   # or --cores with two among {near}"),
+        );
+    }
+}
+
+/// Whether arenas of cores near the device find hugepages near it.
+fn judge_hugepages(needs: &Needs, device: &Device, findings: &mut Findings<'_>) {
+    let (Some(node), Some(free)) = (device.place.numa_node, device.place.local_hugepages_free)
+    else {
+        return;
+    };
+    let Some(pages) = memory::pages_needed(needs) else {
+        return;
+    };
+    let what = format!(
+        "{}: {free} hugepages of {} are free on its NUMA node {node}, two cores take {pages}",
+        device.name,
+        size(needs.hugepage_bytes)
+    );
+    if free >= pages {
+        return findings.ok(what);
+    }
+    findings.note(
+        Severity::Warning,
+        what,
+        "registered memory comes from another node or of ordinary pages, and the device reaches it late",
+        format!(
+            "f={NODES}/node{node}/{}/nr_hugepages; echo $(($(cat $f) + {})) > $f",
+            memory::pool(needs),
+            pages - free
+        ),
+    );
+}

@@ -1,0 +1,150 @@
+//! Examines a machine as an RPC-over-RDMA process would meet it, and reports what is wrong, what that costs, and the
+//! command that fixes it. `bench-tool doctor` is its command line.
+//!
+//! | module | what |
+//! |---|---|
+//! | `provider` | which provider carries which address |
+//! | `device` | RDMA devices: ports, slot, place, profile, limits |
+//! | `memory` | registered memory, hugepages, descriptors |
+//! | `processor`, `cores` | cores that can poll, and lists of them |
+//! | `kernel` | how it was started, NUMA balancing, RDMA namespaces |
+//! | `clock` | clock source, TSC, steal time |
+//! | `disturbance` | what took cores from a run while it was measured |
+//! | `environment` | variables that a profile wants |
+//! | `system`, `finding` | the files that all of them read, and what they say |
+//!
+//! Everything is read from `/proc`, `/sys` and `/dev`, PFC by netlink and the limits of devices by their library. It
+//! needs no privilege and changes nothing.
+//!
+//! ```
+//! use rpcrdma_doctor::{Needs, Report, Severity, System};
+//!
+//! let profile = rpcrdma_tuning::Layers::named("shm")?.build()?;
+//! let report = Report::of(&System::below("/".as_ref()), &Needs::of(&profile));
+//! if report.severity() >= Severity::Warning {
+//!     println!("{}", report.text());
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod clock;
+mod cores;
+mod device;
+mod disturbance;
+mod environment;
+mod finding;
+mod kernel;
+mod memory;
+mod processor;
+mod provider;
+mod system;
+mod text;
+
+use rpcrdma_control::NodeConfig;
+use rpcrdma_tuning::{Hugepages, Idle, Loaded};
+use serde::Serialize;
+
+pub use self::cores::{CoreList, core_list, format_cores};
+pub use self::disturbance::Counted;
+pub use self::environment::{Complaint, complaints};
+use self::finding::Finding;
+pub use self::finding::Severity;
+pub use self::system::{System, chosen_of_brackets};
+
+/// What a profile needs of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// The profile's name.
+    pub profile: String,
+    /// Bytes that one core registers.
+    pub core_bytes: u64,
+    /// Connections that one core admits.
+    pub connections_max: u32,
+    /// Idle cores sleep.
+    pub parks: bool,
+    /// Whether arenas want hugepages.
+    pub hugepages: Hugepages,
+    /// The size of those.
+    pub hugepage_bytes: u64,
+}
+
+impl Needs {
+    /// The needs of a profile.
+    #[must_use]
+    pub fn of(loaded: &Loaded) -> Self {
+        let profile = &loaded.profile;
+        Self {
+            profile: loaded.name.clone(),
+            core_bytes: NodeConfig::from_profile(profile, Vec::new())
+                .core
+                .arena_bytes(),
+            connections_max: profile.connections_max,
+            parks: profile.idle == Idle::Park,
+            hugepages: profile.hugepages,
+            hugepage_bytes: profile.hugepage_bytes.into(),
+        }
+    }
+}
+
+/// The report, as JSON has it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    profile: String,
+    /// The heaviest of the findings' severities.
+    severity: Severity,
+    findings: Vec<Finding>,
+    providers: Vec<provider::Choice>,
+    devices: Vec<device::Device>,
+    memory: memory::Memory,
+    processors: processor::Processors,
+    kernel: kernel::Kernel,
+    clock: clock::Clock,
+}
+
+impl Report {
+    /// Examines a machine.
+    #[must_use]
+    pub fn of(system: &System, needs: &Needs) -> Self {
+        let mut findings = Vec::new();
+        let devices = device::examine(system, needs, &mut findings);
+        let providers = provider::examine(system, &devices, &mut findings);
+        let memory = memory::examine(system, needs, !devices.is_empty(), &mut findings);
+        let near = device::near_cores(&devices);
+        let processors = processor::examine(system, needs, near, &mut findings);
+        let kernel = kernel::examine(system, !devices.is_empty(), &mut findings);
+        let clock = clock::examine(system, &mut findings);
+        // Stable: within an area things stay in the order in which they were looked at.
+        findings.sort_by_key(|finding| finding.area);
+        Self {
+            profile: needs.profile.clone(),
+            severity: findings
+                .iter()
+                .map(|finding| finding.severity)
+                .max()
+                .unwrap_or(Severity::Ok),
+            findings,
+            providers,
+            devices,
+            memory,
+            processors,
+            kernel,
+            clock,
+        }
+    }
+
+    /// The heaviest of the findings' severities.
+    #[must_use]
+    pub const fn severity(&self) -> Severity {
+        self.severity
+    }
+
+    /// The report for people: findings by area, each with what to do.
+    #[must_use]
+    pub fn text(&self) -> String {
+        text::of(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

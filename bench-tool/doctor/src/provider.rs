@@ -1,0 +1,202 @@
+//! Which provider carries which address, and why.
+
+use serde::Serialize;
+
+use super::device::{self, Device};
+use super::finding::{Area, Finding, Findings, Severity};
+use super::system::System;
+
+/// The first kernel with F_SEAL_FUTURE_WRITE, which shm protects its memory with.
+const KERNEL_LEAST: (u32, u32) = (5, 1);
+
+/// What would be chosen for addresses of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Choice {
+    /// The kind of address.
+    pub address: &'static str,
+    /// The provider; null when none can carry it.
+    pub provider: Option<&'static str>,
+    /// The device that a server of a run's own takes; which one a remote address takes is up to its route.
+    pub device: Option<String>,
+    /// Why this one, or why none.
+    pub why: String,
+}
+
+/// Chooses as a run would.
+pub(crate) fn examine(system: &System, devices: &[Device], all: &mut Vec<Finding>) -> Vec<Choice> {
+    let mut findings = Findings::new(Area::Providers, all);
+    vec![
+        choose_shm(system, &mut findings),
+        choose_rdma(system, devices, &mut findings),
+    ]
+}
+
+fn choose_shm(system: &System, findings: &mut Findings<'_>) -> Choice {
+    let release = system.text("/proc/sys/kernel/osrelease");
+    let too_old = release
+        .as_deref()
+        .and_then(version)
+        .filter(|version| *version < KERNEL_LEAST);
+    let (provider, why) = if let Some((major, minor)) = too_old {
+        let why = format!(
+            "kernel {major}.{minor} cannot seal shared memory against its readers; 5.1 and later can"
+        );
+        findings.note(
+            Severity::Problem,
+            format!("shm:NAME cannot be used: {why}"),
+            "processes of one machine have no fabric between them",
+            "run a kernel from 5.1 on",
+        );
+        (None, why)
+    } else {
+        let why = "it is always built in, and needs neither device nor privilege".to_owned();
+        findings.ok(format!("shm:NAME is carried by shm: {why}"));
+        (Some("shm"), why)
+    };
+    Choice {
+        address: "shm:NAME",
+        provider,
+        device: None,
+        why,
+    }
+}
+
+fn choose_rdma(system: &System, devices: &[Device], findings: &mut Findings<'_>) -> Choice {
+    let address = "rdma:HOST:PORT";
+    let active = devices
+        .iter()
+        .find(|device| device.usable && device.is_active());
+    let (provider, why, severity, mend) = match (device::feature(), active) {
+        (Some(feature), Some(device)) => {
+            let why = format!(
+                "this build has the feature {feature}, and {} is the first device with an active port",
+                device.name
+            );
+            findings.ok(format!("{address} is carried by verbs: {why}"));
+            return Choice {
+                address,
+                provider: Some("verbs"),
+                device: Some(device.name.clone()),
+                why,
+            };
+        }
+        (Some(_), None) if devices.is_empty() => (
+            None,
+            "there is no RDMA device",
+            Severity::Hint,
+            system.way_to_soft_roce(),
+        ),
+        (Some(_), None) => (
+            None,
+            "no device can be opened that has an active port",
+            Severity::Problem,
+            "see what is said of the devices below".to_owned(),
+        ),
+        (None, _) => (
+            None,
+            "this build has no RDMA support",
+            if devices.is_empty() {
+                Severity::Hint
+            } else {
+                Severity::Warning
+            },
+            "cargo build --release -p bench-tool --features verbs   # needs libibverbs and librdmacm; verbs-dlopen \
+             loads them when they are first used".to_owned(),
+        ),
+    };
+    findings.note(
+        severity,
+        format!("{address} cannot be used: {why}"),
+        "nothing can be measured between machines",
+        mend,
+    );
+    Choice {
+        address,
+        provider,
+        device: None,
+        why: why.to_owned(),
+    }
+}
+
+/// Major and minor version of a kernel release, as `6.1.0-13-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|digit: char| !digit.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::device::DevicePort;
+    use super::super::system::tests::FakeMachine;
+    use super::*;
+
+    fn device(name: &str, usable: bool, state: &str) -> Device {
+        Device {
+            name: name.to_owned(),
+            usable,
+            ports: vec![DevicePort {
+                number: 1,
+                state: state.to_owned(),
+                ..DevicePort::default()
+            }],
+            ..Device::default()
+        }
+    }
+
+    fn of(machine: &FakeMachine, devices: &[Device]) -> (Vec<Choice>, Vec<Finding>) {
+        let mut findings = Vec::new();
+        let choices = examine(&machine.system(), devices, &mut findings);
+        (choices, findings)
+    }
+
+    #[test]
+    fn shm_carries_its_addresses_on_any_kernel_that_seals() {
+        let machine = FakeMachine::good();
+        let (choices, findings) = of(&machine, &[]);
+        assert_eq!(
+            (choices[0].provider, findings[0].severity),
+            (Some("shm"), Severity::Ok)
+        );
+        for (release, provider) in [
+            ("5.1.0-rc1", Some("shm")),
+            ("5.0.21-generic", None),
+            ("4.19.0", None),
+            ("10.0", Some("shm")),
+            ("odd", Some("shm")),
+        ] {
+            machine.set("proc/sys/kernel/osrelease", release);
+            assert_eq!(of(&machine, &[]).0[0].provider, provider, "{release}");
+        }
+    }
+
+    #[test]
+    fn rdma_takes_the_first_device_that_is_usable_and_active() {
+        let machine = FakeMachine::good();
+        let devices = [
+            device("mlx5_0", true, "DOWN"),
+            device("mlx5_1", false, "ACTIVE"),
+            device("mlx5_2", true, "ACTIVE"),
+        ];
+        let (choices, findings) = of(&machine, &devices);
+        let chosen = (choices[1].provider, choices[1].device.as_deref());
+        if device::feature().is_some() {
+            assert_eq!(chosen, (Some("verbs"), Some("mlx5_2")));
+            assert_eq!(of(&machine, &devices[..2]).1[1].severity, Severity::Problem);
+        } else {
+            assert_eq!(chosen, (None, None));
+            assert_eq!(findings[1].severity, Severity::Warning);
+            assert!(
+                findings[1]
+                    .mend
+                    .as_deref()
+                    .unwrap()
+                    .contains("--features verbs")
+            );
+        }
+        let (choices, findings) = of(&machine, &[]);
+        assert_eq!(
+            (choices[1].provider, findings[1].severity),
+            (None, Severity::Hint)
+        );
+    }
+}

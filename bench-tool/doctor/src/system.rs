@@ -1,0 +1,570 @@
+//! The files by which the kernel describes a machine, below a root that tests can move.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Access;
+
+use crate::cores::core_list;
+
+/// More of a file is not read: none of the kernel's that are looked at is as long.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// `/proc`, `/sys` and `/dev`, or a copy of them.
+#[derive(Clone, Debug)]
+pub struct System {
+    root: PathBuf,
+}
+
+/// A limit of this process; `None` is "unlimited".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// What is in force.
+    pub soft: Option<u64>,
+    /// How far this process may raise it.
+    pub hard: Option<u64>,
+}
+
+impl System {
+    /// What lies below `root`: `/` for this machine.
+    #[must_use]
+    pub fn below(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+        }
+    }
+
+    /// Whether this is the machine itself, whose devices can be asked, and no copy of its files.
+    #[must_use]
+    pub fn is_real(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// The folder that all of it lies below.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The text of a file without the space around it; `None` when there is no such file, or it
+    /// holds no text. Control characters, which could move a terminal's cursor, are replaced.
+    #[must_use]
+    pub fn text(&self, path: &str) -> Option<String> {
+        let text = String::from_utf8(self.bytes(path)?).ok()?;
+        let harmless = |character: char| match character {
+            '\n' | '\t' => character,
+            other if other.is_control() => char::REPLACEMENT_CHARACTER,
+            other => other,
+        };
+        Some(text.trim().chars().map(harmless).collect())
+    }
+
+    /// What a file holds, up to `FILE_BYTES_MAX`; `None` when it cannot be read.
+    #[must_use]
+    pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
+        let path = self.path(path);
+        // Opening a pipe would wait for its other end.
+        if !fs::metadata(&path).ok()?.is_file() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        let file = fs::File::open(path).ok()?;
+        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    /// The last name of what a link leads to.
+    #[must_use]
+    pub fn link_name(&self, path: &str) -> Option<String> {
+        let target = fs::read_link(self.path(path)).ok()?;
+        target
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+    }
+
+    /// What gives this machine an RDMA device: the command for soft-RoCE, unless its kernel lacks that.
+    #[must_use]
+    pub fn way_to_soft_roce(&self) -> String {
+        let release = self.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let lists = ["modules.dep", "modules.builtin"];
+        let mut lists = lists
+            .iter()
+            .filter_map(|list| self.text(&format!("/lib/modules/{release}/{list}")))
+            .peekable();
+        let names = self.names("/sys/class/net");
+        let is_hardware = |name: &&String| self.exists(&format!("/sys/class/net/{name}/device"));
+        let netdev = names
+            .iter()
+            .find(is_hardware)
+            .or_else(|| names.iter().find(|name| *name != "lo"));
+        let netdev = netdev.map_or("NETDEV", String::as_str);
+        let command = format!(
+            "rdma link add rxe0 type rxe netdev {netdev}   # soft-RoCE, over any network device"
+        );
+        if lists.peek().is_none() {
+            // As in most containers.
+            format!(
+                "{command}; where the kernel has it (CONFIG_RDMA_RXE), which cannot be read here"
+            )
+        } else if lists.any(|modules| modules.contains("/rdma_rxe.ko")) {
+            command
+        } else {
+            "run a kernel with CONFIG_RDMA_RXE (soft-RoCE, over any network device): this one has no such module"
+                .to_owned()
+        }
+    }
+
+    /// What lets a user open a device's file: its group where that may, and else its mode.
+    #[must_use]
+    pub fn way_to_open(&self, file: &str) -> String {
+        const GROUP: u32 = 0o060;
+        let by_group = fs::metadata(self.path(file))
+            .is_ok_and(|found| found.mode() & GROUP == GROUP && found.gid() != 0);
+        if by_group {
+            format!("usermod -aG $(stat -c %G {file}) $USER   # by sudo; and log in again")
+        } else {
+            format!("chmod a+rw {file}   # lasting: MODE=\"0666\" in a udev rule")
+        }
+    }
+
+    /// A variable of this process's environment, as it was at its start.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<String> {
+        let environment = self.bytes("/proc/self/environ")?;
+        environment.split(|byte| *byte == 0).find_map(|variable| {
+            let (key, value) = std::str::from_utf8(variable).ok()?.split_once('=')?;
+            (key == name).then(|| value.to_owned())
+        })
+    }
+
+    /// The name behind its number in a file, as in `4: ACTIVE`.
+    #[must_use]
+    pub fn numbered_name(&self, path: &str) -> Option<String> {
+        let text = self.text(path)?;
+        let name = text.split_once(": ").map(|(_, name)| name.to_owned());
+        Some(name.unwrap_or(text))
+    }
+
+    /// The number in a file.
+    #[must_use]
+    pub fn number(&self, path: &str) -> Option<u64> {
+        self.text(path)?.parse().ok()
+    }
+
+    /// The names in a directory, sorted; none when there is no such directory.
+    #[must_use]
+    pub fn names(&self, path: &str) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.path(path)) else {
+            return Vec::new();
+        };
+        let mut names: Vec<String> = entries
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|name| !name.chars().any(char::is_control))
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Whether the path exists.
+    #[must_use]
+    pub fn exists(&self, path: &str) -> bool {
+        self.path(path).exists()
+    }
+
+    /// Whether this process may read and write the path.
+    #[must_use]
+    pub fn is_usable(&self, path: &str) -> bool {
+        rustix::fs::access(self.path(path), Access::READ_OK | Access::WRITE_OK).is_ok()
+    }
+
+    /// A list of cores in a file (`0-3,8`); `None` when the file is not there, none when it is empty.
+    #[must_use]
+    pub fn cores(&self, path: &str) -> Option<Vec<usize>> {
+        let text = self.text(path)?;
+        if text.is_empty() {
+            return Some(Vec::new());
+        }
+        core_list(&text).ok().map(|list| list.0)
+    }
+
+    /// The cores that this process may use. The kernel lists those that are offline as well.
+    #[must_use]
+    pub fn cores_allowed(&self) -> Option<Vec<usize>> {
+        let list = self.status("Cpus_allowed_list")?;
+        let mut cores = core_list(&list).ok()?.0;
+        let online = self.cores("/sys/devices/system/cpu/online");
+        if let Some(online) = online.filter(|online| !online.is_empty()) {
+            cores.retain(|core| online.contains(core));
+        }
+        Some(cores)
+    }
+
+    /// A field of `/proc/self/status`.
+    #[must_use]
+    pub fn status(&self, name: &str) -> Option<String> {
+        field(&self.text("/proc/self/status")?, name)
+    }
+
+    /// A field of `/proc/meminfo`, in bytes.
+    #[must_use]
+    pub fn meminfo_bytes(&self, name: &str) -> Option<u64> {
+        let value = field(&self.text("/proc/meminfo")?, name)?;
+        value
+            .strip_suffix("kB")?
+            .trim()
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(1024)
+    }
+
+    /// A flag of the first processor in `/proc/cpuinfo`; `None` where there are no flags.
+    #[must_use]
+    pub fn has_cpu_flag(&self, flag: &str) -> Option<bool> {
+        let flags = field(&self.text("/proc/cpuinfo")?, "flags")?;
+        Some(flags.split(' ').any(|found| found == flag))
+    }
+
+    /// A line of `/proc/self/limits`, as `Max open files`.
+    #[must_use]
+    pub fn limit(&self, name: &str) -> Option<Limit> {
+        let text = self.text("/proc/self/limits")?;
+        let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+        let mut words = rest.split_whitespace().map(|word| match word {
+            "unlimited" => Some(None),
+            number => number.parse().ok().map(Some),
+        });
+        Some(Limit {
+            soft: words.next()??,
+            hard: words.next()??,
+        })
+    }
+}
+
+/// The value of a line `name: value`; the name may be followed by tabs, as in `/proc/cpuinfo`.
+pub(crate) fn field(text: &str, name: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim().to_owned())
+    })
+}
+
+/// A number with up to three decimals, in thousandths: `2.5` is 2500.
+pub(crate) fn thousandths(text: &str) -> Option<u64> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let decimals = decimals.get(..3).unwrap_or(decimals);
+    let scale = 10_u64.checked_pow(3_u32.checked_sub(u32::try_from(decimals.len()).ok()?)?)?;
+    let below = match decimals {
+        "" => 0,
+        digits => digits.parse::<u64>().ok()?.checked_mul(scale)?,
+    };
+    whole
+        .trim()
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1000)?
+        .checked_add(below)
+}
+
+/// `always [madvise] never` is `madvise`.
+#[must_use]
+pub fn chosen_of_brackets(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once('[')?;
+    let (chosen, _) = rest.split_once(']')?;
+    Some(chosen.to_owned())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A machine made of files, in a directory that goes with it.
+    pub(crate) struct FakeMachine {
+        root: PathBuf,
+    }
+
+    impl FakeMachine {
+        /// A machine of which nothing is known.
+        pub(crate) fn empty() -> Self {
+            use std::sync::atomic::{AtomicU32, Ordering};
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("bench-tool-doctor-{}-{number}", std::process::id());
+            let root = std::env::temp_dir().join(name);
+            fs::create_dir_all(&root).unwrap();
+            Self { root }
+        }
+
+        /// A machine on which everything is as it should be; it has no RDMA device.
+        pub(crate) fn good() -> Self {
+            let machine = Self::empty();
+            for (path, text) in [
+                ("proc/sys/kernel/osrelease", "6.12.3"),
+                (
+                    "lib/modules/6.12.3/modules.dep",
+                    "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko.xz: kernel/net/ipv4/udp_tunnel.ko.xz",
+                ),
+                (
+                    "proc/self/limits",
+                    "Limit   Soft Limit  Hard Limit  Units\n\
+                     Max open files            1024   1048576   files\n\
+                     Max locked memory         unlimited  unlimited  bytes",
+                ),
+                (
+                    "proc/self/status",
+                    "Name:\tx\nCapEff:\t0000000000000000\nCpus_allowed_list:\t0-3",
+                ),
+                ("proc/self/cgroup", "0::/user.slice"),
+                ("sys/fs/cgroup/user.slice/cpu.max", "max 100000"),
+                (
+                    "proc/meminfo",
+                    "MemTotal: 16000000 kB\nMemAvailable: 12000000 kB",
+                ),
+                (
+                    "proc/cpuinfo",
+                    "processor\t: 0\nflags\t\t: fpu constant_tsc nonstop_tsc",
+                ),
+                ("proc/stat", "cpu  1000 0 1000 98000 0 0 0 0 0 0"),
+                ("sys/devices/system/cpu/online", "0-3"),
+                ("sys/devices/system/cpu/isolated", "2-3"),
+                ("sys/devices/system/cpu/nohz_full", "2-3"),
+                (
+                    "sys/devices/system/clocksource/clocksource0/current_clocksource",
+                    "tsc",
+                ),
+                (
+                    "sys/kernel/mm/transparent_hugepage/enabled",
+                    "always [madvise] never",
+                ),
+                (
+                    "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+                    "4096",
+                ),
+                (
+                    "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
+                    "4096",
+                ),
+                (
+                    "sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages",
+                    "0",
+                ),
+            ] {
+                machine.set(path, text);
+            }
+            machine
+        }
+
+        /// Writes a file.
+        pub(crate) fn set(&self, path: &str, text: &str) {
+            let path = self.root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("{text}\n")).unwrap();
+        }
+
+        /// Writes a file that holds no text.
+        pub(crate) fn set_bytes(&self, path: &str, bytes: &[u8]) {
+            self.set(path, "");
+            fs::write(self.root.join(path), bytes).unwrap();
+        }
+
+        /// Takes a file away.
+        pub(crate) fn remove(&self, path: &str) {
+            fs::remove_file(self.root.join(path)).unwrap();
+        }
+
+        /// Makes a link that leads to a folder of that name, somewhere.
+        pub(crate) fn link(&self, path: &str, name: &str) {
+            let path = self.root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(Path::new("../..").join(name), path).unwrap();
+        }
+
+        pub(crate) fn system(&self) -> System {
+            System::below(&self.root)
+        }
+
+        pub(crate) fn root(&self) -> &Path {
+            &self.root
+        }
+    }
+
+    impl Drop for FakeMachine {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.root);
+        }
+    }
+
+    #[test]
+    fn files_are_read_below_the_root() {
+        let machine = FakeMachine::good();
+        let system = machine.system();
+        assert!(!system.is_real() && System::below(Path::new("/")).is_real());
+        assert_eq!(
+            system.number("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"),
+            Some(4096)
+        );
+        assert_eq!(
+            system.cores("/sys/devices/system/cpu/isolated"),
+            Some(vec![2, 3])
+        );
+        assert_eq!(system.status("Cpus_allowed_list").as_deref(), Some("0-3"));
+        assert_eq!(system.cores_allowed(), Some(vec![0, 1, 2, 3]));
+        machine.set("sys/devices/system/cpu/online", "0,2-7");
+        assert_eq!(system.cores_allowed(), Some(vec![0, 2, 3]));
+        assert_eq!(
+            system.meminfo_bytes("MemAvailable"),
+            Some(12_000_000 * 1024)
+        );
+        assert_eq!(system.has_cpu_flag("nonstop_tsc"), Some(true));
+        assert_eq!(system.has_cpu_flag("hypervisor"), Some(false));
+        assert_eq!(
+            system.names("/sys/kernel/mm/hugepages"),
+            ["hugepages-2048kB"]
+        );
+        let (open, locked) = (
+            system.limit("Max open files"),
+            system.limit("Max locked memory"),
+        );
+        assert_eq!(
+            open,
+            Some(Limit {
+                soft: Some(1024),
+                hard: Some(1 << 20)
+            })
+        );
+        assert_eq!(
+            locked,
+            Some(Limit {
+                soft: None,
+                hard: None
+            })
+        );
+    }
+
+    #[test]
+    fn files_that_hold_no_text_and_names_that_move_a_cursor_are_kept_off() {
+        let machine = FakeMachine::empty();
+        let system = machine.system();
+        machine.set_bytes("proc/a", b"\xff\xfe\x00");
+        assert_eq!(
+            (
+                system.text("/proc/a"),
+                system.bytes("/proc/a").unwrap().len()
+            ),
+            (None, 3)
+        );
+        machine.set_bytes("proc/b", b"safe\x1b[2Jtext\n");
+        assert_eq!(
+            system.text("/proc/b").as_deref(),
+            Some("safe\u{fffd}[2Jtext")
+        );
+        machine.set("sys/class/net/\x1b[2J", "");
+        machine.set("sys/class/net/lo", "");
+        assert_eq!(system.names("/sys/class/net"), ["lo"]);
+        assert_eq!(system.bytes("/sys/class/net"), None, "a folder is no file");
+        machine.link("sys/class/infiniband/x/device/driver", "mlx5_core");
+        let driver = system.link_name("/sys/class/infiniband/x/device/driver");
+        assert_eq!(driver.as_deref(), Some("mlx5_core"));
+        assert_eq!(system.link_name("/proc/a"), None);
+        machine.set_bytes("proc/self/environ", b"A=1\0\xff=2\0AB=3=4\0C");
+        let variable = |name| system.variable(name);
+        assert_eq!(variable("AB").as_deref(), Some("3=4"));
+        assert_eq!((variable("B"), variable("C")), (None, None));
+    }
+
+    #[test]
+    fn soft_roce_is_proposed_where_the_kernel_has_it() {
+        let machine = FakeMachine::empty();
+        let way = || machine.system().way_to_soft_roce();
+        let unknown = way();
+        assert!(unknown.starts_with("rdma link add rxe0 type rxe netdev NETDEV "));
+        assert!(unknown.ends_with("cannot be read here"), "{unknown}");
+        machine.set("proc/sys/kernel/osrelease", "6.1.0");
+        machine.set("lib/modules/6.1.0/modules.dep", "kernel/fs/nfs/nfs.ko:");
+        assert!(way().starts_with("run a kernel with CONFIG_RDMA_RXE "));
+        machine.set(
+            "lib/modules/6.1.0/modules.builtin",
+            "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko",
+        );
+        machine.set("sys/class/net/lo", "");
+        machine.set("sys/class/net/eth7", "");
+        let here = way();
+        assert!(here.starts_with("rdma link add rxe0 type rxe netdev eth7 "));
+        assert!(!here.contains("CONFIG"), "{here}");
+        machine.set("sys/class/net/bridge0", "");
+        machine.remove("sys/class/net/eth7");
+        machine.set("sys/class/net/eth7/device/vendor", "");
+        assert_eq!(way(), here, "the one that is no hardware comes first");
+    }
+
+    #[test]
+    fn a_file_is_opened_by_its_group_where_that_may() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let machine = FakeMachine::empty();
+        let file = "dev/infiniband/uverbs0";
+        machine.set(file, "");
+        let path = machine.root().join(file);
+        let own_group = fs::metadata(&path).unwrap().gid();
+        for (mode, group_may) in [(0o600, false), (0o640, false), (0o660, own_group != 0)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let way = machine.system().way_to_open("/dev/infiniband/uverbs0");
+            assert_eq!(way.starts_with("usermod -aG $(stat "), group_may, "{way}");
+            assert_eq!(way.starts_with("chmod a+rw /dev/"), !group_may, "{way}");
+        }
+    }
+
+    #[test]
+    fn numbers_with_decimals_are_thousandths() {
+        for (text, number) in [
+            ("16.0", Some(16_000)),
+            ("2.5", Some(2500)),
+            ("100", Some(100_000)),
+            ("1.2345", Some(1234)),
+            ("", None),
+            (".", None),
+            ("x.5", None),
+            ("5.x", None),
+            ("1.ééé", None),
+            ("99999999999999999999", None),
+            ("18446744073709551615", None),
+        ] {
+            assert_eq!(thousandths(text), number, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_or_makes_no_sense_is_not_known() {
+        let machine = FakeMachine::empty();
+        let system = machine.system();
+        assert_eq!(system.text("/proc/stat"), None);
+        assert_eq!(system.limit("Max open files"), None);
+        assert_eq!(system.cores("/sys/devices/system/cpu/isolated"), None);
+        assert!(system.names("/sys/class/infiniband").is_empty());
+        assert!(!system.exists("/dev/infiniband") && !system.is_usable("/dev/infiniband/rdma_cm"));
+        machine.set("proc/meminfo", "MemAvailable: many kB\nMemTotal 12");
+        machine.set("proc/self/limits", "Max open files  few  many  files");
+        machine.set("sys/devices/system/cpu/isolated", "");
+        assert_eq!(system.meminfo_bytes("MemAvailable"), None);
+        assert_eq!(system.meminfo_bytes("MemTotal"), None);
+        assert_eq!(system.limit("Max open files"), None);
+        assert_eq!(
+            system.cores("/sys/devices/system/cpu/isolated"),
+            Some(vec![])
+        );
+    }
+
+    #[test]
+    fn the_chosen_mode_stands_in_brackets() {
+        assert_eq!(
+            chosen_of_brackets("always [madvise] never").as_deref(),
+            Some("madvise")
+        );
+        assert_eq!(chosen_of_brackets("always"), None);
+    }
+}

@@ -1,0 +1,436 @@
+//! From packets to what happened: connections made and ended, whole messages, memory read and written by RDMA,
+//! and what the capture has not got.
+//!
+//! Which two queue pairs make a connection is told by the connection manager; where the capture begins later, by the
+//! sequence numbers that one end sends and the other acknowledges.
+
+mod stream;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::capture::container::Packet;
+use crate::capture::frame::{self, Datagram, Frame};
+use crate::capture::manager::{self, End, ManagerMessage};
+use crate::capture::roce::{
+    self, GENERAL_SERVICES_QUEUE_PAIR, Operation, RemoteMemory, RocePacket,
+};
+use stream::{Arrival, Segment, Stream};
+
+/// One direction of a connection: what is sent to one queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Flow {
+    /// Who sends.
+    pub source: IpAddr,
+    /// Who receives.
+    pub destination: IpAddr,
+    /// The queue pair that receives.
+    pub queue_pair: u32,
+}
+
+/// Something that happened, and where it stands in the capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Happened {
+    /// Its direction; `None` for a packet that could not be read as far as that.
+    pub flow: Option<Flow>,
+    /// The connection, counted from 1 as they appear; `None` before it is made.
+    pub connection: Option<u64>,
+    /// Its first packet.
+    pub first_packet: u64,
+    /// Its last packet.
+    pub last_packet: u64,
+    /// When the first was captured, since 1970.
+    pub began: Duration,
+    /// When the last was captured, since 1970.
+    pub ended: Duration,
+    /// What it was.
+    pub event: Event,
+}
+
+/// What can happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A connection is asked for.
+    ConnectRequest {
+        /// The port of RDMA-CM, where it is such a service.
+        port: Option<u16>,
+        /// The application's private data, with the zeros that fill the field.
+        private_data: Vec<u8>,
+    },
+    /// It is granted.
+    ConnectReply {
+        /// As above.
+        private_data: Vec<u8>,
+    },
+    /// It is refused.
+    ConnectReject {
+        /// The number of the reason; 28 is the application's own.
+        reason: u16,
+        /// As above.
+        private_data: Vec<u8>,
+    },
+    /// One end ends a connection.
+    Disconnect,
+    /// A Send, whole.
+    Message(Message),
+    /// Memory of the receiver is read.
+    Read(RemoteAccess),
+    /// Memory of the receiver is written.
+    Write(RemoteAccess),
+    /// Something is missing.
+    Gap(Gap),
+    /// A packet that cannot be read, and why.
+    Damaged(&'static str),
+}
+
+/// A Send, put together from its packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// What the receiver gets.
+    pub octets: Vec<u8>,
+    /// The immediate data, if there is any.
+    pub immediate: Option<u32>,
+    /// The key that the receiver's device invalidates, if the sender asks for that.
+    pub invalidated: Option<u32>,
+}
+
+/// An RDMA Read or Write.
+pub type RemoteAccess = RemoteMemory;
+
+/// What a capture has not got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// So many packets of this direction are missing, as the numbers of the others show. The message that they are of
+    /// is lost.
+    Missing(u32),
+    /// The capture begins within a message, which is lost.
+    NoBeginning,
+    /// The capture ends within a message, or another one begins.
+    NoEnd,
+    /// A message is longer than is kept.
+    TooLong,
+}
+
+/// How many packets were what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets of RoCEv2.
+    pub roce: u64,
+    /// Other ones, which were passed over.
+    pub other: u64,
+    /// Packets that were seen before: sent again.
+    pub again: u64,
+    /// Packets that could not be read.
+    pub damaged: u64,
+}
+
+/// A connection that was asked for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    end: End,
+    path_mtu: u32,
+}
+
+/// All that is known of the traffic so far.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    streams: HashMap<Flow, Stream>,
+    /// By the address that asks, and its name for the connection.
+    asked: HashMap<(IpAddr, u32), Asked>,
+    connections: u64,
+    counts: Counts,
+}
+
+impl Traffic {
+    /// Takes the next packet in, and tells what happened with it.
+    pub fn packet(&mut self, packet: &Packet) -> Vec<Happened> {
+        let datagram = match frame::read(packet.link, &packet.octets) {
+            Frame::Roce(datagram) => datagram,
+            Frame::Other => {
+                self.counts.other += 1;
+                return Vec::new();
+            }
+            Frame::Damaged(reason) => return self.damaged(packet, reason),
+        };
+        let Some(roce) = roce::read(datagram.octets) else {
+            return self.damaged(packet, "the packet is shorter than its headers");
+        };
+        self.counts.roce += 1;
+        let flow = Flow {
+            source: datagram.source,
+            destination: datagram.destination,
+            queue_pair: roce.queue_pair,
+        };
+        match roce.operation {
+            Operation::Datagram { .. } if roce.queue_pair == GENERAL_SERVICES_QUEUE_PAIR => {
+                self.managed(packet, datagram, flow, roce.payload)
+            }
+            Operation::Datagram { .. } | Operation::Other(_) => Vec::new(),
+            Operation::Acknowledge => self.acknowledged(flow, roce.sequence),
+            Operation::ReadResponse(part) => {
+                let happened = self.acknowledged(flow, roce.sequence);
+                if !part.ends() {
+                    self.learn_mtu(flow, roce.payload.len());
+                }
+                happened
+            }
+            // All in front of what is asked for again has come.
+            Operation::Refuse { .. } => {
+                let before = stream::before(roce.sequence);
+                self.acknowledged(flow, before)
+            }
+            Operation::Send { part, .. } | Operation::Write { part, .. } => {
+                if !part.ends() {
+                    self.learn_mtu(flow, roce.payload.len());
+                }
+                self.streamed(packet, flow, &roce)
+            }
+            Operation::Read(_) | Operation::Atomic => self.streamed(packet, flow, &roce),
+        }
+    }
+
+    /// What the end of the capture leaves unfinished.
+    pub fn finish(&mut self) -> Vec<Happened> {
+        let mut flows: Vec<Flow> = self.streams.keys().copied().collect();
+        flows.sort();
+        let mut all = Vec::new();
+        for flow in flows {
+            if let Some(mut stream) = self.streams.remove(&flow) {
+                let segments = stream.finish();
+                all.extend(self.told(flow, stream.connection, segments));
+            }
+        }
+        all
+    }
+
+    /// How many packets were what, so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    fn damaged(&mut self, packet: &Packet, reason: &'static str) -> Vec<Happened> {
+        self.counts.damaged += 1;
+        vec![at(packet, None, None, Event::Damaged(reason))]
+    }
+
+    fn streamed(&mut self, packet: &Packet, flow: Flow, roce: &RocePacket<'_>) -> Vec<Happened> {
+        let stream = self.streams.entry(flow).or_default();
+        let Some(segments) = stream.arrives(&Arrival::new(packet, roce)) else {
+            self.counts.again += 1;
+            return Vec::new();
+        };
+        let connection = self.connection_of(flow);
+        self.told(flow, connection, segments)
+    }
+
+    /// What came of packets, as it is told of this direction.
+    fn told(&self, flow: Flow, connection: Option<u64>, segments: Vec<Segment>) -> Vec<Happened> {
+        segments
+            .into_iter()
+            .map(|segment| Happened {
+                flow: Some(flow),
+                connection,
+                first_packet: segment.first_packet,
+                last_packet: segment.last_packet,
+                began: segment.began,
+                ended: segment.ended,
+                event: segment.event,
+            })
+            .collect()
+    }
+
+    /// The number of the connection of a direction, which gets one now if it has none.
+    fn connection_of(&mut self, flow: Flow) -> Option<u64> {
+        let peer = self.streams.get(&flow)?.peer;
+        let of_peer = peer.and_then(|peer| self.streams.get(&peer)?.connection);
+        let stream = self.streams.get_mut(&flow)?;
+        if stream.connection.is_none() {
+            stream.connection = of_peer.or_else(|| {
+                self.connections += 1;
+                Some(self.connections)
+            });
+        }
+        stream.connection
+    }
+
+    /// The end that receives `flow` says that packets of the other direction came, up to this one.
+    fn acknowledged(&mut self, flow: Flow, sequence: u32) -> Vec<Happened> {
+        self.streams.entry(flow).or_default();
+        let Some(peer) = self.peer_of(flow, sequence) else {
+            return Vec::new();
+        };
+        let Some(stream) = self.streams.get_mut(&peer) else {
+            return Vec::new();
+        };
+        let segments = stream.acknowledged(sequence);
+        let connection = stream.connection;
+        self.told(peer, connection, segments)
+    }
+
+    /// The other direction of the connection; where the connection manager was not seen, the one that has lately sent
+    /// a packet of the number that is acknowledged.
+    fn peer_of(&mut self, flow: Flow, sequence: u32) -> Option<Flow> {
+        if let Some(known) = self.streams.get(&flow)?.peer {
+            return Some(known);
+        }
+        let mut candidates = self.streams.iter().filter(|(other, stream)| {
+            (other.source, other.destination) == (flow.destination, flow.source)
+                && stream.peer.is_none()
+                && stream.has_lately_sent(sequence)
+        });
+        let peer = *candidates.next()?.0;
+        if candidates.next().is_some() {
+            return None;
+        }
+        self.pair(flow, peer);
+        Some(peer)
+    }
+
+    fn pair(&mut self, flow: Flow, peer: Flow) {
+        let connection = self.streams.get(&peer).and_then(|stream| stream.connection);
+        let mtu = [flow, peer]
+            .iter()
+            .filter_map(|flow| self.streams.get(flow))
+            .map(|stream| stream.path_mtu)
+            .max();
+        for (one, other) in [(flow, peer), (peer, flow)] {
+            if let Some(stream) = self.streams.get_mut(&one) {
+                stream.peer = Some(other);
+                stream.connection = connection.or(stream.connection);
+                stream.path_mtu = mtu.unwrap_or_default();
+            }
+        }
+    }
+
+    /// A packet that is not the last of its message is as long as packets can be.
+    fn learn_mtu(&mut self, flow: Flow, payload_bytes: usize) {
+        let mtu = u32::try_from(payload_bytes).unwrap_or_default();
+        let stream = self.streams.entry(flow).or_default();
+        stream.path_mtu = mtu;
+        if let Some(peer) = stream.peer
+            && let Some(stream) = self.streams.get_mut(&peer)
+        {
+            stream.path_mtu = mtu;
+        }
+    }
+
+    /// A message of the connection manager.
+    fn managed(
+        &mut self,
+        packet: &Packet,
+        datagram: Datagram<'_>,
+        flow: Flow,
+        payload: &[u8],
+    ) -> Vec<Happened> {
+        let Some(message) = manager::read(payload) else {
+            return Vec::new();
+        };
+        let mut all = Vec::new();
+        let (connection, event) = match message {
+            ManagerMessage::Request {
+                end,
+                port,
+                path_mtu,
+                private_data,
+            } => {
+                let asked = Asked { end, path_mtu };
+                self.asked.insert((datagram.source, end.id), asked);
+                let private_data = private_data.to_vec();
+                (None, Event::ConnectRequest { port, private_data })
+            }
+            ManagerMessage::Reply {
+                end,
+                peer_id,
+                private_data,
+            } => {
+                let asked = self.asked.remove(&(datagram.destination, peer_id));
+                let connection = asked.and_then(|asked| {
+                    all = self.connect(datagram.destination, datagram.source, asked, end);
+                    self.connection_of(Flow {
+                        queue_pair: asked.end.queue_pair,
+                        ..flow
+                    })
+                });
+                let private_data = private_data.to_vec();
+                (connection, Event::ConnectReply { private_data })
+            }
+            ManagerMessage::Reject {
+                peer_id,
+                reason,
+                private_data,
+            } => {
+                self.asked.remove(&(datagram.destination, peer_id));
+                let private_data = private_data.to_vec();
+                let event = Event::ConnectReject {
+                    reason,
+                    private_data,
+                };
+                (None, event)
+            }
+            ManagerMessage::DisconnectRequest => (None, Event::Disconnect),
+            ManagerMessage::ReadyToUse
+            | ManagerMessage::DisconnectReply
+            | ManagerMessage::Other(_) => return Vec::new(),
+        };
+        all.push(at(packet, Some(flow), connection, event));
+        all
+    }
+
+    /// A connection is made between two queue pairs. What earlier ones of these numbers left unfinished is returned.
+    fn connect(
+        &mut self,
+        asker: IpAddr,
+        granter: IpAddr,
+        asked: Asked,
+        granted: End,
+    ) -> Vec<Happened> {
+        let to_granter = Flow {
+            source: asker,
+            destination: granter,
+            queue_pair: granted.queue_pair,
+        };
+        let to_asker = Flow {
+            source: granter,
+            destination: asker,
+            queue_pair: asked.end.queue_pair,
+        };
+        let ids = (asked.end.id, granted.id);
+        let is_known = |stream: &Stream| stream.ids == Some(ids);
+        if self.streams.get(&to_granter).is_some_and(is_known) {
+            // The request or its answer was sent again.
+            return Vec::new();
+        }
+        self.connections += 1;
+        let mut left = Vec::new();
+        for (flow, peer, first_sequence) in [
+            (to_granter, to_asker, granted.first_sequence),
+            (to_asker, to_granter, asked.end.first_sequence),
+        ] {
+            let mut stream = Stream::beginning_with(first_sequence);
+            stream.connection = Some(self.connections);
+            stream.peer = Some(peer);
+            stream.ids = Some(ids);
+            stream.path_mtu = asked.path_mtu;
+            if let Some(mut earlier) = self.streams.insert(flow, stream) {
+                let segments = earlier.finish();
+                left.extend(self.told(flow, earlier.connection, segments));
+            }
+        }
+        left
+    }
+}
+
+/// Something that happened in one packet.
+fn at(packet: &Packet, flow: Option<Flow>, connection: Option<u64>, event: Event) -> Happened {
+    Happened {
+        flow,
+        connection,
+        first_packet: packet.number,
+        last_packet: packet.number,
+        began: packet.time,
+        ended: packet.time,
+        event,
+    }
+}

@@ -1,0 +1,320 @@
+//! One direction of a connection: packets in the order of their numbers, put together to messages.
+
+use std::time::Duration;
+
+use super::{Event, Flow, Gap, Message};
+use crate::capture::container::Packet;
+use crate::capture::roce::{Operation, Part, RocePacket, SEQUENCE_NUMBERS};
+
+/// The longest message that is kept. What is sent without RDMA is far shorter.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// Packets that wait for one in front of them, before that is given up.
+const HELD_PACKETS_MAX: usize = 1024;
+/// How far back a packet counts as lately sent.
+const LATELY: u32 = 1 << 12;
+/// The least and the largest payload of packets that a path can have.
+const PATH_MTU_MIN: u32 = 256;
+const PATH_MTU_MAX: u32 = 4096;
+
+/// The number in front of this one.
+pub(super) fn before(sequence: u32) -> u32 {
+    forward(sequence, SEQUENCE_NUMBERS - 1)
+}
+
+fn forward(sequence: u32, steps: u32) -> u32 {
+    sequence.wrapping_add(steps) % SEQUENCE_NUMBERS
+}
+
+/// How far `to` is ahead of `from`, or `None` if it is behind: what is more than half of all numbers ahead is behind.
+fn ahead(from: u32, to: u32) -> Option<u32> {
+    let steps = to.wrapping_sub(from) % SEQUENCE_NUMBERS;
+    (steps < SEQUENCE_NUMBERS / 2).then_some(steps)
+}
+
+/// A packet of this direction, for as long as it may have to wait.
+#[derive(Clone, Debug)]
+pub(super) struct Arrival {
+    number: u64,
+    time: Duration,
+    sequence: u32,
+    operation: Operation,
+    payload: Vec<u8>,
+}
+
+impl Arrival {
+    pub(super) fn new(packet: &Packet, roce: &RocePacket<'_>) -> Self {
+        // What is written by RDMA is told by its place alone.
+        let payload = match roce.operation {
+            Operation::Send { .. } => roce.payload.to_vec(),
+            _ => Vec::new(),
+        };
+        Self {
+            number: packet.number,
+            time: packet.time,
+            sequence: roce.sequence,
+            operation: roce.operation,
+            payload,
+        }
+    }
+}
+
+/// What came of packets of this direction.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub(super) first_packet: u64,
+    pub(super) last_packet: u64,
+    pub(super) began: Duration,
+    pub(super) ended: Duration,
+    pub(super) event: Event,
+}
+
+/// The beginning of a message.
+#[derive(Clone, Debug)]
+struct Partial {
+    first_packet: u64,
+    last_packet: u64,
+    began: Duration,
+    ended: Duration,
+    octets: Vec<u8>,
+}
+
+impl Partial {
+    fn of(arrival: &Arrival) -> Self {
+        Self {
+            first_packet: arrival.number,
+            last_packet: arrival.number,
+            began: arrival.time,
+            ended: arrival.time,
+            octets: Vec::new(),
+        }
+    }
+
+    fn tells(self, event: Event) -> Segment {
+        Segment {
+            first_packet: self.first_packet,
+            last_packet: self.last_packet,
+            began: self.began,
+            ended: self.ended,
+            event,
+        }
+    }
+}
+
+/// Which number comes next.
+#[derive(Clone, Copy, Debug)]
+struct Expected {
+    sequence: u32,
+    /// It may be as much later: an RDMA Read takes as many numbers as its answer has packets, and the length of these
+    /// may not be known.
+    slack: u32,
+}
+
+/// One direction of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    pub(super) connection: Option<u64>,
+    pub(super) peer: Option<Flow>,
+    /// The names that both ends have for the connection while it is made.
+    pub(super) ids: Option<(u32, u32)>,
+    /// The payload of a full packet in octets; 0 while it is not known.
+    pub(super) path_mtu: u32,
+    expected: Option<Expected>,
+    partial: Option<Partial>,
+    /// The rest of a message is coming whose beginning is missing, as was told.
+    is_lost: bool,
+    /// Packets that came before one in front of them, in order.
+    held: Vec<Arrival>,
+}
+
+impl Stream {
+    /// A direction whose first packet will have this number.
+    pub(super) fn beginning_with(sequence: u32) -> Self {
+        Self {
+            expected: Some(Expected { sequence, slack: 0 }),
+            ..Self::default()
+        }
+    }
+
+    /// Takes a packet. `None` when it came before.
+    pub(super) fn arrives(&mut self, arrival: &Arrival) -> Option<Vec<Segment>> {
+        let mut told = Vec::new();
+        let expected = *self.expected.get_or_insert(Expected {
+            sequence: arrival.sequence,
+            slack: 0,
+        });
+        let steps = ahead(expected.sequence, arrival.sequence)?;
+        if steps <= expected.slack {
+            self.take(arrival, &mut told);
+            self.take_held(&mut told);
+            return Some(told);
+        }
+        let place = self
+            .held
+            .partition_point(|held| ahead(expected.sequence, held.sequence) < Some(steps));
+        if self
+            .held
+            .get(place)
+            .is_some_and(|held| held.sequence == arrival.sequence)
+        {
+            return None;
+        }
+        self.held.insert(place, arrival.clone());
+        if self.held.len() > HELD_PACKETS_MAX {
+            self.give_up(&mut told);
+        }
+        Some(told)
+    }
+
+    /// The receiver has got all up to this number: what is not here was not captured.
+    pub(super) fn acknowledged(&mut self, sequence: u32) -> Vec<Segment> {
+        let mut told = Vec::new();
+        while !self.held.is_empty()
+            && self
+                .expected
+                .is_some_and(|expected| ahead(expected.sequence, sequence).is_some())
+        {
+            self.give_up(&mut told);
+        }
+        told
+    }
+
+    pub(super) fn has_lately_sent(&self, sequence: u32) -> bool {
+        self.expected.is_some_and(|expected| {
+            ahead(sequence, forward(expected.sequence, expected.slack))
+                .is_some_and(|steps| (1..LATELY).contains(&steps))
+        })
+    }
+
+    /// What is left at the end of the capture, or of the connection.
+    pub(super) fn finish(&mut self) -> Vec<Segment> {
+        let mut told = Vec::new();
+        while !self.held.is_empty() {
+            self.give_up(&mut told);
+        }
+        if let Some(partial) = self.partial.take() {
+            told.push(partial.tells(Event::Gap(Gap::NoEnd)));
+        }
+        told
+    }
+
+    /// Goes on with the first packet that waits, without those in front of it.
+    fn give_up(&mut self, told: &mut Vec<Segment>) {
+        let (Some(first), Some(expected)) = (self.held.first(), self.expected) else {
+            return;
+        };
+        let missing = ahead(expected.sequence, first.sequence).unwrap_or_default();
+        let gap = Partial::of(first).tells(Event::Gap(Gap::Missing(missing)));
+        self.expected = Some(Expected {
+            sequence: first.sequence,
+            slack: 0,
+        });
+        // The message that they are of may have begun, or begin with what is missing.
+        self.partial = None;
+        self.is_lost = true;
+        told.push(gap);
+        self.take_held(told);
+    }
+
+    /// Takes the packets that waited and need wait no longer.
+    fn take_held(&mut self, told: &mut Vec<Segment>) {
+        let mut held = std::mem::take(&mut self.held).into_iter().peekable();
+        while let Some(arrival) = held.peek() {
+            let steps = self
+                .expected
+                .and_then(|expected| Some((ahead(expected.sequence, arrival.sequence)?, expected)));
+            match steps {
+                Some((steps, expected)) if steps > expected.slack => break,
+                Some(_) => self.take(arrival, told),
+                None => {}
+            }
+            held.next();
+        }
+        self.held = held.collect();
+    }
+
+    /// Takes the packet that comes next.
+    fn take(&mut self, arrival: &Arrival, told: &mut Vec<Segment>) {
+        self.expected = Some(self.behind(arrival));
+        match arrival.operation {
+            Operation::Send {
+                part,
+                immediate,
+                invalidated,
+            } => {
+                let message = Message {
+                    octets: Vec::new(),
+                    immediate,
+                    invalidated,
+                };
+                self.take_send(arrival, part, message, told);
+            }
+            Operation::Write {
+                memory: Some(memory),
+                ..
+            } => told.push(Partial::of(arrival).tells(Event::Write(memory))),
+            Operation::Read(memory) => {
+                told.push(Partial::of(arrival).tells(Event::Read(memory)));
+            }
+            _ => {}
+        }
+    }
+
+    /// What comes behind this packet.
+    fn behind(&self, arrival: &Arrival) -> Expected {
+        let Operation::Read(memory) = arrival.operation else {
+            return Expected {
+                sequence: forward(arrival.sequence, 1),
+                slack: 0,
+            };
+        };
+        let answers = |mtu: u32| memory.length.div_ceil(mtu).max(1);
+        let (least, most) = match self.path_mtu {
+            0 => (answers(PATH_MTU_MAX), answers(PATH_MTU_MIN)),
+            mtu => (answers(mtu), answers(mtu)),
+        };
+        Expected {
+            sequence: forward(arrival.sequence, least),
+            slack: (most - least).min(SEQUENCE_NUMBERS / 4),
+        }
+    }
+
+    fn take_send(
+        &mut self,
+        arrival: &Arrival,
+        part: Part,
+        mut message: Message,
+        told: &mut Vec<Segment>,
+    ) {
+        if part.begins() {
+            if let Some(partial) = self.partial.take() {
+                told.push(partial.tells(Event::Gap(Gap::NoEnd)));
+            }
+            self.partial = Some(Partial::of(arrival));
+            self.is_lost = false;
+        }
+        let Some(mut partial) = self.partial.take() else {
+            if !self.is_lost {
+                told.push(Partial::of(arrival).tells(Event::Gap(Gap::NoBeginning)));
+            }
+            self.is_lost = !part.ends();
+            return;
+        };
+        // A packet that was sent again may be captured behind those that waited for it.
+        partial.first_packet = partial.first_packet.min(arrival.number);
+        partial.last_packet = partial.last_packet.max(arrival.number);
+        partial.began = partial.began.min(arrival.time);
+        partial.ended = partial.ended.max(arrival.time);
+        if partial.octets.len() + arrival.payload.len() > MESSAGE_BYTES_MAX {
+            told.push(partial.tells(Event::Gap(Gap::TooLong)));
+            self.is_lost = !part.ends();
+            return;
+        }
+        partial.octets.extend_from_slice(&arrival.payload);
+        if !part.ends() {
+            self.partial = Some(partial);
+            return;
+        }
+        message.octets = std::mem::take(&mut partial.octets);
+        told.push(partial.tells(Event::Message(message)));
+    }
+}

@@ -1,0 +1,242 @@
+//! Captures of RoCEv2 traffic: what they hold, in the order in which it was complete. Messages are decoded as those
+//! that are given as hex, each connection by itself; replies tell how long after their calls they came.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::capture::{Event, Flow, Gap, Happened, RemoteAccess};
+use rpcrdma_protocol::cm_private_data::PrivateData;
+use serde::Serialize;
+
+use super::conversation::Conversation;
+use super::message::Decoded;
+use super::round_trips::RoundTrips;
+
+/// Something in a capture. Its serialization is the stable JSON of `decode --json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Captured {
+    /// Its last packet, counted from 1 as Wireshark does.
+    pub(crate) packet: u64,
+    /// Its first packet.
+    pub(crate) first_packet: u64,
+    /// When its last packet was captured, in nanoseconds since 1970.
+    pub(crate) time_ns: u64,
+    /// The address of its sender.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) from: Option<String>,
+    /// The address of its receiver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) to: Option<String>,
+    /// The queue pair of its receiver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) queue_pair: Option<u32>,
+    /// The connection, counted from 1 as they appear.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) connection: Option<u64>,
+    /// What it is.
+    #[serde(flatten)]
+    pub(crate) what: What,
+    /// Since the first packet of the capture, for the text.
+    #[serde(skip)]
+    pub(crate) since_start: Duration,
+}
+
+/// What a capture holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub(crate) enum What {
+    /// A message.
+    Message {
+        /// The handle that its receiver's device invalidates.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        invalidated: Option<u32>,
+        /// Its immediate data.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        immediate: Option<u32>,
+        /// Of a reply: from the first packet of its call to its own last one, in nanoseconds.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        round_trip_ns: Option<u64>,
+        /// What it says.
+        #[serde(flatten)]
+        decoded: Box<Decoded>,
+    },
+    /// An RDMA Read of memory of the receiver.
+    Read(Memory),
+    /// An RDMA Write into memory of the receiver.
+    Write(Memory),
+    /// A connection is asked for.
+    ConnectRequest {
+        /// The port of RDMA-CM.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        port: Option<u16>,
+        /// What the private data says (RFC 8797).
+        private_data: Option<Told>,
+    },
+    /// It is granted.
+    ConnectReply {
+        /// As above.
+        private_data: Option<Told>,
+    },
+    /// It is refused.
+    ConnectReject {
+        /// The reason of the connection manager; 28 is the application's own.
+        reason_number: u16,
+        /// As above.
+        private_data: Option<Told>,
+    },
+    /// One end ends a connection.
+    Disconnect,
+    /// Packets are missing, and with them a message or more.
+    Gap {
+        /// How many, where it is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        packets: Option<u32>,
+        /// How that is known.
+        reason: &'static str,
+    },
+    /// A packet that cannot be read.
+    Damaged {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+}
+
+impl What {
+    /// Whether something is wrong. A capture that begins or ends within a message is not.
+    pub(crate) fn is_wrong(&self) -> bool {
+        match self {
+            Self::Message { decoded, .. } => decoded.is_wrong(),
+            Self::Gap { packets, .. } => packets.is_some(),
+            Self::Damaged { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+/// Memory of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Memory {
+    /// The rkey.
+    pub(crate) handle: u32,
+    /// Bytes.
+    pub(crate) length: u32,
+    /// The address behind the rkey.
+    pub(crate) offset: u64,
+}
+
+/// What private data tells of its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Told {
+    /// It supports remote invalidation.
+    pub(crate) remote_invalidation: bool,
+    /// Its inline threshold for sending, in bytes.
+    pub(crate) send_bytes: u32,
+    /// Its inline threshold for receiving, in bytes.
+    pub(crate) receive_bytes: u32,
+}
+
+impl From<RemoteAccess> for Memory {
+    fn from(access: RemoteAccess) -> Self {
+        Self {
+            handle: access.key,
+            length: access.length,
+            offset: access.address,
+        }
+    }
+}
+
+fn told(private_data: &[u8]) -> Option<Told> {
+    PrivateData::find(private_data).map(|found| Told {
+        remote_invalidation: found.remote_invalidation,
+        send_bytes: found.send_bytes,
+        receive_bytes: found.receive_bytes,
+    })
+}
+
+/// What was seen so far, for what comes.
+#[derive(Default)]
+pub(crate) struct Explained {
+    /// The time of the first packet.
+    pub(crate) start: Option<Duration>,
+    /// Messages so far.
+    pub(crate) messages: u64,
+    /// By connection, and by direction where that is not known.
+    conversations: HashMap<(Option<u64>, Option<Flow>), Conversation>,
+    round_trips: RoundTrips,
+}
+
+impl Explained {
+    /// What happened, in the words of this project.
+    pub(crate) fn explain(&mut self, happened: Happened) -> Captured {
+        let (flow, connection) = (happened.flow, happened.connection);
+        let (began, ended) = (happened.began, happened.ended);
+        let (first_packet, packet) = (happened.first_packet, happened.last_packet);
+        let what = match happened.event {
+            Event::Message(message) => {
+                self.messages += 1;
+                let without = flow.filter(|_| connection.is_none());
+                let conversation = self.conversations.entry((connection, without)).or_default();
+                let decoded = conversation.decode(&message.octets, None);
+                let round_trip = match (&decoded, flow) {
+                    (Decoded::Right(message), Some(flow)) => {
+                        let direction = (connection, flow);
+                        self.round_trips.message(message, direction, began, ended)
+                    }
+                    _ => None,
+                };
+                What::Message {
+                    invalidated: message.invalidated,
+                    immediate: message.immediate,
+                    round_trip_ns: round_trip.map(nanoseconds),
+                    decoded: Box::new(decoded),
+                }
+            }
+            Event::Read(access) => What::Read(access.into()),
+            Event::Write(access) => What::Write(access.into()),
+            Event::ConnectRequest { port, private_data } => What::ConnectRequest {
+                port,
+                private_data: told(&private_data),
+            },
+            Event::ConnectReply { private_data } => What::ConnectReply {
+                private_data: told(&private_data),
+            },
+            Event::ConnectReject {
+                reason,
+                private_data,
+            } => What::ConnectReject {
+                reason_number: reason,
+                private_data: told(&private_data),
+            },
+            Event::Disconnect => What::Disconnect,
+            Event::Gap(gap) => explain_gap(gap),
+            Event::Damaged(reason) => What::Damaged { reason },
+        };
+        Captured {
+            packet,
+            first_packet,
+            time_ns: nanoseconds(ended),
+            from: flow.map(|flow| flow.source.to_string()),
+            to: flow.map(|flow| flow.destination.to_string()),
+            queue_pair: flow.map(|flow| flow.queue_pair),
+            connection,
+            what,
+            since_start: ended.saturating_sub(self.start.unwrap_or_default()),
+        }
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn explain_gap(gap: Gap) -> What {
+    let (packets, reason) = match gap {
+        Gap::Missing(packets) => (Some(packets), MISSING),
+        Gap::NoBeginning => (None, "the capture begins within a message"),
+        Gap::NoEnd => (None, "a message has no end"),
+        Gap::TooLong => (None, "a message is longer than this tool keeps"),
+    };
+    What::Gap { packets, reason }
+}
+
+const MISSING: &str = "packets are missing, as the numbers of the others show";

@@ -1,0 +1,205 @@
+//! Reads an input to its end, and writes what is in it.
+
+use std::io::{self, BufRead, Read, Write};
+
+use serde::Serialize;
+
+use super::captured::Explained;
+use super::conversation::Conversation;
+use super::error::ExplainError;
+use super::message::Decoded;
+use super::{captured_text, input, text};
+use crate::capture::{Counts, Packets, Traffic, is_capture};
+
+/// How what was decoded is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Paragraphs for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Explains inputs one after another, and writes as it reads: a live pipe is answered message by message.
+#[derive(Debug)]
+pub struct Explainer<W> {
+    write: W,
+    form: Form,
+    found_wrong: bool,
+    /// Paragraphs or objects so far.
+    shown: u64,
+    is_closed: bool,
+    counts: Option<Counts>,
+}
+
+impl<W: Write> Explainer<W> {
+    /// Writes to `write`.
+    #[must_use]
+    pub const fn new(write: W, form: Form) -> Self {
+        Self {
+            write,
+            form,
+            found_wrong: false,
+            shown: 0,
+            is_closed: false,
+            counts: None,
+        }
+    }
+
+    /// Explains all of an input: a capture when it begins as one, else messages as hex, one a line. `name` is what
+    /// errors call it.
+    ///
+    /// # Errors
+    /// When it cannot be read, or holds no message, or the output takes no more. What was read before is written.
+    pub fn explain(&mut self, mut input: impl BufRead, name: &str) -> Result<(), ExplainError> {
+        self.counts = None;
+        let mut start = Vec::new();
+        input
+            .by_ref()
+            .take(4)
+            .read_to_end(&mut start)
+            .map_err(|error| ExplainError::unreadable(name, error))?;
+        let input = start.as_slice().chain(input);
+        if is_capture(&start) {
+            self.explain_capture(input, name)
+        } else {
+            self.explain_lines(input, name)
+        }
+    }
+
+    /// Whether any message so far was wrong, or packets of one are missing.
+    #[must_use]
+    pub const fn found_wrong(&self) -> bool {
+        self.found_wrong
+    }
+
+    /// Whether the reader of the output went away: there is nobody to explain more to.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// The packets of the last input; `None` where it was no capture.
+    #[must_use]
+    pub const fn counts(&self) -> Option<Counts> {
+        self.counts
+    }
+
+    /// The output.
+    #[must_use]
+    pub fn into_inner(self) -> W {
+        self.write
+    }
+
+    fn explain_capture(&mut self, input: impl BufRead, name: &str) -> Result<(), ExplainError> {
+        let bad = |error| ExplainError::of_capture(name, error);
+        let mut traffic = Traffic::default();
+        let mut explained = Explained::default();
+        let mut end = Ok(());
+        for packet in Packets::new(input).map_err(bad)? {
+            let packet = match packet {
+                Ok(packet) => packet,
+                Err(error) => {
+                    end = Err(bad(error));
+                    break;
+                }
+            };
+            explained.start.get_or_insert(packet.time);
+            for happened in traffic.packet(&packet) {
+                self.show_captured(&mut explained, happened)?;
+            }
+            if self.is_closed {
+                return Ok(());
+            }
+        }
+        for happened in traffic.finish() {
+            self.show_captured(&mut explained, happened)?;
+        }
+        self.counts = Some(traffic.counts());
+        end?;
+        if explained.messages == 0 {
+            return Err(ExplainError::NothingCaptured {
+                name: name.to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    fn show_captured(
+        &mut self,
+        explained: &mut Explained,
+        happened: crate::capture::Happened,
+    ) -> Result<(), ExplainError> {
+        let captured = explained.explain(happened);
+        self.found_wrong |= captured.what.is_wrong();
+        self.show(&captured, |number| {
+            captured_text::paragraph(&captured, number)
+        })
+    }
+
+    fn explain_lines(&mut self, mut input: impl BufRead, name: &str) -> Result<(), ExplainError> {
+        let mut conversation = Conversation::default();
+        let (mut line, mut line_number, mut messages) = (Vec::new(), 0_u64, 0_u64);
+        while !self.is_closed {
+            line.clear();
+            let bytes = input
+                .read_until(b'\n', &mut line)
+                .map_err(|error| ExplainError::unreadable(name, error))?;
+            if bytes == 0 {
+                break;
+            }
+            line_number += 1;
+            let decoded = match input::message_bytes(&line) {
+                Ok(None) => continue,
+                Ok(Some(message)) => conversation.decode(&message, line_number),
+                Err(error) => Decoded::from_input_error(&error, line_number),
+            };
+            messages += 1;
+            self.found_wrong |= decoded.is_wrong();
+            self.show(&decoded, |number| text::paragraph(&decoded, number))?;
+        }
+        if messages == 0 {
+            return Err(ExplainError::NoMessage {
+                name: name.to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Shows one object, or the paragraph of the number that it is given.
+    fn show(
+        &mut self,
+        value: &impl Serialize,
+        paragraph: impl FnOnce(u64) -> String,
+    ) -> Result<(), ExplainError> {
+        self.shown += 1;
+        match self.try_show(value, paragraph) {
+            // A reader that went away (`decode | head -1`) has what it wanted.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.is_closed = true;
+                Ok(())
+            }
+            shown => shown.map_err(ExplainError::Unwritable),
+        }
+    }
+
+    fn try_show(
+        &mut self,
+        value: &impl Serialize,
+        paragraph: impl FnOnce(u64) -> String,
+    ) -> io::Result<()> {
+        match self.form {
+            Form::Json => {
+                serde_json::to_writer(&mut self.write, value)?;
+                self.write.write_all(b"\n")?;
+            }
+            Form::Text => {
+                if self.shown > 1 {
+                    self.write.write_all(b"\n")?;
+                }
+                self.write.write_all(paragraph(self.shown).as_bytes())?;
+            }
+        }
+        self.write.flush()
+    }
+}

@@ -1,0 +1,21 @@
+//! Explains RPC-over-RDMA traffic, for people and for scripts.
+//!
+//! [`capture`] reads captures of RoCEv2 traffic and puts whole messages together from packets. [`Explainer`] reads
+//! captures, or messages as hex, and writes what the messages say. `bench-tool decode` is its command line.
+//!
+//! ```
+//! use rpcrdma_explain::{Explainer, Form};
+//!
+//! let call = "00000007 00000001 00000020 00000004 00000001 00000001 00000002";
+//! let mut explainer = Explainer::new(Vec::new(), Form::Text);
+//! explainer.explain(call.as_bytes(), "an example")?;
+//! assert!(!explainer.found_wrong());
+//! assert!(String::from_utf8(explainer.into_inner())?.contains("xid 0x00000007"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod capture;
+mod decode;
+
+pub use decode::{ExplainError, Explainer, Form};

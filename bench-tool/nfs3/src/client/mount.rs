@@ -1,0 +1,152 @@
+//! From the path of an export to a file handle: MOUNT version 3 over TCP, whose port the port mapper knows.
+
+use std::time::Duration;
+
+use rpcrdma_protocol::rpc::OpaqueAuth;
+use rpcrdma_protocol::xdr::Writer;
+
+use super::credential::Credential;
+use super::portmap;
+use super::reply::{self, Mounted, ReplyError};
+use super::tcp::{TcpCaller, TcpCallerConfig};
+use crate::client::ClientError;
+use crate::wire::mount::{self, MountProcedure, MountStatus};
+
+/// Replies of MOUNT and the port mapper are short.
+const REPLY_BYTES_MAX: usize = 4096;
+
+/// The server's MOUNT service.
+#[derive(Debug)]
+pub struct MountService {
+    caller: TcpCaller,
+    credential: Credential,
+    host: String,
+    port: u16,
+    timeout: Duration,
+}
+
+impl MountService {
+    /// Connects to MOUNT's server on `port`, or where the port mapper of `host` says it is.
+    pub fn connect(
+        host: &str,
+        port: Option<u16>,
+        credential: &Credential,
+        timeout: Duration,
+    ) -> Result<Self, ClientError> {
+        let port = match port {
+            Some(port) => port,
+            None => port_of_mountd(host, timeout)?,
+        };
+        let caller = TcpCaller::connect(&config(host, port, "mountd", timeout))?;
+        Ok(Self {
+            caller,
+            credential: credential.clone(),
+            host: host.to_owned(),
+            port,
+            timeout,
+        })
+    }
+
+    /// The handle of `export`.
+    pub fn mount(&mut self, export: &str) -> Result<Mounted, ClientError> {
+        let failed = || ClientError::failed(format!("cannot mount {export} of {}", self.host));
+        let args = path(export)?;
+        let results = self
+            .caller
+            .call(
+                (mount::PROGRAM, mount::VERSION, MountProcedure::Mnt.number()),
+                self.credential.auth(),
+                &args,
+            )
+            .map_err(|error| {
+                failed().because(error).advice(
+                    "the server must offer MOUNT version 3 over TCP: \
+                     see what `rpcinfo -p SERVER` says of mountd",
+                )
+            })?;
+        reply::mounted(&results).map_err(|error| {
+            let advice = match error {
+                ReplyError::Mount(MountStatus::NoEntry | MountStatus::NotDirectory) => {
+                    "give --export a folder that `showmount -e SERVER` lists"
+                }
+                ReplyError::Mount(MountStatus::Access | MountStatus::NotOwner) => {
+                    "the server exports it to others, or takes only privileged ports: look at its exports, \
+                     run as root, or export it with `insecure`"
+                }
+                _ => "look at the server's messages",
+            };
+            failed().because(error).advice(advice)
+        })
+    }
+
+    /// Tells the server that `export` is not used any more. Servers lose nothing when it does not arrive.
+    pub fn unmount(mut self, export: &str) {
+        let Ok(args) = path(export) else {
+            return;
+        };
+        let procedure = MountProcedure::Umnt.number();
+        let unmount = |caller: &mut TcpCaller| {
+            let program = (mount::PROGRAM, mount::VERSION, procedure);
+            caller.call(program, self.credential.auth(), &args)
+        };
+        // A server may have closed the idle connection of a long run.
+        if unmount(&mut self.caller).is_err()
+            && let Ok(mut caller) =
+                TcpCaller::connect(&config(&self.host, self.port, "mountd", self.timeout))
+        {
+            let _ = unmount(&mut caller);
+        }
+    }
+}
+
+fn path(export: &str) -> Result<Vec<u8>, ClientError> {
+    if export.len() > mount::PATH_BYTES_MAX {
+        return Err(
+            ClientError::failed("the path of the export is too long").advice(format!(
+                "{} bytes are the most that MOUNT takes",
+                mount::PATH_BYTES_MAX
+            )),
+        );
+    }
+    let mut space = vec![0; mount::PATH_BYTES_MAX + 4];
+    let mut writer = Writer::new(&mut space);
+    let written = writer.write_opaque(export.as_bytes());
+    debug_assert!(written.is_ok(), "there is room for the longest path");
+    let bytes = writer.position();
+    space.truncate(bytes);
+    Ok(space)
+}
+
+fn config<'a>(host: &'a str, port: u16, what: &'a str, timeout: Duration) -> TcpCallerConfig<'a> {
+    TcpCallerConfig {
+        host,
+        port,
+        what,
+        timeout,
+        reply_bytes_max: REPLY_BYTES_MAX,
+    }
+}
+
+fn port_of_mountd(host: &str, timeout: Duration) -> Result<u16, ClientError> {
+    const ADVICE: &str = "give --mount-port the TCP port of the server's mountd; \
+                          `rpcinfo -p` on the server lists it";
+    let failed = || {
+        ClientError::failed(format!(
+            "the port mapper of {host} does not say where mountd is"
+        ))
+        .advice(ADVICE)
+    };
+    let mut caller = TcpCaller::connect(&config(host, portmap::PORT, "rpcbind", timeout))
+        .map_err(|failure| failure.advice(ADVICE))?;
+    let mut args = [0; 16];
+    let written = portmap::program_on_tcp(mount::PROGRAM, mount::VERSION, &mut args);
+    debug_assert!(written.is_ok(), "four words");
+    let program = (portmap::PROGRAM, portmap::VERSION, portmap::GETPORT);
+    let results = caller
+        .call(program, OpaqueAuth::NONE, &args)
+        .map_err(|error| failed().because(error))?;
+    let port = portmap::port(&results).map_err(|error| failed().because(error))?;
+    port.ok_or_else(|| {
+        ClientError::failed(format!("{host} has no MOUNT version 3 over TCP")).advice(ADVICE)
+    })
+}

@@ -1,0 +1,127 @@
+//! A connection on which one call at a time is made: for all that is not measured.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use rpcrdma_protocol::EncodeError;
+use rpcrdma_protocol::rpc::{AcceptStatus, CallHeader, OpaqueAuth, ReplyBody, ReplyHeader};
+
+use super::{connect, first_xid};
+use crate::client::ClientError;
+use crate::client::caller::CallFailed;
+use crate::wire::record::{self, Records};
+
+/// The longest header of a call: six words, and credential and verifier of 400 bytes.
+const HEADER_BYTES_MAX: usize = 24 + 2 * 408;
+
+/// What a connection for single calls needs to know.
+#[derive(Clone, Debug)]
+pub struct TcpCallerConfig<'a> {
+    /// Name or address of the server.
+    pub host: &'a str,
+    /// Its port.
+    pub port: u16,
+    /// What listens there, for messages.
+    pub what: &'a str,
+    /// How long a connect, and each answer, may take.
+    pub timeout: Duration,
+    /// The longest reply.
+    pub reply_bytes_max: usize,
+}
+
+/// The connection.
+#[derive(Debug)]
+pub struct TcpCaller {
+    stream: TcpStream,
+    records: Records,
+    message: Vec<u8>,
+    xid: u32,
+}
+
+impl TcpCaller {
+    /// Connects.
+    ///
+    /// # Errors
+    /// When the server cannot be reached in time.
+    pub fn connect(config: &TcpCallerConfig<'_>) -> Result<Self, ClientError> {
+        let stream = connect(config.host, config.port, config.what, config.timeout)?;
+        let timeouts = stream
+            .set_read_timeout(Some(config.timeout))
+            .and_then(|()| stream.set_write_timeout(Some(config.timeout)));
+        timeouts.map_err(|error| {
+            ClientError::failed("cannot set the timeouts of a connection").because(error)
+        })?;
+        Ok(Self {
+            stream,
+            records: Records::new(config.reply_bytes_max),
+            message: Vec::new(),
+            // Servers remember XIDs, also those of an earlier process with the same port.
+            xid: first_xid(),
+        })
+    }
+
+    /// Calls, and waits for the results. Replies to anything else are skipped.
+    pub fn call(
+        &mut self,
+        (program, version, procedure): (u32, u32, u32),
+        credential: OpaqueAuth<'_>,
+        args: &[u8],
+    ) -> Result<Vec<u8>, CallFailed> {
+        self.xid = self.xid.wrapping_add(1);
+        let header = CallHeader {
+            xid: self.xid,
+            program,
+            version,
+            procedure,
+            credential,
+            verifier: OpaqueAuth::NONE,
+        };
+        self.message.clear();
+        self.message
+            .resize(record::HEADER_BYTES + HEADER_BYTES_MAX, 0);
+        let header_bytes = header.encode(
+            self.message
+                .get_mut(record::HEADER_BYTES..)
+                .unwrap_or(&mut []),
+        )?;
+        self.message.truncate(record::HEADER_BYTES + header_bytes);
+        self.message.extend_from_slice(args);
+        let mark = record::header(self.message.len() - record::HEADER_BYTES)
+            .ok_or(EncodeError::TooLong)?;
+        if let Some(place) = self.message.first_chunk_mut() {
+            *place = mark;
+        }
+        self.stream.write_all(&self.message)?;
+        self.results()
+    }
+
+    fn results(&mut self) -> Result<Vec<u8>, CallFailed> {
+        loop {
+            if let Some(record) = self.records.next_message()? {
+                let (header, bytes) = ReplyHeader::decode(record).map_err(CallFailed::Reply)?;
+                if header.xid != self.xid {
+                    continue;
+                }
+                return match header.body {
+                    ReplyBody::Accepted {
+                        status: AcceptStatus::Success,
+                        ..
+                    } => Ok(record.get(bytes..).unwrap_or(&[]).to_vec()),
+                    ReplyBody::Accepted { status, .. } => Err(CallFailed::Refused(status)),
+                    ReplyBody::Denied(status) => Err(CallFailed::Denied(status)),
+                };
+            }
+            match self.stream.read(self.records.space()) {
+                Ok(0) => return Err(CallFailed::Closed),
+                Ok(bytes) => self.records.filled(bytes),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let late = io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
+                    return Err(late.into());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

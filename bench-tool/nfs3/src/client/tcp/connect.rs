@@ -1,0 +1,121 @@
+//! Making a connection: from a port that only the superuser has, where that is to be had.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+
+use crate::client::ClientError;
+
+/// Ports that need a privilege, from the uppermost down: those below 512 belong to well-known services.
+const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 512..=1023;
+
+/// Connects to `host`, whose program `what` (for messages) listens on `port`.
+///
+/// Servers take MOUNT and NFS calls only from a privileged port, unless the export says `insecure`: so one is
+/// taken where this process may, and an ordinary one where it may not.
+///
+/// # Errors
+/// A failure that says which host, port and program, why, and what to do.
+pub fn connect(
+    host: &str,
+    port: u16,
+    what: &str,
+    timeout: Duration,
+) -> Result<TcpStream, ClientError> {
+    let cannot = |error: io::Error| {
+        let advice = match error.kind() {
+            io::ErrorKind::ConnectionRefused => {
+                format!("nothing listens there: start {what} on the server, or give another port")
+            }
+            io::ErrorKind::TimedOut => {
+                "no answer: look at the address, and at firewalls on the way".to_owned()
+            }
+            _ => "look at the address, and whether the server is up".to_owned(),
+        };
+        ClientError::failed(format!(
+            "cannot connect to {what} on {host} port {port} (TCP)"
+        ))
+        .because(error)
+        .advice(advice)
+    };
+    let deadline = Instant::now() + timeout;
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in (host, port).to_socket_addrs().map_err(cannot)? {
+        match connect_to(address, deadline) {
+            Ok(stream) => {
+                stream.set_nodelay(true).map_err(cannot)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(cannot(last))
+}
+
+fn connect_to(address: SocketAddr, deadline: Instant) -> io::Result<TcpStream> {
+    for port in RESERVED_PORTS.rev() {
+        match connect_from(Some(port), address, deadline) {
+            // Somebody has the port, or had it with this very server a moment ago.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable
+                ) => {}
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
+            result => return result,
+        }
+    }
+    connect_from(None, address, deadline)
+}
+
+fn connect_from(port: Option<u16>, to: SocketAddr, deadline: Instant) -> io::Result<TcpStream> {
+    let (family, any) = match to {
+        SocketAddr::V4(_) => (AddressFamily::INET, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        SocketAddr::V6(_) => (AddressFamily::INET6, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    if let Some(port) = port {
+        bind(&socket, &SocketAddr::new(any, port))?;
+    }
+    match rustix::net::connect(&socket, &to) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS) => {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
+            let mut ready = [PollFd::new(&socket, PollFlags::OUT)];
+            if poll(&mut ready, Some(&left))? == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            sockopt::socket_error(&socket)??;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let stream = TcpStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn it_connects_and_says_what_is_wrong_when_it_cannot() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stream = connect("127.0.0.1", port, "a test", Duration::from_secs(30)).unwrap();
+        let (_, peer) = listener.accept().unwrap();
+        assert_eq!(stream.local_addr().unwrap().port(), peer.port());
+        drop((stream, listener));
+        let error = connect("127.0.0.1", port, "mountd", Duration::from_secs(30)).unwrap_err();
+        let (text, advice) = (error.to_string(), error.what_to_do().unwrap());
+        assert!(text.contains("mountd on 127.0.0.1 port"), "{text}");
+        assert!(advice.contains("start mountd"), "{advice}");
+    }
+}

@@ -1,0 +1,379 @@
+//! NFS by RPC-over-RDMA: the service on a polling core, and the hatch by which a thread that serves
+//! TCP has its calls answered there.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crossbeam_queue::ArrayQueue;
+use rpcrdma_engine::{
+    Activity, Application, BulkArguments, BulkItem, ConnectionKey, Context, Outcome, ReplyWriter,
+    Request,
+};
+use rpcrdma_fabric::clock::Ticks;
+use rpcrdma_fabric::interface::{PeerIdentity, Port};
+use rpcrdma_fabric::memory::{Lease, SharedLease};
+
+use super::Service;
+use super::call::{Call, Items, NoItems, Payload, Peer, Reply};
+use super::desk::Desk;
+use super::tcp::Answers;
+use crate::store::{Pages, Piece};
+use crate::wire::Status;
+
+/// How long a call on TCP waits for the core, at most.
+const HATCH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often it looks.
+const HATCH_LOOK_PERIOD: Duration = Duration::from_micros(200);
+
+/// The service on its core.
+#[derive(Debug)]
+pub struct NfsApplication<P> {
+    desk: Desk<P>,
+    hatch: Arc<Hatch>,
+    peers: Peers,
+}
+
+/// Who is at the other end of each connection, by its index.
+#[derive(Debug, Default)]
+struct Peers(Vec<Peer>);
+
+impl Peers {
+    const UNKNOWN: Peer = Peer::Process(0);
+
+    fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
+        let index = connection.index as usize;
+        if self.0.len() <= index {
+            self.0.resize(index + 1, Self::UNKNOWN);
+        }
+        if let Some(place) = self.0.get_mut(index) {
+            *place = peer.address.map_or(Peer::Process(peer.key), Peer::Host);
+        }
+    }
+
+    fn of(&self, connection: ConnectionKey) -> Peer {
+        let known = self.0.get(connection.index as usize);
+        known.copied().unwrap_or(Self::UNKNOWN)
+    }
+}
+
+impl<P: Pages> NfsApplication<P> {
+    /// Serves `desk`, also those who come by `hatch`.
+    pub fn new(desk: Desk<P>, hatch: Arc<Hatch>) -> Self {
+        Self {
+            desk,
+            hatch,
+            peers: Peers::default(),
+        }
+    }
+
+    fn answer<I: Items>(
+        &mut self,
+        request: &Request<'_>,
+        items: &I,
+        writer: &mut ReplyWriter<'_>,
+    ) -> Outcome {
+        let call = Call {
+            peer: self.peers.of(request.connection),
+            xid: request.xid,
+            program: request.program,
+            version: request.version,
+            procedure: request.procedure,
+            credential: request.credential,
+            args: request.args,
+        };
+        let Desk { service, reply, .. } = &mut self.desk;
+        if service.stock(&mut || writer.take_bulk()) {
+            writer.give_up_shared();
+        }
+        let outcome = service.call(&call, items, reply);
+        if outcome != Outcome::Success {
+            return outcome;
+        }
+        let shared = reply.payload().copied();
+        let shared = shared.and_then(|payload| service.shared_payload(&payload));
+        if let Some(mut shared) = shared.filter(|item| writer.takes_shared(item)) {
+            let is_written = writer.write(reply.stream()).is_ok();
+            return if is_written && writer.attach_shared(0, &mut shared).is_ok() {
+                Outcome::Success
+            } else {
+                Outcome::SystemError
+            };
+        }
+        let item = item_of(service, reply, || writer.take_bulk());
+        match written(reply, item, writer) {
+            Some(()) => Outcome::Success,
+            None => Outcome::SystemError,
+        }
+    }
+}
+
+/// The payload of a reply in registered memory, if it has one. When there is too little memory at the moment the
+/// reply says so instead, and the client asks again.
+pub(super) fn item_of<P: Pages>(
+    service: &Service<P>,
+    reply: &mut Reply,
+    take: impl FnMut() -> Option<Lease>,
+) -> Option<BulkItem> {
+    let payload = *reply.payload()?;
+    let item = filled(service.payload(&payload), &payload, take);
+    if item.is_none() {
+        reply.fail(Status::Jukebox);
+    }
+    item
+}
+
+/// The bytes of a payload in registered memory; `None` when there is too little.
+fn filled<'a>(
+    pieces: impl Iterator<Item = &'a [u8]>,
+    payload: &Payload,
+    mut take: impl FnMut() -> Option<Lease>,
+) -> Option<BulkItem> {
+    let mut item = BulkItem::new();
+    let mut left = payload.bytes as usize;
+    // The lease that is being filled, and how much of it is.
+    let mut lease = None;
+    let mut filled_bytes = 0;
+    for mut piece in pieces {
+        while !piece.is_empty() {
+            let space = match &mut lease {
+                Some(space) => space,
+                None => {
+                    let mut fresh = take()?;
+                    fresh.set_len(left);
+                    filled_bytes = 0;
+                    lease.insert(fresh)
+                }
+            };
+            let room = space.get_mut(filled_bytes..)?;
+            let count = room.len().min(piece.len());
+            let (now, later) = piece.split_at_checked(count)?;
+            room.get_mut(..count)?.copy_from_slice(now);
+            (filled_bytes, left, piece) = (filled_bytes + count, left - count, later);
+            if filled_bytes == space.len() {
+                item.push(lease.take()?).ok()?;
+            }
+        }
+    }
+    Some(item)
+}
+
+/// Writes the results with their payload.
+fn written(reply: &Reply, item: Option<BulkItem>, writer: &mut ReplyWriter<'_>) -> Option<()> {
+    let stream = reply.stream();
+    let Some(mut item) = item else {
+        return writer.write(stream).ok();
+    };
+    // A payload is the last of its results.
+    writer.write(stream).ok()?;
+    writer.attach(0, &mut item).ok()
+}
+
+/// Items of a call by RPC-over-RDMA.
+struct Beside<'a, 'b> {
+    arguments: &'a BulkArguments<'b>,
+    /// The pieces of the only one, which can be kept.
+    taken: BulkItem<SharedLease>,
+}
+
+impl<'a, 'b> Beside<'a, 'b> {
+    fn new(arguments: &'a mut BulkArguments<'b>) -> Self {
+        let mut taken = BulkItem::new();
+        let item = (arguments.len() == 1).then(|| arguments.take(0)).flatten();
+        for part in item.into_iter().flatten() {
+            // There is as much room as in the item.
+            let _ = taken.push(part.share());
+        }
+        Self { arguments, taken }
+    }
+}
+
+impl Items for Beside<'_, '_> {
+    fn at(&self, args_offset: usize) -> Option<usize> {
+        let mut all = 0..self.arguments.len();
+        all.find(|index| self.arguments.args_offset(*index) == Some(args_offset))
+    }
+
+    fn is_of(&self, index: usize, bytes: usize) -> bool {
+        self.arguments.is_of(index, bytes)
+    }
+
+    fn count(&self) -> usize {
+        self.arguments.len()
+    }
+
+    fn pieces(&self, index: usize) -> impl Iterator<Item = Piece<'_>> {
+        let taken = self.taken.parts().map(|part| Piece {
+            bytes: part,
+            lies_in: Some((part, part.offset() as usize)),
+        });
+        // What was taken is not among these.
+        self.arguments.parts(index).map(Piece::from).chain(taken)
+    }
+}
+
+impl<P: Pages + 'static> Application for NfsApplication<P> {
+    const CLOCK_INTERVAL_POLLS: u32 = 16;
+
+    fn opened(&mut self, connection: ConnectionKey, peer: &PeerIdentity) {
+        self.peers.opened(connection, peer);
+    }
+
+    fn call(&mut self, request: &Request<'_>, reply: &mut ReplyWriter<'_>) -> Outcome {
+        self.answer(request, &NoItems, reply)
+    }
+
+    fn call_bulk(
+        &mut self,
+        request: &Request<'_>,
+        items: &mut BulkArguments<'_>,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Outcome {
+        self.answer(request, &Beside::new(items), reply)
+    }
+
+    fn poll<V: Port>(&mut self, core: &mut Context<'_, V>, _now: Ticks) -> Activity {
+        let Some(mut asked) = self.hatch.asked.pop() else {
+            return Activity::Idle;
+        };
+        if self.desk.service.stock(&mut || core.take_bulk()) {
+            core.give_up_shared();
+        }
+        asked.answered = self
+            .desk
+            .answer(asked.peer, &asked.message, &mut asked.output)
+            .is_ok();
+        // There is room: one is under way at a time, unless it was given up, and then nobody waits.
+        let _ = self.hatch.answered.push(asked);
+        Activity::Busy
+    }
+}
+
+/// A call on its way from TCP to the core, and back.
+#[derive(Debug)]
+struct Asked {
+    number: u64,
+    peer: IpAddr,
+    message: Vec<u8>,
+    output: Vec<u8>,
+    answered: bool,
+}
+
+/// Between the thread that serves TCP and the core that has the service: one call at a time.
+pub struct Hatch {
+    asked: ArrayQueue<Asked>,
+    answered: ArrayQueue<Asked>,
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Hatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hatch").finish_non_exhaustive()
+    }
+}
+
+impl Default for Hatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Hatch {
+    /// A hatch that nobody stands at.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            asked: ArrayQueue::new(1),
+            answered: ArrayQueue::new(1),
+            wake: OnceLock::new(),
+        }
+    }
+
+    /// Says how the core is woken; the first time counts.
+    pub fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let _ = self.wake.set(Box::new(wake));
+    }
+}
+
+/// The thread's side of the hatch.
+#[derive(Debug)]
+pub struct AtHatch {
+    hatch: Arc<Hatch>,
+    number: u64,
+}
+
+impl AtHatch {
+    /// Stands at `hatch`.
+    #[must_use]
+    pub fn new(hatch: Arc<Hatch>) -> Self {
+        Self { hatch, number: 0 }
+    }
+}
+
+impl Answers for AtHatch {
+    fn answer(&mut self, peer: IpAddr, message: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
+        self.number += 1;
+        let asked = Asked {
+            number: self.number,
+            peer,
+            message: message.to_vec(),
+            output: Vec::new(),
+            answered: false,
+        };
+        let busy = |_| io::Error::from(io::ErrorKind::ResourceBusy);
+        self.hatch.asked.push(asked).map_err(busy)?;
+        if let Some(wake) = self.hatch.wake.get() {
+            wake();
+        }
+        let deadline = Instant::now() + HATCH_TIMEOUT;
+        loop {
+            match self.hatch.answered.pop() {
+                Some(asked) if asked.number == self.number && asked.answered => {
+                    output.extend_from_slice(&asked.output);
+                    return Ok(());
+                }
+                Some(asked) if asked.number == self.number => {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                // The answer to a call that was given up.
+                Some(_) => {}
+                None if Instant::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
+                None => std::thread::sleep(HATCH_LOOK_PERIOD),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn a_host_is_the_same_peer_in_each_of_its_connections() {
+        let (one, other) = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
+        let identity = |key, address: Option<Ipv4Addr>| PeerIdentity {
+            key,
+            address: address.map(IpAddr::from),
+            name: String::new(),
+        };
+        let at = |index, generation| ConnectionKey { index, generation };
+        let mut peers = Peers::default();
+        peers.opened(at(3, 0), &identity(1, Some(one)));
+        peers.opened(at(0, 0), &identity(2, Some(other)));
+        peers.opened(at(1, 0), &identity(77, None));
+        assert_eq!(peers.of(at(3, 0)), Peer::Host(one.into()));
+        assert_eq!(peers.of(at(0, 0)), Peer::Host(other.into()));
+        assert_eq!(peers.of(at(1, 0)), Peer::Process(77));
+        // The first one is gone, and its place is used again.
+        peers.opened(at(3, 1), &identity(2, Some(other)));
+        assert_eq!(peers.of(at(3, 1)), Peer::Host(other.into()));
+        peers.opened(at(4, 0), &identity(1, Some(one)));
+        assert_eq!(peers.of(at(4, 0)), Peer::Host(one.into()));
+    }
+}

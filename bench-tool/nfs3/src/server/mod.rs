@@ -1,0 +1,173 @@
+//! An NFS version 3 responder (RFC 1813) over a file system in memory.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`store`] | the file system |
+//! | [`call`] | a call and its reply, whatever transport they go by |
+//! | `procedures` | the 22 procedures |
+//! | [`replay`] | the duplicate request cache |
+//! | [`mount`] | the MOUNT program |
+//! | [`desk`], [`tcp`] | both on TCP |
+//! | [`fabric`] | NFS by RPC-over-RDMA, and the way of TCP calls to its core |
+//! | [`command`] | `bench-tool serve --service nfs3` |
+//!
+//! A transport takes [`Service::call`]: it hands in a call, with the items that came beside its stream
+//! if there are any, and sends the reply, whose payload it asks the service for. One thread owns the
+//! service, and calls run to completion.
+//!
+//! The user's view is `docs/nfs3.md`.
+
+pub mod call;
+pub mod desk;
+pub mod fabric;
+pub mod mount;
+mod procedures;
+pub mod replay;
+pub mod tcp;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rpcrdma_engine::{BulkItem, Outcome};
+use rpcrdma_fabric::memory::{Lease, SharedLease};
+
+use self::call::{Call, Items, Payload, Reply};
+use self::replay::ReplayCache;
+use crate::store::{Limits, Pages, Store};
+use crate::wire::auth_sys::Identity;
+use crate::wire::types::Time;
+use crate::wire::{PROGRAM, Procedure, VERSION};
+
+/// The path that is exported.
+pub const EXPORT: &str = "/export";
+
+/// The longest READ and WRITE, in bytes.
+pub const DATA_BYTES_MAX: u32 = 1 << 20;
+
+/// The longest READDIR, in octets of XDR.
+pub const LISTING_BYTES_MAX: u32 = 64 * 1024;
+
+/// The NFS service.
+#[derive(Debug)]
+pub struct Service<P> {
+    store: Store<P>,
+    replays: ReplayCache,
+    clock: Clock,
+}
+
+impl<P: Pages> Service<P> {
+    /// An empty file system in `pages`.
+    #[must_use]
+    pub fn new(pages: P, limits: Limits) -> Self {
+        let mut clock = Clock::default();
+        let now = clock.now();
+        // Restarts differ in the time at which they were.
+        let instance = u64::from(now.seconds) << 32 | u64::from(now.nanoseconds);
+        Self {
+            store: Store::new(pages, limits, instance, now),
+            replays: ReplayCache::new(),
+            clock,
+        }
+    }
+
+    /// The file system.
+    #[must_use]
+    pub fn store(&self) -> &Store<P> {
+        &self.store
+    }
+
+    /// Answers a call. Results count with [`Outcome::Success`] alone.
+    ///
+    /// A retransmission of a call that must not be done twice is answered with what was answered the
+    /// first time.
+    pub fn call<I: Items>(&mut self, call: &Call<'_>, items: &I, reply: &mut Reply) -> Outcome {
+        reply.clear();
+        if call.program != PROGRAM {
+            return Outcome::ProgramUnavailable;
+        }
+        if call.version != VERSION {
+            return Outcome::ProgramMismatch {
+                low: VERSION,
+                high: VERSION,
+            };
+        }
+        let Some(procedure) = Procedure::from_number(call.procedure) else {
+            return Outcome::ProcedureUnavailable;
+        };
+        if procedure == Procedure::Null {
+            return Outcome::Success;
+        }
+        let caller = match Identity::of(&call.credential) {
+            Ok(caller) => caller,
+            Err(status) => return Outcome::AuthError(status),
+        };
+        let now = self.clock.now();
+        if procedure.is_idempotent() {
+            return self.execute(procedure, call, items, &caller, now, reply);
+        }
+        let key = self.replays.key(call, items);
+        if let Some(results) = self.replays.find(&key, now.seconds) {
+            reply.replay(results);
+            return Outcome::Success;
+        }
+        let outcome = self.execute(procedure, call, items, &caller, now, reply);
+        if outcome == Outcome::Success {
+            self.replays.keep(key, now.seconds, reply.stream());
+        }
+        outcome
+    }
+
+    /// Takes buffers that files can be made of, as far as there is need; to be called before each call.
+    /// Whether the memory is short, so that bytes which are being sent may be missed.
+    pub fn stock(&mut self, take: &mut dyn FnMut() -> Option<Lease>) -> bool {
+        self.store.stock(take);
+        self.store.is_short()
+    }
+
+    /// A payload as an item whose pieces are shared with its file; `None` where memory is not made for
+    /// that, or it is in too many pieces. To be taken before the next call.
+    #[must_use]
+    pub fn shared_payload(&self, payload: &Payload) -> Option<BulkItem<SharedLease>> {
+        self.store
+            .shared(payload.file, payload.offset_bytes, payload.bytes)
+    }
+
+    /// The bytes of a payload, in pieces; to be taken before the next call.
+    pub fn payload(&self, payload: &Payload) -> impl Iterator<Item = &[u8]> {
+        self.store
+            .pieces(payload.file, payload.offset_bytes, payload.bytes)
+    }
+}
+
+/// The clock of attributes: no two readings are the same, so that a client always sees that a file
+/// has changed.
+#[derive(Debug, Default)]
+struct Clock {
+    last: Time,
+}
+
+impl Clock {
+    fn now(&mut self) -> Time {
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let now = Time {
+            seconds: u32::try_from(since.as_secs()).unwrap_or(u32::MAX),
+            nanoseconds: since.subsec_nanos(),
+        };
+        let next = match self.last.nanoseconds {
+            999_999_999.. => Time {
+                seconds: self.last.seconds.saturating_add(1),
+                nanoseconds: 0,
+            },
+            nanoseconds => Time {
+                seconds: self.last.seconds,
+                nanoseconds: nanoseconds + 1,
+            },
+        };
+        self.last = now.max(next);
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,435 @@
+//! NFS and MOUNT on TCP: one thread that waits for all connections at once.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::DATA_BYTES_MAX;
+use crate::wire::record::Records;
+
+/// The longest message: a WRITE, and what stands around its data.
+const MESSAGE_BYTES_MAX: usize = DATA_BYTES_MAX as usize + 64 * 1024;
+
+/// Replies that may wait to be sent on a connection, in octets; beyond that its calls wait.
+const OUTPUT_BYTES_MAX: usize = 4 << 20;
+
+/// Room that a connection keeps when it has nothing to send.
+const OUTPUT_BYTES_KEPT: usize = 256 * 1024;
+
+/// How soon the wish to end is noticed.
+const LOOK_PERIOD: Duration = Duration::from_millis(50);
+
+/// What answers calls.
+pub trait Answers {
+    /// Appends the reply to the RPC call `message`, record marking included.
+    ///
+    /// # Errors
+    /// It is no call, or cannot be answered: the connection is of no use any more.
+    fn answer(&mut self, peer: IpAddr, message: &[u8], output: &mut Vec<u8>) -> io::Result<()>;
+}
+
+/// The server: what answers, and the connections by which it is called.
+#[derive(Debug)]
+pub struct TcpServer<D> {
+    listener: TcpListener,
+    connections_max: usize,
+    connections: Vec<Connection>,
+    /// The system could not give the last connection that came: descriptors are used up, say. The
+    /// next is taken after a while, for trying at once would be all that is done.
+    is_accepting: bool,
+    desk: D,
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: TcpStream,
+    peer: IpAddr,
+    records: Records,
+    output: Vec<u8>,
+    /// Octets of the output that were sent.
+    sent: usize,
+}
+
+impl<D: Answers> TcpServer<D> {
+    /// Serves whoever connects to `listener`, up to `connections_max` at a time.
+    ///
+    /// # Errors
+    /// When the listener cannot be made not to block.
+    pub fn new(listener: TcpListener, connections_max: usize, desk: D) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            listener,
+            connections_max,
+            connections: Vec::new(),
+            is_accepting: true,
+            desk,
+        })
+    }
+
+    /// Serves until `is_asked` says that it is to end; that is looked at some twenty times a second.
+    ///
+    /// # Errors
+    /// When the system cannot wait for connections. What happens on one of them ends that one.
+    pub fn run(&mut self, mut is_asked: impl FnMut() -> bool) -> io::Result<()> {
+        while !is_asked() {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for something to do, and does what there is, on every connection once.
+    fn turn(&mut self) -> io::Result<()> {
+        let timeout = Timespec::try_from(LOOK_PERIOD).unwrap_or_default();
+        let arrivals = if std::mem::replace(&mut self.is_accepting, true) {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
+        };
+        let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(&self.listener, arrivals)];
+        for connection in &self.connections {
+            waited.push(PollFd::new(&connection.stream, connection.interest()));
+        }
+        match poll(&mut waited, Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut ready = waited.iter().map(|one| !one.revents().is_empty());
+        let has_arrivals = ready.next().unwrap_or(false);
+        let ready: Vec<bool> = ready.collect();
+        let mut ready = ready.into_iter();
+        let desk = &mut self.desk;
+        self.connections.retain_mut(|connection| {
+            !ready.next().unwrap_or(false) || connection.serve(desk).is_ok()
+        });
+        if has_arrivals {
+            self.accept();
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        loop {
+            let (stream, address) = match self.listener.accept() {
+                Ok(arrival) => arrival,
+                Err(error) => {
+                    self.is_accepting = is_passing(&error);
+                    return;
+                }
+            };
+            // One too many is closed at once.
+            if self.connections.len() < self.connections_max
+                && let Ok(connection) = Connection::new(stream, address)
+            {
+                self.connections.push(connection);
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn new(stream: TcpStream, address: SocketAddr) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream,
+            peer: address.ip().to_canonical(),
+            records: Records::new(MESSAGE_BYTES_MAX),
+            output: Vec::new(),
+            sent: 0,
+        })
+    }
+
+    fn interest(&self) -> PollFlags {
+        let mut interest = PollFlags::empty();
+        if self.output.len() < OUTPUT_BYTES_MAX {
+            interest |= PollFlags::IN;
+        }
+        if self.sent < self.output.len() {
+            interest |= PollFlags::OUT;
+        }
+        interest
+    }
+
+    /// Sends what waits, answers calls that have come, receives once, and again.
+    ///
+    /// # Errors
+    /// The connection is at its end.
+    fn serve(&mut self, desk: &mut impl Answers) -> io::Result<()> {
+        self.send()?;
+        if self.answer_all(desk)? {
+            match self.stream.read(self.records.space()) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.records.filled(count),
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+            self.answer_all(desk)?;
+        }
+        Ok(())
+    }
+
+    /// Answers calls that are there, and sends the replies; whether all were answered. Those that
+    /// were not wait until replies can be sent again.
+    fn answer_all(&mut self, desk: &mut impl Answers) -> io::Result<bool> {
+        loop {
+            let all_answered = self.answer(desk)?;
+            self.send()?;
+            if all_answered || !self.output.is_empty() {
+                return Ok(all_answered);
+            }
+        }
+    }
+
+    /// Answers calls that are there, as long as there is room for replies; whether there was for all.
+    fn answer(&mut self, desk: &mut impl Answers) -> io::Result<bool> {
+        while self.output.len() < OUTPUT_BYTES_MAX {
+            let message = self.records.next_message().map_err(io::Error::other)?;
+            let Some(message) = message else {
+                return Ok(true);
+            };
+            desk.answer(self.peer, message, &mut self.output)?;
+        }
+        Ok(false)
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        while let Some(rest) = self.output.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(count) => self.sent += count,
+                Err(error) if is_passing(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.output.clear();
+        self.output.shrink_to(OUTPUT_BYTES_KEPT);
+        self.sent = 0;
+        Ok(())
+    }
+}
+
+/// Whether trying again later is all that it takes.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread::JoinHandle;
+
+    use rpcrdma_protocol::rpc::{
+        AcceptStatus, CallHeader, OpaqueAuth, RejectStatus, ReplyBody, ReplyHeader,
+    };
+
+    use super::super::Service;
+    use super::super::desk::Desk;
+    use super::*;
+    use crate::store::{HeapPages, Limits, Store};
+    use crate::wire::types::{Place, Stability};
+    use crate::wire::xdr::Encode;
+    use crate::wire::{ACL_PROGRAM, FileHandle, PROGRAM, Procedure, VERSION, arguments};
+    use crate::wire::{mount, record};
+
+    /// A server on a thread, which ends with it.
+    struct Running {
+        address: SocketAddr,
+        root: FileHandle,
+        ends: Arc<AtomicBool>,
+        thread: Option<JoinHandle<()>>,
+    }
+
+    impl Running {
+        fn start(connections_max: usize) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let pages = HeapPages::new(64 << 20, 4096);
+            let service = Service::new(pages, Limits { files_max: 100 });
+            let root = service.store().handle(Store::<HeapPages>::ROOT).unwrap();
+            let mut server = TcpServer::new(listener, connections_max, Desk::new(service)).unwrap();
+            let ends = Arc::new(AtomicBool::new(false));
+            let is_asked = Arc::clone(&ends);
+            // Relaxed: nothing else is told by it.
+            let run = move || server.run(|| is_asked.load(Ordering::Relaxed)).unwrap();
+            Self {
+                address,
+                root,
+                ends,
+                thread: Some(std::thread::spawn(run)),
+            }
+        }
+
+        fn connect(&self) -> TcpStream {
+            let stream = TcpStream::connect(self.address).unwrap();
+            stream
+                .set_read_timeout(Some(Duration::from_secs(60)))
+                .unwrap();
+            stream
+        }
+    }
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            self.ends.store(true, Ordering::Relaxed);
+            if let Some(thread) = self.thread.take() {
+                thread.join().unwrap();
+            }
+        }
+    }
+
+    fn call(xid: u32, program: u32, version: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
+        let header = CallHeader {
+            xid,
+            program,
+            version,
+            procedure,
+            credential: OpaqueAuth::NONE,
+            verifier: OpaqueAuth::NONE,
+        };
+        let mut space = [0; 64];
+        let bytes = header.encode(&mut space).unwrap();
+        let mark = record::header(bytes + args.len()).unwrap();
+        [&mark[..], &space[..bytes], args].concat()
+    }
+
+    fn reply(stream: &mut TcpStream) -> Vec<u8> {
+        let mut mark = [0; 4];
+        stream.read_exact(&mut mark).unwrap();
+        let bytes = u32::from_be_bytes(mark) & !record::LAST_FRAGMENT;
+        let mut reply = vec![0; bytes as usize];
+        stream.read_exact(&mut reply).unwrap();
+        reply
+    }
+
+    fn bytes_of(values: &[&dyn Fn(&mut rpcrdma_protocol::xdr::Writer<'_>)]) -> Vec<u8> {
+        let mut space = vec![0; 2 << 20];
+        let mut writer = rpcrdma_protocol::xdr::Writer::new(&mut space);
+        values.iter().for_each(|write| write(&mut writer));
+        let bytes = writer.position();
+        space.truncate(bytes);
+        space
+    }
+
+    /// Results of a successful reply.
+    fn results(reply: &[u8]) -> &[u8] {
+        let (header, bytes) = ReplyHeader::decode(reply).unwrap();
+        let success = AcceptStatus::Success;
+        assert_eq!(header, ReplyHeader::accepted(header.xid, success));
+        &reply[bytes..]
+    }
+
+    #[test]
+    fn each_program_is_answered_as_what_it_is() {
+        let server = Running::start(4);
+        let mut stream = server.connect();
+        let mismatch = AcceptStatus::ProgMismatch { low: 3, high: 3 };
+        for (program, version, expected) in [
+            (PROGRAM, VERSION, AcceptStatus::Success),
+            (PROGRAM, 4, mismatch),
+            (mount::PROGRAM, mount::VERSION, AcceptStatus::Success),
+            (mount::PROGRAM, 1, mismatch),
+            (ACL_PROGRAM, 3, AcceptStatus::ProgUnavail),
+        ] {
+            let call = call(7, program, version, 0, &[]);
+            stream.write_all(&call).unwrap();
+            let reply = reply(&mut stream);
+            let (header, _) = ReplyHeader::decode(&reply).unwrap();
+            let expected = ReplyHeader::accepted(7, expected);
+            assert_eq!(header, expected, "{program} {version}");
+        }
+        let mut old = call(7, PROGRAM, VERSION, 0, &[]);
+        old[12..16].copy_from_slice(&1_u32.to_be_bytes());
+        stream.write_all(&old).unwrap();
+        let reply = reply(&mut stream);
+        let denied = RejectStatus::RpcMismatch { low: 2, high: 2 };
+        let (header, _) = ReplyHeader::decode(&reply).unwrap();
+        assert_eq!(header.body, ReplyBody::Denied(denied));
+    }
+
+    #[test]
+    fn replies_to_a_client_that_does_not_read_wait_and_none_is_lost() {
+        let server = Running::start(4);
+        let mut stream = server.connect();
+        let place = Place {
+            directory: server.root,
+            name: b"file",
+        };
+        let how = arguments::CreateHow::Guarded(crate::wire::types::SetAttributes::default());
+        let create = arguments::Create { place, how };
+        let args = bytes_of(&[&|writer| create.encode(writer).unwrap()]);
+        stream
+            .write_all(&call(
+                1,
+                PROGRAM,
+                VERSION,
+                Procedure::Create.number(),
+                &args,
+            ))
+            .unwrap();
+        let made = reply(&mut stream);
+        let file = FileHandle::new(&results(&made)[12..28]).unwrap();
+        let data = vec![0x5a; DATA_BYTES_MAX as usize];
+        let write = arguments::Write {
+            file,
+            offset_bytes: 0,
+            count_bytes: DATA_BYTES_MAX,
+            stability: Stability::FileSync,
+        };
+        let args = bytes_of(&[&|writer| write.encode(writer).unwrap(), &|writer| {
+            (&data[..]).encode(writer).unwrap();
+        }]);
+        stream
+            .write_all(&call(2, PROGRAM, VERSION, Procedure::Write.number(), &args))
+            .unwrap();
+        assert_eq!(results(&reply(&mut stream))[..4], [0; 4]);
+        let read = arguments::Read {
+            file,
+            offset_bytes: 0,
+            count_bytes: DATA_BYTES_MAX,
+        };
+        let args = bytes_of(&[&|writer| read.encode(writer).unwrap()]);
+        // Far more than the server keeps, and the sockets hold.
+        let count = 40;
+        for xid in 10..10 + count {
+            let read = call(xid, PROGRAM, VERSION, Procedure::Read.number(), &args);
+            stream.write_all(&read).unwrap();
+        }
+        // Others are served meanwhile.
+        let mut other = server.connect();
+        other.write_all(&call(3, PROGRAM, VERSION, 0, &[])).unwrap();
+        assert!(results(&reply(&mut other)).is_empty());
+        for xid in 10..10 + count {
+            let reply = reply(&mut stream);
+            assert_eq!(reply[..4], xid.to_be_bytes());
+            assert!(reply.ends_with(&data));
+        }
+    }
+
+    #[test]
+    fn who_does_not_speak_rpc_and_who_is_one_too_many_is_left() {
+        let server = Running::start(1);
+        let mut stream = server.connect();
+        stream
+            .write_all(&call(1, PROGRAM, VERSION, 0, &[]))
+            .unwrap();
+        reply(&mut stream);
+        let mut other = server.connect();
+        assert_eq!(other.read(&mut [0; 4]).unwrap(), 0, "one too many");
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        assert!(matches!(stream.read(&mut [0; 4]), Ok(0) | Err(_)));
+        // The place is free again.
+        let answered = (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            let mut third = server.connect();
+            third.write_all(&call(2, PROGRAM, VERSION, 0, &[])).is_ok()
+                && third.read(&mut [0; 4]).is_ok_and(|bytes| bytes > 0)
+        });
+        assert!(answered);
+    }
+}

@@ -1,0 +1,626 @@
+//! Whole calls: arguments in XDR, results in XDR.
+
+mod wild;
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use proptest::prelude::*;
+use rpcrdma_protocol::constants::AUTH_SYS;
+use rpcrdma_protocol::rpc::{AuthStatus, OpaqueAuth};
+use rpcrdma_protocol::xdr::{Reader, Writer};
+
+use super::call::{NoItems, Peer};
+use super::fabric::item_of;
+use super::*;
+use crate::store::{HeapPages, Piece};
+use crate::wire::arguments::{self, CreateHow};
+use crate::wire::auth_sys::AuthSys;
+use crate::wire::results;
+use crate::wire::types::{
+    Attributes, Device, FileHandle, FileKind, Place, SetAttributes, Stability, Wcc,
+};
+use crate::wire::xdr::{Decode, Encode};
+use crate::wire::{Status, mount as mount_wire};
+
+fn encoded(values: &[&dyn Fn(&mut Writer<'_>)]) -> Vec<u8> {
+    let mut space = vec![0; 1 << 17];
+    let mut writer = Writer::new(&mut space);
+    values.iter().for_each(|value| value(&mut writer));
+    let bytes = writer.position();
+    space.truncate(bytes);
+    space
+}
+
+fn bytes_of(value: impl Encode) -> Vec<u8> {
+    encoded(&[&|writer| value.encode(writer).unwrap()])
+}
+
+/// A client that holds a service.
+struct Client {
+    service: Service<HeapPages>,
+    reply: Reply,
+    xid: u32,
+    credential: Vec<u8>,
+}
+
+impl Client {
+    fn new(pages: u64, files_max: u32) -> Self {
+        let pages = HeapPages::new(pages * 4096, 4096);
+        let body = AuthSys {
+            stamp: 1,
+            machine_name: b"test",
+            identity: Identity::ROOT,
+        };
+        Self {
+            service: Service::new(pages, Limits { files_max }),
+            reply: Reply::new(),
+            xid: 0,
+            credential: bytes_of(body),
+        }
+    }
+
+    fn root(&self) -> FileHandle {
+        let store = self.service.store();
+        store.handle(Store::<HeapPages>::ROOT).unwrap()
+    }
+
+    /// Calls as the last time, with the same number: a retransmission.
+    fn again(&mut self, procedure: u32, args: &[u8]) -> Outcome {
+        let call = Call {
+            peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            xid: self.xid,
+            program: PROGRAM,
+            version: VERSION,
+            procedure,
+            credential: OpaqueAuth {
+                flavor: AUTH_SYS,
+                body: &self.credential,
+            },
+            args,
+        };
+        self.service.call(&call, &NoItems, &mut self.reply)
+    }
+
+    fn raw(&mut self, procedure: u32, args: &[u8]) -> Outcome {
+        self.xid += 1;
+        self.again(procedure, args)
+    }
+
+    /// The results with their payload.
+    fn results(&self) -> Vec<u8> {
+        let stream = self.reply.stream();
+        let Some(payload) = self.reply.payload() else {
+            return stream.to_vec();
+        };
+        let (before, after) = stream.split_at(payload.stream_offset);
+        let mut results = before.to_vec();
+        self.service
+            .payload(payload)
+            .for_each(|piece| results.extend_from_slice(piece));
+        let data_bytes = results.len() - before.len();
+        assert_eq!(
+            data_bytes, payload.bytes as usize,
+            "the length that was told"
+        );
+        results.resize(results.len().next_multiple_of(4), 0);
+        results.extend_from_slice(after);
+        results
+    }
+
+    fn call(&mut self, procedure: Procedure, args: impl Encode) -> Vec<u8> {
+        let args = bytes_of(args);
+        assert_eq!(self.raw(procedure.number(), &args), Outcome::Success);
+        self.results()
+    }
+
+    /// Calls for results without a payload.
+    fn done<Done, Failed>(
+        &mut self,
+        procedure: Procedure,
+        args: impl Encode,
+    ) -> Result<Done, (Status, Failed)>
+    where
+        Done: for<'a> Decode<'a>,
+        Failed: for<'a> Decode<'a>,
+    {
+        let bytes = self.call(procedure, args);
+        let mut reader = Reader::new(&bytes);
+        let result = results::decode(&mut reader).unwrap();
+        assert!(reader.is_at_end());
+        result
+    }
+
+    fn create(&mut self, name: &[u8]) -> FileHandle {
+        let place = Place {
+            directory: self.root(),
+            name,
+        };
+        let how = CreateHow::Guarded(SetAttributes::default());
+        let create = arguments::Create { place, how };
+        let made: results::Created = self.done::<_, Wcc>(Procedure::Create, create).unwrap();
+        made.object.unwrap()
+    }
+
+    fn write(
+        &mut self,
+        file: FileHandle,
+        offset_bytes: u64,
+        data: &[u8],
+    ) -> Result<results::Write, Status> {
+        let write = arguments::Write {
+            file,
+            offset_bytes,
+            count_bytes: u32::try_from(data.len()).unwrap(),
+            stability: Stability::Unstable,
+        };
+        let args = encoded(&[&|writer| write.encode(writer).unwrap(), &|writer| {
+            data.encode(writer).unwrap();
+        }]);
+        assert_eq!(self.raw(Procedure::Write.number(), &args), Outcome::Success);
+        let bytes = self.results();
+        let written: Result<results::Write, (Status, Wcc)> =
+            results::decode(&mut Reader::new(&bytes)).unwrap();
+        written.map_err(|(status, _)| status)
+    }
+
+    fn read(&mut self, file: FileHandle, offset_bytes: u64, count_bytes: u32) -> (Vec<u8>, bool) {
+        let args = arguments::Read {
+            file,
+            offset_bytes,
+            count_bytes,
+        };
+        let bytes = self.call(Procedure::Read, args);
+        let mut reader = Reader::new(&bytes);
+        let read: Result<results::Read, (Status, Option<Attributes>)> =
+            results::decode(&mut reader).unwrap();
+        let read = read.unwrap();
+        let data = <&[u8]>::decode(&mut reader).unwrap();
+        assert!(reader.is_at_end());
+        assert_eq!(data.len(), read.count_bytes as usize);
+        (data.to_vec(), read.is_end)
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let mut client = Client::new(100, 100);
+    let file = client.create(b"file");
+    let bytes: Vec<u8> = (0..10_001_u32).flat_map(u32::to_be_bytes).collect();
+    let written = client.write(file, 3, &bytes).unwrap();
+    assert_eq!(written.count_bytes, 40_004);
+    assert_eq!(written.committed, Stability::Unstable);
+    let (before, after) = (written.file.before.unwrap(), written.file.after.unwrap());
+    assert_eq!((before.size_bytes, after.size_bytes), (0, 40_007));
+    assert_ne!(before.changed, after.changed);
+    assert_eq!(client.read(file, 3, 40_004), (bytes.clone(), true));
+    assert_eq!(client.read(file, 7, 5), (bytes[4..9].to_vec(), false));
+    assert_eq!(client.read(file, 0, 3), (vec![0; 3], false));
+    assert_eq!(client.read(file, 40_007, 9), (vec![], true));
+    assert_eq!(client.read(file, u64::MAX, u32::MAX), (vec![], true));
+    let commit = arguments::Commit {
+        file,
+        offset_bytes: 0,
+        count_bytes: 0,
+    };
+    let committed: results::Commit = client.done::<_, Wcc>(Procedure::Commit, commit).unwrap();
+    assert_eq!(committed.verifier, written.verifier);
+}
+
+#[test]
+fn a_retransmission_is_not_done_again() {
+    let mut client = Client::new(10, 10);
+    client.create(b"x");
+    let place = Place {
+        directory: client.root(),
+        name: b"x",
+    };
+    let args = bytes_of(place);
+    let remove = Procedure::Remove.number();
+    assert_eq!(client.raw(remove, &args), Outcome::Success);
+    let first = client.results();
+    assert_eq!(client.again(remove, &args), Outcome::Success);
+    assert_eq!(client.results(), first);
+    assert_eq!(first[..4], [0; 4]);
+    assert_eq!(client.raw(remove, &args), Outcome::Success);
+    assert_eq!(
+        client.results()[..4],
+        Status::NoEntry.number().to_be_bytes()
+    );
+    // What may be done twice is done again: it sees what is there now.
+    let lookup = Procedure::Lookup.number();
+    assert_eq!(client.raw(lookup, &args), Outcome::Success);
+    let gone = client.results();
+    client.create(b"x");
+    assert_eq!(client.raw(lookup, &args), Outcome::Success);
+    assert_ne!(client.results(), gone);
+}
+
+/// By RPC-over-RDMA data need registered memory, and where none is left at the moment the reply says so.
+#[test]
+fn data_for_which_there_is_no_memory_are_to_be_asked_for_again() {
+    let mut client = Client::new(16, 10);
+    let file = client.create(b"file");
+    client.write(file, 0, b"bytes").unwrap();
+    let args = bytes_of(arguments::Read {
+        file,
+        offset_bytes: 0,
+        count_bytes: 5,
+    });
+    assert_eq!(
+        client.raw(Procedure::Read.number(), &args),
+        Outcome::Success
+    );
+    let Client { service, reply, .. } = &mut client;
+    assert!(item_of(service, reply, || None).is_none());
+    let bytes = client.results();
+    let mut reader = Reader::new(&bytes);
+    let read: Result<results::Read, (Status, Option<Attributes>)> =
+        results::decode(&mut reader).unwrap();
+    assert_eq!(read.map(|_| ()), Err((Status::Jukebox, None)));
+    assert!(reader.is_at_end());
+    assert_eq!(client.read(file, 0, 5), (b"bytes".to_vec(), true));
+}
+
+#[test]
+fn a_symbolic_link_keeps_its_target() {
+    let mut client = Client::new(100, 10);
+    let target = vec![b't'; 4095];
+    let symlink = arguments::Symlink {
+        place: Place {
+            directory: client.root(),
+            name: b"link",
+        },
+        attributes: SetAttributes::default(),
+    };
+    let args = encoded(&[&|writer| symlink.encode(writer).unwrap(), &|writer| {
+        (&target[..]).encode(writer).unwrap();
+    }]);
+    assert_eq!(
+        client.raw(Procedure::Symlink.number(), &args),
+        Outcome::Success
+    );
+    let bytes = client.results();
+    let made: Result<results::Created, (Status, Wcc)> =
+        results::decode(&mut Reader::new(&bytes)).unwrap();
+    let link = made.unwrap().object.unwrap();
+    let bytes = client.call(Procedure::Readlink, link);
+    let mut reader = Reader::new(&bytes);
+    type ReadlinkResult = Result<Option<Attributes>, (Status, Option<Attributes>)>;
+    let attributes: ReadlinkResult = results::decode(&mut reader).unwrap();
+    assert_eq!(attributes.unwrap().unwrap().kind, FileKind::SymbolicLink);
+    assert_eq!(<&[u8]>::decode(&mut reader), Ok(&target[..]));
+}
+
+/// Lists a directory in pieces of `count_bytes`; the names, and the calls that it took.
+fn list(client: &mut Client, count_bytes: u32, plus: bool) -> (Vec<Vec<u8>>, u32) {
+    let (mut names, mut calls) = (Vec::new(), 0);
+    let (mut cookie, mut verifier) = (0, [0; 8]);
+    loop {
+        calls += 1;
+        let directory = client.root();
+        let bytes = if plus {
+            let names_bytes = count_bytes;
+            client.call(
+                Procedure::Readdirplus,
+                arguments::Readdirplus {
+                    directory,
+                    cookie,
+                    verifier,
+                    names_bytes,
+                    count_bytes,
+                },
+            )
+        } else {
+            client.call(
+                Procedure::Readdir,
+                arguments::Readdir {
+                    directory,
+                    cookie,
+                    verifier,
+                    count_bytes,
+                },
+            )
+        };
+        assert!(bytes.len() <= 4 + count_bytes as usize, "{}", bytes.len());
+        let mut reader = Reader::new(&bytes);
+        let listing: Result<results::Listing, (Status, Option<Attributes>)> =
+            results::decode(&mut reader).unwrap();
+        verifier = listing.unwrap().verifier;
+        while bool::decode(&mut reader).unwrap() {
+            let entry = results::Entry::decode(&mut reader).unwrap();
+            if plus {
+                let more = results::EntryPlus::decode(&mut reader).unwrap();
+                assert_eq!(more.attributes.unwrap().file_number, entry.file_number);
+                assert!(client.service.store().find(&more.object.unwrap()).is_ok());
+            }
+            cookie = entry.cookie;
+            names.push(entry.name.to_vec());
+        }
+        let is_end = bool::decode(&mut reader).unwrap();
+        assert!(reader.is_at_end());
+        if is_end {
+            return (names, calls);
+        }
+    }
+}
+
+#[test]
+fn ten_thousand_names_are_listed_once_each_in_replies_as_long_as_was_asked() {
+    let mut client = Client::new(10, 20_000);
+    let mut expected = vec![b".".to_vec(), b"..".to_vec()];
+    for index in 0..10_000 {
+        let name = format!("{index:0width$}", width = 1 + index % 40).into_bytes();
+        let name = [name, format!("-{index}").into_bytes()].concat();
+        client.create(&name);
+        expected.push(name);
+    }
+    for plus in [false, true] {
+        for count_bytes in [1024, 4096, 65_536] {
+            let (names, calls) = list(&mut client, count_bytes, plus);
+            assert_eq!(names, expected);
+            assert!(calls > 3);
+        }
+    }
+    let directory = client.root();
+    let (cookie, verifier) = (3, [1; 8]);
+    let wrong = arguments::Readdir {
+        directory,
+        cookie,
+        verifier,
+        count_bytes: 4096,
+    };
+    let wrong = client.done::<u32, Option<Attributes>>(Procedure::Readdir, wrong);
+    assert_eq!(wrong.unwrap_err().0, Status::BadCookie);
+    let small = arguments::Readdir {
+        directory,
+        cookie: 0,
+        verifier,
+        count_bytes: 100,
+    };
+    let small = client.done::<u32, Option<Attributes>>(Procedure::Readdir, small);
+    assert_eq!(small.unwrap_err().0, Status::TooSmall);
+}
+
+#[test]
+fn what_is_not_here_is_said_to_be_not_here() {
+    let mut client = Client::new(10, 10);
+    let peer = Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let call = Call {
+        peer,
+        xid: 1,
+        program: PROGRAM,
+        version: VERSION,
+        procedure: 0,
+        credential: OpaqueAuth::NONE,
+        args: &[],
+    };
+    let gss = OpaqueAuth {
+        flavor: 6,
+        body: &[],
+    };
+    let mismatch = Outcome::ProgramMismatch { low: 3, high: 3 };
+    for (call, outcome) in [
+        (call, Outcome::Success),
+        (
+            Call {
+                program: crate::wire::ACL_PROGRAM,
+                ..call
+            },
+            Outcome::ProgramUnavailable,
+        ),
+        (Call { version: 4, ..call }, mismatch),
+        (
+            Call {
+                procedure: 22,
+                ..call
+            },
+            Outcome::ProcedureUnavailable,
+        ),
+        (
+            Call {
+                procedure: 1,
+                ..call
+            },
+            Outcome::GarbageArgs,
+        ),
+        (
+            Call {
+                procedure: 1,
+                credential: gss,
+                ..call
+            },
+            Outcome::AuthError(AuthStatus::TOO_WEAK),
+        ),
+    ] {
+        assert_eq!(
+            client.service.call(&call, &NoItems, &mut client.reply),
+            outcome,
+            "{call:?}"
+        );
+    }
+}
+
+/// Data beside the stream, in two pieces.
+struct Beside {
+    args_offset: usize,
+    data: Vec<u8>,
+    is_version_1: bool,
+}
+
+impl Items for Beside {
+    fn at(&self, args_offset: usize) -> Option<usize> {
+        (args_offset == self.args_offset).then_some(0)
+    }
+
+    fn is_of(&self, _index: usize, bytes: usize) -> bool {
+        let there = self.data.len();
+        there == bytes || (self.is_version_1 && there == bytes.next_multiple_of(4))
+    }
+
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn pieces(&self, index: usize) -> impl Iterator<Item = Piece<'_>> {
+        let (a, b) = self.data.split_at(self.data.len() / 3);
+        let pieces = [a, b].into_iter().filter(move |_| index == 0);
+        pieces.map(Piece::from)
+    }
+}
+
+#[test]
+fn data_beside_the_stream_are_written_as_those_in_it() {
+    let mut client = Client::new(10, 10);
+    let file = client.create(b"x");
+    let data: Vec<u8> = (0..7001_u32).map(|index| index.to_be_bytes()[3]).collect();
+    let count_bytes = 7001;
+    let write = arguments::Write {
+        file,
+        offset_bytes: 5,
+        count_bytes,
+        stability: Stability::FileSync,
+    };
+    let args = encoded(&[&|writer| write.encode(writer).unwrap(), &|writer| {
+        writer.write_u32(count_bytes).unwrap();
+    }]);
+    let mut items = Beside {
+        args_offset: args.len(),
+        data: data.clone(),
+        is_version_1: false,
+    };
+    let credential = client.credential.clone();
+    let call = |client: &mut Client, procedure: u32, args: &[u8], items: &Beside| {
+        client.xid += 1;
+        let call = Call {
+            peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            xid: client.xid,
+            program: PROGRAM,
+            version: VERSION,
+            procedure,
+            credential: OpaqueAuth {
+                flavor: AUTH_SYS,
+                body: &credential,
+            },
+            args,
+        };
+        client.service.call(&call, items, &mut client.reply)
+    };
+    let write = Procedure::Write.number();
+    assert_eq!(call(&mut client, write, &args, &items), Outcome::Success);
+    assert_eq!(client.read(file, 5, count_bytes), (data.clone(), true));
+    // Its round-up comes with it, and is no data.
+    items.data.extend_from_slice(&[0xaa; 3]);
+    assert_eq!(
+        call(&mut client, write, &args, &items),
+        Outcome::GarbageArgs
+    );
+    items.is_version_1 = true;
+    assert_eq!(call(&mut client, write, &args, &items), Outcome::Success);
+    assert_eq!(client.read(file, 5, count_bytes + 3), (data, true));
+    items.data.truncate(7001);
+    items.args_offset += 4;
+    assert_eq!(
+        call(&mut client, write, &args, &items),
+        Outcome::GarbageArgs
+    );
+    items.args_offset -= 4;
+    items.data.pop();
+    assert_eq!(
+        call(&mut client, write, &args, &items),
+        Outcome::GarbageArgs
+    );
+    let getattr = bytes_of(file);
+    let procedure = Procedure::Getattr.number();
+    assert_eq!(
+        call(&mut client, procedure, &getattr, &items),
+        Outcome::GarbageArgs
+    );
+}
+
+#[test]
+fn mount_hands_out_directories_of_the_export() {
+    let mut client = Client::new(10, 10);
+    let root = client.root();
+    let place = Place {
+        directory: root,
+        name: b"below",
+    };
+    let mkdir = arguments::Mkdir {
+        place,
+        attributes: SetAttributes::default(),
+    };
+    let made: results::Created = client.done::<_, Wcc>(Procedure::Mkdir, mkdir).unwrap();
+    let below = made.object.unwrap();
+    client.create(b"file");
+    let mut mounts = mount::Mounts::default();
+    let mut call = |procedure: mount_wire::MountProcedure, args: &[u8]| {
+        let call = Call {
+            peer: Peer::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            xid: 1,
+            program: mount_wire::PROGRAM,
+            version: mount_wire::VERSION,
+            procedure: procedure.number(),
+            credential: OpaqueAuth::NONE,
+            args,
+        };
+        let outcome = mounts.call(&call, &client.service, &mut client.reply);
+        (outcome, client.reply.stream().to_vec())
+    };
+    use mount_wire::{MountProcedure, MountStatus};
+    for (path, expected) in [
+        (&b"/export"[..], Ok(root)),
+        (b"/export/", Ok(root)),
+        (b"/export/below", Ok(below)),
+        (b"/export/below/..", Ok(root)),
+        (b"/export/file", Err(MountStatus::NotDirectory)),
+        (b"/export/none", Err(MountStatus::NoEntry)),
+        (b"/exports", Err(MountStatus::NoEntry)),
+        (b"/", Err(MountStatus::NoEntry)),
+        (b"", Err(MountStatus::NoEntry)),
+    ] {
+        let (outcome, results) = call(MountProcedure::Mnt, &bytes_of(path));
+        assert_eq!(outcome, Outcome::Success);
+        let mut reader = Reader::new(&results);
+        let status = MountStatus::decode(&mut reader).unwrap();
+        let handle = (status == MountStatus::Ok).then(|| FileHandle::decode(&mut reader).unwrap());
+        assert_eq!(handle.ok_or(status), expected, "{path:?}");
+    }
+    let mounted = call(MountProcedure::Dump, &[]).1;
+    let entries = |dump: &[u8]| {
+        let mut reader = Reader::new(dump);
+        let mut entries = 0;
+        while bool::decode(&mut reader).unwrap() {
+            assert_eq!(<&[u8]>::decode(&mut reader), Ok(&b"127.0.0.1"[..]));
+            <&[u8]>::decode(&mut reader).unwrap();
+            entries += 1;
+        }
+        assert!(reader.is_at_end());
+        entries
+    };
+    assert_eq!(entries(&mounted), 4);
+    call(MountProcedure::Umnt, &bytes_of(&b"/export"[..]));
+    assert_eq!(entries(&call(MountProcedure::Dump, &[]).1), 3);
+    call(MountProcedure::Umntall, &[]);
+    assert_eq!(entries(&call(MountProcedure::Dump, &[]).1), 0);
+    let exports = call(MountProcedure::Export, &[]).1;
+    let expected = [&[0, 0, 0, 1, 0, 0, 0, 7][..], b"/export\0", &[0; 8]].concat();
+    assert_eq!(exports, expected);
+    let long = bytes_of(&[b'x'; 1025][..]);
+    assert_eq!(call(MountProcedure::Mnt, &long).0, Outcome::GarbageArgs);
+}
+
+#[test]
+fn the_clock_never_stands() {
+    let mut clock = Clock {
+        last: Time {
+            seconds: u32::MAX - 1,
+            nanoseconds: 999_999_999,
+        },
+    };
+    let first = clock.now();
+    let second = clock.now();
+    assert!(first < second);
+    let mut clock = Clock::default();
+    let readings: Vec<Time> = (0..1000).map(|_| clock.now()).collect();
+    assert!(readings.is_sorted_by(|a, b| a < b));
+}

@@ -1,0 +1,237 @@
+//! What is told of files, and what may be set.
+
+use super::contents::{Contents, FILE_BYTES_MAX};
+use super::inode::{Body, EXECUTE_ANY, Inode, MODE_BITS, SET_GID, SET_UID, may};
+use super::{Number, Pages, Store};
+use crate::wire::Status;
+use crate::wire::arguments::access;
+use crate::wire::auth_sys::Identity;
+use crate::wire::types::{Attributes, Device, SetAttributes, SetTime, Time, Wcc, WccAttributes};
+
+/// What a directory says is its length.
+const DIRECTORY_BYTES: u64 = 4096;
+
+/// The space of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// All of it, in bytes.
+    pub total_bytes: u64,
+    /// What is free.
+    pub free_bytes: u64,
+    /// Files that there may be.
+    pub total_files: u64,
+    /// How many more can be made.
+    pub free_files: u64,
+}
+
+impl<P: Pages> Store<P> {
+    /// Attributes of a file; `None` when it is gone.
+    #[must_use]
+    pub fn attributes(&self, file: Number) -> Option<Attributes> {
+        let inode = self.inode(file).ok()?;
+        let page_bytes = self.page_bytes();
+        let pages = inode.contents().map_or(0, Contents::page_count);
+        let device = match inode.body {
+            Body::Special(_, device) => device,
+            _ => Device::default(),
+        };
+        Some(Attributes {
+            kind: inode.kind(),
+            mode: inode.mode,
+            links: inode.links,
+            uid: inode.uid,
+            gid: inode.gid,
+            size_bytes: inode.size_bytes(),
+            used_bytes: u64::try_from(pages).unwrap_or(u64::MAX) * page_bytes,
+            device,
+            file_system: super::LASTING,
+            file_number: file_number(file),
+            accessed: inode.accessed,
+            modified: inode.modified,
+            changed: inode.changed,
+        })
+    }
+
+    /// What is kept of a file from before an operation.
+    #[must_use]
+    pub fn before(&self, file: Number) -> Option<WccAttributes> {
+        let inode = self.inode(file).ok()?;
+        Some(WccAttributes {
+            size_bytes: inode.size_bytes(),
+            modified: inode.modified,
+            changed: inode.changed,
+        })
+    }
+
+    /// A file before an operation, and as it is now.
+    #[must_use]
+    pub fn wcc(&self, file: Number, before: Option<WccAttributes>) -> Wcc {
+        Wcc {
+            before,
+            after: self.attributes(file),
+        }
+    }
+
+    /// How much space there is.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        let page_bytes = self.page_bytes();
+        let total_files = u64::from(self.limits.files_max);
+        Space {
+            total_bytes: self.pages.total() * page_bytes,
+            free_bytes: self.pages.free() * page_bytes,
+            total_files,
+            free_files: total_files.saturating_sub(u64::from(self.files)),
+        }
+    }
+
+    fn page_bytes(&self) -> u64 {
+        u64::try_from(self.pages.page_bytes()).unwrap_or(u64::MAX)
+    }
+
+    /// Of the bits of ACCESS that are asked for, those that `caller` has.
+    ///
+    /// # Errors
+    /// STALE.
+    pub fn access(&self, file: Number, asked: u32, caller: &Identity) -> Result<u32, Status> {
+        let inode = self.inode(file)?;
+        let write = access::MODIFY | access::EXTEND;
+        let bits = if inode.is_directory() {
+            [
+                (may::READ, access::READ),
+                (may::EXECUTE, access::LOOKUP),
+                (may::WRITE | may::EXECUTE, write | access::DELETE),
+            ]
+        } else {
+            [
+                (may::READ, access::READ),
+                (may::WRITE, write),
+                (may::EXECUTE, access::EXECUTE),
+            ]
+        };
+        let granted = bits.iter().filter(|(mode, _)| inode.allows(caller, *mode));
+        Ok(asked & granted.fold(0, |all, (_, bit)| all | bit))
+    }
+
+    /// Sets attributes, all or none; with a `guard` only if that is when the file last changed.
+    ///
+    /// # Errors
+    /// NOT_SYNC, PERM for what is the owner's, ACCES, ISDIR and INVAL for the length of what has no
+    /// bytes, FBIG, and JUKEBOX while the page that it ends in is being sent and no other is free.
+    pub fn set_attributes(
+        &mut self,
+        file: Number,
+        set: &SetAttributes,
+        guard: Option<Time>,
+        caller: &Identity,
+        now: Time,
+    ) -> Result<(), Status> {
+        let inode = self.inode(file)?;
+        if guard.is_some_and(|guard| guard != inode.changed) {
+            return Err(Status::NotSync);
+        }
+        inode.may_set(set, caller)?;
+        let slot = self.slots.get_mut(file.0 as usize);
+        let inode = slot.and_then(|slot| slot.file.as_deref_mut());
+        let inode = inode.ok_or(Status::Stale)?;
+        if let (Some(size_bytes), Body::Regular(contents)) = (set.size_bytes, &mut inode.body) {
+            if !contents.set_size(&mut self.pages, size_bytes) {
+                return Err(Status::Jukebox);
+            }
+            inode.modified = now;
+            inode.drop_privileges(caller);
+        }
+        inode.set(set, caller, now);
+        if *set != SetAttributes::default() {
+            inode.changed = now;
+        }
+        Ok(())
+    }
+}
+
+/// The number of a file as clients see it: 0 means nothing to some.
+pub(crate) fn file_number(file: Number) -> u64 {
+    u64::from(file.0) + 1
+}
+
+impl Inode {
+    fn size_bytes(&self) -> u64 {
+        match self.body {
+            Body::Directory(_) => DIRECTORY_BYTES,
+            _ => self.contents().map_or(0, Contents::size_bytes),
+        }
+    }
+
+    /// A write by another than root ends what the file's mode promises of its owner and group.
+    pub(super) fn drop_privileges(&mut self, caller: &Identity) {
+        if !caller.is_root() {
+            self.drop_set_ids();
+        }
+    }
+
+    fn drop_set_ids(&mut self) {
+        self.mode &= !SET_UID;
+        // Without the group's right to execute the bit means something else.
+        if self.mode & EXECUTE_ANY & 0o070 != 0 {
+            self.mode &= !SET_GID;
+        }
+    }
+
+    /// Whether `caller` may set all of that.
+    fn may_set(&self, set: &SetAttributes, caller: &Identity) -> Result<(), Status> {
+        let is_owner = self.is_owned_by(caller);
+        let gives_away = set.uid.is_some_and(|uid| uid != self.uid);
+        let takes_group = |gid: u32| gid != self.gid && !caller.is_of(gid);
+        let sets_time = |time: &SetTime| matches!(time, SetTime::To(_));
+        let root_alone = gives_away || set.gid.is_some_and(takes_group);
+        let owner_alone = set.mode.is_some()
+            || set.uid.is_some()
+            || set.gid.is_some()
+            || sets_time(&set.accessed)
+            || sets_time(&set.modified);
+        if (root_alone && !caller.is_root()) || (owner_alone && !is_owner) {
+            return Err(Status::NotOwner);
+        }
+        if let Some(size_bytes) = set.size_bytes {
+            match self.body {
+                Body::Regular(_) => {}
+                Body::Directory(_) => return Err(Status::IsDirectory),
+                _ => return Err(Status::Invalid),
+            }
+            if size_bytes > FILE_BYTES_MAX {
+                return Err(Status::TooBig);
+            }
+        }
+        let is_written = set.size_bytes.is_some()
+            || set.accessed == SetTime::ToServer
+            || set.modified == SetTime::ToServer;
+        if is_written && !self.allows_data(caller, may::WRITE) {
+            return Err(Status::Access);
+        }
+        Ok(())
+    }
+
+    /// Sets all but the length.
+    fn set(&mut self, set: &SetAttributes, caller: &Identity, now: Time) {
+        let changes_owner = set.uid.is_some_and(|uid| uid != self.uid)
+            || set.gid.is_some_and(|gid| gid != self.gid);
+        if changes_owner && !self.is_directory() {
+            self.drop_set_ids();
+        }
+        self.uid = set.uid.unwrap_or(self.uid);
+        self.gid = set.gid.unwrap_or(self.gid);
+        if let Some(mode) = set.mode {
+            self.mode = mode & MODE_BITS;
+            if !caller.is_root() && !caller.is_of(self.gid) {
+                self.mode &= !SET_GID;
+            }
+        }
+        let time = |set: SetTime, time: &mut Time| match set {
+            SetTime::Keep => {}
+            SetTime::ToServer => *time = now,
+            SetTime::To(other) => *time = other,
+        };
+        time(set.accessed, &mut self.accessed);
+        time(set.modified, &mut self.modified);
+    }
+}

@@ -1,0 +1,101 @@
+//! `bench-tool decode`: what transport headers say, for people or for scripts.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal as _, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rpcrdma_explain::{ExplainError, Explainer, Form};
+use rpcrdma_units::count;
+
+use crate::exit::{Failure, Status};
+
+/// `bench-tool decode`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Input: captures of RoCEv2 traffic, pcap or pcapng as tcpdump and Wireshark write them, and hex; which of them it is \
+is seen by how it begins. Both versions of the protocol are understood: RFC 8166 and \
+draft-ietf-nfsv4-rpcrdma-version-two-00 with the round-trip reduction. A reply is explained by its call, when that \
+came before it.\n\n\
+Hex: one message a line; spaces, colons and a leading 0x are allowed. A line that begins with `{` is \
+JSON, and its field `hex` is read. Blank lines and lines that begin with `#` are skipped.\n\n\
+Exit status 1 when any message was wrong, or packets of one are missing.\n\n\
+Examples:
+  tcpdump -i eth0 -U -w - udp port 4791 | bench-tool decode
+  bench-tool decode --json mount.pcapng
+  echo 00000007 00000001 00000020 00000004 00000001 00000001 00000002 | bench-tool decode
+  bench-tool decode --json < messages.hex")]
+pub(crate) struct DecodeArgs {
+    /// Files to read, in this order [default: standard input]
+    pub files: Vec<PathBuf>,
+
+    /// One JSON object a line instead of text for people
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the command on its files, or on standard input, and on standard output.
+///
+/// # Errors
+/// When an input cannot be read or standard output not be written. Wrong messages are no error of the tool: the
+/// status is [`Status::Failure`] then.
+pub(crate) fn execute(args: &DecodeArgs) -> Result<Status, Failure> {
+    let form = if args.json { Form::Json } else { Form::Text };
+    let mut explainer = Explainer::new(BufWriter::new(io::stdout().lock()), form);
+    if args.files.is_empty() {
+        let stdin = io::stdin();
+        if stdin.is_terminal() {
+            eprintln!("reading hex from the terminal, one message a line; Ctrl-D ends it");
+        }
+        explain(&mut explainer, stdin.lock(), "standard input")?;
+    }
+    for path in &args.files {
+        if explainer.is_closed() {
+            break;
+        }
+        let name = path.display().to_string();
+        explain(&mut explainer, BufReader::new(open(path, &name)?), &name)?;
+    }
+    Ok(if explainer.found_wrong() {
+        Status::Failure
+    } else {
+        Status::Success
+    })
+}
+
+fn open(path: &Path, name: &str) -> Result<File, Failure> {
+    File::open(path).map_err(|error| {
+        Failure::failed(format!("cannot open {name}"))
+            .because(error)
+            .advice("give a capture, or a file with hex, one message a line")
+    })
+}
+
+fn explain(
+    explainer: &mut Explainer<impl Write>,
+    input: impl BufRead,
+    name: &str,
+) -> Result<(), Failure> {
+    let explained = explainer.explain(input, name);
+    if let Some(counts) = explainer.counts() {
+        eprintln!(
+            "{name}: {} packets of RoCEv2, of which {} were sent again; {} others, {} that cannot be read",
+            count(counts.roce),
+            count(counts.again),
+            count(counts.other),
+            count(counts.damaged)
+        );
+    }
+    explained.map_err(failure)
+}
+
+fn failure(error: ExplainError) -> Failure {
+    let advice = error.advice();
+    let failure = match error {
+        ExplainError::Unwritable(source) => {
+            Failure::failed("cannot write to standard output").because(source)
+        }
+        other => Failure::of(other),
+    };
+    failure.advice(advice)
+}

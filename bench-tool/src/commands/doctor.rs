@@ -1,0 +1,89 @@
+//! `bench-tool doctor`: examines this machine, and prints the report.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rpcrdma_doctor::{Needs, Report, Severity, System};
+use serde::Serialize;
+
+use super::ProfileChoice;
+use crate::exit::{Failure, Status};
+use crate::fabric::Fabric;
+use crate::report::origin::Origin;
+use crate::report::output::{Output, put_report};
+use crate::sizing::Need;
+
+/// The `schema` of the JSON report; the meaning of its keys does not change under one.
+const SCHEMA: &str = "rpcrdma.bench-tool.doctor/1";
+
+/// The JSON report.
+#[derive(Serialize)]
+struct Json<'a> {
+    #[serde(flatten)]
+    origin: Origin,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// `bench-tool doctor`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Looks at what runs here will meet, reads only, needs no privilege, and changes nothing:
+  providers   what carries shm: and rdma: addresses, and why
+  devices     RDMA devices: who may open them, firmware and driver, tuning profile, PCIe slot, NUMA
+              node, ports, MTU, messages that were sent again, PFC, ECN and DSCP, limits
+  memory      locked memory, hugepages, open files, against what the profile needs
+  processors  cores allowed, isolated, throttled; frequency governor; idle states
+  kernel      its command line, NUMA balancing, RDMA namespaces
+  clock       clock source, TSC, steal time
+
+Each finding is one of
+  ok          as it should be
+  hint        it works; something could be better, or is good to know
+  warning     it works, but numbers suffer or a limit will be met
+  problem     something cannot work
+and, where it is not ok, a line `costs` with what follows, and a line `what to do` with the command \
+that mends it, where there is one. Commands that change the system need root. What cannot be read is \
+said, and is no finding: as root more can be.\n\n\
+Exit status: 0 when nothing costs (ok, hint), 1 with a warning or a problem, 2 the command line cannot be obeyed.\n\n\
+Examples:
+  bench-tool doctor
+  bench-tool doctor --profile my.toml    against what that profile needs
+  bench-tool doctor --json - | jq '.findings[] | select(.severity != \"ok\")'")]
+pub(crate) struct DoctorArgs {
+    /// Whose needs are looked at
+    #[command(flatten)]
+    pub profile: ProfileChoice,
+
+    /// Write the report as JSON; `-` is standard output, in place of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Look at a copy of /proc, /sys and /dev: for tests, and for machines that sent theirs
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    pub root: PathBuf,
+}
+
+/// Runs the command. It fails when something cannot work, or numbers suffer.
+///
+/// # Errors
+/// When the profile does not exist, or the report cannot be written.
+pub(crate) fn execute(args: &DoctorArgs, command: String) -> Result<Status, Failure> {
+    let output = args
+        .json
+        .as_deref()
+        .map(|path| Output::check("--json", path))
+        .transpose()?;
+    let profile = Need::default().profile(&args.profile, &Fabric::SHM)?;
+    let report = Report::of(&System::below(&args.root), &Needs::of(&profile));
+    let json = Json {
+        origin: Origin::new(SCHEMA, command),
+        report: &report,
+    };
+    put_report(&report.text(), &json, output.as_ref())?;
+    Ok(if report.severity() >= Severity::Warning {
+        Status::Failure
+    } else {
+        Status::Success
+    })
+}

@@ -1,0 +1,31 @@
+//! Options of `bench-tool serve --service nfs3`.
+
+use clap::Args;
+
+use super::values;
+use crate::address::{AddressError, ListenAddress};
+
+/// What an NFS server holds.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "NFS server")]
+pub(crate) struct Nfs3Args {
+    /// Space for files, beyond which the server answers NFS3ERR_NOSPC; on tcp: it is taken as they grow, on shm: and rdma: registered at the start
+    #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = values::size_bytes)]
+    pub space: u64,
+
+    /// Files of all kinds, directories included
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub max_files: u32,
+
+    /// Where MOUNT is served, and NFS over TCP beside, when --listen is rdma: or shm:
+    #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:20048", value_parser = host_port)]
+    pub mount_listen: (String, u16),
+}
+
+/// Reads `HOST:PORT`.
+pub(super) fn host_port(text: &str) -> Result<(String, u16), AddressError> {
+    match format!("tcp:{text}").parse()? {
+        ListenAddress::Tcp { host, port } => Ok((host, port)),
+        ListenAddress::Fabric(_) => Err(AddressError::Scheme(text.to_owned())),
+    }
+}

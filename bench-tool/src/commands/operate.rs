@@ -1,0 +1,50 @@
+//! Options of `bench-tool serve` for those who operate it.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::nfs3::host_port;
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Time, level, event, and name=value
+    #[default]
+    Text,
+    /// One object a line
+    Json,
+}
+
+/// How much an event matters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum LogLevel {
+    /// What was asked for could not be done
+    Error,
+    /// Something is wrong, and the server goes on
+    #[default]
+    Warn,
+    /// Connections, limits, the beginning and the end
+    Info,
+}
+
+/// How a server is watched.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Operation")]
+pub(crate) struct OperateArgs {
+    /// Serve metrics for Prometheus at http://HOST:PORT/metrics, and /healthz and /ready beside them; port 0 is any that is free
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_port)]
+    pub metrics: Option<(String, u16)>,
+
+    /// Limits that change while it runs: a TOML file with max_connections, max_connections_per_client and credits, read at the start and at every SIGHUP
+    #[arg(long, value_name = "FILE")]
+    pub limits: Option<PathBuf>,
+
+    /// How the log on standard error looks
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    /// What is logged: that, and what matters more
+    #[arg(long, value_enum, default_value_t = LogLevel::Warn)]
+    pub log_level: LogLevel,
+}

@@ -1,0 +1,273 @@
+//! Values with units on the command line: sizes, times, counts, rates, lists of cores.
+//!
+//! Every parser returns a message that shows a right example, since that is what the user needs next.
+
+use std::time::Duration;
+
+use crate::load::sizes::Sizes;
+
+/// Splits `12.5MiB` into the number and the unit, which may be apart by spaces.
+fn number_and_unit(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    (!number.is_empty()).then_some((number, unit.trim()))
+}
+
+/// `number` times `scale`, exactly: a fraction is allowed as long as the product is whole (`1.5KiB` is 1536).
+fn scaled(number: &str, scale: u64) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.len() > 9 {
+        return None;
+    }
+    let whole: u64 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().ok()?
+    };
+    let mut total = whole.checked_mul(scale)?;
+    if !fraction.is_empty() {
+        let digits: u64 = fraction.parse().ok()?;
+        let divisor = 10_u64.pow(u32::try_from(fraction.len()).ok()?);
+        let product = digits.checked_mul(scale)?;
+        if product % divisor != 0 {
+            return None;
+        }
+        total = total.checked_add(product / divisor)?;
+    }
+    Some(total)
+}
+
+/// A size in bytes: `64`, `4KiB`, `1M`. K, M and G are powers of 1024 with or without `iB`, as storage people
+/// write block sizes; `kB`, `MB` and `GB` are powers of 1000.
+///
+/// # Errors
+/// A message for the user when the text is no size, or larger than 64 bits hold.
+pub(crate) fn size_bytes(text: &str) -> Result<u64, String> {
+    let wrong = || {
+        format!("`{text}` is not a size: write bytes (64), KiB (4KiB or 4K) or MiB (1MiB or 1M)")
+    };
+    let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
+    let scale = match unit {
+        "" | "B" => 1,
+        "k" | "K" | "KiB" => 1 << 10,
+        "m" | "M" | "MiB" => 1 << 20,
+        "g" | "G" | "GiB" => 1 << 30,
+        "kB" | "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        _ => return Err(wrong()),
+    };
+    scaled(number, scale).ok_or_else(wrong)
+}
+
+/// Sizes with their shares: `4k=80,64k=20`.
+///
+/// # Errors
+/// A message for the user when the text is no list of sizes and shares, or one of them is there twice.
+pub(crate) fn sizes(text: &str) -> Result<Sizes, String> {
+    let wrong = |what: &str| {
+        format!(
+            "`{text}` is no list of sizes with their shares{what}: write them as in 4k=80,64k=20"
+        )
+    };
+    let share = |part: &str| -> Option<(u64, u32)> {
+        let (size, share) = part.split_once('=')?;
+        let share = share.trim().trim_end_matches('%');
+        Some((size_bytes(size).ok()?, share.parse().ok()?))
+    };
+    let shares: Option<Vec<_>> = text.split(',').map(share).collect();
+    let shares = shares.ok_or_else(|| wrong(""))?;
+    Sizes::new(&shares).map_err(|error| wrong(&format!(" ({error})")))
+}
+
+/// A time: `10s`, `500ms`, `50us`, `2m`, `1h`. A bare number is refused, because seconds and milliseconds are both usual; `0` is 0.
+///
+/// # Errors
+/// A message for the user when the text is no time.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    let wrong = || {
+        format!(
+            "`{text}` is not a time: write it with its unit, as in 10s, 500ms, 50us, 800ns, 2m or 1h"
+        )
+    };
+    let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
+    let scale_ns: u64 = match unit {
+        "ns" => 1,
+        "us" | "µs" | "μs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" | "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "" if number == "0" => 0,
+        _ => return Err(wrong()),
+    };
+    scaled(number, scale_ns)
+        .map(Duration::from_nanos)
+        .ok_or_else(wrong)
+}
+
+/// A time that is not zero, for durations of measurements.
+///
+/// # Errors
+/// As [`time`], and when it is zero.
+pub(crate) fn time_above_zero(text: &str) -> Result<Duration, String> {
+    match time(text)? {
+        Duration::ZERO => Err(format!(
+            "`{text}` measures nothing: write a time above zero, as in 10s"
+        )),
+        duration => Ok(duration),
+    }
+}
+
+/// A count: `1000`, `250k`, `5M`, `1G`; k, M and G are powers of 1000 here.
+///
+/// # Errors
+/// A message for the user when the text is no count, or zero.
+pub(crate) fn count(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is not a count above zero: write it as 1000, 250k or 5M");
+    let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
+    let scale = match unit {
+        "" => 1,
+        "k" | "K" => 1_000,
+        "m" | "M" => 1_000_000,
+        "g" | "G" => 1_000_000_000,
+        _ => return Err(wrong()),
+    };
+    scaled(number, scale)
+        .filter(|&count| count > 0)
+        .ok_or_else(wrong)
+}
+
+/// A rate in calls per second: `20000`, `250k`, `1.5M`, with or without `/s`.
+///
+/// # Errors
+/// A message for the user when the text is no rate above zero.
+pub(crate) fn rate_per_s(text: &str) -> Result<u64, String> {
+    count(text.strip_suffix("/s").unwrap_or(text)).map_err(|_| {
+        format!("`{text}` is not a rate: write calls per second, as in 20000, 250k or 1.5M")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn shares_of_sizes() {
+        let expected = Sizes::new(&[(4096, 80), (65_536, 20)]);
+        for text in ["4k=80,64k=20", "4KiB = 80, 64KiB=20", "4096=80%,64K=20%"] {
+            assert_eq!(super::sizes(text), expected, "{text}");
+        }
+        for text in [
+            "",
+            "64",
+            "4k=",
+            "=80",
+            "4k=80,",
+            "4k=1,4096=2",
+            "4k=0",
+            "4k=-1",
+            "4k=80;8k=20",
+        ] {
+            let error = super::sizes(text).unwrap_err();
+            assert!(error.contains("4k=80,64k=20"), "{error}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("64", 64),
+            ("64B", 64),
+            ("4KiB", 4096),
+            ("4K", 4096),
+            ("4k", 4096),
+            ("1M", 1 << 20),
+            ("1 MiB", 1 << 20),
+            ("1.5KiB", 1536),
+            ("0.5K", 512),
+            ("2G", 2 << 30),
+            ("1kB", 1000),
+            ("1MB", 1_000_000),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(size_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in [
+            "",
+            "K",
+            "-1",
+            "1.3",
+            "0.1K",
+            "1e3",
+            "4KIB",
+            "4 K iB",
+            "1..5K",
+            ".",
+            "18446744073709551616",
+            "99999999999G",
+        ] {
+            assert!(size_bytes(text).unwrap_err().contains("4KiB"), "{text}");
+        }
+    }
+
+    #[test]
+    fn times() {
+        for (text, nanoseconds) in [
+            ("10s", 10_000_000_000),
+            ("500ms", 500_000_000),
+            ("50us", 50_000),
+            ("50µs", 50_000),
+            ("800ns", 800),
+            ("0", 0),
+            ("0s", 0),
+            ("0.5s", 500_000_000),
+            ("2m", 120_000_000_000),
+            ("1h", 3_600_000_000_000),
+        ] {
+            assert_eq!(time(text), Ok(Duration::from_nanos(nanoseconds)), "{text}");
+        }
+        for text in ["", "10", "s", "-1s", "10 parsecs", "1.5ns", "9999999999h"] {
+            assert!(time(text).unwrap_err().contains("500ms"), "{text}");
+        }
+        assert!(time_above_zero("0s").is_err());
+        assert!(time_above_zero("1ns").is_ok());
+    }
+
+    #[test]
+    fn counts_and_rates() {
+        assert_eq!(count("1000"), Ok(1000));
+        assert_eq!(count("250k"), Ok(250_000));
+        assert_eq!(rate_per_s("1.5M"), Ok(1_500_000));
+        assert_eq!(rate_per_s("20000/s"), Ok(20_000));
+        for text in ["0", "", "-5", "ten", "5KiB", "0.5"] {
+            assert!(count(text).is_err(), "{text}");
+            assert!(rate_per_s(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC{0,24}") {
+            let _ = size_bytes(&text);
+            let _ = time(&text);
+            let _ = rate_per_s(&text);
+        }
+
+        #[test]
+        fn plain_numbers_are_themselves(number in any::<u64>()) {
+            prop_assert_eq!(size_bytes(&number.to_string()), Ok(number));
+        }
+
+        #[test]
+        fn kibibytes_are_exact(number in 0..(1_u64 << 40)) {
+            let text = format!("{number}KiB");
+            prop_assert_eq!(size_bytes(&text), Ok(number * 1024));
+        }
+    }
+}

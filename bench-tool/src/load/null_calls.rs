@@ -1,0 +1,81 @@
+//! The generator and the service of null calls, for programs that run a core by themselves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpcrdma_control::NodeConfig;
+use rpcrdma_engine::{Application, ConnectionKey, CoreConfig};
+
+use super::generator::{Generator, Plan, Shared, Work};
+use crate::bench_program::{self, BenchService, NULL};
+use crate::commands::ProfileChoice;
+use crate::fabric::Fabric;
+use crate::progress::Progress;
+use crate::signals::Stop;
+use crate::sizing::Need;
+
+/// What `bench-tool run` has on a core for null calls: a closed loop with so many calls outstanding on each connection,
+/// all of them recorded in histograms of one interval each. It never ends.
+#[derive(Debug)]
+pub struct NullCalls {
+    depth: u32,
+    shared: Arc<Shared>,
+}
+
+impl NullCalls {
+    /// With `depth` calls outstanding.
+    #[must_use]
+    pub fn new(depth: u32) -> Self {
+        Self {
+            depth,
+            shared: Arc::default(),
+        }
+    }
+
+    /// What `bench-tool` makes of the profile of shm for a core with one connection.
+    ///
+    /// # Panics
+    /// When the profile cannot carry so many calls.
+    #[must_use]
+    pub fn core(&self) -> CoreConfig {
+        let need = Need {
+            connections_per_core: Some(1),
+            credits: Some(self.depth),
+            calls_per_core: Some(self.depth),
+            cores: 1,
+            ..Need::default()
+        };
+        let loaded = need.profile(&ProfileChoice::default(), &Fabric::SHM);
+        NodeConfig::from_profile(&loaded.expect("the profile of shm").profile, Vec::new()).core
+    }
+
+    /// The generator, as the application of a core.
+    #[must_use]
+    pub fn generator(&self, interval: Duration) -> impl Application + use<> {
+        let plan = Plan {
+            work: Work::Message {
+                call: bench_program::call(NULL),
+                payload_bytes: None,
+            },
+            depth: self.depth,
+            warmup: Duration::ZERO,
+            interval,
+            duration: None,
+            count: None,
+            rate_per_s: None,
+        };
+        let shared = Arc::clone(&self.shared);
+        Generator::new(plan, shared, Stop::new(), Progress::new(1), 0)
+    }
+
+    /// The service that answers, as the application of another core.
+    #[must_use]
+    pub fn service(&self) -> impl Application + use<> {
+        BenchService::default()
+    }
+
+    /// The generator begins to call on `connections` of its core.
+    pub fn start(&self, connections: Vec<ConnectionKey>) {
+        self.shared.start(connections);
+    }
+}

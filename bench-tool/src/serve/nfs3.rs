@@ -1,0 +1,176 @@
+//! `bench-tool serve --service nfs3`.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use rpcrdma_control::{Node, NodeConfig, NodeError, Provider};
+use rpcrdma_engine::Application;
+use rpcrdma_tuning::{Loaded, Profile};
+
+use super::listening::{end, listen};
+use super::operate::Operator;
+use crate::address::{Address, ListenAddress};
+use crate::authentication::Host;
+use crate::commands::{Nfs3Args, ServeArgs};
+use crate::exit::Failure;
+use crate::fabric::Job;
+use rpcrdma_nfs3::server::desk::Desk;
+use rpcrdma_nfs3::server::fabric::{AtHatch, Hatch, NfsApplication};
+use rpcrdma_nfs3::server::tcp::{Answers, TcpServer};
+use rpcrdma_nfs3::server::{EXPORT, Service};
+use rpcrdma_nfs3::store::{HeapPages, LeasedPages, Limits, Pages};
+
+/// Connections on TCP at a time when nobody says otherwise.
+const CONNECTIONS_DEFAULT: u32 = 256;
+
+/// Bytes of a page of memory; a file takes whole ones.
+const PAGE_BYTES: usize = 4096;
+
+/// Bytes of a bulk buffer, in which files lie: a longer WRITE comes in several, and one that is shorter
+/// than half of it is copied.
+const BUFFER_BYTES: u32 = 64 * 1024;
+
+/// For how much of its space a server keeps buffers that Sends placed data in: one in so many.
+const PLACED_SHARE: u64 = 4;
+
+fn desk<P: Pages>(args: &Nfs3Args, pages: P) -> Desk<P> {
+    let limits = Limits {
+        files_max: args.max_files,
+    };
+    Desk::new(Service::new(pages, limits))
+}
+
+/// A node whose one core has bulk buffers that files lie in, and the memory that these are.
+fn with_files(profile: &Profile, core: usize, space_bytes: u64) -> (NodeConfig, LeasedPages) {
+    let mut profile = profile.clone();
+    // As many bytes for calls under way as before, in more buffers.
+    let pieces = profile.bulk_buffer_bytes.div_ceil(BUFFER_BYTES).max(1);
+    profile.bulk_buffers = profile.bulk_buffers.saturating_mul(pieces);
+    profile.bulk_buffer_bytes = BUFFER_BYTES;
+    let mut placed_max = 0;
+    if profile.placement_segments != 0 && profile.placement_segment_bytes > BUFFER_BYTES / 2 {
+        // So that a WRITE of this length lies in one of them.
+        profile.placement_segment_bytes = profile.placement_segment_bytes.max(BUFFER_BYTES);
+        let bytes = space_bytes / PLACED_SHARE;
+        let kept = bytes / u64::from(profile.placement_segment_bytes);
+        placed_max = u32::try_from(kept).unwrap_or(u32::MAX);
+        profile.placement_spares = profile.placement_spares.saturating_add(placed_max);
+    }
+    let mut config = NodeConfig::from_profile(&profile, vec![Some(core)]);
+    config.core.bulk_buffers_kept = LeasedPages::buffers(space_bytes, BUFFER_BYTES);
+    let pages = LeasedPages::new(space_bytes, PAGE_BYTES, BUFFER_BYTES, placed_max);
+    (config, pages)
+}
+
+/// A server on TCP, and the port that it has.
+fn tcp_server<D: Answers>(
+    host: &str,
+    port: u16,
+    connections_max: u32,
+    desk: D,
+) -> Result<(TcpServer<D>, ListenAddress), Failure> {
+    let host = host.to_owned();
+    let address = ListenAddress::Tcp { host, port };
+    let cannot = |error| Failure::failed(format!("cannot listen on {address}")).because(error);
+    let ListenAddress::Tcp { host, .. } = &address else {
+        return Err(Failure::usage("an address of TCP is wanted"));
+    };
+    let listener = TcpListener::bind((host.as_str(), port)).map_err(cannot)?;
+    let port = listener.local_addr().map_err(cannot)?.port();
+    let server = TcpServer::new(listener, connections_max as usize, desk).map_err(cannot)?;
+    let host = host.clone();
+    Ok((server, ListenAddress::Tcp { host, port }))
+}
+
+/// Serves NFS and MOUNT on TCP.
+///
+/// # Errors
+/// A failure when the address cannot be listened on.
+pub(super) fn serve_on_tcp(args: &ServeArgs, host: &str, port: u16) -> Result<(), Failure> {
+    let mut operator = Operator::start(args, &[])?;
+    let connections_max = args.max_connections.unwrap_or(CONNECTIONS_DEFAULT);
+    let pages = HeapPages::new(args.nfs3.space, PAGE_BYTES);
+    let desk = desk(&args.nfs3, pages);
+    let (mut server, address) = tcp_server(host, port, connections_max, desk)?;
+    operator.ready(&format!(
+        "{address} (NFS version 3, {EXPORT}, MOUNT at the same port)"
+    ))?;
+    server
+        .run(|| operator.is_asked_to_stop(None))
+        .map_err(|error| Failure::failed(format!("cannot serve at {address}")).because(error))
+}
+
+/// Serving by RPC-over-RDMA, with MOUNT on TCP.
+pub(super) struct ServeOnFabric<'a> {
+    /// The command line.
+    pub(super) args: &'a ServeArgs,
+    /// Where to listen.
+    pub(super) listen: &'a Address,
+    /// How clients prove themselves, if they have to.
+    pub(super) host: Option<Host>,
+    /// The core.
+    pub(super) core: usize,
+    /// Sizes.
+    pub(super) loaded: &'a Loaded,
+    /// Who watches it, and ends it.
+    pub(super) operator: Operator,
+}
+
+impl Job for ServeOnFabric<'_> {
+    type Output = ();
+
+    fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
+        let space_bytes = self.args.nfs3.space;
+        let (mut config, pages) = with_files(&self.loaded.profile, self.core, space_bytes);
+        config.events = Some(self.operator.events());
+        let mut pages = Some(pages);
+        let hatch = Arc::new(Hatch::new());
+        let service = |_| {
+            // There is one core.
+            let pages = pages
+                .take()
+                .unwrap_or_else(|| LeasedPages::new(0, PAGE_BYTES, BUFFER_BYTES, 0));
+            NfsApplication::new(desk(&self.args.nfs3, pages), Arc::clone(&hatch))
+        };
+        let failed = |error: NodeError| {
+            Failure::failed("the server could not be set up")
+                .because(error)
+                .advice("less --space takes less memory at the start")
+        };
+        let faults = self.operator.faults().clone();
+        if faults.is_empty() {
+            let node = Node::start(provider, &config, service).map_err(failed)?;
+            self.serve(node, hatch)
+        } else {
+            let node = Node::start_with_faults(provider, &config, &faults, service);
+            self.serve(node.map_err(failed)?, hatch)
+        }
+    }
+}
+
+impl ServeOnFabric<'_> {
+    fn serve<V: Provider, A: Application>(
+        mut self,
+        node: Node<V, A>,
+        hatch: Arc<Hatch>,
+    ) -> Result<(), Failure> {
+        self.operator.attend(&node)?;
+        if let Some(core) = node.cores().first().cloned() {
+            hatch.set_wake(move || core.wake());
+        }
+        let (mount_host, mount_port) = &self.args.nfs3.mount_listen;
+        let at_hatch = AtHatch::new(hatch);
+        let (mut server, mount_address) =
+            tcp_server(mount_host, *mount_port, CONNECTIONS_DEFAULT, at_hatch)?;
+        let listening = listen(&node, self.listen, self.host.as_ref())?;
+        let operator = &mut self.operator;
+        operator.ready(&format!(
+            "{listening} (NFS version 3, {EXPORT}, MOUNT at {mount_address})"
+        ))?;
+        let served = server.run(|| operator.is_asked_to_stop(Some(&node)));
+        end(node, &self.loaded.profile, operator)?;
+        served.map_err(|error| {
+            Failure::failed(format!("cannot serve at {mount_address}")).because(error)
+        })
+    }
+}
