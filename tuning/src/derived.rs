@@ -4,7 +4,7 @@
 //! Everything is per core. The sums are taken in 64 bits, which no checked profile overflows. The
 //! engine rounds each pool up to cache lines and pages when it carves it from its arena.
 
-use crate::profile::Profile;
+use crate::knobs::Profile;
 
 /// Receives that each connection always has: those of two credits, and the spare one.
 const RECEIVES_GUARANTEED: u64 = 3;

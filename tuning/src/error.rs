@@ -1,9 +1,10 @@
-//! What can be wrong with a profile, said so that a person can mend it.
+//! What can be wrong with a profile, and what to do about it.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::layers::Origin;
+use crate::values::Values;
 
 /// A knob in an error: its name, its value, and the layer that set it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,36 +87,29 @@ pub enum Error {
         reason: String,
     },
 
-    /// A value is outside its range.
-    #[error("{knob} is out of range: set it from {least} to {most}")]
+    /// A value is not one of those that its knob takes.
+    #[error("{knob} is out of range: use {values}{}", in_brackets(values.because()))]
     Range {
         /// The knob.
         knob: Knob,
-        /// The least value that can be used.
-        least: u64,
-        /// The largest value that can be used.
-        most: u64,
-    },
-
-    /// A value is within its range but not of the form that is needed.
-    #[error("{knob} cannot be used: {rule}")]
-    Form {
-        /// The knob.
-        knob: Knob,
-        /// The form that is needed.
-        rule: &'static str,
+        /// The values that it takes.
+        values: Values,
     },
 
     /// Two values cannot be used together.
-    #[error("{left} and {right} cannot be used together: {rule}; {remedy}")]
+    #[error("{left} and {right} cannot be used together: {because}; {remedy}")]
     Relation {
         /// The first of the two knobs.
         left: Box<Knob>,
         /// The second of the two knobs.
         right: Box<Knob>,
-        /// What must hold between them, and why.
-        rule: &'static str,
+        /// Why not.
+        because: &'static str,
         /// What to change.
         remedy: String,
     },
+}
+
+fn in_brackets(text: Option<&str>) -> String {
+    text.map_or_else(String::new, |text| format!(" ({text})"))
 }

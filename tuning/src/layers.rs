@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::environment::EnvironmentRule;
 use crate::error::{Error, Knob};
 use crate::families;
-use crate::profile::{Profile, Settings, Table};
+use crate::knobs::{Profile, Settings};
+use crate::table::Table;
 use crate::text::ProfileText;
 
 /// The layer that a value came from.
@@ -100,8 +101,8 @@ impl Loaded {
         match self.entries.get(knob) {
             Some(entry) => entry.source.as_deref(),
             None => {
-                let place = Profile::KNOBS.iter().position(|name| *name == knob)?;
-                Profile::DEFAULT_SOURCES.get(place).copied()
+                let info = Profile::KNOBS.iter().find(|info| info.name == knob)?;
+                Some(info.source)
             }
         }
     }
@@ -261,13 +262,15 @@ impl Layers {
     /// hands out the profile. What was cut is in [`Loaded::clamps`].
     ///
     /// # Errors
-    /// [`Error::Range`], [`Error::Form`] or [`Error::Relation`] for the first value that cannot be
+    /// [`Error::Range`] or [`Error::Relation`] for the first value that cannot be
     /// used; the error names the layer that set it.
     pub fn build(mut self) -> Result<Loaded, Error> {
-        // A value out of its range is a slip, and not to be hidden by a limit.
-        self.profile.validate_ranges(&|name| self.knob(name))?;
+        // A limit must not hide a value out of its range, which is a mistake.
+        self.profile.validate_values(&|name| self.knob(name))?;
         let clamps = self.clamp();
-        self.profile.validate_with(&|name| self.knob(name))?;
+        // A device's limit may be below the range.
+        self.profile.validate_values(&|name| self.knob(name))?;
+        self.profile.validate_relations(&|name| self.knob(name))?;
         Ok(Loaded {
             profile: self.profile,
             name: self.name,
@@ -297,8 +300,8 @@ impl Layers {
     }
 
     fn put_table(&mut self, settings: &Table, limits: &Table, of: &str, origin: &Origin) {
-        self.put(&settings.settings(), &settings.sources(), origin);
-        self.put_limits(&limits.settings(), &limits.sources(), of);
+        self.put(&settings.settings, &settings.sources, origin);
+        self.put_limits(&limits.settings, &limits.sources, of);
     }
 
     fn put(
@@ -324,10 +327,11 @@ impl Layers {
         of: &str,
     ) {
         self.limits.merge(limits);
-        for name in limits.names() {
+        // Of a profile to throw away: it goes through the knobs that are set.
+        Profile::default().apply(limits, |name| {
             let source = sources.get(name).cloned().flatten();
             self.limit_entries.insert(name, (of.to_owned(), source));
-        }
+        });
     }
 
     /// A rule about a variable replaces the one of the layer below.

@@ -25,6 +25,7 @@
 //! ([`Profile::receives_posted`] and the other functions of that file).
 #![forbid(unsafe_code)]
 
+mod choices;
 mod derived;
 mod detect;
 mod environment;
@@ -33,14 +34,17 @@ mod families;
 mod knobs;
 mod layers;
 mod profile;
+mod relations;
 mod table;
 mod text;
-mod validate;
+mod values;
 
+pub use choices::{Hugepages, Idle, ReceiveQueues, WithoutWindows};
 pub use detect::{Detected, Device};
 pub use environment::{EnvironmentRule, EnvironmentValue};
 pub use error::{Error, Knob};
 pub use families::{DeviceSummary, FamilySummary, list};
-pub use knobs::{Hugepages, Idle, ReceiveQueues, WithoutWindows};
+pub use knobs::{Profile, Settings};
 pub use layers::{Clamp, Layers, Loaded, Origin};
-pub use profile::{Profile, Settings};
+pub use relations::Relation;
+pub use values::{KnobInfo, Value, Values};

@@ -1,4 +1,4 @@
-//! One entry of a table of knobs in a file: a value, or a value with its source.
+//! A table of knobs in a file. Each entry is a value, or a value with its source.
 //!
 //! ```toml
 //! [settings]
@@ -6,6 +6,7 @@
 //! device_inline_bytes_max = { value = 101, source = "irdma driver: inline data of generation 2" }
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -13,9 +14,56 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use crate::knobs::Settings;
+use crate::profile::knob_named;
+
+/// A table of knobs, `[settings]` or `[limits]`.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) settings: Settings,
+    /// The names of the knobs that are set, with their sources.
+    pub(crate) sources: BTreeMap<&'static str, Option<String>>,
+}
+
+impl<'de> Deserialize<'de> for Table {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+struct Entries;
+
+impl<'de> Visitor<'de> for Entries {
+    type Value = Table;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table of knobs")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut file: A) -> Result<Table, A::Error> {
+        let mut table = Table::default();
+        while let Some(Name(name)) = file.next_key()? {
+            let source = table.settings.read(name, &mut file)?;
+            table.sources.insert(name, source);
+        }
+        Ok(table)
+    }
+}
+
+/// A knob's name. Another is refused here, so that the error has the place of the name.
+struct Name(&'static str);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let knob = knob_named(&name).map_err(D::Error::custom)?;
+        Ok(Self(knob.name))
+    }
+}
+
 /// A value, and why it is what it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sourced<T> {
+pub(crate) struct Entry<T> {
     pub(crate) value: T,
     pub(crate) source: Option<String>,
 }
@@ -28,7 +76,7 @@ struct Long<T> {
     source: String,
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Sourced<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entry<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Either(PhantomData))
     }
@@ -39,7 +87,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Sourced<T> {
 struct Either<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
-    type Value = Sourced<T>;
+    type Value = Entry<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value, or { value = VALUE, source = \"WHY\" }")
@@ -55,15 +103,15 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
         let Long { value, source } = Long::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(Sourced {
+        Ok(Entry {
             value,
             source: Some(source),
         })
     }
 }
 
-fn plain<T>(value: T) -> Sourced<T> {
-    Sourced {
+fn plain<T>(value: T) -> Entry<T> {
+    Entry {
         value,
         source: None,
     }
@@ -72,12 +120,12 @@ fn plain<T>(value: T) -> Sourced<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::knobs::Idle;
+    use crate::choices::Idle;
 
     #[derive(Debug, Deserialize)]
     struct File {
-        number: Sourced<u32>,
-        word: Sourced<Idle>,
+        number: Entry<u32>,
+        word: Entry<Idle>,
     }
 
     #[test]

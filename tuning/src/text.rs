@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::environment::EnvironmentRule;
 use crate::error::Error;
 use crate::layers::Origin;
-use crate::profile::Table;
+use crate::table::Table;
 
 /// A file.
 #[derive(Debug, Deserialize)]

@@ -1,9 +1,12 @@
-//! docs/tuning.md lists every knob with its default, and the sizes that follow from the defaults.
+//! docs/tuning.md has the tables of knobs and relations as the source has them, every family, and the sizes that follow
+//! from the defaults.
 
-use rpcrdma_tuning::{Profile, list};
+use rpcrdma_tuning::{KnobInfo, Profile, list};
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tuning.md");
 
 fn page() -> String {
-    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tuning.md")).unwrap()
+    std::fs::read_to_string(PAGE).unwrap()
 }
 
 /// The text below a heading, up to the next of its rank.
@@ -29,29 +32,69 @@ fn every_family_is_documented() {
     }
 }
 
+/// The lines of `tuning/src/knobs.rs` as a table.
+fn knobs() -> Vec<String> {
+    let head = [
+        "| Knob | Default | Unit | Range | Meaning | Why this default |",
+        "|---|---|---|---|---|---|",
+    ];
+    let defaults = Profile::default();
+    let rows = defaults.values().map(|(knob, default)| {
+        let KnobInfo {
+            name,
+            unit,
+            values,
+            source,
+            ..
+        } = knob;
+        let meaning = knob.meaning();
+        format!("| `{name}` | {default} | {unit} | {values} | {meaning} | {source} |")
+    });
+    head.map(str::to_owned).into_iter().chain(rows).collect()
+}
+
+/// The relations of `tuning/src/relations.rs` as a table.
+fn relations() -> Vec<String> {
+    let head = ["| Must hold | Because |", "|---|---|"];
+    let rows = Profile::RELATIONS
+        .iter()
+        .map(|relation| format!("| {} | {} |", relation.rule, relation.because));
+    head.map(str::to_owned).into_iter().chain(rows).collect()
+}
+
+/// The page with `table` in place of the one whose first columns have the same heads.
+fn with_table(page: &str, table: &[String]) -> String {
+    let first_columns = |line: &str| line.split('|').take(3).collect::<Vec<_>>().join("|");
+    let head = first_columns(&table[0]);
+    let mut lines = page.lines();
+    let before = lines
+        .by_ref()
+        .take_while(|line| first_columns(line) != head);
+    let before: Vec<&str> = before.collect();
+    let after = lines.skip_while(|line| line.starts_with('|'));
+    let table = table.iter().map(String::as_str);
+    let lines: Vec<&str> = before.into_iter().chain(table).chain(after).collect();
+    lines.join("\n") + "\n"
+}
+
 #[test]
-fn every_knob_is_documented_with_its_default() {
-    let page = page();
-    let knobs = section(&page, "## Knobs");
-    let rows: Vec<(&str, &str)> = knobs
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
-        .filter_map(|(knob, rest)| Some((knob, rest.split_once(" | ")?.0)))
-        .filter(|(knob, _)| !knob.contains(' '))
-        .collect();
-    let documented: Vec<&str> = rows.iter().map(|&(knob, _)| knob).collect();
-    assert_eq!(
-        documented,
-        Profile::KNOBS,
-        "the knobs, in the order of the struct"
-    );
-    for (knob, default) in rows {
-        assert_eq!(
-            Profile::default().value_text(knob).as_deref(),
-            Some(default),
-            "{knob}"
-        );
+fn the_tables_are_those_of_the_source() {
+    let written = [knobs(), relations()]
+        .iter()
+        .fold(page(), |page, table| with_table(&page, table));
+    if std::env::var_os("RPCRDMA_WRITE_DOCUMENTS").is_some() {
+        std::fs::write(PAGE, &written).unwrap();
     }
+    let page = page();
+    let differing = page
+        .lines()
+        .zip(written.lines())
+        .find(|(is, should)| is != should);
+    assert!(
+        page == written,
+        "docs/tuning.md differs from tuning/src/knobs.rs or relations.rs: {differing:?}\nThis writes it anew: \
+         RPCRDMA_WRITE_DOCUMENTS=1 cargo test -p rpcrdma-tuning --test documentation"
+    );
 }
 
 #[test]

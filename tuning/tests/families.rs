@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use rpcrdma_tuning::{
-    Detected, Device, EnvironmentValue, Error, Layers, Loaded, Origin, Profile, ReceiveQueues,
-    Settings, list,
+    Detected, Device, EnvironmentValue, Error, KnobInfo, Layers, Loaded, Origin, Profile,
+    ReceiveQueues, Settings, list,
 };
 
 /// What a NIC decides: every family says something of each.
@@ -43,7 +43,7 @@ fn names() -> Vec<String> {
 fn every_value_of_every_profile_has_a_source() {
     for name in names() {
         let loaded = load(&name);
-        for knob in Profile::KNOBS {
+        for KnobInfo { name: knob, .. } in Profile::KNOBS {
             let source = loaded.source(knob).unwrap_or_default();
             assert!(source.len() > 8, "{name}: {knob} has no source");
         }

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use rpcrdma_tuning::{Error, Hugepages, Idle, Layers, Origin, Profile, Settings, list};
+use rpcrdma_tuning::{
+    Error, Hugepages, Idle, KnobInfo, Layers, Origin, Profile, Settings, Values, list,
+};
 
 /// A file in the temporary directory that goes away with the test.
 struct TemporaryFile(PathBuf);
@@ -257,147 +259,135 @@ fn a_profile_reads_back_from_its_own_text() {
     assert_eq!(Profile::load(&file.0).unwrap(), profile);
 }
 
-/// Every numeric knob at both ends of its range, and one beyond each; the relations are kept out of
-/// the way by moving the other knob with it.
+/// Every knob at both ends of its range, and one beyond each; the relations are kept out of the way by moving the other
+/// knob with it.
 #[test]
 fn ranges_hold_at_their_ends_and_not_beyond() {
-    let together: &[(&str, u64, u64, &[&str])] = &[
-        ("connections_max", 1, 65_536, &[]),
-        ("peers_connections_max", 1, 1_048_576, &[]),
-        ("receive_buffer_bytes", 4096, 1_048_576, &[]),
-        (
-            "placement_segments",
-            0,
-            16,
-            &["receive_scatter_entries_max=17"],
-        ),
-        ("placement_segment_bytes", 4096, 1_048_576, &[]),
-        ("inline_segment_bytes", 256, 65_536, &[]),
-        ("placement_spares", 1, 65_536, &[]),
-        ("inline_item_bytes_max", 0, 1 << 20, &[]),
-        ("send_placement_bytes_max", 0, 16 << 20, &[]),
-        ("continued_bytes_max", 0, 16 << 20, &[]),
-        ("send_buffer_bytes", 1024, 1_048_576, &[]),
-        ("message_bytes_max", 4096, 1 << 30, &[]),
-        (
-            "credits_per_connection",
-            1,
-            65_535,
-            &["calls_outstanding_max=65535"],
-        ),
-        ("receives_shared", 0, 1 << 24, &[]),
-        ("reassembly_buffers", 1, 65_536, &[]),
-        (
-            "calls_outstanding_max",
-            1,
-            65_536,
-            &["credits_per_connection=1"],
-        ),
-        ("deferred_replies_max", 1, 65_536, &[]),
-        ("send_buffers", 1, 65_536, &[]),
-        ("send_queue_depth_max", 16, 32_768, &[]),
-        ("mailbox_depth", 1, 65_536, &[]),
-        ("read_depth_max", 1, 255, &[]),
-        ("bulk_buffers", 0, 65_536, &[]),
-        ("bulk_buffer_bytes", 4096, 16 << 20, &[]),
-        ("bulk_calls_max", 1, 65_535, &[]),
-        ("rdma_segments_max", 1, 160, &[]),
-        ("reap_batch", 1, 64, &[]),
-        ("copy_bytes_per_poll", 4096, 16 << 20, &[]),
-        (
-            "channel_ring_bytes",
-            8192,
-            16 << 20,
-            &["inline_bytes_max=1984"],
-        ),
-        ("hot_channels_max", 1, 64, &[]),
-        ("cold_sweep_polls", 1, 65_536, &[]),
+    let together: &[(&str, &[&str])] = &[
+        ("placement_segments", &["receive_scatter_entries_max=17"]),
+        ("credits_per_connection", &["calls_outstanding_max=65535"]),
+        ("calls_outstanding_max", &["credits_per_connection=1"]),
+        ("channel_ring_bytes", &["inline_bytes_max=1984"]),
         (
             "inline_bytes_max",
-            0,
-            1 << 20,
             &["send_buffer_bytes=1048576", "channel_ring_bytes=16777216"],
         ),
-        ("peer_arena_mib_max", 1, 1 << 20, &[]),
-        ("peer_memory_mib_max", 1, 1 << 20, &[]),
-        ("device_inline_bytes_max", 0, 4096, &[]),
-        ("send_gather_entries_max", 1, 64, &[]),
-        ("receive_scatter_entries_max", 1, 64, &[]),
-        ("ack_timeout_exponent", 1, 31, &[]),
-        ("retry_count", 0, 7, &[]),
-        ("rnr_retry_count", 0, 7, &[]),
-        ("min_rnr_timer_code", 0, 31, &[]),
-        ("type_of_service", 0, 255, &[]),
-        ("idle_park_after_us", 1, 10_000_000, &[]),
-        ("connect_timeout_ms", 1, 3_600_000, &[]),
-        ("reconnects_per_second_max", 1, 65_536, &[]),
-        ("call_timeout_ms", 1, 3_600_000, &[]),
-        ("keep_alive_interval_ms", 0, 3_600_000, &[]),
-        ("keep_alive_silent_ticks_max", 3, 255, &[]),
-        ("stall_timeout_ms", 0, 3_600_000, &["rnr_retry_count=6"]),
-        ("drain_timeout_ms", 1, 3_600_000, &[]),
+        ("stall_timeout_ms", &["rnr_retry_count=6"]),
     ];
-    let choices = [
-        "hugepages",
-        "hugepage_bytes",
-        "idle",
-        "receive_queues",
-        "without_windows",
-    ];
-    assert_eq!(
-        together.len() + choices.len(),
-        Profile::KNOBS.len(),
-        "a knob has no range test"
-    );
-
-    for &(name, least, most, others) in together {
-        let with = |value: u64| {
-            let own = format!("{name}={value}");
-            build(&[others, &[own.as_str()]].concat())
+    for &KnobInfo { name, values, .. } in Profile::KNOBS {
+        let moved = together.iter().find(|(knob, _)| *knob == name);
+        let moved = moved.map_or(&[][..], |(_, others)| others);
+        let with = |value: &str| {
+            let assignment = format!("{name}={value}");
+            build(&[moved, &[assignment.as_str()]].concat())
         };
-        with(least).unwrap_or_else(|error| panic!("{name} at its least: {error}"));
-        with(most).unwrap_or_else(|error| panic!("{name} at its most: {error}"));
-        for beyond in [least.checked_sub(1), Some(most + 1)].into_iter().flatten() {
-            match with(beyond) {
+        let (taken, refused): (Vec<u32>, Vec<u32>) = match values {
+            Values::Range(0, most) => (vec![0, most], vec![most + 1]),
+            Values::Range(least, most) => (vec![least, most], vec![least - 1, most + 1]),
+            Values::Multiples {
+                of, least, most, ..
+            } => (
+                vec![least, least + of, most],
+                vec![least - of, least + 1, most + of],
+            ),
+            Values::PowersOfTwo { least, most, .. } => (
+                vec![least, least * 2, most],
+                vec![least / 2, least * 3, most * 2],
+            ),
+            Values::ZeroOrRange { least, most, .. } => {
+                (vec![0, least, most], vec![1, least - 1, most + 1])
+            }
+            Values::OneOf { numbers, .. } => (numbers.to_vec(), vec![0, numbers[0] + 1]),
+            Values::Words(words) => {
+                for word in words {
+                    let set = with(word).unwrap().value_text(name).unwrap();
+                    assert_eq!(set, format!("\"{word}\""), "{name}");
+                }
+                continue;
+            }
+            other => panic!("{name}: no test of {other:?}"),
+        };
+        for value in taken.iter().map(u32::to_string) {
+            let profile = with(&value).unwrap_or_else(|error| panic!("{name}={value}: {error}"));
+            assert_eq!(profile.value_text(name), Some(value), "{name}");
+        }
+        for value in refused.iter().map(u32::to_string) {
+            match with(&value) {
                 Err(Error::Range {
                     knob,
-                    least: stated_least,
-                    most: stated_most,
+                    values: stated,
                 }) => {
-                    assert_eq!(
-                        (knob.name, knob.value.as_str()),
-                        (name, beyond.to_string().as_str())
-                    );
+                    assert_eq!((knob.name, &knob.value), (name, &value));
                     assert_eq!(knob.origin, Origin::CommandLine);
-                    assert_eq!((stated_least, stated_most), (least, most));
+                    assert_eq!(stated, values);
                 }
-                other => panic!("{name} = {beyond}: {other:?}"),
+                other => panic!("{name}={value}: {other:?}"),
             }
         }
     }
 }
 
 #[test]
-fn forms_are_checked() {
-    let cases = [
-        "receive_buffer_bytes=4097",
-        "send_buffer_bytes=4100",
-        "channel_ring_bytes=40000",
-        "hugepage_bytes=4096",
-        "keep_alive_interval_ms=9",
-        "stall_timeout_ms=99",
-    ];
-    for case in cases {
-        let error = build(&[case]).unwrap_err();
-        assert!(matches!(error, Error::Form { .. }), "{case}: {error}");
+fn a_refused_value_gets_the_values_that_are_taken_and_the_reason() {
+    for (assignment, said) in [
+        (
+            "reap_batch=65",
+            "reap_batch = 65 (command line) is out of range: use 1 to 64",
+        ),
+        (
+            "receive_buffer_bytes=4097",
+            "use 4096 to 1048576, multiple of 64 (buffers start on",
+        ),
+        (
+            "channel_ring_bytes=40000",
+            "use 8192 to 16777216, power of two (positions in a ring",
+        ),
+        (
+            "hugepage_bytes=4096",
+            "use 2097152 or 1073741824 (hugepages are 2 MiB or 1 GiB large)",
+        ),
+        (
+            "keep_alive_interval_ms=9",
+            "use 0, or 10 to 3600000 (a tick must last much longer",
+        ),
+    ] {
+        let error = build(&[assignment]).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+/// On the command line and in a file, where the error names the line too.
+#[test]
+fn a_mistyped_knob_gets_a_suggestion() {
+    for (typed, meant) in [
+        ("reap_bach", "reap_batch"),
+        ("credits_per_conection", "credits_per_connection"),
+        ("max_connections", "the knobs are connections_max, "),
+        ("recieve_buffer_bytes", "receive_buffer_bytes"),
+        ("connection_max", "connections_max"),
+        ("call_timeout", "call_timeout_ms"),
+    ] {
+        let said = Settings::default().assign(&format!("{typed}=8"));
+        let said = said.unwrap_err().to_string();
         assert!(
-            error.to_string().contains(case.split('=').next().unwrap()),
-            "{error}"
+            said.contains(&format!("no knob is called {typed:?}")),
+            "{said}"
+        );
+        let suggestion = match meant.contains(' ') {
+            true => meant.to_owned(),
+            false => format!("did you mean {meant}?"),
+        };
+        assert!(said.contains(&suggestion), "{said}");
+        let file = TemporaryFile::new(
+            "typed.toml",
+            &format!("[settings]\nidle = \"park\"\n{typed} = 8\n"),
+        );
+        let said = chain(&Profile::load(&file.0).unwrap_err());
+        assert!(
+            said.contains(&suggestion) && said.contains("line 3"),
+            "{said}"
         );
     }
-    build(&["hugepage_bytes=1073741824"]).unwrap();
-    build(&["keep_alive_interval_ms=10"]).unwrap();
-    build(&["stall_timeout_ms=100"]).unwrap();
 }
 
 /// For every relation: the last pair of values that holds, the first that does not, and that the
@@ -495,7 +485,7 @@ fn a_profile_that_was_changed_by_hand_is_checked_too() {
     };
     let error = profile.validate().unwrap_err().to_string();
     assert!(
-        error.contains("reap_batch = 0") && error.contains("from 1 to 64"),
+        error.contains("reap_batch = 0") && error.contains("use 1 to 64"),
         "{error}"
     );
 }

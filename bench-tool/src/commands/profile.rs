@@ -79,7 +79,7 @@ Exit status: 0 done, 1 a file that cannot be used or a device that is not there,
 Examples:
   bench-tool profile list
   bench-tool profile detect                     which of them the devices of this machine take
-  bench-tool profile show mlx5                  every knob: its value, the layer that set it, and why
+  bench-tool profile show mlx5                  every knob: its value, range, layer and source
   bench-tool profile show my.toml --set read_depth_max=8
   bench-tool profile check my.toml              before it is used")]
 pub(crate) struct ProfileArgs {
@@ -93,7 +93,7 @@ pub(crate) struct ProfileArgs {
 pub(crate) enum ProfileAction {
     /// Name the built-in profiles, and what each is for
     List,
-    /// Show every knob of a profile: its value, the layer that set it, and why
+    /// Show every knob of a profile: its value, its range, the layer that set it, and why
     Show(ProfileShowArgs),
     /// Say which profile each RDMA device of this machine takes, and what of the environment is wrong for it
     Detect(ProfileDetectArgs),
@@ -104,8 +104,8 @@ pub(crate) enum ProfileAction {
 /// `bench-tool profile show`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each line of the table is a knob: its value, the layer that set it, and the source of the value: a document, a \
-driver, a measurement, or `inferred` with the thought behind it. Below are what was cut down to the limits of the \
+Each line of the table is a knob: its value with its unit, its range, the layer that set it, and the source of the \
+value: a document, a driver, a measurement, or `inferred` with the thought behind it. JSON has its meaning too. Below are what was cut down to the limits of the \
 device, and the variables that the environment should hold.\n\n\
 Examples:
   bench-tool profile show irdma/x722

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use rpcrdma_doctor::{Complaint, complaints};
-use rpcrdma_tuning::{Error, Layers, Loaded, Origin, Profile, list};
+use rpcrdma_tuning::{Error, Layers, Loaded, Origin, list};
 use serde::Serialize;
 
 use crate::commands::{ProfileAction, ProfileArgs, ProfileCheckArgs};
@@ -103,11 +103,11 @@ fn checked(file: &Path) -> Result<Loaded, Error> {
 }
 
 fn checked_text(file: &Path, loaded: &Loaded) -> String {
-    let file_set = |knob: &&&str| loaded.origin(knob) == Origin::File(file.to_owned());
     let mut text = format!("{} can be used\n", file.display());
-    for knob in Profile::KNOBS.iter().filter(file_set) {
-        let value = loaded.profile.value_text(knob).unwrap_or_default();
-        let _ = writeln!(text, "  {knob} = {value}");
+    for (knob, value) in loaded.profile.values() {
+        if loaded.origin(knob.name) == Origin::File(file.to_owned()) {
+            let _ = writeln!(text, "  {} = {value}", knob.name);
+        }
     }
     for clamp in &loaded.clamps {
         let _ = writeln!(text, "warning: {clamp}");

@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use rpcrdma_tuning::{EnvironmentValue, Layers, Loaded, Profile};
+use rpcrdma_tuning::{EnvironmentValue, Layers, Loaded, Value};
 use serde::Serialize;
-use serde_json::Value;
 
 use super::{cannot_be_used, own_variable, put};
 use crate::commands::{ProfileShowArgs, settings_of};
@@ -30,6 +29,11 @@ struct Report {
 struct KnobLine {
     name: &'static str,
     value: Value,
+    /// What its number counts; empty for a choice between words.
+    unit: &'static str,
+    /// The values that it takes.
+    range: String,
+    meaning: String,
     /// The layer that set it.
     origin: String,
     /// Why it is so; null for a value whose layer does not say.
@@ -76,12 +80,14 @@ pub(super) fn execute(args: &ProfileShowArgs) -> Result<(), Failure> {
 }
 
 fn report(loaded: &Loaded) -> Report {
-    let values = serde_json::to_value(&loaded.profile).unwrap_or_default();
-    let knobs = Profile::KNOBS.iter().map(|&name| KnobLine {
-        name,
-        value: values.get(name).cloned().unwrap_or_default(),
-        origin: loaded.origin(name).to_string(),
-        source: loaded.source(name).map(str::to_owned),
+    let knobs = loaded.profile.values().map(|(knob, value)| KnobLine {
+        name: knob.name,
+        value,
+        unit: knob.unit,
+        range: knob.values.to_string(),
+        meaning: knob.meaning(),
+        origin: loaded.origin(knob.name).to_string(),
+        source: loaded.source(knob.name).map(str::to_owned),
     });
     let clamps = loaded.clamps.iter().map(|clamp| ClampLine {
         knob: clamp.asked.name,
@@ -125,13 +131,25 @@ fn text(report: &Report) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "profile {}\n", report.profile);
+    let line = |name: &str, value: &str, range: &str, source: &str| {
+        format!("{name:<28} {value:<18} {range:<36} {source}\n")
+    };
+    text += &line("KNOB", "VALUE", "RANGE", "LAYER: SOURCE");
     for knob in &report.knobs {
-        let value = knob.value.to_string();
+        let KnobLine {
+            name,
+            value,
+            unit,
+            range,
+            origin,
+            ..
+        } = knob;
         let source = knob.source.as_deref().unwrap_or("no source is given");
-        let _ = writeln!(
-            text,
-            "{:<28} {value:<9} {}: {source}",
-            knob.name, knob.origin
+        text += &line(
+            name,
+            &format!("{value} {unit}"),
+            range,
+            &format!("{origin}: {source}"),
         );
     }
     let Sizes {
@@ -176,6 +194,7 @@ fn text(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rpcrdma_tuning::Profile;
 
     fn loaded(name: &str, assignments: &[&str]) -> Loaded {
         let assignments: Vec<String> = assignments.iter().copied().map(str::to_owned).collect();
@@ -191,13 +210,24 @@ mod tests {
     fn every_knob_has_value_origin_and_source() {
         let report = report(&loaded("irdma/x722", &["reap_batch=4", "read_depth_max=9"]));
         let text = text(&report);
-        for knob in Profile::KNOBS {
-            assert!(text.contains(&format!("\n{knob} ")), "{knob}");
+        assert_eq!(report.knobs.len(), Profile::KNOBS.len());
+        for KnobLine {
+            name,
+            range,
+            meaning,
+            ..
+        } in &report.knobs
+        {
+            let line = text.lines().find(|it| it.starts_with(&format!("{name} ")));
+            assert!(line.is_some_and(|it| it.contains(range)), "{name}: {text}");
+            assert!(!meaning.is_empty(), "{name}");
         }
         for words in [
             "profile irdma/x722",
-            "48        profile irdma/x722: irdma driver",
-            "4         command line: no source is given",
+            " 48 bytes           0 to 4096 ",
+            " profile irdma/x722: irdma driver",
+            " 4 completions      1 to 64 ",
+            " command line: no source is given",
             "built-in default: inferred",
             "warning: read_depth_max = 9 (command line) is beyond what irdma can do: 8 is used",
             "2112 receives",
@@ -206,15 +236,15 @@ mod tests {
         }
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["schema"], SCHEMA);
-        assert_eq!(
-            json["knobs"].as_array().unwrap().len(),
-            Profile::KNOBS.len()
-        );
-        let inline = &json["knobs"][Profile::KNOBS
-            .iter()
-            .position(|knob| *knob == "device_inline_bytes_max")
-            .unwrap()];
+        let place = |name| report.knobs.iter().position(|knob| knob.name == name);
+        let inline = &json["knobs"][place("device_inline_bytes_max").unwrap()];
         assert_eq!(inline["value"], 48);
+        assert_eq!(
+            (&inline["unit"], &inline["range"]),
+            (&"bytes".into(), &"0 to 4096".into())
+        );
+        let idle = &json["knobs"][place("idle").unwrap()];
+        assert_eq!(idle["value"], "spin");
         assert_eq!(inline["origin"], "profile irdma/x722");
         assert!(inline["source"].as_str().unwrap().contains("generation 1"));
         assert_eq!(json["clamps"][0]["used"], "8");
@@ -233,6 +263,6 @@ mod tests {
         }
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["environment"][0]["avoid"], "1");
-        assert_eq!(json["environment"][0]["set"], Value::Null);
+        assert!(json["environment"][0]["set"].is_null());
     }
 }
