@@ -7,7 +7,6 @@ use std::sync::OnceLock;
 use crossbeam_queue::ArrayQueue;
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{PeerIdentity, Port, SetupError};
-use rpcrdma_fabric::ring::CachePadded;
 use rpcrdma_fabric::sync::Arc;
 use rpcrdma_fabric::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use rpcrdma_protocol::connection::Terms;
@@ -18,6 +17,7 @@ use crate::authentication::{AuthenticationMessage, HostIdentity};
 use crate::close_reason::CloseReason;
 use crate::counters::{CounterSnapshot, Counters};
 use crate::levels::{LevelSnapshot, Levels, PollTimeSnapshot, PollTimes};
+use crate::padded::CachePadded;
 use crate::rpc::ConnectionKey;
 
 /// Asks something of a core.

@@ -53,6 +53,7 @@ mod levels;
 mod limits;
 mod memory;
 mod message;
+mod padded;
 pub mod placement;
 mod requester;
 mod responder;

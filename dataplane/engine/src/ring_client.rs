@@ -11,9 +11,9 @@ use std::fmt;
 use crossbeam_queue::ArrayQueue;
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_fabric::ring::spsc::{self, Consumer, Producer};
 use rpcrdma_fabric::sync::Arc;
 use rpcrdma_protocol::rpc::OpaqueAuth;
+use rtrb::{Consumer, Producer, PushError, RingBuffer};
 
 use crate::core::Application;
 use crate::core::Context;
@@ -102,17 +102,19 @@ impl RingClient {
     /// # Errors
     /// Gives the call back when as many are outstanding as the rings hold.
     pub fn submit(&mut self, message: Box<CallMessage>) -> Result<(), Box<CallMessage>> {
-        if self.outstanding == self.completions.capacity() {
+        if self.outstanding as usize == self.completions.buffer().capacity() {
             return Err(message);
         }
-        self.submissions.push(message)?;
+        self.submissions
+            .push(message)
+            .map_err(|PushError::Full(message)| message)?;
         self.outstanding += 1;
         Ok(())
     }
 
     /// Takes a call back that has ended.
     pub fn complete(&mut self) -> Option<Box<CallMessage>> {
-        let message = self.completions.pop()?;
+        let message = self.completions.pop().ok()?;
         self.outstanding = self.outstanding.saturating_sub(1);
         Some(message)
     }
@@ -143,14 +145,14 @@ pub struct RingService {
     tag_space: u32,
 }
 
-/// Makes a pair of call rings for `capacity` calls at a time, rounded up to a power of two.
+/// Makes a pair of call rings for `capacity` calls at a time, at least one.
 /// `tag_space` is the high half of the tags of its calls: the application keeps it apart
 /// from those of its other calls.
 #[must_use]
 pub fn client_pair(capacity: u32, tag_space: u32) -> (RingClient, RingService) {
-    let capacity = capacity.max(1).next_power_of_two();
-    let (submissions, submitted) = spsc::channel(capacity);
-    let (completions, completed) = spsc::channel(capacity);
+    let places = capacity.max(1) as usize;
+    let (submissions, submitted) = RingBuffer::new(places);
+    let (completions, completed) = RingBuffer::new(places);
     let client = RingClient {
         submissions,
         completions: completed,
@@ -159,9 +161,9 @@ pub fn client_pair(capacity: u32, tag_space: u32) -> (RingClient, RingService) {
     let service = RingService {
         submissions: submitted,
         completions,
-        in_flight: (0..capacity).map(|_| None).collect(),
-        free: (0..capacity).rev().collect(),
-        waiting: VecDeque::with_capacity(capacity as usize),
+        in_flight: (0..places).map(|_| None).collect(),
+        free: (0..capacity.max(1)).rev().collect(),
+        waiting: VecDeque::with_capacity(places),
         tag_space,
     };
     (client, service)
@@ -181,7 +183,7 @@ impl RingService {
             busy |= self.start(core, message);
         }
         for _ in 0..MOVED_MAX {
-            let Some(message) = self.submissions.pop() else {
+            let Ok(message) = self.submissions.pop() else {
                 break;
             };
             self.start(core, message);

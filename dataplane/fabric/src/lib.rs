@@ -4,7 +4,6 @@
 //!   (its protection domain, completion queue, receive queues and queue pairs), and
 //!   [`interface::Manager`] is the control thread's way to make and end connections.
 //! * [`memory`] holds registered arenas in hugepages, and the buffers that are carved from them.
-//! * [`ring`] holds the lock-free rings by which other threads reach a core.
 //! * [`share`] counts what many holders have in common, so that each keeps what it is guaranteed.
 //! * `storage` (feature `storage`) writes files from registered memory, and reads them into it.
 //! * [`shm`] is the embedded provider: two processes, or two threads, of one machine.
@@ -15,7 +14,6 @@
 pub mod clock;
 pub mod interface;
 pub mod memory;
-pub mod ring;
 pub mod share;
 pub mod shm;
 #[cfg(feature = "storage")]

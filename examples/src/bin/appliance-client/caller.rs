@@ -17,10 +17,10 @@ use rpcrdma_examples::{
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
 use rpcrdma_fabric::memory::Lease;
-use rpcrdma_fabric::ring::spsc::{self, Consumer, Producer};
+use rtrb::{Consumer, Producer, RingBuffer};
 
 /// Buffers that wait for the thread to fill them: two of the longest WRITEs.
-const STOCK: u32 = 32;
+const STOCK: usize = 32;
 
 /// Calls, answers and buffers that one poll moves at most, of each.
 const MOVED_MAX: usize = 8;
@@ -95,17 +95,16 @@ pub(crate) struct CallerApplication {
 }
 
 /// Both ends, for so many calls at a time.
-pub(crate) fn caller(depth: u32) -> (Caller, CallerApplication) {
-    let depth = depth.next_power_of_two();
-    let (calls, core_calls) = spsc::channel(depth);
-    let (core_answers, answers) = spsc::channel(depth);
-    let (core_stock, stock) = spsc::channel(STOCK);
+pub(crate) fn caller(depth: usize) -> (Caller, CallerApplication) {
+    let (calls, core_calls) = RingBuffer::new(depth);
+    let (core_answers, answers) = RingBuffer::new(depth);
+    let (core_stock, stock) = RingBuffer::new(STOCK);
     let sleeper = Arc::new(Sleeper::default());
     let caller = Caller {
         calls,
         answers,
         stock,
-        buffers: Vec::with_capacity(STOCK as usize),
+        buffers: Vec::with_capacity(STOCK),
         core: None,
         sleeper: Arc::clone(&sleeper),
     };
@@ -138,7 +137,7 @@ impl Caller {
     pub(crate) fn item(&mut self, bytes: u32) -> Option<BulkItem> {
         let bytes = bytes as usize;
         while self.buffers.iter().map(Lease::capacity).sum::<usize>() < bytes {
-            let Some(buffer) = self.stock.pop() else {
+            let Ok(buffer) = self.stock.pop() else {
                 self.wake_core();
                 return None;
             };
@@ -177,7 +176,7 @@ impl Caller {
 
     /// Takes a call back that has ended.
     pub(crate) fn answer(&mut self) -> Option<Answer> {
-        self.answers.pop()
+        self.answers.pop().ok()
     }
 
     /// Whether the core is gone.
@@ -318,7 +317,7 @@ impl Application for CallerApplication {
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
         let mut is_busy = false;
         for _ in 0..MOVED_MAX {
-            if self.stock.len() == self.stock.capacity() {
+            if self.stock.is_full() {
                 break;
             }
             let Some(buffer) = core.take_bulk() else {
@@ -330,7 +329,7 @@ impl Application for CallerApplication {
             is_busy = true;
         }
         for _ in 0..MOVED_MAX {
-            let Some(submitted) = self.waiting.take().or_else(|| self.calls.pop()) else {
+            let Some(submitted) = self.waiting.take().or_else(|| self.calls.pop().ok()) else {
                 break;
             };
             self.start(core, submitted);

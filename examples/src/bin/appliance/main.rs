@@ -24,7 +24,6 @@ use std::time::Duration;
 use clap::Parser;
 use rpcrdma_control::{ListenOptions, Node, NodeConfig, ShmProvider};
 use rpcrdma_examples::{Sleeper, end, profile};
-use rpcrdma_fabric::ring::spsc;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 
 use service::{DiskService, Figures};
@@ -64,9 +63,9 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 
     let profile = profile(8, 512);
     // Calls that are with the storage thread are deferred ones, so that these rings never lack room.
-    let room = profile.deferred_replies_max.next_power_of_two();
-    let (jobs, storage_jobs) = spsc::channel(room);
-    let (storage_finished, finished) = spsc::channel(room);
+    let room = profile.deferred_replies_max as usize;
+    let (jobs, storage_jobs) = rtrb::RingBuffer::new(room);
+    let (storage_finished, finished) = rtrb::RingBuffer::new(room);
     let sleeper = Arc::new(Sleeper::default());
     let figures = Arc::new(Figures::default());
 

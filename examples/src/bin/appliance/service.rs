@@ -15,8 +15,8 @@ use rpcrdma_examples::{
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_fabric::ring::spsc::{Consumer, Producer};
 use rpcrdma_fabric::storage::Operation;
+use rtrb::{Consumer, Producer};
 
 /// What the storage thread is to do, and the right to answer the call that asked for it.
 #[derive(Debug)]
@@ -307,7 +307,7 @@ impl Application for DiskService {
     fn poll<P: Port>(&mut self, core: &mut Context<'_, P>, _now: Ticks) -> Activity {
         let mut is_busy = false;
         for _ in 0..ANSWERS_MAX {
-            let Some(finished) = self.waiting.take().or_else(|| self.finished.pop()) else {
+            let Some(finished) = self.waiting.take().or_else(|| self.finished.pop().ok()) else {
                 break;
             };
             self.waiting = answer(core, finished);

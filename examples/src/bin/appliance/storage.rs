@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use rpcrdma_engine::{BulkItem, DeferToken};
 use rpcrdma_examples::Status;
-use rpcrdma_fabric::ring::spsc::{Consumer, Producer};
 use rpcrdma_fabric::storage::{
     DIRECT_ALIGN_BYTES, Done, Operation, Order, OrderRefused, StorageRing, fits_direct,
 };
+use rtrb::{Consumer, Producer};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -155,10 +155,9 @@ impl StorageThread {
         (jobs, finished): StorageEnds,
         figures: Arc<Figures>,
     ) -> io::Result<Self> {
-        let room = finished.capacity();
+        let room = finished.buffer().capacity();
         let is_direct = disk.direct.is_some();
-        let ring = disk.ring(room)?;
-        let room = room as usize;
+        let ring = disk.ring(u32::try_from(room).unwrap_or(u32::MAX))?;
         Ok(Self {
             ring,
             is_direct,
@@ -181,7 +180,7 @@ impl StorageThread {
             let is_over = self.jobs.is_abandoned();
             let mut is_busy = false;
             while self.ring.has_room()
-                && let Some(job) = self.jobs.pop()
+                && let Ok(job) = self.jobs.pop()
             {
                 self.begin(job);
                 is_busy = true;

@@ -12,8 +12,8 @@ use rpcrdma_engine::{
 };
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_fabric::ring::spsc::Producer;
 use rpcrdma_protocol::constants::AUTH_SYS;
+use rtrb::Producer;
 
 use crate::callback::{BackChannel, CALLBACK_PROGRAM, CALLBACK_VERSION, CB_COMPOUND, CB_NULL};
 use crate::compound::{

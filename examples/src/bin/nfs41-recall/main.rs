@@ -26,7 +26,6 @@ use clap::Parser;
 use rpcrdma_control::{ConnectOptions, Node, NodeConfig, Provider, ShmProvider, Versions};
 use rpcrdma_engine::ring_client::client_pair;
 use rpcrdma_examples::end;
-use rpcrdma_fabric::ring::spsc;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_tuning::{Idle, Profile};
 
@@ -64,7 +63,7 @@ struct Arguments {
 const RETRY_PERIOD: Duration = Duration::from_millis(100);
 
 /// Recalls that the main thread has not looked at, at most.
-const RECALLS_MAX: u32 = 8;
+const RECALLS_MAX: usize = 8;
 
 /// A file that a client opened.
 struct OpenFile {
@@ -153,7 +152,7 @@ fn run<V: Provider>(
     let config = NodeConfig::from_profile(profile, vec![None])
         .with_reverse_calls(ReverseRequestSupport::Inline);
     let (ring, service) = client_pair(1, 0);
-    let (recalls, mut recalled) = spsc::channel(RECALLS_MAX);
+    let (recalls, mut recalled) = rtrb::RingBuffer::new(RECALLS_MAX);
     let back = CalledBack::default();
     let mut application = Some(BackEnd::new(service, back.clone(), recalls));
     let node = Node::start(provider, &config, |_| {
@@ -195,7 +194,7 @@ fn run<V: Provider>(
     say("writer: a session, by another connection".into());
     let mut is_returned = false;
     let ended = until("the server does not let the writer in", arguments, || {
-        if let Some(recall) = recalled.pop() {
+        if let Ok(recall) = recalled.pop() {
             // The first word is a number of the server's.
             if recall.state[4..] != delegation[4..] {
                 return Err("the server recalls a delegation that it did not give".into());

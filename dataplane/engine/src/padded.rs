@@ -1,6 +1,6 @@
 //! Values that do not share a cache line with their neighbours.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 
 /// A value alone on its cache lines.
 ///
@@ -8,11 +8,11 @@ use std::ops::{Deref, DerefMut};
 /// written by two cores still slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct CachePadded<T>(T);
+pub(crate) struct CachePadded<T>(T);
 
 impl<T> CachePadded<T> {
     /// Wraps `value`.
-    pub const fn new(value: T) -> Self {
+    pub(crate) const fn new(value: T) -> Self {
         Self(value)
     }
 }
@@ -23,12 +23,5 @@ impl<T> Deref for CachePadded<T> {
     #[inline]
     fn deref(&self) -> &T {
         &self.0
-    }
-}
-
-impl<T> DerefMut for CachePadded<T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.0
     }
 }
