@@ -2,12 +2,11 @@
 //! definitions as `--help`.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
-use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 use super::Cli;
 use crate::exit::{Failure, Status, written};
@@ -58,15 +57,18 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<Status, Failure> {
 /// When a page cannot be written.
 pub(crate) fn man(args: &ManArgs) -> Result<Status, Failure> {
     let pages = pages();
-    match &args.out {
-        Some(folder) => pages
-            .iter()
-            .try_for_each(|page| page.write(folder))
-            .map(|()| Status::Success),
-        None => pages
-            .first()
-            .map_or(Ok(Status::Success), |main| print(&main.text)),
+    let Some(folder) = &args.out else {
+        return print(pages[0].1.as_bytes());
+    };
+    std::fs::create_dir_all(folder).map_err(|error| {
+        Failure::failed(format!("cannot make the folder {}", folder.display()))
+            .because(error)
+            .advice("give --out another folder")
+    })?;
+    for (file, text) in &pages {
+        Output::check("--out", &folder.join(file))?.write(text)?;
     }
+    Ok(Status::Success)
 }
 
 fn print(bytes: &[u8]) -> Result<Status, Failure> {
@@ -110,109 +112,46 @@ fn shown(command: &Command) -> Command {
     shown
 }
 
-/// A page of the manual.
-struct Page {
-    /// As `man` looks for it: `bench-tool-run.1`.
-    file: String,
-    text: Vec<u8>,
-}
-
-impl Page {
-    fn write(&self, folder: &Path) -> Result<(), Failure> {
-        std::fs::create_dir_all(folder).map_err(|error| {
-            Failure::failed(format!("cannot make the folder {}", folder.display()))
-                .because(error)
-                .advice("give --out another folder")
-        })?;
-        Output::check("--out", &folder.join(&self.file))?.write(&self.text)
+/// The main page, and behind it those of the commands, each with its file name (`bench-tool-run.1`).
+fn pages() -> Vec<(String, String)> {
+    fn add(command: &Command, pages: &mut Vec<(String, String)>) {
+        pages.push(page(command));
+        let commands = command.get_subcommands().filter(|it| !it.is_hide_set());
+        commands.for_each(|it| add(it, pages));
     }
-}
-
-/// The main page, and behind it those of the commands.
-fn pages() -> Vec<Page> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     let mut pages = Vec::new();
-    add_pages(&command, &mut pages);
+    add(&command, &mut pages);
     pages
 }
 
-fn add_pages(command: &Command, pages: &mut Vec<Page>) {
-    pages.push(page(command));
-    let commands = command.get_subcommands().filter(|it| !it.is_hide_set());
-    commands.for_each(|it| add_pages(it, pages));
-}
-
-fn page(command: &Command) -> Page {
-    let man = Man::new(command.clone());
-    let file = man.get_filename();
+fn page(command: &Command) -> (String, String) {
+    let man = Man::new(command.clone())
+        .source(format!("rpcrdma {}", crate::VERSION))
+        .manual("RPC-over-RDMA");
     let mut text = Vec::new();
-    // Writing to memory cannot fail. The date is empty, and has to be there: clap_mangen would leave it out.
-    let _ = writeln!(
-        text,
-        r#".TH "{}" 1 "" "rpcrdma {}" "RPC-over-RDMA""#,
-        file.trim_end_matches(".1"),
-        crate::VERSION
+    // Writing to memory cannot fail.
+    let _ = man.render(&mut text);
+    let mut text = String::from_utf8_lossy(&text).into_owned();
+    // clap_mangen has one section for all that `--help` says behind the options, fills lines of examples, and leaves an
+    // empty date out.
+    for (in_help, in_manual) in [
+        (" 1  \"", " 1 \"\" \""),
+        ("\nExamples:\n", "\n.SH EXAMPLES\n.nf\n"),
+        ("\nFaults:\n", "\n.SH FAULTS\n"),
+        ("\nExit status: ", "\n.SH \"EXIT STATUS\"\n"),
+        (".SH EXTRA\n.SH", ".SH"),
+        (".SH EXTRA\n", ".SH NOTES\n"),
+    ] {
+        text = text.replace(in_help, in_manual);
+    }
+    text += concat!(
+        ".SH \"SEE ALSO\"\ndocs/guide.md and docs/bench\\-tool.md of ",
+        env!("CARGO_PKG_REPOSITORY"),
+        "\n"
     );
-    let _ = man.render_name_section(&mut text);
-    let _ = man.render_synopsis_section(&mut text);
-    let _ = man.render_description_section(&mut text);
-    let _ = man.render_options_section(&mut text);
-    if command.get_subcommands().any(|it| !it.is_hide_set()) {
-        let _ = man.render_subcommands_section(&mut text);
-    }
-    if let Some(more) = command.get_after_help() {
-        let _ = sections(&more.to_string()).to_writer(&mut text);
-    }
-    let _ = see_also(command).to_writer(&mut text);
-    Page { file, text }
-}
-
-/// What `--help` says behind the options: paragraphs, some of which are sections, and indented lines that stay as they are.
-fn sections(text: &str) -> Roff {
-    let mut roff = Roff::default();
-    let mut has_heading = false;
-    for paragraph in text.split("\n\n") {
-        let (heading, lines) = match paragraph.split_once(':') {
-            Some(("Examples", lines)) => (Some("EXAMPLES"), lines),
-            Some(("Faults", lines)) => (Some("FAULTS"), lines),
-            Some(("Exit status", lines)) => (Some("EXIT STATUS"), lines),
-            _ => ((!has_heading).then_some("NOTES"), paragraph),
-        };
-        match heading {
-            Some(heading) => roff.control("SH", [heading]),
-            None => roff.control("PP", []),
-        };
-        has_heading = true;
-        let mut is_filled = true;
-        for line in lines.lines().filter(|it| !it.is_empty()) {
-            let fill = !line.starts_with("  ");
-            if fill != is_filled {
-                roff.control(if fill { "fi" } else { "nf" }, []);
-                is_filled = fill;
-            }
-            roff.text([roman(if fill { line.trim() } else { line })]);
-        }
-        if !is_filled {
-            roff.control("fi", []);
-        }
-    }
-    roff
-}
-
-fn see_also(command: &Command) -> Roff {
-    let mut roff = Roff::default();
-    roff.control("SH", ["SEE ALSO"]);
-    let mut named: Vec<Inline> = Vec::new();
-    if command.get_name() != "bench-tool" {
-        named.extend([bold("bench-tool"), roman("(1), ")]);
-    }
-    named.push(roman(format!(
-        "docs/guide.md and docs/bench-tool.md of {}",
-        env!("CARGO_PKG_REPOSITORY")
-    )));
-    roff.text(named);
-    roff
+    (man.get_filename(), text)
 }
 
 #[cfg(test)]
@@ -327,8 +266,7 @@ mod tests {
     }
 
     /// A page's text without roff's escapes.
-    fn plain(page: &Page) -> String {
-        let text = std::str::from_utf8(&page.text).unwrap();
+    fn plain(text: &str) -> String {
         let fonts = ["\\fB", "\\fI", "\\fR", "\\fP"];
         let text = fonts
             .iter()
@@ -341,11 +279,11 @@ mod tests {
         let pages = pages();
         let commands = commands();
         assert_eq!(pages.len(), commands.len());
-        assert_eq!(pages[0].file, "bench-tool.1");
+        assert_eq!(pages[0].0, "bench-tool.1");
         for (words, command) in commands {
             let file = format!("{}.1", words.join("-"));
-            let page = pages.iter().find(|it| it.file == file);
-            let text = plain(page.unwrap_or_else(|| panic!("no page {file}")));
+            let page = pages.iter().find(|it| it.0 == file);
+            let text = plain(&page.unwrap_or_else(|| panic!("no page {file}")).1);
             for option in options(&command) {
                 assert!(text.contains(&format!("--{option}")), "{file}: --{option}");
             }
@@ -361,9 +299,10 @@ mod tests {
 
     #[test]
     fn pages_have_the_form_of_a_manual_page() {
-        for page in pages() {
-            let text = std::str::from_utf8(&page.text).unwrap();
-            assert!(text.starts_with(".TH \"bench-tool"), "{}", page.file);
+        for (file, text) in pages() {
+            let title = format!("\n.TH {} 1 \"\" \"rpcrdma ", file.trim_end_matches(".1"));
+            assert!(text.contains(&title), "{file}: {text}");
+            assert!(!text.contains(".SH EXTRA"), "{file}");
             let mut requests: Vec<&str> = Vec::new();
             for line in text.lines() {
                 if let Some(request) = line.strip_prefix('.') {
@@ -381,24 +320,22 @@ mod tests {
             .windows(2)
             {
                 let (first, second) = (place(pair[0]), place(pair[1]));
-                assert!(first.is_some() && first < second, "{}: {pair:?}", page.file);
+                assert!(first.is_some() && first < second, "{file}: {pair:?}");
             }
             let known = [
                 "TH", "SH", "TP", "PP", "IP", "RS", "RE", "nf", "fi", "ie", "el", "br",
             ];
             for request in &requests {
                 let name = request.split(' ').next().unwrap_or_default();
-                assert!(known.contains(&name), "{}: .{request}", page.file);
+                assert!(known.contains(&name), "{file}: .{request}");
             }
-            let count = |wanted: &str| requests.iter().filter(|it| **it == wanted).count();
-            assert_eq!(count("nf"), count("fi"), "{}", page.file);
             // Their own checks, where they are installed.
             for (program, arguments) in [
                 ("groff", &["-man", "-ww", "-z", "-Kutf8"][..]),
                 ("mandoc", &["-Tlint", "-Werror"]),
             ] {
-                if let Some(told) = told(program, arguments, &page.text) {
-                    assert_eq!(told, (true, String::new()), "{program}: {}", page.file);
+                if let Some(told) = told(program, arguments, text.as_bytes()) {
+                    assert_eq!(told, (true, String::new()), "{program}: {file}");
                 }
             }
         }
