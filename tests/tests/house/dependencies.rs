@@ -118,7 +118,8 @@ const MAY_USE: &[(&str, &str)] = &[
     ("rpcrdma-control", "protocol fabric engine tuning"),
     ("bench-tool", "protocol fabric engine control tuning doctor explain nfs3 units"),
     ("rpcrdma-examples", "protocol fabric engine control tuning"),
-    ("rpcrdma-tests", "protocol fabric engine control tuning explain"),
+    ("rpcrdma-tests", "protocol fabric engine control tuning explain testkit"),
+    ("rpcrdma-testkit", ""),
     ("rpcrdma-bench", "protocol fabric"),
 ];
 

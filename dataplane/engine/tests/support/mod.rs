@@ -25,6 +25,7 @@ use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::connection::{Terms, Versions};
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::{Properties, PropertySet};
+pub use rpcrdma_testkit::pattern;
 
 use crate::TestFabric;
 use fabric::{Fabric, Limits, PreparedQueuePair, Sizes, Told};
@@ -622,18 +623,4 @@ pub fn turns_until_idle(mut turn: impl FnMut() -> bool) {
             break;
         }
     }
-}
-
-/// Bytes that tell where they came from.
-pub fn pattern(bytes: usize, prepared: u64) -> Vec<u8> {
-    let mut state = prepared.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut all = vec![0; bytes];
-    // Eight at a time: tests are not optimised, and those of the lab are emulated.
-    for some in all.chunks_mut(8) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        some.copy_from_slice(&state.to_le_bytes()[..some.len()]);
-    }
-    all
 }

@@ -298,13 +298,7 @@ fn take_work(end: &mut End, work: WorkId) -> Option<(Status, Option<Gather>)> {
     Some((completion.status, list))
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that show where they belong.
 fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
-    let mut next = seed.wrapping_mul(37);
-    std::iter::repeat_with(|| {
-        next = next.wrapping_mul(5).wrapping_add(3);
-        next
-    })
-    .take(bytes)
-    .collect()
+    rpcrdma_testkit::pattern(bytes, seed.into())
 }
