@@ -207,12 +207,10 @@ fn receives_are_flushed_before_the_sends_that_grant_them() {
     let mut pair = Pair::new(&CoreConfig::default());
     let (connection, _) = pair.connect();
     for (tag, bytes) in (0..100).zip((8..).step_by(8)) {
-        let application = pair.client.core.application_mut();
+        let application = pair.client.app_mut();
         application.want(connection, ECHO, &pattern(bytes, tag), tag);
     }
-    pair.until("all replies", |pair| {
-        pair.client.core.application().ended.len() == 100
-    });
+    pair.until("all replies", |pair| pair.client.app().ended.len() == 100);
     for side in [&pair.client, &pair.server] {
         assert_ne!(side.core.port().flushes_with_receives, 0);
     }
@@ -254,7 +252,7 @@ fn a_call_is_not_served_when_one_of_its_reads_has_failed() {
     let call = [words(&[2, 2, CREDIT, 0, 0, 0]), words(&lists), words(&rpc)].concat();
     attack.send(&call);
     attack.turns(30);
-    let counters = attack.victim.handle.counters();
+    let counters = attack.victim.counters();
     assert_eq!(counters.rdma_reads, 2);
     assert_eq!(counters.bulk_bytes_in, u64::from(bytes), "of the first");
     assert_eq!(counters.calls_received, 1, "the null call alone");
@@ -303,9 +301,9 @@ fn a_call_that_cannot_be_read_is_refused_and_leaves_nothing_behind() {
             assert_eq!(word(reply), xid + 1);
         }
         assert_eq!(attack.victim.closed, []);
-        assert_eq!(attack.victim.handle.counters().rdma_reads, 0);
+        assert_eq!(attack.victim.counters().rdma_reads, 0);
         assert_eq!(attack.victim.core.bulk_buffers_free(), 16);
-        let served = attack.victim.core.application().taken.len();
+        let served = attack.victim.app().taken.len();
         assert_eq!(served, 10, "the null calls alone");
     }
 }

@@ -2,6 +2,8 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
+    unused_macros,
     reason = "each test binary uses a part of it"
 )]
 
@@ -16,8 +18,8 @@ use std::time::Duration;
 
 use rpcrdma_engine::{
     Activity, Application, Call, CallError, CallRefused, CallTag, CloseReason, Command,
-    ConnectionKey, Context, Core, CoreConfig, CoreEvent, CoreHandle, DeferToken, HostIdentity,
-    Outcome, PlacementConfig, Reply, ReplyRefused, ReplyWriter, Request,
+    ConnectionKey, Context, Core, CoreConfig, CoreEvent, CoreHandle, CounterSnapshot, DeferToken,
+    HostIdentity, Outcome, PlacementConfig, Reply, ReplyRefused, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{PeerIdentity, Port};
@@ -309,6 +311,18 @@ pub fn properties(config: &CoreConfig) -> Properties {
 }
 
 impl<A: Application> Side<A> {
+    pub fn app(&self) -> &A {
+        self.core.application()
+    }
+
+    pub fn app_mut(&mut self) -> &mut A {
+        self.core.application_mut()
+    }
+
+    pub fn counters(&self) -> CounterSnapshot {
+        self.handle.counters()
+    }
+
     pub fn command(&self, command: Command<TestPort>) {
         self.handle.send(command).expect("the mailbox has room");
     }
@@ -585,9 +599,9 @@ impl<A: Application, B: Application> Pair<A, B> {
         }
         panic!(
             "never came: {what}\nclient:\n{}{}server:\n{}{}",
-            self.client.handle.counters(),
+            self.client.counters(),
             self.client.describe(),
-            self.server.handle.counters(),
+            self.server.counters(),
             self.server.describe()
         );
     }
