@@ -64,13 +64,9 @@ fn items_are_read_whatever_their_size() {
             tag += 1;
             let item = pattern(size, tag);
             let wanted = Wanted {
-                connection,
-                procedure: TAKE,
                 args: pattern(12, 5),
                 items: vec![(8, item.clone())],
-                placement,
-                tag,
-                ..Wanted::default()
+                ..Wanted::new(connection, TAKE, placement, tag)
             };
             run(&mut pair, wanted);
             let mut expected = pattern(12, 5)[..8].to_vec();
@@ -142,15 +138,11 @@ fn every_combination_of_lists() {
             (args.len(), pattern(80_002, 2)),
         ];
         let wanted = Wanted {
-            connection,
-            procedure: GIVE_LONG,
             args,
             items: ends[..items].to_vec(),
             expected: lengths[..results].to_vec(),
             results_bytes_max: long_reply as usize + 100,
-            placement: Placement::Rdma,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(connection, GIVE_LONG, Placement::Rdma, tag)
         };
         let (stream, got) = run(&mut pair, wanted);
         let expected: Vec<_> = (0..results).map(|it| given(it, lengths[it])).collect();
@@ -176,15 +168,11 @@ fn segments_are_no_longer_than_the_peer_takes() {
     let (connection, _) = pair.connect();
     let args = asking(&[30_000]);
     let wanted = Wanted {
-        connection,
-        procedure: GIVE,
         items: vec![(args.len(), pattern(20_000, 1))],
         args,
         expected: vec![30_000],
         results_bytes_max: 100,
-        placement: Placement::Rdma,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, Placement::Rdma, 1)
     };
     let (_, items) = run(&mut pair, wanted);
     assert!(items == [given(0, 30_000)]);
@@ -209,13 +197,9 @@ fn a_call_for_many_buffers_is_not_passed_by_calls_for_few() {
     let mut pair = bulk_pair(&client, &server);
     let (connection, _) = pair.connect();
     let wanted = |bytes, tag| Wanted {
-        connection,
-        procedure: TAKE,
         args: vec![0; 4],
         items: vec![(4, pattern(bytes, tag))],
-        placement: Placement::Rdma,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, TAKE, Placement::Rdma, tag)
     };
     let application = pair.client.app_mut();
     application
@@ -269,14 +253,10 @@ fn inline_items_are_in_the_stream() {
         let mut args = asking(&[bytes]);
         args.extend_from_slice(&[1; 8]);
         let wanted = Wanted {
-            connection,
-            procedure: GIVE,
             args: args.clone(),
             items: vec![(12, pattern(size, tag))],
             expected: vec![bytes],
-            placement: Placement::Inline,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(connection, GIVE, Placement::Inline, tag)
         };
         let (results, items) = run(&mut pair, wanted);
         assert!(items.is_empty());
@@ -301,14 +281,10 @@ fn what_was_kept_lies_in_registered_memory_and_comes_back_when_dropped() {
     pair.client.app_mut().keep = true;
     for tag in 1..5 {
         let wanted = Wanted {
-            connection,
-            procedure: GIVE,
             args: asking(&[100_000]),
             items: vec![(8, pattern(70_000, tag))],
             expected: vec![100_000],
-            placement: Placement::Rdma,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(connection, GIVE, Placement::Rdma, tag)
         };
         run(&mut pair, wanted);
         all_home(&mut pair);
@@ -345,16 +321,17 @@ fn many_calls(pair: &mut BulkPair) {
                 Vec::new()
             };
             side.app_mut().wanted.push_back(Wanted {
-                connection,
-                procedure: [GIVE_LATER, GIVE_SHARED, GIVE]
-                    [usize::try_from(tag % 5).expect("small").min(2)],
                 args: asking(&[bytes]),
                 items,
                 expected: if bytes == 0 { vec![] } else { vec![bytes] },
                 results_bytes_max: 100,
-                placement: Placement::Rdma,
-                tag,
-                ..Wanted::default()
+                ..Wanted::new(
+                    connection,
+                    [GIVE_LATER, GIVE_SHARED, GIVE]
+                        [usize::try_from(tag % 5).expect("small").min(2)],
+                    Placement::Rdma,
+                    tag,
+                )
             });
         }
     }
@@ -439,15 +416,11 @@ fn windows_of_a_single_credit_carry_bulk_data_both_ways() {
                     let bytes = u32::try_from(size).expect("small");
                     let args = asking(&[bytes]);
                     let wanted = Wanted {
-                        connection,
-                        procedure,
                         items: vec![(args.len(), pattern(size, tag))],
                         args,
                         expected: vec![bytes],
                         results_bytes_max: 100,
-                        placement,
-                        tag,
-                        ..Wanted::default()
+                        ..Wanted::new(connection, procedure, placement, tag)
                     };
                     pair.client.app_mut().wanted.push_back(wanted);
                 }
@@ -470,13 +443,9 @@ fn a_core_without_bulk_buffers_refuses_to_call_so_and_refuses_chunks() {
     let mut pair = bulk_pair(&bulk_config(), &none);
     let (client, server) = pair.connect();
     let wanted = |connection, tag| Wanted {
-        connection,
-        procedure: TAKE,
         args: vec![0; 4],
         items: vec![(4, pattern(5000, 1))],
-        placement: Placement::Rdma,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, TAKE, Placement::Rdma, tag)
     };
     pair.server.app_mut().wanted.push_back(Wanted {
         items: Vec::new(),
@@ -485,13 +454,9 @@ fn a_core_without_bulk_buffers_refuses_to_call_so_and_refuses_chunks() {
     pair.until("the refusal", |pair| !pair.server.app().refused.is_empty());
     assert_eq!(pair.server.app().refused, [(1, CallRefused::NoBulk)]);
     let results = |placement, tag| Wanted {
-        connection: client,
-        procedure: GIVE_LONG,
         args: asking(&[1000]),
         expected: vec![9000],
-        placement,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(client, GIVE_LONG, placement, tag)
     };
     // Without Write chunks the results come with the rest of the reply.
     let (stream, items) = run(&mut pair, results(Placement::Rdma, 2));
@@ -533,14 +498,10 @@ fn a_call_that_is_never_answered_ends_and_then_its_connection() {
     let mut pair = bulk_pair(&config, &config);
     let (connection, _) = pair.connect();
     pair.client.app_mut().wanted.push_back(Wanted {
-        connection,
-        procedure: HOLD,
         args: asking(&[70_000]),
         items: vec![(8, pattern(70_000, 1))],
         expected: vec![70_000],
-        placement: Placement::Rdma,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, HOLD, Placement::Rdma, 1)
     });
     pair.until("the call is served", |pair| {
         !pair.server.app().held.is_empty()
@@ -578,14 +539,10 @@ fn a_late_reply_gives_the_memory_of_its_call_back() {
     let mut pair = bulk_pair(&config, &config);
     let (connection, _) = pair.connect();
     pair.client.app_mut().wanted.push_back(Wanted {
-        connection,
-        procedure: GIVE_LATER,
         args: asking(&[70_000]),
         items: vec![(8, pattern(70_000, 1))],
         expected: vec![70_000],
-        placement: Placement::Rdma,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE_LATER, Placement::Rdma, 1)
     });
     pair.until("the call is served", |pair| {
         !pair.server.app().later.is_empty()
@@ -612,15 +569,11 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
         let (connection, server) = pair.connect();
         for (tag, procedure) in (0..).zip([GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED]) {
             pair.client.app_mut().wanted.push_back(Wanted {
-                connection,
-                procedure,
                 args: asking(&[30_000, 300_000]),
                 items: vec![(12, pattern(400_000, tag))],
                 expected: vec![300_000],
                 results_bytes_max: 60_000,
-                placement: Placement::Rdma,
-                tag,
-                ..Wanted::default()
+                ..Wanted::new(connection, procedure, Placement::Rdma, tag)
             });
         }
         pair.turns_exactly(turns);
@@ -657,13 +610,9 @@ fn calls_in_the_reverse_direction_have_chunks_only_where_the_client_takes_them()
     let (_, server) = pair.connect();
     for (tag, placement) in [(1, Placement::Rdma), (2, Placement::Auto)] {
         let wanted = Wanted {
-            connection: server,
-            procedure: GIVE,
             args: asking(&[70_000]),
             expected: vec![70_000],
-            placement,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(server, GIVE, placement, tag)
         };
         pair.server.app_mut().wanted.push_back(wanted);
     }

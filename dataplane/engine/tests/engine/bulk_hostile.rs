@@ -185,13 +185,9 @@ fn victim_that_calls(expected: &[u32]) -> (Attack<BulkApp>, Vec<u8>) {
     attack.take();
     let connection = attack.connection();
     attack.victim.app_mut().wanted.push_back(Wanted {
-        connection,
-        procedure: GIVE,
         args: asking(&[1]),
         expected: expected.to_vec(),
-        placement: Placement::Rdma,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, Placement::Rdma, 1)
     });
     attack.turns(20);
     let sent = attack.take().swap_remove(0);

@@ -14,13 +14,9 @@ const LENGTHS: [u32; 3] = [300, 70_001, 10];
 /// A call for results of these lengths, of which the second is longer than its Write chunk.
 fn too_long(connection: ConnectionKey, procedure: u32, tag: CallTag) -> Wanted {
     Wanted {
-        connection,
-        procedure,
         args: asking(&LENGTHS),
         expected: vec![300, 20_000, 10],
-        placement: Placement::Rdma,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, procedure, Placement::Rdma, tag)
     }
 }
 
@@ -158,28 +154,20 @@ fn a_write_chunk_that_is_too_small_is_made_larger_once() {
     let (_, items) = run(
         &mut pair,
         Wanted {
-            connection,
-            procedure: GIVE,
             args: asking(&[300, 70_000]),
             expected: vec![300, 20_000],
             items: vec![(12, pattern(66_000, 1))],
             results_bytes_max: 100,
-            placement: Placement::Rdma,
-            tag: 1,
-            ..Wanted::default()
+            ..Wanted::new(connection, GIVE, Placement::Rdma, 1)
         },
     );
     assert!(items == [given(0, 300), given(1, 70_000)]);
     // Two chunks are too small: the second error ends the call.
     let wanted = Wanted {
-        connection,
-        procedure: GIVE,
         args: asking(&[300, 70_000]),
         expected: vec![200, 20_000],
         results_bytes_max: 100,
-        placement: Placement::Rdma,
-        tag: 2,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, Placement::Rdma, 2)
     };
     pair.client.app_mut().wanted.push_back(wanted);
     pair.until("the end of the call", |pair| {
@@ -213,13 +201,9 @@ fn a_long_reply_goes_to_the_reply_chunk_where_credits_are_few() {
         let (connection, _) = pair.connect();
         for tag in 1..4 {
             let wanted = Wanted {
-                connection,
-                procedure: GIVE_LONG,
                 args: asking(&[bytes / 4]),
                 results_bytes_max: bytes as usize + 100,
-                placement: Placement::Rdma,
-                tag,
-                ..Wanted::default()
+                ..Wanted::new(connection, GIVE_LONG, Placement::Rdma, tag)
             };
             let (stream, _) = run(&mut pair, wanted);
             assert_eq!(stream.len(), bytes as usize + 4);
@@ -246,13 +230,9 @@ fn a_server_that_answers_no_bulk_calls_leaves_slots_to_calls_to_others() {
     let (other, _) = pair.connect();
     for tag in 0..8 {
         let held = Wanted {
-            connection: deaf,
-            procedure: HOLD,
             args: asking(&[4000]),
             expected: vec![4000],
-            placement: Placement::Rdma,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(deaf, HOLD, Placement::Rdma, tag)
         };
         pair.client.app_mut().wanted.push_back(held);
     }

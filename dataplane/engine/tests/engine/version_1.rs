@@ -161,13 +161,9 @@ fn items_are_read_from_read_chunks() {
     {
         let item = pattern(size, tag);
         let wanted = Wanted {
-            connection,
-            procedure: TAKE,
             args: pattern(12, 5),
             items: vec![(8, item.clone())],
-            placement: Placement::Rdma,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(connection, TAKE, Placement::Rdma, tag)
         };
         run(&mut pair, wanted).expect("it succeeds");
         let mut expected = pattern(12, 5)[..8].to_vec();
@@ -196,17 +192,13 @@ fn calls_have_several_chunks_of_each_kind() {
     let args = pattern(16, 5);
     let items = [pattern(5001, 1), pattern(70_000, 2), pattern(4, 3)];
     let wanted = Wanted {
-        connection,
-        procedure: TAKE,
         args: args.clone(),
         items: vec![
             (4, items[0].clone()),
             (8, items[1].clone()),
             (16, items[2].clone()),
         ],
-        placement: Placement::Rdma,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, TAKE, Placement::Rdma, 1)
     };
     run(&mut pair, wanted).expect("it succeeds");
     let mut expected = args[..4].to_vec();
@@ -220,14 +212,10 @@ fn calls_have_several_chunks_of_each_kind() {
     let lengths = [70_001, 3, 8192];
     for (procedure, tag) in [(GIVE, 2), (GIVE_LATER, 3), (GIVE_SHARED, 4)] {
         let wanted = Wanted {
-            connection,
-            procedure,
             args: asking(&lengths),
             expected: lengths.iter().map(|bytes| bytes + 5).collect(),
             results_bytes_max: 100,
-            placement: Placement::Rdma,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(connection, procedure, Placement::Rdma, tag)
         };
         let (results, items) = run(&mut pair, wanted).expect("it succeeds");
         assert_eq!(
@@ -248,14 +236,10 @@ fn write_chunks_that_do_not_fit_end_the_call() {
     let mut pair = bulk_pair(&bulk_config(), &bulk_config());
     let connection = pair.connect_with(Versions::One, Versions::One);
     let wanted = |lengths: &[u32], expected: &[u32], tag| Wanted {
-        connection,
-        procedure: GIVE,
         args: asking(lengths),
         expected: expected.to_vec(),
         results_bytes_max: 100,
-        placement: Placement::Rdma,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, Placement::Rdma, tag)
     };
     let refused = Err(CallError::Transport(TransportError::BadXdr));
     assert_eq!(run(&mut pair, wanted(&[5000], &[4999], 1)), refused);
@@ -279,13 +263,9 @@ fn long_calls_and_replies_go_to_chunks() {
             tag += 1;
             let args = pattern(bytes, tag);
             let wanted = Wanted {
-                connection,
-                procedure: TAKE,
                 args: args.clone(),
                 items: item.iter().map(|item| (8, item.clone())).collect(),
-                placement: Placement::Auto,
-                tag,
-                ..Wanted::default()
+                ..Wanted::new(connection, TAKE, Placement::Auto, tag)
             };
             run(&mut pair, wanted).expect("it succeeds");
             let mut expected = args[..8].to_vec();
@@ -299,14 +279,10 @@ fn long_calls_and_replies_go_to_chunks() {
         tag += 1;
         let words = u32::try_from(bytes / 4).expect("small");
         let wanted = Wanted {
-            connection,
-            procedure: GIVE_LONG,
             args: asking(&[words, 5000]),
             expected: vec![5000],
             results_bytes_max: bytes + 100,
-            placement: Placement::Auto,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(connection, GIVE_LONG, Placement::Auto, tag)
         };
         let (results, items) = run(&mut pair, wanted).expect("it succeeds");
         assert!(results.len() > bytes, "{} of {bytes}", results.len());
@@ -323,13 +299,9 @@ fn short_replies_leave_the_reply_chunk_unused() {
     let mut pair = bulk_pair(&bulk_config(), &bulk_config());
     let connection = pair.connect_with(Versions::One, Versions::Both);
     let wanted = Wanted {
-        connection,
-        procedure: TAKE,
         args: pattern(12, 5),
         results_bytes_max: 50_000,
-        placement: Placement::Auto,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, TAKE, Placement::Auto, 1)
     };
     let (results, _) = run(&mut pair, wanted).expect("it succeeds");
     assert_eq!(results, 12_u32.to_be_bytes());
@@ -405,13 +377,9 @@ fn streams_that_are_not_reduced_go_to_chunks_whole() {
             let (item, args) = (pattern(size, 3), pattern(12, 5));
             tag += 1;
             let wanted = Wanted {
-                connection,
-                procedure: TAKE,
                 args: args.clone(),
                 items: vec![(8, item.clone())],
-                placement,
-                tag,
-                ..Wanted::default()
+                ..Wanted::new(connection, TAKE, placement, tag)
             };
             run(&mut pair, wanted).expect("it succeeds");
             let mut expected = args[..8].to_vec();
@@ -424,14 +392,10 @@ fn streams_that_are_not_reduced_go_to_chunks_whole() {
             tag += 1;
             let bytes = u32::try_from(size).expect("small");
             let wanted = Wanted {
-                connection,
-                procedure: GIVE,
                 args: asking(&[bytes]),
                 expected: vec![bytes],
                 results_bytes_max: 100,
-                placement,
-                tag,
-                ..Wanted::default()
+                ..Wanted::new(connection, GIVE, placement, tag)
             };
             let (results, items) = run(&mut pair, wanted).expect("it succeeds");
             assert_eq!(items, Vec::<Vec<u8>>::new());
@@ -441,13 +405,9 @@ fn streams_that_are_not_reduced_go_to_chunks_whole() {
     }
     // It cannot be forced.
     let wanted = Wanted {
-        connection,
-        procedure: GIVE,
         args: asking(&[5000]),
         expected: vec![5000],
-        placement: Placement::Rdma,
-        tag: 999,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, Placement::Rdma, 999)
     };
     let app = pair.client.app_mut();
     app.credential = (RPCSEC_GSS, vec![0; 20]);

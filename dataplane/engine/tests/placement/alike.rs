@@ -13,13 +13,9 @@ use super::calls::{all_home, placing_config, placing_pair, run};
 fn write(pair: &mut BulkPair, connection: ConnectionKey, (size, tag): (usize, u64), by: Placement) {
     let item = pattern(size, tag);
     let wanted = Wanted {
-        connection,
-        procedure: TAKE,
         args: pattern(8, 5),
         items: vec![(8, item.clone())],
-        placement: by,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, TAKE, by, tag)
     };
     run(pair, wanted);
     let mut expected = pattern(8, 5);
@@ -32,14 +28,10 @@ fn write(pair: &mut BulkPair, connection: ConnectionKey, (size, tag): (usize, u6
 /// Asks for a result of `size` bytes in a call that would take 8000.
 fn read(pair: &mut BulkPair, connection: ConnectionKey, (size, tag): (u32, u64), by: Placement) {
     let wanted = Wanted {
-        connection,
-        procedure: GIVE,
         args: asking(&[size]),
         expected: vec![8000],
         results_bytes_max: 100,
-        placement: by,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, by, tag)
     };
     let (_, items) = run(pair, wanted);
     assert!(items == [given(0, size)], "{size} bytes, call {tag}");

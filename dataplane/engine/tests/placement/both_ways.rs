@@ -23,14 +23,10 @@ fn newest(attack: &Attack<BulkApp>) -> ConnectionKey {
 /// Has the victim call its peer for this many bytes, and gives the XID of the call.
 fn victim_calls(attack: &mut Attack<BulkApp>, bytes: u32) -> u32 {
     let wanted = Wanted {
-        connection: newest(attack),
-        procedure: GIVE,
         args: asking(&[bytes]),
         expected: vec![bytes],
         results_bytes_max: 100,
-        placement: Placement::Send,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(newest(attack), GIVE, Placement::Send, 1)
     };
     attack.victim.app_mut().wanted.push_back(wanted);
     attack.turns(20);
@@ -129,12 +125,8 @@ fn the_parts_of_a_reply_do_not_wait_behind_a_call_that_is_held() {
     let mut hall = Hall::new();
     let attack = &mut hall.attack;
     let wanted = Wanted {
-        connection: newest(attack),
-        procedure: TAKE,
         args: pattern(8, 1),
-        placement: Placement::Inline,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(newest(attack), TAKE, Placement::Inline, 1)
     };
     attack.victim.app_mut().wanted.push_back(wanted);
     attack.turns(20);
@@ -233,26 +225,18 @@ fn a_placed_item_that_waits_to_be_sent_on_comes_back_when_the_connection_closes(
     const ITEMS: usize = 6;
     for tag in (0..).take(ITEMS) {
         pair.client.app_mut().wanted.push_back(Wanted {
-            connection: client,
-            procedure: TAKE,
             args: pattern(8, tag),
             items: vec![(8, pattern(4096, tag))],
-            placement: Placement::Send,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(client, TAKE, Placement::Send, tag)
         });
     }
     pair.until("all calls", |pair| pair.client.app().ended.len() == ITEMS);
     assert_eq!(pair.server.app().kept.len(), ITEMS);
     for tag in (0..).take(ITEMS) {
         pair.server.app_mut().wanted.push_back(Wanted {
-            connection: server,
-            procedure: TAKE,
             args: pattern(8, tag),
             forwards: true,
-            placement: Placement::Send,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(server, TAKE, Placement::Send, tag)
         });
     }
     // The client takes nothing.

@@ -75,13 +75,9 @@ fn items_are_placed_whatever_their_size() {
     for (size, tag) in sizes().into_iter().zip(1..) {
         let item = pattern(size, tag);
         let wanted = Wanted {
-            connection,
-            procedure: TAKE,
             args: pattern(12, 5),
             items: vec![(8, item.clone())],
-            placement: Placement::Send,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(connection, TAKE, Placement::Send, tag)
         };
         run(&mut pair, wanted);
         let mut expected = pattern(12, 5)[..8].to_vec();
@@ -182,14 +178,10 @@ fn an_end_with_short_segments_fills_long_ones() {
     let mut pair = placing_pair(&long, &short);
     let (connection, _) = pair.connect();
     let wanted = Wanted {
-        connection,
-        procedure: GIVE,
         args: asking(&[65_536]),
         expected: vec![65_536],
         results_bytes_max: 100,
-        placement: Placement::Send,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, Placement::Send, 1)
     };
     let (_, items) = run(&mut pair, wanted);
     assert!(items == [given(0, 65_536)]);
@@ -218,8 +210,6 @@ fn several_items_and_results_with_continuation() {
                 let args = asking(&lengths);
                 let ends = args.len();
                 let wanted = Wanted {
-                    connection,
-                    procedure: GIVE,
                     args: args.clone(),
                     items: vec![
                         (ends - 4, pattern(5001, 1)),
@@ -228,9 +218,7 @@ fn several_items_and_results_with_continuation() {
                     ],
                     expected: lengths.iter().map(|bytes| bytes.max(&1) + 10).collect(),
                     results_bytes_max: 100,
-                    placement,
-                    tag,
-                    ..Wanted::default()
+                    ..Wanted::new(connection, GIVE, placement, tag)
                 };
                 let (results, items) = run(&mut pair, wanted);
                 let whole = [args[..ends - 4].to_vec(), padded(pattern(5001, 1))].concat();
@@ -273,8 +261,6 @@ fn calls_and_replies_wait_for_placement_segments() {
     pair.client.app_mut().keep = true;
     for tag in 0..12 {
         let wanted = Wanted {
-            connection,
-            procedure: if tag % 2 == 0 { TAKE } else { GIVE },
             args: asking(&[4096]),
             items: if tag % 2 == 0 {
                 vec![(8, pattern(4096, tag))]
@@ -283,9 +269,12 @@ fn calls_and_replies_wait_for_placement_segments() {
             },
             expected: if tag % 2 == 0 { Vec::new() } else { vec![4096] },
             results_bytes_max: 100,
-            placement: Placement::Send,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(
+                connection,
+                if tag % 2 == 0 { TAKE } else { GIVE },
+                Placement::Send,
+                tag,
+            )
         };
         pair.client.app_mut().wanted.push_back(wanted);
     }
@@ -325,13 +314,9 @@ fn a_peer_without_the_extension_is_called_in_plain_version_2() {
     pair.client.properties = config.announced(pair.client.properties);
     let (connection, _) = pair.connect();
     let wanted = |placement, tag| Wanted {
-        connection,
-        procedure: TAKE,
         args: pattern(12, 5),
         items: vec![(8, pattern(100_000, 3))],
-        placement,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, TAKE, placement, tag)
     };
     run(&mut pair, wanted(Placement::Auto, 1));
     assert_eq!(pair.server.counters().bulk_bytes_in, 100_000);
@@ -354,13 +339,9 @@ fn a_placed_write_costs_its_responder_one_receive() {
     pair.server.app_mut().keep = true;
     let before = (pair.client.counters(), pair.server.counters());
     let wanted = Wanted {
-        connection,
-        procedure: TAKE,
         args: pattern(12, 5),
         items: vec![(8, pattern(4096, 3))],
-        placement: Placement::Auto,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, TAKE, Placement::Auto, 1)
     };
     run(&mut pair, wanted);
     let kept = pair.server.app_mut().kept.pop();
@@ -403,15 +384,11 @@ fn a_reply_beyond_what_was_reserved_is_asked_for_again() {
     let (connection, _) = pair.connect();
     let words = 5000;
     let wanted = Wanted {
-        connection,
-        procedure: GIVE_LONG,
         args: asking(&[words, 4096]),
         items: vec![(12, pattern(4000, 9))],
         expected: vec![4096],
         results_bytes_max: 100,
-        placement: Placement::Send,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE_LONG, Placement::Send, 1)
     };
     let (results, items) = run(&mut pair, wanted);
     let bytes: usize = results.len() + items.iter().map(Vec::len).sum::<usize>();

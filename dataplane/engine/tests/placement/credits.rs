@@ -38,15 +38,11 @@ fn calls(connection: ConnectionKey) -> Vec<Wanted> {
                 let bytes = u32::try_from(size).expect("small");
                 let gives = procedure != TAKE;
                 calls.push(Wanted {
-                    connection,
-                    procedure,
                     args: asking(&[bytes]),
                     items: vec![(8, pattern(size, tag))],
                     expected: if gives { vec![bytes] } else { Vec::new() },
                     results_bytes_max: 100,
-                    placement,
-                    tag,
-                    ..Wanted::default()
+                    ..Wanted::new(connection, procedure, placement, tag)
                 });
             }
         }
@@ -132,14 +128,10 @@ fn calls_the_other_way_use_what_is_left_beside_reserved_replies() {
     let mut pair = pair(8, 8);
     let (client, server) = pair.connect();
     let reserving = |procedure, tag| Wanted {
-        connection: client,
-        procedure,
         args: asking(&[16_000]),
         expected: vec![16_000],
         results_bytes_max: 100,
-        placement: Placement::Send,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(client, procedure, Placement::Send, tag)
     };
     let app = pair.client.app_mut();
     app.wanted.push_back(reserving(HOLD, 100));
@@ -149,12 +141,8 @@ fn calls_the_other_way_use_what_is_left_beside_reserved_replies() {
     for tag in 0..40 {
         let app = pair.server.app_mut();
         app.wanted.push_back(Wanted {
-            connection: server,
-            procedure: HOLD,
             args: asking(&[0]),
-            placement: Placement::Inline,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(server, HOLD, Placement::Inline, tag)
         });
     }
     let mut made = 0;
@@ -196,15 +184,11 @@ fn calls_that_may_have_no_chunks_are_placed_or_in_the_stream() {
         }
         let (_, server) = pair.connect();
         let wanted = |placement, size: usize, tag| Wanted {
-            connection: server,
-            procedure: GIVE,
             args: asking(&[u32::try_from(size).expect("small")]),
             items: vec![(8, pattern(size, tag))],
             expected: vec![u32::try_from(size).expect("small")],
             results_bytes_max: 100,
-            placement,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(server, GIVE, placement, tag)
         };
         // Too long to be placed: by explicit RDMA where that may be, else in the stream of many messages.
         let long = 500_000;

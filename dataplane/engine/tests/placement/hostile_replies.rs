@@ -77,15 +77,11 @@ impl Caller {
     /// A call with a page, for a page.
     fn wanted(&self) -> Wanted {
         Wanted {
-            connection: self.connection,
-            procedure: GIVE,
             args: asking(&[4096]),
             items: vec![(8, pattern(PAGE_BYTES, 3))],
             expected: vec![4096],
             results_bytes_max: 100,
-            placement: Placement::Send,
-            tag: 1,
-            ..Wanted::default()
+            ..Wanted::new(self.connection, GIVE, Placement::Send, 1)
         }
     }
 

@@ -22,15 +22,11 @@ const CALLS: u64 = 2;
 
 fn wanted(connection: rpcrdma_engine::ConnectionKey, tag: u64) -> Wanted {
     Wanted {
-        connection,
-        procedure: GIVE,
         args: asking(&[ITEM_BYTES]),
         items: vec![(8, pattern(ITEM_BYTES as usize, tag))],
         expected: vec![ITEM_BYTES],
         results_bytes_max: 100,
-        placement: Placement::Send,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, Placement::Send, tag)
     }
 }
 
