@@ -161,29 +161,18 @@ fn a_file_without_a_base_lies_on_the_defaults() {
 
 #[test]
 fn files_that_cannot_be_used_say_why_and_which() {
+    #[rustfmt::skip]
     let cases = [
         ("unknown.toml", "[settings]\nreap_bach = 8\n", "reap_bach"),
-        (
-            "kind.toml",
-            "[settings]\nreap_batch = \"many\"\n",
-            "reap_batch",
-        ),
-        (
-            "negative.toml",
-            "[settings]\nreap_batch = -1\n",
-            "reap_batch",
-        ),
+        ("kind.toml", "[settings]\nreap_batch = \"many\"\n", "reap_batch"),
+        ("negative.toml", "[settings]\nreap_batch = -1\n", "reap_batch"),
         ("word.toml", "[settings]\nhugepages = \"maybe\"\n", "maybe"),
         ("section.toml", "[seting]\nreap_batch = 8\n", "seting"),
         ("top.toml", "reap_batch = 8\n", "reap_batch"),
         ("syntax.toml", "[settings\n", "line 1"),
         ("base.toml", "base = \"mlx6\"\n", "mlx6"),
         ("device.toml", "[device.x]\nreap_batch = 8\n", "device"),
-        (
-            "range.toml",
-            "[settings]\nreap_batch = 65\n",
-            "reap_batch = 65 (file ",
-        ),
+        ("range.toml", "[settings]\nreap_batch = 65\n", "reap_batch = 65 (file "),
     ];
     for (name, text, expected) in cases {
         let file = TemporaryFile::new(name, text);
@@ -261,16 +250,12 @@ fn a_profile_reads_back_from_its_own_text() {
 /// the way by moving the other knob with it.
 #[test]
 fn ranges_hold_at_their_ends_and_not_beyond() {
+    #[rustfmt::skip]
     let together: &[(&str, u64, u64, &[&str])] = &[
         ("connections_max", 1, 65_536, &[]),
         ("peers_connections_max", 1, 1_048_576, &[]),
         ("receive_buffer_bytes", 4096, 1_048_576, &[]),
-        (
-            "placement_segments",
-            0,
-            16,
-            &["receive_scatter_entries_max=17"],
-        ),
+        ("placement_segments", 0, 16, &["receive_scatter_entries_max=17"]),
         ("placement_segment_bytes", 4096, 1_048_576, &[]),
         ("inline_segment_bytes", 256, 65_536, &[]),
         ("placement_spares", 1, 65_536, &[]),
@@ -279,20 +264,10 @@ fn ranges_hold_at_their_ends_and_not_beyond() {
         ("continued_bytes_max", 0, 16 << 20, &[]),
         ("send_buffer_bytes", 1024, 1_048_576, &[]),
         ("message_bytes_max", 4096, 1 << 30, &[]),
-        (
-            "credits_per_connection",
-            1,
-            65_535,
-            &["calls_outstanding_max=65535"],
-        ),
+        ("credits_per_connection", 1, 65_535, &["calls_outstanding_max=65535"]),
         ("receives_shared", 0, 1 << 24, &[]),
         ("reassembly_buffers", 1, 65_536, &[]),
-        (
-            "calls_outstanding_max",
-            1,
-            65_536,
-            &["credits_per_connection=1"],
-        ),
+        ("calls_outstanding_max", 1, 65_536, &["credits_per_connection=1"]),
         ("deferred_replies_max", 1, 65_536, &[]),
         ("send_buffers", 1, 65_536, &[]),
         ("send_queue_depth_max", 16, 32_768, &[]),
@@ -304,20 +279,10 @@ fn ranges_hold_at_their_ends_and_not_beyond() {
         ("rdma_segments_max", 1, 160, &[]),
         ("reap_batch", 1, 64, &[]),
         ("copy_bytes_per_poll", 4096, 16 << 20, &[]),
-        (
-            "channel_ring_bytes",
-            8192,
-            16 << 20,
-            &["inline_bytes_max=1984"],
-        ),
+        ("channel_ring_bytes", 8192, 16 << 20, &["inline_bytes_max=1984"]),
         ("hot_channels_max", 1, 64, &[]),
         ("cold_sweep_polls", 1, 65_536, &[]),
-        (
-            "inline_bytes_max",
-            0,
-            1 << 20,
-            &["send_buffer_bytes=1048576", "channel_ring_bytes=16777216"],
-        ),
+        ("inline_bytes_max", 0, 1 << 20, &["send_buffer_bytes=1048576", "channel_ring_bytes=16777216"]),
         ("peer_arena_mib_max", 1, 1 << 20, &[]),
         ("peer_memory_mib_max", 1, 1 << 20, &[]),
         ("device_inline_bytes_max", 0, 4096, &[]),
