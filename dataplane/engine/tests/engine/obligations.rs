@@ -280,17 +280,12 @@ fn a_core_sleeps_while_peers_take_nothing() {
         }
         attack.sleeps()
     };
+    #[rustfmt::skip]
     let found = [
         ("a call that was answered", served(&[1])),
         ("replies without credits", served(&[1, 2, 3, 4])),
-        (
-            "no Receives, version 1",
-            deaf_to(&sleepy(), 1, 300).sleeps(),
-        ),
-        (
-            "no Receives, version 2",
-            deaf_to(&sleepy(), 2, 300).sleeps(),
-        ),
+        ("no Receives, version 1", deaf_to(&sleepy(), 1, 300).sleeps()),
+        ("no Receives, version 2", deaf_to(&sleepy(), 2, 300).sleeps()),
     ];
     assert!(found.iter().all(|(_, sleeps)| *sleeps), "{found:?}");
 }

@@ -309,28 +309,13 @@ fn a_group_that_does_not_decode_draws_a_transport_error() {
         .chain((0..9).flat_map(|item| [BEHIND + 4 * item, 4, 2, 4 * item, 1, 0]))
         .collect();
     let many = with_page(request(9, &many, 1, &start), &[5; PAGE_BYTES]);
+    #[rustfmt::skip]
     let cases = [
-        (
-            "a header that breaks off",
-            good[..40].to_vec(),
-            TransportError::BadXdr,
-        ),
-        (
-            "a placement that no call has",
-            request(9, &[1, BEHIND, 4, 6], 1, &start),
-            TransportError::BadXdr,
-        ),
-        (
-            "an XID of another call",
-            request(9, &[0], 1, &call_stream(8)),
-            TransportError::BadXdr,
-        ),
+        ("a header that breaks off", good[..40].to_vec(), TransportError::BadXdr),
+        ("a placement that no call has", request(9, &[1, BEHIND, 4, 6], 1, &start), TransportError::BadXdr),
+        ("an XID of another call", request(9, &[0], 1, &call_stream(8)), TransportError::BadXdr),
         ("a part of a sequence", flagged, TransportError::InvalFlag),
-        (
-            "more items than a call may have",
-            many,
-            TransportError::System,
-        ),
+        ("more items than a call may have", many, TransportError::System),
     ];
     let mut hall = Hall::new();
     for (what, message, error) in cases {

@@ -191,19 +191,11 @@ fn a_right_answer_is_right() {
 /// What does not do as the call directed ends the call, and nothing else.
 #[test]
 fn an_answer_that_does_not_follow_its_directions_ends_its_call() {
+    #[rustfmt::skip]
     let items: [(&str, &[u32]); 5] = [
-        (
-            "two items for one direction",
-            &[2, BEHIND, 8, 2, 0, 1, 0, BEHIND + 8, 8, 2, 8, 1, 0],
-        ),
-        (
-            "one longer than was expected",
-            &[1, BEHIND, 4100, 2, 0, 2, 0, 1],
-        ),
-        (
-            "written to memory that was not offered",
-            &[1, BEHIND, 4096, 1, 1, 77, 4096, 0, 0],
-        ),
+        ("two items for one direction", &[2, BEHIND, 8, 2, 0, 1, 0, BEHIND + 8, 8, 2, 8, 1, 0]),
+        ("one longer than was expected", &[1, BEHIND, 4100, 2, 0, 2, 0, 1]),
+        ("written to memory that was not offered", &[1, BEHIND, 4096, 1, 1, 77, 4096, 0, 0]),
         ("an item at no multiple of four", &[1, 27, 4, 2, 0, 1, 0]),
         ("a segment that did not come", &[1, BEHIND, 4, 2, 0, 1, 9]),
     ];
