@@ -231,26 +231,16 @@ fn report_of(words: &str) -> serde_json::Value {
 #[test]
 fn the_report_says_what_a_call_took() {
     // Round trips, RDMA Reads and Writes of the server, registrations of the client.
-    for (words, expected) in [
+    #[rustfmt::skip]
+    let cases = [
         ("--op write --placement rdma", [2.0, 1.0, 0.0, 1.0]),
-        (
-            "--op write --placement inline --size 1000",
-            [1.0, 0.0, 0.0, 0.0],
-        ),
+        ("--op write --placement inline --size 1000", [1.0, 0.0, 0.0, 0.0]),
         ("--op read --placement rdma", [1.0, 0.0, 1.0, 1.0]),
-        (
-            "--op read --placement inline --size 1000",
-            [1.0, 0.0, 0.0, 0.0],
-        ),
-        (
-            "--op write --placement rdma --operations 3",
-            [2.0, 3.0, 0.0, 3.0],
-        ),
-        (
-            "--op read --placement rdma --operations 3 --size 100KiB",
-            [1.0, 0.0, 3.0, 3.0],
-        ),
-    ] {
+        ("--op read --placement inline --size 1000", [1.0, 0.0, 0.0, 0.0]),
+        ("--op write --placement rdma --operations 3", [2.0, 3.0, 0.0, 3.0]),
+        ("--op read --placement rdma --operations 3 --size 100KiB", [1.0, 0.0, 3.0, 3.0]),
+    ];
+    for (words, expected) in cases {
         let report = run_of(words);
         let (client, server) = (&report["per_call"]["client"], &report["per_call"]["server"]);
         let took = [
@@ -484,17 +474,13 @@ fn an_rdma_address_without_the_verbs_fabric_is_status_2_and_says_how_to_get_it()
 
 #[test]
 fn addresses_that_nobody_can_be_called_at_are_status_2() {
-    for (arguments, words) in [
+    #[rustfmt::skip]
+    let cases = [
         (&["run", "--connect", "rdma:host:0"][..], "port 0"),
-        (
-            &["run", "--connect", "shm:x", "--fabric", "rdma"],
-            "cannot be used with",
-        ),
-        (
-            &["run", "--connect", "shm:x", "--device", "mlx5_0"],
-            "no devices",
-        ),
-    ] {
+        (&["run", "--connect", "shm:x", "--fabric", "rdma"], "cannot be used with"),
+        (&["run", "--connect", "shm:x", "--device", "mlx5_0"], "no devices"),
+    ];
+    for (arguments, words) in cases {
         let output = bench_tool(arguments, "");
         let text = stderr(&output);
         assert_eq!(code(&output), 2, "{arguments:?}: {text}");
@@ -599,17 +585,13 @@ fn a_server_with_keys_takes_nobody_without_them_and_says_why() {
         arguments.extend(more);
         bench_tool(&arguments, "")
     };
-    for (more, words) in [
+    #[rustfmt::skip]
+    let cases = [
         (&[][..], "requires authentication"),
-        (
-            &["--psk-file", &wrong, "--identity", "client"],
-            "does not verify",
-        ),
-        (
-            &["--psk-file", &right, "--identity", "server"],
-            "refused this end",
-        ),
-    ] {
+        (&["--psk-file", &wrong, "--identity", "client"], "does not verify"),
+        (&["--psk-file", &right, "--identity", "server"], "refused this end"),
+    ];
+    for (more, words) in cases {
         let output = run(more);
         let text = stderr(&output);
         assert_eq!(code(&output), 1, "{more:?}: {text}");
@@ -629,21 +611,13 @@ fn keys_that_cannot_be_used_are_status_2_and_say_what_to_do() {
     let directory = Temporary::new("psk-bad");
     let open = keys(&directory, "open", "5a", 0o644);
     let short = keys(&directory, "short", "5", 0o600);
-    for (arguments, words) in [
+    #[rustfmt::skip]
+    let cases = [
         (&["run", "--psk-file", &open][..], "--identity"),
         (&["run", "--identity", "a"], "--psk-file"),
-        (
-            &["run", "--psk-file", &open, "--identity", "a b"],
-            "no spaces",
-        ),
-        (
-            &["run", "--psk-file", &open, "--identity", "a"],
-            "chmod 600",
-        ),
-        (
-            &["run", "--psk-file", &short, "--identity", "a"],
-            "64 to 128 hexadecimal digits",
-        ),
+        (&["run", "--psk-file", &open, "--identity", "a b"], "no spaces"),
+        (&["run", "--psk-file", &open, "--identity", "a"], "chmod 600"),
+        (&["run", "--psk-file", &short, "--identity", "a"], "64 to 128 hexadecimal digits"),
         (
             &[
                 "serve",
@@ -656,7 +630,8 @@ fn keys_that_cannot_be_used_are_status_2_and_say_what_to_do() {
             ],
             "/nonexistent/keys",
         ),
-    ] {
+    ];
+    for (arguments, words) in cases {
         let output = bench_tool(arguments, "");
         let text = stderr(&output);
         assert_eq!(code(&output), 2, "{arguments:?}: {text}");

@@ -63,13 +63,10 @@ fn thresholds_have_exit_codes_of_their_own() {
     let a = Runs::new("codes-a", &A);
     let slower = Runs::new("codes-slower", &A.map(|p50| p50 + 40));
     let single = Runs::new("codes-single", &[440]);
-    for (arguments, expected, words) in [
+    #[rustfmt::skip]
+    let cases = [
         (&[a.path(), a.path()][..], 0, "no difference beyond noise"),
-        (
-            &[a.path(), a.path(), "--fail-if", "p99+5%"],
-            0,
-            "p99+5%: kept",
-        ),
+        (&[a.path(), a.path(), "--fail-if", "p99+5%"], 0, "p99+5%: kept"),
         (&[a.path(), slower.path()], 0, "B is slower"),
         (
             &[
@@ -83,17 +80,10 @@ fn thresholds_have_exit_codes_of_their_own() {
             3,
             "p50+5%: EXCEEDED, beyond noise",
         ),
-        (
-            &[slower.path(), a.path(), "--fail-if", "p50+5%"],
-            0,
-            "B is faster",
-        ),
-        (
-            &[a.path(), single.path(), "--fail-if", "p50+5%"],
-            4,
-            "not beyond noise",
-        ),
-    ] {
+        (&[slower.path(), a.path(), "--fail-if", "p50+5%"], 0, "B is faster"),
+        (&[a.path(), single.path(), "--fail-if", "p50+5%"], 4, "not beyond noise"),
+    ];
+    for (arguments, expected, words) in cases {
         let output = compare(arguments);
         assert_eq!(code(&output), expected, "{arguments:?}: {output:?}");
         assert!(

@@ -380,6 +380,7 @@ const EXECUTED: &[&str] = &[
 ];
 
 /// What these lines leave in their folder, and how each begins.
+#[rustfmt::skip]
 const WRITTEN: &[(&str, &[u8])] = &[
     ("run.json", b"{"),
     ("run.hgrm", b" "),
@@ -391,32 +392,21 @@ const WRITTEN: &[(&str, &[u8])] = &[
     ("depths.svg", b"<svg"),
     ("load.svg", b"<svg"),
     ("main.json", b"{"),
-    (
-        "usr/share/bash-completion/completions/bench-tool",
-        b"_bench",
-    ),
-    (
-        "usr/local/share/zsh/site-functions/_bench-tool",
-        b"#compdef",
-    ),
+    ("usr/share/bash-completion/completions/bench-tool", b"_bench"),
+    ("usr/local/share/zsh/site-functions/_bench-tool", b"#compdef"),
     ("usr/share/fish/vendor_completions.d/bench-tool.fish", b"#"),
     ("usr/local/share/man/man1/bench-tool-profile-show.1", b"."),
 ];
 
 /// Pairs of a server and a client of the documents.
+#[rustfmt::skip]
 const SERVED: &[(&str, &str)] = &[
-    (
-        "bench-tool serve --listen shm:bench",
-        "bench-tool run --connect shm:bench",
-    ),
+    ("bench-tool serve --listen shm:bench", "bench-tool run --connect shm:bench"),
     (
         "bench-tool serve --listen rdma:0.0.0.0:20049 --psk-file keys --identity server",
         "bench-tool run --connect rdma:server:20049 --psk-file keys --identity client",
     ),
-    (
-        "bench-tool serve --listen shm:bench --metrics 127.0.0.1:9464",
-        "curl http://127.0.0.1:9464/metrics",
-    ),
+    ("bench-tool serve --listen shm:bench --metrics 127.0.0.1:9464", "curl http://127.0.0.1:9464/metrics"),
 ];
 
 /// A line without its comment.

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rpcrdma_fabric::testing::HostileRing;
+use rpcrdma_testkit::Random;
 use rpcrdma_tests::fuzz_targets::{TARGETS, Target};
 
 /// How many mutated inputs each target gets.
@@ -75,7 +76,7 @@ fn every_target_holds_over_mutations_of_its_corpus() {
         let seeds = corpus(name);
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
         for _ in 0..MUTATIONS {
-            let mut octets = random.pick(&seeds).clone();
+            let mut octets = random.pick(&seeds);
             for _ in 0..=random.below(4) {
                 mutate(&mut octets, &seeds, &mut random);
             }
@@ -171,29 +172,6 @@ fn ring_records_reach_the_port_as_they_are_written() {
     assert_eq!(counted(&record(0, 77, b"no"))[1..], [0, 0, 1]);
 }
 
-/// A generator of well-mixed numbers, the same in every run (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `bound`; 0 when that is 0.
-    fn below(&mut self, bound: usize) -> usize {
-        let bound = u64::try_from(bound.max(1)).expect("a usize");
-        usize::try_from(self.next() % bound).expect("below a usize")
-    }
-
-    fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len())]
-    }
-}
-
 /// Words that sit at the edges of what the formats allow.
 const WORDS: [u32; 21] = [
     0,
@@ -233,7 +211,7 @@ fn mutate(octets: &mut Vec<u8>, seeds: &[Vec<u8>], random: &mut Random) {
         }
         3 => octets.truncate(random.below(octets.len() + 1)),
         4 => {
-            let word = *random.pick(&WORDS);
+            let word = random.pick(&WORDS);
             let at = 4 * random.below(words + 1);
             octets.splice(at..at, word.to_be_bytes());
         }

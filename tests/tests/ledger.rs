@@ -290,27 +290,17 @@ fn a_book_that_was_tampered_with_is_found_out() {
 
 #[test]
 fn what_cannot_be_done_says_why() {
-    for (arguments, wanted) in [
+    #[rustfmt::skip]
+    let cases = [
         (&["frobnicate"][..], "usage:"),
         (&["call", "shm:x"], "--log is missing"),
-        (
-            &["call", "nonsense", "--log", "x", "--count", "1"],
-            "is no address",
-        ),
-        (
-            &["call", "shm:x", "--log", "x", "--count", "many"],
-            "is not a number",
-        ),
+        (&["call", "nonsense", "--log", "x", "--count", "1"], "is no address"),
+        (&["call", "shm:x", "--log", "x", "--count", "many"], "is not a number"),
         (&["call", "shm:x", "--log", "x", "--count"], "needs a value"),
-        (
-            &["check", "--book", "no-such-book", "--log", "x"],
-            "no-such-book",
-        ),
-        (
-            &["serve", "shm:x", "--book", "b", "more"],
-            "`more` is not understood",
-        ),
-    ] {
+        (&["check", "--book", "no-such-book", "--log", "x"], "no-such-book"),
+        (&["serve", "shm:x", "--book", "b", "more"], "`more` is not understood"),
+    ];
+    for (arguments, wanted) in cases {
         let output = Command::new(LEDGER)
             .args(arguments)
             .output()

@@ -311,67 +311,28 @@ impl Drop for Machine {
 #[test]
 fn devices_are_told_apart_by_driver_and_part_and_software_by_name() {
     let machine = Machine::new("families");
+    #[rustfmt::skip]
     let cases = [
         ("ibp65s0", Some("mlx4_core"), Some(("15b3", "1007")), "mlx4"),
-        (
-            "rocep1s0f0",
-            Some("mlx5_core"),
-            Some(("15b3", "1017")),
-            "mlx5",
-        ),
+        ("rocep1s0f0", Some("mlx5_core"), Some(("15b3", "1017")), "mlx5"),
         ("mlx5_vf", Some("mlx5_core"), Some(("15b3", "101e")), "mlx5"),
-        (
-            "mlx5_bf2",
-            Some("mlx5_core"),
-            Some(("15b3", "a2d6")),
-            "mlx5",
-        ),
-        (
-            "mlx5_7",
-            Some("mlx5_core"),
-            Some(("15b3", "1021")),
-            "mlx5-connectx7",
-        ),
-        (
-            "mlx5_8",
-            Some("mlx5_core"),
-            Some(("15b3", "1023")),
-            "mlx5-connectx7",
-        ),
-        (
-            "mlx5_bf3",
-            Some("mlx5_core"),
-            Some(("15b3", "a2dc")),
-            "mlx5-connectx7",
-        ),
+        ("mlx5_bf2", Some("mlx5_core"), Some(("15b3", "a2d6")), "mlx5"),
+        ("mlx5_7", Some("mlx5_core"), Some(("15b3", "1021")), "mlx5-connectx7"),
+        ("mlx5_8", Some("mlx5_core"), Some(("15b3", "1023")), "mlx5-connectx7"),
+        ("mlx5_bf3", Some("mlx5_core"), Some(("15b3", "a2dc")), "mlx5-connectx7"),
         ("mlx5_bare", Some("mlx5_core"), None, "mlx5"),
         ("rocep4s0", Some("ice"), Some(("8086", "1592")), "irdma"),
         ("iwp5s0", Some("i40e"), Some(("8086", "37d2")), "irdma/x722"),
         ("irdma3", Some("idpf"), Some(("8086", "1452")), "irdma"),
-        (
-            "bnxt_re0",
-            Some("bnxt_en"),
-            Some(("14e4", "1750")),
-            "bnxt_re",
-        ),
+        ("bnxt_re0", Some("bnxt_en"), Some(("14e4", "1750")), "bnxt_re"),
         ("cxgb4_0", Some("cxgb4"), Some(("1425", "6007")), "cxgb4"),
         ("qedr0", Some("qede"), Some(("1077", "8070")), "qedr"),
         ("hns_0", Some("hns3"), Some(("19e5", "a222")), "hns"),
         ("mana_0", Some("mana"), Some(("1414", "00ba")), "mana"),
         ("erdma_0", Some("erdma"), Some(("1ded", "107f")), "erdma"),
         ("rxe0", None, None, "rxe"),
-        (
-            "rxe_on_a_nic",
-            Some("mlx5_core"),
-            Some(("15b3", "1017")),
-            "rxe",
-        ),
-        (
-            "siw_eth0",
-            Some("virtio-pci"),
-            Some(("1af4", "1000")),
-            "siw",
-        ),
+        ("rxe_on_a_nic", Some("mlx5_core"), Some(("15b3", "1017")), "rxe"),
+        ("siw_eth0", Some("virtio-pci"), Some(("1af4", "1000")), "siw"),
     ];
     for (name, driver, part, _) in cases {
         machine.device(name, driver, part);

@@ -163,29 +163,18 @@ fn a_file_without_a_base_lies_on_the_defaults() {
 
 #[test]
 fn files_that_cannot_be_used_say_why_and_which() {
+    #[rustfmt::skip]
     let cases = [
         ("unknown.toml", "[settings]\nreap_bach = 8\n", "reap_bach"),
-        (
-            "kind.toml",
-            "[settings]\nreap_batch = \"many\"\n",
-            "reap_batch",
-        ),
-        (
-            "negative.toml",
-            "[settings]\nreap_batch = -1\n",
-            "reap_batch",
-        ),
+        ("kind.toml", "[settings]\nreap_batch = \"many\"\n", "reap_batch"),
+        ("negative.toml", "[settings]\nreap_batch = -1\n", "reap_batch"),
         ("word.toml", "[settings]\nhugepages = \"maybe\"\n", "maybe"),
         ("section.toml", "[seting]\nreap_batch = 8\n", "seting"),
         ("top.toml", "reap_batch = 8\n", "reap_batch"),
         ("syntax.toml", "[settings\n", "line 1"),
         ("base.toml", "base = \"mlx6\"\n", "mlx6"),
         ("device.toml", "[device.x]\nreap_batch = 8\n", "device"),
-        (
-            "range.toml",
-            "[settings]\nreap_batch = 65\n",
-            "reap_batch = 65 (file ",
-        ),
+        ("range.toml", "[settings]\nreap_batch = 65\n", "reap_batch = 65 (file "),
     ];
     for (name, text, expected) in cases {
         let file = TemporaryFile::new(name, text);

@@ -19,70 +19,36 @@ pub(crate) fn needs() -> Needs {
 
 /// A RoCE device of one port, over eth2.
 pub(crate) fn with_roce(machine: &FakeMachine) {
-    for (path, text) in [
+    #[rustfmt::skip]
+    let cases = [
         ("sys/class/infiniband/mlx5_0/fw_ver", "22.31.1014"),
         ("sys/class/infiniband/mlx5_0/node_type", "1: CA"),
         ("sys/class/infiniband/mlx5_0/device/numa_node", "1"),
         ("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE"),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/phys_state",
-            "5: LinkUp",
-        ),
+        ("sys/class/infiniband/mlx5_0/ports/1/phys_state", "5: LinkUp"),
         ("sys/class/infiniband/mlx5_0/ports/1/link_layer", "Ethernet"),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/rate",
-            "100 Gb/sec (4X EDR)",
-        ),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/gids/0",
-            "fe80:0000:0000:0000:0000:00ff:fe00:0001",
-        ),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/gids/1",
-            "0000:0000:0000:0000:0000:ffff:c000:0207",
-        ),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/gids/2",
-            "0000:0000:0000:0000:0000:0000:0000:0000",
-        ),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/0",
-            "IB/RoCE v1",
-        ),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/1",
-            "RoCE v2",
-        ),
-        (
-            "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0",
-            "eth2",
-        ),
+        ("sys/class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)"),
+        ("sys/class/infiniband/mlx5_0/ports/1/gids/0", "fe80:0000:0000:0000:0000:00ff:fe00:0001"),
+        ("sys/class/infiniband/mlx5_0/ports/1/gids/1", "0000:0000:0000:0000:0000:ffff:c000:0207"),
+        ("sys/class/infiniband/mlx5_0/ports/1/gids/2", "0000:0000:0000:0000:0000:0000:0000:0000"),
+        ("sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/0", "IB/RoCE v1"),
+        ("sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/1", "RoCE v2"),
+        ("sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "eth2"),
         ("sys/class/net/eth2/mtu", "9000"),
         ("sys/class/infiniband_verbs/abi_version", "6"),
         ("sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5_0"),
         ("dev/infiniband/uverbs0", ""),
         ("dev/infiniband/rdma_cm", ""),
-        (
-            "sys/class/infiniband/mlx5_0/device/current_link_speed",
-            "16.0 GT/s PCIe",
-        ),
-        (
-            "sys/class/infiniband/mlx5_0/device/max_link_speed",
-            "16.0 GT/s PCIe",
-        ),
-        (
-            "sys/class/infiniband/mlx5_0/device/current_link_width",
-            "16",
-        ),
+        ("sys/class/infiniband/mlx5_0/device/current_link_speed", "16.0 GT/s PCIe"),
+        ("sys/class/infiniband/mlx5_0/device/max_link_speed", "16.0 GT/s PCIe"),
+        ("sys/class/infiniband/mlx5_0/device/current_link_width", "16"),
         ("sys/class/infiniband/mlx5_0/device/max_link_width", "16"),
         ("sys/class/infiniband/mlx5_0/device/config", ""),
         ("sys/class/infiniband/mlx5_0/device/vendor", "0x15b3"),
         ("sys/class/infiniband/mlx5_0/device/device", "0x101b"),
-        (
-            "proc/self/environ",
-            "MLX5_TOTAL_UUARS=64\0MLX5_SCATTER_TO_CQE=0\0A=B",
-        ),
-    ] {
+        ("proc/self/environ", "MLX5_TOTAL_UUARS=64\0MLX5_SCATTER_TO_CQE=0\0A=B"),
+    ];
+    for (path, text) in cases {
         machine.set(path, text);
     }
     machine.link("sys/class/infiniband/mlx5_0/device/driver", "mlx5_core");
@@ -222,98 +188,31 @@ fn a_tuned_machine_with_two_sockets_has_nothing_to_mend() {
 fn each_fault_of_a_badly_set_machine_is_found_with_its_cost_and_its_mend() {
     let machine = badly_set();
     let findings = findings(&machine);
+    #[rustfmt::skip]
     let expected = [
-        (
-            Severity::Warning,
-            "MLX5_SHUT_UP_BF is 1",
-            "unset MLX5_SHUT_UP_BF",
-        ),
-        (
-            Severity::Warning,
-            "MLX5_TOTAL_UUARS is not set",
-            "export MLX5_TOTAL_UUARS=64",
-        ),
-        (
-            Severity::Warning,
-            "MLX5_SCATTER_TO_CQE is not set",
-            "export MLX5_SCATTER_TO_CQE=0",
-        ),
+        (Severity::Warning, "MLX5_SHUT_UP_BF is 1", "unset MLX5_SHUT_UP_BF"),
+        (Severity::Warning, "MLX5_TOTAL_UUARS is not set", "export MLX5_TOTAL_UUARS=64"),
+        (Severity::Warning, "MLX5_SCATTER_TO_CQE is not set", "export MLX5_SCATTER_TO_CQE=0"),
         (Severity::Warning, "less than its ports", "lspci -vv -s "),
         (Severity::Hint, "MaxReadReq is 512", "setpci -s "),
         (Severity::Hint, "the IOMMU translates", "grubby "),
-        (
-            Severity::Warning,
-            "no core of it may be used",
-            "taskset -c 16-31 ",
-        ),
-        (
-            Severity::Warning,
-            "free on its NUMA node 1",
-            "f=/sys/devices/system/node/node1/",
-        ),
-        (
-            Severity::Hint,
-            "one of 4200",
-            "ip link set dev eth2 mtu 4200",
-        ),
-        (
-            Severity::Warning,
-            "Sends met no Receive",
-            "rdma statistic show link mlx5_0/1",
-        ),
-        (
-            Severity::Warning,
-            "packets were sent again",
-            "rdma statistic show link mlx5_0/1",
-        ),
-        (
-            Severity::Hint,
-            "packets were damaged",
-            "rdma statistic show link mlx5_0/1",
-        ),
-        (
-            Severity::Warning,
-            "ECN is off",
-            "for point in rp np; do echo 1 > ",
-        ),
+        (Severity::Warning, "no core of it may be used", "taskset -c 16-31 "),
+        (Severity::Warning, "free on its NUMA node 1", "f=/sys/devices/system/node/node1/"),
+        (Severity::Hint, "one of 4200", "ip link set dev eth2 mtu 4200"),
+        (Severity::Warning, "Sends met no Receive", "rdma statistic show link mlx5_0/1"),
+        (Severity::Warning, "packets were sent again", "rdma statistic show link mlx5_0/1"),
+        (Severity::Hint, "packets were damaged", "rdma statistic show link mlx5_0/1"),
+        (Severity::Warning, "ECN is off", "for point in rp np; do echo 1 > "),
         (Severity::Hint, "with DSCP 0", "echo 104 > "),
-        (
-            Severity::Problem,
-            "may lock 8 MiB",
-            "prlimit --pid $$ --memlock=",
-        ),
+        (Severity::Problem, "may lock 8 MiB", "prlimit --pid $$ --memlock="),
         (Severity::Warning, "hugepages: 0 of 2 MiB", "echo 4"),
-        (
-            Severity::Hint,
-            "transparent hugepages are off",
-            "echo madvise > ",
-        ),
-        (
-            Severity::Warning,
-            "64 open files",
-            "prlimit --pid $$ --nofile=",
-        ),
-        (
-            Severity::Hint,
-            "threads of one physical core",
-            "echo off > ",
-        ),
+        (Severity::Hint, "transparent hugepages are off", "echo madvise > "),
+        (Severity::Warning, "64 open files", "prlimit --pid $$ --nofile="),
+        (Severity::Hint, "threads of one physical core", "echo off > "),
         (Severity::Hint, "no core is isolated", "grubby "),
-        (
-            Severity::Warning,
-            "governor is schedutil",
-            "cpupower frequency-set",
-        ),
-        (
-            Severity::Hint,
-            "idle state C6 takes 133 us",
-            "cpupower idle-set -D 10",
-        ),
-        (
-            Severity::Warning,
-            "NUMA balancing is on",
-            "sysctl -w kernel.numa_balancing=0",
-        ),
+        (Severity::Warning, "governor is schedutil", "cpupower frequency-set"),
+        (Severity::Hint, "idle state C6 takes 133 us", "cpupower idle-set -D 10"),
+        (Severity::Warning, "NUMA balancing is on", "sysctl -w kernel.numa_balancing=0"),
         (Severity::Warning, "clock source is hpet", "dmesg "),
     ];
     for (severity, words, mend) in expected {
@@ -341,18 +240,14 @@ fn each_fault_of_a_badly_set_machine_is_found_with_its_cost_and_its_mend() {
 #[test]
 fn a_virtual_machine_with_nothing_gets_hints_and_one_warning() {
     let machine = FakeMachine::empty();
-    for (path, text) in [
+    #[rustfmt::skip]
+    let cases = [
         ("proc/sys/kernel/osrelease", "6.1.0-13-cloud-amd64"),
         ("proc/self/status", "CapEff:\t0\nCpus_allowed_list:\t0-1"),
-        (
-            "proc/cpuinfo",
-            "flags\t\t: fpu hypervisor constant_tsc nonstop_tsc",
-        ),
-        (
-            "sys/devices/system/clocksource/clocksource0/current_clocksource",
-            "kvm-clock",
-        ),
-    ] {
+        ("proc/cpuinfo", "flags\t\t: fpu hypervisor constant_tsc nonstop_tsc"),
+        ("sys/devices/system/clocksource/clocksource0/current_clocksource", "kvm-clock"),
+    ];
+    for (path, text) in cases {
         machine.set(path, text);
     }
     let findings = findings(&machine);

@@ -61,31 +61,18 @@ fn interrupted(child: Child) -> Output {
 #[test]
 fn every_op_at_odd_sizes_is_right_to_the_last_byte() {
     let server = Server::start(Fault::None);
-    for (arguments, procedure) in [
+    #[rustfmt::skip]
+    let cases = [
         ("--op null --count 300 --depth 4", "null"),
         ("--op getattr --count 300 --files 3", "getattr"),
         ("--op getattr --count 50 --files 0", "getattr"),
-        (
-            "--op read --size 1 --file-size 99 --count 300 --depth 3 --verify",
-            "read",
-        ),
-        (
-            "--op read --size 4097 --file-size 100000 --count 300 --access random --verify",
-            "read",
-        ),
-        (
-            "--op write --size 5001 --file-size 100000 --count 300 --depth 7 --verify",
-            "write",
-        ),
-        (
-            "--op write --size 1MiB --file-size 3MiB --files 2 --count 12 --stable file --verify",
-            "write",
-        ),
-        (
-            "--op read --size 1048573 --file-size 3MiB --files 2 --count 12 --depth 2 --verify",
-            "read",
-        ),
-    ] {
+        ("--op read --size 1 --file-size 99 --count 300 --depth 3 --verify", "read"),
+        ("--op read --size 4097 --file-size 100000 --count 300 --access random --verify", "read"),
+        ("--op write --size 5001 --file-size 100000 --count 300 --depth 7 --verify", "write"),
+        ("--op write --size 1MiB --file-size 3MiB --files 2 --count 12 --stable file --verify", "write"),
+        ("--op read --size 1048573 --file-size 3MiB --files 2 --count 12 --depth 2 --verify", "read"),
+    ];
+    for (arguments, procedure) in cases {
         let report = report(&server, arguments);
         assert_eq!(report["errors"], 0, "{arguments}");
         let calls = report["calls"].as_u64().unwrap();
@@ -132,30 +119,16 @@ fn an_open_loop_makes_its_calls_when_they_are_due() {
 
 #[test]
 fn a_server_that_is_wrong_is_found_out() {
-    for (fault, arguments, words) in [
+    #[rustfmt::skip]
+    let cases = [
         (Fault::Content, "--op read --count 50", "wrong_content"),
-        (
-            Fault::Content,
-            "--op write --count 50 --verify",
-            "do not hold what was written",
-        ),
+        (Fault::Content, "--op write --count 50 --verify", "do not hold what was written"),
         (Fault::Stale, "--op getattr --count 50", "nfs3err_stale"),
-        (
-            Fault::Trailing,
-            "--op getattr --count 50",
-            "malformed_replies",
-        ),
-        (
-            Fault::Truncated,
-            "--op read --count 50",
-            "malformed_replies",
-        ),
-        (
-            Fault::LessStable,
-            "--op write --stable file --count 50",
-            "writes_less_stable",
-        ),
-    ] {
+        (Fault::Trailing, "--op getattr --count 50", "malformed_replies"),
+        (Fault::Truncated, "--op read --count 50", "malformed_replies"),
+        (Fault::LessStable, "--op write --stable file --count 50", "writes_less_stable"),
+    ];
+    for (fault, arguments, words) in cases {
         let server = Server::start(fault);
         let text = failure(&server, arguments);
         assert!(text.contains("what to do"), "{text}");

@@ -279,6 +279,7 @@ fn what_cannot_succeed_is_given_up_and_what_may_is_tried_again() {
         failure,
     };
     let (stage, after) = (Stage::Requesting, SECOND);
+    #[rustfmt::skip]
     let errors = [
         (mismatch(), true),
         (rejected(RejectReason::NotPermitted), true),
@@ -293,21 +294,8 @@ fn what_cannot_succeed_is_given_up_and_what_may_is_tried_again() {
         (ConnectError::ShuttingDown, true),
         (ConnectError::NoSuchCore { asked: 1, cores: 1 }, true),
         (ConnectError::NoRoom { limit: 1 }, false),
-        (
-            ConnectError::PeerGone {
-                address: address(),
-                stage,
-            },
-            false,
-        ),
-        (
-            ConnectError::Timeout {
-                address: address(),
-                after,
-                stage,
-            },
-            false,
-        ),
+        (ConnectError::PeerGone { address: address(), stage }, false),
+        (ConnectError::Timeout { address: address(), after, stage }, false),
     ];
     for (error, is_permanent) in errors {
         let mut world = World::new(1000, 0);

@@ -88,16 +88,12 @@ fn failure(error: &ConnectError) -> AuthenticationFailure {
 }
 
 pub(crate) fn both_ends_learn_the_other_s_identity_and_calls_pass<F: Fabric>() {
-    for (client_policy, server_policy) in [
-        (
-            Authentication::Required(client_host()),
-            Authentication::Required(server_host()),
-        ),
-        (
-            Authentication::Optional(client_host()),
-            Authentication::Optional(server_host()),
-        ),
-    ] {
+    #[rustfmt::skip]
+    let cases = [
+        (Authentication::Required(client_host()), Authentication::Required(server_host())),
+        (Authentication::Optional(client_host()), Authentication::Optional(server_host())),
+    ];
+    for (client_policy, server_policy) in cases {
         let (server, address) = server::<F>(server_policy, PATIENCE);
         let mut client = start::<F>(&profile(), 1);
         let connection = client
@@ -120,17 +116,13 @@ pub(crate) fn both_ends_learn_the_other_s_identity_and_calls_pass<F: Fabric>() {
 }
 
 pub(crate) fn where_it_is_not_required_its_absence_is_no_error<F: Fabric>() {
-    for (client_policy, server_policy) in [
-        (
-            Authentication::Fabric,
-            Authentication::Optional(server_host()),
-        ),
-        (
-            Authentication::Optional(client_host()),
-            Authentication::None,
-        ),
+    #[rustfmt::skip]
+    let cases = [
+        (Authentication::Fabric, Authentication::Optional(server_host())),
+        (Authentication::Optional(client_host()), Authentication::None),
         (Authentication::Fabric, Authentication::None),
-    ] {
+    ];
+    for (client_policy, server_policy) in cases {
         let (server, address) = server::<F>(server_policy, PATIENCE);
         let mut client = start::<F>(&profile(), 1);
         let connection = client

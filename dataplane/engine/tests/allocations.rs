@@ -126,7 +126,7 @@ fn the_steady_path_allocates_nothing() {
         let (call, bytes) = (message.call, message.args.len());
         assert_eq!(message.status, expected, "{call:?} with {bytes} bytes");
     }
-    let counters = pair.client.handle.counters();
+    let counters = pair.client.counters();
     assert!(counters.fragments_sent > 0 && counters.fragments_received > 0);
     assert!(
         counters.calls_refused_no_credit > 0,
@@ -224,17 +224,17 @@ fn bulk_data_allocates_nothing() {
     };
     let mut pair = Pair::with(&config, &config, Bulk::default(), Bulk::default());
     let (connection, _) = pair.connect();
-    pair.client.core.application_mut().connection = Some(connection);
+    pair.client.app_mut().connection = Some(connection);
     for round in 0..5 {
         let before = CountingAllocator::calls();
-        pair.client.core.application_mut().wanted = 20;
+        pair.client.app_mut().wanted = 20;
         pair.until("all replies", |pair| {
-            pair.client.core.application().ended == 20 * (round + 1)
+            pair.client.app().ended == 20 * (round + 1)
         });
         let calls = CountingAllocator::calls() - before;
         assert_eq!(calls, 0, "calls to the allocator in round {round}");
     }
-    let counters = pair.server.handle.counters();
+    let counters = pair.server.counters();
     assert!(counters.rdma_reads >= 200 && counters.rdma_writes >= 100);
 }
 

@@ -6,18 +6,14 @@
 mod support;
 
 use std::cell::Cell;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rpcrdma_engine::CoreConfig;
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{
-    Access, Attributes, Completion, CompletionBatch, CompletionKind, Gather, PortPoll,
-    PortReceives, PortSends, PortSetup, PortWindows, PostError, QueuePairId, Receive,
-    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, SetupError,
-    Window, WorkId,
+    Access, Completion, CompletionBatch, CompletionKind, Gather, PortPoll, PortReceives, PortSends,
+    PortSetup, PortWindows, PostError, QueuePairId, Receive, RemoteAddress, WorkId,
 };
-use rpcrdma_fabric::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
 use rpcrdma_fabric::shm;
 
 use rpcrdma_protocol::connection::Versions;
@@ -133,62 +129,19 @@ impl WatchedPort {
 
 impl PortSetup for WatchedPort {
     type PreparedQueuePair = shm::PreparedQueuePair;
-
     type PortEvent = shm::PortEvent;
 
-    fn attributes(&self) -> &Attributes {
-        self.port.attributes()
-    }
-
-    fn memory(&self) -> &Memory {
-        self.port.memory()
-    }
-
-    fn carve(&mut self, shape: PoolShape) -> Result<Pool, SetupError> {
-        self.port.carve(shape)
-    }
-
-    fn page_report(&self) -> &PageReport {
-        self.port.page_report()
-    }
-
-    fn create_receive_queue(
-        &mut self,
-        attributes: ReceiveQueueAttributes,
-    ) -> Result<ReceiveQueueId, SetupError> {
-        self.port.create_receive_queue(attributes)
-    }
-
-    fn create_receive(
-        &mut self,
-        queue: ReceiveQueueId,
-        segments: &mut dyn Iterator<Item = Buffer>,
-    ) -> Result<Receive, SetupError> {
-        self.port.create_receive(queue, segments)
-    }
-
-    fn adopt_queue_pair(
-        &mut self,
-        prepared: Self::PreparedQueuePair,
-        queue: ReceiveQueueId,
-    ) -> Result<QueuePairId, SetupError> {
-        self.port.adopt_queue_pair(prepared, queue)
-    }
-
-    fn handle_event(&mut self, port_event: Self::PortEvent) {
-        self.port.handle_event(port_event);
-    }
-
-    fn disconnect(&mut self, queue_pair: QueuePairId) {
-        self.port.disconnect(queue_pair);
-    }
-
-    fn destroy_queue_pair(&mut self, queue_pair: QueuePairId) {
-        self.port.destroy_queue_pair(queue_pair);
+    rpcrdma_testkit::pass_on! {
+        attributes memory carve page_report create_receive_queue create_receive adopt_queue_pair
+        handle_event disconnect destroy_queue_pair
     }
 }
 
 impl PortReceives for WatchedPort {
+    rpcrdma_testkit::pass_on! {
+        receives_posted received received_segment replace_segment
+    }
+
     fn post_receive(&mut self, receive: Receive) -> Option<Receive> {
         self.receives_staged += 1;
         self.port.post_receive(receive)
@@ -199,48 +152,11 @@ impl PortReceives for WatchedPort {
         self.receives_staged = 0;
         self.port.flush_receives();
     }
-
-    fn receives_posted(&self, queue: ReceiveQueueId) -> u32 {
-        self.port.receives_posted(queue)
-    }
-
-    fn received(&self, receive: &Receive) -> &[u8] {
-        self.port.received(receive)
-    }
-
-    fn received_segment(&self, receive: &Receive, index: usize) -> Option<&[u8]> {
-        self.port.received_segment(receive, index)
-    }
-
-    fn replace_segment(
-        &mut self,
-        receive: &mut Receive,
-        index: usize,
-        fresh: Buffer,
-    ) -> Result<Buffer, Buffer> {
-        self.port.replace_segment(receive, index, fresh)
-    }
 }
 
 impl PortSends for WatchedPort {
-    fn post_send_copied(
-        &mut self,
-        queue_pair: QueuePairId,
-        source: &Buffer,
-        bytes: u32,
-        options: SendOptions,
-    ) -> Result<(), PostError> {
-        self.port
-            .post_send_copied(queue_pair, source, bytes, options)
-    }
-
-    fn post_send(
-        &mut self,
-        queue_pair: QueuePairId,
-        list: &mut Gather,
-        options: SendOptions,
-    ) -> Result<(), PostError> {
-        self.port.post_send(queue_pair, list, options)
+    rpcrdma_testkit::pass_on! {
+        post_send_copied post_send post_write probe next_returned
     }
 
     fn post_read(
@@ -256,20 +172,6 @@ impl PortSends for WatchedPort {
         self.port.post_read(queue_pair, list, from, work)
     }
 
-    fn post_write(
-        &mut self,
-        queue_pair: QueuePairId,
-        list: &mut Gather,
-        to: RemoteAddress,
-        signalled: Option<WorkId>,
-    ) -> Result<(), PostError> {
-        self.port.post_write(queue_pair, list, to, signalled)
-    }
-
-    fn probe(&mut self, queue_pair: QueuePairId, work: WorkId) -> Result<(), PostError> {
-        self.port.probe(queue_pair, work)
-    }
-
     fn flush_sends(&mut self) {
         let staged = self.receives_staged;
         assert_eq!(
@@ -278,71 +180,25 @@ impl PortSends for WatchedPort {
         );
         self.port.flush_sends();
     }
-
-    fn next_returned(&mut self) -> Option<Buffer> {
-        self.port.next_returned()
-    }
 }
 
 impl PortWindows for WatchedPort {
-    fn bind_window(
-        &mut self,
-        queue_pair: QueuePairId,
-        buffer: Buffer,
-        bytes: u32,
-        access: Access,
-    ) -> Result<Window, (PostError, Buffer)> {
-        self.port.bind_window(queue_pair, buffer, bytes, access)
-    }
-
-    fn invalidate_window(
-        &mut self,
-        window: Window,
-        work: WorkId,
-    ) -> Result<(), (PostError, Window)> {
-        self.port.invalidate_window(window, work)
-    }
-
-    fn close_window(&mut self, window: Window) -> Result<Buffer, Window> {
-        self.port.close_window(window)
-    }
-
-    fn window_has_key(&self, window: &Window, key: RemoteKey) -> bool {
-        self.port.window_has_key(window, key)
+    rpcrdma_testkit::pass_on! {
+        bind_window invalidate_window close_window window_has_key
     }
 }
 
 impl PortPoll for WatchedPort {
+    rpcrdma_testkit::pass_on! {
+        prepare_to_park waits_unnotified event unpark receiver_not_ready counters
+    }
+
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
         let moved = self.port.poll(now, batch);
         if self.reads_at_once.get() != 0 {
             self.keep_back(batch);
         }
         moved
-    }
-
-    fn prepare_to_park(&mut self) -> bool {
-        self.port.prepare_to_park()
-    }
-
-    fn waits_unnotified(&self) -> bool {
-        self.port.waits_unnotified()
-    }
-
-    fn event(&self) -> BorrowedFd<'_> {
-        self.port.event()
-    }
-
-    fn unpark(&mut self) {
-        self.port.unpark();
-    }
-
-    fn receiver_not_ready(&self) -> u64 {
-        self.port.receiver_not_ready()
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.port.counters()
     }
 }
 
@@ -351,12 +207,10 @@ fn receives_are_flushed_before_the_sends_that_grant_them() {
     let mut pair = Pair::new(&CoreConfig::default());
     let (connection, _) = pair.connect();
     for (tag, bytes) in (0..100).zip((8..).step_by(8)) {
-        let application = pair.client.core.application_mut();
+        let application = pair.client.app_mut();
         application.want(connection, ECHO, &pattern(bytes, tag), tag);
     }
-    pair.until("all replies", |pair| {
-        pair.client.core.application().ended.len() == 100
-    });
+    pair.until("all replies", |pair| pair.client.app().ended.len() == 100);
     for side in [&pair.client, &pair.server] {
         assert_ne!(side.core.port().flushes_with_receives, 0);
     }
@@ -398,7 +252,7 @@ fn a_call_is_not_served_when_one_of_its_reads_has_failed() {
     let call = [words(&[2, 2, CREDIT, 0, 0, 0]), words(&lists), words(&rpc)].concat();
     attack.send(&call);
     attack.turns(30);
-    let counters = attack.victim.handle.counters();
+    let counters = attack.victim.counters();
     assert_eq!(counters.rdma_reads, 2);
     assert_eq!(counters.bulk_bytes_in, u64::from(bytes), "of the first");
     assert_eq!(counters.calls_received, 1, "the null call alone");
@@ -447,9 +301,9 @@ fn a_call_that_cannot_be_read_is_refused_and_leaves_nothing_behind() {
             assert_eq!(word(reply), xid + 1);
         }
         assert_eq!(attack.victim.closed, []);
-        assert_eq!(attack.victim.handle.counters().rdma_reads, 0);
+        assert_eq!(attack.victim.counters().rdma_reads, 0);
         assert_eq!(attack.victim.core.bulk_buffers_free(), 16);
-        let served = attack.victim.core.application().taken.len();
+        let served = attack.victim.app().taken.len();
         assert_eq!(served, 10, "the null calls alone");
     }
 }

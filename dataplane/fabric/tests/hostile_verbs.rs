@@ -4,6 +4,7 @@
 //! It knows what a peer could know at most: the key and the addresses of the whole arena. On iWARP
 //! each RDMA Read of ours would tell it that key (RFC 5040 section 4.4); here it has it from the kernel.
 #![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+#![allow(unsafe_code)]
 
 use std::ffi::c_int;
 use std::net::Ipv4Addr;

@@ -79,17 +79,10 @@ fn msg_with_a_read_chunk_and_a_write_chunk() {
         position: 148,
         target,
     }];
+    #[rustfmt::skip]
     let write = [
-        Segment {
-            handle: 0x102,
-            length_bytes: 3,
-            offset: 0x2000,
-        },
-        Segment {
-            handle: 0x103,
-            length_bytes: 1,
-            offset: 0x3000,
-        },
+        Segment { handle: 0x102, length_bytes: 3, offset: 0x2000 },
+        Segment { handle: 0x103, length_bytes: 1, offset: 0x3000 },
     ];
     assert_eq!(lists.reads.collect::<Vec<_>>(), reads);
     assert_eq!(

@@ -13,6 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use rpcrdma_testkit::Random;
 use rustix::fs::{Advice, fadvise};
 
 /// Operations that are told after a difference.
@@ -43,23 +44,6 @@ impl Options {
             }
         }
         Some(options)
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
     }
 }
 
@@ -107,13 +91,17 @@ impl Checker {
         self.told.push_back(format!("{number}: {what}"));
     }
 
+    fn below(&mut self, end: u64) -> u64 {
+        self.random.next() % end.max(1)
+    }
+
     /// Where an operation begins and how long it is; short ones and long ones, on whole pages and not.
     fn range(&mut self) -> (u64, usize) {
         let size = self.options.size_bytes;
-        let mut start = self.random.below(size);
-        let mut bytes = self.random.below(size - start) + 1;
-        match self.random.below(4) {
-            0 => bytes = bytes.min(1 + self.random.below(100)),
+        let mut start = self.below(size);
+        let mut bytes = self.below(size - start) + 1;
+        match self.below(4) {
+            0 => bytes = bytes.min(1 + self.below(100)),
             1 => bytes = bytes.min(4096 * 3),
             2 => start -= start % 4096,
             _ => {}
@@ -123,7 +111,7 @@ impl Checker {
     }
 
     fn operation(&mut self, number: u64) -> io::Result<()> {
-        match self.random.below(100) {
+        match self.below(100) {
             0..45 => self.write(number),
             45..80 => self.read(number),
             80..90 => self.set_len(number),

@@ -28,19 +28,9 @@ pub(super) fn attributes<H: Harness>() -> Attributes {
     port.attributes().clone()
 }
 
-/// Bytes that tell where they belong: of another seed or length they are others.
+/// Bytes that show where they belong.
 pub(super) fn pattern(seed: u64, bytes: u32) -> Vec<u8> {
-    let mut state = seed
-        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
-        .wrapping_add(u64::from(bytes));
-    (0..bytes)
-        .map(|_| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            state.to_le_bytes()[7]
-        })
-        .collect()
+    rpcrdma_testkit::pattern(bytes as usize, seed)
 }
 
 /// A message that arrived, or a Receive that failed.

@@ -97,6 +97,13 @@ impl<H: Harness> World<H> {
         &mut self.sides[SERVER]
     }
 
+    /// Posts a Send of `data`, for which there is room.
+    pub(super) fn send(&mut self, from: usize, link: Link, data: &[u8]) {
+        self.sides[from]
+            .send(link.queue_pairs[from], &[data], SendOptions::default())
+            .expect("there is room for the Send");
+    }
+
     /// One turn of one side, without its manager.
     pub(super) fn turn_of(&mut self, who: usize) -> usize {
         let now = self.harness.now();

@@ -1,10 +1,10 @@
 //! Messages that are right, written word by word: no encoder of `rpcrdma-protocol` takes part.
 
+use rpcrdma_testkit::Random;
 use std::cmp::Ordering;
 
 use super::oracle::Settings;
 use super::oracle::wire::{CONNPROP, CONTINUE, ERROR, MSG, NOMSG, REPORT, REQUEST, RESPONSE};
-use super::random::Random;
 
 /// The most credits that the peer says it will ever have granted.
 pub(super) const CREDITS_MAX: u32 = 64;

@@ -9,7 +9,6 @@ mod build;
 mod compare;
 mod mutate;
 pub mod oracle;
-mod random;
 mod walk;
 
 use std::collections::BTreeMap;
@@ -19,11 +18,11 @@ use std::rc::Rc;
 use rpcrdma_protocol::v2::connection::{Config, Connection, Event, Phase, Role};
 use rpcrdma_protocol::v2::rtr::{BufferSegment, ReceiveBufferStructure, RtrSupport, SegmentGroup};
 use rpcrdma_protocol::v2::{Properties, decode_with_rtr};
+use rpcrdma_testkit::Random;
 
 use build::{Builder, CREDITS_MAX};
 use mutate::{Marked, VALUES, disturb, noise, set_word};
 use oracle::{Closed, Discarded, Model, Settings, Verdict, wire};
-use random::Random;
 use walk::Walk;
 
 /// Every way in which a message is refused or dropped, and every fault of what it asks for.

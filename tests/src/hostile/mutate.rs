@@ -1,6 +1,6 @@
 //! What a hostile peer does to messages that are right.
 
-use super::random::Random;
+use rpcrdma_testkit::Random;
 
 /// A message, and whether something was done to it or to its place among the others.
 pub(super) type Marked = (Vec<u8>, bool);

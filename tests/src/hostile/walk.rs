@@ -16,9 +16,9 @@ use rpcrdma_protocol::v2::rtr::{
     StreamPlace, StreamRange, VirtualStream, excised, placed_pieces,
 };
 use rpcrdma_protocol::v2::{Body, Properties, TransportError, decode_with_rtr};
+use rpcrdma_testkit::Random;
 
 use super::oracle::calls::{self, Served};
-use super::random::Random;
 use crate::fuzz_targets::reference;
 
 /// A transmission that is kept until its group is complete: the message, and where its payload stream lies.

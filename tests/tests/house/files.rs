@@ -18,24 +18,18 @@ pub(crate) fn text(path: impl AsRef<Path>) -> String {
 /// Every file of the repository with one of these extensions, as a path from the root, in order.
 /// What a build or a fuzzer leaves behind is not part of the repository.
 pub(crate) fn with_extension(extensions: &[&str]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![PathBuf::new()];
+    let (mut found, mut folders) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(root().join(&folder)).expect("a folder of the repository") {
-            let entry = entry.expect("an entry of a folder");
-            let name = entry.file_name();
-            let name = name.to_str().expect("file names are UTF-8");
-            let path = folder.join(name);
-            if entry.file_type().expect("a kind of entry").is_dir() {
-                let left_behind = matches!(name, "target" | "artifacts" | ".git");
-                if !left_behind {
-                    folders.push(path);
-                }
-            } else if path
-                .extension()
-                .and_then(|extension| extension.to_str())
-                .is_some_and(|extension| extensions.contains(&extension))
-            {
+        for entry in std::fs::read_dir(root().join(&folder)).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let path = folder.join(entry.file_name());
+            let is_left_behind = ["target", "artifacts", ".git"]
+                .iter()
+                .any(|it| path.ends_with(it));
+            let extension = path.extension().and_then(|it| it.to_str());
+            if entry.file_type().expect("a kind").is_dir() {
+                folders.extend((!is_left_behind).then_some(path));
+            } else if extension.is_some_and(|it| extensions.contains(&it)) {
                 found.push(path);
             }
         }

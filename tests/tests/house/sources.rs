@@ -1,5 +1,6 @@
-//! How source files look: length, unfinished work, paths of one machine.
+//! How source files look: length, unfinished work, paths of one machine, tests that no stage runs.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::files;
@@ -7,78 +8,34 @@ use crate::files;
 /// Lines that a file may have beside its tests; longer ones cannot be read in one sitting.
 const NON_TEST_LINES_MAX: usize = 800;
 
-/// The lines of a source file before its unit tests, which stand at its end.
-fn non_test_lines(source: &str) -> usize {
-    let lines: Vec<&str> = source.lines().collect();
-    let is_test_module = |pair: &[&str]| {
-        pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{')
-    };
-    lines
-        .windows(2)
-        .position(is_test_module)
-        .unwrap_or(lines.len())
-}
-
-/// Whether the whole file is tests.
 fn is_test_file(path: &Path) -> bool {
-    path.components()
-        .any(|part| matches!(part.as_os_str().to_str(), Some("tests" | "benches")))
-        || path
-            .file_stem()
-            .is_some_and(|stem| stem.to_string_lossy().ends_with("tests"))
+    let mut parts = path.iter().filter_map(|part| part.to_str());
+    parts.any(|part| part == "tests" || part.ends_with("tests.rs"))
 }
 
 #[test]
 fn no_file_is_too_long_to_read() {
-    let mut long = Vec::new();
-    let mut read = 0;
     for path in files::with_extension(&["rs"]) {
-        if is_test_file(&path) {
-            continue;
-        }
-        read += 1;
-        let lines = non_test_lines(&files::text(&path));
-        if lines > NON_TEST_LINES_MAX {
-            long.push(format!("{}: {lines} lines", path.display()));
-        }
+        let source = files::text(&path);
+        let code = source.split("#[cfg(test)]\nmod tests {").next();
+        let lines = code.unwrap_or_default().lines().count();
+        let is_short = lines <= NON_TEST_LINES_MAX || is_test_file(&path);
+        assert!(is_short, "{}: {lines} lines beside tests", path.display());
     }
-    assert!(read >= 7, "only {read} source files were found");
-    assert!(
-        long.is_empty(),
-        "longer than {NON_TEST_LINES_MAX} lines beside tests: {long:#?}"
-    );
 }
 
-#[test]
-fn lines_are_counted_up_to_the_unit_tests() {
-    assert_eq!(non_test_lines("a\nb\n"), 2);
-    assert_eq!(non_test_lines("a\n#[cfg(test)]\nmod tests {\n}\n"), 1);
-    assert_eq!(non_test_lines("#[cfg(test)]\nmod tests;\na\n"), 3);
-}
-
-/// What marks work that is not finished, and what belongs to one machine. Written in two halves, so
+/// What marks work that is not finished, what belongs to one machine, and what is unsafe. Written in two halves, so
 /// that this file does not hold them.
-const FORBIDDEN: &[(&str, &str)] = &[
-    (concat!("to", "do!("), "unfinished"),
-    (concat!("un", "implemented!("), "unfinished"),
-    (concat!("FIX", "ME"), "unfinished"),
-    (concat!("TO", "DO"), "unfinished"),
-    (concat!("XX", "X"), "unfinished"),
-    (concat!("HA", "CK"), "unfinished"),
-    (concat!("not yet", " implemented"), "unfinished"),
-    (
-        concat!("unreachable", "_unchecked"),
-        "undefined behaviour in place of a check",
-    ),
-    (
-        concat!("#[", "ignore]"),
-        "a test that is skipped without a reason",
-    ),
-    (concat!("assert!(", "true"), "a test that cannot fail"),
-    (concat!("db", "g!("), "left over from debugging"),
-    (concat!("/wo", "rk/"), "a path of one machine"),
-    (concat!("/ro", "ot/"), "a path of one machine"),
-    (concat!("/ho", "me/"), "a path of one machine"),
+const FORBIDDEN: &[&str] = &[
+    concat!("FIX", "ME"),
+    concat!("TO", "DO"),
+    concat!("XX", "X"),
+    concat!("HA", "CK"),
+    concat!("not yet", " implemented"),
+    concat!("unreachable", "_unchecked"),
+    concat!("/wo", "rk/"),
+    concat!("/ro", "ot/"),
+    concat!("/ho", "me/"),
 ];
 
 #[test]
@@ -90,87 +47,73 @@ fn nothing_is_unfinished_and_nothing_names_one_machine() {
         for (index, line) in files::text(path).lines().enumerate() {
             // What mktemp fills in.
             let line = line.replace(concat!("XX", "XX", "XX"), "");
-            for (word, why) in FORBIDDEN {
-                if line.contains(word) {
-                    found.push(format!("{}:{}: {word:?}: {why}", path.display(), index + 1));
-                }
+            if let Some(word) = FORBIDDEN.iter().find(|word| line.contains(**word)) {
+                found.push(format!("{}:{}: {word:?}", path.display(), index + 1));
             }
         }
     }
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Whether a line of code, comments aside, opens unsafe code.
-fn is_unsafe(line: &str) -> bool {
-    let code = line.split("//").next().unwrap_or_default();
-    let keyword = concat!("un", "safe");
-    code.match_indices(keyword).any(|(at, _)| {
-        let follows = code[at + keyword.len()..].trim_start();
-        let starts_word = !code[..at]
-            .ends_with(|before: char| before.is_alphanumeric() || "_\"".contains(before));
-        starts_word
-            && (["{", "fn ", "impl", "extern", "trait", "("].iter())
-                .any(|opening| follows.starts_with(opening))
-    })
-}
-
+/// The lint `unsafe_code` of the workspace does the work: here is only who may switch it off.
 #[test]
-fn unsafe_code_stands_in_the_fabric_alone() {
-    let mut found = Vec::new();
+fn unsafe_code_is_allowed_in_the_fabric_alone() {
+    let manifest = files::text("Cargo.toml");
+    assert!(manifest.contains("\nunsafe_code = \"deny\"\n"));
     for path in files::with_extension(&["rs"]) {
-        if path.starts_with("dataplane/fabric") {
-            continue;
-        }
-        for (index, line) in files::text(&path).lines().enumerate() {
-            if is_unsafe(line) {
-                found.push(format!("{}:{}", path.display(), index + 1));
-            }
-        }
-    }
-    assert!(
-        found.is_empty(),
-        "unsafe code outside dataplane/fabric: {found:#?}"
-    );
-}
-
-#[test]
-fn unsafe_code_is_recognised() {
-    let keyword = concat!("un", "safe");
-    let yes = [
-        "let x = @ { y };",
-        "@ fn f() {}",
-        "@ impl Send for X {}",
-        "#[@(no_mangle)]",
-    ];
-    let no = [
-        "#![forbid(@_code)]",
-        "// @ { }",
-        "@ly {",
-        "not_@ {",
-        "an @ thing",
-    ];
-    for line in yes {
-        assert!(is_unsafe(&line.replace('@', keyword)), "{line}");
-    }
-    for line in no {
-        assert!(!is_unsafe(&line.replace('@', keyword)), "{line}");
+        let source = files::text(&path);
+        let allows = ["allow(", "expect("].map(|it| source.contains(&format!("{it}unsafe_code")));
+        let may = path.starts_with("dataplane/fabric");
+        assert!(may || allows == [false; 2], "{}", path.display());
     }
 }
 
-/// `./check` and `.ci/run` are started as programs.
+/// What a stage of ./check switches on.
+const FEATURES: [&str; 4] = ["verbs", "verbs-dlopen", "storage", "testing"];
+
+/// A file with tests is a program by cargo's rules, or a module of another file; what switches tests on is switched on
+/// by a stage; what is ignored are unit tests of the fabric, which a guest of the lab runs.
 #[test]
-fn the_programs_of_the_root_are_executable() {
-    use std::os::unix::fs::PermissionsExt;
-    for name in ["check", ".ci/run"] {
-        let metadata = std::fs::metadata(files::root().join(name)).expect(name);
-        assert_eq!(
-            metadata.permissions().mode() & 0o111,
-            0o111,
-            "{name} is not executable"
-        );
+fn every_test_runs_in_a_stage() {
+    let sources = files::with_extension(&["rs"]);
+    let texts: Vec<String> = sources.iter().map(files::text).collect();
+    let after = |text: &'static str, end: char| {
+        let rest = texts.iter().flat_map(move |it| it.split(text).skip(1));
+        rest.filter_map(move |it| it.split(end).next())
+    };
+    let modules: BTreeSet<&str> = after("mod ", ';')
+        .chain(after("#[path = \"", '"'))
+        .collect();
+    let unknown = after(concat!("feature", " = \""), '"').find(|it| !FEATURES.contains(it));
+    assert_eq!(unknown, None, "a feature that no stage switches on");
+    for (path, text) in sources.iter().zip(&texts) {
+        let place = path.display();
+        let module = path.with_extension("");
+        let module = module.to_str().expect("UTF-8").trim_end_matches("/mod");
+        let (folder, module) = module.rsplit_once('/').expect("a folder");
+        let is_program = ["/tests", "/bin", "/examples"]
+            .iter()
+            .any(|it| folder.ends_with(it))
+            || ["lib", "main"].contains(&module);
+        let by_path = format!("{module}.rs");
+        let is_module = modules
+            .iter()
+            .any(|it| *it == module || it.ends_with(&by_path));
+        let is_plain = !text.contains(concat!("#[", "test]"));
         assert!(
-            files::text(name).starts_with("#!"),
-            "{name} names no interpreter"
+            is_plain || is_program || is_module,
+            "{place}: no program has its tests"
         );
+        let is_ignored = text.contains(concat!("#[", "ignore"));
+        let may = path.starts_with("dataplane/fabric/src");
+        assert!(may || !is_ignored, "{place}: a test is ignored");
     }
+    for manifest in files::with_extension(&["toml"]) {
+        let text = files::text(&manifest);
+        let words = ["test = false", "autotests", "[[test]]"].map(|it| text.contains(it));
+        let is_fuzzed = manifest.starts_with("tests/fuzz");
+        assert!(is_fuzzed || words == [false; 3], "{}", manifest.display());
+    }
+    assert!(files::text("check").contains("\nfeatures=verbs-dlopen\n"));
+    assert!(files::text("tests/lab/guest/programs").contains("--ignored"));
 }

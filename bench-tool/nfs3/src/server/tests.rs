@@ -399,39 +399,16 @@ fn what_is_not_here_is_said_to_be_not_here() {
         body: &[],
     };
     let mismatch = Outcome::ProgramMismatch { low: 3, high: 3 };
-    for (call, outcome) in [
+    #[rustfmt::skip]
+    let cases = [
         (call, Outcome::Success),
-        (
-            Call {
-                program: crate::wire::ACL_PROGRAM,
-                ..call
-            },
-            Outcome::ProgramUnavailable,
-        ),
+        (Call { program: crate::wire::ACL_PROGRAM, ..call }, Outcome::ProgramUnavailable),
         (Call { version: 4, ..call }, mismatch),
-        (
-            Call {
-                procedure: 22,
-                ..call
-            },
-            Outcome::ProcedureUnavailable,
-        ),
-        (
-            Call {
-                procedure: 1,
-                ..call
-            },
-            Outcome::GarbageArgs,
-        ),
-        (
-            Call {
-                procedure: 1,
-                credential: gss,
-                ..call
-            },
-            Outcome::AuthError(AuthStatus::TOO_WEAK),
-        ),
-    ] {
+        (Call { procedure: 22, ..call }, Outcome::ProcedureUnavailable),
+        (Call { procedure: 1, ..call }, Outcome::GarbageArgs),
+        (Call { procedure: 1, credential: gss, ..call }, Outcome::AuthError(AuthStatus::TOO_WEAK)),
+    ];
+    for (call, outcome) in cases {
         assert_eq!(
             client.service.call(&call, &NoItems, &mut client.reply),
             outcome,

@@ -212,7 +212,8 @@ fn policies_meet_each_other() {
         ]
     };
     let none = || Authentication::None;
-    for (client, server, expected) in [
+    #[rustfmt::skip]
+    let cases = [
         (none(), none(), plain()),
         (none(), Authentication::Fabric, plain()),
         (Authentication::Fabric, none(), plain()),
@@ -222,25 +223,10 @@ fn policies_meet_each_other() {
         (optional(), required(), authenticated()),
         (required(), optional(), authenticated()),
         (required(), required(), authenticated()),
-        (
-            none(),
-            required(),
-            [
-                End::Failed(Failure::RequiredByPeer),
-                End::Failed(Failure::NotOffered),
-            ],
-        ),
-        (
-            required(),
-            none(),
-            [
-                End::Failed(Failure::NotOffered),
-                End::Ready {
-                    authenticated: false,
-                },
-            ],
-        ),
-    ] {
+        (none(), required(), [End::Failed(Failure::RequiredByPeer), End::Failed(Failure::NotOffered)]),
+        (required(), none(), [End::Failed(Failure::NotOffered), End::Ready { authenticated: false }]),
+    ];
+    for (client, server, expected) in cases {
         let what = format!("{client:?} to {server:?}");
         assert_eq!(run(client, server), expected, "{what}");
     }

@@ -13,7 +13,7 @@ use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::v2::connection::{CloseReason as ProtocolReason, Role};
 use rpcrdma_protocol::v2::{ApplicationHeaderTypes, ApplicationProperties, TransportError};
 
-use crate::support::fabric::skips;
+use crate::support::fabric::unless_skipped;
 use crate::support::raw::{Attack, CREDIT, CREDITS, error, null_call, null_reply, words};
 use crate::support::{App, NULL, Pair, call, pattern};
 
@@ -178,22 +178,16 @@ fn messages_go_both_ways_and_are_answered() {
     let (at_client, at_server) = pair.connect();
     // As long as one message may be: in the form with segments it lies in several.
     let longest = pattern(4096 - 20, 5);
-    let client = pair.client.core.application_mut();
+    let client = pair.client.app_mut();
     client.want(at_client, TYPE, b"question");
     client.want(at_client, TYPE, &longest);
     client.want(at_client, TYPE, &pattern(4096 - 19, 5));
-    pair.server
-        .core
-        .application_mut()
-        .want(at_server, TYPE, &[]);
+    pair.server.app_mut().want(at_server, TYPE, &[]);
     pair.until("all have come", |pair| {
         let (client, server) = (&pair.client.core, &pair.server.core);
         client.application().came.len() == 3 && server.application().came.len() == 2
     });
-    let (client, server) = (
-        pair.client.core.application(),
-        pair.server.core.application(),
-    );
+    let (client, server) = (pair.client.app(), pair.server.app());
     let xids = client.sent.clone();
     assert_eq!(
         server.came,
@@ -216,7 +210,7 @@ fn messages_go_both_ways_and_are_answered() {
     let told = |own: &Own| own.properties[0].get(TYPE).map(<[u8]>::to_vec);
     assert_eq!(told(client), Some(b"server".to_vec()));
     assert_eq!(told(server), Some(b"client".to_vec()));
-    let (client, server) = (pair.client.handle.counters(), pair.server.handle.counters());
+    let (client, server) = (pair.client.counters(), pair.server.counters());
     assert_eq!(client.application_messages_sent, 2);
     assert_eq!(client.application_messages_received, 3);
     assert_eq!(server.application_messages_sent, 3);
@@ -257,24 +251,22 @@ fn what_a_peer_does_not_take_its_sender_is_told() {
         };
         let mut pair = Pair::with(&config(), server, Own::taking(), application);
         let (connection, _) = pair.connect();
-        let client = pair.client.core.application_mut();
+        let client = pair.client.app_mut();
         client.calls = Some(connection);
         // Calls and messages by turns: what is refused is never taken for a call.
         for _ in 0..20 {
             client.want(connection, TYPE, b"body");
         }
         client.want(connection, OTHER_TYPE, &[]);
-        pair.until("all are told", |pair| {
-            pair.client.core.application().told.len() == 20
-        });
+        pair.until("all are told", |pair| pair.client.app().told.len() == 20);
         pair.turns(50);
-        let client = pair.client.core.application();
+        let client = pair.client.app();
         let expected: Vec<_> = client.sent.iter().map(|xid| (*xid, error)).collect();
         assert_eq!(client.told, expected);
         assert_eq!(client.refused, [CallRefused::NotRegistered]);
         assert!(!client.ended.is_empty());
         assert!(client.ended.iter().all(Result::is_ok), "calls are answered");
-        let taken = pair.server.core.application().came.len();
+        let taken = pair.server.app().came.len();
         assert_eq!(taken, 20 * served);
         assert!(pair.client.closed.is_empty() && pair.server.closed.is_empty());
     }
@@ -301,7 +293,7 @@ fn a_message_before_properties_is_answered() {
     attack.agree();
     attack.send(&own(3, TYPE, 0, &[5]));
     assert_eq!(attack.take(), [words(&[3, 2, 0, TYPE, 1, 5])]);
-    let own = attack.victim.core.application();
+    let own = attack.victim.app();
     assert_eq!((own.connected, own.came.len()), (0, 1));
 }
 
@@ -329,19 +321,16 @@ fn a_message_before_authentication_ends_its_connection() {
     attack.send(&own(1, TYPE, 0, &[1, 2]));
     let early = AuthenticationFailure::CalledEarly;
     attack.assert_closed(CloseReason::Unauthenticated(early));
-    assert!(attack.victim.core.application().came.is_empty());
+    assert!(attack.victim.app().came.is_empty());
 }
 
 #[test]
 fn version_1_has_none_and_a_drain_sends_none() {
     let mut pair = Pair::with(&config(), &config(), Own::taking(), Own::taking());
     let connection = pair.connect_with(Versions::One, Versions::Both);
-    pair.client
-        .core
-        .application_mut()
-        .want(connection, TYPE, &[]);
+    pair.client.app_mut().want(connection, TYPE, &[]);
     pair.turns(5);
-    let client = pair.client.core.application();
+    let client = pair.client.app();
     assert_eq!(client.refused, [CallRefused::NotRegistered]);
 
     let answering = Own {
@@ -352,18 +341,10 @@ fn version_1_has_none_and_a_drain_sends_none() {
     let (connection, at_server) = pair.connect();
     pair.server.command(Command::Drain);
     pair.turns(5);
-    pair.server
-        .core
-        .application_mut()
-        .want(at_server, TYPE, &[]);
-    pair.client
-        .core
-        .application_mut()
-        .want(connection, TYPE, b"late");
-    pair.until("it is answered", |pair| {
-        pair.client.core.application().came.len() == 1
-    });
-    let server = pair.server.core.application();
+    pair.server.app_mut().want(at_server, TYPE, &[]);
+    pair.client.app_mut().want(connection, TYPE, b"late");
+    pair.until("it is answered", |pair| pair.client.app().came.len() == 1);
+    let server = pair.server.app();
     assert_eq!(server.refused, [CallRefused::Draining]);
 }
 
@@ -371,9 +352,7 @@ fn version_1_has_none_and_a_drain_sends_none() {
 /// more than its credits, and it is left.
 #[test]
 fn a_flood_stays_within_credits_and_keeps_nobody_waiting() {
-    if skips("a_flood_stays_within_credits_and_keeps_nobody_waiting") {
-        return;
-    }
+    unless_skipped!("a_flood_stays_within_credits_and_keeps_nobody_waiting");
     const ROUNDS: u32 = 200;
     let mut attack = Attack::against(Role::Server, false, &config(), Own::taking());
     attack.agree();
@@ -396,7 +375,7 @@ fn a_flood_stays_within_credits_and_keeps_nobody_waiting() {
         assert_eq!(attack.take(), [null_reply(1000 + round)]);
     }
     let came = u64::from(ROUNDS * batch);
-    let counters = attack.victim.handle.counters();
+    let counters = attack.victim.counters();
     assert_eq!(counters.application_messages_received, came);
     assert_eq!(counters.receiver_not_ready, 0);
     assert!(attack.victim.closed.is_empty());
@@ -442,7 +421,7 @@ fn messages_to_a_peer_that_stands_still_keep_nobody_waiting() {
     let (still, _) = pair.connect();
     let (other, _) = pair.connect();
     let long = pattern(4000, 1);
-    let client = pair.client.core.application_mut();
+    let client = pair.client.app_mut();
     for _ in 0..100 {
         client.want(still, TYPE, &long);
     }
@@ -451,15 +430,15 @@ fn messages_to_a_peer_that_stands_still_keep_nobody_waiting() {
         pair.now += pair.clock.ticks(std::time::Duration::from_micros(1));
         pair.client.iterate(pair.now);
     }
-    let client = pair.client.core.application();
+    let client = pair.client.app();
     let sent = client.sent.len();
     assert!(client.waited > 0 && sent <= usize::from(CREDITS), "{sent}");
     // On the other connection one more goes at once: a buffer is its own.
-    let client = pair.client.core.application_mut();
+    let client = pair.client.app_mut();
     client.wanted.clear();
     client.want(other, TYPE, &long);
     pair.client.iterate(pair.now);
-    assert_eq!(pair.client.core.application().sent.len(), sent + 1);
+    assert_eq!(pair.client.app().sent.len(), sent + 1);
 }
 
 /// As calls do of an end that answers calls.
@@ -468,7 +447,7 @@ fn messages_leave_a_credit_for_replies() {
     let mut pair = Pair::with(&config(), &config(), Own::taking(), Own::taking());
     let (_, at_server) = pair.connect();
     pair.turns(20);
-    let server = pair.server.core.application_mut();
+    let server = pair.server.app_mut();
     for _ in 0..100 {
         server.want(at_server, TYPE, &[]);
     }
@@ -479,7 +458,7 @@ fn messages_leave_a_credit_for_replies() {
     }
     let credits = pair.server.core.credits(at_server).expect("it is open");
     assert_eq!(credits.unused(), 1);
-    assert!(!pair.server.core.application().sent.is_empty());
+    assert!(!pair.server.app().sent.is_empty());
 }
 
 /// Only the first set counts (-00 section 6.4.4), and what is too much of it is left out.
@@ -496,7 +475,7 @@ fn a_peer_cannot_add_properties_later_or_have_many_kept() {
     attack.turns(10);
     attack.send(&set(TYPE + 40..TYPE + 41));
     attack.turns(10);
-    let own = attack.victim.core.application();
+    let own = attack.victim.app();
     assert_eq!((own.connected, own.properties.len()), (1, 1));
     assert_eq!(own.properties[0].iter().count(), 16);
     assert_eq!(own.properties[0].left_out(), 24);

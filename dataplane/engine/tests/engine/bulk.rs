@@ -6,7 +6,7 @@ use crate::support::bulk::{
     BulkPair, GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, HOLD, TAKE, Wanted, asking, bulk_config,
     bulk_pair, given, limited_bulk_pair,
 };
-use crate::support::fabric::{Limits, rounds, skips, some_of};
+use crate::support::fabric::{Limits, rounds, some_of, unless_skipped};
 use crate::support::pattern;
 use rpcrdma_engine::{CallError, CallRefused, CloseReason, Command, CoreConfig, Placement};
 use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
@@ -14,11 +14,9 @@ use rpcrdma_protocol::v2::{ReverseRequestSupport, TransportError};
 /// Waits for a call of the client, and gives how it ended.
 pub(super) fn run(pair: &mut BulkPair, wanted: Wanted) -> (Vec<u8>, Vec<Vec<u8>>) {
     let tag = wanted.tag;
-    pair.client.core.application_mut().wanted.push_back(wanted);
-    pair.until("the reply", |pair| {
-        pair.client.core.application().result(tag).is_some()
-    });
-    let ended = pair.client.core.application().result(tag).expect("ended");
+    pair.client.app_mut().wanted.push_back(wanted);
+    pair.until("the reply", |pair| pair.client.app().result(tag).is_some());
+    let ended = pair.client.app().result(tag).expect("ended");
     ended.clone().expect("it succeeds")
 }
 
@@ -29,7 +27,7 @@ pub(super) fn all_home(pair: &mut BulkPair) {
         app.kept.iter().map(|item| item.part_count()).sum()
     };
     for side in [&mut pair.client, &mut pair.server] {
-        let kept = kept(side.core.application());
+        let kept = kept(side.app());
         assert_eq!(side.core.bulk_buffers_free() + kept, 96);
         assert_eq!(side.core.message_buffers_in_use(), 0);
     }
@@ -57,9 +55,7 @@ fn sizes() -> [usize; 14] {
 
 #[test]
 fn items_are_read_whatever_their_size() {
-    if skips("items_are_read_whatever_their_size") {
-        return;
-    }
+    unless_skipped!("items_are_read_whatever_their_size");
     let mut pair = bulk_pair(&bulk_config(), &bulk_config());
     let (connection, _) = pair.connect();
     let mut tag = 0;
@@ -68,28 +64,24 @@ fn items_are_read_whatever_their_size() {
             tag += 1;
             let item = pattern(size, tag);
             let wanted = Wanted {
-                connection,
-                procedure: TAKE,
                 args: pattern(12, 5),
                 items: vec![(8, item.clone())],
-                placement,
-                tag,
-                ..Wanted::default()
+                ..Wanted::new(connection, TAKE, placement, tag)
             };
             run(&mut pair, wanted);
             let mut expected = pattern(12, 5)[..8].to_vec();
             expected.extend_from_slice(&item);
             expected.resize(expected.len().next_multiple_of(4), 0);
             expected.extend_from_slice(&pattern(12, 5)[8..]);
-            let taken = pair.server.core.application_mut().taken.pop();
+            let taken = pair.server.app_mut().taken.pop();
             assert!(taken == Some(expected), "{size} bytes, {placement:?}");
             all_home(&mut pair);
         }
     }
-    let counters = pair.server.handle.counters();
+    let counters = pair.server.counters();
     assert!(counters.rdma_reads >= 14);
     assert_eq!(counters.bulk_bytes_copied, 0, "what is read is not copied");
-    let client = pair.client.handle.counters();
+    let client = pair.client.counters();
     assert_eq!(
         client.windows_bound,
         client.windows_invalidated_remotely + client.windows_invalidated_locally
@@ -119,7 +111,7 @@ fn results_are_written_whatever_their_size() {
             all_home(&mut pair);
         }
     }
-    let counters = pair.server.handle.counters();
+    let counters = pair.server.counters();
     assert!(counters.rdma_writes >= 28);
     assert_eq!(counters.bulk_bytes_copied, 0);
 }
@@ -127,9 +119,7 @@ fn results_are_written_whatever_their_size() {
 /// Every combination of items, results, a long call and a long reply.
 #[test]
 fn every_combination_of_lists() {
-    if skips("every_combination_of_lists") {
-        return;
-    }
+    unless_skipped!("every_combination_of_lists");
     let mut pair = bulk_pair(&bulk_config(), &bulk_config());
     let (connection, _) = pair.connect();
     for (tag, number) in (1..).zip(some_of(0..3 * 3 * 2 * 4)) {
@@ -148,55 +138,45 @@ fn every_combination_of_lists() {
             (args.len(), pattern(80_002, 2)),
         ];
         let wanted = Wanted {
-            connection,
-            procedure: GIVE_LONG,
             args,
             items: ends[..items].to_vec(),
             expected: lengths[..results].to_vec(),
             results_bytes_max: long_reply as usize + 100,
-            placement: Placement::Rdma,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(connection, GIVE_LONG, Placement::Rdma, tag)
         };
         let (stream, got) = run(&mut pair, wanted);
         let expected: Vec<_> = (0..results).map(|it| given(it, lengths[it])).collect();
         assert!(got == expected, "call {tag}");
         assert_eq!(stream.len(), long_reply as usize + 4 * results + 4);
-        let taken = pair.server.core.application_mut().taken.pop();
+        let taken = pair.server.app_mut().taken.pop();
         let taken = taken.expect("it was served").len();
         let item_bytes = [0, 336, 336 + 80_004][items];
         let args_bytes = 8 + 4 * results + if long_call { 70_000 } else { 0 };
         assert_eq!(taken, args_bytes + item_bytes, "call {tag}");
         all_home(&mut pair);
     }
-    let counters = pair.server.handle.counters();
+    let counters = pair.server.counters();
     assert!(counters.fragments_sent > 0, "replies in parts");
 }
 
 /// The largest segment that the server takes is its own choice (-00 section 5.2.3): what a client offers is no longer.
 #[test]
 fn segments_are_no_longer_than_the_peer_takes() {
-    if skips("segments_are_no_longer_than_the_peer_takes") {
-        return;
-    }
+    unless_skipped!("segments_are_no_longer_than_the_peer_takes");
     let mut pair = bulk_pair(&bulk_config(), &bulk_config());
     pair.server.properties.segment_bytes_max = 8192;
     let (connection, _) = pair.connect();
     let args = asking(&[30_000]);
     let wanted = Wanted {
-        connection,
-        procedure: GIVE,
         items: vec![(args.len(), pattern(20_000, 1))],
         args,
         expected: vec![30_000],
         results_bytes_max: 100,
-        placement: Placement::Rdma,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, Placement::Rdma, 1)
     };
     let (_, items) = run(&mut pair, wanted);
     assert!(items == [given(0, 30_000)]);
-    let client = pair.client.handle.counters();
+    let client = pair.client.counters();
     assert_eq!((client.errors_received, client.bulk_calls_retried), (0, 0));
     all_home(&mut pair);
 }
@@ -205,9 +185,7 @@ fn segments_are_no_longer_than_the_peer_takes() {
 #[test]
 fn a_call_for_many_buffers_is_not_passed_by_calls_for_few() {
     const SMALL_CALLS: u64 = 200;
-    if skips("a_call_for_many_buffers_is_not_passed_by_calls_for_few") {
-        return;
-    }
+    unless_skipped!("a_call_for_many_buffers_is_not_passed_by_calls_for_few");
     let server = CoreConfig {
         bulk_buffers: 4,
         ..bulk_config()
@@ -219,15 +197,11 @@ fn a_call_for_many_buffers_is_not_passed_by_calls_for_few() {
     let mut pair = bulk_pair(&client, &server);
     let (connection, _) = pair.connect();
     let wanted = |bytes, tag| Wanted {
-        connection,
-        procedure: TAKE,
         args: vec![0; 4],
         items: vec![(4, pattern(bytes, tag))],
-        placement: Placement::Rdma,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, TAKE, Placement::Rdma, tag)
     };
-    let application = pair.client.core.application_mut();
+    let application = pair.client.app_mut();
     application
         .wanted
         .extend((1..5).map(|tag| wanted(60_000, tag)));
@@ -235,14 +209,14 @@ fn a_call_for_many_buffers_is_not_passed_by_calls_for_few() {
     let rest = (5..=SMALL_CALLS).map(|tag| wanted(60_000, tag));
     application.wanted.extend(rest);
     pair.until("the large call is served", |pair| {
-        pair.client.core.application().result(0).is_some()
+        pair.client.app().result(0).is_some()
     });
-    let before_it = pair.client.core.application().ended.len();
+    let before_it = pair.client.app().ended.len();
     assert!(before_it < 40, "{before_it} calls were served before it");
     pair.until("all calls are served", |pair| {
-        pair.client.core.application().ended.len() as u64 == SMALL_CALLS + 1
+        pair.client.app().ended.len() as u64 == SMALL_CALLS + 1
     });
-    let ended = &pair.client.core.application().ended;
+    let ended = &pair.client.app().ended;
     assert!(ended.iter().all(|(_, ending)| ending.is_ok()));
     pair.turns(50);
     assert_eq!(pair.server.core.bulk_buffers_free(), 4);
@@ -255,7 +229,7 @@ fn a_core_that_drains_makes_no_calls_with_bulk_data() {
     pair.client.command(Command::Drain);
     pair.until("it has drained", |pair| pair.client.drained == 1);
     let placements = [Placement::Rdma, Placement::Auto, Placement::Inline];
-    let application = pair.client.core.application_mut();
+    let application = pair.client.app_mut();
     for (placement, tag) in placements.into_iter().zip(1..) {
         application.wanted.push_back(Wanted {
             placement,
@@ -265,8 +239,8 @@ fn a_core_that_drains_makes_no_calls_with_bulk_data() {
     }
     pair.turns(20);
     let refused = [1, 2, 3].map(|tag| (tag, CallRefused::Draining));
-    assert_eq!(pair.client.core.application().refused, refused);
-    assert_eq!(pair.client.handle.counters().calls_sent, 0);
+    assert_eq!(pair.client.app().refused, refused);
+    assert_eq!(pair.client.counters().calls_sent, 0);
     all_home(&mut pair);
 }
 
@@ -279,14 +253,10 @@ fn inline_items_are_in_the_stream() {
         let mut args = asking(&[bytes]);
         args.extend_from_slice(&[1; 8]);
         let wanted = Wanted {
-            connection,
-            procedure: GIVE,
             args: args.clone(),
             items: vec![(12, pattern(size, tag))],
             expected: vec![bytes],
-            placement: Placement::Inline,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(connection, GIVE, Placement::Inline, tag)
         };
         let (results, items) = run(&mut pair, wanted);
         assert!(items.is_empty());
@@ -295,39 +265,33 @@ fn inline_items_are_in_the_stream() {
         expected.resize(expected.len().next_multiple_of(4), 0);
         expected.extend_from_slice(&0xfeed_u32.to_be_bytes());
         assert!(results == expected, "{size} bytes");
-        let taken = pair.server.core.application_mut().taken.pop();
+        let taken = pair.server.app_mut().taken.pop();
         assert_eq!(taken.expect("served").len(), 16 + size.next_multiple_of(4));
         all_home(&mut pair);
     }
-    assert_eq!(pair.client.handle.counters().windows_bound, 0);
+    assert_eq!(pair.client.counters().windows_bound, 0);
 }
 
 #[test]
 fn what_was_kept_lies_in_registered_memory_and_comes_back_when_dropped() {
-    if skips("what_was_kept_lies_in_registered_memory_and_comes_back_when_dropped") {
-        return;
-    }
+    unless_skipped!("what_was_kept_lies_in_registered_memory_and_comes_back_when_dropped");
     let mut pair = bulk_pair(&bulk_config(), &bulk_config());
     let (connection, _) = pair.connect();
-    pair.server.core.application_mut().keep = true;
-    pair.client.core.application_mut().keep = true;
+    pair.server.app_mut().keep = true;
+    pair.client.app_mut().keep = true;
     for tag in 1..5 {
         let wanted = Wanted {
-            connection,
-            procedure: GIVE,
             args: asking(&[100_000]),
             items: vec![(8, pattern(70_000, tag))],
             expected: vec![100_000],
-            placement: Placement::Rdma,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(connection, GIVE, Placement::Rdma, tag)
         };
         run(&mut pair, wanted);
         all_home(&mut pair);
     }
     for side in [&mut pair.client, &mut pair.server] {
         let memory = rpcrdma_fabric::interface::PortSetup::memory(side.core.port()).clone();
-        let kept = std::mem::take(&mut side.core.application_mut().kept);
+        let kept = std::mem::take(&mut side.app_mut().kept);
         assert_eq!(kept.len(), 4);
         let start = memory.mapping().start().addr();
         let end = start + memory.mapping().bytes();
@@ -356,28 +320,29 @@ fn many_calls(pair: &mut BulkPair) {
             } else {
                 Vec::new()
             };
-            side.core.application_mut().wanted.push_back(Wanted {
-                connection,
-                procedure: [GIVE_LATER, GIVE_SHARED, GIVE]
-                    [usize::try_from(tag % 5).expect("small").min(2)],
+            side.app_mut().wanted.push_back(Wanted {
                 args: asking(&[bytes]),
                 items,
                 expected: if bytes == 0 { vec![] } else { vec![bytes] },
                 results_bytes_max: 100,
-                placement: Placement::Rdma,
-                tag,
-                ..Wanted::default()
+                ..Wanted::new(
+                    connection,
+                    [GIVE_LATER, GIVE_SHARED, GIVE]
+                        [usize::try_from(tag % 5).expect("small").min(2)],
+                    Placement::Rdma,
+                    tag,
+                )
             });
         }
     }
     pair.until("all replies", |pair| {
         let done = |app: &crate::support::bulk::BulkApp| app.ended.len() as u64 == count;
-        done(pair.client.core.application()) && done(pair.server.core.application())
+        done(pair.client.app()) && done(pair.server.app())
     });
     for side in [&pair.client, &pair.server] {
-        assert!(side.core.application().refused.is_empty());
+        assert!(side.app().refused.is_empty());
         for tag in 0..count {
-            let ended = side.core.application().result(tag).expect("ended");
+            let ended = side.app().result(tag).expect("ended");
             let (_, items) = ended.as_ref().expect("it succeeds");
             let bytes = [0_u32, 70_000, 300_000][usize::try_from(tag % 3).expect("small")];
             let expected = if bytes == 0 {
@@ -393,9 +358,7 @@ fn many_calls(pair: &mut BulkPair) {
 
 #[test]
 fn many_calls_at_once_with_few_buffers_and_slots() {
-    if skips("many_calls_at_once_with_few_buffers_and_slots") {
-        return;
-    }
+    unless_skipped!("many_calls_at_once_with_few_buffers_and_slots");
     let few = CoreConfig {
         bulk_calls: 3,
         read_depth_max: 2,
@@ -403,7 +366,7 @@ fn many_calls_at_once_with_few_buffers_and_slots() {
     };
     let mut pair = bulk_pair(&few, &few);
     many_calls(&mut pair);
-    let counters = pair.server.handle.counters();
+    let counters = pair.server.counters();
     assert!(
         counters.awaiting_read_depth > 0,
         "the test is about scarcity"
@@ -412,9 +375,7 @@ fn many_calls_at_once_with_few_buffers_and_slots() {
 
 #[test]
 fn many_calls_at_once_with_few_windows_and_a_short_send_queue() {
-    if skips("many_calls_at_once_with_few_windows_and_a_short_send_queue") {
-        return;
-    }
+    unless_skipped!("many_calls_at_once_with_few_windows_and_a_short_send_queue");
     let few = CoreConfig {
         bulk_calls: 4,
         ..bulk_config()
@@ -426,7 +387,7 @@ fn many_calls_at_once_with_few_windows_and_a_short_send_queue() {
     let mut pair = limited_bulk_pair(&few, &few, Some(limits));
     many_calls(&mut pair);
     for side in [&pair.client, &pair.server] {
-        let counters = side.handle.counters();
+        let counters = side.counters();
         assert!(
             counters.calls_refused_no_slot > 0,
             "for want of windows and slots"
@@ -438,9 +399,7 @@ fn many_calls_at_once_with_few_windows_and_a_short_send_queue() {
 /// The smallest windows carry calls and replies of all forms, as long as one end calls.
 #[test]
 fn windows_of_a_single_credit_carry_bulk_data_both_ways() {
-    if skips("windows_of_a_single_credit_carry_bulk_data_both_ways") {
-        return;
-    }
+    unless_skipped!("windows_of_a_single_credit_carry_bulk_data_both_ways");
     let sizes = [4, 40, 5000, 150_001];
     for (client, server) in some_of([(1, 1), (1, 2), (2, 1), (2, 2), (8, 1), (1, 8)]) {
         let [client, server] = [client, server].map(|credits_per_connection| CoreConfig {
@@ -457,25 +416,19 @@ fn windows_of_a_single_credit_carry_bulk_data_both_ways() {
                     let bytes = u32::try_from(size).expect("small");
                     let args = asking(&[bytes]);
                     let wanted = Wanted {
-                        connection,
-                        procedure,
                         items: vec![(args.len(), pattern(size, tag))],
                         args,
                         expected: vec![bytes],
                         results_bytes_max: 100,
-                        placement,
-                        tag,
-                        ..Wanted::default()
+                        ..Wanted::new(connection, procedure, placement, tag)
                     };
-                    pair.client.core.application_mut().wanted.push_back(wanted);
+                    pair.client.app_mut().wanted.push_back(wanted);
                 }
             }
         }
         let all = usize::try_from(tag).expect("small");
-        pair.until("all replies", |pair| {
-            pair.client.core.application().ended.len() == all
-        });
-        let app = pair.client.core.application();
+        pair.until("all replies", |pair| pair.client.app().ended.len() == all);
+        let app = pair.client.app();
         assert!(app.ended.iter().all(|(_, ending)| ending.is_ok()));
         all_home(&mut pair);
     }
@@ -490,64 +443,45 @@ fn a_core_without_bulk_buffers_refuses_to_call_so_and_refuses_chunks() {
     let mut pair = bulk_pair(&bulk_config(), &none);
     let (client, server) = pair.connect();
     let wanted = |connection, tag| Wanted {
-        connection,
-        procedure: TAKE,
         args: vec![0; 4],
         items: vec![(4, pattern(5000, 1))],
-        placement: Placement::Rdma,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, TAKE, Placement::Rdma, tag)
     };
-    pair.server.core.application_mut().wanted.push_back(Wanted {
+    pair.server.app_mut().wanted.push_back(Wanted {
         items: Vec::new(),
         ..wanted(server, 1)
     });
-    pair.until("the refusal", |pair| {
-        !pair.server.core.application().refused.is_empty()
-    });
-    assert_eq!(
-        pair.server.core.application().refused,
-        [(1, CallRefused::NoBulk)]
-    );
+    pair.until("the refusal", |pair| !pair.server.app().refused.is_empty());
+    assert_eq!(pair.server.app().refused, [(1, CallRefused::NoBulk)]);
     let results = |placement, tag| Wanted {
-        connection: client,
-        procedure: GIVE_LONG,
         args: asking(&[1000]),
         expected: vec![9000],
-        placement,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(client, GIVE_LONG, placement, tag)
     };
     // Without Write chunks the results come with the rest of the reply.
     let (stream, items) = run(&mut pair, results(Placement::Rdma, 2));
     assert_eq!((stream.len(), items.len()), (4004, 0));
-    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 1);
-    pair.client
-        .core
-        .application_mut()
-        .wanted
-        .push_back(wanted(client, 3));
+    assert_eq!(pair.client.counters().bulk_calls_retried, 1);
+    pair.client.app_mut().wanted.push_back(wanted(client, 3));
     pair.until("the end of the call", |pair| {
-        pair.client.core.application().result(3).is_some()
+        pair.client.app().result(3).is_some()
     });
     let refused = TransportError::ReadChunks { max_chunks: 0 };
     assert_eq!(
-        pair.client.core.application().result(3),
+        pair.client.app().result(3),
         Some(&Err(CallError::Transport(refused)))
     );
-    let counters = pair.server.handle.counters();
+    let counters = pair.server.counters();
     assert_eq!(counters.errors_sent_read_chunks, 2, "and so is a long call");
-    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 2);
+    assert_eq!(pair.client.counters().bulk_calls_retried, 2);
     // From then on no memory is exposed to that peer.
     let (stream, items) = run(&mut pair, results(Placement::Auto, 4));
     assert_eq!((stream.len(), items.len()), (4004, 0));
-    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 2);
-    let app = pair.client.core.application_mut();
+    assert_eq!(pair.client.counters().bulk_calls_retried, 2);
+    let app = pair.client.app_mut();
     app.wanted.push_back(results(Placement::Rdma, 5));
-    pair.until("the refusal", |pair| {
-        !pair.client.core.application().refused.is_empty()
-    });
-    let app = pair.client.core.application();
+    pair.until("the refusal", |pair| !pair.client.app().refused.is_empty());
+    let app = pair.client.app();
     assert_eq!(app.refused, [(5, CallRefused::NoPlacement)]);
     pair.turns(50);
     assert_eq!(pair.client.core.bulk_buffers_free(), 96);
@@ -555,9 +489,7 @@ fn a_core_without_bulk_buffers_refuses_to_call_so_and_refuses_chunks() {
 
 #[test]
 fn a_call_that_is_never_answered_ends_and_then_its_connection() {
-    if skips("a_call_that_is_never_answered_ends_and_then_its_connection") {
-        return;
-    }
+    unless_skipped!("a_call_that_is_never_answered_ends_and_then_its_connection");
     let config = CoreConfig {
         call_timeout: Duration::from_secs(1),
         keep_alive_interval: Duration::ZERO,
@@ -565,39 +497,32 @@ fn a_call_that_is_never_answered_ends_and_then_its_connection() {
     };
     let mut pair = bulk_pair(&config, &config);
     let (connection, _) = pair.connect();
-    pair.client.core.application_mut().wanted.push_back(Wanted {
-        connection,
-        procedure: HOLD,
+    pair.client.app_mut().wanted.push_back(Wanted {
         args: asking(&[70_000]),
         items: vec![(8, pattern(70_000, 1))],
         expected: vec![70_000],
-        placement: Placement::Rdma,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, HOLD, Placement::Rdma, 1)
     });
     pair.until("the call is served", |pair| {
-        !pair.server.core.application().held.is_empty()
+        !pair.server.app().held.is_empty()
     });
     let free = pair.client.core.bulk_buffers_free();
     assert!(free < 96);
     pair.pass(Duration::from_millis(1100));
     pair.turns(300);
-    assert_eq!(
-        pair.client.core.application().result(1),
-        Some(&Err(CallError::TimedOut))
-    );
+    assert_eq!(pair.client.app().result(1), Some(&Err(CallError::TimedOut)));
     assert_eq!(
         pair.client.core.bulk_buffers_free(),
         free,
         "the peer may reach its memory still"
     );
-    assert!(pair.client.core.application().disconnected.is_empty());
+    assert!(pair.client.app().disconnected.is_empty());
     pair.pass(Duration::from_millis(1100));
     pair.until("the connection ends", |pair| {
-        !pair.client.core.application().disconnected.is_empty()
+        !pair.client.app().disconnected.is_empty()
     });
     assert_eq!(
-        pair.client.core.application().disconnected,
+        pair.client.app().disconnected,
         [CloseReason::CallUnanswered]
     );
     all_home(&mut pair);
@@ -605,9 +530,7 @@ fn a_call_that_is_never_answered_ends_and_then_its_connection() {
 
 #[test]
 fn a_late_reply_gives_the_memory_of_its_call_back() {
-    if skips("a_late_reply_gives_the_memory_of_its_call_back") {
-        return;
-    }
+    unless_skipped!("a_late_reply_gives_the_memory_of_its_call_back");
     let config = CoreConfig {
         call_timeout: Duration::from_secs(1),
         keep_alive_interval: Duration::ZERO,
@@ -615,30 +538,23 @@ fn a_late_reply_gives_the_memory_of_its_call_back() {
     };
     let mut pair = bulk_pair(&config, &config);
     let (connection, _) = pair.connect();
-    pair.client.core.application_mut().wanted.push_back(Wanted {
-        connection,
-        procedure: GIVE_LATER,
+    pair.client.app_mut().wanted.push_back(Wanted {
         args: asking(&[70_000]),
         items: vec![(8, pattern(70_000, 1))],
         expected: vec![70_000],
-        placement: Placement::Rdma,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE_LATER, Placement::Rdma, 1)
     });
     pair.until("the call is served", |pair| {
-        !pair.server.core.application().later.is_empty()
+        !pair.server.app().later.is_empty()
     });
-    pair.server.core.application_mut().later[0].2 = 1000;
+    pair.server.app_mut().later[0].2 = 1000;
     pair.pass(Duration::from_millis(1100));
     pair.until("the late reply", |pair| {
-        pair.client.handle.counters().late_replies == 1
+        pair.client.counters().late_replies == 1
     });
-    assert_eq!(
-        pair.client.core.application().result(1),
-        Some(&Err(CallError::TimedOut))
-    );
+    assert_eq!(pair.client.app().result(1), Some(&Err(CallError::TimedOut)));
     all_home(&mut pair);
-    assert!(pair.client.core.application().disconnected.is_empty());
+    assert!(pair.client.app().disconnected.is_empty());
 }
 
 /// The connection ends after every number of turns there is in a call: each buffer comes back.
@@ -652,16 +568,12 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
         let mut pair = bulk_pair(&config, &config);
         let (connection, server) = pair.connect();
         for (tag, procedure) in (0..).zip([GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED]) {
-            pair.client.core.application_mut().wanted.push_back(Wanted {
-                connection,
-                procedure,
+            pair.client.app_mut().wanted.push_back(Wanted {
                 args: asking(&[30_000, 300_000]),
                 items: vec![(12, pattern(400_000, tag))],
                 expected: vec![300_000],
                 results_bytes_max: 60_000,
-                placement: Placement::Rdma,
-                tag,
-                ..Wanted::default()
+                ..Wanted::new(connection, procedure, Placement::Rdma, tag)
             });
         }
         pair.turns_exactly(turns);
@@ -681,7 +593,7 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
         });
         // Deferred calls are answered into the void.
         pair.turns(20);
-        let client = pair.client.core.application();
+        let client = pair.client.app();
         assert_eq!(
             client.ended.len() + client.refused.len() + client.wanted.len(),
             4
@@ -698,27 +610,23 @@ fn calls_in_the_reverse_direction_have_chunks_only_where_the_client_takes_them()
     let (_, server) = pair.connect();
     for (tag, placement) in [(1, Placement::Rdma), (2, Placement::Auto)] {
         let wanted = Wanted {
-            connection: server,
-            procedure: GIVE,
             args: asking(&[70_000]),
             expected: vec![70_000],
-            placement,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(server, GIVE, placement, tag)
         };
-        pair.server.core.application_mut().wanted.push_back(wanted);
+        pair.server.app_mut().wanted.push_back(wanted);
     }
     pair.until("both calls end", |pair| {
-        let app = pair.server.core.application();
+        let app = pair.server.app();
         app.refused.len() == 1 && app.result(2).is_some()
     });
-    let app = pair.server.core.application();
+    let app = pair.server.app();
     assert_eq!(app.refused, [(1, CallRefused::NoPlacement)]);
     let (results, items) = app
         .result(2)
         .and_then(|it| it.as_ref().ok())
         .expect("served");
     assert!(items.is_empty() && results.len() > 70_000, "in the stream");
-    assert_eq!(pair.server.handle.counters().windows_bound, 0);
+    assert_eq!(pair.server.counters().windows_bound, 0);
     all_home(&mut pair);
 }

@@ -1,7 +1,7 @@
 //! Chunk lists that are wrong, and a peer that writes where it may no more.
 
 use crate::support::bulk::{BulkApp, GIVE, Wanted, asking, bulk_config};
-use crate::support::fabric::skips;
+use crate::support::fabric::unless_skipped;
 use crate::support::raw::{Attack, CREDIT, header, words};
 use crate::support::{App, NULL, PROGRAM, VERSION};
 use rpcrdma_engine::{CoreConfig, Placement};
@@ -97,7 +97,7 @@ fn wrong_lists_draw_the_error_that_names_them_and_nothing_is_read() {
         let expected = [words(&[xid, 2, 0, 4, 1]), words(&error)].concat();
         assert_eq!(attack.take(), [expected], "{what}");
     }
-    let counters = attack.victim.handle.counters();
+    let counters = attack.victim.counters();
     assert_eq!((counters.rdma_reads, counters.calls_received), (0, 1));
     attack.assert_serves(50);
     assert_eq!(attack.victim.core.bulk_buffers_free(), 16);
@@ -131,9 +131,7 @@ fn chunks_that_are_not_used_come_back_unused() {
 /// plain Send; where it is one, this peer, which has no such window, learns it by the end of its connection.
 #[test]
 fn a_handle_that_is_none_of_the_calls_is_not_invalidated() {
-    if skips("a_handle_that_is_none_of_the_calls_is_not_invalidated") {
-        return;
-    }
+    unless_skipped!("a_handle_that_is_none_of_the_calls_is_not_invalidated");
     for (handle, is_invalidated) in [(77, false), (7, true)] {
         let mut attack = Attack::against(Role::Server, false, &config(), App::default());
         attack.agree();
@@ -158,9 +156,7 @@ fn a_handle_that_is_none_of_the_calls_is_not_invalidated() {
 
 #[test]
 fn reads_that_the_requester_does_not_allow_cost_its_connection_alone() {
-    if skips("reads_that_the_requester_does_not_allow_cost_its_connection_alone") {
-        return;
-    }
+    unless_skipped!("reads_that_the_requester_does_not_allow_cost_its_connection_alone");
     let mut attack = Attack::against(Role::Server, false, &config(), App::default());
     attack.agree();
     attack.send(&call(2, 0, &reads(&[[40, 77, 5000, 0]])));
@@ -188,20 +184,11 @@ fn victim_that_calls(expected: &[u32]) -> (Attack<BulkApp>, Vec<u8>) {
     attack.turns(20);
     attack.take();
     let connection = attack.connection();
-    attack
-        .victim
-        .core
-        .application_mut()
-        .wanted
-        .push_back(Wanted {
-            connection,
-            procedure: GIVE,
-            args: asking(&[1]),
-            expected: expected.to_vec(),
-            placement: Placement::Rdma,
-            tag: 1,
-            ..Wanted::default()
-        });
+    attack.victim.app_mut().wanted.push_back(Wanted {
+        args: asking(&[1]),
+        expected: expected.to_vec(),
+        ..Wanted::new(connection, GIVE, Placement::Rdma, 1)
+    });
     attack.turns(20);
     let sent = attack.take().swap_remove(0);
     (attack, sent)
@@ -218,12 +205,10 @@ fn word_at(message: &[u8], index: usize) -> u32 {
 /// anyway, and so all are: which of them are gone does not depend on the peer.
 #[test]
 fn no_handle_is_to_be_invalidated_of_a_call_with_several_windows() {
-    if skips("no_handle_is_to_be_invalidated_of_a_call_with_several_windows") {
-        return;
-    }
+    unless_skipped!("no_handle_is_to_be_invalidated_of_a_call_with_several_windows");
     for (expected, windows) in [(&[100][..], 1), (&[100, 100], 2), (&[70_000], 2)] {
         let (attack, sent) = victim_that_calls(expected);
-        let counters = attack.victim.handle.counters();
+        let counters = attack.victim.counters();
         assert_eq!(counters.windows_bound, windows);
         let handle = word_at(&sent, 5);
         assert_eq!(handle != 0, windows == 1, "{windows} windows: {handle}");
@@ -233,9 +218,7 @@ fn no_handle_is_to_be_invalidated_of_a_call_with_several_windows() {
 /// The peer answers, and then writes to what the call had exposed.
 #[test]
 fn a_key_is_dead_when_its_call_has_ended() {
-    if skips("a_key_is_dead_when_its_call_has_ended") {
-        return;
-    }
+    unless_skipped!("a_key_is_dead_when_its_call_has_ended");
     let (mut attack, sent) = victim_that_calls(&[100]);
     let word = |index| word_at(&sent, index);
     let (xid, key) = (word(0), word(9));
@@ -252,11 +235,8 @@ fn a_key_is_dead_when_its_call_has_ended() {
     let reply = [xid, 2, CREDIT, 0, 1, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0];
     attack.send(&words(&reply));
     attack.turns(10);
-    assert!(matches!(
-        attack.victim.core.application().result(1),
-        Some(Ok(_))
-    ));
-    let counters = attack.victim.handle.counters();
+    assert!(matches!(attack.victim.app().result(1), Some(Ok(_))));
+    let counters = attack.victim.counters();
     assert_eq!(counters.windows_invalidated_locally, 1);
     let mut list = Gather::new();
     let buffer = attack.raw.pool.take().expect("a buffer");

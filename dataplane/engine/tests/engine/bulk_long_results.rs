@@ -4,7 +4,7 @@ use super::bulk::{all_home, run};
 use crate::support::bulk::{
     GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, HOLD, Wanted, asking, bulk_config, bulk_pair, given,
 };
-use crate::support::fabric::skips;
+use crate::support::fabric::unless_skipped;
 use crate::support::pattern;
 use rpcrdma_engine::{CallError, CallTag, ConnectionKey, CoreConfig, Placement};
 use rpcrdma_protocol::v2::TransportError;
@@ -14,13 +14,9 @@ const LENGTHS: [u32; 3] = [300, 70_001, 10];
 /// A call for results of these lengths, of which the second is longer than its Write chunk.
 fn too_long(connection: ConnectionKey, procedure: u32, tag: CallTag) -> Wanted {
     Wanted {
-        connection,
-        procedure,
         args: asking(&LENGTHS),
         expected: vec![300, 20_000, 10],
-        placement: Placement::Rdma,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, procedure, Placement::Rdma, tag)
     }
 }
 
@@ -58,11 +54,11 @@ fn results_too_long_for_their_write_chunks_are_continued() {
             items == [given(0, 300), vec![], vec![]],
             "procedure {procedure}"
         );
-        let counters = pair.server.handle.counters();
+        let counters = pair.server.counters();
         assert_eq!(counters.errors_sent_write_resource, 0);
         assert!(counters.rdma_writes >= tag, "the first result is written");
     }
-    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 0);
+    assert_eq!(pair.client.counters().bulk_calls_retried, 0);
     all_home(&mut pair);
 }
 
@@ -77,7 +73,7 @@ fn results_too_long_for_their_write_chunks_go_to_the_reply_chunk() {
     let mut pair = bulk_pair(&bulk_config(), &few);
     let (connection, _) = pair.connect();
     for (tag, procedure) in (1..).zip([GIVE, GIVE_LATER, GIVE_SHARED]) {
-        let copied_before = pair.server.handle.counters().bulk_bytes_copied;
+        let copied_before = pair.server.counters().bulk_bytes_copied;
         let (stream, items) = run(
             &mut pair,
             Wanted {
@@ -93,11 +89,11 @@ fn results_too_long_for_their_write_chunks_go_to_the_reply_chunk() {
         assert!(stream[8..8 + 70_001] == given(1, 70_001));
         assert!(stream[stream.len() - 16..][..10] == given(2, 10));
         assert!(items == [given(0, 300), vec![], vec![]]);
-        let counters = pair.server.handle.counters();
+        let counters = pair.server.counters();
         let copied = counters.bulk_bytes_copied - copied_before;
         assert!(copied < 100, "{copied} bytes were copied");
     }
-    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 0);
+    assert_eq!(pair.client.counters().bulk_calls_retried, 0);
     all_home(&mut pair);
 }
 
@@ -119,16 +115,16 @@ fn a_result_that_is_longer_than_messages_draws_the_length_of_its_reply() {
         tag: 1,
         ..Wanted::default()
     };
-    let app = pair.client.core.application_mut();
+    let app = pair.client.app_mut();
     app.wanted.push_back(wanted.clone());
     pair.until("the end of the call", |pair| {
-        pair.client.core.application().result(1).is_some()
+        pair.client.app().result(1).is_some()
     });
     let length_needed_bytes = 24 + 4 + 70_004;
     let error = TransportError::ReplyResource {
         length_needed_bytes,
     };
-    let app = pair.client.core.application();
+    let app = pair.client.app();
     assert_eq!(app.result(1), Some(&Err(CallError::Transport(error))));
     // Its caller expects more now.
     let longer = Wanted {
@@ -140,7 +136,7 @@ fn a_result_that_is_longer_than_messages_draws_the_length_of_its_reply() {
     let (stream, items) = run(&mut pair, longer);
     assert_eq!((stream.len(), items.len()), (4 + 70_004 + 4, 0));
     assert!(stream[4..][..70_001] == given(0, 70_001));
-    let counters = pair.server.handle.counters();
+    let counters = pair.server.counters();
     assert_eq!(counters.errors_sent_reply_resource, 1);
     assert_eq!(counters.rpc_errors_sent, 0);
     all_home(&mut pair);
@@ -148,9 +144,7 @@ fn a_result_that_is_longer_than_messages_draws_the_length_of_its_reply() {
 
 #[test]
 fn a_write_chunk_that_is_too_small_is_made_larger_once() {
-    if skips("a_write_chunk_that_is_too_small_is_made_larger_once") {
-        return;
-    }
+    unless_skipped!("a_write_chunk_that_is_too_small_is_made_larger_once");
     let few = CoreConfig {
         message_bytes_max: 69_632,
         ..bulk_config()
@@ -160,43 +154,35 @@ fn a_write_chunk_that_is_too_small_is_made_larger_once() {
     let (_, items) = run(
         &mut pair,
         Wanted {
-            connection,
-            procedure: GIVE,
             args: asking(&[300, 70_000]),
             expected: vec![300, 20_000],
             items: vec![(12, pattern(66_000, 1))],
             results_bytes_max: 100,
-            placement: Placement::Rdma,
-            tag: 1,
-            ..Wanted::default()
+            ..Wanted::new(connection, GIVE, Placement::Rdma, 1)
         },
     );
     assert!(items == [given(0, 300), given(1, 70_000)]);
     // Two chunks are too small: the second error ends the call.
     let wanted = Wanted {
-        connection,
-        procedure: GIVE,
         args: asking(&[300, 70_000]),
         expected: vec![200, 20_000],
         results_bytes_max: 100,
-        placement: Placement::Rdma,
-        tag: 2,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, Placement::Rdma, 2)
     };
-    pair.client.core.application_mut().wanted.push_back(wanted);
+    pair.client.app_mut().wanted.push_back(wanted);
     pair.until("the end of the call", |pair| {
-        pair.client.core.application().result(2).is_some()
+        pair.client.app().result(2).is_some()
     });
     let error = TransportError::WriteResource {
         chunk_index: 2,
         length_needed_bytes: 70_000,
     };
     assert_eq!(
-        pair.client.core.application().result(2),
+        pair.client.app().result(2),
         Some(&Err(CallError::Transport(error)))
     );
-    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 2);
-    assert_eq!(pair.server.handle.counters().errors_sent_write_resource, 3);
+    assert_eq!(pair.client.counters().bulk_calls_retried, 2);
+    assert_eq!(pair.server.counters().errors_sent_write_resource, 3);
     all_home(&mut pair);
 }
 
@@ -215,19 +201,15 @@ fn a_long_reply_goes_to_the_reply_chunk_where_credits_are_few() {
         let (connection, _) = pair.connect();
         for tag in 1..4 {
             let wanted = Wanted {
-                connection,
-                procedure: GIVE_LONG,
                 args: asking(&[bytes / 4]),
                 results_bytes_max: bytes as usize + 100,
-                placement: Placement::Rdma,
-                tag,
-                ..Wanted::default()
+                ..Wanted::new(connection, GIVE_LONG, Placement::Rdma, tag)
             };
             let (stream, _) = run(&mut pair, wanted);
             assert_eq!(stream.len(), bytes as usize + 4);
             all_home(&mut pair);
         }
-        let counters = pair.server.handle.counters();
+        let counters = pair.server.counters();
         let found = (counters.fragments_sent != 0, counters.rdma_writes != 0);
         let case = format!("{bytes} bytes, {credits_per_connection} credits");
         assert_eq!(found, (in_parts, !in_parts), "{case}");
@@ -248,41 +230,25 @@ fn a_server_that_answers_no_bulk_calls_leaves_slots_to_calls_to_others() {
     let (other, _) = pair.connect();
     for tag in 0..8 {
         let held = Wanted {
-            connection: deaf,
-            procedure: HOLD,
             args: asking(&[4000]),
             expected: vec![4000],
-            placement: Placement::Rdma,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(deaf, HOLD, Placement::Rdma, tag)
         };
-        pair.client.core.application_mut().wanted.push_back(held);
+        pair.client.app_mut().wanted.push_back(held);
     }
     pair.turns(300);
-    pair.client.core.application_mut().wanted.clear();
+    pair.client.app_mut().wanted.clear();
     for tag in 20..22 {
         let wanted = Wanted {
             placement: Placement::Rdma,
             tag,
             ..Wanted::one_result(other, GIVE, 3000)
         };
-        pair.client.core.application_mut().wanted.push_back(wanted);
+        pair.client.app_mut().wanted.push_back(wanted);
     }
     pair.turns(3000);
-    let mut ended: Vec<_> = pair
-        .client
-        .core
-        .application()
-        .ended
-        .iter()
-        .map(|it| it.0)
-        .collect();
+    let mut ended: Vec<_> = pair.client.app().ended.iter().map(|it| it.0).collect();
     // A device may end them in either order.
     ended.sort_unstable();
-    assert_eq!(
-        ended,
-        [20, 21],
-        "refused {:?}",
-        pair.client.core.application().refused
-    );
+    assert_eq!(ended, [20, 21], "refused {:?}", pair.client.app().refused);
 }

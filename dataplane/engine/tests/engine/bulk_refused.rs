@@ -93,7 +93,7 @@ fn call_on(attack: &mut Attack<BulkApp>, tag: u64, wanted: Wanted) -> Vec<Seen> 
         tag,
         ..wanted
     };
-    let app = attack.victim.core.application_mut();
+    let app = attack.victim.app_mut();
     app.wanted.push_back(wanted);
     attack.turns(20);
     attack.take().iter().map(|bytes| see(bytes)).collect()
@@ -114,7 +114,7 @@ fn refuse(attack: &mut Attack<BulkApp>, xid: u32, body: &[u32]) -> Vec<Seen> {
 fn finish(attack: &mut Attack<BulkApp>, xid: u32, retried: u64) {
     attack.send(&message(xid, 1, &[xid, 1, 0, 0, 0, 0, 77]));
     attack.turns(20);
-    let ended = attack.victim.core.application().result(1).expect("ended");
+    let ended = attack.victim.app().result(1).expect("ended");
     let (results, items) = ended.as_ref().expect("it succeeds");
     assert_eq!(*results, words(&[77]));
     assert!(
@@ -125,7 +125,7 @@ fn finish(attack: &mut Attack<BulkApp>, xid: u32, retried: u64) {
 }
 
 fn all_home(attack: &mut Attack<BulkApp>, retried: u64) {
-    let counters = attack.victim.handle.counters();
+    let counters = attack.victim.counters();
     assert_eq!(counters.bulk_calls_retried, retried);
     let gone = counters.windows_invalidated_locally + counters.windows_invalidated_remotely;
     assert_eq!(counters.windows_bound, gone);
@@ -240,7 +240,7 @@ fn limits_of_the_peer_are_remembered() {
     assert_eq!(long[0].header_type, 1);
     assert_eq!(refuse(&mut attack, first.xid, &[5, 0]), []);
     let reason = TransportError::ReadChunks { max_chunks: 0 };
-    let ended = attack.victim.core.application().result(1);
+    let ended = attack.victim.app().result(1);
     assert_eq!(ended, Some(&Err(CallError::Transport(reason))));
     let next = call_on(&mut attack, 2, wanted);
     assert!(next.len() > 1, "it is continued: {next:?}");
@@ -254,7 +254,7 @@ fn a_second_refusal_ends_the_call_with_its_reason() {
     assert_eq!(refuse(&mut attack, first.xid, &[6, 2]).len(), 1);
     assert_eq!(refuse(&mut attack, first.xid, &[6, 1]), []);
     let reason = TransportError::WriteChunks { max_chunks: 1 };
-    let ended = attack.victim.core.application().result(1);
+    let ended = attack.victim.app().result(1);
     assert_eq!(ended, Some(&Err(CallError::Transport(reason))));
     all_home(&mut attack, 1);
     for (body, reason) in [
@@ -263,7 +263,7 @@ fn a_second_refusal_ends_the_call_with_its_reason() {
     ] {
         let (mut attack, first) = called(results(&[700, 800, 900]));
         assert_eq!(refuse(&mut attack, first.xid, &body), []);
-        let ended = attack.victim.core.application().result(1);
+        let ended = attack.victim.app().result(1);
         assert_eq!(ended, Some(&Err(CallError::Transport(reason))));
         all_home(&mut attack, 0);
     }

@@ -8,6 +8,7 @@ use crate::support::{PROGRAM, VERSION};
 use rpcrdma_engine::{CloseReason, Command, CoreConfig};
 use rpcrdma_fabric::interface::QueuePairId;
 use rpcrdma_protocol::v2::connection::Role;
+use rpcrdma_testkit::Random;
 
 /// Calls with chunks that are served at a time.
 const BULK_CALLS: u32 = 6;
@@ -145,18 +146,6 @@ fn a_peer_that_takes_no_replies_holds_up_no_other() {
     two.assert_all_home();
 }
 
-/// A generator (xorshift): the same cases in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % end as u64).expect("below a usize")
-    }
-}
-
 /// A call with all three lists, or a part of a call, or a property set, in which some words are others.
 fn mutated(xid: u32, random: &mut Random) -> Vec<u8> {
     const VALUES: [u32; 12] = [0, 1, 2, 3, 4, 7, 40, 1024, 4096, 1 << 20, 1 << 31, u32::MAX];
@@ -194,7 +183,7 @@ fn with_list_of(xid: u32, lists: &[u32]) -> Vec<u32> {
 fn any_chunk_lists_leave_the_other_peer_alone() {
     let mut sent = 0;
     for seed in 1..=u64::try_from(rounds(40)).expect("small") {
-        let mut random = Random(seed * 0x9e37_79b9);
+        let mut random = Random(seed);
         let mut two = Two::new();
         for xid in 0..24 {
             two.take_credits();

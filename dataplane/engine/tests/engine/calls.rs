@@ -1,6 +1,6 @@
 //! Calls and replies between two cores.
 
-use crate::support::fabric::{skips, some_of};
+use crate::support::fabric::{some_of, unless_skipped};
 use crate::support::{App, ECHO, FILL, LATER, NEVER, NULL, Pair, pattern};
 use rpcrdma_engine::{CallError, CoreConfig};
 
@@ -19,22 +19,14 @@ fn config() -> CoreConfig {
 fn a_null_call_and_its_reply() {
     let mut pair = Pair::new(&config());
     let (client, server) = pair.connect();
-    pair.client
-        .core
-        .application_mut()
-        .want(client, NULL, &[], 7);
-    pair.until("the reply", |pair| {
-        pair.client.core.application().result(7).is_some()
-    });
-    assert_eq!(
-        pair.client.core.application().result(7),
-        Some(&Ok(Vec::new()))
-    );
-    assert_eq!(pair.client.core.application().connected, [client]);
-    assert_eq!(pair.server.core.application().connected, [server]);
-    let counters = pair.server.handle.counters();
+    pair.client.app_mut().want(client, NULL, &[], 7);
+    pair.until("the reply", |pair| pair.client.app().result(7).is_some());
+    assert_eq!(pair.client.app().result(7), Some(&Ok(Vec::new())));
+    assert_eq!(pair.client.app().connected, [client]);
+    assert_eq!(pair.server.app().connected, [server]);
+    let counters = pair.server.counters();
     assert_eq!((counters.calls_received, counters.replies_sent), (1, 1));
-    assert_eq!(pair.client.handle.counters().replies_received, 1);
+    assert_eq!(pair.client.counters().replies_received, 1);
 }
 
 /// Calls that arrive together are taken as many at a time as the core was made for.
@@ -49,10 +41,10 @@ fn a_poll_takes_as_many_completions_as_it_may() {
         let mut pair = Pair::with(&config(), &server, App::default(), App::default());
         let (client, _) = pair.connect();
         for tag in 0..CALLS {
-            let application = pair.client.core.application_mut();
+            let application = pair.client.app_mut();
             application.want(client, NULL, &[], tag);
         }
-        let taken = |pair: &Pair| pair.server.handle.counters().completions;
+        let taken = |pair: &Pair| pair.server.counters().completions;
         let mut before = taken(&pair);
         pair.until("the replies", |pair| {
             let now = taken(pair);
@@ -62,7 +54,7 @@ fn a_poll_takes_as_many_completions_as_it_may() {
                 now - before
             );
             before = now;
-            let app = pair.client.core.application();
+            let app = pair.client.app();
             (0..CALLS).all(|tag| app.result(tag).is_some())
         });
     }
@@ -94,22 +86,13 @@ fn echoes_of_all_sizes_both_ways() {
     let (client, server) = pair.connect();
     for (tag, size) in (0..).zip(sizes()) {
         let bytes = pattern(size, tag);
-        pair.client
-            .core
-            .application_mut()
-            .want(client, ECHO, &bytes, tag);
-        pair.server
-            .core
-            .application_mut()
-            .want(server, ECHO, &bytes, tag);
+        pair.client.app_mut().want(client, ECHO, &bytes, tag);
+        pair.server.app_mut().want(server, ECHO, &bytes, tag);
         pair.until("both replies", |pair| {
             let done = |app: &App| app.result(tag).is_some();
-            done(pair.client.core.application()) && done(pair.server.core.application())
+            done(pair.client.app()) && done(pair.server.app())
         });
-        for app in [
-            pair.client.core.application(),
-            pair.server.core.application(),
-        ] {
+        for app in [pair.client.app(), pair.server.app()] {
             assert!(app.result(tag) == Some(&Ok(bytes.clone())), "{size} bytes");
         }
     }
@@ -124,24 +107,14 @@ fn more_calls_at_once_than_credits_and_buffers() {
         let size = [0, 40, 3000, 5000, 20_000][usize::try_from(tag % 5).expect("small")];
         let procedure = if tag % 3 == 0 { LATER } else { ECHO };
         let bytes = pattern(size, tag);
-        pair.client
-            .core
-            .application_mut()
-            .want(client, procedure, &bytes, tag);
-        pair.server
-            .core
-            .application_mut()
-            .want(server, procedure, &bytes, tag);
+        pair.client.app_mut().want(client, procedure, &bytes, tag);
+        pair.server.app_mut().want(server, procedure, &bytes, tag);
     }
     let expected = usize::try_from(count).expect("small");
     pair.until("all replies", |pair| {
-        pair.client.core.application().ended.len() == expected
-            && pair.server.core.application().ended.len() == expected
+        pair.client.app().ended.len() == expected && pair.server.app().ended.len() == expected
     });
-    for app in [
-        pair.client.core.application(),
-        pair.server.core.application(),
-    ] {
+    for app in [pair.client.app(), pair.server.app()] {
         for tag in 0..count {
             let size = [0, 40, 3000, 5000, 20_000][usize::try_from(tag % 5).expect("small")];
             assert!(
@@ -150,7 +123,7 @@ fn more_calls_at_once_than_credits_and_buffers() {
             );
         }
     }
-    let counters = pair.client.handle.counters();
+    let counters = pair.client.counters();
     assert!(
         counters.calls_refused_no_credit > 0,
         "the test is about scarcity"
@@ -167,23 +140,13 @@ fn one_credit_is_enough() {
     let (client, server) = pair.connect();
     for tag in 0..20 {
         let bytes = pattern(if tag % 4 == 0 { 10_000 } else { 64 }, tag);
-        pair.client
-            .core
-            .application_mut()
-            .want(client, ECHO, &bytes, tag);
-        pair.server
-            .core
-            .application_mut()
-            .want(server, ECHO, &bytes, tag);
+        pair.client.app_mut().want(client, ECHO, &bytes, tag);
+        pair.server.app_mut().want(server, ECHO, &bytes, tag);
     }
     pair.until("all replies", |pair| {
-        pair.client.core.application().ended.len() == 20
-            && pair.server.core.application().ended.len() == 20
+        pair.client.app().ended.len() == 20 && pair.server.app().ended.len() == 20
     });
-    for app in [
-        pair.client.core.application(),
-        pair.server.core.application(),
-    ] {
+    for app in [pair.client.app(), pair.server.app()] {
         assert!(app.ended.iter().all(|(_, result)| result.is_ok()));
     }
 }
@@ -192,7 +155,7 @@ fn one_credit_is_enough() {
 fn rpc_errors_come_back_as_what_they_are() {
     let mut pair = Pair::new(&config());
     let (client, _) = pair.connect();
-    let app = pair.client.core.application_mut();
+    let app = pair.client.app_mut();
     app.want(client, 99, &[], 1);
     app.want(client, NULL, &[], 2);
     app.wanted[1].call.program += 1;
@@ -200,10 +163,8 @@ fn rpc_errors_come_back_as_what_they_are() {
     app.wanted[2].call.version += 1;
     app.want(client, FILL, &[], 4);
     app.want(client, FILL, &(64_u32 << 20).to_be_bytes(), 5);
-    pair.until("all replies", |pair| {
-        pair.client.core.application().ended.len() == 5
-    });
-    let app = pair.client.core.application();
+    pair.until("all replies", |pair| pair.client.app().ended.len() == 5);
+    let app = pair.client.app();
     assert_eq!(app.result(1), Some(&Err(CallError::ProcedureUnavailable)));
     assert_eq!(app.result(2), Some(&Err(CallError::ProgramUnavailable)));
     let mismatch = CallError::ProgramMismatch { low: 1, high: 1 };
@@ -211,7 +172,7 @@ fn rpc_errors_come_back_as_what_they_are() {
     assert_eq!(app.result(4), Some(&Err(CallError::GarbageArgs)));
     // Longer than a message may be.
     assert_eq!(app.result(5), Some(&Err(CallError::SystemError)));
-    let counters = pair.server.handle.counters();
+    let counters = pair.server.counters();
     assert_eq!(counters.rpc_errors_sent, 5);
     assert_eq!(counters.replies_too_long, 1);
 }
@@ -225,36 +186,28 @@ fn as_many_calls_are_deferred_as_there_is_room_for() {
     let (client, _) = pair.connect();
     // One place is its own.
     for tag in 0..7 {
-        pair.client
-            .core
-            .application_mut()
-            .want(client, NEVER, &[], tag);
+        pair.client.app_mut().want(client, NEVER, &[], tag);
     }
-    pair.until("two errors", |pair| {
-        pair.client.core.application().ended.len() == 2
-    });
-    for (_, result) in &pair.client.core.application().ended {
+    pair.until("two errors", |pair| pair.client.app().ended.len() == 2);
+    for (_, result) in &pair.client.app().ended {
         assert_eq!(*result, Err(CallError::SystemError));
     }
-    assert_eq!(pair.server.core.application().never.len(), 5);
-    assert_eq!(pair.server.handle.counters().deferred, 5);
+    assert_eq!(pair.server.app().never.len(), 5);
+    assert_eq!(pair.server.counters().deferred, 5);
 }
 
 #[test]
 fn deferred_replies_come_in_any_order() {
     let mut pair = Pair::new(&config());
     let (client, _) = pair.connect();
-    pair.server.core.application_mut().backwards = true;
+    pair.server.app_mut().backwards = true;
     for tag in 0..8 {
         pair.client
-            .core
-            .application_mut()
+            .app_mut()
             .want(client, LATER, &pattern(64, tag), tag);
     }
-    pair.until("all replies", |pair| {
-        pair.client.core.application().ended.len() == 8
-    });
-    let app = pair.client.core.application();
+    pair.until("all replies", |pair| pair.client.app().ended.len() == 8);
+    let app = pair.client.app();
     for tag in 0..8 {
         assert_eq!(app.result(tag), Some(&Ok(pattern(64, tag))));
     }
@@ -285,28 +238,21 @@ fn the_scarcest_resources_hold_up_calls_and_fail_none() {
             let (client, server) = connections[usize::try_from(tag % 4).expect("small")];
             let procedure = if tag % 5 == 0 { LATER } else { ECHO };
             let bytes = pattern(size(tag), tag);
-            pair.client
-                .core
-                .application_mut()
-                .want(client, procedure, &bytes, tag);
-            pair.server
-                .core
-                .application_mut()
-                .want(server, procedure, &bytes, tag);
+            pair.client.app_mut().want(client, procedure, &bytes, tag);
+            pair.server.app_mut().want(server, procedure, &bytes, tag);
         }
         pair.until("all replies", |pair| {
-            assert_eq!(pair.server.core.application().refused, []);
-            pair.client.core.application().ended.len() == 240
-                && pair.server.core.application().ended.len() == 240
+            assert_eq!(pair.server.app().refused, []);
+            pair.client.app().ended.len() == 240 && pair.server.app().ended.len() == 240
         });
         for side in [&pair.client, &pair.server] {
             for tag in 0..240 {
-                let result = side.core.application().result(tag);
+                let result = side.app().result(tag);
                 assert!(result == Some(&Ok(pattern(size(tag), tag))), "call {tag}");
             }
             assert_eq!(side.core.message_buffers_in_use(), 0);
             assert!(
-                side.handle.counters().awaiting_message_buffer > 0,
+                side.counters().awaiting_message_buffer > 0,
                 "they are scarce"
             );
         }
@@ -317,9 +263,7 @@ fn the_scarcest_resources_hold_up_calls_and_fail_none() {
 /// for it is kept, in order, and goes out later; another peer's calls are not held up.
 #[test]
 fn a_full_send_queue_is_waited_for() {
-    if skips("a_full_send_queue_is_waited_for") {
-        return;
-    }
+    unless_skipped!("a_full_send_queue_is_waited_for");
     let wide = CoreConfig {
         connections_max: 2,
         credits_per_connection: 200,
@@ -335,21 +279,15 @@ fn a_full_send_queue_is_waited_for() {
     for tag in 0..300 {
         let connection = if tag % 2 == 0 { first } else { second };
         let args = pattern(size(tag), tag);
-        pair.client
-            .core
-            .application_mut()
-            .want(connection, ECHO, &args, tag);
-        pair.server
-            .core
-            .application_mut()
-            .want(server_first, ECHO, &args, tag);
+        pair.client.app_mut().want(connection, ECHO, &args, tag);
+        pair.server.app_mut().want(server_first, ECHO, &args, tag);
     }
     for _ in 0..50 {
         pair.now += 1000;
         let _ = pair.client.core.iterate_at(pair.now);
     }
     assert!(
-        pair.client.handle.counters().awaiting_send_slot > 0,
+        pair.client.counters().awaiting_send_slot > 0,
         "the way is full"
     );
     for _ in 0..50 {
@@ -357,17 +295,13 @@ fn a_full_send_queue_is_waited_for() {
         let _ = pair.server.core.iterate_at(pair.now);
     }
     assert!(
-        pair.server.handle.counters().awaiting_send_slot > 0,
+        pair.server.counters().awaiting_send_slot > 0,
         "the way back as well"
     );
     pair.until("all replies", |pair| {
-        pair.client.core.application().ended.len() == 300
-            && pair.server.core.application().ended.len() == 300
+        pair.client.app().ended.len() == 300 && pair.server.app().ended.len() == 300
     });
-    for app in [
-        pair.client.core.application(),
-        pair.server.core.application(),
-    ] {
+    for app in [pair.client.app(), pair.server.app()] {
         for tag in 0..300 {
             assert!(
                 app.result(tag) == Some(&Ok(pattern(size(tag), tag))),

@@ -112,7 +112,7 @@ fn occupied_of(config: &CoreConfig, calls: u32) -> (Attack, Vec<(ConnectionKey, 
 fn peers_that_are_never_answered_leave_a_slot_to_every_other() {
     let (mut attack, connections) = occupied(6);
     // Each has its own, and one or two have what is shared: the others wait in their Receives.
-    let served = attack.victim.core.application().calls;
+    let served = attack.victim.app().calls;
     let most = 2 * HOSTILE as u64 + HOSTILE as u64 + 2;
     assert!(served <= most, "{served} of at most {most}");
     connect(&mut attack);
@@ -174,7 +174,7 @@ fn peers_that_grant_nothing_for_their_replies_are_left_in_time() {
         .map(|&(key, _)| (key, reason))
         .collect();
     assert_eq!(closed, expected);
-    assert_eq!(attack.victim.handle.counters().peers_stalled, 3);
+    assert_eq!(attack.victim.counters().peers_stalled, 3);
     assert_eq!(attack.victim.core.bulk_buffers_free(), 16);
 }
 
@@ -240,7 +240,7 @@ fn a_call_in_parts_waits_for_a_slot() {
     let mut xids = answered(&mut attack);
     xids.sort_unstable();
     assert_eq!(xids, [3, 4, 5]);
-    assert_eq!(attack.victim.handle.counters().errors_sent_system, 0);
+    assert_eq!(attack.victim.counters().errors_sent_system, 0);
     assert_eq!(attack.victim.core.message_buffers_in_use(), 0);
 }
 

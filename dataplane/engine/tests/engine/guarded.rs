@@ -60,10 +60,10 @@ fn whatever_is_of_rpc_ends_a_connection_that_is_not_authenticated() {
         let mut attack = guarded();
         attack.send(&early);
         attack.assert_closed(called_early());
-        let counters = attack.victim.handle.counters();
+        let counters = attack.victim.counters();
         assert_eq!(counters.messages_unauthenticated, 1, "{what}");
         assert_eq!(counters.calls_received, 0, "{what}");
-        let application = attack.victim.core.application();
+        let application = attack.victim.app();
         assert_eq!(application.calls, 0, "{what} reached the service");
         assert!(application.connected.is_empty() && application.disconnected.is_empty());
     }
@@ -77,7 +77,7 @@ fn a_call_in_the_middle_of_the_exchange_ends_the_connection() {
     attack.take();
     attack.send(&null_call(1));
     attack.assert_closed(called_early());
-    assert_eq!(attack.victim.core.application().calls, 0);
+    assert_eq!(attack.victim.app().calls, 0);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_peer_that_proved_itself_is_named_and_served() {
     let set = PropertySet::decode(&alone[20..]).expect("a property set");
     assert!(set.is_host_authentication_alone());
     assert_eq!(attack.victim.ready, [attack.connection()]);
-    let application = attack.victim.core.application();
+    let application = attack.victim.app();
     assert_eq!(
         application.identities,
         [HostIdentity::new("peer").expect("a name")]
@@ -122,13 +122,9 @@ fn no_other_answer_lets_a_peer_in() {
     attack.turns(10);
     assert!(attack.victim.ready.is_empty());
     let connection = attack.connection();
-    attack
-        .victim
-        .core
-        .application_mut()
-        .want(connection, NULL, &[], 1);
+    attack.victim.app_mut().want(connection, NULL, &[], 1);
     attack.turns(10);
-    let refused = &attack.victim.core.application().refused;
+    let refused = &attack.victim.app().refused;
     assert_eq!(*refused, [(1, CallRefused::NotReady)], "nor may we call");
     attack.take();
     attack.send(&null_call(1));

@@ -148,7 +148,7 @@ fn short_messages_are_discarded_and_counted() {
         attack.send(&null_call(2)[..bytes]);
     }
     assert_eq!(attack.take(), Vec::<Vec<u8>>::new());
-    assert_eq!(attack.victim.handle.counters().messages_discarded_short, 4);
+    assert_eq!(attack.victim.counters().messages_discarded_short, 4);
     attack.assert_serves(3);
 }
 
@@ -177,11 +177,7 @@ fn a_call_longer_than_our_limit_draws_system_and_is_discarded_to_its_end() {
     }
     attack.send(&message(2, 0, &part));
     assert_eq!(attack.take(), [error(2, &[10])]);
-    assert_eq!(
-        attack.victim.core.application().calls,
-        1,
-        "the null call alone"
-    );
+    assert_eq!(attack.victim.app().calls, 1, "the null call alone");
     attack.assert_serves(3);
 }
 
@@ -193,8 +189,8 @@ fn replies_to_nothing_are_counted_and_dropped() {
     }
     attack.send(&error(77, &[10]));
     assert_eq!(attack.take(), Vec::<Vec<u8>>::new());
-    assert_eq!(attack.victim.handle.counters().unmatched_replies, 4);
-    assert!(attack.victim.core.application().ended.is_empty());
+    assert_eq!(attack.victim.counters().unmatched_replies, 4);
+    assert!(attack.victim.app().ended.is_empty());
 }
 
 #[test]
@@ -246,7 +242,7 @@ fn what_breaks_the_protocol_costs_the_connection() {
             [(attack.connection(), CloseReason::Protocol(reason))],
             "{name}"
         );
-        assert_eq!(attack.victim.handle.counters().protocol_violations, 1);
+        assert_eq!(attack.victim.counters().protocol_violations, 1);
     }
 }
 
@@ -330,11 +326,7 @@ fn calling() -> (Attack, u32) {
     attack.send(&words(&[0, 2, grant, 5, 0, 0]));
     attack.turns(10);
     let connection = attack.connection();
-    attack
-        .victim
-        .core
-        .application_mut()
-        .want(connection, ECHO, &[1; 8], 42);
+    attack.victim.app_mut().want(connection, ECHO, &[1; 8], 42);
     attack.turns(10);
     let got = attack.take();
     assert_eq!(got.len(), 1);
@@ -389,11 +381,11 @@ fn each_wrong_answer_ends_the_call_once_with_what_was_wrong() {
         for part in answer(xid) {
             attack.send(&part);
         }
-        let app = attack.victim.core.application();
+        let app = attack.victim.app();
         assert_eq!(app.result(42), Some(&Err(expected)), "{name}");
         // A second answer is nobody's.
         attack.send(&message(xid, 1, &[xid, 1, 0, 0, 0, 0]));
-        let app = attack.victim.core.application();
+        let app = attack.victim.app();
         assert_eq!(app.ended.len(), 1, "{name}");
     }
 }
@@ -402,7 +394,7 @@ fn each_wrong_answer_ends_the_call_once_with_what_was_wrong() {
 fn a_right_answer_is_right() {
     let (mut attack, xid) = calling();
     attack.send(&message(xid, 1, &[xid, 1, 0, 0, 0, 0, 0xaabb_ccdd]));
-    let app = attack.victim.core.application();
+    let app = attack.victim.app();
     assert_eq!(app.result(42), Some(&Ok(vec![0xaa, 0xbb, 0xcc, 0xdd])));
 }
 

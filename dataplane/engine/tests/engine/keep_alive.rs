@@ -47,12 +47,10 @@ fn counters(pair: &Pair) -> [CounterSnapshot; 2] {
 
 fn echo(pair: &mut Pair, tag: u64) {
     let connection = pair.client.ready[0];
-    let app = pair.client.core.application_mut();
+    let app = pair.client.app_mut();
     app.want(connection, ECHO, &[7; 8], tag);
-    pair.until("the echo", |pair| {
-        pair.client.core.application().result(tag).is_some()
-    });
-    let result = pair.client.core.application().result(tag);
+    pair.until("the echo", |pair| pair.client.app().result(tag).is_some());
+    let result = pair.client.app().result(tag);
     assert_eq!(result, Some(&Ok(vec![7; 8])));
 }
 
@@ -100,28 +98,26 @@ fn who_calls_sends_no_keep_alive() {
 fn a_peer_that_stands_still_is_found_at_the_set_tick() {
     let mut pair = Pair::new(&config());
     let (client, _) = pair.connect();
-    let app = pair.client.core.application_mut();
+    let app = pair.client.app_mut();
     app.want(client, NEVER, &[], 1);
-    pair.until("the call", |pair| {
-        pair.server.core.application().never.len() == 1
-    });
+    pair.until("the call", |pair| pair.server.app().never.len() == 1);
     // In the second of them both ends send a keep-alive.
     interval(&mut pair);
     interval(&mut pair);
     // One tick that still heard of the peer, and two of silence.
     for _ in 0..3 {
         interval_of_the_client(&mut pair);
-        let app = pair.client.core.application();
+        let app = pair.client.app();
         assert!(app.disconnected.is_empty() && app.ended.is_empty());
     }
     interval_of_the_client(&mut pair);
     let reason = CloseReason::PeerSilent { silent_ms: 3000 };
     assert_eq!(reason.to_string(), "the peer was silent for 3000 ms");
-    let app = pair.client.core.application();
+    let app = pair.client.app();
     assert_eq!(app.disconnected, [(client, reason)]);
     assert_eq!(app.result(1), Some(&Err(CallError::Disconnected)));
     assert_eq!(pair.client.closed, [(client, reason)]);
-    assert_eq!(pair.client.handle.counters().peers_silent, 1);
+    assert_eq!(pair.client.counters().peers_silent, 1);
     // When it goes on it learns that the connection is gone.
     pair.until("the end", |pair| pair.server.closed.len() == 1);
     assert_eq!(pair.server.closed[0].1, CloseReason::Peer);
@@ -188,7 +184,7 @@ fn many_connections_are_ticked_a_few_at_a_time() {
     let mut sent = 0;
     for _ in 0..20 {
         let _ = pair.client.core.iterate_at(pair.now);
-        let before = std::mem::replace(&mut sent, pair.client.handle.counters().keep_alives_sent);
+        let before = std::mem::replace(&mut sent, pair.client.counters().keep_alives_sent);
         assert!(sent - before <= 16, "{} in one iteration", sent - before);
     }
     assert_eq!(sent, CONNECTIONS);

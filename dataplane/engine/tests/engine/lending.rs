@@ -36,18 +36,16 @@ fn sweep(pair: &mut Pair) {
 
 /// Makes so many calls on each of the connections, and waits for the replies.
 fn make_calls(pair: &mut Pair, clients: &[ConnectionKey], count: usize) {
-    let before = pair.client.core.application().ended.len();
+    let before = pair.client.app().ended.len();
     let all = before + count * clients.len();
     let turns = clients.iter().cycle();
     for (tag, client) in (before..all).zip(turns) {
         let tag = u64::try_from(tag).expect("few");
-        let application = pair.client.core.application_mut();
+        let application = pair.client.app_mut();
         application.want(*client, NULL, &[], tag);
     }
-    pair.until("all replies", |pair| {
-        pair.client.core.application().ended.len() == all
-    });
-    let ended = &pair.client.core.application().ended;
+    pair.until("all replies", |pair| pair.client.app().ended.len() == all);
+    let ended = &pair.client.app().ended;
     assert!(ended.iter().all(|(_, result)| result.is_ok()));
 }
 
@@ -76,7 +74,7 @@ fn a_busy_connection_is_lent_receives_and_gives_them_back_as_it_uses_them() {
     sweep(&mut pair);
     assert_eq!(of_server(&pair, one.1).limit, 16);
     assert_eq!(of_server(&pair, other.1).limit, 2);
-    assert_eq!(pair.server.handle.counters().receives_lent, 14);
+    assert_eq!(pair.server.counters().receives_lent, 14);
 
     // Two have equal parts of what is shared, however much the first had.
     for _ in 0..4 {
@@ -122,13 +120,13 @@ fn what_a_connection_was_lent_is_free_at_its_end() {
         make_calls(&mut pair, &[first.0], 40);
         sweep(&mut pair);
         let lent = of_server(&pair, first.1).receives_reserved;
-        let application = pair.client.core.application_mut();
+        let application = pair.client.app_mut();
         application.want(first.0, LATER, &pattern(300, 7), 1000);
         application.want(first.0, ECHO, &pattern(30_000, 7), 1001);
         pair.turns_exactly(round);
-        pair.client.core.application_mut().to_close.push(first.0);
+        pair.client.app_mut().to_close.push(first.0);
         pair.until("the end of it", |pair| pair.server.closed.len() == 1);
-        pair.client.core.application_mut().ended.clear();
+        pair.client.app_mut().ended.clear();
         let second = pair.connect();
         make_calls(&mut pair, &[second.0], 40);
         for _ in 0..2 {
@@ -155,15 +153,13 @@ fn two_credits_carry_everything() {
         ] {
             tag += 1;
             let args = pattern(bytes, 5);
-            let application = pair.client.core.application_mut();
+            let application = pair.client.app_mut();
             application.want(client, procedure, &args, tag);
         }
     }
-    pair.until("all replies", |pair| {
-        pair.client.core.application().ended.len() == 15
-    });
+    pair.until("all replies", |pair| pair.client.app().ended.len() == 15);
     for tag in 1..=15 {
-        let result = pair.client.core.application().result(tag);
+        let result = pair.client.app().result(tag);
         assert!(
             matches!(result, Some(Ok(bytes)) if !bytes.is_empty()),
             "call {tag}: {result:?}"
@@ -176,7 +172,7 @@ fn two_credits_carry_everything() {
             "{credits:?}"
         );
     }
-    assert_eq!(pair.server.handle.counters().receiver_not_ready, 0);
+    assert_eq!(pair.server.counters().receiver_not_ready, 0);
 }
 
 /// A version 1 grant holds as long as its connection: it is raised, and never lowered.
@@ -202,7 +198,7 @@ fn a_version_1_connection_keeps_what_it_is_lent() {
     }
     assert_eq!(granted(&mut pair), 15);
     make_calls(&mut pair, &[client], 40);
-    assert_eq!(pair.server.handle.counters().receiver_not_ready, 0);
+    assert_eq!(pair.server.counters().receiver_not_ready, 0);
 }
 
 /// A peer may use all its lent credits for calls that are refused, for example because their replies are too long, and
@@ -230,6 +226,6 @@ fn a_peer_is_told_what_was_wrong_with_as_many_messages_as_it_has_credits() {
     assert_eq!(attack.victim.closed, []);
     attack.send(&words(&[0, 2, 60 << 16 | wrong, 1, 0, 0, 0, 0, 0]));
     attack.turns(20);
-    let errors = attack.victim.handle.counters().errors_sent_inval_htype;
+    let errors = attack.victim.counters().errors_sent_inval_htype;
     assert_eq!(errors, u64::from(wrong));
 }

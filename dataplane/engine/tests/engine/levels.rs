@@ -33,11 +33,9 @@ fn levels_and_messages_are_of_the_versions_that_are_spoken() {
     for (versions, of_version_1) in [(Versions::One, true), (Versions::Two, false)] {
         let mut pair = Pair::new(&config());
         let key = pair.connect_with(versions, Versions::Both);
-        let app = pair.client.core.application_mut();
+        let app = pair.client.app_mut();
         app.want(key, ECHO, &pattern(200, 1), 1);
-        pair.until("the reply", |pair| {
-            pair.client.core.application().result(1).is_some()
-        });
+        pair.until("the reply", |pair| pair.client.app().result(1).is_some());
         let levels = levels(&mut pair);
         let of_version = |one: u64, two: u64| if of_version_1 { (one, two) } else { (two, one) };
         let connections = (levels.connections_version_1, levels.connections_version_2);
@@ -53,7 +51,7 @@ fn levels_and_messages_are_of_the_versions_that_are_spoken() {
         assert!(levels.message_buffers_free <= 8 + 4 * 40 && levels.send_buffers_free != 0);
         assert!(levels.send_buffers_free <= levels.send_buffers_total);
 
-        let counters = pair.server.handle.counters();
+        let counters = pair.server.counters();
         let received = of_version(
             counters.messages_received_version_1,
             counters.messages_received_version_2,
@@ -90,21 +88,19 @@ fn levels_and_messages_are_of_the_versions_that_are_spoken() {
 fn messages_of_connections_that_ended_count() {
     let mut pair = Pair::new(&config());
     let (client, _) = pair.connect();
-    let app = pair.client.core.application_mut();
+    let app = pair.client.app_mut();
     app.want(client, ECHO, &pattern(200, 1), 1);
-    pair.until("the reply", |pair| {
-        pair.client.core.application().result(1).is_some()
-    });
-    assert_eq!(pair.server.handle.counters().messages_received_version_2, 0);
+    pair.until("the reply", |pair| pair.client.app().result(1).is_some());
+    assert_eq!(pair.server.counters().messages_received_version_2, 0);
     let close = rpcrdma_engine::Command::Close {
         connection: client,
         reason: rpcrdma_engine::CloseReason::Local,
     };
     pair.client.command(close);
     pair.until("the end of the connection", |pair| {
-        pair.server.handle.counters().connections_closed == 1
+        pair.server.counters().connections_closed == 1
     });
-    let counters = pair.server.handle.counters();
+    let counters = pair.server.counters();
     assert!(counters.messages_received_version_2 >= 1, "{counters}");
     assert!(counters.messages_sent_version_2 >= 1, "{counters}");
 }
@@ -115,19 +111,17 @@ fn calls_that_are_deferred_show_until_they_are_answered() {
     let (client, _) = pair.connect();
     let before = levels(&mut pair);
     assert_eq!(before.calls_deferred, 0);
-    let app = pair.client.core.application_mut();
+    let app = pair.client.app_mut();
     app.want(client, LATER, &[], 1);
-    pair.until("the reply", |pair| {
-        pair.client.core.application().result(1).is_some()
-    });
+    pair.until("the reply", |pair| pair.client.app().result(1).is_some());
     assert_eq!(levels(&mut pair).calls_deferred, 0);
-    let app = pair.client.core.application_mut();
+    let app = pair.client.app_mut();
     app.want(client, NEVER, &[], 2);
     pair.turns_exactly(20);
     assert_eq!(levels(&mut pair).calls_deferred, 1);
     let times = pair.server.handle.poll_times();
     let replies: u64 = times.replies.iter().map(|bucket| bucket.1).sum();
-    assert_eq!(replies, pair.server.handle.counters().replies_sent);
+    assert_eq!(replies, pair.server.counters().replies_sent);
     assert!(times.busy_time > Duration::ZERO);
 }
 
@@ -136,18 +130,16 @@ fn calls_that_are_deferred_show_until_they_are_answered() {
 fn a_deferred_call_is_told_with_the_time_that_it_took() {
     let mut pair = Pair::new(&config());
     let (client, _) = pair.connect();
-    let app = pair.client.core.application_mut();
+    let app = pair.client.app_mut();
     app.want(client, NEVER, &[], 1);
     pair.until("the call is deferred", |pair| {
-        !pair.server.core.application().never.is_empty()
+        !pair.server.app().never.is_empty()
     });
     pair.pass(LONG_ENOUGH);
-    let app = pair.server.core.application_mut();
+    let app = pair.server.app_mut();
     let token = app.never.pop().expect("it was deferred");
     app.deferred.push_back((token, Vec::new(), 1));
-    pair.until("the reply", |pair| {
-        pair.client.core.application().result(1).is_some()
-    });
+    pair.until("the reply", |pair| pair.client.app().result(1).is_some());
     pair.turns_exactly(20);
     let times = pair.server.handle.poll_times();
     assert!(times.reply_time >= LONG_ENOUGH, "{times:?}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::TestFabric;
-use crate::support::fabric::{Fabric, skips};
+use crate::support::fabric::{Fabric, unless_skipped};
 use crate::support::{ECHO, LATER, NEVER, NULL, Pair, client, pattern};
 use rpcrdma_engine::{CallError, CallRefused, CloseReason, Command, ConnectionKey, CoreConfig};
 use rpcrdma_fabric::interface::PeerIdentity;
@@ -26,47 +26,25 @@ fn config() -> CoreConfig {
 fn a_call_without_a_reply_times_out_and_its_late_reply_is_dropped() {
     let mut pair = Pair::new(&config());
     let (client, _) = pair.connect();
-    pair.client
-        .core
-        .application_mut()
-        .want(client, NEVER, &[], 1);
-    pair.until("the call", |pair| {
-        pair.server.core.application().never.len() == 1
-    });
+    pair.client.app_mut().want(client, NEVER, &[], 1);
+    pair.until("the call", |pair| pair.server.app().never.len() == 1);
     pair.pass(Duration::from_millis(9_900));
     pair.turns(20);
-    assert!(
-        pair.client.core.application().ended.is_empty(),
-        "not before its time"
-    );
+    assert!(pair.client.app().ended.is_empty(), "not before its time");
     pair.pass(Duration::from_millis(300));
-    pair.until("the timeout", |pair| {
-        !pair.client.core.application().ended.is_empty()
-    });
-    assert_eq!(
-        pair.client.core.application().result(1),
-        Some(&Err(CallError::TimedOut))
-    );
+    pair.until("the timeout", |pair| !pair.client.app().ended.is_empty());
+    assert_eq!(pair.client.app().result(1), Some(&Err(CallError::TimedOut)));
     // Others go on, and the late reply is nobody's.
-    let token = pair.server.core.application_mut().never.pop().expect("one");
+    let token = pair.server.app_mut().never.pop().expect("one");
     pair.server
-        .core
-        .application_mut()
+        .app_mut()
         .deferred
         .push_back((token, vec![1; 8], 0));
-    pair.client
-        .core
-        .application_mut()
-        .want(client, ECHO, &[2; 8], 2);
-    pair.until("the echo", |pair| {
-        pair.client.core.application().result(2).is_some()
-    });
-    assert_eq!(
-        pair.client.core.application().result(2),
-        Some(&Ok(vec![2; 8]))
-    );
+    pair.client.app_mut().want(client, ECHO, &[2; 8], 2);
+    pair.until("the echo", |pair| pair.client.app().result(2).is_some());
+    assert_eq!(pair.client.app().result(2), Some(&Ok(vec![2; 8])));
     pair.turns(10);
-    let counters = pair.client.handle.counters();
+    let counters = pair.client.counters();
     assert_eq!((counters.timeouts, counters.late_replies), (1, 1));
     assert_eq!(counters.unmatched_replies, 0);
 }
@@ -81,30 +59,30 @@ fn a_server_that_never_answers_leaves_slots_to_calls_to_others() {
     });
     let (deaf, _) = pair.connect();
     let (other, _) = pair.connect();
-    let app = pair.client.core.application_mut();
+    let app = pair.client.app_mut();
     for tag in 0..4 {
         app.want(deaf, NEVER, &[], tag);
     }
     pair.until("all slots but one", |pair| {
-        pair.server.core.application().never.len() == 3
+        pair.server.app().never.len() == 3
     });
     pair.turns(50);
-    let app = pair.client.core.application_mut();
+    let app = pair.client.app_mut();
     assert_eq!(app.wanted.len(), 1, "no slot is free for it");
     for tag in 10..12 {
         app.want(other, NULL, &[], tag);
     }
     pair.until("the replies of the other", |pair| {
-        pair.client.core.application().ended.len() == 2
+        pair.client.app().ended.len() == 2
     });
-    assert_eq!(pair.client.core.application().wanted.len(), 1);
+    assert_eq!(pair.client.app().wanted.len(), 1);
     pair.pass(Duration::from_secs(11));
     // Calls that time out at one time may be found in several polls.
     pair.until("the timeouts, and the call that waited", |pair| {
-        let ended = pair.client.core.application().ended.len();
-        ended == 5 && pair.server.core.application().never.len() == 4
+        let ended = pair.client.app().ended.len();
+        ended == 5 && pair.server.app().never.len() == 4
     });
-    assert_eq!(pair.client.handle.counters().timeouts, 3);
+    assert_eq!(pair.client.counters().timeouts, 3);
 }
 
 /// Each way a connection can be ended, with calls in every state: on the wire, deferred, waiting
@@ -113,73 +91,59 @@ fn end_in_mid_call(how: impl FnOnce(&mut Pair, ConnectionKey, ConnectionKey)) ->
     let mut pair = Pair::new(&config());
     let (client, server) = pair.connect();
     let (other_client, _) = pair.connect();
-    let app = pair.client.core.application_mut();
+    let app = pair.client.app_mut();
     for tag in 0..4 {
         app.want(client, NEVER, &[0; 16], tag);
     }
     app.want(client, ECHO, &pattern(1_000_000, 4), 4);
     pair.server
-        .core
-        .application_mut()
+        .app_mut()
         .want(server, ECHO, &pattern(1_000_000, 5), 5);
     pair.turns_exactly(12);
     how(&mut pair, client, server);
     pair.until("both ends know", |pair| {
         pair.client.closed.len() == 1 && pair.server.closed.len() == 1
     });
-    let app = pair.client.core.application();
+    let app = pair.client.app();
     for tag in 0..5 {
         assert!(
             app.result(tag) == Some(&Err(CallError::Disconnected)),
             "call {tag}"
         );
     }
-    let server_result = pair.server.core.application().result(5);
+    let server_result = pair.server.app().result(5);
     assert!(server_result == Some(&Err(CallError::Disconnected)));
     assert_eq!(app.disconnected.len(), 1);
-    assert_eq!(pair.server.core.application().disconnected.len(), 1);
+    assert_eq!(pair.server.app().disconnected.len(), 1);
     // The other connection does not notice, and what the core held is free again.
     let bytes = pattern(300_000, 6);
     for tag in 6..12 {
-        pair.client
-            .core
-            .application_mut()
-            .want(other_client, ECHO, &bytes, tag);
-        pair.until("the echo", |pair| {
-            pair.client.core.application().result(tag).is_some()
-        });
-        assert!(pair.client.core.application().result(tag) == Some(&Ok(bytes.clone())));
+        pair.client.app_mut().want(other_client, ECHO, &bytes, tag);
+        pair.until("the echo", |pair| pair.client.app().result(tag).is_some());
+        assert!(pair.client.app().result(tag) == Some(&Ok(bytes.clone())));
     }
     // Answers to calls of a connection that is gone are dropped.
-    while let Some(token) = pair.server.core.application_mut().never.pop() {
+    while let Some(token) = pair.server.app_mut().never.pop() {
         pair.server
-            .core
-            .application_mut()
+            .app_mut()
             .deferred
             .push_back((token, Vec::new(), 0));
     }
-    pair.until("the answers", |pair| {
-        pair.server.core.application().deferred.is_empty()
-    });
-    assert_eq!(pair.server.handle.counters().deferred_dropped, 4);
+    pair.until("the answers", |pair| pair.server.app().deferred.is_empty());
+    assert_eq!(pair.server.counters().deferred_dropped, 4);
     // And its place can be taken.
     let (again, _) = pair.connect();
     assert_eq!(again.index, client.index);
     assert_ne!(again.generation, client.generation);
-    pair.client
-        .core
-        .application_mut()
-        .want(again, ECHO, &bytes, 20);
-    pair.until("the echo", |pair| {
-        pair.client.core.application().result(20).is_some()
-    });
+    pair.client.app_mut().want(again, ECHO, &bytes, 20);
+    pair.until("the echo", |pair| pair.client.app().result(20).is_some());
     pair
 }
 
 #[test]
 fn closed_by_the_client_application() {
     let pair = end_in_mid_call(|pair, client, _| {
-        pair.client.core.application_mut().to_close.push(client);
+        pair.client.app_mut().to_close.push(client);
     });
     assert_eq!(pair.client.closed[0].1, CloseReason::Local);
     assert_eq!(pair.server.closed[0].1, CloseReason::Peer);
@@ -200,16 +164,14 @@ fn closed_by_the_servers_control_plane() {
 #[test]
 fn closed_by_both_at_once() {
     end_in_mid_call(|pair, client, server| {
-        pair.client.core.application_mut().to_close.push(client);
-        pair.server.core.application_mut().to_close.push(server);
+        pair.client.app_mut().to_close.push(client);
+        pair.server.app_mut().to_close.push(server);
     });
 }
 
 #[test]
 fn a_link_that_breaks() {
-    if skips("a_link_that_breaks") {
-        return;
-    }
+    unless_skipped!("a_link_that_breaks");
     end_in_mid_call(|pair, _, _| {
         pair.client.tell(Some(TestFabric::broken_link()));
     });
@@ -244,7 +206,7 @@ fn an_application_is_told_who_is_at_the_other_end_of_a_connection() {
     pair.until("the third is refused", |pair| {
         pair.server.planted.len() == 3
     });
-    let opened = &pair.server.core.application_mut().opened;
+    let opened = &pair.server.app_mut().opened;
     assert_eq!(*opened, [(first, client(1)), (second, client(2))]);
 }
 
@@ -252,9 +214,7 @@ fn an_application_is_told_who_is_at_the_other_end_of_a_connection() {
 /// before all were closed. Nothing is refused for that.
 #[test]
 fn notices_that_nobody_took_yet_refuse_no_connection_within_the_reserve() {
-    if skips("notices_that_nobody_took_yet_refuse_no_connection_within_the_reserve") {
-        return;
-    }
+    unless_skipped!("notices_that_nobody_took_yet_refuse_no_connection_within_the_reserve");
     const CONNECTIONS: usize = 100;
     let mut pair = Pair::new(&CoreConfig {
         connections_max: 100,
@@ -308,59 +268,38 @@ fn calls_wait_for_the_exchange_of_properties() {
     pair.adopt_queue_pair();
     pair.turns(50);
     let client = *pair.client.planted[0].as_ref().expect("planted");
-    pair.client
-        .core
-        .application_mut()
-        .want(client, NULL, &[], 1);
+    pair.client.app_mut().want(client, NULL, &[], 1);
     pair.turns(2);
-    assert_eq!(
-        pair.client.core.application().refused,
-        [(1, CallRefused::NotReady)]
-    );
-    assert_eq!(pair.server.handle.counters().awaiting_control, 1);
+    assert_eq!(pair.client.app().refused, [(1, CallRefused::NotReady)]);
+    assert_eq!(pair.server.counters().awaiting_control, 1);
 }
 
 #[test]
 fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new() {
     let mut pair = Pair::new(&config());
     let (client, _) = pair.connect();
-    let app = pair.client.core.application_mut();
+    let app = pair.client.app_mut();
     app.want(client, LATER, &[3; 8], 1);
     app.want(client, ECHO, &pattern(100_000, 2), 2);
     app.want(client, NEVER, &[], 3);
     pair.until("all are on their way", |pair| {
-        pair.client.core.application().wanted.is_empty()
+        pair.client.app().wanted.is_empty()
     });
     pair.client.command(Command::Drain);
     pair.server.command(Command::Drain);
     pair.turns(2);
-    pair.client
-        .core
-        .application_mut()
-        .want(client, NULL, &[], 4);
-    pair.until("both replies", |pair| {
-        pair.client.core.application().ended.len() == 2
-    });
+    pair.client.app_mut().want(client, NULL, &[], 4);
+    pair.until("both replies", |pair| pair.client.app().ended.len() == 2);
     pair.turns(20);
-    assert_eq!(
-        pair.client.core.application().refused,
-        [(4, CallRefused::Draining)]
-    );
+    assert_eq!(pair.client.app().refused, [(4, CallRefused::Draining)]);
     assert_eq!(
         (pair.client.drained, pair.server.drained),
         (0, 0),
         "one call is open"
     );
-    let token = pair
-        .server
-        .core
-        .application_mut()
-        .never
-        .pop()
-        .expect("deferred");
+    let token = pair.server.app_mut().never.pop().expect("deferred");
     pair.server
-        .core
-        .application_mut()
+        .app_mut()
         .deferred
         .push_back((token, Vec::new(), 0));
     pair.until("both drained", |pair| {
@@ -372,20 +311,14 @@ fn a_drain_finishes_what_is_outstanding_and_takes_nothing_new() {
         (1, 1),
         "told once"
     );
-    assert_eq!(
-        pair.client.core.application().result(3),
-        Some(&Ok(Vec::new()))
-    );
+    assert_eq!(pair.client.app().result(3), Some(&Ok(Vec::new())));
 }
 
 #[test]
 fn a_stopped_core_ends_its_calls_and_tells_its_peer() {
     let mut pair = Pair::new(&config());
     let (client, _) = pair.connect();
-    pair.client
-        .core
-        .application_mut()
-        .want(client, NEVER, &[], 1);
+    pair.client.app_mut().want(client, NEVER, &[], 1);
     pair.turns(5);
     pair.client.command(Command::Stop);
     let Pair {

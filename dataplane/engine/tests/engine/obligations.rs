@@ -8,7 +8,7 @@ use rpcrdma_protocol::connection::Versions;
 use rpcrdma_protocol::v2::ReverseRequestSupport;
 use rpcrdma_protocol::v2::connection::Role;
 
-use crate::support::fabric::skips;
+use crate::support::fabric::unless_skipped;
 use crate::support::raw::{Attack, CREDIT, null_call, null_reply, words};
 use crate::support::{App, FILL, LATER, NEVER, NULL, PROGRAM, Pair, VERSION};
 
@@ -82,10 +82,10 @@ fn deaf_to(config: &CoreConfig, version: u32, calls_max: u32) -> Attack {
             (_, 0) => call_with_credit(xid, NO_CREDIT | 900, FILL, &[3000]),
             (..) => call_with_credit(xid, NO_CREDIT, FILL, &[3000]),
         };
-        let before = attack.victim.core.application().calls;
+        let before = attack.victim.app().calls;
         attack.send_deaf(&call);
         // It stays within its credits: its calls wait now.
-        if attack.victim.core.application().calls == before {
+        if attack.victim.app().calls == before {
             break;
         }
     }
@@ -94,9 +94,9 @@ fn deaf_to(config: &CoreConfig, version: u32, calls_max: u32) -> Attack {
 
 #[test]
 fn a_peer_that_posts_no_receives_leaves_the_others_their_sends_and_is_left_in_time() {
-    if skips("a_peer_that_posts_no_receives_leaves_the_others_their_sends_and_is_left_in_time") {
-        return;
-    }
+    unless_skipped!(
+        "a_peer_that_posts_no_receives_leaves_the_others_their_sends_and_is_left_in_time"
+    );
     for version in [1, 2] {
         let mut attack = deaf(version, 300);
         let levels = |attack: &mut Attack| {
@@ -169,12 +169,12 @@ fn a_connection_leaves_places_for_deferred_calls_to_others() {
     let (greedy, _) = pair.connect();
     let (other, _) = pair.connect();
     for tag in 0..60 {
-        let application = pair.client.core.application_mut();
+        let application = pair.client.app_mut();
         application.want(greedy, NEVER, &[], 1000 + tag);
     }
     pair.turns(500);
     let failed = |it: &&(u64, _)| matches!(it, (_, Err(_)));
-    let ended: Vec<(u64, Result<(), ()>)> = (pair.client.core.application().ended.iter())
+    let ended: Vec<(u64, Result<(), ()>)> = (pair.client.app().ended.iter())
         .map(|(tag, result)| (*tag, result.as_ref().map(|_| ()).map_err(|_| ())))
         .collect();
     let refused = ended.iter().filter(failed).count();
@@ -183,10 +183,10 @@ fn a_connection_leaves_places_for_deferred_calls_to_others() {
         60 - 21,
         "there are places for 20, and one of its own"
     );
-    let application = pair.client.core.application_mut();
+    let application = pair.client.app_mut();
     application.want(other, LATER, &[0; 8], 1);
     pair.turns(100);
-    let result = pair.client.core.application().result(1);
+    let result = pair.client.app().result(1);
     assert_eq!(result, Some(&Ok(vec![0; 8])));
 }
 
@@ -219,9 +219,7 @@ fn a_burst_of_refused_calls_with_credits_for_their_errors_keeps_the_connection()
 
 #[test]
 fn a_core_has_drained_when_its_peer_has_taken_the_replies() {
-    if skips("a_core_has_drained_when_its_peer_has_taken_the_replies") {
-        return;
-    }
+    unless_skipped!("a_core_has_drained_when_its_peer_has_taken_the_replies");
     let mut attack = deaf(2, 3);
     attack.victim.command(Command::Drain);
     attack.turns(50);
@@ -243,7 +241,7 @@ fn a_core_that_drains_takes_no_new_calls() {
     let mut more = |pair: &mut Pair| {
         for _ in 0..4 {
             tag += 1;
-            let application = pair.client.core.application_mut();
+            let application = pair.client.app_mut();
             application.want(connection, LATER, &[0; 8], tag);
         }
         pair.turns_exactly(1);
@@ -252,11 +250,11 @@ fn a_core_that_drains_takes_no_new_calls() {
         more(&mut pair);
     }
     pair.server.command(Command::Drain);
-    let before = pair.server.handle.counters().calls_received;
+    let before = pair.server.counters().calls_received;
     for _ in 0..500 {
         more(&mut pair);
     }
-    let taken = pair.server.handle.counters().calls_received - before;
+    let taken = pair.server.counters().calls_received - before;
     assert!(taken <= 8, "{taken} new calls were taken");
     assert_eq!(pair.server.drained, 1);
 }
@@ -274,9 +272,7 @@ fn sleepy() -> CoreConfig {
 /// What cannot go on until a peer does something costs no polls.
 #[test]
 fn a_core_sleeps_while_peers_take_nothing() {
-    if skips("a_core_sleeps_while_peers_take_nothing") {
-        return;
-    }
+    unless_skipped!("a_core_sleeps_while_peers_take_nothing");
     let served = |calls: &[u32]| {
         let mut attack = Attack::against(Role::Server, false, &sleepy(), App::default());
         for xid in calls {
@@ -284,17 +280,12 @@ fn a_core_sleeps_while_peers_take_nothing() {
         }
         attack.sleeps()
     };
+    #[rustfmt::skip]
     let found = [
         ("a call that was answered", served(&[1])),
         ("replies without credits", served(&[1, 2, 3, 4])),
-        (
-            "no Receives, version 1",
-            deaf_to(&sleepy(), 1, 300).sleeps(),
-        ),
-        (
-            "no Receives, version 2",
-            deaf_to(&sleepy(), 2, 300).sleeps(),
-        ),
+        ("no Receives, version 1", deaf_to(&sleepy(), 1, 300).sleeps()),
+        ("no Receives, version 2", deaf_to(&sleepy(), 2, 300).sleeps()),
     ];
     assert!(found.iter().all(|(_, sleeps)| *sleeps), "{found:?}");
 }

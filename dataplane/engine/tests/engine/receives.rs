@@ -45,18 +45,18 @@ fn a_place_is_given_again_with_all_its_receives() {
             for (procedure, size) in [(ECHO, 50), (LATER, 300), (NEVER, 9000), (ECHO, 30_000)] {
                 tag += 1;
                 let args = pattern(size, tag);
-                let application = pair.client.core.application_mut();
+                let application = pair.client.app_mut();
                 application.want(client, procedure, &args, tag);
-                let application = pair.server.core.application_mut();
+                let application = pair.server.app_mut();
                 application.want(server, procedure, &args, tag);
             }
         }
         pair.turns_exactly(round);
         for (count, (client, server)) in connections.into_iter().enumerate() {
             if count % 2 == 0 {
-                pair.client.core.application_mut().to_close.push(client);
+                pair.client.app_mut().to_close.push(client);
             } else {
-                pair.server.core.application_mut().to_close.push(server);
+                pair.server.app_mut().to_close.push(server);
             }
         }
         let closed = (round + 1) * CONNECTIONS as usize;
@@ -64,7 +64,7 @@ fn a_place_is_given_again_with_all_its_receives() {
             pair.client.closed.len() == closed && pair.server.closed.len() == closed
         });
         for side in [&mut pair.client, &mut pair.server] {
-            let application = side.core.application_mut();
+            let application = side.app_mut();
             application.wanted.clear();
             application.deferred.clear();
             application.never.clear();

@@ -3,7 +3,7 @@
 use crate::support::bulk::{
     BulkApp, BulkPair, GIVE, TAKE, Wanted, asking, bulk_config, bulk_pair, given,
 };
-use crate::support::fabric::{skips, some_of};
+use crate::support::fabric::{some_of, unless_skipped};
 use crate::support::{App, ECHO, NEVER, NULL, PROGRAM, Pair, VERSION, pattern};
 use rpcrdma_engine::{CallRefused, CoreConfig, Placement, PlacementConfig};
 use rpcrdma_protocol::constants::{RTR_TYPE_EXPLICIT, RTR_TYPE_PLACED};
@@ -64,9 +64,7 @@ fn assert_given(app: &BulkApp, tag: u64) {
 /// credits is enough, whichever end grants it: its peer keeps one of them for replies.
 #[test]
 fn both_ends_call_inline_in_parts_and_with_chunks_at_once() {
-    if skips("both_ends_call_inline_in_parts_and_with_chunks_at_once") {
-        return;
-    }
+    unless_skipped!("both_ends_call_inline_in_parts_and_with_chunks_at_once");
     for (client, server) in some_of([(3, 3), (4, 4), (8, 8), (1, 3), (2, 3), (3, 2), (3, 1)]) {
         let [client, server] = [client, server].map(|credits_per_connection| CoreConfig {
             credits_per_connection,
@@ -83,19 +81,18 @@ fn both_ends_call_inline_in_parts_and_with_chunks_at_once() {
                     connection,
                     ..wanted.clone()
                 };
-                let app = pair.client.core.application_mut();
+                let app = pair.client.app_mut();
                 app.wanted.push_back(at(client));
-                let app = pair.server.core.application_mut();
+                let app = pair.server.app_mut();
                 app.wanted.push_back(at(server));
             }
         }
         let all = usize::try_from(2 * calls).expect("small");
         pair.until("all calls of both ends", |pair| {
-            pair.client.core.application().ended.len() == all
-                && pair.server.core.application().ended.len() == all
+            pair.client.app().ended.len() == all && pair.server.app().ended.len() == all
         });
         for (side, is_reverse) in [(&mut pair.client, true), (&mut pair.server, false)] {
-            let app = side.core.application();
+            let app = side.app();
             for tag in 0..calls {
                 assert_given(app, tag);
             }
@@ -104,7 +101,7 @@ fn both_ends_call_inline_in_parts_and_with_chunks_at_once() {
                 vec![is_reverse; all],
                 "services are told, whatever the form of the call"
             );
-            let counters = side.handle.counters();
+            let counters = side.counters();
             assert!(counters.rdma_reads > 0 && counters.rdma_writes > 0);
             assert!(counters.fragments_sent > 0);
             assert_eq!(counters.unmatched_replies, 0);
@@ -123,9 +120,7 @@ fn pair_with(client: ReverseRequestSupport, server: ReverseRequestSupport) -> Bu
 /// whatever the levels are.
 #[test]
 fn calls_of_the_server_obey_the_levels_of_both_ends() {
-    if skips("calls_of_the_server_obey_the_levels_of_both_ends") {
-        return;
-    }
+    unless_skipped!("calls_of_the_server_obey_the_levels_of_both_ends");
     for client_level in LEVELS {
         for server_level in LEVELS {
             let level = client_level.min(server_level);
@@ -138,19 +133,18 @@ fn calls_of_the_server_obey_the_levels_of_both_ends() {
                 })
             };
             // Number 4 has an item, or a result, of many messages.
-            let app = pair.server.core.application_mut();
+            let app = pair.server.app_mut();
             app.wanted.extend(wanted(server, Placement::Inline, 0));
             app.wanted.extend(wanted(server, Placement::Auto, 4));
             app.wanted.extend(wanted(server, Placement::Rdma, 9));
-            let app = pair.client.core.application_mut();
+            let app = pair.client.app_mut();
             app.wanted.extend(wanted(client, Placement::Rdma, 4));
             pair.until("an end of all calls", |pair| {
-                let app = pair.server.core.application();
-                app.refused.len() + app.ended.len() == 6
-                    && pair.client.core.application().ended.len() == 2
+                let app = pair.server.app();
+                app.refused.len() + app.ended.len() == 6 && pair.client.app().ended.len() == 2
             });
-            assert_given(pair.client.core.application(), 4);
-            let app = pair.server.core.application();
+            assert_given(pair.client.app(), 4);
+            let app = pair.server.app();
             let refused: Vec<_> = match level {
                 ReverseRequestSupport::None => [0, 1, 8, 9, 18, 19]
                     .map(|tag| (tag, CallRefused::NotTaken))
@@ -169,10 +163,10 @@ fn calls_of_the_server_obey_the_levels_of_both_ends() {
                 assert_given(app, 0);
                 assert_given(app, 4);
             }
-            let reads = pair.client.handle.counters().rdma_reads;
+            let reads = pair.client.counters().rdma_reads;
             assert_eq!(reads != 0, level == ReverseRequestSupport::General);
-            let errors = pair.client.handle.counters().errors_received
-                + pair.server.handle.counters().errors_received;
+            let errors =
+                pair.client.counters().errors_received + pair.server.counters().errors_received;
             assert_eq!(errors, 0, "nothing was sent that had to be refused");
         }
     }
@@ -202,13 +196,13 @@ fn calls_without_an_answer_hold_up_nothing_the_other_way() {
             } else {
                 (ECHO, NEVER)
             };
-            let app = pair.client.core.application_mut();
+            let app = pair.client.app_mut();
             app.want(client, forward, &bytes, tag);
-            let app = pair.server.core.application_mut();
+            let app = pair.server.app_mut();
             app.want(server, backward, &bytes, tag);
         }
         pair.until("the answers of one direction", |pair| {
-            let [client, server] = [&pair.client, &pair.server].map(|side| side.core.application());
+            let [client, server] = [&pair.client, &pair.server].map(|side| side.app());
             let (answered, waiting) = if client_waits {
                 (server, server)
             } else {
@@ -221,13 +215,7 @@ fn calls_without_an_answer_hold_up_nothing_the_other_way() {
         } else {
             &pair.client
         };
-        assert!(
-            side.core
-                .application()
-                .ended
-                .iter()
-                .all(|(_, it)| it.is_ok())
-        );
+        assert!(side.app().ended.iter().all(|(_, it)| it.is_ok()));
     }
 }
 
@@ -289,10 +277,10 @@ fn a_client_that_takes_no_chunks_takes_no_memory_in_groups() {
         attack.turns(10);
         assert_eq!(attack.take(), [error(2, &[9, 0])]);
     }
-    assert_eq!(attack.victim.core.application().calls, 0);
+    assert_eq!(attack.victim.app().calls, 0);
     attack.send(&request(&[0], &direction(&[RTR_TYPE_PLACED]), 1));
     attack.turns(10);
-    assert_eq!(attack.victim.core.application().calls, 1);
+    assert_eq!(attack.victim.app().calls, 1);
     attack.take();
     assert_calls(&mut attack, 5, |_, _| {});
     assert_eq!(attack.victim.core.bulk_buffers_free(), 16);
@@ -301,7 +289,7 @@ fn a_client_that_takes_no_chunks_takes_no_memory_in_groups() {
 /// The client calls, and is answered; `meanwhile` comes between.
 fn assert_calls(attack: &mut Attack, tag: u64, meanwhile: impl FnOnce(&mut Attack, u32)) {
     let connection = attack.connection();
-    let app = attack.victim.core.application_mut();
+    let app = attack.victim.app_mut();
     app.want(connection, NULL, &[], tag);
     attack.turns(10);
     let sent = attack.take();
@@ -311,7 +299,7 @@ fn assert_calls(attack: &mut Attack, tag: u64, meanwhile: impl FnOnce(&mut Attac
     let reply = [xid, 1, 0, 0, 0, 0];
     attack.send(&message(xid, 1, &reply));
     attack.turns(10);
-    let app = attack.victim.core.application();
+    let app = attack.victim.app();
     assert_eq!(app.result(tag), Some(&Ok(Vec::new())));
 }
 
@@ -346,10 +334,10 @@ fn a_client_answers_calls_as_far_as_it_announced() {
             attack.turns(10);
             assert_eq!(attack.take(), [expected], "{level:?}, form {xid}");
         }
-        let counters = attack.victim.handle.counters();
+        let counters = attack.victim.counters();
         assert_eq!(counters.rdma_reads, 0);
         let served = u64::from(level == ReverseRequestSupport::Inline);
-        assert_eq!(attack.victim.core.application().calls, served);
+        assert_eq!(attack.victim.app().calls, served);
         assert_calls(&mut attack, 5, |_, _| {});
         assert_eq!(attack.victim.core.bulk_buffers_free(), 16);
     }
@@ -365,7 +353,7 @@ fn the_calls_of_a_server_tell_what_it_did_not_announce() {
     let returned = words(&[2, 2, 0, 0, 1, 0, 0, 1, 1, 7, 0, 0, 9, 0, 0]);
     let reply = [returned, null_reply(2)[36..].to_vec()].concat();
     assert_eq!(attack.take(), [reply]);
-    assert_eq!(attack.victim.core.application().calls, 1);
+    assert_eq!(attack.victim.app().calls, 1);
     assert_eq!(attack.victim.core.bulk_buffers_free(), 16);
 }
 
@@ -394,5 +382,5 @@ fn a_call_and_a_call_of_the_peer_may_have_one_xid() {
         attack.turns(10);
         assert_eq!(attack.take(), [null_reply(xid)]);
     });
-    assert_eq!(attack.victim.core.application().calls, 1);
+    assert_eq!(attack.victim.app().calls, 1);
 }

@@ -238,13 +238,10 @@ fn a_thread_answers_deferred_calls_through_a_ring() {
     for tag in 0..50 {
         let size = if tag % 10 == 0 { 20_000 } else { 64 };
         let args = pattern(size, tag);
-        pair.client
-            .core
-            .application_mut()
-            .want(client, ECHO, &args, tag);
+        pair.client.app_mut().want(client, ECHO, &args, tag);
     }
     let start = Instant::now();
-    while pair.client.core.application().ended.len() < 50 {
+    while pair.client.app().ended.len() < 50 {
         assert!(start.elapsed() < PATIENCE, "the thread answers");
         pair.turn();
         std::thread::yield_now();
@@ -252,7 +249,7 @@ fn a_thread_answers_deferred_calls_through_a_ring() {
     for tag in 0..50 {
         let mut expected = pattern(if tag % 10 == 0 { 20_000 } else { 64 }, tag);
         expected.reverse();
-        assert!(pair.client.core.application().result(tag) == Some(&Ok(expected)));
+        assert!(pair.client.app().result(tag) == Some(&Ok(expected)));
     }
     drop(pair);
     thread.join().expect("no panic");
@@ -367,8 +364,8 @@ fn a_parked_core_wakes_for_commands_and_messages() {
         assert!(start.elapsed() < PATIENCE, "an idle core parks");
         std::thread::sleep(Duration::from_millis(1));
     }
-    caller.core.application_mut().want(client, ECHO, &[5; 8], 1);
-    while caller.core.application().result(1).is_none() {
+    caller.app_mut().want(client, ECHO, &[5; 8], 1);
+    while caller.app().result(1).is_none() {
         assert!(start.elapsed() < PATIENCE, "a parked core answers");
         let _ = caller.core.iterate();
     }

@@ -13,18 +13,16 @@ use crate::support::bulk::{
     BulkApp, BulkPair, GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, TAKE, Wanted, asking, bulk_config,
     bulk_pair, given,
 };
-use crate::support::fabric::{Fabric as _, skips};
+use crate::support::fabric::{Fabric as _, unless_skipped};
 use crate::support::raw::{Attack, words};
 use crate::support::{App, ECHO, FILL, LATER, NEVER, NULL, PROGRAM, Pair, VERSION, pattern};
 
 /// Waits for a call of the client, and gives how it ended.
 fn run(pair: &mut BulkPair, wanted: Wanted) -> Result<(Vec<u8>, Vec<Vec<u8>>), CallError> {
     let tag = wanted.tag;
-    pair.client.core.application_mut().wanted.push_back(wanted);
-    pair.until("the reply", |pair| {
-        pair.client.core.application().result(tag).is_some()
-    });
-    let ended = pair.client.core.application().result(tag).expect("ended");
+    pair.client.app_mut().wanted.push_back(wanted);
+    pair.until("the reply", |pair| pair.client.app().result(tag).is_some());
+    let ended = pair.client.app().result(tag).expect("ended");
     ended.clone()
 }
 
@@ -51,17 +49,15 @@ fn ends_of_both_versions_agree_on_one() {
         let mut pair = Pair::new(&CoreConfig::default());
         let key = pair.connect_with(client, server);
         let args = pattern(40, 1);
-        let app = pair.client.core.application_mut();
+        let app = pair.client.app_mut();
         app.want(key, ECHO, &args, 1);
-        pair.until("the reply", |pair| {
-            pair.client.core.application().result(1).is_some()
-        });
-        let app = pair.client.core.application();
+        pair.until("the reply", |pair| pair.client.app().result(1).is_some());
+        let app = pair.client.app();
         assert_eq!(app.result(1), Some(&Ok(args)), "{client:?} {server:?}");
         assert_eq!(app.connected, [key]);
         assert_eq!(pair.client.version_1, version_1);
         assert_eq!(pair.server.version_1, version_1);
-        let app = pair.server.core.application();
+        let app = pair.server.app();
         assert_eq!(app.connected.len(), 1, "it is told of the connection once");
     }
     // Versions that nobody has in common: the connection ends.
@@ -91,25 +87,17 @@ fn inline_calls_go_up_to_the_threshold() {
         for procedure in [NULL, ECHO, LATER] {
             tag += 1;
             let args = pattern(bytes, tag);
-            pair.client
-                .core
-                .application_mut()
-                .want(key, procedure, &args, tag);
-            pair.until("the reply", |pair| {
-                pair.client.core.application().result(tag).is_some()
-            });
+            pair.client.app_mut().want(key, procedure, &args, tag);
+            pair.until("the reply", |pair| pair.client.app().result(tag).is_some());
             let expected = if procedure == NULL { Vec::new() } else { args };
-            let app = pair.client.core.application();
+            let app = pair.client.app();
             assert_eq!(app.result(tag), Some(&Ok(expected)), "{bytes} bytes");
         }
     }
     let too_long = pattern(most_args + 4, 1);
-    pair.client
-        .core
-        .application_mut()
-        .want(key, ECHO, &too_long, 900);
+    pair.client.app_mut().want(key, ECHO, &too_long, 900);
     pair.turns(10);
-    let app = pair.client.core.application();
+    let app = pair.client.app();
     assert_eq!(app.refused, [(900, CallRefused::TooLong)]);
     for (bytes, fits) in [
         (most_results - 12, true),
@@ -120,14 +108,9 @@ fn inline_calls_go_up_to_the_threshold() {
     ] {
         tag += 1;
         let asked = u32::try_from(bytes).expect("small").to_be_bytes();
-        pair.client
-            .core
-            .application_mut()
-            .want(key, FILL, &asked, tag);
-        pair.until("the reply", |pair| {
-            pair.client.core.application().result(tag).is_some()
-        });
-        let result = pair.client.core.application().result(tag).expect("ended");
+        pair.client.app_mut().want(key, FILL, &asked, tag);
+        pair.until("the reply", |pair| pair.client.app().result(tag).is_some());
+        let result = pair.client.app().result(tag).expect("ended");
         match result {
             Ok(results) => assert!(fits && results.len() == bytes, "{bytes}"),
             // ERR_CHUNK: the call brought no Reply chunk.
@@ -138,10 +121,8 @@ fn inline_calls_go_up_to_the_threshold() {
         }
     }
     // And the connection is none the worse.
-    pair.client.core.application_mut().want(key, NULL, &[], 901);
-    pair.until("the reply", |pair| {
-        pair.client.core.application().result(901).is_some()
-    });
+    pair.client.app_mut().want(key, NULL, &[], 901);
+    pair.until("the reply", |pair| pair.client.app().result(901).is_some());
     assert!(pair.client.closed.is_empty() && pair.server.closed.is_empty());
 }
 
@@ -157,28 +138,21 @@ fn more_calls_than_credits_are_all_answered() {
     for tag in 0..200 {
         let procedure = if tag % 3 == 0 { LATER } else { ECHO };
         let args = pattern(64, tag);
-        pair.client
-            .core
-            .application_mut()
-            .want(key, procedure, &args, tag);
+        pair.client.app_mut().want(key, procedure, &args, tag);
     }
-    pair.until("all replies", |pair| {
-        pair.client.core.application().ended.len() == 200
-    });
+    pair.until("all replies", |pair| pair.client.app().ended.len() == 200);
     for tag in 0..200 {
-        let result = pair.client.core.application().result(tag);
+        let result = pair.client.app().result(tag);
         assert_eq!(result, Some(&Ok(pattern(64, tag))));
     }
-    assert_eq!(pair.server.handle.counters().protocol_violations, 0);
-    assert_eq!(pair.server.handle.counters().grants_sent, 0);
+    assert_eq!(pair.server.counters().protocol_violations, 0);
+    assert_eq!(pair.server.counters().grants_sent, 0);
 }
 
 /// Read chunks of one and of several segments, with and without round-up bytes that nobody sends.
 #[test]
 fn items_are_read_from_read_chunks() {
-    if skips("items_are_read_from_read_chunks") {
-        return;
-    }
+    unless_skipped!("items_are_read_from_read_chunks");
     let mut pair = bulk_pair(&bulk_config(), &bulk_config());
     let connection = pair.connect_with(Versions::One, Versions::Both);
     for (size, tag) in [1, 3, 4, 5, 4096, 65_537, 300_001, 1 << 20]
@@ -187,24 +161,20 @@ fn items_are_read_from_read_chunks() {
     {
         let item = pattern(size, tag);
         let wanted = Wanted {
-            connection,
-            procedure: TAKE,
             args: pattern(12, 5),
             items: vec![(8, item.clone())],
-            placement: Placement::Rdma,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(connection, TAKE, Placement::Rdma, tag)
         };
         run(&mut pair, wanted).expect("it succeeds");
         let mut expected = pattern(12, 5)[..8].to_vec();
         expected.extend_from_slice(&item);
         expected.resize(expected.len().next_multiple_of(4), 0);
         expected.extend_from_slice(&pattern(12, 5)[8..]);
-        let taken = pair.server.core.application_mut().taken.pop();
+        let taken = pair.server.app_mut().taken.pop();
         assert!(taken == Some(expected), "{size} bytes");
         all_home(&mut pair);
     }
-    let (client, server) = (pair.client.handle.counters(), pair.server.handle.counters());
+    let (client, server) = (pair.client.counters(), pair.server.counters());
     assert!(server.rdma_reads >= 8);
     assert!(client.windows_invalidated_remotely >= 5, "single windows");
     assert_eq!(
@@ -216,25 +186,19 @@ fn items_are_read_from_read_chunks() {
 /// Several Read chunks at different positions, and several Write chunks, in one call.
 #[test]
 fn calls_have_several_chunks_of_each_kind() {
-    if skips("calls_have_several_chunks_of_each_kind") {
-        return;
-    }
+    unless_skipped!("calls_have_several_chunks_of_each_kind");
     let mut pair = bulk_pair(&bulk_config(), &bulk_config());
     let connection = pair.connect_with(Versions::One, Versions::One);
     let args = pattern(16, 5);
     let items = [pattern(5001, 1), pattern(70_000, 2), pattern(4, 3)];
     let wanted = Wanted {
-        connection,
-        procedure: TAKE,
         args: args.clone(),
         items: vec![
             (4, items[0].clone()),
             (8, items[1].clone()),
             (16, items[2].clone()),
         ],
-        placement: Placement::Rdma,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, TAKE, Placement::Rdma, 1)
     };
     run(&mut pair, wanted).expect("it succeeds");
     let mut expected = args[..4].to_vec();
@@ -244,18 +208,14 @@ fn calls_have_several_chunks_of_each_kind() {
     expected.extend_from_slice(&items[1]);
     expected.extend_from_slice(&args[8..16]);
     expected.extend_from_slice(&items[2]);
-    assert!(pair.server.core.application_mut().taken.pop() == Some(expected));
+    assert!(pair.server.app_mut().taken.pop() == Some(expected));
     let lengths = [70_001, 3, 8192];
     for (procedure, tag) in [(GIVE, 2), (GIVE_LATER, 3), (GIVE_SHARED, 4)] {
         let wanted = Wanted {
-            connection,
-            procedure,
             args: asking(&lengths),
             expected: lengths.iter().map(|bytes| bytes + 5).collect(),
             results_bytes_max: 100,
-            placement: Placement::Rdma,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(connection, procedure, Placement::Rdma, tag)
         };
         let (results, items) = run(&mut pair, wanted).expect("it succeeds");
         assert_eq!(
@@ -276,14 +236,10 @@ fn write_chunks_that_do_not_fit_end_the_call() {
     let mut pair = bulk_pair(&bulk_config(), &bulk_config());
     let connection = pair.connect_with(Versions::One, Versions::One);
     let wanted = |lengths: &[u32], expected: &[u32], tag| Wanted {
-        connection,
-        procedure: GIVE,
         args: asking(lengths),
         expected: expected.to_vec(),
         results_bytes_max: 100,
-        placement: Placement::Rdma,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, Placement::Rdma, tag)
     };
     let refused = Err(CallError::Transport(TransportError::BadXdr));
     assert_eq!(run(&mut pair, wanted(&[5000], &[4999], 1)), refused);
@@ -292,15 +248,13 @@ fn write_chunks_that_do_not_fit_end_the_call() {
     let (_, items) = run(&mut pair, wanted(&[0, 7], &[100, 100], 3)).expect("it succeeds");
     assert_eq!(items, [Vec::new(), given(1, 7)]);
     all_home(&mut pair);
-    assert_eq!(pair.client.handle.counters().bulk_calls_retried, 0);
+    assert_eq!(pair.client.counters().bulk_calls_retried, 0);
 }
 
 /// Long calls go to a Position-Zero Read chunk, long replies to the Reply chunk, alone and with items.
 #[test]
 fn long_calls_and_replies_go_to_chunks() {
-    if skips("long_calls_and_replies_go_to_chunks") {
-        return;
-    }
+    unless_skipped!("long_calls_and_replies_go_to_chunks");
     let mut pair = bulk_pair(&bulk_config(), &bulk_config());
     let connection = pair.connect_with(Versions::One, Versions::Both);
     let mut tag = 0;
@@ -309,42 +263,34 @@ fn long_calls_and_replies_go_to_chunks() {
             tag += 1;
             let args = pattern(bytes, tag);
             let wanted = Wanted {
-                connection,
-                procedure: TAKE,
                 args: args.clone(),
                 items: item.iter().map(|item| (8, item.clone())).collect(),
-                placement: Placement::Auto,
-                tag,
-                ..Wanted::default()
+                ..Wanted::new(connection, TAKE, Placement::Auto, tag)
             };
             run(&mut pair, wanted).expect("it succeeds");
             let mut expected = args[..8].to_vec();
             expected.extend(item.into_iter().flatten());
             expected.resize(expected.len().next_multiple_of(4), 0);
             expected.extend_from_slice(&args[8..]);
-            let taken = pair.server.core.application_mut().taken.pop();
+            let taken = pair.server.app_mut().taken.pop();
             assert!(taken == Some(expected), "{bytes} bytes");
             all_home(&mut pair);
         }
         tag += 1;
         let words = u32::try_from(bytes / 4).expect("small");
         let wanted = Wanted {
-            connection,
-            procedure: GIVE_LONG,
             args: asking(&[words, 5000]),
             expected: vec![5000],
             results_bytes_max: bytes + 100,
-            placement: Placement::Auto,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(connection, GIVE_LONG, Placement::Auto, tag)
         };
         let (results, items) = run(&mut pair, wanted).expect("it succeeds");
         assert!(results.len() > bytes, "{} of {bytes}", results.len());
         assert!(items == [given(0, 5000)], "{bytes} bytes");
         all_home(&mut pair);
     }
-    assert!(pair.server.handle.counters().rdma_writes >= 3);
-    assert_eq!(pair.client.handle.counters().fragments_received, 0);
+    assert!(pair.server.counters().rdma_writes >= 3);
+    assert_eq!(pair.client.counters().fragments_received, 0);
 }
 
 /// A reply that fits inline leaves the Reply chunk unused (RFC 8166 section 4.3).
@@ -353,22 +299,15 @@ fn short_replies_leave_the_reply_chunk_unused() {
     let mut pair = bulk_pair(&bulk_config(), &bulk_config());
     let connection = pair.connect_with(Versions::One, Versions::Both);
     let wanted = Wanted {
-        connection,
-        procedure: TAKE,
         args: pattern(12, 5),
         results_bytes_max: 50_000,
-        placement: Placement::Auto,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, TAKE, Placement::Auto, 1)
     };
     let (results, _) = run(&mut pair, wanted).expect("it succeeds");
     assert_eq!(results, 12_u32.to_be_bytes());
-    assert_ne!(pair.client.handle.counters().windows_bound, 0);
-    assert_eq!(
-        pair.client.handle.counters().windows_invalidated_remotely,
-        0
-    );
-    assert_eq!(pair.server.handle.counters().rdma_writes, 0);
+    assert_ne!(pair.client.counters().windows_bound, 0);
+    assert_eq!(pair.client.counters().windows_invalidated_remotely, 0);
+    assert_eq!(pair.server.counters().rdma_writes, 0);
     all_home(&mut pair);
 }
 
@@ -380,33 +319,20 @@ fn both_ends_call_each_other() {
         side.reverse_requests = ReverseRequestSupport::General;
     }
     let client = pair.connect_with(Versions::One, Versions::Both);
-    pair.client
-        .core
-        .application_mut()
-        .want(client, NULL, &[], 1000);
+    pair.client.app_mut().want(client, NULL, &[], 1000);
     pair.until("the server is ready", |pair| !pair.server.ready.is_empty());
     let server = pair.server.ready[0];
     for tag in 0..100 {
         let args = pattern(100, tag);
-        pair.client
-            .core
-            .application_mut()
-            .want(client, ECHO, &args, tag);
-        pair.server
-            .core
-            .application_mut()
-            .want(server, LATER, &args, tag);
+        pair.client.app_mut().want(client, ECHO, &args, tag);
+        pair.server.app_mut().want(server, LATER, &args, tag);
     }
     pair.until("all replies", |pair| {
-        pair.client.core.application().ended.len() == 101
-            && pair.server.core.application().ended.len() == 100
+        pair.client.app().ended.len() == 101 && pair.server.app().ended.len() == 100
     });
     for tag in 0..100 {
         let expected = Ok(pattern(100, tag));
-        for app in [
-            pair.client.core.application(),
-            pair.server.core.application(),
-        ] {
+        for app in [pair.client.app(), pair.server.app()] {
             assert_eq!(app.result(tag), Some(&expected));
         }
     }
@@ -420,18 +346,12 @@ fn reverse_calls_need_to_be_enabled() {
         side.reverse_requests = ReverseRequestSupport::None;
     }
     let client = pair.connect_with(Versions::One, Versions::One);
-    pair.client
-        .core
-        .application_mut()
-        .want(client, NULL, &[], 1);
+    pair.client.app_mut().want(client, NULL, &[], 1);
     pair.until("the server is ready", |pair| !pair.server.ready.is_empty());
     let server = pair.server.ready[0];
-    pair.server
-        .core
-        .application_mut()
-        .want(server, NULL, &[], 2);
+    pair.server.app_mut().want(server, NULL, &[], 2);
     pair.turns(10);
-    let app = pair.server.core.application();
+    let app = pair.server.app();
     assert_eq!(app.refused, [(2, CallRefused::NotTaken)]);
 }
 
@@ -439,9 +359,7 @@ fn reverse_calls_need_to_be_enabled() {
 /// of a long reply. So they do where the caller wants them inline.
 #[test]
 fn streams_that_are_not_reduced_go_to_chunks_whole() {
-    if skips("streams_that_are_not_reduced_go_to_chunks_whole") {
-        return;
-    }
+    unless_skipped!("streams_that_are_not_reduced_go_to_chunks_whole");
     let mut pair = bulk_pair(&bulk_config(), &bulk_config());
     let connection = pair.connect_with(Versions::One, Versions::Both);
     let integrity: Vec<u8> = [1_u32, 0, 7, 2, 0]
@@ -454,38 +372,30 @@ fn streams_that_are_not_reduced_go_to_chunks_whole() {
     ];
     let mut tag = 0;
     for (flavor, body, placement) in credentials {
-        pair.client.core.application_mut().credential = (flavor, body);
+        pair.client.app_mut().credential = (flavor, body);
         for size in [5, 3000, 5000, 70_001] {
             let (item, args) = (pattern(size, 3), pattern(12, 5));
             tag += 1;
             let wanted = Wanted {
-                connection,
-                procedure: TAKE,
                 args: args.clone(),
                 items: vec![(8, item.clone())],
-                placement,
-                tag,
-                ..Wanted::default()
+                ..Wanted::new(connection, TAKE, placement, tag)
             };
             run(&mut pair, wanted).expect("it succeeds");
             let mut expected = args[..8].to_vec();
             expected.extend_from_slice(&item);
             expected.resize(expected.len().next_multiple_of(4), 0);
             expected.extend_from_slice(&args[8..]);
-            let taken = pair.server.core.application_mut().taken.pop();
+            let taken = pair.server.app_mut().taken.pop();
             assert!(taken == Some(expected), "{size} bytes");
             all_home(&mut pair);
             tag += 1;
             let bytes = u32::try_from(size).expect("small");
             let wanted = Wanted {
-                connection,
-                procedure: GIVE,
                 args: asking(&[bytes]),
                 expected: vec![bytes],
                 results_bytes_max: 100,
-                placement,
-                tag,
-                ..Wanted::default()
+                ..Wanted::new(connection, GIVE, placement, tag)
             };
             let (results, items) = run(&mut pair, wanted).expect("it succeeds");
             assert_eq!(items, Vec::<Vec<u8>>::new());
@@ -495,19 +405,15 @@ fn streams_that_are_not_reduced_go_to_chunks_whole() {
     }
     // It cannot be forced.
     let wanted = Wanted {
-        connection,
-        procedure: GIVE,
         args: asking(&[5000]),
         expected: vec![5000],
-        placement: Placement::Rdma,
-        tag: 999,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, Placement::Rdma, 999)
     };
-    let app = pair.client.core.application_mut();
+    let app = pair.client.app_mut();
     app.credential = (RPCSEC_GSS, vec![0; 20]);
     app.wanted.push_back(wanted);
     pair.turns(10);
-    let refused = &pair.client.core.application().refused;
+    let refused = &pair.client.app().refused;
     assert_eq!(*refused, [(999, CallRefused::NoPlacement)]);
 }
 
@@ -569,7 +475,7 @@ fn an_inline_reply_returns_the_reply_chunk_whatever_its_size() {
         reply.extend((0..bytes / 4).map(|_| 0x0102_0304));
         assert!(attack.take() == [words(&reply)], "{bytes} bytes");
     }
-    assert_eq!(attack.victim.handle.counters().rdma_writes, 0);
+    assert_eq!(attack.victim.counters().rdma_writes, 0);
 }
 
 /// A call that RPCSEC_GSS protects has its results in the stream of the reply, though it offers a Write chunk: nothing
@@ -593,7 +499,7 @@ fn results_that_are_protected_are_not_reduced() {
         let expected = [words(&header), given(0, 100), words(&[0xfeed])].concat();
         assert!(attack.take() == [expected], "service {service}");
     }
-    assert_eq!(attack.victim.handle.counters().rdma_writes, 0);
+    assert_eq!(attack.victim.counters().rdma_writes, 0);
 }
 
 /// A peer that is silent for as many ticks as a dead one would be is sent a probe again and again, where the port has
@@ -609,22 +515,20 @@ fn a_silent_peer_is_probed() {
     });
     let key = pair.connect_with(Versions::One, Versions::Both);
     for tag in 0..9 {
-        pair.client.core.application_mut().want(key, NULL, &[], tag);
-        pair.until("the reply", |pair| {
-            pair.client.core.application().result(tag).is_some()
-        });
+        pair.client.app_mut().want(key, NULL, &[], tag);
+        pair.until("the reply", |pair| pair.client.app().result(tag).is_some());
         pair.pass(interval);
         pair.turns(30);
     }
     for side in [&pair.client, &pair.server] {
-        assert_eq!(side.handle.counters().probes_sent, 0);
+        assert_eq!(side.counters().probes_sent, 0);
     }
     for _ in 0..18 {
         pair.pass(interval);
         pair.turns(30);
     }
     for side in [&pair.client, &pair.server] {
-        let probes = side.handle.counters().probes_sent;
+        let probes = side.counters().probes_sent;
         let expected = if TestFabric::HAS_PROBES { 5..=6 } else { 0..=0 };
         assert!(expected.contains(&probes), "{probes}");
         assert!(side.closed.is_empty());
@@ -656,7 +560,7 @@ fn calls_beyond_the_grant_are_served_and_counted() {
     }
     attack.pass(Duration::from_secs(1));
     assert_eq!(attack.victim.closed, []);
-    let counters = attack.victim.handle.counters();
+    let counters = attack.victim.counters();
     assert_eq!(counters.calls_received, 1 + 2 * u64::from(granted));
     assert_eq!(counters.calls_beyond_grant, granted.into());
     attack.send(&call(1000));
@@ -745,9 +649,9 @@ fn chunks_of_reverse_calls_are_answered_with_err_chunk() {
                 assert_eq!(attack.take(), [reply.as_slice()], "{level:?}: {what}");
             }
         }
-        let counters = attack.victim.handle.counters();
+        let counters = attack.victim.counters();
         assert_eq!((counters.rdma_reads, counters.rdma_writes), (0, 0));
-        assert_eq!(attack.victim.core.application().calls, 6);
+        assert_eq!(attack.victim.app().calls, 6);
     }
 }
 
@@ -755,11 +659,9 @@ fn chunks_of_reverse_calls_are_answered_with_err_chunk() {
 fn arguments_that_do_not_parse_are_garbage() {
     let mut pair = Pair::new(&CoreConfig::default());
     let key = pair.connect_with(Versions::One, Versions::Both);
-    pair.client.core.application_mut().want(key, FILL, &[], 1);
-    pair.until("the reply", |pair| {
-        pair.client.core.application().result(1).is_some()
-    });
-    let app = pair.client.core.application();
+    pair.client.app_mut().want(key, FILL, &[], 1);
+    pair.until("the reply", |pair| pair.client.app().result(1).is_some());
+    let app = pair.client.app();
     assert_eq!(app.result(1), Some(&Err(CallError::GarbageArgs)));
 }
 
@@ -776,13 +678,10 @@ fn a_call_that_is_never_answered_ends_its_connection() {
     let key = pair.connect_with(Versions::One, Versions::Both);
     // The first reply brings the credits for more than one call.
     for (procedure, tag) in [(NULL, 2), (NEVER, 1), (NULL, 3)] {
-        pair.client
-            .core
-            .application_mut()
-            .want(key, procedure, &[], tag);
+        pair.client.app_mut().want(key, procedure, &[], tag);
         pair.turns(20);
     }
-    let app = pair.client.core.application();
+    let app = pair.client.app();
     assert!(app.result(2).is_some() && app.result(3).is_some());
     for _ in 0..9 {
         pair.pass(Duration::from_millis(100));
@@ -791,9 +690,9 @@ fn a_call_that_is_never_answered_ends_its_connection() {
     assert!(pair.client.closed.is_empty() && pair.server.closed.is_empty());
     pair.pass(Duration::from_millis(200));
     pair.until("the end", |pair| !pair.client.closed.is_empty());
-    let app = pair.client.core.application();
+    let app = pair.client.app();
     assert_eq!(app.result(1), Some(&Err(CallError::TimedOut)));
     assert_eq!(app.disconnected, [(key, CloseReason::CallUnanswered)]);
-    assert_eq!(pair.server.handle.counters().grants_sent, 0);
-    assert_eq!(pair.server.handle.counters().peers_silent, 0);
+    assert_eq!(pair.server.counters().grants_sent, 0);
+    assert_eq!(pair.server.counters().peers_silent, 0);
 }

@@ -2,7 +2,7 @@
 //! holds for as long as everything is the same that it depends on.
 
 use crate::support::bulk::{BulkPair, GIVE, TAKE, Wanted, asking, given};
-use crate::support::fabric::skips;
+use crate::support::fabric::unless_skipped;
 use crate::support::pattern;
 
 use rpcrdma_engine::{ConnectionKey, Placement};
@@ -13,33 +13,25 @@ use super::calls::{all_home, placing_config, placing_pair, run};
 fn write(pair: &mut BulkPair, connection: ConnectionKey, (size, tag): (usize, u64), by: Placement) {
     let item = pattern(size, tag);
     let wanted = Wanted {
-        connection,
-        procedure: TAKE,
         args: pattern(8, 5),
         items: vec![(8, item.clone())],
-        placement: by,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, TAKE, by, tag)
     };
     run(pair, wanted);
     let mut expected = pattern(8, 5);
     expected.extend_from_slice(&item);
     expected.resize(expected.len().next_multiple_of(4), 0);
-    let taken = pair.server.core.application_mut().taken.pop();
+    let taken = pair.server.app_mut().taken.pop();
     assert!(taken == Some(expected), "{size} bytes, call {tag}");
 }
 
 /// Asks for a result of `size` bytes in a call that would take 8000.
 fn read(pair: &mut BulkPair, connection: ConnectionKey, (size, tag): (u32, u64), by: Placement) {
     let wanted = Wanted {
-        connection,
-        procedure: GIVE,
         args: asking(&[size]),
         expected: vec![8000],
         results_bytes_max: 100,
-        placement: by,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, by, tag)
     };
     let (_, items) = run(pair, wanted);
     assert!(items == [given(0, size)], "{size} bytes, call {tag}");
@@ -47,9 +39,7 @@ fn read(pair: &mut BulkPair, connection: ConnectionKey, (size, tag): (u32, u64),
 
 #[test]
 fn calls_that_repeat_themselves_and_others_between_them() {
-    if skips("calls_that_repeat_themselves_and_others_between_them") {
-        return;
-    }
+    unless_skipped!("calls_that_repeat_themselves_and_others_between_them");
     let config = placing_config(1, 65_536, 64);
     let mut pair = placing_pair(&config, &config);
     let (connection, _) = pair.connect();
@@ -68,7 +58,7 @@ fn calls_that_repeat_themselves_and_others_between_them() {
         write(&mut pair, connection, (5000, tag()), Placement::Inline);
     }
     all_home(&mut pair);
-    let server = pair.server.handle.counters();
+    let server = pair.server.counters();
     assert_eq!((server.rdma_reads, server.rdma_writes), (3, 3));
     assert_eq!(server.bulk_bytes_placed, 3 * (5 * 5000 + 4999 + 70_000));
 }

@@ -10,7 +10,7 @@ use super::hostile::{
     next, reports, response, with_page,
 };
 use crate::support::bulk::{BulkApp, GIVE, HOLD, TAKE, Wanted, asking, given, limited_bulk_pair};
-use crate::support::fabric::{Limits, skips};
+use crate::support::fabric::{Limits, unless_skipped};
 use crate::support::pattern;
 use crate::support::raw::{Attack, CREDIT, error, message, null_call, words};
 
@@ -23,23 +23,14 @@ fn newest(attack: &Attack<BulkApp>) -> ConnectionKey {
 /// Has the victim call its peer for this many bytes, and gives the XID of the call.
 fn victim_calls(attack: &mut Attack<BulkApp>, bytes: u32) -> u32 {
     let wanted = Wanted {
-        connection: newest(attack),
-        procedure: GIVE,
         args: asking(&[bytes]),
         expected: vec![bytes],
         results_bytes_max: 100,
-        placement: Placement::Send,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(newest(attack), GIVE, Placement::Send, 1)
     };
-    attack
-        .victim
-        .core
-        .application_mut()
-        .wanted
-        .push_back(wanted);
+    attack.victim.app_mut().wanted.push_back(wanted);
     attack.turns(20);
-    let refused = &attack.victim.core.application().refused;
+    let refused = &attack.victim.app().refused;
     assert_eq!(*refused, []);
     let sent = attack.take();
     let group = sent.last().expect("the call");
@@ -53,7 +44,7 @@ fn victim_calls(attack: &mut Attack<BulkApp>, bytes: u32) -> u32 {
 
 /// Answers the calls that the victim's application has deferred, each with results of these lengths.
 fn answer_held(attack: &mut Attack<BulkApp>, lengths: &[u32]) {
-    let application = attack.victim.core.application_mut();
+    let application = attack.victim.app_mut();
     for token in application.held.drain(..) {
         application.later.push_back((token, lengths.to_vec(), 0));
     }
@@ -72,7 +63,7 @@ fn with_a_call_held() -> (Hall, u32) {
     for held in [101, 102] {
         attack.send(&call_of_for_pages(HOLD, held, CREDIT, 1));
     }
-    assert_eq!(attack.victim.core.application().held.len(), 2);
+    assert_eq!(attack.victim.app().held.len(), 2);
     attack.send(&good_call(103));
     (hall, xid)
 }
@@ -91,13 +82,13 @@ fn a_call_that_was_held_leaves_the_reply_that_arrives_alone() {
     let attack = &mut hall.attack;
     let page = |number: usize| given(0, 8192)[number * PAGE_BYTES..][..PAGE_BYTES].to_vec();
     attack.send(&first_of_two(xid, &page(0)));
-    let taken = |attack: &mut Attack<BulkApp>| attack.victim.core.application().taken.len();
+    let taken = |attack: &mut Attack<BulkApp>| attack.victim.app().taken.len();
     let before = taken(attack);
     answer_held(attack, &[4096]);
     attack.turns(20);
     assert_eq!(taken(attack), before + 1, "the call that was held");
     attack.send(&with_page(next(xid, 1, 1, &[]), &page(1)));
-    let application = attack.victim.core.application();
+    let application = attack.victim.app();
     let Some(Ok((stream, items))) = application.result(1) else {
         panic!("it has ended: {:?}", application.ended);
     };
@@ -121,7 +112,7 @@ fn a_group_that_is_given_up_leaves_the_one_that_is_held_before_it() {
     assert_eq!(reports(&sent).len(), 1, "{sent:?}");
     answer_held(attack, &[4096]);
     attack.turns(20);
-    let taken = &attack.victim.core.application().taken;
+    let taken = &attack.victim.app().taken;
     let expected = [words(&[21, 22]), pattern(PAGE_BYTES, 103)].concat();
     assert!(taken.last() == Some(&expected), "the call that was held");
     let replied = attack.take().len();
@@ -134,19 +125,10 @@ fn the_parts_of_a_reply_do_not_wait_behind_a_call_that_is_held() {
     let mut hall = Hall::new();
     let attack = &mut hall.attack;
     let wanted = Wanted {
-        connection: newest(attack),
-        procedure: TAKE,
         args: pattern(8, 1),
-        placement: Placement::Inline,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(newest(attack), TAKE, Placement::Inline, 1)
     };
-    attack
-        .victim
-        .core
-        .application_mut()
-        .wanted
-        .push_back(wanted);
+    attack.victim.app_mut().wanted.push_back(wanted);
     attack.turns(20);
     let sent = attack.take();
     let xid = u32::from_be_bytes(*sent[0].first_chunk().expect("a header"));
@@ -156,7 +138,7 @@ fn the_parts_of_a_reply_do_not_wait_behind_a_call_that_is_held() {
     let part = |flags, words_of: &[u32]| message(xid, flags, words_of);
     attack.send(&part(3, &[xid, 1, 0, 0, 0, 0, 41]));
     attack.send(&part(1, &[42, 43]));
-    let application = attack.victim.core.application();
+    let application = attack.victim.app();
     let Some(Ok((stream, _))) = application.result(1) else {
         panic!("it has ended: {:?}", application.ended);
     };
@@ -184,7 +166,7 @@ fn a_call_that_waits_for_credits_does_not_hold_up_the_replies_that_have_them() {
     for number in 0..calls {
         attack.send(&call_of_for_pages(HOLD, 101 + number, NO_CREDIT, PAGES));
     }
-    let held = attack.victim.core.application().held.len();
+    let held = attack.victim.app().held.len();
     assert_eq!(held, calls as usize);
     // The form of the call was refused: it is made once more, without items, and finds no credit.
     let mut refusal = error(xid, &[9, 5000]);
@@ -208,9 +190,7 @@ fn a_call_that_waits_for_credits_does_not_hold_up_the_replies_that_have_them() {
 /// it. Nothing comes from the peer any more.
 #[test]
 fn a_reply_that_waits_behind_a_group_leaves_with_its_end() {
-    if skips("a_reply_that_waits_behind_a_group_leaves_with_its_end") {
-        return;
-    }
+    unless_skipped!("a_reply_that_waits_behind_a_group_leaves_with_its_end");
     let mut hall = Hall::new();
     let attack = &mut hall.attack;
     attack.raw.send(&call_for_pages(101, 60 << 16 | 8, 2));
@@ -231,9 +211,7 @@ fn a_reply_that_waits_behind_a_group_leaves_with_its_end() {
 /// segment goes back to where it came from.
 #[test]
 fn a_placed_item_that_waits_to_be_sent_on_comes_back_when_the_connection_closes() {
-    if skips("a_placed_item_that_waits_to_be_sent_on_comes_back_when_the_connection_closes") {
-        return;
-    }
+    unless_skipped!("a_placed_item_that_waits_to_be_sent_on_comes_back_when_the_connection_closes");
     let limits = Limits {
         windows: 24,
         send_queue_depth: 4,
@@ -243,37 +221,27 @@ fn a_placed_item_that_waits_to_be_sent_on_comes_back_when_the_connection_closes(
     pair.client.properties = config.announced(pair.client.properties);
     pair.server.properties = config.announced(pair.server.properties);
     let (client, server) = pair.connect();
-    pair.server.core.application_mut().keep = true;
+    pair.server.app_mut().keep = true;
     const ITEMS: usize = 6;
     for tag in (0..).take(ITEMS) {
-        pair.client.core.application_mut().wanted.push_back(Wanted {
-            connection: client,
-            procedure: TAKE,
+        pair.client.app_mut().wanted.push_back(Wanted {
             args: pattern(8, tag),
             items: vec![(8, pattern(4096, tag))],
-            placement: Placement::Send,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(client, TAKE, Placement::Send, tag)
         });
     }
-    pair.until("all calls", |pair| {
-        pair.client.core.application().ended.len() == ITEMS
-    });
-    assert_eq!(pair.server.core.application().kept.len(), ITEMS);
+    pair.until("all calls", |pair| pair.client.app().ended.len() == ITEMS);
+    assert_eq!(pair.server.app().kept.len(), ITEMS);
     for tag in (0..).take(ITEMS) {
-        pair.server.core.application_mut().wanted.push_back(Wanted {
-            connection: server,
-            procedure: TAKE,
+        pair.server.app_mut().wanted.push_back(Wanted {
             args: pattern(8, tag),
             forwards: true,
-            placement: Placement::Send,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(server, TAKE, Placement::Send, tag)
         });
     }
     // The client takes nothing.
     pair.server_turns(20);
-    let waiting = pair.server.handle.counters().awaiting_send_slot;
+    let waiting = pair.server.counters().awaiting_send_slot;
     assert_ne!(waiting, 0, "the send queue is full");
     let reason = CloseReason::Local;
     pair.server.command(Command::Close {
@@ -285,5 +253,5 @@ fn a_placed_item_that_waits_to_be_sent_on_comes_back_when_the_connection_closes(
     let core = &mut pair.server.core;
     assert_eq!(core.placement_segments_leased(), 0);
     assert_eq!(core.bulk_buffers_free(), 96);
-    assert_eq!(pair.server.core.application().disconnected.len(), 1);
+    assert_eq!(pair.server.app().disconnected.len(), 1);
 }

@@ -4,7 +4,7 @@ use crate::support::bulk::{
     BulkPair, GIVE, GIVE_LATER, GIVE_LONG, GIVE_SHARED, TAKE, Wanted, asking, bulk_config,
     bulk_pair, given,
 };
-use crate::support::fabric::skips;
+use crate::support::fabric::unless_skipped;
 use crate::support::pattern;
 use rpcrdma_fabric::interface::ReceiveQueueId;
 use rpcrdma_fabric::interface::prelude::*;
@@ -41,13 +41,13 @@ pub(crate) fn placing_pair(client: &CoreConfig, server: &CoreConfig) -> BulkPair
 /// Waits for a call of the client, and gives how it ended.
 pub(crate) fn run(pair: &mut BulkPair, wanted: Wanted) -> (Vec<u8>, Vec<Vec<u8>>) {
     let tag = wanted.tag;
-    pair.client.core.application_mut().wanted.push_back(wanted);
+    pair.client.app_mut().wanted.push_back(wanted);
     pair.until("the reply", |pair| {
-        let app = pair.client.core.application();
+        let app = pair.client.app();
         assert_eq!(app.refused, []);
         app.result(tag).is_some()
     });
-    let ended = pair.client.core.application().result(tag).expect("ended");
+    let ended = pair.client.app().result(tag).expect("ended");
     ended.clone().expect("it succeeds")
 }
 
@@ -75,30 +75,26 @@ fn items_are_placed_whatever_their_size() {
     for (size, tag) in sizes().into_iter().zip(1..) {
         let item = pattern(size, tag);
         let wanted = Wanted {
-            connection,
-            procedure: TAKE,
             args: pattern(12, 5),
             items: vec![(8, item.clone())],
-            placement: Placement::Send,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(connection, TAKE, Placement::Send, tag)
         };
         run(&mut pair, wanted);
         let mut expected = pattern(12, 5)[..8].to_vec();
         expected.extend_from_slice(&item);
         expected.resize(expected.len().next_multiple_of(4), 0);
         expected.extend_from_slice(&pattern(12, 5)[8..]);
-        let taken = pair.server.core.application_mut().taken.pop();
+        let taken = pair.server.app_mut().taken.pop();
         assert!(taken == Some(expected), "{size} bytes");
         all_home(&mut pair);
     }
-    let server = pair.server.handle.counters();
+    let server = pair.server.counters();
     assert_eq!((server.rdma_reads, server.bulk_bytes_copied), (0, 0));
     assert_eq!(
         server.bulk_bytes_placed,
         sizes().iter().sum::<usize>() as u64
     );
-    assert_eq!(pair.client.handle.counters().windows_bound, 0);
+    assert_eq!(pair.client.counters().windows_bound, 0);
 }
 
 /// Has results of all sizes placed, by these procedures; behind each group all buffers are home.
@@ -126,9 +122,9 @@ fn have_results_placed(groups: &[&[u32]]) {
         }
         all_home(&mut pair);
     }
-    let server = pair.server.handle.counters();
+    let server = pair.server.counters();
     assert_eq!((server.rdma_writes, server.bulk_bytes_copied), (0, 0));
-    assert_eq!(pair.client.handle.counters().windows_bound, 0);
+    assert_eq!(pair.client.counters().windows_bound, 0);
 }
 
 #[test]
@@ -154,7 +150,7 @@ fn results_of_a_part_of_the_arguments_are_placed_also_when_they_come_later() {
         assert!(items == [given(0, 65_536)], "procedure {procedure}");
         assert_eq!(results.len(), 8, "the item is not in the stream");
     }
-    let server = pair.server.handle.counters();
+    let server = pair.server.counters();
     assert_eq!((server.rdma_writes, server.bulk_bytes_copied), (0, 0));
     all_home(&mut pair);
 }
@@ -162,9 +158,7 @@ fn results_of_a_part_of_the_arguments_are_placed_also_when_they_come_later() {
 /// Results whose pieces the service shares are placed as others are, and kept for a second try no longer.
 #[test]
 fn shared_results_are_placed_and_come_home() {
-    if skips("shared_results_are_placed_and_come_home") {
-        return;
-    }
+    unless_skipped!("shared_results_are_placed_and_come_home");
     // The calls behind it have their requester grant the credits for the first reply again.
     have_results_placed(&[&[GIVE_SHARED, GIVE, GIVE, GIVE]]);
 }
@@ -184,18 +178,14 @@ fn an_end_with_short_segments_fills_long_ones() {
     let mut pair = placing_pair(&long, &short);
     let (connection, _) = pair.connect();
     let wanted = Wanted {
-        connection,
-        procedure: GIVE,
         args: asking(&[65_536]),
         expected: vec![65_536],
         results_bytes_max: 100,
-        placement: Placement::Send,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, Placement::Send, 1)
     };
     let (_, items) = run(&mut pair, wanted);
     assert!(items == [given(0, 65_536)]);
-    let server = pair.server.handle.counters();
+    let server = pair.server.counters();
     assert_eq!((server.rdma_writes, server.bulk_bytes_copied), (0, 0));
     all_home(&mut pair);
 }
@@ -204,9 +194,7 @@ fn an_end_with_short_segments_fills_long_ones() {
 /// stream.
 #[test]
 fn several_items_and_results_with_continuation() {
-    if skips("several_items_and_results_with_continuation") {
-        return;
-    }
+    unless_skipped!("several_items_and_results_with_continuation");
     for (segments, segment_bytes) in [(1, 65_536), (4, 4096), (2, 16_384)] {
         let config = placing_config(segments, segment_bytes, 128);
         let mut pair = placing_pair(&config, &config);
@@ -222,8 +210,6 @@ fn several_items_and_results_with_continuation() {
                 let args = asking(&lengths);
                 let ends = args.len();
                 let wanted = Wanted {
-                    connection,
-                    procedure: GIVE,
                     args: args.clone(),
                     items: vec![
                         (ends - 4, pattern(5001, 1)),
@@ -232,15 +218,13 @@ fn several_items_and_results_with_continuation() {
                     ],
                     expected: lengths.iter().map(|bytes| bytes.max(&1) + 10).collect(),
                     results_bytes_max: 100,
-                    placement,
-                    tag,
-                    ..Wanted::default()
+                    ..Wanted::new(connection, GIVE, placement, tag)
                 };
                 let (results, items) = run(&mut pair, wanted);
                 let whole = [args[..ends - 4].to_vec(), padded(pattern(5001, 1))].concat();
                 let rest = [padded(pattern(30, 2)), pattern(12_288, 3)].concat();
                 let expected = [whole, args[ends - 4..].to_vec(), rest].concat();
-                let taken = pair.server.core.application_mut().taken.pop();
+                let taken = pair.server.app_mut().taken.pop();
                 assert!(taken == Some(expected), "call {tag}");
                 let mut stream = Vec::new();
                 for (index, &bytes) in lengths.iter().enumerate() {
@@ -256,7 +240,7 @@ fn several_items_and_results_with_continuation() {
                 all_home(&mut pair);
             }
         }
-        let server = pair.server.handle.counters();
+        let server = pair.server.counters();
         assert_eq!((server.rdma_reads, server.rdma_writes), (0, 0));
         assert!(server.transmissions_received >= 6);
     }
@@ -273,12 +257,10 @@ fn calls_and_replies_wait_for_placement_segments() {
     let config = placing_config(1, 4096, 2);
     let mut pair = placing_pair(&config, &config);
     let (connection, server) = pair.connect();
-    pair.server.core.application_mut().keep = true;
-    pair.client.core.application_mut().keep = true;
+    pair.server.app_mut().keep = true;
+    pair.client.app_mut().keep = true;
     for tag in 0..12 {
         let wanted = Wanted {
-            connection,
-            procedure: if tag % 2 == 0 { TAKE } else { GIVE },
             args: asking(&[4096]),
             items: if tag % 2 == 0 {
                 vec![(8, pattern(4096, tag))]
@@ -287,11 +269,14 @@ fn calls_and_replies_wait_for_placement_segments() {
             },
             expected: if tag % 2 == 0 { Vec::new() } else { vec![4096] },
             results_bytes_max: 100,
-            placement: Placement::Send,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(
+                connection,
+                if tag % 2 == 0 { TAKE } else { GIVE },
+                Placement::Send,
+                tag,
+            )
         };
-        pair.client.core.application_mut().wanted.push_back(wanted);
+        pair.client.app_mut().wanted.push_back(wanted);
     }
     for _ in 0..40 {
         pair.turns(100);
@@ -301,7 +286,7 @@ fn calls_and_replies_wait_for_placement_segments() {
             let posted = side.core.port().receives_posted(ReceiveQueueId(0));
             assert!(posted >= credits.unconsumed(), "{posted}: {credits:?}");
             // Dropped elsewhere, and not in their order.
-            let kept = &mut side.core.application_mut().kept;
+            let kept = &mut side.app_mut().kept;
             if !kept.is_empty() {
                 let item = kept.remove(0);
                 std::thread::spawn(move || drop(item))
@@ -311,42 +296,36 @@ fn calls_and_replies_wait_for_placement_segments() {
         }
     }
     for tag in 0..12 {
-        let ended = pair.client.core.application().result(tag);
+        let ended = pair.client.app().result(tag);
         assert!(ended.is_some_and(|it| it.is_ok()), "call {tag}: {ended:?}");
     }
     all_home(&mut pair);
     let waited = |counters: rpcrdma_engine::CounterSnapshot| counters.awaiting_placement_segment;
-    assert!(waited(pair.server.handle.counters()) > 0);
-    assert!(waited(pair.client.handle.counters()) > 0);
+    assert!(waited(pair.server.counters()) > 0);
+    assert!(waited(pair.client.counters()) > 0);
 }
 
 /// A peer that speaks plain version 2 is called so; to ask for placement is refused.
 #[test]
 fn a_peer_without_the_extension_is_called_in_plain_version_2() {
-    if skips("a_peer_without_the_extension_is_called_in_plain_version_2") {
-        return;
-    }
+    unless_skipped!("a_peer_without_the_extension_is_called_in_plain_version_2");
     let config = placing_config(1, 65_536, 64);
     let mut pair = bulk_pair(&config, &bulk_config());
     pair.client.properties = config.announced(pair.client.properties);
     let (connection, _) = pair.connect();
     let wanted = |placement, tag| Wanted {
-        connection,
-        procedure: TAKE,
         args: pattern(12, 5),
         items: vec![(8, pattern(100_000, 3))],
-        placement,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, TAKE, placement, tag)
     };
     run(&mut pair, wanted(Placement::Auto, 1));
-    assert_eq!(pair.server.handle.counters().bulk_bytes_in, 100_000);
-    let application = pair.client.core.application_mut();
+    assert_eq!(pair.server.counters().bulk_bytes_in, 100_000);
+    let application = pair.client.app_mut();
     application.wanted.push_back(wanted(Placement::Send, 2));
     pair.turns(10);
-    let refused = &pair.client.core.application().refused;
+    let refused = &pair.client.app().refused;
     assert_eq!(*refused, [(2, rpcrdma_engine::CallRefused::NoPlacement)]);
-    assert_eq!(pair.client.handle.counters().transmissions_sent, 0);
+    assert_eq!(pair.client.counters().transmissions_sent, 0);
 }
 
 /// A placed write of 4 KiB costs its responder one Receive: nothing is read, registered or copied,
@@ -357,24 +336,20 @@ fn a_placed_write_costs_its_responder_one_receive() {
     let mut pair = placing_pair(&config, &config);
     let (connection, _) = pair.connect();
     pair.turns(100);
-    pair.server.core.application_mut().keep = true;
-    let before = (pair.client.handle.counters(), pair.server.handle.counters());
+    pair.server.app_mut().keep = true;
+    let before = (pair.client.counters(), pair.server.counters());
     let wanted = Wanted {
-        connection,
-        procedure: TAKE,
         args: pattern(12, 5),
         items: vec![(8, pattern(4096, 3))],
-        placement: Placement::Auto,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, TAKE, Placement::Auto, 1)
     };
     run(&mut pair, wanted);
-    let kept = pair.server.core.application_mut().kept.pop();
+    let kept = pair.server.app_mut().kept.pop();
     let item = kept.expect("it was kept");
     let page = item.parts().next().expect("one piece");
     assert!(page[..] == pattern(4096, 3)[..]);
     assert_eq!(page.as_ptr() as usize % 4096, 0);
-    let server = pair.server.handle.counters().since(&before.1);
+    let server = pair.server.counters().since(&before.1);
     assert_eq!(
         (
             server.calls_received,
@@ -390,7 +365,7 @@ fn a_placed_write_costs_its_responder_one_receive() {
     let moved = server.rdma_reads + server.rdma_writes + server.windows_bound;
     let copied = server.bulk_bytes_copied + server.messages_gathered + server.fragments_received;
     assert_eq!((moved, copied), (0, 0));
-    let client = pair.client.handle.counters().since(&before.0);
+    let client = pair.client.counters().since(&before.0);
     assert_eq!(
         (client.transmissions_sent, client.bulk_bytes_copied),
         (1, 0)
@@ -403,31 +378,25 @@ fn a_placed_write_costs_its_responder_one_receive() {
 /// A reply that is longer than its call has allowed is asked for again, in plain version 2.
 #[test]
 fn a_reply_beyond_what_was_reserved_is_asked_for_again() {
-    if skips("a_reply_beyond_what_was_reserved_is_asked_for_again") {
-        return;
-    }
+    unless_skipped!("a_reply_beyond_what_was_reserved_is_asked_for_again");
     let config = placing_config(1, 4096, 64);
     let mut pair = placing_pair(&config, &config);
     let (connection, _) = pair.connect();
     let words = 5000;
     let wanted = Wanted {
-        connection,
-        procedure: GIVE_LONG,
         args: asking(&[words, 4096]),
         items: vec![(12, pattern(4000, 9))],
         expected: vec![4096],
         results_bytes_max: 100,
-        placement: Placement::Send,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE_LONG, Placement::Send, 1)
     };
     let (results, items) = run(&mut pair, wanted);
     let bytes: usize = results.len() + items.iter().map(Vec::len).sum::<usize>();
     assert!(bytes >= 4 * words as usize + 4 + 4096 + 4);
     assert!(items.iter().flatten().eq(given(0, 4096).iter()));
-    let client = pair.client.handle.counters();
+    let client = pair.client.counters();
     assert_eq!((client.bulk_calls_retried, client.errors_received), (1, 1));
-    let server = pair.server.handle.counters();
+    let server = pair.server.counters();
     assert_eq!(server.errors_sent_reply_resource, 1);
     all_home(&mut pair);
 }

@@ -4,7 +4,7 @@ use super::calls::{all_home, placing_config, placing_pair};
 use crate::support::bulk::{
     BulkApp, BulkPair, GIVE, GIVE_LATER, HOLD, TAKE, Wanted, asking, given,
 };
-use crate::support::fabric::{rounds, skips, some_of};
+use crate::support::fabric::{rounds, some_of, unless_skipped};
 use crate::support::pattern;
 use rpcrdma_engine::{CallRefused, ConnectionKey, CoreConfig, Placement};
 use rpcrdma_protocol::v2::ReverseRequestSupport;
@@ -38,15 +38,11 @@ fn calls(connection: ConnectionKey) -> Vec<Wanted> {
                 let bytes = u32::try_from(size).expect("small");
                 let gives = procedure != TAKE;
                 calls.push(Wanted {
-                    connection,
-                    procedure,
                     args: asking(&[bytes]),
                     items: vec![(8, pattern(size, tag))],
                     expected: if gives { vec![bytes] } else { Vec::new() },
                     results_bytes_max: 100,
-                    placement,
-                    tag,
-                    ..Wanted::default()
+                    ..Wanted::new(connection, procedure, placement, tag)
                 });
             }
         }
@@ -79,20 +75,16 @@ fn assert_all_succeeded(app: &BulkApp, calls: usize) {
 /// The smallest windows carry what there is, by groups or by other means, as long as one end calls.
 #[test]
 fn windows_of_a_single_credit_carry_calls_one_way() {
-    if skips("windows_of_a_single_credit_carry_calls_one_way") {
-        return;
-    }
+    unless_skipped!("windows_of_a_single_credit_carry_calls_one_way");
     for (client, server) in some_of([(1, 1), (2, 1), (1, 2), (2, 2), (3, 3), (1, 8), (8, 1)]) {
         let mut pair = pair(client, server);
         let (connection, _) = pair.connect();
         let calls = calls(connection);
         let count = calls.len();
-        pair.client.core.application_mut().wanted.extend(calls);
-        pair.until("all replies", |pair| {
-            pair.client.core.application().ended.len() == count
-        });
-        assert_all_succeeded(pair.client.core.application(), count);
-        assert!(pair.server.handle.counters().bulk_bytes_placed > 0);
+        pair.client.app_mut().wanted.extend(calls);
+        pair.until("all replies", |pair| pair.client.app().ended.len() == count);
+        assert_all_succeeded(pair.client.app(), count);
+        assert!(pair.server.counters().bulk_bytes_placed > 0);
         all_home(&mut pair);
     }
 }
@@ -100,9 +92,7 @@ fn windows_of_a_single_credit_carry_calls_one_way() {
 /// Both ends call each other with all that there is, by groups among other means. One window of three credits is enough.
 #[test]
 fn both_ends_place_at_once_down_to_the_last_credit() {
-    if skips("both_ends_place_at_once_down_to_the_last_credit") {
-        return;
-    }
+    unless_skipped!("both_ends_place_at_once_down_to_the_last_credit");
     let windows = [
         (3, 3),
         (4, 4),
@@ -118,15 +108,14 @@ fn both_ends_place_at_once_down_to_the_last_credit() {
         let (client, server) = pair.connect();
         let (forward, reverse) = (calls(client), calls(server));
         let count = forward.len();
-        pair.client.core.application_mut().wanted.extend(forward);
-        pair.server.core.application_mut().wanted.extend(reverse);
+        pair.client.app_mut().wanted.extend(forward);
+        pair.server.app_mut().wanted.extend(reverse);
         pair.until("all replies of both ends", |pair| {
-            pair.client.core.application().ended.len() == count
-                && pair.server.core.application().ended.len() == count
+            pair.client.app().ended.len() == count && pair.server.app().ended.len() == count
         });
         for side in [&pair.client, &pair.server] {
-            assert_all_succeeded(side.core.application(), count);
-            assert!(side.handle.counters().bulk_bytes_placed > 0);
+            assert_all_succeeded(side.app(), count);
+            assert!(side.counters().bulk_bytes_placed > 0);
         }
         all_home(&mut pair);
     }
@@ -139,31 +128,21 @@ fn calls_the_other_way_use_what_is_left_beside_reserved_replies() {
     let mut pair = pair(8, 8);
     let (client, server) = pair.connect();
     let reserving = |procedure, tag| Wanted {
-        connection: client,
-        procedure,
         args: asking(&[16_000]),
         expected: vec![16_000],
         results_bytes_max: 100,
-        placement: Placement::Send,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(client, procedure, Placement::Send, tag)
     };
-    let app = pair.client.core.application_mut();
+    let app = pair.client.app_mut();
     app.wanted.push_back(reserving(HOLD, 100));
-    pair.until("the call", |pair| {
-        pair.server.core.application().held.len() == 1
-    });
+    pair.until("the call", |pair| pair.server.app().held.len() == 1);
     // Four transmissions of 4096 octets, of a window of eight credits.
     let reserved = 4;
     for tag in 0..40 {
-        let app = pair.server.core.application_mut();
+        let app = pair.server.app_mut();
         app.wanted.push_back(Wanted {
-            connection: server,
-            procedure: HOLD,
             args: asking(&[0]),
-            placement: Placement::Inline,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(server, HOLD, Placement::Inline, tag)
         });
     }
     let mut made = 0;
@@ -175,16 +154,16 @@ fn calls_the_other_way_use_what_is_left_beside_reserved_replies() {
             assert!(credits.unused() >= reserved, "{credits:?}");
         }
         pair.turns(0);
-        made = pair.client.core.application().held.len();
+        made = pair.client.app().held.len();
     }
     assert!(made >= 4, "{made}: the surplus is used");
     // Nor does the client reserve what the server needs for its calls.
     for tag in 200..210 {
-        let app = pair.client.core.application_mut();
+        let app = pair.client.app_mut();
         app.wanted.push_back(reserving(HOLD, tag));
     }
     pair.turns(200);
-    let held = pair.server.core.application().held.len();
+    let held = pair.server.app().held.len();
     assert!(
         held * 4 < 8,
         "{held} calls, whose replies are of four transmissions each, and a credit for calls of the server"
@@ -194,9 +173,7 @@ fn calls_the_other_way_use_what_is_left_beside_reserved_replies() {
 /// The client takes calls without chunks alone: bulk data that Sends place is none, and nothing is exposed.
 #[test]
 fn calls_that_may_have_no_chunks_are_placed_or_in_the_stream() {
-    if skips("calls_that_may_have_no_chunks_are_placed_or_in_the_stream") {
-        return;
-    }
+    unless_skipped!("calls_that_may_have_no_chunks_are_placed_or_in_the_stream");
     for level in [
         ReverseRequestSupport::Inline,
         ReverseRequestSupport::General,
@@ -207,29 +184,25 @@ fn calls_that_may_have_no_chunks_are_placed_or_in_the_stream() {
         }
         let (_, server) = pair.connect();
         let wanted = |placement, size: usize, tag| Wanted {
-            connection: server,
-            procedure: GIVE,
             args: asking(&[u32::try_from(size).expect("small")]),
             items: vec![(8, pattern(size, tag))],
             expected: vec![u32::try_from(size).expect("small")],
             results_bytes_max: 100,
-            placement,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(server, GIVE, placement, tag)
         };
         // Too long to be placed: by explicit RDMA where that may be, else in the stream of many messages.
         let long = 500_000;
-        let app = pair.server.core.application_mut();
+        let app = pair.server.app_mut();
         app.wanted.push_back(wanted(Placement::Send, 4096, 0));
         app.wanted.push_back(wanted(Placement::Auto, 4096, 1));
         app.wanted.push_back(wanted(Placement::Auto, long, 2));
         app.wanted.push_back(wanted(Placement::Rdma, 4096, 3));
         pair.until("an end of all calls", |pair| {
-            let app = pair.server.core.application();
+            let app = pair.server.app();
             app.refused.len() + app.ended.len() == 4
         });
         let is_general = level == ReverseRequestSupport::General;
-        let app = pair.server.core.application();
+        let app = pair.server.app();
         let refused = [(3, CallRefused::NoPlacement)];
         assert_eq!(app.refused, if is_general { &[][..] } else { &refused });
         for (tag, size) in [(0, 4096), (1, 4096), (2, long)] {
@@ -237,7 +210,7 @@ fn calls_that_may_have_no_chunks_are_placed_or_in_the_stream() {
             assert_given(stream, items, size);
             assert_eq!(items.is_empty(), tag == 2 && !is_general, "call {tag}");
         }
-        let [client, server] = [&pair.client, &pair.server].map(|it| it.handle.counters());
+        let [client, server] = [&pair.client, &pair.server].map(|it| it.counters());
         assert_eq!(
             (client.bulk_bytes_placed, server.bulk_bytes_placed),
             (8192, 8192)

@@ -176,7 +176,7 @@ impl Hall {
         let quiet = attack.raw.queue_pair;
         attack.connect(false);
         introduce(&mut attack);
-        attack.victim.core.application_mut().taken.clear();
+        attack.victim.app_mut().taken.clear();
         Self {
             attack,
             quiet,
@@ -206,7 +206,7 @@ impl Hall {
 
     pub(super) fn assert_all_home(&mut self, what: &str) {
         let attack = &mut self.attack;
-        attack.victim.core.application_mut().kept.clear();
+        attack.victim.app_mut().kept.clear();
         attack.turns(20);
         let core = &mut attack.victim.core;
         assert_eq!(core.placement_segments_leased(), 0, "{what}");
@@ -219,12 +219,12 @@ impl Hall {
         self.next_xid += 2;
         let (placed, plain) = (self.next_xid, self.next_xid + 1);
         let attack = &mut self.attack;
-        attack.victim.core.application_mut().taken.clear();
+        attack.victim.app_mut().taken.clear();
         attack.send(&good_call(placed));
         let sent = attack.take();
         assert_eq!((reports(&sent), errors(&sent)), (vec![], vec![]), "{what}");
         assert_eq!(sent.len(), 1, "{what}: one reply");
-        let taken = attack.victim.core.application_mut().taken.pop();
+        let taken = attack.victim.app_mut().taken.pop();
         let page = pattern(PAGE_BYTES, placed.into());
         let expected = [words(&[21, 22]), page].concat();
         assert!(taken == Some(expected), "{what}");
@@ -292,9 +292,9 @@ fn a_wrong_group_is_reported_and_leaves_nothing_behind() {
             (sequence, problem),
             "{what}"
         );
-        assert_eq!(hall.attack.victim.core.application().taken.len(), 0);
+        assert_eq!(hall.attack.victim.app().taken.len(), 0);
         hall.assert_unharmed(what);
-        hall.attack.victim.core.application_mut().taken.clear();
+        hall.attack.victim.app_mut().taken.clear();
     }
 }
 
@@ -309,28 +309,13 @@ fn a_group_that_does_not_decode_draws_a_transport_error() {
         .chain((0..9).flat_map(|item| [BEHIND + 4 * item, 4, 2, 4 * item, 1, 0]))
         .collect();
     let many = with_page(request(9, &many, 1, &start), &[5; PAGE_BYTES]);
+    #[rustfmt::skip]
     let cases = [
-        (
-            "a header that breaks off",
-            good[..40].to_vec(),
-            TransportError::BadXdr,
-        ),
-        (
-            "a placement that no call has",
-            request(9, &[1, BEHIND, 4, 6], 1, &start),
-            TransportError::BadXdr,
-        ),
-        (
-            "an XID of another call",
-            request(9, &[0], 1, &call_stream(8)),
-            TransportError::BadXdr,
-        ),
+        ("a header that breaks off", good[..40].to_vec(), TransportError::BadXdr),
+        ("a placement that no call has", request(9, &[1, BEHIND, 4, 6], 1, &start), TransportError::BadXdr),
+        ("an XID of another call", request(9, &[0], 1, &call_stream(8)), TransportError::BadXdr),
         ("a part of a sequence", flagged, TransportError::InvalFlag),
-        (
-            "more items than a call may have",
-            many,
-            TransportError::System,
-        ),
+        ("more items than a call may have", many, TransportError::System),
     ];
     let mut hall = Hall::new();
     for (what, message, error) in cases {
@@ -392,7 +377,7 @@ fn a_call_whose_connection_ends_leaves_the_next_in_its_slot_alone() {
     let sent = hall.attack.take();
     assert_eq!((reports(&sent), errors(&sent)), (vec![], vec![]));
     assert_eq!(sent.len(), 1, "one reply");
-    let taken = hall.attack.victim.core.application_mut().taken.pop();
+    let taken = hall.attack.victim.app_mut().taken.pop();
     assert!(taken == Some([words(&[21, 22]), page(1), page(2)].concat()));
 }
 

@@ -14,7 +14,7 @@ use super::hostile::{
     PAGE_BYTES, REPORT, errors, next, properties, range, reports, response, with_page,
 };
 use crate::support::bulk::{BulkApp, GIVE, Wanted, asking, bulk_config, given};
-use crate::support::fabric::skips;
+use crate::support::fabric::unless_skipped;
 use crate::support::pattern;
 use crate::support::raw::{Attack, CREDIT, error, header, message, words};
 
@@ -77,24 +77,20 @@ impl Caller {
     /// A call with a page, for a page.
     fn wanted(&self) -> Wanted {
         Wanted {
-            connection: self.connection,
-            procedure: GIVE,
             args: asking(&[4096]),
             items: vec![(8, pattern(PAGE_BYTES, 3))],
             expected: vec![4096],
             results_bytes_max: 100,
-            placement: Placement::Send,
-            tag: 1,
-            ..Wanted::default()
+            ..Wanted::new(self.connection, GIVE, Placement::Send, 1)
         }
     }
 
     /// Has the victim call, and gives what it sends.
     fn call(&mut self, wanted: Wanted) -> Vec<u8> {
-        let application = self.attack.victim.core.application_mut();
+        let application = self.attack.victim.app_mut();
         application.wanted.push_back(wanted);
         self.attack.turns(20);
-        let refused = &self.attack.victim.core.application().refused;
+        let refused = &self.attack.victim.app().refused;
         assert_eq!(*refused, []);
         let sent = self.attack.take();
         let [group] = &sent[..] else {
@@ -123,7 +119,7 @@ impl Caller {
 
     /// How the call ended, if it did.
     fn ended(&self) -> Option<Result<(), CallError>> {
-        let application = self.attack.victim.core.application();
+        let application = self.attack.victim.app();
         let result = application.result(1)?;
         Some(result.as_ref().map(drop).map_err(|error| *error))
     }
@@ -151,7 +147,7 @@ impl Caller {
         let answer = self.right_answer();
         self.attack.send(&answer);
         assert_eq!(self.ended(), Some(Ok(())), "{what}");
-        let application = self.attack.victim.core.application();
+        let application = self.attack.victim.app();
         let (results, items) = application.ended[0].1.as_ref().expect("it is right");
         assert_eq!(*results, words(&RESULTS), "{what}");
         assert!(*items == [given(0, 4096)], "{what}");
@@ -195,19 +191,11 @@ fn a_right_answer_is_right() {
 /// What does not do as the call directed ends the call, and nothing else.
 #[test]
 fn an_answer_that_does_not_follow_its_directions_ends_its_call() {
+    #[rustfmt::skip]
     let items: [(&str, &[u32]); 5] = [
-        (
-            "two items for one direction",
-            &[2, BEHIND, 8, 2, 0, 1, 0, BEHIND + 8, 8, 2, 8, 1, 0],
-        ),
-        (
-            "one longer than was expected",
-            &[1, BEHIND, 4100, 2, 0, 2, 0, 1],
-        ),
-        (
-            "written to memory that was not offered",
-            &[1, BEHIND, 4096, 1, 1, 77, 4096, 0, 0],
-        ),
+        ("two items for one direction", &[2, BEHIND, 8, 2, 0, 1, 0, BEHIND + 8, 8, 2, 8, 1, 0]),
+        ("one longer than was expected", &[1, BEHIND, 4100, 2, 0, 2, 0, 1]),
+        ("written to memory that was not offered", &[1, BEHIND, 4096, 1, 1, 77, 4096, 0, 0]),
         ("an item at no multiple of four", &[1, 27, 4, 2, 0, 1, 0]),
         ("a segment that did not come", &[1, BEHIND, 4, 2, 0, 1, 9]),
     ];
@@ -318,9 +306,7 @@ fn reports_of_what_there_is_not_change_nothing() {
 /// exposed to the peer. When that has its answer, the memory is the peer's no more.
 #[test]
 fn a_late_write_to_a_call_that_was_placed_first_is_refused() {
-    if skips("a_late_write_to_a_call_that_was_placed_first_is_refused") {
-        return;
-    }
+    unless_skipped!("a_late_write_to_a_call_that_was_placed_first_is_refused");
     let mut caller = Caller::new();
     let xid = caller.xid;
     caller.attack.send(&report(xid, 0, true));
@@ -354,9 +340,7 @@ fn a_late_write_to_a_call_that_was_placed_first_is_refused() {
 /// without a word to the memory that was offered for it.
 #[test]
 fn a_late_write_to_a_call_of_both_kinds_is_refused() {
-    if skips("a_late_write_to_a_call_of_both_kinds_is_refused") {
-        return;
-    }
+    unless_skipped!("a_late_write_to_a_call_of_both_kinds_is_refused");
     let config = config();
     let config = CoreConfig {
         thresholds: Thresholds {

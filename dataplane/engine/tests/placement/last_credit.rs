@@ -22,15 +22,11 @@ const CALLS: u64 = 2;
 
 fn wanted(connection: rpcrdma_engine::ConnectionKey, tag: u64) -> Wanted {
     Wanted {
-        connection,
-        procedure: GIVE,
         args: asking(&[ITEM_BYTES]),
         items: vec![(8, pattern(ITEM_BYTES as usize, tag))],
         expected: vec![ITEM_BYTES],
         results_bytes_max: 100,
-        placement: Placement::Send,
-        tag,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, Placement::Send, tag)
     }
 }
 
@@ -59,9 +55,9 @@ fn the_last_credit_goes_round(credits_per_connection: u16) {
     let one_in = TestFabric::ONE_CASE_IN.pow(2) as usize;
     for order in (0..1 << STEPS).step_by(one_in) {
         for tag in 0..CALLS {
-            let application = pair.client.core.application_mut();
+            let application = pair.client.app_mut();
             application.wanted.push_back(wanted(of_client, tag));
-            let application = pair.server.core.application_mut();
+            let application = pair.server.app_mut();
             application.wanted.push_back(wanted(of_server, tag));
         }
         run_in_order(&mut pair, order);
@@ -70,14 +66,14 @@ fn the_last_credit_goes_round(credits_per_connection: u16) {
         for waited in 0.. {
             pair.turns(TURNS);
             let ended = |app: &BulkApp| app.ended.len() as u64 == CALLS;
-            if ended(pair.client.core.application()) && ended(pair.server.core.application()) {
+            if ended(pair.client.app()) && ended(pair.server.app()) {
                 break;
             }
             assert!(waited < waits_max, "they wait, order {order:b}");
             pair.pass(config.keep_alive_interval);
         }
         for side in [&mut pair.client, &mut pair.server] {
-            let application = side.core.application_mut();
+            let application = side.app_mut();
             assert_eq!(application.refused, [], "order {order:b}");
             for (tag, ending) in application.ended.drain(..) {
                 let (_, items) = ending.expect("it succeeds");
@@ -91,7 +87,7 @@ fn the_last_credit_goes_round(credits_per_connection: u16) {
     for (side, key) in [(&pair.client, of_client), (&pair.server, of_server)] {
         let credits = side.core.credits(key).expect("it is there");
         assert_eq!(credits.receives_posted, config.receives_per_connection());
-        let counters = side.handle.counters();
+        let counters = side.counters();
         assert!(counters.awaiting_credit > 0, "credits are short");
         assert_eq!(counters.bulk_calls_retried, 0, "each call is a group");
         assert_eq!(counters.rdma_reads + counters.rdma_writes, 0);

@@ -4,7 +4,7 @@ use super::calls::{all_home, padded, placing_config, placing_pair, run};
 use crate::support::bulk::{
     BulkApp, BulkPair, GIVE, GIVE_LATER, GIVE_LONG, Wanted, asking, given, limited_bulk_pair,
 };
-use crate::support::fabric::{Limits, rounds, skips, some_of};
+use crate::support::fabric::{Limits, rounds, some_of, unless_skipped};
 use crate::support::pattern;
 use rpcrdma_engine::{CloseReason, Command, CoreConfig, CounterSnapshot, Placement};
 use rpcrdma_protocol::v2::Properties;
@@ -67,16 +67,14 @@ fn assert_results(results: &[u8], items: &[Vec<u8>], lengths: &[u32]) {
 }
 
 fn counters(pair: &BulkPair) -> (CounterSnapshot, CounterSnapshot) {
-    (pair.client.handle.counters(), pair.server.handle.counters())
+    (pair.client.counters(), pair.server.counters())
 }
 
 /// What is short is placed, what is long is read and written, in one call and in any order, and all of it comes as
 /// it was.
 #[test]
 fn items_and_results_of_one_call_go_both_ways() {
-    if skips("items_and_results_of_one_call_go_both_ways") {
-        return;
-    }
+    unless_skipped!("items_and_results_of_one_call_go_both_ways");
     for (segments, segment_bytes) in some_of([(1, 65_536), (4, 4096), (2, 16_384)]) {
         let config = mixing_config(segments, segment_bytes);
         let mut pair = placing_pair(&config, &config);
@@ -106,7 +104,7 @@ fn items_and_results_of_one_call_go_both_ways() {
                     let before = counters(&pair);
                     let args = whole_args(&wanted);
                     let (stream, beside) = run(&mut pair, wanted);
-                    let taken = pair.server.core.application_mut().taken.pop();
+                    let taken = pair.server.app_mut().taken.pop();
                     assert!(taken == Some(args), "call {tag}");
                     assert_results(&stream, &beside, results);
                     all_home(&mut pair);
@@ -216,9 +214,7 @@ fn results_beyond_the_transmissions_of_a_reply_are_the_responders_choice() {
 /// for their memory get more.
 #[test]
 fn what_does_not_fit_is_asked_for_again() {
-    if skips("what_does_not_fit_is_asked_for_again") {
-        return;
-    }
+    unless_skipped!("what_does_not_fit_is_asked_for_again");
     let config = mixing_config(1, 4096);
     let mut pair = placing_pair(&config, &config);
     let (connection, _) = pair.connect();
@@ -255,9 +251,7 @@ fn what_does_not_fit_is_asked_for_again() {
 /// Calls of all kinds at once, from both ends, with little of everything: all of them succeed.
 #[test]
 fn many_calls_of_all_kinds_with_few_windows_and_a_short_send_queue() {
-    if skips("many_calls_of_all_kinds_with_few_windows_and_a_short_send_queue") {
-        return;
-    }
+    unless_skipped!("many_calls_of_all_kinds_with_few_windows_and_a_short_send_queue");
     let config = CoreConfig {
         bulk_calls: 4,
         read_depth_max: 2,
@@ -279,7 +273,7 @@ fn many_calls_of_all_kinds_with_few_windows_and_a_short_send_queue() {
             let items = kinds[usize::try_from(tag / 5 % 5).expect("small")];
             let items: Vec<_> = items.iter().map(|&bytes| bytes as usize).collect();
             let procedure = if tag % 7 == 0 { GIVE_LATER } else { GIVE };
-            side.core.application_mut().wanted.push_back(Wanted {
+            side.app_mut().wanted.push_back(Wanted {
                 connection,
                 tag,
                 ..mixed(procedure, &items, results_of(tag), results_of(tag))
@@ -288,16 +282,16 @@ fn many_calls_of_all_kinds_with_few_windows_and_a_short_send_queue() {
     }
     pair.until("all replies", |pair| {
         let done = |app: &BulkApp| app.ended.len() as u64 == count;
-        done(pair.client.core.application()) && done(pair.server.core.application())
+        done(pair.client.app()) && done(pair.server.app())
     });
     for side in [&pair.client, &pair.server] {
-        assert!(side.core.application().refused.is_empty());
+        assert!(side.app().refused.is_empty());
         for tag in 0..count {
-            let ended = side.core.application().result(tag).expect("ended");
+            let ended = side.app().result(tag).expect("ended");
             let (stream, items) = ended.as_ref().expect("it succeeds");
             assert_results(stream, items, results_of(tag));
         }
-        let counters = side.handle.counters();
+        let counters = side.counters();
         assert!(counters.bulk_bytes_placed > 0 && counters.bulk_bytes_in > 0);
         assert!(
             counters.awaiting_read_depth > 0,
@@ -317,7 +311,7 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
         let mut pair = placing_pair(&config, &config);
         let (connection, server) = pair.connect();
         for (tag, procedure) in (0..).zip([GIVE, GIVE_LATER, GIVE]) {
-            pair.client.core.application_mut().wanted.push_back(Wanted {
+            pair.client.app_mut().wanted.push_back(Wanted {
                 connection,
                 tag,
                 ..mixed(
@@ -343,7 +337,7 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
             pair.client.closed.len() == 1 && pair.server.closed.len() == 1
         });
         pair.turns(20);
-        let client = pair.client.core.application();
+        let client = pair.client.app();
         let told = client.ended.len() + client.refused.len() + client.wanted.len();
         assert_eq!(told, 3);
         all_home(&mut pair);
@@ -353,9 +347,7 @@ fn a_disconnect_at_any_moment_gives_every_buffer_back() {
 /// Placement by RDMA that was asked for stays in plain version 2, as does what both ends would only read.
 #[test]
 fn what_is_demanded_is_done() {
-    if skips("what_is_demanded_is_done") {
-        return;
-    }
+    unless_skipped!("what_is_demanded_is_done");
     let config = mixing_config(1, 65_536);
     let mut pair = placing_pair(&config, &config);
     let (connection, _) = pair.connect();
@@ -374,7 +366,7 @@ fn what_is_demanded_is_done() {
         let args = whole_args(&wanted);
         let (stream, items) = run(&mut pair, wanted);
         assert_results(&stream, &items, &[9000, 100_000]);
-        let taken = pair.server.core.application_mut().taken.pop();
+        let taken = pair.server.app_mut().taken.pop();
         assert!(taken == Some(args), "{placement:?}");
         let after = counters(&pair);
         let server = after.1.since(&before.1);
@@ -410,9 +402,7 @@ fn halves(client: Properties) -> Properties {
 /// A reply that its requester finds wrong is sent again, as plain version 2: the call is not served twice.
 #[test]
 fn a_reply_that_is_found_wrong_is_sent_again() {
-    if skips("a_reply_that_is_found_wrong_is_sent_again") {
-        return;
-    }
+    unless_skipped!("a_reply_that_is_found_wrong_is_sent_again");
     // No more than a connection has room for complaints.
     let config = CoreConfig {
         bulk_calls: 4,
@@ -459,13 +449,11 @@ fn a_reply_that_is_found_wrong_is_sent_again() {
             tag,
             ..mixed(GIVE, &[], &[4096, 4096], &[4096, 4096])
         };
-        pair.client.core.application_mut().wanted.push_back(wanted);
+        pair.client.app_mut().wanted.push_back(wanted);
     }
     for tag in 100..140 {
-        pair.until("the reply", |pair| {
-            pair.client.core.application().result(tag).is_some()
-        });
-        let ended = pair.client.core.application().result(tag).expect("ended");
+        pair.until("the reply", |pair| pair.client.app().result(tag).is_some());
+        let ended = pair.client.app().result(tag).expect("ended");
         let (stream, items) = ended.as_ref().expect("it succeeds");
         assert_results(stream, items, &[4096, 4096]);
     }

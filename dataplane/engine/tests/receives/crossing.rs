@@ -29,8 +29,8 @@ fn config(inline_segment_bytes: u32, segments: u32, segment_bytes: u32) -> CoreC
 
 fn gathered(pair: &Pair) -> (u64, u64) {
     (
-        pair.client.handle.counters().messages_gathered,
-        pair.server.handle.counters().messages_gathered,
+        pair.client.counters().messages_gathered,
+        pair.server.counters().messages_gathered,
     )
 }
 
@@ -43,21 +43,13 @@ fn a_message_crosses_segments_at_every_offset() {
         let (client, _) = pair.connect();
         pair.turns(10);
         let before = gathered(&pair);
-        pair.client
-            .core
-            .application_mut()
-            .want(client, NULL, &[], 1);
-        pair.until("the reply", |pair| {
-            !pair.client.core.application().ended.is_empty()
-        });
+        pair.client.app_mut().want(client, NULL, &[], 1);
+        pair.until("the reply", |pair| !pair.client.app().ended.is_empty());
         let after = gathered(&pair);
         let crossed = |bytes| u64::from(bytes > inline);
         assert_eq!(after.1 - before.1, crossed(NULL_CALL_BYTES), "{inline}");
         assert_eq!(after.0 - before.0, crossed(NULL_REPLY_BYTES), "{inline}");
-        assert_eq!(
-            pair.client.core.application().result(1),
-            Some(&Ok(Vec::new()))
-        );
+        assert_eq!(pair.client.app().result(1), Some(&Ok(Vec::new())));
     }
 }
 
@@ -71,21 +63,18 @@ fn a_message_ends_at_every_offset_of_its_segments() {
     for (tag, size) in (1..).zip(&sizes) {
         let procedure = if tag % 3 == 0 { LATER } else { ECHO };
         let args = pattern(*size, tag);
-        pair.client
-            .core
-            .application_mut()
-            .want(client, procedure, &args, tag);
+        pair.client.app_mut().want(client, procedure, &args, tag);
     }
     pair.until("all replies", |pair| {
-        pair.client.core.application().ended.len() == sizes.len()
+        pair.client.app().ended.len() == sizes.len()
     });
     for (tag, size) in (1..).zip(&sizes) {
-        let result = pair.client.core.application().result(tag);
+        let result = pair.client.app().result(tag);
         assert!(result == Some(&Ok(pattern(*size, tag))), "{size} bytes");
     }
     let (client, server) = gathered(&pair);
     assert!(client > 300 && server > 300, "{client} and {server}");
-    assert!(pair.server.handle.counters().fragments_received > 0);
+    assert!(pair.server.counters().fragments_received > 0);
 }
 
 /// Parts and calls that wait for a message buffer wait in their Receives, across segments, too.
@@ -108,17 +97,13 @@ fn what_waits_across_segments_is_read_anew() {
         // What is answered later keeps others waiting.
         let procedure = if tag % 2 == 0 { ECHO } else { LATER };
         for (side, connection) in [(&mut pair.client, client), (&mut pair.server, server)] {
-            side.core
-                .application_mut()
-                .want(connection, procedure, &args, tag);
+            side.app_mut().want(connection, procedure, &args, tag);
         }
     }
     pair.until("all replies", |pair| {
-        pair.client.core.application().ended.len() == 120
-            && pair.server.core.application().ended.len() == 120
+        pair.client.app().ended.len() == 120 && pair.server.app().ended.len() == 120
     });
-    let waited =
-        [&pair.client, &pair.server].map(|side| side.handle.counters().awaiting_message_buffer);
+    let waited = [&pair.client, &pair.server].map(|side| side.counters().awaiting_message_buffer);
     assert!(
         waited.iter().sum::<u64>() > 0,
         "they are scarce: {waited:?}"
@@ -126,7 +111,7 @@ fn what_waits_across_segments_is_read_anew() {
     for side in [&pair.client, &pair.server] {
         for tag in 0..120 {
             let size = [10, 400, 9000][usize::try_from(tag % 3).expect("small")];
-            let result = side.core.application().result(tag);
+            let result = side.app().result(tag);
             assert!(result == Some(&Ok(pattern(size, tag))), "call {tag}");
         }
     }

@@ -230,54 +230,17 @@ fn a_configuration_that_cannot_work_is_refused() {
         config.validate(port.attributes())
     };
     assert!(validate(good).is_ok());
-    for (bad, why) in [
+    #[rustfmt::skip]
+    let cases = [
         (PlacementConfig { spares: 1, ..good }, "placement spares"),
-        (
-            PlacementConfig {
-                segments: 0,
-                spares: 0,
-                ..good
-            },
-            "receive buffer",
-        ),
-        (
-            PlacementConfig {
-                segment_bytes: 0,
-                ..good
-            },
-            "receive buffer",
-        ),
-        (
-            PlacementConfig {
-                inline_segment_bytes: 0,
-                ..good
-            },
-            "no octets",
-        ),
-        (
-            PlacementConfig {
-                inline_segment_bytes: 8,
-                segment_bytes: 400,
-                ..good
-            },
-            "receive buffer bytes",
-        ),
-        (
-            PlacementConfig {
-                segments: 40,
-                spares: 40,
-                ..good
-            },
-            "segments",
-        ),
-        (
-            PlacementConfig {
-                segment_bytes: u32::MAX,
-                ..good
-            },
-            "longer",
-        ),
-    ] {
+        (PlacementConfig { segments: 0, spares: 0, ..good }, "receive buffer"),
+        (PlacementConfig { segment_bytes: 0, ..good }, "receive buffer"),
+        (PlacementConfig { inline_segment_bytes: 0, ..good }, "no octets"),
+        (PlacementConfig { inline_segment_bytes: 8, segment_bytes: 400, ..good }, "receive buffer bytes"),
+        (PlacementConfig { segments: 40, spares: 40, ..good }, "segments"),
+        (PlacementConfig { segment_bytes: u32::MAX, ..good }, "longer"),
+    ];
+    for (bad, why) in cases {
         let refused = validate(bad).expect_err(why).to_string();
         assert!(refused.contains(why), "{bad:?}: {refused}");
     }

@@ -55,6 +55,22 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// A call of this procedure without arguments.
+    pub fn new(
+        connection: ConnectionKey,
+        procedure: u32,
+        placement: Placement,
+        tag: CallTag,
+    ) -> Self {
+        Self {
+            connection,
+            procedure,
+            placement,
+            tag,
+            ..Self::default()
+        }
+    }
+
     /// A call of this procedure for one result of `bytes` bytes.
     pub fn one_result(connection: ConnectionKey, procedure: u32, bytes: u32) -> Self {
         Self {

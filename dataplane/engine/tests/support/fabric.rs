@@ -91,6 +91,16 @@ pub fn skips(test: &str) -> bool {
     why.inspect(|why| println!("skipped {test}: {why}")).count() > 0
 }
 
+/// Ends the test if the fabric of this program cannot run it.
+macro_rules! unless_skipped {
+    ($test:literal) => {
+        if $crate::support::fabric::skips($test) {
+            return;
+        }
+    };
+}
+pub(crate) use unless_skipped;
+
 /// Fails unless what is skipped is told, and the list of it is of tests that there are.
 pub fn check_skipped() {
     let program = std::env::current_exe().expect("a test program");

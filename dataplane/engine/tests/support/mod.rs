@@ -2,6 +2,8 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
+    unused_macros,
     reason = "each test binary uses a part of it"
 )]
 
@@ -16,8 +18,8 @@ use std::time::Duration;
 
 use rpcrdma_engine::{
     Activity, Application, Call, CallError, CallRefused, CallTag, CloseReason, Command,
-    ConnectionKey, Context, Core, CoreConfig, CoreEvent, CoreHandle, DeferToken, HostIdentity,
-    Outcome, PlacementConfig, Reply, ReplyRefused, ReplyWriter, Request,
+    ConnectionKey, Context, Core, CoreConfig, CoreEvent, CoreHandle, CounterSnapshot, DeferToken,
+    HostIdentity, Outcome, PlacementConfig, Reply, ReplyRefused, ReplyWriter, Request,
 };
 use rpcrdma_fabric::clock::{Clock, Ticks};
 use rpcrdma_fabric::interface::{PeerIdentity, Port};
@@ -25,6 +27,7 @@ use rpcrdma_protocol::cm_private_data::PrivateData;
 use rpcrdma_protocol::connection::{Terms, Versions};
 use rpcrdma_protocol::v2::connection::Role;
 use rpcrdma_protocol::v2::{Properties, PropertySet};
+pub use rpcrdma_testkit::pattern;
 
 use crate::TestFabric;
 use fabric::{Fabric, Limits, PreparedQueuePair, Sizes, Told};
@@ -308,6 +311,18 @@ pub fn properties(config: &CoreConfig) -> Properties {
 }
 
 impl<A: Application> Side<A> {
+    pub fn app(&self) -> &A {
+        self.core.application()
+    }
+
+    pub fn app_mut(&mut self) -> &mut A {
+        self.core.application_mut()
+    }
+
+    pub fn counters(&self) -> CounterSnapshot {
+        self.handle.counters()
+    }
+
     pub fn command(&self, command: Command<TestPort>) {
         self.handle.send(command).expect("the mailbox has room");
     }
@@ -584,9 +599,9 @@ impl<A: Application, B: Application> Pair<A, B> {
         }
         panic!(
             "never came: {what}\nclient:\n{}{}server:\n{}{}",
-            self.client.handle.counters(),
+            self.client.counters(),
             self.client.describe(),
-            self.server.handle.counters(),
+            self.server.counters(),
             self.server.describe()
         );
     }
@@ -622,18 +637,4 @@ pub fn turns_until_idle(mut turn: impl FnMut() -> bool) {
             break;
         }
     }
-}
-
-/// Bytes that tell where they came from.
-pub fn pattern(bytes: usize, prepared: u64) -> Vec<u8> {
-    let mut state = prepared.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut all = vec![0; bytes];
-    // Eight at a time: tests are not optimised, and those of the lab are emulated.
-    for some in all.chunks_mut(8) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        some.copy_from_slice(&state.to_le_bytes()[..some.len()]);
-    }
-    all
 }

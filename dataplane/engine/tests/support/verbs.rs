@@ -25,113 +25,59 @@ const REFUSED: &str = "a work is done on iWARP when it has left, and RDMA-CM wou
 const UNPOLLED: &str = "the device sends on while the peer does not poll";
 
 /// Tests of placement that cannot run on a device, and why.
+#[rustfmt::skip]
 const PLACEMENT: &[(&str, &str)] = &[
-    (
-        "a_placed_item_that_waits_to_be_sent_on_comes_back_when_the_connection_closes",
-        UNPOLLED,
-    ),
-    (
-        "a_reply_that_waits_behind_a_group_leaves_with_its_end",
-        UNPOLLED,
-    ),
+    ("a_placed_item_that_waits_to_be_sent_on_comes_back_when_the_connection_closes", UNPOLLED),
+    ("a_reply_that_waits_behind_a_group_leaves_with_its_end", UNPOLLED),
 ];
 
 /// Tests of placement that cannot run on software iWARP either, and why.
+#[rustfmt::skip]
 const PLACEMENT_ON_IWARP: &[(&str, &str)] = &[
-    (
-        "calls_that_repeat_themselves_and_others_between_them",
-        READS,
-    ),
-    (
-        "a_peer_without_the_extension_is_called_in_plain_version_2",
-        READS,
-    ),
+    ("calls_that_repeat_themselves_and_others_between_them", READS),
+    ("a_peer_without_the_extension_is_called_in_plain_version_2", READS),
     ("a_reply_beyond_what_was_reserved_is_asked_for_again", READS),
     ("several_items_and_results_with_continuation", READS),
     ("both_ends_place_at_once_down_to_the_last_credit", READS),
-    (
-        "calls_that_may_have_no_chunks_are_placed_or_in_the_stream",
-        READS,
-    ),
+    ("calls_that_may_have_no_chunks_are_placed_or_in_the_stream", READS),
     ("windows_of_a_single_credit_carry_calls_one_way", READS),
     ("a_reply_that_is_found_wrong_is_sent_again", READS),
     ("items_and_results_of_one_call_go_both_ways", READS),
-    (
-        "many_calls_of_all_kinds_with_few_windows_and_a_short_send_queue",
-        READS,
-    ),
+    ("many_calls_of_all_kinds_with_few_windows_and_a_short_send_queue", READS),
     ("what_does_not_fit_is_asked_for_again", READS),
     ("what_is_demanded_is_done", READS),
     ("shared_results_are_placed_and_come_home", PIECES),
     ("a_late_write_to_a_call_of_both_kinds_is_refused", REFUSED),
-    (
-        "a_late_write_to_a_call_that_was_placed_first_is_refused",
-        REFUSED,
-    ),
+    ("a_late_write_to_a_call_that_was_placed_first_is_refused", REFUSED),
 ];
 
 /// Tests of the engine that cannot run there.
+#[rustfmt::skip]
 const ENGINE_ON_IWARP: &[(&str, &str)] = &[
     ("a_write_chunk_that_is_too_small_is_made_larger_once", READS),
     ("every_combination_of_lists", READS),
     ("segments_are_no_longer_than_the_peer_takes", READS),
-    (
-        "a_call_for_many_buffers_is_not_passed_by_calls_for_few",
-        READS,
-    ),
+    ("a_call_for_many_buffers_is_not_passed_by_calls_for_few", READS),
     ("items_are_read_whatever_their_size", READS),
     ("many_calls_at_once_with_few_buffers_and_slots", READS),
-    (
-        "many_calls_at_once_with_few_windows_and_a_short_send_queue",
-        READS,
-    ),
-    (
-        "what_was_kept_lies_in_registered_memory_and_comes_back_when_dropped",
-        READS,
-    ),
-    (
-        "windows_of_a_single_credit_carry_bulk_data_both_ways",
-        READS,
-    ),
-    (
-        "a_call_that_is_never_answered_ends_and_then_its_connection",
-        READS,
-    ),
+    ("many_calls_at_once_with_few_windows_and_a_short_send_queue", READS),
+    ("what_was_kept_lies_in_registered_memory_and_comes_back_when_dropped", READS),
+    ("windows_of_a_single_credit_carry_bulk_data_both_ways", READS),
+    ("a_call_that_is_never_answered_ends_and_then_its_connection", READS),
     ("a_late_reply_gives_the_memory_of_its_call_back", READS),
-    (
-        "reads_that_the_requester_does_not_allow_cost_its_connection_alone",
-        READS,
-    ),
+    ("reads_that_the_requester_does_not_allow_cost_its_connection_alone", READS),
     ("calls_of_the_server_obey_the_levels_of_both_ends", READS),
-    (
-        "both_ends_call_inline_in_parts_and_with_chunks_at_once",
-        READS,
-    ),
+    ("both_ends_call_inline_in_parts_and_with_chunks_at_once", READS),
     ("calls_have_several_chunks_of_each_kind", READS),
     ("items_are_read_from_read_chunks", READS),
     ("long_calls_and_replies_go_to_chunks", READS),
     ("streams_that_are_not_reduced_go_to_chunks_whole", READS),
     ("a_key_is_dead_when_its_call_has_ended", INVALIDATED),
-    (
-        "no_handle_is_to_be_invalidated_of_a_call_with_several_windows",
-        INVALIDATED,
-    ),
-    (
-        "a_handle_that_is_none_of_the_calls_is_not_invalidated",
-        INVALIDATED,
-    ),
-    (
-        "a_core_has_drained_when_its_peer_has_taken_the_replies",
-        UNRECEIVED,
-    ),
-    (
-        "a_peer_that_posts_no_receives_leaves_the_others_their_sends_and_is_left_in_time",
-        UNRECEIVED,
-    ),
-    (
-        "a_flood_stays_within_credits_and_keeps_nobody_waiting",
-        UNRECEIVED,
-    ),
+    ("no_handle_is_to_be_invalidated_of_a_call_with_several_windows", INVALIDATED),
+    ("a_handle_that_is_none_of_the_calls_is_not_invalidated", INVALIDATED),
+    ("a_core_has_drained_when_its_peer_has_taken_the_replies", UNRECEIVED),
+    ("a_peer_that_posts_no_receives_leaves_the_others_their_sends_and_is_left_in_time", UNRECEIVED),
+    ("a_flood_stays_within_credits_and_keeps_nobody_waiting", UNRECEIVED),
 ];
 
 fn device() -> String {

@@ -23,23 +23,15 @@ const BUFFER_BYTES: u32 = 16 << 10;
 const RECEIVES: u32 = 16;
 
 /// What cannot run on software iWARP, and why.
+#[rustfmt::skip]
 const SKIPPED_ON_IWARP: &[(&str, &str)] = &[
     (
         "a_probe_finds_a_peer_that_is_gone",
         "what is posted after the peer has gone never completes: RDMA-CM tells of the end",
     ),
-    (
-        "reads_beyond_the_depth_wait",
-        "this end posts no RDMA Reads on iWARP",
-    ),
-    (
-        "reads_of_many_segments_are_cut",
-        "this end posts no RDMA Reads on iWARP",
-    ),
-    (
-        "the_peer_invalidates_once",
-        "it has no memory windows, and a peer cannot invalidate a registration",
-    ),
+    ("reads_beyond_the_depth_wait", "this end posts no RDMA Reads on iWARP"),
+    ("reads_of_many_segments_are_cut", "this end posts no RDMA Reads on iWARP"),
+    ("the_peer_invalidates_once", "it has no memory windows, and a peer cannot invalidate a registration"),
     (
         "a_key_of_another_queue_pair_is_refused",
         "it has no memory windows, and a registration is of no one queue pair",
@@ -298,13 +290,7 @@ fn take_work(end: &mut End, work: WorkId) -> Option<(Status, Option<Gather>)> {
     Some((completion.status, list))
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that show where they belong.
 fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
-    let mut next = seed.wrapping_mul(37);
-    std::iter::repeat_with(|| {
-        next = next.wrapping_mul(5).wrapping_add(3);
-        next
-    })
-    .take(bytes)
-    .collect()
+    rpcrdma_testkit::pattern(bytes, seed.into())
 }

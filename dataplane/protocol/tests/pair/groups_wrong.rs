@@ -34,6 +34,12 @@ fn range(value: u32, min: u32, max: u32) -> OutOfRange {
     OutOfRange { value, min, max }
 }
 
+/// The rest of a sequence is passed over in silence.
+fn assert_discarded(connection: &mut Connection, message: &[u8]) {
+    let event = connection.handle_message(message);
+    assert_eq!(event, Event::Discarded(DiscardReason::SequenceRest));
+}
+
 /// A call is a call again: nothing of the group is left.
 fn assert_is_idle(mut connection: Connection) {
     assert!(!connection.is_group_open());
@@ -71,10 +77,7 @@ fn a_group_of_more_transmissions_than_we_receive() {
     assert_eq!(found, report(id(9, 0, 0), None, Problem::Continuation));
     assert!(!given_up);
     for sequence in 1..5 {
-        assert_eq!(
-            server.handle_message(&next(9, 0, sequence, &[5])),
-            Event::Discarded(DiscardReason::SequenceRest)
-        );
+        assert_discarded(&mut server, &next(9, 0, sequence, &[5]));
     }
     assert_is_idle(server);
     // Of a reply, what its call allowed is the caller's; beyond the greatest number it never is.
@@ -101,10 +104,7 @@ fn another_xid_or_direction() {
         assert!(given_up);
         // What is left of the group, to its end.
         for sequence in [1, 2] {
-            assert_eq!(
-                server.handle_message(&next(9, 0, sequence, &[5])),
-                Event::Discarded(DiscardReason::SequenceRest)
-            );
+            assert_discarded(&mut server, &next(9, 0, sequence, &[5]));
         }
         assert_is_idle(server);
     }
@@ -122,10 +122,7 @@ fn another_sequence_number() {
         assert!(given_up);
         // To the end that the number tells.
         for sequence in wrong.saturating_add(1)..4 {
-            assert_eq!(
-                server.handle_message(&next(9, 0, sequence, &[5])),
-                Event::Discarded(DiscardReason::SequenceRest)
-            );
+            assert_discarded(&mut server, &next(9, 0, sequence, &[5]));
         }
         assert_is_idle(server);
     }
@@ -151,10 +148,7 @@ fn any_other_message_in_the_midst_of_a_group() {
         assert_eq!(found, report(id(8, flags, 0), Some(id(9, 0, 1)), problem));
         assert!(given_up);
         if header_type & 0xffff_ff00 != REQUEST & 0xffff_ff00 {
-            assert_eq!(
-                server.handle_message(&next(9, 0, 2, &[5])),
-                Event::Discarded(DiscardReason::SequenceRest)
-            );
+            assert_discarded(&mut server, &next(9, 0, 2, &[5]));
         }
         assert_is_idle(server);
     }
@@ -167,10 +161,7 @@ fn an_intruder_that_goes_on_is_discarded_to_its_end() {
     transmission(server.handle_message(&first(9, 0, &[0], 3, &start(9, 0))));
     reported(server.handle_message(&first(8, 0, &[0], 3, &start(8, 0))));
     for sequence in [1, 2] {
-        assert_eq!(
-            server.handle_message(&next(8, 0, sequence, &[5])),
-            Event::Discarded(DiscardReason::SequenceRest)
-        );
+        assert_discarded(&mut server, &next(8, 0, sequence, &[5]));
     }
     assert_is_idle(server);
 
@@ -179,10 +170,7 @@ fn an_intruder_that_goes_on_is_discarded_to_its_end() {
     let part = wire::message(8, MORE, &bytes_of(&[8, 0, 1]));
     reported(server.handle_message(&part));
     for flags in [MORE, 0] {
-        assert_eq!(
-            server.handle_message(&wire::message(8, flags, &bytes_of(&[1]))),
-            Event::Discarded(DiscardReason::SequenceRest)
-        );
+        assert_discarded(&mut server, &wire::message(8, flags, &bytes_of(&[1])));
     }
     assert_is_idle(server);
 }
@@ -386,27 +374,18 @@ fn f_more_has_no_place_in_groups() {
     let mut server = server();
     let begin = first(9, MORE, &[0], 2, &start(9, 0));
     assert_eq!(refused(server.handle_message(&begin)), (flag, false));
-    assert_eq!(
-        server.handle_message(&next(9, 0, 1, &[5])),
-        Event::Discarded(DiscardReason::SequenceRest)
-    );
+    assert_discarded(&mut server, &next(9, 0, 1, &[5]));
     transmission(server.handle_message(&first(9, 0, &[0], 3, &start(9, 0))));
     let more = next(9, MORE, 1, &[5]);
     assert_eq!(refused(server.handle_message(&more)), (flag, true));
-    assert_eq!(
-        server.handle_message(&next(9, 0, 2, &[5])),
-        Event::Discarded(DiscardReason::SequenceRest)
-    );
+    assert_discarded(&mut server, &next(9, 0, 2, &[5]));
     assert_is_idle(server);
     // A group in the midst of a continued message breaks that.
     let mut server = self::server();
     server.handle_message(&wire::message(8, MORE, &bytes_of(&[8, 0, 1])));
     let begin = first(9, 0, &[0], 2, &start(9, 0));
     assert_eq!(refused(server.handle_message(&begin)), (flag, true));
-    assert_eq!(
-        server.handle_message(&next(9, 0, 1, &[5])),
-        Event::Discarded(DiscardReason::SequenceRest)
-    );
+    assert_discarded(&mut server, &next(9, 0, 1, &[5]));
     assert_is_idle(server);
     // The flag of a Report Error, and the direction of a request.
     let mut server = self::server();
@@ -432,10 +411,7 @@ fn the_rest_of_a_group_that_does_not_decode_is_discarded() {
     };
     assert_eq!(refusal.error, TransportError::BadXdr);
     for sequence in [1, 2] {
-        assert_eq!(
-            server.handle_message(&next(9, 0, sequence, &[5])),
-            Event::Discarded(DiscardReason::SequenceRest)
-        );
+        assert_discarded(&mut server, &next(9, 0, sequence, &[5]));
     }
     assert_is_idle(server);
     // The same of a reply costs the connection, as a wrong reply does.
@@ -475,10 +451,7 @@ fn a_stream_that_contradicts_its_header() {
             (9, TransportError::BadXdr, at == 1)
         );
         if at == 0 {
-            assert_eq!(
-                server.handle_message(&second),
-                Event::Discarded(DiscardReason::SequenceRest)
-            );
+            assert_discarded(&mut server, &second);
         }
         assert_is_idle(server);
     }
@@ -531,14 +504,8 @@ fn a_stream_beyond_our_limit() {
                 Event::Discarded(DiscardReason::ReplyTooLong { xid: 9 })
             );
         }
-        assert_eq!(
-            server.handle_message(&next(9, flags, 14, &[5])),
-            Event::Discarded(DiscardReason::SequenceRest)
-        );
-        assert_eq!(
-            server.handle_message(&next(9, flags, 63, &[5])),
-            Event::Discarded(DiscardReason::SequenceRest)
-        );
+        assert_discarded(&mut server, &next(9, flags, 14, &[5]));
+        assert_discarded(&mut server, &next(9, flags, 63, &[5]));
         assert_is_idle(server);
     }
 }
@@ -563,9 +530,6 @@ fn a_short_message_in_the_midst_of_a_group() {
         server.handle_message(&bytes_of(&[9, 2, 100 << 16, CONTINUE, 0])),
         Event::Discarded(DiscardReason::SequenceBroken { xid: 9 })
     );
-    assert_eq!(
-        server.handle_message(&next(9, 0, 2, &[5])),
-        Event::Discarded(DiscardReason::SequenceRest)
-    );
+    assert_discarded(&mut server, &next(9, 0, 2, &[5]));
     assert_is_idle(server);
 }

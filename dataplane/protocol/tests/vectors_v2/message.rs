@@ -107,15 +107,10 @@ fn msg_with_all_three_lists() {
         length_bytes,
         offset,
     };
+    #[rustfmt::skip]
     let reads = [
-        ReadSegment {
-            position: 120,
-            target: segment(0xa001, 4096, 0x7f00_1234_0000),
-        },
-        ReadSegment {
-            position: 120,
-            target: segment(0xa002, 4, u64::MAX),
-        },
+        ReadSegment { position: 120, target: segment(0xa001, 4096, 0x7f00_1234_0000) },
+        ReadSegment { position: 120, target: segment(0xa002, 4, u64::MAX) },
     ];
     let write = [segment(0xb001, 512, 0)];
     let reply = [segment(0xc001, 0, 1), segment(0xc002, 65536, 1 << 32)];

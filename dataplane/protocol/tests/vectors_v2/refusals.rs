@@ -193,23 +193,12 @@ fn an_encoder_refuses_what_a_decoder_would() {
     let segments = vec![Segment::default(); 1025];
     let reads = vec![ReadSegment::default(); 1025];
     let chunks: Vec<&[Segment]> = vec![&[]; 257];
+    #[rustfmt::skip]
     let too_long = [
-        ChunkListsRepr {
-            reads: &reads,
-            ..Default::default()
-        },
-        ChunkListsRepr {
-            writes: &chunks,
-            ..Default::default()
-        },
-        ChunkListsRepr {
-            writes: &[&segments],
-            ..Default::default()
-        },
-        ChunkListsRepr {
-            reply: Some(&segments),
-            ..Default::default()
-        },
+        ChunkListsRepr { reads: &reads, ..Default::default() },
+        ChunkListsRepr { writes: &chunks, ..Default::default() },
+        ChunkListsRepr { writes: &[&segments], ..Default::default() },
+        ChunkListsRepr { reply: Some(&segments), ..Default::default() },
     ];
     for lists in too_long {
         let result = v2::encode_nomsg(&mut space, Prefix::default(), 0, &lists);

@@ -143,15 +143,10 @@ fn transmit_request() {
             },
         },
     ];
+    #[rustfmt::skip]
     let first_set: [ResponseItemRepr<'_>; 3] = [
-        ResponseItem {
-            minimum_bytes: 256,
-            location: ResponseLocation::Explicit(&[FIRST]),
-        },
-        ResponseItem {
-            minimum_bytes: 0,
-            location: ResponseLocation::Choice(&[]),
-        },
+        ResponseItem { minimum_bytes: 256, location: ResponseLocation::Explicit(&[FIRST]) },
+        ResponseItem { minimum_bytes: 0, location: ResponseLocation::Choice(&[]) },
         ResponseItem {
             minimum_bytes: 512,
             location: ResponseLocation::BySize {
@@ -254,22 +249,11 @@ fn transmit_response() {
     let Body::TransmitResponse(body) = header.body else {
         panic!("{header:?}")
     };
+    #[rustfmt::skip]
     let items: [MessageItemRepr<'_>; 4] = [
-        MessageItem {
-            displacement: 32,
-            length_bytes: 4096,
-            location: Location::Explicit(&[FIRST]),
-        },
-        MessageItem {
-            displacement: 0,
-            length_bytes: 0,
-            location: Location::NoItem,
-        },
-        MessageItem {
-            displacement: 4160,
-            length_bytes: 7,
-            location: Location::TooShort,
-        },
+        MessageItem { displacement: 32, length_bytes: 4096, location: Location::Explicit(&[FIRST]) },
+        MessageItem { displacement: 0, length_bytes: 0, location: Location::NoItem },
+        MessageItem { displacement: 4160, length_bytes: 7, location: Location::TooShort },
         MessageItem {
             displacement: 4176,
             length_bytes: 1024,

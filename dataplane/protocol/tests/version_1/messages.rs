@@ -61,6 +61,7 @@ fn wrong_messages_are_answered_by_a_responder_and_dropped_by_a_requester() {
     with_position_zero.extend([0, 0, 0]);
     let mut with_unaligned = unaligned.to_vec();
     with_unaligned.extend([0, 0, 0]);
+    #[rustfmt::skip]
     let cases = [
         ("type 5", with_lists(1, 5, &[0, 0, 0], &good_rpc)),
         ("RDMA_MSGP", with_lists(1, MSGP, &[0, 0, 0], &good_rpc)),
@@ -69,14 +70,8 @@ fn wrong_messages_are_answered_by_a_responder_and_dropped_by_a_requester() {
         ("another XID", with_lists(1, MSG, &[0, 0, 0], &[2, CALL, 2])),
         ("no RPC message", with_lists(1, MSG, &[0, 0, 0], &[1])),
         ("message type 2", with_lists(1, MSG, &[0, 0, 0], &[1, 2, 2])),
-        (
-            "two payloads",
-            with_lists(1, MSG, &with_position_zero, &good_rpc),
-        ),
-        (
-            "a position of 6",
-            with_lists(1, MSG, &with_unaligned, &good_rpc),
-        ),
+        ("two payloads", with_lists(1, MSG, &with_position_zero, &good_rpc)),
+        ("a position of 6", with_lists(1, MSG, &with_unaligned, &good_rpc)),
     ];
     for (what, message) in &cases {
         let words = answer(&mut server(), message);

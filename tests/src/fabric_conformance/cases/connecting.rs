@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use rpcrdma_fabric::interface::prelude::*;
-use rpcrdma_fabric::interface::{
-    Manager, ManagerError, ManagerEvent, RejectReason, SendOptions, SetupError,
-};
+use rpcrdma_fabric::interface::{Manager, ManagerError, ManagerEvent, RejectReason, SetupError};
 
 use super::super::harness::{Harness, PortOptions};
 use super::super::world::{CLIENT, RECEIVE_SEGMENTS, SERVER, World, event_name, pattern};
@@ -183,10 +181,7 @@ pub(in super::super) fn many_connections<H: Harness>(harness: H) {
     for round in 0..2 {
         for (link, index) in links.iter().zip(0_u64..) {
             let data = pattern(index * 2 + round, 300);
-            world
-                .client()
-                .send(link.queue_pairs[CLIENT], &[&data], SendOptions::default())
-                .expect("there is room for one Send");
+            world.send(CLIENT, *link, &data);
             world.expect(SERVER, link.queue_pairs[SERVER], &data);
         }
     }
@@ -316,10 +311,7 @@ pub(in super::super) fn a_send_before_established_arrives<H: Harness>(harness: H
     let connections = world.request(&[]);
     let link = world.accept(connections, &[]);
     let data = pattern(1, 5000);
-    world
-        .client()
-        .send(link.queue_pairs[CLIENT], &[&data], SendOptions::default())
-        .expect("the client sends at once");
+    world.send(CLIENT, link, &data);
     world.client().port.flush_sends();
     world.established(link);
     world.expect(SERVER, link.queue_pairs[SERVER], &data);

@@ -218,10 +218,7 @@ pub(in super::super) fn peer_end_seen_without_receives<H: Harness>(harness: H) {
     let link = world.connect();
     for bytes in [100_u32, 5000] {
         let data = pattern(1, bytes);
-        world
-            .client()
-            .send(link.queue_pairs[CLIENT], &[&data], SendOptions::default())
-            .expect("there is room for two Sends");
+        world.send(CLIENT, link, &data);
     }
     world.idle();
     world.client().port.disconnect(link.queue_pairs[CLIENT]);
@@ -395,10 +392,7 @@ pub(in super::super) fn an_ended_connection_harms_no_other<H: Harness>(harness: 
         world.server().port.disconnect(ending.queue_pairs[SERVER]);
         for other in &links[index + 1..] {
             let data = pattern(index as u64, 3000);
-            world
-                .server()
-                .send(other.queue_pairs[SERVER], &[&data], SendOptions::default())
-                .expect("the other connection takes a Send");
+            world.send(SERVER, *other, &data);
             world.expect(CLIENT, other.queue_pairs[CLIENT], &data);
         }
         for who in [CLIENT, SERVER] {

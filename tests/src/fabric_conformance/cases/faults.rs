@@ -37,9 +37,7 @@ pub(in super::super) fn set_delay_is_one_way<H: Harness>(harness: H) {
     world.turn();
     for (from, _) in WAYS {
         for data in &data {
-            world.sides[from]
-                .send(link.queue_pairs[from], &[data], SendOptions::default())
-                .expect("there is room for two Sends");
+            world.send(from, link, data);
         }
     }
     world.idle();
@@ -170,10 +168,7 @@ pub(in super::super) fn receiver_not_ready_on_demand<H: Harness>(harness: H) {
     let polls = 50;
     inject(&mut world, SERVER, link, Fault::ReceiverNotReady { polls });
     let data = pattern(1, 900);
-    world
-        .client()
-        .send(link.queue_pairs[CLIENT], &[&data], SendOptions::default())
-        .expect("there is room for one Send");
+    world.send(CLIENT, link, &data);
     world.turn_of(CLIENT);
     for poll in 1..polls {
         assert_eq!(world.turn_of(SERVER), 0, "poll {poll} of {polls}");

@@ -19,10 +19,7 @@ pub(in super::super) fn shared_receive_queue_serves_many_queue_pairs<H: Harness>
     for round in 0..4_u64 {
         for (link, index) in links.iter().zip(0_u64..) {
             let data = pattern(round * 100 + index, 500);
-            world
-                .client()
-                .send(link.queue_pairs[CLIENT], &[&data], SendOptions::default())
-                .expect("there is room for one Send");
+            world.send(CLIENT, *link, &data);
         }
         let mut missing: Vec<_> = links.iter().zip(0_u64..).collect();
         while !missing.is_empty() {
@@ -51,10 +48,7 @@ pub(in super::super) fn receives_are_used_in_the_order_they_were_posted<H: Harne
     server.post_receives(1, &[SMALL_BYTES]);
     for bytes in [SMALL_BYTES, LARGE_BYTES, SMALL_BYTES] {
         let data = pattern(1, bytes);
-        world
-            .client()
-            .send(link.queue_pairs[CLIENT], &[&data], SendOptions::default())
-            .expect("there is room for one Send");
+        world.send(CLIENT, link, &data);
         assert_eq!(world.arrival(SERVER).data, data);
     }
     world.finish();
@@ -128,10 +122,7 @@ pub(in super::super) fn a_failed_receive_harms_no_other_connection<H: Harness>(h
         .client()
         .send_signalled(bad.queue_pairs[CLIENT], &[&long]);
     let short = pattern(2, 200);
-    world
-        .client()
-        .send(good.queue_pairs[CLIENT], &[&short], SendOptions::default())
-        .expect("the other connection takes a Send");
+    world.send(CLIENT, good, &short);
     let (status, _) = world.finished(CLIENT, work);
     assert!(status != Status::Success || H::extras().done_when_sent);
     let mut arrivals = [world.arrival(SERVER), world.arrival(SERVER)];
@@ -151,10 +142,7 @@ pub(in super::super) fn a_segment_is_kept_and_replaced<H: Harness>(harness: H) {
     let link = world.connect();
     world.server().post_receives(1, &RECEIVE_SEGMENTS);
     let first = pattern(1, SMALL_BYTES + 3000);
-    world
-        .client()
-        .send(link.queue_pairs[CLIENT], &[&first], SendOptions::default())
-        .expect("there is room for one Send");
+    world.send(CLIENT, link, &first);
     assert_eq!(world.arrival(SERVER).data, first);
 
     let server = world.server();
@@ -178,10 +166,7 @@ pub(in super::super) fn a_segment_is_kept_and_replaced<H: Harness>(harness: H) {
     server.port.flush_receives();
 
     let second = pattern(2, SMALL_BYTES + 4000);
-    world
-        .client()
-        .send(link.queue_pairs[CLIENT], &[&second], SendOptions::default())
-        .expect("there is room for one Send");
+    world.send(CLIENT, link, &second);
     assert_eq!(world.arrival(SERVER).data, second);
     let server = world.server();
     assert!(

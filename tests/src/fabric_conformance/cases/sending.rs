@@ -244,10 +244,7 @@ pub(in super::super) fn unsignalled_sends_return_buffers<H: Harness>(harness: H)
         world.until("the buffers of earlier Sends", |world| {
             (world.client().buffers_available() >= spare).then_some(())
         });
-        world
-            .client()
-            .send(link.queue_pairs[CLIENT], &[&data], SendOptions::default())
-            .expect("there is room for one Send");
+        world.send(CLIENT, link, &data);
         world.expect(SERVER, link.queue_pairs[SERVER], &data);
     }
     assert_eq!(world.client().untaken().count(), 0);

@@ -214,30 +214,17 @@ fn outcome_against(
 
 #[test]
 fn every_op_goes_over_a_fabric_and_leaves_nothing() {
-    for (arguments, procedure) in [
+    #[rustfmt::skip]
+    let cases = [
         ("--op null --count 300 --depth 4", "null"),
         ("--op getattr --count 300 --files 3", "getattr"),
-        (
-            "--op read --size 1 --file-size 99 --count 300 --depth 3 --verify",
-            "read",
-        ),
-        (
-            "--op read --size 4097 --file-size 100000 --count 200 --access random --verify",
-            "read",
-        ),
-        (
-            "--op write --size 5001 --file-size 100000 --count 200 --depth 7 --verify",
-            "write",
-        ),
-        (
-            "--op write --size 1MiB --file-size 3MiB --files 2 --count 8 --stable file",
-            "write",
-        ),
-        (
-            "--op read --size 1048573 --file-size 3MiB --files 2 --count 8 --depth 2 --verify",
-            "read",
-        ),
-    ] {
+        ("--op read --size 1 --file-size 99 --count 300 --depth 3 --verify", "read"),
+        ("--op read --size 4097 --file-size 100000 --count 200 --access random --verify", "read"),
+        ("--op write --size 5001 --file-size 100000 --count 200 --depth 7 --verify", "write"),
+        ("--op write --size 1MiB --file-size 3MiB --files 2 --count 8 --stable file", "write"),
+        ("--op read --size 1048573 --file-size 3MiB --files 2 --count 8 --depth 2 --verify", "read"),
+    ];
+    for (arguments, procedure) in cases {
         let (report, node) = run(arguments);
         assert_eq!(report["errors"], 0, "{arguments}: {report}");
         let calls = report["calls"].as_u64().unwrap();

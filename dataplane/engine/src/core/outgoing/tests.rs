@@ -17,14 +17,10 @@ use crate::support::fabric::Limits;
 /// A call of tag 1 whose one result of 5000 bytes comes by RDMA Write.
 fn one_item(connection: ConnectionKey) -> Wanted {
     Wanted {
-        connection,
-        procedure: GIVE,
         args: asking(&[5000]),
         expected: vec![5000],
         results_bytes_max: 100,
-        placement: Placement::Rdma,
-        tag: 1,
-        ..Wanted::default()
+        ..Wanted::new(connection, GIVE, Placement::Rdma, 1)
     }
 }
 
@@ -62,13 +58,9 @@ fn a_call_is_not_laid_out_in_segments_of(segment_bytes_max: u32) {
     for tag in 0..2 {
         let application = pair.client.core.application_mut();
         application.wanted.push_back(Wanted {
-            connection,
-            procedure: TAKE,
             args: vec![0; 8],
             items: vec![(8, vec![7; MIB])],
-            placement: Placement::Rdma,
-            tag,
-            ..Wanted::default()
+            ..Wanted::new(connection, TAKE, Placement::Rdma, tag)
         });
     }
     // The server is not there yet.

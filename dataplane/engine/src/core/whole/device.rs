@@ -7,16 +7,14 @@
 //! [`CompletionKind::Disconnected`].
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{
-    Access, Arrival, Attributes, Completion, CompletionBatch, CompletionKind, Gather, PortPoll,
-    PortReceives, PortSends, PortSetup, PortWindows, PostError, QueuePairId, Receive,
-    ReceiveQueueAttributes, ReceiveQueueId, RemoteAddress, RemoteKey, SendOptions, SetupError,
-    Window, WorkId,
+    Access, Arrival, Completion, CompletionBatch, CompletionKind, Gather, PortPoll, PortReceives,
+    PortSends, PortSetup, PortWindows, PostError, QueuePairId, RemoteAddress, SendOptions, Window,
+    WorkId,
 };
-use rpcrdma_fabric::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
+use rpcrdma_fabric::memory::Buffer;
 
 use super::step::Late;
 use crate::support::TestPort;
@@ -167,93 +165,25 @@ impl Device {
 
 impl PortSetup for Device {
     type PreparedQueuePair = <TestPort as PortSetup>::PreparedQueuePair;
-
     type PortEvent = <TestPort as PortSetup>::PortEvent;
 
-    fn attributes(&self) -> &Attributes {
-        self.port.attributes()
-    }
-
-    fn memory(&self) -> &Memory {
-        self.port.memory()
-    }
-
-    fn carve(&mut self, shape: PoolShape) -> Result<Pool, SetupError> {
-        self.port.carve(shape)
-    }
-
-    fn page_report(&self) -> &PageReport {
-        self.port.page_report()
-    }
-
-    fn create_receive_queue(
-        &mut self,
-        attributes: ReceiveQueueAttributes,
-    ) -> Result<ReceiveQueueId, SetupError> {
-        self.port.create_receive_queue(attributes)
-    }
-
-    fn create_receive(
-        &mut self,
-        queue: ReceiveQueueId,
-        segments: &mut dyn Iterator<Item = Buffer>,
-    ) -> Result<Receive, SetupError> {
-        self.port.create_receive(queue, segments)
-    }
-
-    fn adopt_queue_pair(
-        &mut self,
-        prepared: Self::PreparedQueuePair,
-        queue: ReceiveQueueId,
-    ) -> Result<QueuePairId, SetupError> {
-        self.port.adopt_queue_pair(prepared, queue)
-    }
-
-    fn handle_event(&mut self, port_event: Self::PortEvent) {
-        self.port.handle_event(port_event);
-    }
-
-    fn disconnect(&mut self, queue_pair: QueuePairId) {
-        self.port.disconnect(queue_pair);
-    }
-
-    fn destroy_queue_pair(&mut self, queue_pair: QueuePairId) {
-        self.port.destroy_queue_pair(queue_pair);
+    rpcrdma_testkit::pass_on! {
+        attributes memory carve page_report create_receive_queue create_receive adopt_queue_pair
+        handle_event disconnect destroy_queue_pair
     }
 }
 
 impl PortReceives for Device {
-    fn post_receive(&mut self, receive: Receive) -> Option<Receive> {
-        self.port.post_receive(receive)
-    }
-
-    fn flush_receives(&mut self) {
-        self.port.flush_receives();
-    }
-
-    fn receives_posted(&self, queue: ReceiveQueueId) -> u32 {
-        self.port.receives_posted(queue)
-    }
-
-    fn received(&self, receive: &Receive) -> &[u8] {
-        self.port.received(receive)
-    }
-
-    fn received_segment(&self, receive: &Receive, index: usize) -> Option<&[u8]> {
-        self.port.received_segment(receive, index)
-    }
-
-    fn replace_segment(
-        &mut self,
-        receive: &mut Receive,
-        index: usize,
-        fresh: Buffer,
-    ) -> Result<Buffer, Buffer> {
-        self.port.replace_segment(receive, index, fresh)
+    rpcrdma_testkit::pass_on! {
+        post_receive flush_receives receives_posted received received_segment replace_segment
     }
 }
 
 impl PortSends for Device {
+    rpcrdma_testkit::pass_on! {
+        probe flush_sends
+    }
+
     fn post_send_copied(
         &mut self,
         queue_pair: QueuePairId,
@@ -306,20 +236,16 @@ impl PortSends for Device {
         self.port.post_write(queue_pair, list, to, signalled)
     }
 
-    fn probe(&mut self, queue_pair: QueuePairId, work: WorkId) -> Result<(), PostError> {
-        self.port.probe(queue_pair, work)
-    }
-
-    fn flush_sends(&mut self) {
-        self.port.flush_sends();
-    }
-
     fn next_returned(&mut self) -> Option<Buffer> {
         self.buffers_due.pop()
     }
 }
 
 impl PortWindows for Device {
+    rpcrdma_testkit::pass_on! {
+        close_window window_has_key
+    }
+
     fn bind_window(
         &mut self,
         queue_pair: QueuePairId,
@@ -343,17 +269,13 @@ impl PortWindows for Device {
         }
         self.port.invalidate_window(window, work)
     }
-
-    fn close_window(&mut self, window: Window) -> Result<Buffer, Window> {
-        self.port.close_window(window)
-    }
-
-    fn window_has_key(&self, window: &Window, key: RemoteKey) -> bool {
-        self.port.window_has_key(window, key)
-    }
 }
 
 impl PortPoll for Device {
+    rpcrdma_testkit::pass_on! {
+        arrived keep waits_unnotified event unpark receiver_not_ready counters
+    }
+
     fn poll(&mut self, now: Ticks, batch: &mut CompletionBatch) -> bool {
         self.polls += 1;
         let moved = self.port.poll(now, batch);
@@ -383,38 +305,10 @@ impl PortPoll for Device {
         self.port.next_arrival()
     }
 
-    fn arrived(&self, arrival: &Arrival) -> &[u8] {
-        self.port.arrived(arrival)
-    }
-
-    fn keep(&mut self, arrival: Arrival) -> Option<Receive> {
-        self.port.keep(arrival)
-    }
-
     /// What is reported late is found by polls, and by no event.
     fn prepare_to_park(&mut self) -> bool {
         let reports_later = !self.kept.is_empty() || !self.due.is_empty();
         let returns_later = !self.buffers_kept.is_empty() || !self.buffers_due.is_empty();
         !reports_later && !returns_later && self.port.prepare_to_park()
-    }
-
-    fn waits_unnotified(&self) -> bool {
-        self.port.waits_unnotified()
-    }
-
-    fn event(&self) -> BorrowedFd<'_> {
-        self.port.event()
-    }
-
-    fn unpark(&mut self) {
-        self.port.unpark();
-    }
-
-    fn receiver_not_ready(&self) -> u64 {
-        self.port.receiver_not_ready()
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.port.counters()
     }
 }

@@ -38,6 +38,7 @@ use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePages};
 use rpcrdma_fabric::shm;
 use rpcrdma_protocol::v2::ApplicationHeaderTypes;
+use rpcrdma_testkit::Random;
 
 use self::step::Step;
 use self::world::World;
@@ -212,17 +213,11 @@ fn cases_of(keep_alive: bool) -> impl Strategy<Value = (Form, Vec<Step>)> {
     (form, steps)
 }
 
-/// So many steps, drawn by SplitMix64. Drawing each of them from the strategy takes a sixth of the time of the test, and
+/// So many steps, drawn from the seed. Drawing each of them from the strategy takes a sixth of the time of the test, and
 /// what that is for, a shorter case of one that fails, is done here.
 fn steps_of(seed: u64, count: usize) -> Vec<Step> {
-    let mut state = seed;
-    let mut word = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    };
-    (0..count).map(|_| Step(word())).collect()
+    let mut random = Random(seed);
+    (0..count).map(|_| Step(random.next())).collect()
 }
 
 /// What a test panicked with.

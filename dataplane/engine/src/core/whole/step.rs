@@ -312,30 +312,16 @@ impl Draw {
 type Make = fn(&mut Draw) -> Action;
 
 /// What there is, and how often it is drawn. A word of zeroes is the first of the first.
+#[rustfmt::skip]
 const ACTIONS: &[(u32, Make)] = &[
     (8, |it| Action::Turns(it.of(&[1, 2, 4, 16]))),
-    (4, |it| Action::Message {
-        is_answer: it.one_in(4),
-        words: it.of(&[0, 1, 2, 2, 900]),
-    }),
-    (3, |it| Action::Silence {
-        ms: it.of(&[1, 50, 1000, 6000, 6000, 25_000]),
-    }),
-    (24, |it| Action::Call {
-        asked: asked(it),
-        count: it.of(&[1, 1, 1, 2, 4, 8]),
-    }),
-    (1, |it| Action::CallBeyondCredits {
-        count: 1 + it.below(16),
-    }),
+    (4, |it| Action::Message { is_answer: it.one_in(4), words: it.of(&[0, 1, 2, 2, 900]) }),
+    (3, |it| Action::Silence { ms: it.of(&[1, 50, 1000, 6000, 6000, 25_000]) }),
+    (24, |it| Action::Call { asked: asked(it), count: it.of(&[1, 1, 1, 2, 4, 8]) }),
+    (1, |it| Action::CallBeyondCredits { count: 1 + it.below(16) }),
     (10, |it| Action::Chunks(chunks(it))),
-    (4, |it| Action::Begin {
-        words: it.of(&[0, 1, 10, 900]),
-        is_call: !it.one_in(8),
-    }),
-    (6, |it| Action::Part {
-        words: it.of(&[0, 1, 10, 900]),
-    }),
+    (4, |it| Action::Begin { words: it.of(&[0, 1, 10, 900]), is_call: !it.one_in(8) }),
+    (6, |it| Action::Part { words: it.of(&[0, 1, 10, 900]) }),
     (4, |_| Action::Finish),
     (16, |it| Action::Group(group(it))),
     (6, |it| Action::Grant(it.of(&[0, 1, 2, 8, 900]))),
@@ -373,10 +359,7 @@ const ACTIONS: &[(u32, Make)] = &[
             Told::Unknown,
         ]))
     }),
-    (2, |it| Action::Error {
-        code: it.of(&[2, 3, 4, 6, 8, 10, 77]),
-        is_of_call: !it.one_in(3),
-    }),
+    (2, |it| Action::Error { code: it.of(&[2, 3, 4, 6, 8, 10, 77]), is_of_call: !it.one_in(3) }),
     (18, |it| {
         Action::Answer(it.of(&[
             Answer::Right,
@@ -402,14 +385,9 @@ const ACTIONS: &[(u32, Make)] = &[
             Answer::GroupWrong,
         ]))
     }),
-    (1, |it| Action::Rdma {
-        writes: it.one_in(2),
-    }),
+    (1, |it| Action::Rdma { writes: it.one_in(2) }),
     (1, |_| Action::Invalidate),
-    (6, |it| Action::Connect {
-        version_1: it.one_in(3),
-        is_quiet: it.one_in(8),
-    }),
+    (6, |it| Action::Connect { version_1: it.one_in(3), is_quiet: it.one_in(8) }),
     (1, |it| match it.below(6) {
         0 => Action::Kill,
         1 | 2 => Action::Close,

@@ -74,8 +74,7 @@ impl World {
     /// Connects `a`, and has `b` expect things from it.
     fn connect(&mut self) {
         let (a, b) = (&mut self.a, &mut self.b);
-        let queues = (a.queue, b.queue);
-        (a.id, b.id) = join(&mut a.port, &a.handle, &mut b.port, &b.handle, queues).unwrap();
+        (a.id, b.id) = joined(a, b);
         self.ended = false;
         b.send(b"copied", signalled(1)).unwrap();
         b.send_list(&[&[4; 3000]], signalled(2)).unwrap();

@@ -235,8 +235,7 @@ fn a_peer_cannot_reach_another_channels_queue_pairs() {
     let mut ends: Vec<_> = (1..=2)
         .map(|number| {
             let mut a = End::new(number, |_| {});
-            let queues = (a.queue, b.queue);
-            let ids = join(&mut a.port, &a.handle, &mut b.port, &b.handle, queues).unwrap();
+            let ids = joined(&mut a, &mut b);
             a.id = ids.0;
             (a, ids.1)
         })

@@ -125,15 +125,7 @@ fn more_channels_than_hot_ones_all_deliver() {
     let mut others: Vec<_> = (1..=12)
         .map(|number| {
             let mut other = End::new(number, |_| {});
-            let queues = (a.queue, other.queue);
-            let ids = join(
-                &mut a.port,
-                &a.handle,
-                &mut other.port,
-                &other.handle,
-                queues,
-            )
-            .unwrap();
+            let ids = joined(&mut a, &mut other);
             other.id = ids.1;
             (other, ids.0)
         })
@@ -165,15 +157,7 @@ fn a_busy_channel_becomes_hot_when_others_sleep() {
     let mut a = End::new(0, |config| config.hot_channels_max = 1);
     let (mut b, mut c) = (End::new(1, |_| {}), End::new(2, |_| {}));
     for other in [&mut b, &mut c] {
-        let queues = (a.queue, other.queue);
-        let ids = join(
-            &mut a.port,
-            &a.handle,
-            &mut other.port,
-            &other.handle,
-            queues,
-        )
-        .unwrap();
+        let ids = joined(&mut a, other);
         other.id = ids.1;
     }
     for _ in 0..5000 {
@@ -199,15 +183,7 @@ fn a_missed_doorbell_is_found_by_the_sweep() {
     let mut others: Vec<_> = (1..=3)
         .map(|number| {
             let mut other = End::new(number, |_| {});
-            let queues = (a.queue, other.queue);
-            let ids = join(
-                &mut a.port,
-                &a.handle,
-                &mut other.port,
-                &other.handle,
-                queues,
-            )
-            .unwrap();
+            let ids = joined(&mut a, &mut other);
             other.id = ids.1;
             other
         })

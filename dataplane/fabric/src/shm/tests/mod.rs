@@ -304,6 +304,12 @@ pub(super) fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(byte).collect()
 }
 
+/// One more queue pair between two ports, on a channel that nothing else uses.
+pub(super) fn joined(a: &mut End, b: &mut End) -> (QueuePairId, QueuePairId) {
+    let queues = (a.queue, b.queue);
+    join(&mut a.port, &a.handle, &mut b.port, &b.handle, queues).unwrap()
+}
+
 /// Two joined ports.
 pub(super) fn pair() -> (End, End) {
     pair_with(|_| {})
@@ -311,8 +317,7 @@ pub(super) fn pair() -> (End, End) {
 
 pub(super) fn pair_with(change: impl Fn(&mut PortConfig)) -> (End, End) {
     let (mut a, mut b) = (End::new(0, &change), End::new(1, &change));
-    let queues = (a.queue, b.queue);
-    let ids = join(&mut a.port, &a.handle, &mut b.port, &b.handle, queues).unwrap();
+    let ids = joined(&mut a, &mut b);
     (a.id, b.id) = ids;
     (a, b)
 }

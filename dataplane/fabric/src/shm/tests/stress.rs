@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use rpcrdma_testkit::Random;
+
 use super::*;
 use crate::interface::PostError;
 use crate::interface::prelude::*;
@@ -12,21 +14,13 @@ use crate::shm::mapped::{ChannelHead, MappedRing, Progress};
 use crate::shm::record::{Header, op};
 use crate::shm::ring::{Consumer, Producer};
 
-/// Steps of a xorshift generator: the tests must be the same each time.
-fn next(state: &mut u64) -> usize {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    usize::try_from(*state >> 33).unwrap()
-}
-
 /// The size of message `number` in a direction.
 fn size(number: usize, direction: u64) -> usize {
-    let mut state = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ direction;
-    match next(&mut state) % 8 {
-        0..=4 => next(&mut state) % 300,
-        5 | 6 => next(&mut state) % 1025,
-        _ => 1025 + next(&mut state) % 20_000,
+    let mut random = Random(number as u64 ^ direction << 32);
+    match random.below(8) {
+        0..=4 => random.below(300),
+        5 | 6 => random.below(1025),
+        _ => 1025 + random.below(20_000),
     }
 }
 

@@ -161,20 +161,13 @@ impl World {
         let taken = counted.windows_invalidated_locally + counted.windows_invalidated_remotely;
         // Each call is made twice at most, and its windows are bound once each time.
         let tries = counted.calls_sent + counted.bulk_calls_retried;
+        #[rustfmt::skip]
         let bounds = [
             ("parks", counted.parks, counted.polls),
             ("windows taken away", taken, counted.windows_bound),
-            (
-                "second tries",
-                counted.bulk_calls_retried,
-                counted.calls_sent,
-            ),
+            ("second tries", counted.bulk_calls_retried, counted.calls_sent),
             ("waits for windows", counted.awaiting_window, tries),
-            (
-                "second replies",
-                counted.bulk_replies_resent,
-                counted.group_errors_received,
-            ),
+            ("second replies", counted.bulk_replies_resent, counted.group_errors_received),
         ];
         for (what, count, most) in bounds {
             assert!(count <= most, "{what}: {count}, and {most} at most");
