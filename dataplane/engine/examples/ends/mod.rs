@@ -65,7 +65,12 @@ pub(crate) fn end<A: Application>(
     End { core, handle }
 }
 
-fn plant(handle: &CoreHandle<shm::Port>, seed: shm::Seed, role: Role, config: &CoreConfig) {
+pub(crate) fn plant(
+    handle: &CoreHandle<shm::Port>,
+    seed: shm::Seed,
+    role: Role,
+    config: &CoreConfig,
+) {
     let command = Command::Plant {
         token: 0,
         seed,
