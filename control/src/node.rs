@@ -546,6 +546,7 @@ fn start_core<V: Provider, A: Application>(
     let (provider, clock) = (Arc::clone(provider), clock.clone());
     let need = PortNeed {
         arena_bytes: core.arena_bytes(),
+        untouched_bytes: core.untouched_bytes(),
         huge_pages: config.huge_pages,
         huge_page_size: config.huge_page_size,
         queue_pairs_max: core.connections_max,

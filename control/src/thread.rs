@@ -1,6 +1,7 @@
 //! The control thread: one loop that sleeps until the fabric, a core or the application has
 //! something for it.
 
+mod deadlines;
 mod drain;
 mod exchange;
 mod negotiate;
@@ -24,6 +25,7 @@ use rpcrdma_protocol::v2::{ApplicationProperties, Properties};
 
 pub(crate) use self::targets::Wanted;
 
+use self::deadlines::Deadlines;
 use self::drain::Drain;
 use self::targets::Keeper;
 use crate::authentication::Session;
@@ -104,6 +106,7 @@ pub(crate) struct ControlThread<V: Provider> {
     occupancy: Occupancy,
     peers: PeerLimits,
     keeper: Keeper,
+    deadlines: Deadlines,
     versions: VersionMemory,
     drain: Option<Drain>,
     draining: bool,
@@ -133,6 +136,7 @@ impl<V: Provider> ControlThread<V> {
             occupancy,
             peers: PeerLimits::new(limits.peer_connections_max),
             keeper: Keeper::new(settings.target_attempts_per_second_max, settings.seed),
+            deadlines: Deadlines::default(),
             versions: VersionMemory::default(),
             drain: None,
             draining: false,
@@ -170,7 +174,6 @@ impl<V: Provider> ControlThread<V> {
             self.mailboxes_full = self.push_waiting();
             let now = Instant::now();
             self.expire(now);
-            self.expire_unauthenticated(now);
             self.serve_targets(now);
             self.go_on_draining(now);
         }
@@ -183,21 +186,11 @@ impl<V: Provider> ControlThread<V> {
             return MAILBOX_RETRY;
         }
         let now = Instant::now();
-        let attempts = self
-            .connections
-            .values()
-            .filter_map(|tracked| match &tracked.end {
-                End::Client(attempt) if attempt.waiter.is_some() => Some(attempt.deadline),
-                _ => None,
-            });
-        let sessions = self.connections.values();
-        let sessions = sessions.filter_map(|tracked| tracked.session.deadline());
         let drain = self.drain.as_ref().map(|drain| drain.deadline);
         let target = self.keeper.targets.next_due();
-        attempts
-            .chain(sessions)
-            .chain(drain)
-            .chain(target)
+        [drain, target, self.deadlines.next_walk()]
+            .into_iter()
+            .flatten()
             .min()
             .map_or(SLEEP_MAX, |due| {
                 due.saturating_duration_since(now).min(SLEEP_MAX)
@@ -258,9 +251,11 @@ impl<V: Provider> ControlThread<V> {
                 let permitted = negotiate::permitted(&options);
                 let versions = self.versions.choose(&address, permitted, Instant::now());
                 let session = Session::client(options.authentication);
+                let attempt = Attempt::new(address, options.timeout, waiter);
+                self.deadlines.add(attempt.deadline);
                 let tracked = Tracked {
                     id,
-                    end: End::Client(Attempt::new(address, options.timeout, waiter)),
+                    end: End::Client(attempt),
                     core,
                     key: None,
                     stage: Stage::Requesting,
@@ -720,16 +715,7 @@ impl<V: Provider> ControlThread<V> {
     }
 
     /// Gives up on connects that took too long.
-    fn expire(&mut self, now: Instant) {
-        let late: Vec<ConnectionId> = self
-            .connections
-            .values()
-            .filter(|tracked| match &tracked.end {
-                End::Client(attempt) => attempt.waiter.is_some() && attempt.deadline <= now,
-                End::Server => false,
-            })
-            .map(|tracked| tracked.id)
-            .collect();
+    fn expire_connects(&mut self, late: Vec<ConnectionId>) {
         for id in late {
             ControlCounters::add(&self.counters.connect_timeouts);
             self.note_unanswered(id);

@@ -200,6 +200,10 @@ impl<P: Port> PortSetup for FaultyPort<P> {
         self.inner.carve(shape)
     }
 
+    fn carve_untouched(&mut self, shape: PoolShape) -> Result<Option<Pool>, SetupError> {
+        self.inner.carve_untouched(shape)
+    }
+
     fn page_report(&self) -> &PageReport {
         self.inner.page_report()
     }

@@ -17,6 +17,8 @@ pub use self::verbs::VerbsProvider;
 pub struct PortNeed {
     /// Bytes of registered memory.
     pub arena_bytes: u64,
+    /// Those of them that need no memory before they are written: see [`carve_untouched`](rpcrdma_fabric::interface::PortSetup::carve_untouched).
+    pub untouched_bytes: u64,
     /// Hugepages or not.
     pub huge_pages: HugePages,
     /// Their size.

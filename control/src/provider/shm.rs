@@ -78,10 +78,11 @@ impl Provider for ShmProvider {
         clock: &Clock,
     ) -> Result<(shm::Port, shm::PortHandle), SetupError> {
         let options = ArenaOptions {
-            bytes: need.arena_bytes,
+            bytes: need.arena_bytes.saturating_sub(need.untouched_bytes),
             huge_pages: need.huge_pages,
         };
-        let arena = Arena::shared_in(&options, need.huge_page_size)?;
+        let untouched = need.untouched_bytes;
+        let arena = Arena::shared_with_untouched(&options, need.huge_page_size, untouched)?;
         let number = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
         let usual = shm::PortConfig::new(number, arena, clock.clone());
         let config = shm::PortConfig {

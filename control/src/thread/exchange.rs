@@ -27,7 +27,9 @@ impl<V: Provider> ControlThread<V> {
             self.cores[core].send(Command::SendProperties { connection: key });
             return;
         }
-        match tracked.session.begin(Instant::now()) {
+        let begun = tracked.session.begin(Instant::now());
+        self.note_session_deadline(id);
+        match begun {
             Ok(Some(message)) => self.cores[core].send(Command::Authenticate {
                 connection: key,
                 peer: None,
@@ -58,6 +60,7 @@ impl<V: Provider> ControlThread<V> {
         };
         let verdict =
             PropertySet::decode(body).map(|set| tracked.session.handle(&set, own, Instant::now()));
+        self.note_session_deadline(id);
         match verdict {
             Ok(Verdict::Accept(peer)) => self.cores[core].send(Command::AnswerProperties {
                 connection: key,
@@ -112,13 +115,7 @@ impl<V: Provider> ControlThread<V> {
     }
 
     /// Closes connections whose peers did not authenticate themselves in time, or were refused and stayed.
-    pub(super) fn expire_unauthenticated(&mut self, now: Instant) {
-        let late: Vec<ConnectionId> = self
-            .connections
-            .values()
-            .filter(|tracked| tracked.session.deadline().is_some_and(|due| due <= now))
-            .map(|tracked| tracked.id)
-            .collect();
+    pub(super) fn expire_unauthenticated(&mut self, late: Vec<ConnectionId>) {
         for id in late {
             if let Some(tracked) = self.connections.get_mut(&id) {
                 let failure = tracked.session.expire();

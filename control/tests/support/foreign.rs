@@ -62,6 +62,7 @@ pub(crate) fn connect<F: Fabric>(address: &str, first: Option<Vec<u8>>, answer: 
 
 pub(crate) const NEED: PortNeed = PortNeed {
     arena_bytes: 1 << 20,
+    untouched_bytes: 0,
     huge_pages: HugePages::Never,
     huge_page_size: HugePageSize::Mib2,
     queue_pairs_max: 4,

@@ -381,6 +381,29 @@ impl CoreConfig {
         pool(receives, self.inline_segment_bytes())
     }
 
+    /// The Receives whose memory is there from the beginning: those that are lent, and those of as many connections as can have
+    /// their whole windows. With more connections the others take memory when that many messages are in hand at a time:
+    /// a port takes the Receive that was posted last.
+    fn receives_touched(&self) -> u32 {
+        let connections = self.connections_max.min(WHOLE_WINDOWS);
+        let own = connections.saturating_mul(self.receives_guaranteed());
+        own.saturating_add(self.receives_lendable())
+    }
+
+    /// The pool of receive buffers that may be untouched, where the port has memory of that kind.
+    pub(crate) fn receive_pool_untouched(&self) -> PoolShape {
+        let untouched = self.receives() - self.receives_touched();
+        self.receive_pool_of(untouched)
+    }
+
+    /// Bytes of [`CoreConfig::arena_bytes`] that need no memory before they are written, where the port has memory of that
+    /// kind.
+    #[must_use]
+    pub fn untouched_bytes(&self) -> u64 {
+        let shape = self.receive_pool_untouched();
+        u64::from(shape.buffers) * u64::from(shape.stride_bytes)
+    }
+
     /// The pool of placement segments, if there are any. They start on pages, so that what arrives in them can be
     /// handed to storage.
     #[must_use]
@@ -635,6 +658,19 @@ mod tests {
             ..config(1000, 0)
         };
         assert_eq!((none.receives(), none.lends_receives()), (2000, false));
+    }
+
+    /// A core with no more connections than whole windows has all its memory from the beginning.
+    #[test]
+    fn receives_beyond_64_connections_and_what_is_lent_need_no_memory_yet() {
+        for (connections_max, untouched) in [(1, 0), (64, 0), (65, 3), (10_000, 3 * 9936)] {
+            let config = CoreConfig {
+                connections_max,
+                ..CoreConfig::default()
+            };
+            assert_eq!(config.receive_pool_untouched().buffers, untouched);
+            assert_eq!(config.untouched_bytes(), u64::from(untouched) * 4160);
+        }
     }
 
     /// A peer may wait for half of what it can have in any case, and for no more.

@@ -157,6 +157,7 @@ impl<V: Provider> Peer<V> {
             .port(
                 &PortNeed {
                     arena_bytes: 1 << 20,
+                    untouched_bytes: 0,
                     huge_pages: HugePages::Never,
                     huge_page_size: HugePageSize::default(),
                     queue_pairs_max: 1,

@@ -67,7 +67,7 @@ pub(crate) fn end<A: Application>(
     End { core, handle }
 }
 
-fn adopt_queue_pair(
+pub(crate) fn adopt_queue_pair(
     handle: &CoreHandle<shm::Port>,
     prepared: shm::PreparedQueuePair,
     role: Role,

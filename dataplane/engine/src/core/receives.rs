@@ -6,12 +6,45 @@ use std::ops::Range;
 use rpcrdma_fabric::interface::{
     Port, Receive, ReceiveQueueAttributes, ReceiveQueueId, SetupError,
 };
-
+use rpcrdma_fabric::memory::{Buffer, Pool};
 use rpcrdma_protocol::v2::rtr::transmission_head_bytes;
 
 use crate::config::CoreConfig;
 use crate::counters::Counters;
 use crate::placement::PlacementSegments;
+
+/// What the first segments of Receives are made of.
+struct ReceiveBuffers {
+    pool: Pool,
+    /// Memory that is allocated when it is first written.
+    untouched: Option<Pool>,
+}
+
+impl ReceiveBuffers {
+    fn new<P: Port>(port: &mut P, config: &CoreConfig, receives: u32) -> Result<Self, SetupError> {
+        let shape = config.receive_pool_untouched();
+        let untouched = if shape.buffers == 0 {
+            None
+        } else {
+            port.carve_untouched(shape)?
+        };
+        let elsewhere = untouched.as_ref().map_or(0, |_| shape.buffers);
+        let pool = port.carve(config.receive_pool_of(receives.saturating_sub(elsewhere)))?;
+        Ok(Self { pool, untouched })
+    }
+
+    /// The buffer of the next Receive. A shared queue hands out what was posted last: what is untouched is posted first, and
+    /// used only when all else is in hand.
+    fn take(&mut self, untouched_first: bool) -> Option<Buffer> {
+        let Self { pool, untouched } = self;
+        let mut of_untouched = || untouched.as_mut().and_then(Pool::take);
+        if untouched_first {
+            of_untouched().or_else(|| pool.take())
+        } else {
+            pool.take().or_else(of_untouched)
+        }
+    }
+}
 
 /// The receive queues of a core.
 #[derive(Debug)]
@@ -37,7 +70,7 @@ impl ReceiveQueues {
             (config.connections_max, config.receives_of_own_queue())
         };
         let receives = queues * depth;
-        let mut inline = port.carve(config.receive_pool_of(receives))?;
+        let mut inline = ReceiveBuffers::new(port, config, receives)?;
         let mut placement = match config.placement_pool_of(receives) {
             Some(shape) => PlacementSegments::new(port.carve(shape)?),
             None => PlacementSegments::default(),
@@ -50,7 +83,7 @@ impl ReceiveQueues {
             })?;
             for _ in 0..depth {
                 let placed = (1..segments).filter_map(|_| placement.take_for_receive());
-                let mut list = inline.take().into_iter().chain(placed);
+                let mut list = inline.take(is_shared).into_iter().chain(placed);
                 let receive = port.create_receive(queue, &mut list)?;
                 port.post_receive(receive);
             }
@@ -212,5 +245,48 @@ impl Gathered {
         debug_assert_eq!(done, bytes, "no more arrives than the segments hold");
         counters.messages_gathered.increment();
         self.bytes.get(..done).unwrap_or(&[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_fabric::clock::Clock;
+    use rpcrdma_fabric::interface::PortSetup as _;
+    use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePageSize, HugePages};
+    use rpcrdma_fabric::shm;
+
+    use super::*;
+
+    /// A shared queue takes what was posted last: that is to be what has its memory.
+    #[test]
+    fn what_is_untouched_is_posted_first_on_a_shared_queue() {
+        let config = CoreConfig {
+            connections_max: 100,
+            ..CoreConfig::default()
+        };
+        let options = ArenaOptions {
+            bytes: config.arena_bytes() - config.untouched_bytes(),
+            huge_pages: HugePages::Never,
+        };
+        for (is_shared, untouched_at) in [(true, 0..108), (false, 64 * 33..2220)] {
+            let arena = Arena::shared_with_untouched(
+                &options,
+                HugePageSize::default(),
+                config.untouched_bytes(),
+            )
+            .expect("memory");
+            let touched_bytes = arena.report().arena_bytes;
+            let clock = Clock::new();
+            let (mut port, _handle) =
+                shm::Port::new(shm::PortConfig::new(0, arena, clock)).expect("a port");
+            let mut buffers =
+                ReceiveBuffers::new(&mut port, &config, config.receives()).expect("room");
+            for place in 0..config.receives() {
+                let buffer = buffers.take(is_shared).expect("one for each Receive");
+                let is_untouched = port.memory().offset_of(&buffer) >= touched_bytes;
+                assert_eq!(is_untouched, untouched_at.contains(&place), "{place}");
+            }
+            assert!(buffers.take(is_shared).is_none());
+        }
     }
 }

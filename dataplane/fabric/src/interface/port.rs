@@ -44,6 +44,12 @@ pub trait PortSetup: Send + 'static {
     /// Carves a pool of equal buffers from the registered arena. Only at start-up.
     fn carve(&mut self, shape: PoolShape) -> Result<Pool, SetupError>;
 
+    /// Carves a pool of buffers for Receives out of memory that is allocated by the first write to each page. Only at
+    /// start-up. `None` where there is none: a device needs the pages of all that is registered.
+    fn carve_untouched(&mut self, _shape: PoolShape) -> Result<Option<Pool>, SetupError> {
+        Ok(None)
+    }
+
     /// What pages the registered arena lies in.
     fn page_report(&self) -> &PageReport;
 

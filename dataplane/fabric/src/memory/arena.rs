@@ -93,6 +93,7 @@ pub struct Arena {
     file: Option<OwnedFd>,
     id: u32,
     next: u64,
+    next_untouched: u64,
     report: PageReport,
 }
 
@@ -117,8 +118,41 @@ impl Arena {
     ///
     /// As [`Arena::shared`].
     pub fn shared_in(options: &ArenaOptions, size: HugePageSize) -> Result<Self, SetupError> {
-        let huge = |bytes| sealed_file(bytes, size.flags(), false);
-        Self::make(options, TransparentKind::Shared, Some(size.bytes()), huge)
+        Self::shared_with_untouched(options, size, 0)
+    }
+
+    /// As [`Arena::shared_in`], with `untouched_bytes` more for [`Arena::untouched_pool`]: ordinary memory that no peer maps,
+    /// whose pages are allocated by the first write to each of them.
+    ///
+    /// ```
+    /// use rpcrdma_fabric::memory::{Arena, ArenaOptions, HugePageSize, HugePages, PoolShape};
+    ///
+    /// let options = ArenaOptions { bytes: 8192, huge_pages: HugePages::Never };
+    /// let mut arena = Arena::shared_with_untouched(&options, HugePageSize::default(), 4096)?;
+    /// let shape = PoolShape { buffers: 1, buffer_bytes: 4096, stride_bytes: 4096, align_bytes: 4096 };
+    /// assert!(arena.untouched_pool(shape)?.is_some());
+    /// // What peers map is what was asked for, and no more.
+    /// assert_eq!(arena.report().arena_bytes, 8192);
+    /// # Ok::<(), rpcrdma_fabric::interface::SetupError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Arena::shared`].
+    pub fn shared_with_untouched(
+        options: &ArenaOptions,
+        size: HugePageSize,
+        untouched_bytes: u64,
+    ) -> Result<Self, SetupError> {
+        let huge = |bytes| sealed_file(bytes, size.flags(), size.bytes(), untouched_bytes);
+        let huge_page_bytes = Some(size.bytes());
+        Self::make(
+            options,
+            TransparentKind::Shared,
+            huge_page_bytes,
+            untouched_bytes,
+            huge,
+        )
     }
 
     /// Makes an arena that no other process maps: for providers whose peers reach it through a
@@ -132,6 +166,7 @@ impl Arena {
             options,
             TransparentKind::Private,
             pages::default_huge_page_bytes(),
+            0,
             |bytes| {
                 let mapping = Mapping::huge_private(to_usize(bytes)?)?;
                 mapping.populate()?;
@@ -150,8 +185,14 @@ impl Arena {
             return Self::private(options);
         }
         // The allocator has the system's default size alone. Nobody gets the file.
-        let huge = |bytes| Ok((sealed_file(bytes, size.flags(), false)?.0, None));
-        Self::make(options, TransparentKind::Private, Some(size.bytes()), huge)
+        let huge = |bytes| Ok((sealed_file(bytes, size.flags(), size.bytes(), 0)?.0, None));
+        Self::make(
+            options,
+            TransparentKind::Private,
+            Some(size.bytes()),
+            0,
+            huge,
+        )
     }
 
     /// Makes a private arena of `bytes` bytes whose pages are allocated by the first write to each of them. Use it for
@@ -182,10 +223,11 @@ impl Arena {
         options: &ArenaOptions,
         kind: TransparentKind,
         huge_page_bytes: Option<u64>,
+        untouched_bytes: u64,
         huge: impl FnOnce(u64) -> io::Result<Made>,
     ) -> Result<Self, SetupError> {
         if options.huge_pages == HugePages::Never {
-            return Self::ordinary(options.bytes, kind, false, None);
+            return Self::ordinary(options.bytes, kind, untouched_bytes, false, None);
         }
         let made = || -> io::Result<Self> {
             let page_bytes = huge_page_bytes.ok_or(io::ErrorKind::Unsupported)?;
@@ -197,7 +239,8 @@ impl Arena {
             if options.huge_pages == HugePages::Require {
                 return Err(SetupError::System { doing: why, source });
             }
-            Self::ordinary(options.bytes, kind, true, Some(format!("{why} ({source})")))
+            let warning = Some(format!("{why} ({source})"));
+            Self::ordinary(options.bytes, kind, untouched_bytes, true, warning)
         })
     }
 
@@ -205,13 +248,21 @@ impl Arena {
     fn ordinary(
         asked: u64,
         kind: TransparentKind,
+        untouched_bytes: u64,
         join: bool,
         warning: Option<String>,
     ) -> Result<Self, SetupError> {
         let bytes = check_available(asked, pages::available())?;
         let join = join && kind.is_allowed();
+        let page_bytes = if join {
+            HUGE_PAGE_BYTES
+        } else {
+            ORDINARY_PAGE_BYTES
+        };
         let made = match kind {
-            TransparentKind::Shared => sealed_file(bytes, MemfdFlags::empty(), join),
+            TransparentKind::Shared => {
+                sealed_file(bytes, MemfdFlags::empty(), page_bytes, untouched_bytes)
+            }
             TransparentKind::Private => anonymous(bytes, join),
         };
         let made = made.map_err(|source| SetupError::System {
@@ -244,7 +295,7 @@ impl Arena {
         let report = PageReport {
             kind,
             page_bytes,
-            arena_bytes: mapping.bytes() as u64,
+            arena_bytes: mapping.touched_bytes() as u64,
             warning,
         };
         Self {
@@ -252,6 +303,7 @@ impl Arena {
             file,
             id: unique_number(),
             next: 0,
+            next_untouched: report.arena_bytes,
             report,
         }
     }
@@ -280,9 +332,25 @@ impl Arena {
     ///
     /// [`SetupError::Limit`] when the arena has no room for it; nothing is carved then.
     pub fn pool(&mut self, shape: PoolShape) -> Result<Pool, SetupError> {
-        let pool = Pool::carve(self.memory(), self.id, self.next, shape)?;
+        let limit = self.report.arena_bytes;
+        let pool = Pool::carve(self.memory(), self.id, self.next..limit, shape)?;
         self.next = pool.end();
         Ok(pool)
+    }
+
+    /// Carves a pool out of what is allocated by the first write alone; `None` where the arena has nothing of that kind.
+    ///
+    /// # Errors
+    ///
+    /// As [`Arena::pool`].
+    pub fn untouched_pool(&mut self, shape: PoolShape) -> Result<Option<Pool>, SetupError> {
+        let limit = self.mapping.bytes() as u64;
+        if self.report.arena_bytes == limit {
+            return Ok(None);
+        }
+        let pool = Pool::carve(self.memory(), self.id, self.next_untouched..limit, shape)?;
+        self.next_untouched = pool.end();
+        Ok(Some(pool))
     }
 }
 
@@ -314,11 +382,26 @@ fn check_available(asked: u64, available: Option<Available>) -> Result<u64, Setu
     }
 }
 
-fn sealed_file(bytes: u64, flags: MemfdFlags, join: bool) -> io::Result<Made> {
+/// `page_bytes` are those of its pages, or of transparent ones that it is to be joined to.
+fn sealed_file(
+    bytes: u64,
+    flags: MemfdFlags,
+    page_bytes: u64,
+    untouched_bytes: u64,
+) -> io::Result<Made> {
+    let join = !flags.contains(MemfdFlags::HUGETLB) && page_bytes == HUGE_PAGE_BYTES;
     let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("rpcrdma-arena", flags)?;
     rustix::fs::ftruncate(&file, bytes)?;
-    let mapping = Mapping::shared_lazily(&file, to_usize(bytes)?)?;
+    let file_bytes = to_usize(bytes)?;
+    let mapping = if untouched_bytes == 0 {
+        Mapping::shared_lazily(&file, file_bytes)?
+    } else {
+        let untouched = round_up(untouched_bytes, ORDINARY_PAGE_BYTES);
+        let untouched = untouched.ok_or(io::ErrorKind::OutOfMemory)?;
+        let (untouched, align) = (to_usize(untouched)?, to_usize(page_bytes)?);
+        Mapping::shared_with_untouched(&file, file_bytes, untouched, align)?
+    };
     if join {
         mapping.advise_huge_pages()?;
     }

@@ -16,6 +16,8 @@ const PAGE_BYTES_MIN: usize = 4096;
 pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
+    /// Bytes at its end that are left out when its pages are made present.
+    untouched_bytes: usize,
     origin: Origin,
 }
 
@@ -52,6 +54,25 @@ impl Mapping {
     pub(super) fn shared_lazily(file: impl AsFd, bytes: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         Self::map(file, bytes, protection, MapFlags::SHARED)
+    }
+
+    /// As [`Mapping::shared_lazily`], with `untouched_bytes` of private memory behind the file's, whose pages come when they
+    /// are first written. `bytes` is a multiple of `align`, which is that of [`Mapping::anonymous`].
+    pub(super) fn shared_with_untouched(
+        file: impl AsFd,
+        bytes: usize,
+        untouched_bytes: usize,
+        align: usize,
+    ) -> io::Result<Self> {
+        let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let whole = bytes.checked_add(untouched_bytes).ok_or_else(too_much)?;
+        let mut mapping = Self::anonymous(whole, align)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: it replaces the first `bytes` bytes of the mapping just made, to which nobody has pointers yet.
+        unsafe { rustix::mm::mmap(mapping.start().cast(), bytes, protection, flags, file, 0) }?;
+        mapping.untouched_bytes = untouched_bytes;
+        Ok(mapping)
     }
 
     /// Maps `bytes` bytes of a peer's `file`, to read only, with every page present. Writing
@@ -134,6 +155,7 @@ impl Mapping {
             .map(|start| Self {
                 start,
                 bytes,
+                untouched_bytes: 0,
                 origin,
             })
             .ok_or_else(|| io::Error::other("the kernel mapped address zero"))
@@ -142,11 +164,17 @@ impl Mapping {
     /// Asks for transparent hugepages. A kernel without them says so.
     pub(super) fn advise_huge_pages(&self) -> io::Result<()> {
         // SAFETY: our own mapping; this advice changes no contents.
-        unsafe { rustix::mm::madvise(self.start().cast(), self.bytes, Advice::LinuxHugepage) }?;
+        unsafe {
+            rustix::mm::madvise(
+                self.start().cast(),
+                self.touched_bytes(),
+                Advice::LinuxHugepage,
+            )
+        }?;
         Ok(())
     }
 
-    /// Makes every page present, to be written.
+    /// Makes every page present, to be written, but for those that are to be untouched.
     ///
     /// # Errors
     ///
@@ -164,7 +192,7 @@ impl Mapping {
     /// the advice.
     fn advise_populate(&self, advice: Advice) -> io::Result<bool> {
         // SAFETY: our own mapping; populating it changes no contents.
-        match unsafe { rustix::mm::madvise(self.start().cast(), self.bytes, advice) } {
+        match unsafe { rustix::mm::madvise(self.start().cast(), self.touched_bytes(), advice) } {
             Ok(()) => Ok(true),
             Err(Errno::INVAL) => Ok(false),
             // What would have been SIGBUS.
@@ -176,7 +204,7 @@ impl Mapping {
     /// Reads a byte of every page, by which a file gets the pages that it lacks. Those of private memory
     /// come when they are first written.
     pub(super) fn touch(&self) {
-        for offset in (0..self.bytes).step_by(PAGE_BYTES_MIN) {
+        for offset in (0..self.touched_bytes()).step_by(PAGE_BYTES_MIN) {
             // SAFETY: within the mapping, which can be read; a peer that writes the byte meanwhile
             // changes nothing, since its value is not used.
             let _ = unsafe { self.start().add(offset).read_volatile() };
@@ -188,6 +216,11 @@ impl Mapping {
     #[must_use]
     pub fn start(&self) -> *mut u8 {
         self.start.as_ptr()
+    }
+
+    /// The bytes from its start on whose pages are made present together.
+    pub(super) fn touched_bytes(&self) -> usize {
+        self.bytes - self.untouched_bytes
     }
 
     /// The length in bytes.

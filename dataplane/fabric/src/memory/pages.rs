@@ -159,7 +159,7 @@ fn field_bytes(text: &str, key: &str) -> Option<u64> {
 }
 
 /// The value of `key` in the entry of `/proc/self/smaps` whose range contains `address`.
-fn smaps_field(text: &str, address: usize, key: &str) -> u64 {
+pub(super) fn smaps_field(text: &str, address: usize, key: &str) -> u64 {
     let mut inside = false;
     for line in text.lines() {
         if let Some((from, to)) = smaps_range(line) {

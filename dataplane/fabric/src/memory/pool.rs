@@ -1,5 +1,6 @@
 //! Pools of equal buffers, owned by one core.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -75,10 +76,11 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// `room` is the part of the mapping that it is carved from, which lies within it.
     pub(super) fn carve(
         memory: Memory,
         arena: u32,
-        next: u64,
+        room: Range<u64>,
         shape: PoolShape,
     ) -> Result<Self, SetupError> {
         let stride = shape.stride_bytes.max(shape.buffer_bytes);
@@ -86,15 +88,14 @@ impl Pool {
             stride_bytes: stride,
             ..shape
         };
-        let limit = memory.mapping().bytes() as u64;
         let start = memory.mapping().start().addr() as u64;
         // No mapping is as long as what 64 bits do not hold.
-        let (first, end) = place_of(start, next, shape).unwrap_or((0, u64::MAX));
-        if end > limit {
+        let (first, end) = place_of(start, room.start, shape).unwrap_or((0, u64::MAX));
+        if end > room.end {
             return Err(SetupError::Limit {
                 what: "arena bytes",
                 asked: end,
-                limit,
+                limit: room.end,
             });
         }
         let site = Site {

@@ -11,7 +11,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::interface::SetupError;
-use crate::memory::pages::{self, HUGE_PAGE_BYTES, HugePageCounts, TransparentKind};
+use crate::memory::pages::{self, HUGE_PAGE_BYTES, HugePageCounts, TransparentKind, smaps_field};
 use crate::memory::{Arena, ArenaOptions, HugePageSize, HugePages, Mapping, PageKind, PoolShape};
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
@@ -101,6 +101,56 @@ fn ordinary_pages_when_asked_for_come_without_a_warning() {
     }
     let arena = Arena::shared(&options(0, HugePages::Never)).unwrap();
     assert_eq!(arena.report().arena_bytes, 4096);
+}
+
+/// Whatever pages the rest is in.
+#[test]
+fn what_is_untouched_takes_no_memory_until_it_is_written_and_no_peer_maps_it() {
+    const UNTOUCHED: u32 = 64 * 4096;
+    for wish in [HugePages::Never, HugePages::Prefer] {
+        let size = HugePageSize::default();
+        let mut arena =
+            Arena::shared_with_untouched(&options(5000, wish), size, UNTOUCHED.into()).unwrap();
+        let shared_bytes = arena.report().arena_bytes;
+        assert!(shared_bytes >= 8192 && shared_bytes.is_multiple_of(arena.report().page_bytes));
+        let file = rustix::fs::fstat(arena.file().unwrap()).unwrap();
+        assert_eq!(u64::try_from(file.st_size).unwrap(), shared_bytes);
+        let shape = |buffers| PoolShape {
+            buffers,
+            buffer_bytes: 4096,
+            stride_bytes: 4096,
+            align_bytes: 4096,
+        };
+        let memory = arena.memory();
+        let mut pool = arena.untouched_pool(shape(64)).unwrap().unwrap();
+        let mut buffers: Vec<_> = (0..64).map(|_| pool.take().unwrap()).collect();
+        assert_eq!(memory.offset_of(&buffers[0]), shared_bytes);
+        let start = memory.bytes(&buffers[0]).as_ptr().addr();
+        let resident = || {
+            let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            smaps_field(&smaps, start, "Rss:")
+        };
+        assert_eq!(resident(), 0, "{wish:?}");
+        memory.bytes_mut(&mut buffers[7]).fill(0xa5);
+        assert!(
+            (4096..u64::from(UNTOUCHED)).contains(&resident()),
+            "{wish:?}"
+        );
+        assert!(memory.bytes(&buffers[8]).iter().all(|byte| *byte == 0));
+        // Each part ends where it ends.
+        assert!(arena.untouched_pool(shape(1)).is_err());
+        let whole = u32::try_from(shared_bytes / 4096).unwrap();
+        assert!(arena.pool(shape(whole + 1)).is_err());
+        use_all(&mut arena);
+    }
+    let mut plain = Arena::shared(&options(5000, HugePages::Never)).unwrap();
+    let shape = PoolShape {
+        buffers: 1,
+        buffer_bytes: 1,
+        stride_bytes: 1,
+        align_bytes: 1,
+    };
+    assert!(plain.untouched_pool(shape).unwrap().is_none());
 }
 
 #[test]

@@ -59,7 +59,8 @@ pub(super) struct Client {
 /// How far a connection has come. Where a peer is waited for, a timer runs.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Client: the listener's backlog was full; the next attempt comes after `delay`.
+    /// Client: the listener's backlog was full; the next attempt comes after `delay`, or after those of others
+    /// that wait for longer.
     Connecting { delay: Duration },
     /// Client: the request is out.
     AwaitingReply,

@@ -138,6 +138,9 @@ impl Manager {
             return Ok(());
         };
         let address = client.address.clone();
+        if self.lines.is_behind(&address, id) {
+            return self.connect_later(id, &address);
+        }
         let name = socket::parse_address(&address)?;
         match socket::connect(name) {
             Ok(Some(socket)) => self.send_request(id, socket, &address),
@@ -152,6 +155,7 @@ impl Manager {
     fn connect_later(&mut self, id: u64, address: &str) -> Result<(), ManagerError> {
         self.counters.backlog_full += 1;
         let now = Instant::now();
+        let tries = self.join_line(address, id);
         let Some(connection) = self.connections.get_mut(&id) else {
             return Ok(());
         };
@@ -170,8 +174,11 @@ impl Manager {
                 source: io::ErrorKind::TimedOut.into(),
             });
         }
-        let at = (now + *delay).min(client.give_up);
-        *delay = (*delay * 2).min(CONNECT_DELAY_MAX);
+        let mut at = client.give_up;
+        if tries {
+            at = at.min(now + *delay);
+            *delay = (*delay * 2).min(CONNECT_DELAY_MAX);
+        }
         self.set_timer(id, Some(at));
         Ok(())
     }
@@ -219,6 +226,7 @@ impl Manager {
         connection.socket = Some(socket);
         connection.stage = Stage::AwaitingReply;
         self.set_timer(id, Some(give_up));
+        self.leave_line(address, id);
         match sent {
             // A server that hangs up at once may have said why: that is read like any answer.
             Err(error) if !is_hang_up(&error) => Err(self.system(&doing, error)),
@@ -464,6 +472,7 @@ impl Manager {
         self.set_timer(id, None);
         self.unpin(id);
         let connection = self.connections.remove(&id)?;
+        self.leave_line_of(id, &connection);
         if connection.is_half_open_server() {
             self.half_open_ended();
         }

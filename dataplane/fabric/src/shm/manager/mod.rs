@@ -27,6 +27,7 @@ mod channels;
 mod connection;
 mod event_loop;
 mod handshake;
+mod lines;
 mod prepare;
 mod socket;
 #[cfg(all(test, not(loom)))]
@@ -49,6 +50,7 @@ use crate::shm::{Port, PortHandle, PreparedQueuePair};
 use crate::waiting::Waiting;
 use channels::Channels;
 use connection::Connection;
+use lines::Lines;
 
 /// What the handshake takes for a message, written again; `None` for anything else.
 #[cfg(feature = "testing")]
@@ -95,6 +97,7 @@ pub struct Manager {
     listeners: HashMap<u64, Listener>,
     connections: HashMap<u64, Connection>,
     channels: Channels,
+    lines: Lines,
     memory: PeerMemory,
     /// Events that the next wait delivers.
     ready: Vec<ManagerEvent<Port>>,
@@ -162,6 +165,7 @@ impl Manager {
             listeners: HashMap::new(),
             connections: HashMap::new(),
             channels: Channels::new(),
+            lines: Lines::default(),
             memory: PeerMemory::new(PeerMemoryLimits {
                 arena_bytes_max: options.peer_arena_bytes_max,
                 total_bytes_max: options.peer_memory_bytes_max,

@@ -33,6 +33,10 @@ impl PortSetup for Port {
         self.arena.pool(shape)
     }
 
+    fn carve_untouched(&mut self, shape: PoolShape) -> Result<Option<Pool>, SetupError> {
+        self.arena.untouched_pool(shape)
+    }
+
     fn page_report(&self) -> &PageReport {
         self.arena.report()
     }

@@ -187,6 +187,39 @@ fn a_full_backlog_is_waited_out() {
 }
 
 #[test]
+fn one_of_those_that_wait_for_a_full_backlog_tries_again() {
+    const WAIT: usize = 50;
+    let mut client = manager();
+    let port = port(64);
+    let address = fresh_address();
+    let listener = socket::listen(socket::parse_address(&address).unwrap()).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let _fills = raw_connect(&address);
+    let mut asked: Vec<_> = (0..WAIT)
+        .map(|_| client.connect(&address, &port, b"").unwrap())
+        .collect();
+    let until = Instant::now() + Duration::from_millis(200);
+    while Instant::now() < until {
+        turn(&mut client);
+    }
+    // Each was asked once, and the oldest tried again after 1, 2, 4, 8, 16, 32, 32, ... ms.
+    let attempts = counter(&client, "connects_backlog_full");
+    assert!(attempts < WAIT as u64 + 20, "{attempts}");
+    // When the oldest is given up, the next tries: it gets through as soon as there is room.
+    client.disconnect(asked.remove(0));
+    assert!(socket::accept(&listener).unwrap().is_some());
+    let until = Instant::now() + PATIENCE;
+    let accepted = loop {
+        assert!(Instant::now() < until);
+        turn(&mut client);
+        if let Some(socket) = socket::accept(&listener).unwrap() {
+            break socket;
+        }
+    };
+    assert!(matches!(receive(&accepted), Received::Message(..)));
+}
+
+#[test]
 fn a_backlog_that_stays_full_is_told() {
     let mut client = manager_with(SHORT, 1);
     let port = port(4);
