@@ -1,5 +1,6 @@
 //! What several commands are told alike.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -8,6 +9,8 @@ use rpcrdma_doctor::{CoreList, core_list};
 use super::{OPERATIONS_MAX, OwnFabric, ProfileChoice, Protocol, values};
 use crate::address::Address;
 use crate::commands::AuthenticationArgs;
+use crate::exit::Failure;
+use crate::report::output::Outputs;
 use crate::run::config::Limit;
 
 /// The options of every command that makes runs.
@@ -119,5 +122,48 @@ impl LengthArgs {
     pub(crate) fn limit(&self, duration: Duration) -> Limit {
         let duration = || Limit::Duration(self.duration.unwrap_or(duration));
         self.count.map_or_else(duration, Limit::Count)
+    }
+}
+
+/// Where the report of a load goes, and how much of it.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct OutputArgs {
+    /// Write the report as JSON; `-` is standard output, and the table then goes to standard error
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Write the percentile distribution as text that HdrHistogram plotters load
+    #[arg(long, value_name = "FILE")]
+    pub hgrm: Option<PathBuf>,
+
+    /// Write the histogram of each interval as a log that HdrHistogram's tools read
+    #[arg(long, value_name = "FILE")]
+    pub hlog: Option<PathBuf>,
+
+    /// Write the report as a page for a browser, with charts; it needs no network and no script
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Length of the intervals of --intervals, --json, --hlog and --html [default: 1s; longer in runs of more than an hour]
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    pub interval: Option<Duration>,
+
+    /// Rate and round-trip times of each interval in the table too
+    #[arg(long)]
+    pub intervals: bool,
+}
+
+impl OutputArgs {
+    /// Refuses files that cannot be written, before anything is measured.
+    ///
+    /// # Errors
+    /// A failure that names the file.
+    pub(crate) fn check(&self) -> Result<Outputs, Failure> {
+        Outputs::check(&[
+            ("--json", self.json.as_deref()),
+            ("--hgrm", self.hgrm.as_deref()),
+            ("--hlog", self.hlog.as_deref()),
+            ("--html", self.html.as_deref()),
+        ])
     }
 }

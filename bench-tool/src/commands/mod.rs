@@ -14,13 +14,12 @@ mod sweep;
 pub(crate) mod values;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rpcrdma_control::{Fault, Versions};
 
 pub(crate) use self::authentication::AuthenticationArgs;
-pub(crate) use self::common::{CommonArgs, LengthArgs, SlowedArgs};
+pub(crate) use self::common::{CommonArgs, LengthArgs, OutputArgs, SlowedArgs};
 pub(crate) use self::compare::CompareArgs;
 pub(crate) use self::decode::DecodeArgs;
 pub(crate) use self::doctor::DoctorArgs;
@@ -282,29 +281,9 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub common: CommonArgs,
 
-    /// Write the report as JSON; `-` is standard output, and the table then goes to standard error
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// Write the percentile distribution as text that HdrHistogram plotters load
-    #[arg(long, value_name = "FILE")]
-    pub hgrm: Option<PathBuf>,
-
-    /// Write the histogram of each interval as a log that HdrHistogram's tools read
-    #[arg(long, value_name = "FILE")]
-    pub hlog: Option<PathBuf>,
-
-    /// Write the report as a page for a browser, with charts; it needs no network and no script
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-
-    /// Length of the intervals of --intervals, --json, --hlog and --html [default: 1s; longer in runs of more than an hour]
-    #[arg(long, value_name = "TIME", value_parser = values::time)]
-    pub interval: Option<Duration>,
-
-    /// Rate and round-trip times of each interval in the table too
-    #[arg(long)]
-    pub intervals: bool,
+    /// Where the report goes
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// `bench-tool serve`.
@@ -489,6 +468,8 @@ pub(crate) struct FloorArgs {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use clap::CommandFactory;
     use clap::error::ErrorKind;
@@ -546,11 +527,11 @@ mod tests {
         assert_eq!(args.common.length.warmup, Duration::ZERO);
         assert_eq!(args.common.profile.profile.as_deref(), Some("shm"));
         assert_eq!(args.common.profile.set, ["reap_batch=4"]);
-        assert_eq!(args.json, Some(PathBuf::from("-")));
-        assert_eq!(args.hlog, Some(PathBuf::from("a.hlog")));
-        assert_eq!(args.html, Some(PathBuf::from("a.html")));
-        assert_eq!(args.interval, Some(Duration::from_millis(500)));
-        assert!(args.common.quiet && args.intervals);
+        assert_eq!(args.output.json, Some(PathBuf::from("-")));
+        assert_eq!(args.output.hlog, Some(PathBuf::from("a.hlog")));
+        assert_eq!(args.output.html, Some(PathBuf::from("a.html")));
+        assert_eq!(args.output.interval, Some(Duration::from_millis(500)));
+        assert!(args.common.quiet && args.output.intervals);
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! The command line of `nfs`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use super::values;
-use super::{LengthArgs, ProfileChoice, Protocol};
+use super::{LengthArgs, OutputArgs, ProfileChoice, Protocol};
 use crate::nfs_client::address::NfsAddress;
 use crate::nfs_client::steps::StepKind;
 use rpcrdma_doctor::{CoreList, core_list};
@@ -119,6 +118,8 @@ Examples:
       every byte that is read is checked
   bench-tool nfs --connect tcp:server:2049 --export /srv --op write --stable file --rate 500 --depth 64
       the server's stable storage at 500 writes a second
+  bench-tool nfs --connect rdma:server:20049 --export /srv --op read --to-knee --depth 32 --html knee.html
+      latency of reads against their rate
   bench-tool nfs --connect tcp:server:2049 --export /srv --op write --verify --retry 2m
       while the server is restarted: nothing that it committed may be lost")]
 pub(crate) struct NfsArgs {
@@ -210,17 +211,17 @@ pub(crate) struct NfsArgs {
     #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]
     pub rate: Option<u64>,
 
+    /// Latency against rate: a closed loop, then open loops at rising shares of what it carried, to the knee and beyond; each takes --duration [default: 2s]
+    #[arg(long, conflicts_with_all = ["rate", "count", "hgrm", "hlog", "interval", "intervals"])]
+    pub to_knee: bool,
+
     /// How long it takes
     #[command(flatten)]
     pub length: LengthArgs,
 
-    /// Write the report as JSON; `-` is standard output, and the table then goes to standard error
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// Write the percentile distribution as text that HdrHistogram plotters load
-    #[arg(long, value_name = "FILE")]
-    pub hgrm: Option<PathBuf>,
+    /// Where the report goes
+    #[command(flatten)]
+    pub output: OutputArgs,
 
     /// No table and no progress; errors and warnings only
     #[arg(long, short)]

@@ -3,7 +3,7 @@
 mod bulk;
 mod generator;
 pub(crate) mod idle;
-mod intervals;
+pub(crate) mod intervals;
 pub(crate) mod null_calls;
 pub(crate) mod pace;
 mod probe;

@@ -10,7 +10,7 @@ use crate::commands::nfs::{Access, NfsArgs, NfsOp, Stable};
 use crate::commands::{ProfileChoice, Protocol};
 use crate::exit::Failure;
 use crate::machine::Machine;
-use crate::run::config::{DURATION_DEFAULT, Limit};
+use crate::run::config::{DURATION_DEFAULT, DURATION_TO_KNEE_DEFAULT, Limit, interval};
 use rpcrdma_nfs3::wire::mount::PATH_BYTES_MAX;
 use rpcrdma_nfs3::wire::results::Fsinfo;
 use rpcrdma_units as units;
@@ -58,6 +58,8 @@ pub(crate) struct NfsConfig {
     pub(crate) rate_per_s: Option<u64>,
     pub(crate) limit: Limit,
     pub(crate) warmup: Duration,
+    /// The measured time is reported in intervals of this length too.
+    pub(crate) interval: Duration,
 }
 
 impl NfsConfig {
@@ -80,6 +82,11 @@ impl NfsConfig {
         if let Some(cores) = &args.cores {
             machine.check_cores(cores)?;
         }
+        let limit = args.length.limit(if args.to_knee {
+            DURATION_TO_KNEE_DEFAULT
+        } else {
+            DURATION_DEFAULT
+        });
         let size_bytes = size_bytes(args)?;
         let (files, file_bytes) = files(args, size_bytes)?;
         Ok(Self {
@@ -110,7 +117,8 @@ impl NfsConfig {
             profile: args.profile.clone(),
             cores: cores(args, machine)?,
             rate_per_s: args.rate,
-            limit: args.length.limit(DURATION_DEFAULT),
+            interval: interval(args.output.interval, limit)?,
+            limit,
             warmup: args.length.warmup,
         })
     }

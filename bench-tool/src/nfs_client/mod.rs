@@ -24,7 +24,7 @@ mod workload;
 pub(crate) use self::report::SCHEMA;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rpcrdma_control::Provider;
 use rpcrdma_tuning::Loaded;
@@ -47,8 +47,10 @@ use crate::fabric::{Fabric, Job};
 use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
 use crate::report::output::{Outputs, verdict};
-use crate::run::Watch;
+use crate::report::timeline::Timeline;
+use crate::report::{hgrm, hlog, page};
 use crate::run::config::Limit;
+use crate::run::{Watch, knee, put_knee};
 use crate::signals::Stop;
 use rpcrdma_nfs3::client::CALL_TIMEOUT;
 use rpcrdma_nfs3::client::credential::Credential;
@@ -70,28 +72,61 @@ pub(crate) const FILL_BYTES_MAX: u32 = 64 << 10;
 pub(crate) fn execute(args: &NfsArgs, command: String) -> Result<(), Failure> {
     let machine = Machine::detect();
     let config = NfsConfig::new(args, &machine, command)?;
-    let outputs = Outputs::check(&[
-        ("--json", args.json.as_deref()),
-        ("--hgrm", args.hgrm.as_deref()),
-    ])?;
+    let outputs = args.output.check()?;
     let stop = Stop::on_signals()?;
-    let outcome = drive(&config, args.quiet, &stop)?;
-    let (calls, errors) = (outcome.measured.calls(), outcome.errors());
-    let report = Report::new(&config, &machine, &outcome);
-    let text_of = |option: &str| match option {
-        "--hgrm" => crate::report::hgrm::text(&outcome.measured.latency()),
-        _ => report.to_json(),
-    };
-    outputs.write(&report.table(), &report.warnings, args.quiet, text_of)?;
-    verdict(
-        calls,
-        errors,
-        "the warnings of the report say which error came first, its `errors_by_name` counts all",
-    )
+    if args.to_knee {
+        let mut found = None;
+        drive(&config, args.quiet, &stop, &mut |run| {
+            let report_at = |rate_per_s| run.report_at(rate_per_s, &machine);
+            found = Some(knee::climb(&stop, report_at)?);
+            Ok(())
+        })?;
+        // Without a failure the calls were made.
+        return found.map_or(Ok(()), |report| {
+            put_knee(&report, &outputs, args.quiet, ERRORS_ADVICE)
+        });
+    }
+    let mut outcome = None;
+    drive(&config, args.quiet, &stop, &mut |run| {
+        outcome = Some(run.outcome_at(config.rate_per_s)?);
+        Ok(())
+    })?;
+    outcome.map_or(Ok(()), |outcome| {
+        let report = Report::new(&config, &machine, &outcome);
+        put(&report, &outcome, &outputs, args)
+    })
 }
 
+const ERRORS_ADVICE: &str =
+    "the warnings of the report say which error came first, its `errors_by_name` counts all";
+
+fn put(
+    report: &Report,
+    outcome: &Outcome,
+    outputs: &Outputs,
+    args: &NfsArgs,
+) -> Result<(), Failure> {
+    let latency = outcome.measured.latency();
+    let table = report.table(args.output.intervals);
+    outputs.write(
+        &table,
+        &report.warnings,
+        args.quiet,
+        |option| match option {
+            "--hgrm" => hgrm::text(&latency),
+            "--hlog" => hlog::text(&outcome.timeline, &report.command),
+            "--html" => page::text(report, &latency),
+            _ => report.to_json(),
+        },
+    )?;
+    verdict(outcome.measured.calls(), outcome.errors(), ERRORS_ADVICE)
+}
+
+/// What is done once everything is prepared.
+type Calls<'a> = &'a mut dyn FnMut(&mut Run<'_>) -> Result<(), Failure>;
+
 /// Mounts, prepares, calls, and cleans up, whatever became of the calls.
-fn drive(config: &NfsConfig, quiet: bool, stop: &Stop) -> Result<Outcome, Failure> {
+fn drive(config: &NfsConfig, quiet: bool, stop: &Stop, calls: Calls<'_>) -> Result<(), Failure> {
     let machine_name = rustix::system::uname();
     let machine_name = machine_name.nodename().to_string_lossy();
     let credential = Credential::new(config.uid, config.gid, &machine_name);
@@ -123,7 +158,7 @@ fn drive(config: &NfsConfig, quiet: bool, stop: &Stop) -> Result<Outcome, Failur
                 connections: config.connections,
                 cores: config.cores.clone(),
             };
-            manner.run(&mut session, files, Transport::KernelTcp)
+            manner.run(&mut session, files, Transport::KernelTcp, calls)
         }
         NfsAddress::Fabric(address) => {
             let fabric = Fabric::to_connect(address, config.device.as_deref())?;
@@ -135,6 +170,7 @@ fn drive(config: &NfsConfig, quiet: bool, stop: &Stop) -> Result<Outcome, Failur
                 credential: &credential,
                 fabric: &fabric,
                 loaded: &loaded,
+                calls,
             };
             fabric.run(&loaded.profile, job)
         }
@@ -151,12 +187,13 @@ struct OverFabric<'a> {
     credential: &'a Credential,
     fabric: &'a Fabric,
     loaded: &'a Loaded,
+    calls: Calls<'a>,
 }
 
 impl Job for OverFabric<'_> {
-    type Output = Outcome;
+    type Output = ();
 
-    fn run<V: Provider>(self, provider: V) -> Result<Outcome, Failure> {
+    fn run<V: Provider>(self, provider: V) -> Result<(), Failure> {
         let config = self.manner.config;
         let mut session =
             FabricSession::connect(provider, config, self.credential, self.address, self.loaded)?;
@@ -167,7 +204,8 @@ impl Job for OverFabric<'_> {
             profile: self.loaded.name.clone(),
             warnings: crate::profile::warnings_here(self.loaded),
         };
-        self.manner.run(&mut session, self.files, transport)
+        self.manner
+            .run(&mut session, self.files, transport, self.calls)
     }
 }
 
@@ -185,7 +223,8 @@ impl Manner<'_> {
         session: &mut dyn Session,
         files: Files,
         transport: Transport,
-    ) -> Result<Outcome, Failure> {
+        calls: Calls<'_>,
+    ) -> Result<(), Failure> {
         let mut run = Run {
             config: self.config,
             session,
@@ -193,26 +232,29 @@ impl Manner<'_> {
             quiet: self.quiet,
             stop: self.stop,
             transport,
+            info: None,
         };
-        let outcome = run.prepare_and_measure();
+        let done = run.prepare().and_then(|()| calls(&mut run));
         let removed = run.remove();
-        let outcome = outcome?;
-        removed.map(|()| outcome)
+        done.and(removed)
     }
 }
 
 /// A run whose export is mounted.
-struct Run<'a> {
+pub(crate) struct Run<'a> {
     config: &'a NfsConfig,
     session: &'a mut dyn Session,
     files: Files,
     quiet: bool,
     stop: &'a Stop,
     transport: Transport,
+    /// What the server says of the file system, once that is known.
+    info: Option<Fsinfo>,
 }
 
 impl Run<'_> {
-    fn prepare_and_measure(&mut self) -> Result<Outcome, Failure> {
+    /// Makes the files that the calls need, and fills them.
+    fn prepare(&mut self) -> Result<(), Failure> {
         let config = self.config;
         let mut caller = self.session.caller()?;
         let info = file_system(&mut *caller, self.files.root())?;
@@ -224,11 +266,36 @@ impl Run<'_> {
         if config.is_read() && !self.stop.is_asked() {
             self.fill(&info)?;
         }
-        let mut outcome = Outcome::new(self.measure()?, info, self.transport.clone());
-        if config.is_written() {
+        self.info = Some(info);
+        Ok(())
+    }
+
+    /// Makes the calls that are measured, at a rate or in a closed loop, and looks after what they wrote.
+    fn outcome_at(&mut self, rate_per_s: Option<u64>) -> Result<Outcome, Failure> {
+        let info = self.info;
+        let info = info.ok_or_else(|| Failure::failed("the server did not say what it takes"))?;
+        let began = SystemTime::now() + self.config.warmup;
+        let mut measured = self.measure(rate_per_s)?;
+        let timeline = Timeline {
+            interval: self.config.interval,
+            began,
+            cores: std::mem::take(&mut measured.timelines),
+        };
+        let mut outcome = Outcome::new(measured, timeline, info, self.transport.clone());
+        if self.config.is_written() {
             self.settle(&mut outcome)?;
         }
         Ok(outcome)
+    }
+
+    /// The report of calls at a rate, or of a closed loop.
+    fn report_at(&mut self, rate_per_s: Option<u64>, machine: &Machine) -> Result<Report, Failure> {
+        let outcome = self.outcome_at(rate_per_s)?;
+        let config = NfsConfig {
+            rate_per_s,
+            ..self.config.clone()
+        };
+        Ok(Report::new(&config, machine, &outcome))
     }
 
     fn work(&self, plan: StepPlan, stability: Stability) -> Arc<Work> {
@@ -262,6 +329,7 @@ impl Run<'_> {
             limit: Limit::Count(plan.blocks()),
             rate_per_s: None,
             patience: self.config.retry,
+            interval: self.config.interval,
         };
         let work = self.work(plan, Stability::Unstable);
         let filled = self.session.measure(work, &amount, &self.watch())?;
@@ -283,7 +351,7 @@ impl Run<'_> {
             .try_for_each(|number| self.files.commit(&mut *caller, number).map(|_| ()))
     }
 
-    fn measure(&mut self) -> Result<Measured, Failure> {
+    fn measure(&mut self, rate_per_s: Option<u64>) -> Result<Measured, Failure> {
         let config = self.config;
         let stability = match config.stable {
             Stable::Unstable => Stability::Unstable,
@@ -294,8 +362,9 @@ impl Run<'_> {
             depth: config.depth,
             warmup: config.warmup,
             limit: config.limit,
-            rate_per_s: config.rate_per_s,
+            rate_per_s,
             patience: self.config.retry,
+            interval: self.config.interval,
         };
         if self.stop.is_asked() {
             return Ok(Measured {

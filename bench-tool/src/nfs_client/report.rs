@@ -11,8 +11,12 @@ use super::steps::StepKind;
 use crate::commands::nfs::NfsOp;
 use crate::histogram::LatencySummary;
 use crate::machine::Machine;
-use crate::report::few_calls;
-use crate::report::table::{write_latency, write_warnings};
+use crate::report::table::{
+    plural, write_corrected, write_intervals, write_latency, write_warnings,
+};
+use crate::report::timeline::{IntervalFigures, Timeline};
+use crate::report::view::{LoadReport, LoadView, machine_facts};
+use crate::report::{CorrectedLatency, few_calls};
 use rpcrdma_doctor::format_cores;
 use rpcrdma_nfs3::wire::results::Fsinfo;
 use rpcrdma_units::{self as units, bandwidth, count, duration, rate, size, text_of};
@@ -45,6 +49,8 @@ pub(crate) enum Transport {
 pub(crate) struct Outcome {
     pub(crate) transport: Transport,
     pub(crate) measured: Measured,
+    /// The latencies of all procedures over time.
+    pub(crate) timeline: Timeline,
     pub(crate) info: Fsinfo,
     /// Blocks that were read back at the end, and those of them that did not hold what was written.
     pub(crate) blocks_checked: u64,
@@ -54,10 +60,16 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn new(measured: Measured, info: Fsinfo, transport: Transport) -> Self {
+    pub(crate) fn new(
+        measured: Measured,
+        timeline: Timeline,
+        info: Fsinfo,
+        transport: Transport,
+    ) -> Self {
         Self {
             transport,
             measured,
+            timeline,
             info,
             blocks_checked: 0,
             blocks_wrong: 0,
@@ -95,7 +107,7 @@ pub(crate) struct Report {
     schema: &'static str,
     version: &'static str,
     revision: &'static str,
-    command: String,
+    pub(crate) command: String,
     machine: Machine,
     clock: String,
     connect: String,
@@ -131,6 +143,12 @@ pub(crate) struct Report {
     rate_per_s: f64,
     bandwidth_bytes_per_s: f64,
     latency_ns: LatencySummary,
+    /// The same, corrected for coordinated omission; `None` in an open loop, which measures it.
+    latency_corrected_ns: Option<CorrectedLatency>,
+    /// Length of an interval.
+    interval_s: f64,
+    /// All connections together, interval by interval.
+    intervals: Vec<IntervalFigures>,
     procedures: BTreeMap<&'static str, ProcedureReport>,
     /// Calls that moved less than they were asked to.
     short_transfers: u64,
@@ -148,7 +166,8 @@ impl Report {
     /// Joins what was asked for and what was measured.
     pub(crate) fn new(config: &NfsConfig, machine: &Machine, outcome: &Outcome) -> Self {
         let measured = &outcome.measured;
-        let latency_ns = measured.latency().summary();
+        let latency = measured.latency();
+        let latency_ns = latency.summary();
         let duration_s = measured.elapsed.as_secs_f64();
         let per_s = |total| units::per_s(total, duration_s);
         let rate_per_s = per_s(latency_ns.count);
@@ -220,6 +239,14 @@ impl Report {
             rate_per_s,
             bandwidth_bytes_per_s: per_s(measured.bytes()),
             latency_ns,
+            latency_corrected_ns: CorrectedLatency::new(
+                &latency,
+                measured.elapsed,
+                u64::from(config.depth) * u64::from(config.connections),
+                config.rate_per_s.is_some(),
+            ),
+            interval_s: outcome.timeline.interval.as_secs_f64(),
+            intervals: outcome.timeline.figures(),
             procedures: procedures.collect(),
             short_transfers: measured.short,
             reconnects: measured.reconnects,
@@ -248,14 +275,17 @@ impl Report {
         text
     }
 
-    /// The table, for people.
-    pub(crate) fn table(&self) -> String {
-        text_of(|text| self.write(text))
+    /// The table, for people; `intervals` asks for a line for each of them.
+    pub(crate) fn table(&self, intervals: bool) -> String {
+        text_of(|text| self.write(text, intervals))
     }
 
-    fn write(&self, text: &mut String) -> fmt::Result {
+    fn write(&self, text: &mut String, intervals: bool) -> fmt::Result {
         self.write_heading(text)?;
         write_latency(text, &self.latency_ns, self.load_loop == "open")?;
+        if let Some(corrected) = &self.latency_corrected_ns {
+            write_corrected(text, corrected)?;
+        }
         if self.procedures.len() > 1 {
             for (name, procedure) in &self.procedures {
                 let latency = &procedure.latency_ns;
@@ -270,10 +300,14 @@ impl Report {
             }
         }
         self.write_totals(text)?;
+        if intervals {
+            write_intervals(text, &self.intervals)?;
+        }
         write_warnings(text, &self.warnings)
     }
 
-    fn write_heading(&self, text: &mut String) -> fmt::Result {
+    /// What a call does, and over what.
+    fn work(&self) -> (String, String) {
         let work = match (self.access, self.read_percent) {
             (Some(access), Some(percent)) => {
                 let share = match self.op {
@@ -291,11 +325,6 @@ impl Report {
             }
             _ => self.op.to_owned(),
         };
-        let looped = match self.offered_rate_per_s {
-            #[allow(clippy::cast_precision_loss, reason = "a rate")]
-            Some(offered) => format!("open loop at {}", rate(offered as f64)),
-            None => "closed loop".to_owned(),
-        };
         let device = self.device.as_deref();
         let device = device.map_or_else(String::new, |device| format!(" ({device})"));
         let transport = match self.transport {
@@ -304,6 +333,16 @@ impl Report {
                 let version = self.protocol.as_deref().unwrap_or_default();
                 format!("RPC-over-RDMA {version} on {fabric}{device}")
             }
+        };
+        (work, transport)
+    }
+
+    fn write_heading(&self, text: &mut String) -> fmt::Result {
+        let (work, transport) = self.work();
+        let looped = match self.offered_rate_per_s {
+            #[allow(clippy::cast_precision_loss, reason = "a rate")]
+            Some(offered) => format!("open loop at {}", rate(offered as f64)),
+            None => "closed loop".to_owned(),
         };
         writeln!(text, "{work}, NFS version 3 over {transport}, {looped}")?;
         let cores = match self.cores[..] {
@@ -361,6 +400,63 @@ impl Report {
             size(self.server.read_bytes_max.into()),
             size(self.server.write_bytes_max.into())
         )
+    }
+}
+
+impl LoadReport for Report {
+    fn view(&self) -> LoadView<'_> {
+        let (work, transport) = self.work();
+        LoadView {
+            title: format!(
+                "{work}, depth {}, NFS version 3 over {transport}",
+                self.depth
+            ),
+            heading: text_of(|text| self.write_heading(text)),
+            command: &self.command,
+            interrupted: self.interrupted,
+            is_open: self.load_loop == "open",
+            offered_rate_per_s: self.offered_rate_per_s,
+            warmup_s: self.warmup_s,
+            duration_s: self.duration_s,
+            calls: self.calls,
+            errors: self.errors,
+            rate_per_s: self.rate_per_s,
+            bandwidth_bytes_per_s: (self.size_bytes > 0).then_some(self.bandwidth_bytes_per_s),
+            latency_ns: self.latency_ns,
+            latency_corrected_ns: self.latency_corrected_ns,
+            intervals: &self.intervals,
+            per_core: &[],
+            floor_ratio: None,
+            floor: String::new(),
+            warnings: &self.warnings,
+            facts: self.facts(),
+        }
+    }
+}
+
+impl Report {
+    /// How it was measured, by name.
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let mut facts = vec![
+            (
+                "load",
+                format!(
+                    "{} loop, depth {}, {}",
+                    self.load_loop,
+                    self.depth,
+                    plural(self.connections, "connection", "connections")
+                ),
+            ),
+            (
+                "server",
+                format!("{}, export {}", self.connect, self.export),
+            ),
+            ("transport", self.work().1),
+        ];
+        facts.extend(self.profile.clone().map(|profile| ("profile", profile)));
+        facts.extend(machine_facts(&self.machine));
+        facts.push(("clock", self.clock.clone()));
+        facts
     }
 }
 

@@ -4,9 +4,10 @@ use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
+use super::OFFERED_SHARE_MIN;
 use super::origin::Origin;
-use super::table::{write_floor, write_heading, write_warnings};
-use super::{OFFERED_SHARE_MIN, Report};
+use super::table::write_warnings;
+use super::view::LoadReport;
 use crate::histogram::LatencySummary;
 use rpcrdma_units::{nanoseconds, rate, text_of};
 
@@ -41,7 +42,8 @@ impl Step {
     /// The step that `report` is of.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    pub(crate) fn new(share_percent: u32, report: Report) -> Self {
+    pub(crate) fn new(share_percent: u32, report: &impl LoadReport) -> Self {
+        let report = report.view();
         let offered_rate_per_s = report.offered_rate_per_s.unwrap_or_default();
         Self {
             share_percent,
@@ -51,14 +53,14 @@ impl Step {
             duration_s: report.duration_s,
             errors: report.errors,
             latency_ns: report.latency_ns,
-            warnings: report.warnings,
+            warnings: report.warnings.to_vec(),
         }
     }
 }
 
 /// The report; its JSON is stable, as that of a run.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct KneeReport {
+pub(crate) struct KneeReport<R> {
     /// What made it.
     #[serde(flatten)]
     pub origin: Origin,
@@ -69,15 +71,15 @@ pub(crate) struct KneeReport {
     /// The open loops, by rising rate.
     pub steps: Vec<Step>,
     /// What the closed loop before them carried, as in the JSON of a run.
-    pub closed_loop: Report,
+    pub closed_loop: R,
 }
 
-impl KneeReport {
+impl<R: LoadReport> KneeReport<R> {
     /// Puts a closed loop and its steps together, which a signal may have ended.
     #[must_use]
-    pub(crate) fn new(closed_loop: Report, steps: Vec<Step>, interrupted: bool) -> Self {
+    pub(crate) fn new(closed_loop: R, steps: Vec<Step>, interrupted: bool) -> Self {
         Self {
-            origin: Origin::new(SCHEMA, closed_loop.command.clone()),
+            origin: Origin::new(SCHEMA, closed_loop.view().command.to_owned()),
             interrupted,
             knee: knee(&steps).cloned(),
             steps,
@@ -88,7 +90,7 @@ impl KneeReport {
     /// Calls that ended in errors, in all.
     #[must_use]
     pub(crate) fn errors(&self) -> u64 {
-        self.closed_loop.errors + self.steps.iter().map(|it| it.errors).sum::<u64>()
+        self.closed_loop.view().errors + self.steps.iter().map(|it| it.errors).sum::<u64>()
     }
 
     /// The JSON document, with a newline at its end.
@@ -123,7 +125,7 @@ impl KneeReport {
     /// The warnings of the closed loop, and how many of the reached steps have others.
     #[must_use]
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let mut warnings = self.closed_loop.warnings.clone();
+        let mut warnings = self.closed_loop.view().warnings.to_vec();
         let has_own =
             |it: &&Step| it.is_reached && it.warnings.iter().any(|own| !warnings.contains(own));
         let others = self.steps.iter().filter(has_own).count();
@@ -163,7 +165,7 @@ pub(crate) fn knee(steps: &[Step]) -> Option<&Step> {
 
 /// The whole table.
 #[must_use]
-pub(crate) fn text(report: &KneeReport) -> String {
+pub(crate) fn text(report: &KneeReport<impl LoadReport>) -> String {
     text_of(|text| write(text, report))
 }
 
@@ -180,9 +182,9 @@ pub(crate) fn cells(step: &Step) -> [String; 6] {
     [offered, rate(step.rate_per_s), p50, p99, p99_9, max]
 }
 
-fn write(text: &mut String, report: &KneeReport) -> fmt::Result {
-    let closed = &report.closed_loop;
-    write_heading(text, closed)?;
+fn write(text: &mut String, report: &KneeReport<impl LoadReport>) -> fmt::Result {
+    let closed = report.closed_loop.view();
+    text.push_str(&closed.heading);
     writeln!(
         text,
         "rate {}; open loops at shares of it, latency from the moment at which each call was due",
@@ -208,12 +210,13 @@ fn write(text: &mut String, report: &KneeReport) -> fmt::Result {
     writeln!(text, "\nknee      {}", report.finding())?;
     write_warnings(text, &report.warnings())?;
     writeln!(text)?;
-    write_floor(text, closed)
+    write!(text, "{}", closed.floor)
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::report::Report;
     use crate::report::tests::report;
 
     /// A step at a share of 20 k/s.
@@ -222,11 +225,11 @@ pub(crate) mod tests {
         report.offered_rate_per_s = Some(u64::from(share_percent) * 200);
         report.rate_per_s = f64::from(share_percent) * 200.0;
         (report.latency_ns.p99, report.warnings) = (p99, vec![]);
-        Step::new(share_percent, report)
+        Step::new(share_percent, &report)
     }
 
     /// Steps that rise from 80 % on; the last one was not reached.
-    pub(crate) fn knee_report() -> KneeReport {
+    pub(crate) fn knee_report() -> KneeReport<Report> {
         let mut steps = [
             (20, 900),
             (40, 1_000),

@@ -9,6 +9,7 @@ pub(crate) mod page;
 pub(crate) mod per_call;
 pub(crate) mod table;
 pub(crate) mod timeline;
+pub(crate) mod view;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -222,17 +223,23 @@ pub(crate) struct CorrectedLatency {
 
 impl CorrectedLatency {
     /// `None` of an open loop, and of a run without calls.
-    fn new(config: &RunConfig, result: &RunResult) -> Option<Self> {
-        let calls = u128::from(result.latency.count());
-        if config.rate_per_s.is_some() || calls == 0 {
+    ///
+    /// `outstanding` calls of all connections together were under way during `elapsed`.
+    pub(crate) fn new(
+        latency: &LatencyHistogram,
+        elapsed: Duration,
+        outstanding: u64,
+        is_open: bool,
+    ) -> Option<Self> {
+        let calls = u128::from(latency.count());
+        if is_open || calls == 0 {
             return None;
         }
-        let outstanding = u128::from(config.depth) * u128::from(config.connections);
-        let interval = result.elapsed.as_nanos() * outstanding / calls;
+        let interval = elapsed.as_nanos() * u128::from(outstanding) / calls;
         let expected_interval = u64::try_from(interval).unwrap_or(u64::MAX).max(1);
         Some(Self {
             expected_interval,
-            summary: result.latency.corrected(expected_interval).summary(),
+            summary: latency.corrected(expected_interval).summary(),
         })
     }
 }
@@ -344,7 +351,12 @@ impl Report {
             floor: floor.map(|floor| FloorSummary::new(floor, Some(latency_ns.p50))),
             warnings: warnings(config, machine, result, rate_per_s),
             latency_ns,
-            latency_corrected_ns: CorrectedLatency::new(config, result),
+            latency_corrected_ns: CorrectedLatency::new(
+                &result.latency,
+                result.elapsed,
+                u64::from(config.depth) * u64::from(config.connections),
+                config.rate_per_s.is_some(),
+            ),
             fabric: result.fabric.clone(),
             device: result.device.clone(),
             placement: result.placement.clone(),

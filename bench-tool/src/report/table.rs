@@ -207,7 +207,7 @@ pub(crate) fn write_latency(
     )
 }
 
-fn write_corrected(text: &mut String, corrected: &CorrectedLatency) -> fmt::Result {
+pub(crate) fn write_corrected(text: &mut String, corrected: &CorrectedLatency) -> fmt::Result {
     let summary = &corrected.summary;
     writeln!(
         text,
@@ -312,7 +312,8 @@ fn write_cores(text: &mut String, cores: &[CoreFigures]) -> fmt::Result {
     })
 }
 
-fn write_intervals(text: &mut String, intervals: &[IntervalFigures]) -> fmt::Result {
+/// Rate and round-trip times of each interval.
+pub(crate) fn write_intervals(text: &mut String, intervals: &[IntervalFigures]) -> fmt::Result {
     write_columns(text, "from")?;
     intervals.iter().try_for_each(|interval| {
         let latency = &interval.latency_ns;

@@ -14,7 +14,7 @@ use crate::report::timeline::INTERVALS_MAX;
 pub(crate) const DURATION_DEFAULT: Duration = Duration::from_secs(5);
 
 /// The same of each step to the knee.
-const DURATION_TO_KNEE_DEFAULT: Duration = Duration::from_secs(2);
+pub(crate) const DURATION_TO_KNEE_DEFAULT: Duration = Duration::from_secs(2);
 
 /// Length of an interval when `--interval` is not given, in runs up to [`INTERVALS_DEFAULT`] of them.
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
@@ -168,7 +168,7 @@ impl RunConfig {
             rate_per_s: args.rate,
             limit,
             warmup: args.common.length.warmup,
-            interval: interval(args.interval, limit)?,
+            interval: interval(args.output.interval, limit)?,
             device: args.common.device.clone(),
             profile: args.common.profile.clone(),
             host: Host::new(&args.common.authentication)?,
@@ -257,7 +257,7 @@ fn bulk(args: &RunArgs) -> Result<Option<BulkConfig>, Failure> {
 
 /// The length of an interval: as asked for, or a second, or whole seconds so that a long run has
 /// some thousands of them.
-fn interval(asked: Option<Duration>, limit: Limit) -> Result<Duration, Failure> {
+pub(crate) fn interval(asked: Option<Duration>, limit: Limit) -> Result<Duration, Failure> {
     let refuse = |what: String, advice: String| Err(Failure::usage(what).advice(advice));
     let shown = rpcrdma_units::duration;
     let measured = match limit {

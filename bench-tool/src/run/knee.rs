@@ -1,47 +1,37 @@
-//! `bench-tool run --to-knee`: what a closed loop carries, and then open loops at rising shares of it, to the knee of
+//! `--to-knee`: what a closed loop carries, and then open loops at rising shares of it, to the knee of
 //! latency and beyond.
 
-use super::config::RunConfig;
-use super::{Load, measure};
 use crate::exit::Failure;
-use crate::machine::Machine;
-use crate::report::Report;
 use crate::report::knee::{KneeReport, Step};
+use crate::report::view::LoadReport;
 use crate::signals::Stop;
 
 /// Rates of the open loops, in percent of what the closed loop carried; closer where queues grow.
 pub(crate) const SHARES_PERCENT: [u32; 12] = [10, 20, 30, 40, 50, 60, 70, 80, 85, 90, 95, 100];
 
-/// Measures the closed loop and every step. A signal ends it with the report of the steps until then.
+/// Measures the closed loop and every step: `report_at` reports a load at a rate, or the closed loop. A signal ends it
+/// with the report of the steps until then.
 ///
 /// # Errors
 /// Those of the measurement of one of them, and a closed loop in which no call completed.
-pub(crate) fn climb(
-    config: &RunConfig,
-    machine: &Machine,
-    quiet: bool,
+pub(crate) fn climb<R: LoadReport>(
     stop: &Stop,
-    load: &mut impl Load,
-) -> Result<KneeReport, Failure> {
-    let mut report_at = |rate_per_s: Option<u64>| -> Result<Report, Failure> {
-        let config = RunConfig {
-            rate_per_s,
-            ..config.clone()
-        };
-        let (result, floor) = measure(&config, quiet, stop.clone(), load)?;
-        Ok(Report::new(&config, machine, &result, floor.as_ref()))
-    };
+    mut report_at: impl FnMut(Option<u64>) -> Result<R, Failure>,
+) -> Result<KneeReport<R>, Failure> {
     let closed_loop = report_at(None)?;
+    let (capacity_per_s, calls) = {
+        let view = closed_loop.view();
+        (view.rate_per_s, view.calls)
+    };
     let mut steps = Vec::with_capacity(SHARES_PERCENT.len());
     for share_percent in SHARES_PERCENT {
-        let rate_per_s = rate_at(closed_loop.rate_per_s, share_percent);
-        if stop.is_asked() || closed_loop.calls == 0 {
+        if stop.is_asked() || calls == 0 {
             break;
         }
-        let report = report_at(Some(rate_per_s))?;
+        let report = report_at(Some(rate_at(capacity_per_s, share_percent)))?;
         // A signal may have come before the first call.
-        if report.calls > 0 || !stop.is_asked() {
-            steps.push(Step::new(share_percent, report));
+        if report.view().calls > 0 || !stop.is_asked() {
+            steps.push(Step::new(share_percent, &report));
         }
     }
     Ok(KneeReport::new(closed_loop, steps, stop.is_asked()))
@@ -66,9 +56,13 @@ mod tests {
     use super::*;
     use crate::address::Address;
     use crate::histogram::LatencyHistogram;
+    use crate::machine::Machine;
+    use crate::report::Report;
     use crate::report::RunResult;
     use crate::report::tests::{config, result};
+    use crate::run::Load;
     use crate::run::Watch;
+    use crate::run::config::RunConfig;
     use crate::run::config::Server;
 
     const CAPACITY_PER_S: u64 = 20_000;
@@ -105,10 +99,10 @@ mod tests {
         }
     }
 
-    fn climbed(queue: &mut Queue) -> KneeReport {
+    fn climbed(queue: &mut Queue) -> KneeReport<Report> {
         let mut config = config();
         config.server = Server::At("shm:elsewhere".parse().unwrap());
-        climb(&config, &Machine::detect(), true, &Stop::new(), queue).unwrap()
+        crate::run::climb(&config, &Machine::detect(), true, &Stop::new(), queue).unwrap()
     }
 
     #[test]

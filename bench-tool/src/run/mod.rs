@@ -17,6 +17,7 @@ use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
 use crate::report::knee::KneeReport;
 use crate::report::output::{Outputs, verdict};
+use crate::report::view::LoadReport;
 use crate::report::{self, Report, RunResult, hgrm, hlog, page, table};
 use crate::signals::Stop;
 use rpcrdma_doctor::format_cores;
@@ -66,21 +67,16 @@ pub(crate) fn execute(
 ) -> Result<(), Failure> {
     let machine = Machine::detect();
     let config = RunConfig::new(args, &machine, command)?;
-    let outputs = Outputs::check(&[
-        ("--json", args.json.as_deref()),
-        ("--hgrm", args.hgrm.as_deref()),
-        ("--hlog", args.hlog.as_deref()),
-        ("--html", args.html.as_deref()),
-    ])?;
+    let outputs = args.output.check()?;
     let stop = Stop::on_signals()?;
     if args.to_knee {
-        let report = knee::climb(&config, &machine, args.common.quiet, &stop, load)?;
-        return put_knee(&report, &outputs, args.common.quiet);
+        let report = climb(&config, &machine, args.common.quiet, &stop, load)?;
+        return put_knee(&report, &outputs, args.common.quiet, ERRORS_ADVICE);
     }
     let (result, floor) = measure(&config, args.common.quiet, stop, load)?;
     let (calls, errors) = (result.latency.count(), result.errors);
     let report = Report::new(&config, &machine, &result, floor.as_ref());
-    let table = table::text(&report, args.intervals);
+    let table = table::text(&report, args.output.intervals);
     outputs.write(
         &table,
         &report.warnings,
@@ -97,13 +93,44 @@ pub(crate) fn execute(
 
 const ERRORS_ADVICE: &str = "the counters of the report say which errors; --json has all of them";
 
-fn put_knee(report: &KneeReport, outputs: &Outputs, quiet: bool) -> Result<(), Failure> {
+/// The way to the knee, each step a run with its own server and floor.
+fn climb(
+    config: &RunConfig,
+    machine: &Machine,
+    quiet: bool,
+    stop: &Stop,
+    load: &mut impl Load,
+) -> Result<KneeReport<Report>, Failure> {
+    knee::climb(stop, |rate_per_s| {
+        let config = RunConfig {
+            rate_per_s,
+            ..config.clone()
+        };
+        let (result, floor) = measure(&config, quiet, stop.clone(), load)?;
+        Ok(Report::new(&config, machine, &result, floor.as_ref()))
+    })
+}
+
+/// Writes what was found on the way to the knee.
+///
+/// # Errors
+/// A report that cannot be written, and calls that ended in errors (after the report).
+pub(crate) fn put_knee(
+    report: &KneeReport<impl LoadReport>,
+    outputs: &Outputs,
+    quiet: bool,
+    errors_advice: &str,
+) -> Result<(), Failure> {
     let table = report::knee::text(report);
     outputs.write(&table, &report.warnings(), quiet, |option| match option {
         "--html" => page::knee::text(report),
         _ => report.to_json(),
     })?;
-    verdict(report.closed_loop.calls, report.errors(), ERRORS_ADVICE)
+    verdict(
+        report.closed_loop.view().calls,
+        report.errors(),
+        errors_advice,
+    )
 }
 
 /// The measurement, between two halves of the floor: the server of the run's own polls on one of the floor's cores,

@@ -1,6 +1,6 @@
 //! The combinations of a sweep.
 
-use crate::commands::{Op, Placement, RunArgs, SweepArgs};
+use crate::commands::{Op, OutputArgs, Placement, RunArgs, SweepArgs};
 use crate::exit::Failure;
 use rpcrdma_units::{rate, size};
 
@@ -187,12 +187,7 @@ impl Point {
             reverse: false,
             common: args.common.clone(),
             sizes: None,
-            json: None,
-            hgrm: None,
-            hlog: None,
-            html: None,
-            interval: None,
-            intervals: false,
+            output: OutputArgs::default(),
         }
     }
 

@@ -118,6 +118,54 @@ fn an_open_loop_makes_its_calls_when_they_are_due() {
 }
 
 #[test]
+fn reports_go_to_the_files_that_a_run_has() {
+    let server = Server::start(Fault::None);
+    let folder = std::env::temp_dir().join(format!("bench-tool-nfs-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let [hlog, html, knee] = ["a.hlog", "a.html", "knee.html"].map(|name| folder.join(name));
+    let arguments = format!(
+        "--op read --connections 2 --duration 400ms --interval 100ms --intervals --hlog {} --html {}",
+        hlog.display(),
+        html.display()
+    );
+    let report = report(&server, &arguments);
+    let intervals = report["intervals"].as_array().unwrap();
+    let calls: u64 = intervals
+        .iter()
+        .map(|it| it["calls"].as_u64().unwrap())
+        .sum();
+    assert!(intervals.len() >= 3 && report["calls"] == calls, "{report}");
+    let log = std::fs::read_to_string(&hlog).unwrap();
+    assert!(
+        log.starts_with("#[Histogram log format version 1.3]\n"),
+        "{log}"
+    );
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert_eq!(page.matches("<figure>").count(), 3);
+
+    let arguments = format!(
+        "--to-knee --op getattr --duration 50ms --warmup 0 --html {}",
+        knee.display()
+    );
+    let output = nfs(&server, &format!("{arguments} --json -"));
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{words}");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["schema"], "rpcrdma.bench-tool.knee/1");
+    assert_eq!(json["closed_loop"]["schema"], "rpcrdma.bench-tool.nfs/1");
+    assert_eq!(json["steps"].as_array().unwrap().len(), 12);
+    assert_eq!(json["steps"][11]["share_percent"], 100);
+    assert!(words.contains("knee"), "{words}");
+    assert!(
+        std::fs::read_to_string(&knee)
+            .unwrap()
+            .contains("Latency against rate")
+    );
+    assert_eq!(server.names(), Vec::<String>::new());
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn a_server_that_is_wrong_is_found_out() {
     #[rustfmt::skip]
     let cases = [

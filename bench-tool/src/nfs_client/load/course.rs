@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
 
+use std::sync::Arc;
+
 use super::Amount;
+use crate::load::intervals::{Exchange, Recorder};
 use crate::load::pace::Pace;
 use crate::run::config::Limit;
 
@@ -33,10 +36,13 @@ pub(crate) struct Course {
     last_end: Ticks,
     elapsed: Duration,
     backlog: u64,
+    /// All latencies, interval by interval, and where full histograms go.
+    recorder: Recorder,
+    exchange: Arc<Exchange>,
 }
 
 impl Course {
-    pub(crate) fn new(clock: Clock, amount: &Amount, now: Ticks) -> Self {
+    pub(crate) fn new(clock: Clock, amount: &Amount, now: Ticks, exchange: Arc<Exchange>) -> Self {
         let pace = amount.rate_per_s;
         Self {
             phase: Phase::Warmup(now.saturating_add(clock.ticks(amount.warmup))),
@@ -48,6 +54,8 @@ impl Course {
             last_end: now,
             elapsed: Duration::ZERO,
             backlog: 0,
+            recorder: Recorder::new(clock.ticks(amount.interval)),
+            exchange,
             clock,
         }
     }
@@ -57,12 +65,16 @@ impl Course {
         match self.phase {
             Phase::Warmup(until) if now >= until => {
                 self.measured_start = Some(now);
+                self.recorder.begin(now);
                 self.phase = Phase::Measuring(match self.limit {
                     Limit::Duration(time) => now.saturating_add(self.clock.ticks(time)),
                     Limit::Count(_) => Ticks::MAX,
                 });
             }
             Phase::Measuring(until) if now >= until || self.is_enough() => self.end(now),
+            Phase::Measuring(_) if now >= self.recorder.until() => {
+                self.recorder.next(now, &self.exchange);
+            }
             Phase::Warmup(_) | Phase::Measuring(_) | Phase::Ending => {}
         }
     }
@@ -137,7 +149,9 @@ impl Course {
         }
         self.ended += 1;
         self.last_end = now;
-        Some(self.clock.nanos_between(start, now))
+        let latency_ns = self.clock.nanos_between(start, now);
+        self.recorder.record(latency_ns, 1);
+        Some(latency_ns)
     }
 
     /// A call ended in an error.
@@ -149,6 +163,11 @@ impl Course {
     /// speed.
     pub(crate) fn elapsed(&self) -> Duration {
         self.elapsed.max(self.since_start(self.last_end))
+    }
+
+    /// The interval that is not in the exchange: the last one.
+    pub(crate) fn into_recorder(self) -> Recorder {
+        self.recorder
     }
 
     /// Calls that were due by the end and were not made.
@@ -169,9 +188,10 @@ mod tests {
             limit,
             rate_per_s,
             patience: Duration::ZERO,
+            interval: Duration::from_secs(1),
         };
         let second = clock.ticks_per_second();
-        (Course::new(clock, &amount, 0), second)
+        (Course::new(clock, &amount, 0, Arc::default()), second)
     }
 
     /// Ticks are no whole nanoseconds.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rpcrdma_engine::ConnectionKey;
 
 use super::{Amount, Measured};
+use crate::load::intervals::{Exchange, Recorder};
 use crate::nfs_client::workload::Work;
 use crate::run::Watch;
 use rpcrdma_nfs3::client::caller::{CallFailed, Results};
@@ -46,7 +47,8 @@ pub(crate) enum Order {
 #[derive(Debug)]
 pub(crate) enum Answer {
     Results(Result<Results, CallFailed>),
-    Measured(Box<Measured>),
+    /// A load, and its last interval.
+    Measured(Box<Measured>, Box<Recorder>),
 }
 
 /// Between the application of a core and the thread that has it work.
@@ -56,6 +58,8 @@ pub(crate) struct Desk {
     asked: AtomicU32,
     /// Orders answered so far.
     answered: AtomicU32,
+    /// Where the histograms of intervals go.
+    pub(crate) exchange: Arc<Exchange>,
     order: Mutex<Option<Order>>,
     answer: Mutex<Option<Answer>>,
     /// Connections that were lost, and those that took their places, which the core has not taken note of.

@@ -131,7 +131,12 @@ impl Caller {
                 let mut measured = Measured::new(&kinds);
                 measured.written = Written::new(&work.plan, work.verify);
                 self.running = Some(Running {
-                    course: Course::new(Clock::new(), &amount, now),
+                    course: Course::new(
+                        Clock::new(),
+                        &amount,
+                        now,
+                        Arc::clone(&self.desk.exchange),
+                    ),
                     steps: Steps::new(work.plan, part, parts),
                     kept: None,
                     again: VecDeque::with_capacity(slots.len()),
@@ -550,7 +555,9 @@ impl Application for Caller {
             ended.measured.elapsed = ended.course.elapsed();
             ended.measured.backlog = ended.course.backlog();
             ended.measured.put_off = ended.put_off.count();
-            self.desk.answer(Answer::Measured(Box::new(ended.measured)));
+            let recorder = Box::new(ended.course.into_recorder());
+            let measured = Box::new(ended.measured);
+            self.desk.answer(Answer::Measured(measured, recorder));
         }
         Activity::from_busy(made)
     }

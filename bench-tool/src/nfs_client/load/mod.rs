@@ -14,6 +14,7 @@ use self::course::Course;
 use super::steps::{Step, StepKind};
 use super::workload::{Done, Errors, StepError, Work, Written};
 use crate::histogram::LatencyHistogram;
+use crate::report::timeline::CoreTimeline;
 use crate::run::config::Limit;
 
 /// How much of a load is made, and how fast. Fixed before it starts.
@@ -27,6 +28,8 @@ pub(crate) struct Amount {
     pub(crate) rate_per_s: Option<u64>,
     /// How long after its start a call that the server puts off is made again; 0 does not.
     pub(crate) patience: Duration,
+    /// Length of the intervals that are reported too.
+    pub(crate) interval: Duration,
 }
 
 impl Amount {
@@ -73,6 +76,8 @@ pub(crate) struct Measured {
     pub(crate) reconnects: u64,
     /// How often the server put a call off that was then made again.
     pub(crate) put_off: u64,
+    /// The latencies of all procedures over time, of each core or connection.
+    pub(crate) timelines: Vec<CoreTimeline>,
 }
 
 impl Measured {
@@ -163,6 +168,7 @@ impl Measured {
         self.backlog += other.backlog;
         self.reconnects += other.reconnects;
         self.put_off += other.put_off;
+        self.timelines.extend(other.timelines);
     }
 
     /// All procedures together.

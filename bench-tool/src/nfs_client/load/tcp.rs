@@ -16,6 +16,7 @@ use super::course::Course;
 use super::put_off::{self, PutOff};
 use super::{Amount, Measured};
 use crate::exit::Failure;
+use crate::load::intervals::{Collector, Exchange};
 use crate::nfs_client::steps::{Step, StepKind, Steps};
 use crate::nfs_client::workload::{Work, Written};
 use crate::run::Watch;
@@ -145,6 +146,9 @@ struct Driver {
     put_off: PutOff<u32>,
     clock: Clock,
     course: Course,
+    /// Histograms of intervals, on their way and packed. This thread packs them itself.
+    exchange: Arc<Exchange>,
+    collector: Collector,
     measured: Measured,
     watch: Watch,
     /// Calls that ended, those of the warm-up included: for the live line.
@@ -163,6 +167,7 @@ impl Driver {
         watch: Watch,
     ) -> Result<Self, Failure> {
         let clock = Clock::new();
+        let exchange = Arc::<Exchange>::default();
         let now = clock.now();
         let kinds: Vec<StepKind> = StepKind::ALL
             .into_iter()
@@ -189,7 +194,9 @@ impl Driver {
             slots: slots.collect(),
             free: (0..amount.depth).rev().collect(),
             put_off: PutOff::new(&clock, amount.patience, amount.depth as usize),
-            course: Course::new(Clock::new(), amount, now),
+            course: Course::new(Clock::new(), amount, now, Arc::clone(&exchange)),
+            collector: Collector::default(),
+            exchange,
             clock,
             measured,
             watch,
@@ -217,6 +224,13 @@ impl Driver {
         self.measured.elapsed = self.course.elapsed();
         self.measured.backlog = self.course.backlog();
         self.measured.put_off = self.put_off.count();
+        let elapsed = self.measured.elapsed;
+        let last = self.course.into_recorder();
+        let number = part.number as usize;
+        let timeline = self
+            .collector
+            .finish(&self.exchange, &last, number, elapsed);
+        self.measured.timelines.push(timeline);
         Ok(self.measured)
     }
 
@@ -233,6 +247,7 @@ impl Driver {
             self.give_up();
         }
         self.course.advance(now);
+        self.collector.collect(&self.exchange);
         self.make_calls(now);
         let moved = self.send()? | self.receive()?;
         if let Some(progress) = self.watch.progress.core(part.number as usize) {

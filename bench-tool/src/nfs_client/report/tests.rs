@@ -1,7 +1,10 @@
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::super::config::tests::config;
 use super::*;
+use crate::histogram::LatencyHistogram;
+use crate::report::page;
+use crate::report::timeline::{CoreTimeline, Interval};
 use rpcrdma_nfs3::wire::types::Time;
 
 fn info() -> Fsinfo {
@@ -20,6 +23,22 @@ fn info() -> Fsinfo {
     }
 }
 
+fn timeline() -> Timeline {
+    let mut latency = LatencyHistogram::new();
+    (0..8_000).for_each(|_| latency.record(50_000));
+    let mut core = CoreTimeline {
+        elapsed: Duration::from_secs(2),
+        ..CoreTimeline::default()
+    };
+    core.push(Interval::new(0), &latency);
+    core.push(Interval::new(1), &latency);
+    Timeline {
+        interval: Duration::from_secs(1),
+        began: SystemTime::UNIX_EPOCH,
+        cores: vec![core],
+    }
+}
+
 fn outcome() -> Outcome {
     let mut measured = Measured::new(&[StepKind::Read, StepKind::Write]);
     for _ in 0..8_000 {
@@ -27,7 +46,7 @@ fn outcome() -> Outcome {
         measured.record(StepKind::Write, 100_000, 4096);
     }
     measured.elapsed = Duration::from_secs(2);
-    Outcome::new(measured, info(), Transport::KernelTcp)
+    Outcome::new(measured, timeline(), info(), Transport::KernelTcp)
 }
 
 fn machine() -> Machine {
@@ -43,7 +62,7 @@ fn the_table_tells_what_was_done_and_each_procedure() {
     let config = config("--op mix --read-percent 70 --depth 8 --connections 2").unwrap();
     let mut outcome = outcome();
     (outcome.blocks_checked, outcome.blocks_wrong) = (10, 1);
-    let text = Report::new(&config, &machine(), &outcome).table();
+    let text = Report::new(&config, &machine(), &outcome).table(false);
     for part in [
         "mix of 4 KiB, 70 % of them reads, unstable, sequential in 4 files of 16 MiB, NFS version 3 over the \
          kernel's TCP, closed loop\n",
@@ -72,7 +91,7 @@ fn a_fabric_is_named_with_its_device() {
         warnings: vec!["the profile wants more".to_owned()],
     };
     let report = Report::new(&config, &machine(), &outcome);
-    let text = report.table();
+    let text = report.table(false);
     assert!(
         text.starts_with("null, NFS version 3 over RPC-over-RDMA v1 on verbs (rxe0), closed loop"),
         "{text}"
@@ -146,4 +165,35 @@ fn parts_of_a_load_make_one() {
     assert_eq!((all.calls(), all.bytes(), all.backlog), (3, 15, 6));
     assert_eq!(all.elapsed, Duration::from_secs(2));
     assert_eq!(all.verifier_changes, 1);
+}
+
+#[test]
+fn intervals_are_in_the_table_that_asks_for_them_and_in_the_json() {
+    let config = config("--op read --interval 1s").unwrap();
+    let report = Report::new(&config, &machine(), &outcome());
+    let row = "1 s               8,000   8.000 k/s   50.00 us   50.00 us   50.00 us\n";
+    assert!(report.table(true).contains(row), "{}", report.table(true));
+    assert!(!report.table(false).contains(row));
+    let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    assert_eq!(json["interval_s"], 1.0);
+    assert_eq!(json["intervals"].as_array().unwrap().len(), 2);
+    assert_eq!(json["intervals"][1]["calls"], 8_000);
+    assert_eq!(json["latency_corrected_ns"]["expected_interval"], 125_000);
+}
+
+#[test]
+fn a_page_has_the_charts_of_a_run_and_what_is_of_nfs() {
+    let config = config("--op mix --read-percent 70").unwrap();
+    let outcome = outcome();
+    let report = Report::new(&config, &machine(), &outcome);
+    let page = page::text(&report, &outcome.measured.latency());
+    assert_eq!(page.matches("<figure>").count(), 3);
+    for part in [
+        "<h1>mix of 4 KiB, 70 % of them reads, unstable, sequential in 4 files of 16 MiB, depth 1, NFS version 3 over",
+        "tcp:server:2049, export /srv",
+        ">corrected for coordinated omission<",
+        "2 intervals in figures",
+    ] {
+        assert!(page.contains(part), "{part}\n{page}");
+    }
 }

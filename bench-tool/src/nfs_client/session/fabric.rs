@@ -14,6 +14,7 @@ use crate::address::Address;
 use crate::authentication::of_server;
 use crate::exit::Failure;
 use crate::fabric::Fabric;
+use crate::load::intervals::Collector;
 use crate::nfs_client::config::NfsConfig;
 use crate::nfs_client::load::desk::{Answer, Desk, Order, Single};
 use crate::nfs_client::load::fabric::Caller;
@@ -258,8 +259,12 @@ impl<V: Provider> Session for FabricSession<V> {
         };
         let mut measured = Measured::new(&[]);
         let mut lost = Ok(());
-        for desk in desks {
+        let mut collectors: Vec<Collector> = desks.iter().map(|_| Collector::default()).collect();
+        for (place, desk) in desks.iter().enumerate() {
             let answer = desk.wait(|| {
+                for (collector, desk) in collectors.iter_mut().zip(desks) {
+                    collector.collect(&desk.exchange);
+                }
                 let is_stopping = watch.stop.is_asked();
                 let mut lines = lines.iter_mut();
                 lost = lines.try_for_each(|line| line.look_after(desks, retry, is_stopping));
@@ -272,7 +277,14 @@ impl<V: Provider> Session for FabricSession<V> {
                 deadline.is_none_or(|deadline| Instant::now() < deadline)
             });
             match answer {
-                Some(Answer::Measured(part)) => measured.merge(*part),
+                Some(Answer::Measured(mut part, last)) => {
+                    let collector = collectors.get_mut(place).map(std::mem::take);
+                    let collector = collector.unwrap_or_default();
+                    let elapsed = part.elapsed;
+                    let timeline = collector.finish(&desk.exchange, &last, place, elapsed);
+                    part.timelines.push(timeline);
+                    measured.merge(*part);
+                }
                 _ => {
                     lost?;
                     return Err(Failure::failed(format!(

@@ -4,20 +4,21 @@ use std::fmt::{self, Write as _};
 
 use super::chart::{Axis, Curve, chart};
 use super::escape::escape;
-use super::{begin_page, begin_table, end_page, end_table, title, write_row, write_warnings};
+use super::{begin_page, begin_table, end_page, end_table, write_row, write_warnings};
 use crate::histogram::LatencySummary;
 use crate::report::knee::{COLUMNS, KneeReport, cells};
+use crate::report::view::LoadReport;
 use rpcrdma_units::{rate, rate_mark, text_of};
 
 /// The page of a report.
 #[must_use]
-pub(crate) fn text(report: &KneeReport) -> String {
+pub(crate) fn text(report: &KneeReport<impl LoadReport>) -> String {
     text_of(|page| write(page, report))
 }
 
-fn write(page: &mut String, report: &KneeReport) -> fmt::Result {
-    let closed = &report.closed_loop;
-    begin_page(page, &title(closed))?;
+fn write(page: &mut String, report: &KneeReport<impl LoadReport>) -> fmt::Result {
+    let closed = &report.closed_loop.view();
+    begin_page(page, &closed.title)?;
     writeln!(
         page,
         "<p class=\"note\">open loops at rising rates, up to what a closed loop carried ({}){}</p>\n\
@@ -52,7 +53,7 @@ fn write(page: &mut String, report: &KneeReport) -> fmt::Result {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "places on a picture")]
-fn write_curves(page: &mut String, report: &KneeReport) {
+fn write_curves(page: &mut String, report: &KneeReport<impl LoadReport>) {
     let steps = &report.steps;
     let highest = steps.last().map_or(0.0, |it| it.offered_rate_per_s as f64);
     let mut rates = Axis::linear("offered calls per second", highest, |value| {

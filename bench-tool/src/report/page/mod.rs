@@ -11,10 +11,9 @@ use self::chart::{Axis, Curve, chart};
 use self::escape::escape;
 use super::table::{correction_meaning, latency_meaning};
 use super::timeline::IntervalFigures;
-use super::{Report, table};
+use super::view::{LoadReport, LoadView};
 use crate::histogram::{LatencyHistogram, LatencySummary};
-use rpcrdma_doctor::format_cores;
-use rpcrdma_units::{bandwidth, count, duration, nanoseconds, rate, rate_mark, size, text_of};
+use rpcrdma_units::{bandwidth, count, duration, nanoseconds, rate, rate_mark, text_of};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -29,28 +28,17 @@ const ROWS_MAX: usize = 600;
 
 /// The page of a report whose calls had `latency`.
 #[must_use]
-pub(crate) fn text(report: &Report, latency: &LatencyHistogram) -> String {
-    text_of(|page| write(page, report, latency))
+pub(crate) fn text(report: &impl LoadReport, latency: &LatencyHistogram) -> String {
+    text_of(|page| write(page, &report.view(), latency))
 }
 
-fn write(page: &mut String, report: &Report, latency: &LatencyHistogram) -> fmt::Result {
-    begin_page(page, &title(report))?;
+fn write(page: &mut String, report: &LoadView<'_>, latency: &LatencyHistogram) -> fmt::Result {
+    begin_page(page, &report.title)?;
     write_heading(page, report)?;
-    write_warnings(page, &report.warnings)?;
+    write_warnings(page, report.warnings)?;
     write_latency(page, report, latency)?;
     write_over_time(page, report)?;
     end_page(page, report)
-}
-
-/// What was measured: `null, depth 8, RPC-over-RDMA v2 over shm`.
-fn title(report: &Report) -> String {
-    format!(
-        "{}, depth {}, RPC-over-RDMA {} over {}",
-        table::work(report),
-        report.depth,
-        report.protocol,
-        report.fabric
-    )
 }
 
 fn begin_page(page: &mut String, title: &str) -> fmt::Result {
@@ -64,17 +52,17 @@ fn begin_page(page: &mut String, title: &str) -> fmt::Result {
 }
 
 /// How it was measured, and by which version.
-fn end_page(page: &mut String, report: &Report) -> fmt::Result {
+fn end_page(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     write_facts(page, report)?;
     writeln!(
         page,
         "<p class=\"note\">bench-tool {}, revision {}</p>\n</body>\n</html>",
-        escape(report.version),
-        escape(report.revision)
+        escape(crate::VERSION),
+        escape(crate::REVISION)
     )
 }
 
-fn write_heading(page: &mut String, report: &Report) -> fmt::Result {
+fn write_heading(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     let seconds = |seconds: f64| duration(Duration::from_secs_f64(seconds.max(0.0)));
     writeln!(
         page,
@@ -94,11 +82,11 @@ fn write_heading(page: &mut String, report: &Report) -> fmt::Result {
         ("p99.9", nanoseconds(latency.p99_9)),
         ("calls", rate(report.rate_per_s)),
     ];
-    if report.size_bytes > 0 {
-        figures.push(("payload", bandwidth(report.bandwidth_bytes_per_s)));
+    if let Some(bytes_per_s) = report.bandwidth_bytes_per_s {
+        figures.push(("payload", bandwidth(bytes_per_s)));
     }
     figures.push(("errors", count(report.errors)));
-    if let Some(ratio) = report.floor.as_ref().and_then(|floor| floor.p50_ratio) {
+    if let Some(ratio) = report.floor_ratio {
         figures.push(("p50 to the floor", format!("{ratio:.2}")));
     }
     for (name, value) in figures {
@@ -139,12 +127,15 @@ fn percentile_curve(name: &'static str, latency: &LatencyHistogram) -> Curve {
     }
 }
 
-fn write_latency(page: &mut String, report: &Report, latency: &LatencyHistogram) -> fmt::Result {
-    let is_open = report.load_loop == "open";
+fn write_latency(
+    page: &mut String,
+    report: &LoadView<'_>,
+    latency: &LatencyHistogram,
+) -> fmt::Result {
     writeln!(
         page,
         "<h2>Round-trip times</h2>\n<p class=\"note\">{}</p>",
-        escape(latency_meaning(is_open))
+        escape(latency_meaning(report.is_open))
     )?;
     let mut columns = vec![("as measured", report.latency_ns)];
     let mut curves = vec![percentile_curve("as measured", latency)];
@@ -230,8 +221,8 @@ fn end_table(page: &mut String) -> fmt::Result {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "places on a picture")]
-fn write_over_time(page: &mut String, report: &Report) -> fmt::Result {
-    let intervals = &report.intervals;
+fn write_over_time(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
+    let intervals = report.intervals;
     writeln!(page, "<h2>Over time</h2>")?;
     let Some(last) = intervals.last() else {
         return writeln!(page, "<p>No call ended.</p>");
@@ -266,7 +257,7 @@ fn write_over_time(page: &mut String, report: &Report) -> fmt::Result {
     write_intervals(page, intervals)?;
     if report.per_core.len() > 1 {
         begin_table(page, "core", &COLUMNS)?;
-        for core in &report.per_core {
+        for core in report.per_core {
             let latency = &core.latency_ns;
             let cells = cells(
                 core.calls,
@@ -313,91 +304,21 @@ fn write_intervals(page: &mut String, intervals: &[IntervalFigures]) -> fmt::Res
     writeln!(page, "</details>")
 }
 
-fn write_facts(page: &mut String, report: &Report) -> fmt::Result {
-    let machine = &report.machine;
-    let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
-    let server = match (&report.server_cores, &report.connect) {
-        (Some(cores), _) => format!("a second process, core {}", format_cores(cores)),
-        (None, address) => known(address),
-    };
-    let floor = report.floor.as_ref().map_or_else(
-        || "not measured".to_owned(),
-        |floor| {
-            let [first, second] = floor.cores;
-            let p50 = nanoseconds(floor.round_trip_ns);
-            format!("{p50} (p50, between cores {first} and {second})")
-        },
-    );
-    let facts = [
-        (
-            "load",
-            format!(
-                "{} loop, depth {}, {}",
-                report.load_loop,
-                report.depth,
-                table::plural(report.connections, "connection", "connections")
-            ),
-        ),
-        ("client", format!("core {}", format_cores(&report.cores))),
-        ("server", server),
-        (
-            "fabric",
-            report.device.as_ref().map_or_else(
-                || report.fabric.clone(),
-                |device| format!("{} ({device})", report.fabric),
-            ),
-        ),
-        ("profile", report.profile.clone()),
-        ("placement", report.placement.clone()),
-        ("floor", floor),
-        ("processor", machine.cpu.clone()),
-        ("system", format!("{} on {}", machine.os, machine.arch)),
-        (
-            "cores",
-            format!(
-                "{} online, usable {}",
-                machine.cores_online,
-                format_cores(&machine.cores_usable)
-            ),
-        ),
-        (
-            "memory",
-            machine
-                .memory_bytes
-                .map_or_else(|| "unknown".to_owned(), size),
-        ),
-        (
-            "hypervisor",
-            if machine.hypervisor { "yes" } else { "no" }.to_owned(),
-        ),
-        ("frequency governor", known(&machine.frequency_governor)),
-        (
-            "clock",
-            format!("{}, {:.1} ns a reading", report.clock, report.clock_read_ns),
-        ),
-        (
-            "registered memory",
-            format!(
-                "{} in {} pages of {}",
-                size(report.memory.registered_bytes),
-                report.memory.kind,
-                size(report.memory.page_bytes)
-            ),
-        ),
-    ];
+fn write_facts(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
     writeln!(
         page,
         "<h2>How it was measured</h2>\n<pre>{}</pre>\n<table><tbody>",
-        escape(&report.command)
+        escape(report.command)
     )?;
-    for (name, value) in facts {
-        write_row(page, name, &[value])?;
+    for (name, value) in &report.facts {
+        write_row(page, name, std::slice::from_ref(value))?;
     }
     writeln!(page, "</tbody></table>")
 }
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::Report;
     use super::super::tests::{config, floor, result};
     use super::*;
     use crate::commands::Op;

@@ -10,7 +10,6 @@ use super::*;
 use crate::commands::{Cli, Command, ProfileChoice};
 use crate::machine::Machine;
 use crate::nfs_client::files::{Files, FilesPlan};
-use crate::nfs_client::report;
 use crate::nfs_client::{Manner, Transport};
 use crate::signals::Stop;
 use clap::Parser;
@@ -207,9 +206,33 @@ fn outcome_against(
         profile: loaded.name.clone(),
         warnings: Vec::new(),
     };
-    let outcome = manner.run(&mut session, Files::new(root, plan), transport);
-    let report = report::Report::new(&config, &machine, &outcome?);
-    Ok(serde_json::from_str(&report.to_json()).unwrap())
+    let mut report = None;
+    manner.run(
+        &mut session,
+        Files::new(root, plan),
+        transport,
+        &mut |run| {
+            report = Some(run.report_at(config.rate_per_s, &machine)?);
+            Ok(())
+        },
+    )?;
+    Ok(serde_json::from_str(&report.unwrap().to_json()).unwrap())
+}
+
+fn calls_of_intervals(report: &serde_json::Value) -> u64 {
+    let intervals = report["intervals"].as_array().unwrap().iter();
+    intervals.map(|it| it["calls"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn every_interval_of_both_connections_is_reported() {
+    let line = "--op getattr --duration 500ms --interval 100ms --connections 2 --depth 2";
+    let (report, _node) = run(line);
+    let intervals = report["intervals"].as_array().unwrap();
+    assert!(intervals.len() >= 4, "{report}");
+    assert_eq!(calls_of_intervals(&report), report["calls"], "{report}");
+    let busy = intervals.iter().filter(|it| it["calls"].as_u64() > Some(0));
+    assert!(busy.count() >= 3, "{report}");
 }
 
 #[test]
@@ -233,6 +256,7 @@ fn every_op_goes_over_a_fabric_and_leaves_nothing() {
             report["procedures"][procedure]["calls"], calls,
             "{arguments}"
         );
+        assert_eq!(calls_of_intervals(&report), calls, "{arguments}");
         assert_eq!(
             (&report["blocks_wrong"], &report["transport"]),
             (&0.into(), &"shm".into())
