@@ -7,7 +7,6 @@ use clap::{Args, ValueEnum};
 use super::values;
 use super::{LengthArgs, OutputArgs, ProfileChoice, Protocol};
 use crate::nfs_client::address::NfsAddress;
-use crate::nfs_client::steps::StepKind;
 use rpcrdma_doctor::{CoreList, core_list};
 
 /// What `nfs` calls.
@@ -35,17 +34,6 @@ impl NfsOp {
             Self::Read => "read",
             Self::Write => "write",
             Self::Mix => "mix",
-        }
-    }
-
-    /// Whether some of its calls are of this kind.
-    #[must_use]
-    pub(crate) const fn makes(self, kind: StepKind) -> bool {
-        match kind {
-            StepKind::Null => matches!(self, Self::Null),
-            StepKind::Getattr => matches!(self, Self::Getattr),
-            StepKind::Read => matches!(self, Self::Read | Self::Mix),
-            StepKind::Write => matches!(self, Self::Write | Self::Mix),
         }
     }
 

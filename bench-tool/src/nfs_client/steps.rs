@@ -43,6 +43,16 @@ impl StepKind {
         }
     }
 
+    /// Whether some of the calls of `op` are of this kind.
+    pub(crate) const fn is_made_by(self, op: NfsOp) -> bool {
+        match self {
+            Self::Null => matches!(op, NfsOp::Null),
+            Self::Getattr => matches!(op, NfsOp::Getattr),
+            Self::Read => matches!(op, NfsOp::Read | NfsOp::Mix),
+            Self::Write => matches!(op, NfsOp::Write | NfsOp::Mix),
+        }
+    }
+
     /// Whether its calls carry payload.
     pub(crate) const fn is_bulk(self) -> bool {
         matches!(self, Self::Read | Self::Write)

@@ -127,7 +127,7 @@ impl Caller {
                 let slots = (0..amount.depth).flat_map(|_| connections.iter().map(slot));
                 let slots: Vec<Slot> = slots.collect();
                 let kinds = StepKind::ALL.into_iter();
-                let kinds: Vec<_> = kinds.filter(|kind| work.plan.op.makes(*kind)).collect();
+                let kinds: Vec<_> = kinds.filter(|kind| kind.is_made_by(work.plan.op)).collect();
                 let mut measured = Measured::new(&kinds);
                 measured.written = Written::new(&work.plan, work.verify);
                 self.running = Some(Running {

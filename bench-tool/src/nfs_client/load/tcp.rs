@@ -171,7 +171,7 @@ impl Driver {
         let now = clock.now();
         let kinds: Vec<StepKind> = StepKind::ALL
             .into_iter()
-            .filter(|kind| work.plan.op.makes(*kind))
+            .filter(|kind| kind.is_made_by(work.plan.op))
             .collect();
         let mut measured = Measured::new(&kinds);
         measured.written = Written::new(&work.plan, work.verify);
