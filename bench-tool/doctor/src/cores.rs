@@ -23,7 +23,7 @@ pub fn core_list(text: &str) -> Result<CoreList, String> {
             None => (number(part)?, number(part)?),
         };
         if first > last {
-            return Err(format!("`{part}` runs backwards: write {last}-{first}"));
+            return Err(format!("`{part}` is descending: write {last}-{first}"));
         }
         if last - first >= CORES_MAX || cores.len() >= CORES_MAX {
             return Err(format!("`{text}` names more than {CORES_MAX} cores"));

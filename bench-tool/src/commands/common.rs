@@ -16,27 +16,27 @@ use crate::run::config::Limit;
 /// The options of every command that makes runs.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CommonArgs {
-    /// Server to call: shm:NAME or rdma:HOST:PORT. Without it, a server of its own is started in a second process, and stopped at the end
+    /// Server to call: shm:NAME or rdma:HOST:PORT [default: its own server, in a second process]
     #[arg(long, value_name = "ADDR", value_parser = Address::to_connect)]
     pub connect: Option<Address>,
 
-    /// Fabric of the run's own server, when there is no --connect
+    /// Fabric of the run's own server, without --connect
     #[arg(long, value_enum, default_value_t = OwnFabric::Shm, conflicts_with = "connect")]
     pub fabric: OwnFabric,
 
-    /// RDMA device, as `rdma link` names it [default: the one on the way to the server, or the first that is active]
+    /// RDMA device, as `rdma link` names it [default: the one on the route to the server, or the first active one]
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
 
-    /// Reads and writes in one call: more than one are a COMPOUND
+    /// Reads and writes in one call; several make a COMPOUND
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=OPERATIONS_MAX))]
     pub operations: u32,
 
-    /// Of 100 operations of a mix, how many read [default: 50]
+    /// Percentage of reads in a mix [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub read_percent: Option<u32>,
 
-    /// Seed of a mix and of --sizes: the same one makes the same calls [default: 1]
+    /// Seed of a mix and of --sizes: the same seed makes the same calls [default: 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
@@ -44,43 +44,43 @@ pub(crate) struct CommonArgs {
     #[arg(long, value_enum, default_value_t = Protocol::Auto)]
     pub protocol: Protocol,
 
-    /// What is made slower on purpose
+    /// Artificial delays
     #[command(flatten)]
     pub slowed: SlowedArgs,
 
-    /// Connections opened beside them that stay silent
+    /// More connections, which stay silent
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_536))]
     pub idle_connections: u32,
 
-    /// Cores to poll on, as in 0,1 or 2-3. With a server of its own the first half is the client's, the rest the server's [default: two cores that share no physical core]
+    /// Cores to poll on, such as 0,1 or 2-3. Without --connect the first half is the client's, the rest the server's [default: two cores that share no physical core]
     #[arg(long, value_name = "LIST", value_parser = core_list)]
     pub cores: Option<CoreList>,
 
-    /// How long it takes
+    /// Length of the run
     #[command(flatten)]
     pub length: LengthArgs,
 
-    /// How it is tuned
+    /// Tuning
     #[command(flatten)]
     pub profile: ProfileChoice,
 
-    /// How this end and the server prove themselves
+    /// Host authentication of this end and the server
     #[command(flatten)]
     pub authentication: AuthenticationArgs,
 
-    /// No table and no progress; errors and warnings only
+    /// Show only errors and warnings, no table and no progress
     #[arg(long, short)]
     pub quiet: bool,
 }
 
-/// What is made slower on purpose, to see what it costs.
+/// Artificial delays, to see what it costs.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlowedArgs {
-    /// One-way delay of everything that is sent, to try distance on one machine (shm; for rdma, tests/lab/lab run --delay)
+    /// One-way delay of everything that is sent, to simulate distance on shm (for rdma: tests/lab/lab run --delay)
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
     pub delay: Duration,
 
-    /// Time for which the bench service keeps its core busy in each call, to try a slower one
+    /// Time for which the bench service keeps its core busy in each call, to simulate a slower service
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
     pub service_time: Duration,
 }
@@ -103,11 +103,11 @@ impl SlowedArgs {
 /// How long a run of any kind takes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LengthArgs {
-    /// How long to measure, as in 10s or 500ms [default: 5s]
+    /// How long to measure, such as 10s or 500ms [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = values::time_above_zero, conflicts_with = "count")]
     pub duration: Option<Duration>,
 
-    /// Measure this many calls instead of a time (k and M are understood)
+    /// Measure this many calls instead of a time, such as 1M
     #[arg(long, value_name = "N", value_parser = values::count)]
     pub count: Option<u64>,
 
@@ -140,7 +140,7 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     pub hlog: Option<PathBuf>,
 
-    /// Write the report as a page for a browser, with charts; it needs no network and no script
+    /// Write the report as a page with charts, for a browser without network or scripts
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
@@ -148,7 +148,7 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "TIME", value_parser = values::time)]
     pub interval: Option<Duration>,
 
-    /// Rate and round-trip times of each interval in the table too
+    /// Show rate and round-trip times of each interval in the table
     #[arg(long)]
     pub intervals: bool,
 }

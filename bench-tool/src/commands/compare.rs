@@ -12,16 +12,16 @@ use crate::compare::Threshold;
     override_usage = "bench-tool compare [OPTIONS] A.json B.json\n       \
                       bench-tool compare [OPTIONS] [--runs N] -- COMMAND_A -- COMMAND_B",
     after_help = "\
-A file holds the JSON of one run or of several, in a row or in a list, or what `sweep` wrote. A command is `run` or \
-`nfs` with its options, made by this program; or any other program that writes the JSON of a run to standard output. \
-They take turns (A B, B A, ...), so that what drifts on the machine meets both.\n\n\
-Each run gives one p50, one p99 and so on. Whether those of A and B differ is judged by ranks and permutations: of all \
-runs, where they are of files; of the two runs of each round, where commands took turns for six rounds or more, so that \
-a machine that is slower in some rounds hides nothing. It is corrected for the number of figures: one comparison in \
-twenty of a build with itself finds a difference, at most. The change is the median over pairs of runs, or over rounds, \
-and stands with the interval that holds it with 95 % confidence. Four runs of each are the least, and ten are well.\n\n\
-Exit status: 0 done and no threshold exceeded, 1 failed, or interrupted before a threshold could be judged, 2 the command line cannot be obeyed, 3 a threshold of \
---fail-if is exceeded and the difference is beyond noise, 4 one is exceeded, by what may be noise.\n\n\
+A file contains the JSON of one run or of several, in a row or in a list, or the output of `sweep`. A command is `run` or \
+`nfs` with its options, run by this program; or any other program that writes the JSON of a run to standard output. \
+They take turns (A B, B A, ...), so drift of the machine affects both.\n\n\
+Each run gives one p50, one p99 and so on. Ranks and permutations judge whether those of A and B differ: of all \
+runs, for files; of the two runs of each round, if commands took turns for six rounds or more, so that \
+a machine that is slower in some rounds hides nothing. The result is corrected for the number of figures: at most one \
+comparison in twenty of a build with itself finds a difference. The change is the median over pairs of runs, or over \
+rounds, with its 95 % confidence interval. Use at least four runs of each; ten are better.\n\n\
+Exit status: 0 no threshold exceeded, 1 failure, or interrupted before a threshold could be judged, 2 the command line is wrong, 3 a threshold of \
+--fail-if is exceeded beyond noise, 4 one is exceeded, perhaps by noise.\n\n\
 Examples:
   bench-tool compare -- run --op write --placement send -- run --op write --placement rdma
       ten runs of each, in turns
@@ -52,15 +52,15 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500), conflicts_with = "files")]
     pub runs: Option<u32>,
 
-    /// Exit with 3, or 4 where it may be noise, if a figure of B (p50, p90, p99, p999, mean, rate) is more than this above or below that of A, as in p99+5% or rate-3%; may be repeated
+    /// Exit with 3 (4 if it may be noise) when a figure of B (p50, p90, p99, p999, mean, rate) is above (+) or below (-) that of A by more than this, such as p99+5% or rate-3%; may be repeated
     #[arg(long, value_name = "FIGURE+PERCENT%")]
     pub fail_if: Vec<Threshold>,
 
-    /// Write it as JSON; `-` is standard output, in place of the table
+    /// Write JSON; `-` is standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// No progress
+    /// Show no progress
     #[arg(long, short)]
     pub quiet: bool,
 }

@@ -13,13 +13,13 @@ use crate::exit::{Failure, Status};
 /// `bench-tool decode`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Input: captures of RoCEv2 traffic, pcap or pcapng as tcpdump and Wireshark write them, and hex; which of them it is \
-is seen by how it begins. Both versions of the protocol are understood: RFC 8166 and \
-draft-ietf-nfsv4-rpcrdma-version-two-00 with the round-trip reduction. A reply is explained by its call, when that \
-came before it.\n\n\
+Input: captures of RoCEv2 traffic (pcap or pcapng, as tcpdump and Wireshark write them), or hex; the first bytes \
+decide. Both versions of the protocol are explained: RFC 8166, and \
+draft-ietf-nfsv4-rpcrdma-version-two-00 with the round-trip reduction. A reply is explained with its call, if \
+that came before.\n\n\
 Hex: one message a line; spaces, colons and a leading 0x are allowed. A line that begins with `{` is \
 JSON, and its field `hex` is read. Blank lines and lines that begin with `#` are skipped.\n\n\
-Exit status 1 when any message was wrong, or packets of one are missing.\n\n\
+Exit status: 1 when any message is wrong or packets are missing.\n\n\
 Examples:
   tcpdump -i eth0 -U -w - udp port 4791 | bench-tool decode
   bench-tool decode --json mount.pcapng
@@ -29,7 +29,7 @@ pub(crate) struct DecodeArgs {
     /// Files to read, in this order [default: standard input]
     pub files: Vec<PathBuf>,
 
-    /// One JSON object a line instead of text for people
+    /// Write one JSON object a line instead of text
     #[arg(long)]
     pub json: bool,
 }

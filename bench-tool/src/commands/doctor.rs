@@ -28,10 +28,10 @@ struct Json<'a> {
 /// `bench-tool doctor`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Looks at what runs here will meet, reads only, needs no privilege, and changes nothing:
+Compares this machine with what a run needs. Needs no privilege, and changes nothing:
   providers   what carries shm: and rdma: addresses, and why
-  devices     RDMA devices: who may open them, firmware and driver, tuning profile, PCIe slot, NUMA
-              node, ports, MTU, messages that were sent again, PFC, ECN and DSCP, limits
+  devices     RDMA devices: permissions, firmware and driver, tuning profile, PCIe slot, NUMA
+              node, ports, MTU, retransmissions, PFC, ECN and DSCP, limits
   memory      locked memory, hugepages, open files, against what the profile needs
   processors  cores allowed, isolated, throttled; frequency governor; idle states
   kernel      its command line, NUMA balancing, RDMA namespaces
@@ -40,22 +40,22 @@ Looks at what runs here will meet, reads only, needs no privilege, and changes n
 Each finding is one of
   ok          as it should be
   hint        it works; something could be better, or is good to know
-  warning     it works, but numbers suffer or a limit will be met
+  warning     it works, but results suffer or a limit will be reached
   problem     something cannot work
-and, where it is not ok, a line `costs` with what follows, and a line `what to do` with the command \
-that mends it, where there is one. Commands that change the system need root. What cannot be read is \
-said, and is no finding: as root more can be.\n\n\
-Exit status: 0 when nothing costs (ok, hint), 1 with a warning or a problem, 2 the command line cannot be obeyed.\n\n\
+and, if it is not ok, a line `costs` (the consequence) and, if possible, a line `what to do` (the command that fixes \
+it). Commands that change the system need root. What cannot be read is reported and is not a finding; root can read \
+more.\n\n\
+Exit status: 0 only ok and hint, 1 a warning or a problem, 2 the command line is wrong.\n\n\
 Examples:
   bench-tool doctor
-  bench-tool doctor --profile my.toml    against what that profile needs
+  bench-tool doctor --profile my.toml    checks for the needs of that profile
   bench-tool doctor --json - | jq '.findings[] | select(.severity != \"ok\")'")]
 pub(crate) struct DoctorArgs {
-    /// Whose needs are looked at
+    /// The profile whose needs are checked
     #[command(flatten)]
     pub profile: ProfileChoice,
 
-    /// Write the report as JSON; `-` is standard output, in place of the table
+    /// Write the report as JSON; `-` is standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 

@@ -15,8 +15,8 @@ use crate::report::output::Output;
 /// `bench-tool completions`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Writes to standard output. The shell reads it from then on where it looks for completions; a new version of \
-bench-tool wants it made anew.\n\n\
+Writes to standard output. Put it where the shell looks for completions, and write it again after an upgrade of \
+bench-tool.\n\n\
 Examples:
   bench-tool completions bash > ~/.local/share/bash-completion/completions/bench-tool
   bench-tool completions zsh > ~/.zfunc/_bench-tool
@@ -31,14 +31,14 @@ pub(crate) struct CompletionsArgs {
 /// `bench-tool man`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-There is a page for bench-tool and one for each command: bench-tool.1, bench-tool-run.1 and so on. They say what \
---help says.\n\n\
+There is a page for bench-tool and one for each command: bench-tool.1, bench-tool-run.1 and so on, with the text of \
+--help.\n\n\
 Examples:
   bench-tool man | man -l -
   bench-tool man --out ~/.local/share/man/man1
       then: man bench-tool-run")]
 pub(crate) struct ManArgs {
-    /// Write all pages into this folder, which is made where there is none [default: the main page, to standard output]
+    /// Write all pages into this folder, and create it if necessary [default: the main page, to standard output]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }

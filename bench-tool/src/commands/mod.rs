@@ -41,8 +41,8 @@ use rpcrdma_doctor::{CoreList, core_list};
 #[command(
     name = "bench-tool",
     version = crate::VERSION_LINE,
-    about = "Measures RPC-over-RDMA: round-trip times, rates, the machine's own floor, and what a transport header says.",
-    after_help = "Exit status: 0 done, 1 failed (the message says what to do), 2 the command line cannot be obeyed.\n\
+    about = "Measures RPC-over-RDMA (round-trip times, rates, and the machine's own floor), and explains captured traffic.",
+    after_help = "Exit status: 0 success, 1 failure (the message says what to do), 2 the command line is wrong.\n\
                   `bench-tool COMMAND --help` explains a command and shows examples.",
     max_term_width = 110,
     disable_help_subcommand = true
@@ -56,25 +56,25 @@ pub(crate) struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Drive calls at a server and report their round-trip times
+    /// Call a server and report round-trip times
     Run(RunArgs),
-    /// Answer the calls of `bench-tool run`, or be an NFS server
+    /// Answer the calls of `bench-tool run`, or serve NFS
     Serve(ServeArgs),
-    /// Drive calls at any NFS server and report their round-trip times
+    /// Call any NFS server, check its answers and report round-trip times
     Nfs(NfsArgs),
     /// Make a run for every combination of sizes, depths, placements and so on
     Sweep(Box<SweepArgs>),
     /// Say whether two groups of runs differ beyond noise
     Compare(CompareArgs),
-    /// Measure the machine's own limits: what no transport here can beat
+    /// Measure the machine's own limits, which no transport here can beat
     Floor(FloorArgs),
-    /// Explain what a capture or hex holds, from files or standard input: messages, and what is wrong with them
+    /// Explain the messages of a capture or of hex, and what is wrong with them
     Decode(DecodeArgs),
-    /// Look at the machine: what stands in the way, and which command mends it
+    /// Find what will slow or stop a run on this machine, and the command that fixes it
     Doctor(DoctorArgs),
     /// Show, detect and check tuning profiles
     Profile(ProfileArgs),
-    /// Write what a shell needs to complete the commands and options of this program
+    /// Write completions for a shell
     Completions(CompletionsArgs),
     /// Write the manual pages
     Man(ManArgs),
@@ -88,7 +88,7 @@ pub(crate) enum Command {
 pub(crate) enum Op {
     /// No arguments, no results: the cost of the call itself
     Null,
-    /// The server sends the payload back
+    /// The server returns the payload
     Echo,
     /// Payloads come from the server
     Read,
@@ -121,14 +121,14 @@ impl Op {
 /// How payloads of `read`, `write` and `mix` travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Placement {
-    /// As sizes, and the means of both ends, suggest
+    /// The two ends choose, by size and by what they support
     #[default]
     Auto,
     /// In the messages, copied
     Inline,
-    /// Placed by the Sends: one round trip, no registration, no RDMA Read or Write
+    /// Placed by the Sends: one round trip, no registration, no RDMA
     Send,
-    /// By RDMA Read and Write, through memory that is exposed for the one call
+    /// By RDMA Read and Write, through memory that is exposed for one call
     Rdma,
 }
 
@@ -148,7 +148,7 @@ impl Placement {
 /// The version of RPC-over-RDMA that calls are made with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Protocol {
-    /// Version 2, or version 1 with a server that has no other
+    /// Version 2, or version 1 if the server has no other
     #[default]
     Auto,
     /// Version 1 (RFC 8166)
@@ -191,7 +191,7 @@ pub(crate) enum ServiceName {
     /// The calls of `bench-tool run`
     #[default]
     Bench,
-    /// NFS version 3: /export, over files in memory
+    /// NFS version 3: /export, with files in memory
     Nfs3,
 }
 
@@ -203,43 +203,43 @@ const _: () = assert!(crate::bench_program::OPERATIONS_MAX == 8, "the same");
 /// `bench-tool run`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Latency is the whole call, from the request to its reply, and is called round-trip time. Minimum, maximum \
-and count are true; nothing is trimmed.\n\n\
-Without --rate the loop is closed: each call waits for one before it, and a stall is one slow call. \
-With --rate it is open: latency counts from the moment at which the call was due, so that a stall is seen \
-by every call that it delayed.\n\n\
+Latency is round-trip time, from the request to its reply. Minimum, maximum and count are exact; nothing is \
+trimmed.\n\n\
+Without --rate the loop is closed: each call waits for an earlier one, and a stall is one slow call. \
+With --rate it is open: latency counts from when the call was due, so a stall counts for every call that it \
+delayed.\n\n\
 Examples:
   bench-tool run
-      null calls, one at a time, against a server of its own, for 5 s
+      null calls, one at a time, to its own server, for 5 s
   bench-tool run --depth 32 --duration 10s
       how many calls a pair of cores carries
   bench-tool run --op echo --size 4KiB --json run.json
-      payload both ways; keep the numbers
+      payload both ways; save the report
   bench-tool run --op write --size 4KiB --placement send
   bench-tool run --op write --size 4KiB --placement rdma
-      what a call took, in round trips, Sends, registrations and copies, either way
+      compare round trips, Sends, registrations and copies per call
   bench-tool run --op write --size 4KiB --placement rdma --delay 500us
-      the same at 500 us each way, some 62 miles apart
+      the same with a one-way delay of 500 us, some 62 miles
   bench-tool run --op mix --read-percent 70 --operations 4 --size 64KiB --depth 8
-      calls of four operations, seven of ten of which read
+      four operations in each call; seven of ten read
   bench-tool run --op mix --read-percent 70 --sizes 4k=80,64k=20 --seed 7 --depth 8
-      eight of ten operations have 4 KiB, two 64 KiB; the same ones in each run
+      eight of ten operations have 4 KiB, two 64 KiB; each run draws the same
   bench-tool run --rate 200k --depth 64 --hgrm run.hgrm
       latency at a given load, for HdrHistogram plotters
   bench-tool run --to-knee --depth 64 --html knee.html
-      latency against rate, and the rate from which on it grows out of proportion
+      latency against rate, and the rate at which it turns upward
   bench-tool run --duration 1m --interval 5s --intervals --hlog run.hlog
       how steady it is: a line for every 5 s, and a log for HistogramLogAnalyzer
   bench-tool run --duration 1m --html run.html
       the percentile curve, and rate and latency over time, as a page
   bench-tool run --reverse --op echo --size 256
-      calls of the server to its client, as callbacks are, on the client's connection
+      the server calls its client on the client's connection, as in a callback
   bench-tool run --connect shm:bench --cores 0
       against `bench-tool serve --listen shm:bench`
   bench-tool run --connect rdma:server:20049
       over a network, against `bench-tool serve --listen rdma:0.0.0.0:20049`
   bench-tool run --connect rdma:server:20049 --psk-file keys --identity client
-      the same, where both ends prove that they have a key of the file")]
+      the same; both ends prove that they hold a key of the file")]
 pub(crate) struct RunArgs {
     /// Procedure to call
     #[arg(long, value_enum, default_value_t = Op::Null)]
@@ -249,7 +249,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "BYTES", value_parser = values::size_bytes)]
     pub size: Option<u64>,
 
-    /// Payloads of several sizes, each with its share of the operations, as in 4k=80,64k=20; drawn by --seed
+    /// Payloads of several sizes, each with its share of the operations, such as 4k=80,64k=20; drawn by --seed
     #[arg(long, value_name = "BYTES=SHARE,...", value_parser = values::sizes, conflicts_with = "size")]
     pub sizes: Option<Sizes>,
 
@@ -265,19 +265,19 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub connections: u32,
 
-    /// Open loop: send this many calls per second in all, whether replies come or not (k and M are understood)
+    /// Open loop: calls per second over all connections, whether or not replies come, such as 200k
     #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]
     pub rate: Option<u64>,
 
-    /// Have the server make the calls, null or echo, in the reverse direction of this end's connections, and say how long each took; it must be ready for that, as `serve --reverse` is
+    /// The server calls this end, null or echo, in the reverse direction, and reports the times; start it with `serve --reverse`
     #[arg(long, conflicts_with_all = ["rate", "to_knee"])]
     pub reverse: bool,
 
-    /// Latency against rate: a closed loop, then open loops at rising shares of what it carried, to the knee and beyond; each takes --duration [default: 2s]
+    /// Measure latency against rate: a closed loop, then open loops at 10 to 100 percent of its rate; each takes --duration [default: 2s]
     #[arg(long, conflicts_with_all = ["rate", "count", "hgrm", "hlog", "interval", "intervals"])]
     pub to_knee: bool,
 
-    /// What else a run is told
+    /// Options of every run
     #[command(flatten)]
     pub common: CommonArgs,
 
@@ -289,33 +289,33 @@ pub(crate) struct RunArgs {
 /// `bench-tool serve`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Prints one line that begins with `listening on ADDR` when it is ready. Ctrl-C or SIGTERM lets the calls in \
-hand finish, then ends; a second one ends at once.\n\n\
-Faults: --fault KIND or --fault KIND:OPTION=VALUE,... injects faults, to see how clients bear them. They are counted \
-in the log at the end, and in the metrics.
-  delay-message:for=TIME  a message that arrived reaches its core TIME late, as in for=10ms
+Prints one line that begins with `listening on ADDR` when it is ready. Ctrl-C or SIGTERM lets calls in \
+progress finish, then ends; a second one ends immediately.\n\n\
+Faults: --fault KIND or --fault KIND:OPTION=VALUE,... injects faults, to see how clients handle them. The log counts \
+them at the end, the metrics at any time.
+  delay-message:for=TIME  an arrived message reaches its core TIME late, such as for=10ms
   late-receive:for=TIME   a Receive is posted again TIME late, after its credit was granted
   disconnect              the connection is lost instead of a Send
   refuse-connect          a connection request is rejected
-  drop-reply              a call is taken and never answered
+  drop-reply              a call is accepted and never answered
   error-reply             a call is answered with SYSTEM_ERR
   fail-read, fail-write   the client's device refuses an RDMA Read or Write: the connection is lost\n\n\
-Without an option a fault strikes at every occasion: message, Receive, Send, request, call, RDMA Read or Write. \
-Occasions are counted on each core, so that the same traffic meets the same faults.
-  every=N                 strikes each Nth occasion
-  one-in=N                strikes each occasion with a chance of one in N, drawn by seed=N
-  after=N                 lets the first N occasions pass
-  times=N                 strikes N times at most\n\n\
+Without an option a fault occurs at every occasion: message, Receive, Send, request, call, RDMA Read or Write. \
+Each core counts its occasions, so the same traffic gets the same faults.
+  every=N                 at each Nth occasion
+  one-in=N                at each occasion with probability 1/N, drawn by seed=N
+  after=N                 not at the first N occasions
+  times=N                 at most N times\n\n\
 Examples:
   bench-tool serve --listen shm:bench
   bench-tool serve --listen shm:bench --cores 2,3 --max-connections 4200 --set message_bytes_max=65536
       each connection is guaranteed memory for four messages of that size
   bench-tool serve --listen rdma:0.0.0.0:20049
-  bench-tool serve --listen rdma:[2001:db8::7]:0        the system chooses the port, and the line tells it
+  bench-tool serve --listen rdma:[2001:db8::7]:0        the system chooses the port, and the line shows it
   bench-tool serve --listen rdma:0.0.0.0:20049 --psk-file keys --identity server
-      for clients that have a key of the file; without one, for anybody who reaches the device
+      accepts clients that hold a key of the file; without keys it accepts any client
   bench-tool serve --listen rdma:0.0.0.0:20049 --reverse
-      for `bench-tool run --reverse` too: it calls clients that ask for it
+      for `bench-tool run --reverse` too: calls clients that request it
   bench-tool serve --listen rdma:0.0.0.0:20049 --metrics 127.0.0.1:9464
       curl http://127.0.0.1:9464/metrics
   bench-tool serve --service nfs3 --listen rdma:0.0.0.0:20049 --space 8GiB
@@ -323,11 +323,11 @@ Examples:
   bench-tool serve --service nfs3 --listen tcp:0.0.0.0:2049
       mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock server:/export /mnt
   bench-tool serve --listen shm:bench --fault drop-reply:every=1000
-      each 1000th call of a core gets no reply, and its client's timeout acts
+      each 1000th call of a core gets no reply, and its client times out
   bench-tool serve --service nfs3 --listen rdma:0.0.0.0:20049 --fault disconnect:every=5000
       each 5000th Send of a core loses its connection")]
 pub(crate) struct ServeArgs {
-    /// Address to listen on: shm:NAME or rdma:HOST:PORT, for nfs3 tcp:HOST:PORT; `0.0.0.0` and `[::]` are all addresses, port 0 is any that is free
+    /// Address to listen on: shm:NAME or rdma:HOST:PORT, for nfs3 tcp:HOST:PORT; `0.0.0.0` and `[::]` are all addresses, port 0 is any free port
     #[arg(long, value_name = "ADDR")]
     pub listen: ListenAddress,
 
@@ -335,27 +335,27 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_enum, default_value_t = ServiceName::Bench)]
     pub service: ServiceName,
 
-    /// What an NFS server holds
+    /// Limits of the NFS server
     #[command(flatten)]
     pub nfs3: Nfs3Args,
 
-    /// RDMA device, as `rdma link` names it [default: the one that has the address, or the first that is active]
+    /// RDMA device, as `rdma link` names it [default: the one with the address, or the first active one]
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
 
-    /// Cores to poll on, as in 0,1 or 2-3 [default: the last core that this process may use]
+    /// Cores to poll on, such as 0,1 or 2-3 [default: the last core that this process may use]
     #[arg(long, value_name = "LIST", value_parser = core_list)]
     pub cores: Option<CoreList>,
 
-    /// How it is tuned
+    /// Tuning
     #[command(flatten)]
     pub profile: ProfileChoice,
 
-    /// Connections accepted at once; receive memory for all of them is reserved at the start [default: the profile's]
+    /// Concurrent connections; receive memory for all of them is reserved at start-up [default: the profile's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub max_connections: Option<u32>,
 
-    /// Calls that each connection may have outstanding [default: the profile's, or fewer where many connections share the memory]
+    /// Calls that each connection may have outstanding [default: the profile's, or fewer if many connections share the memory]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub credits: Option<u32>,
 
@@ -363,31 +363,31 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BYTES", value_parser = values::size_bytes)]
     pub max_payload: Option<u64>,
 
-    /// How this end and its clients prove themselves
+    /// Host authentication of this end and its clients
     #[command(flatten)]
     pub authentication: AuthenticationArgs,
 
-    /// Reads and writes in one call, at most, that memory is reserved for
+    /// Most reads and writes in one call; memory is reserved for them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=OPERATIONS_MAX))]
     pub max_operations: u32,
 
-    /// Calls with reads and writes under way at a time on each core; each takes registered memory of --max-payload [default: 32; 0 takes payloads in messages alone]
+    /// Concurrent calls with reads and writes on each core; each needs registered memory of --max-payload [default: 32; with 0, payloads travel in messages only]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
     pub bulk_calls: Option<u32>,
 
-    /// Call clients back that ask for it (`run --reverse`), by their own connections; in version 1, a quarter of what --credits says is then for these calls
+    /// Call clients that request it (`run --reverse`), on their own connections; in version 1 a quarter of --credits is then reserved for these calls
     #[arg(long)]
     pub reverse: bool,
 
-    /// What is made slower on purpose
+    /// Artificial delays
     #[command(flatten)]
     pub slowed: SlowedArgs,
 
-    /// Inject a fault, as in drop-reply:every=100 or delay-message:for=10ms; may be given several times, and is explained below
+    /// Inject a fault, such as drop-reply:every=100 or delay-message:for=10ms; may be repeated; see below
     #[arg(long = "fault", value_name = "KIND[:OPTION=VALUE,...]")]
     pub faults: Vec<Fault>,
 
-    /// How it is watched
+    /// Metrics, limits and log
     #[command(flatten)]
     pub operate: OperateArgs,
 
@@ -407,7 +407,7 @@ pub(crate) struct IdleArgs {
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
 
-    /// How this end and the server prove themselves
+    /// Host authentication of this end and the server
     #[command(flatten)]
     pub authentication: AuthenticationArgs,
 
@@ -426,16 +426,16 @@ pub(crate) struct IdleArgs {
 Four measurements on two pinned cores, without any transport:
   round trip  one cache line each way, through a ring of 64: no call is faster
   copy        one core rewrites a payload, the other copies it: no bulk data is faster
-  clock       what reading the clock costs, and so what measuring costs
-  gaps        time that the system took from a polling core: it owns the far tail
+  clock       the cost of a clock reading, and so of measuring
+  gaps        time that the system took from a polling core: it causes the far tail
 
 Examples:
   bench-tool floor                     all of it, about 8 s
-  bench-tool floor --quick --json -    about 2 s, numbers for a script
+  bench-tool floor --quick --json -    about 2 s, JSON for a script
   bench-tool floor --cores 2,6         another pair of cores
   bench-tool floor --size 4KiB,1M --depth 32 --buffers 64")]
 pub(crate) struct FloorArgs {
-    /// The two cores, as in 0,1 [default: two that share no physical core]
+    /// The two cores, such as 0,1 [default: two that share no physical core]
     #[arg(long, value_name = "LIST", value_parser = core_list)]
     pub cores: Option<CoreList>,
 
@@ -453,15 +453,15 @@ pub(crate) struct FloorArgs {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub depth: u32,
 
-    /// Buffers that the copy's receiver rotates through; more of them leave its cache [default: the depth]
+    /// Buffers that the copy's receiver rotates through; many do not fit its cache [default: the depth]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub buffers: Option<u32>,
 
-    /// A quarter of the time, and less certain
+    /// Take a quarter of the time, with less certain results
     #[arg(long)]
     pub quick: bool,
 
-    /// Write the report as JSON; `-` is standard output, in place of the table
+    /// Write the report as JSON; `-` is standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }

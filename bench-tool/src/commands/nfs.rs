@@ -16,7 +16,7 @@ pub(crate) enum NfsOp {
     Null,
     /// Attributes of the files, or of the export
     Getattr,
-    /// Reads of files whose every byte is known
+    /// Reads of files with known contents
     Read,
     /// Writes to files
     Write,
@@ -47,7 +47,7 @@ impl NfsOp {
 /// Where in the files the calls go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Access {
-    /// Block after block, file after file; connections begin apart from each other
+    /// Block after block, file after file; connections start apart from each other
     #[default]
     Sequential,
     /// Blocks drawn by --seed
@@ -68,12 +68,12 @@ impl Access {
 /// What the server is to promise before it answers a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Stable {
-    /// Nothing before the COMMIT at the end
+    /// None before the COMMIT at the end
     #[default]
     Unstable,
     /// The data is on stable storage
     Data,
-    /// The data, and all that the file system needs to find it
+    /// The data, and the metadata needed to find it, are on stable storage
     File,
 }
 
@@ -92,9 +92,9 @@ impl Stable {
 /// `bench-tool nfs`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Mounts the export itself (MOUNT version 3 over TCP, no kernel client), makes files in a folder of its own, calls, \
-checks what comes back, and removes the files, also after Ctrl-C. Over tcp: the kernel's TCP carries the calls: a \
-figure to set the server's RDMA against, and not one of this project's data plane.\n\n\
+Mounts the export itself (MOUNT version 3 over TCP, without a kernel client), makes files in its own folder, calls, \
+checks the answers, and removes the files, also after Ctrl-C. Over tcp: the kernel's TCP carries the calls: compare the \
+server's RDMA with it; it does not measure this project's data plane.\n\n\
 Examples:
   bench-tool nfs --connect rdma:server:20049 --export /srv --op read --size 64KiB --depth 8
       reads by RDMA
@@ -109,9 +109,9 @@ Examples:
   bench-tool nfs --connect rdma:server:20049 --export /srv --op read --to-knee --depth 32 --html knee.html
       latency of reads against their rate
   bench-tool nfs --connect tcp:server:2049 --export /srv --op write --verify --retry 2m
-      while the server is restarted: nothing that it committed may be lost")]
+      restart the server meanwhile: it may lose nothing that it committed")]
 pub(crate) struct NfsArgs {
-    /// Server to call: rdma:HOST:PORT (NFS is at port 20049) or shm:NAME, on the data plane of this project; or tcp:HOST:PORT (port 2049), by the kernel's TCP
+    /// Server to call: rdma:HOST:PORT (NFS uses port 20049) or shm:NAME, by this project's data plane; or tcp:HOST:PORT (port 2049), by the kernel's TCP
     #[arg(long, value_name = "ADDR")]
     pub connect: NfsAddress,
 
@@ -119,7 +119,7 @@ pub(crate) struct NfsArgs {
     #[arg(long, value_name = "PATH")]
     pub export: String,
 
-    /// TCP port of the server's mountd [default: asked of the server's port mapper]
+    /// TCP port of the server's mountd [default: ask the server's port mapper]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub mount_port: Option<u16>,
 
@@ -127,7 +127,7 @@ pub(crate) struct NfsArgs {
     #[arg(long, value_enum, default_value_t = NfsOp::Null)]
     pub op: NfsOp,
 
-    /// Bytes of one read or write; any number, odd ones too [default: 4KiB]
+    /// Bytes of one read or write, any number [default: 4KiB]
     #[arg(long, value_name = "BYTES", value_parser = values::size_bytes)]
     pub size: Option<u64>,
 
@@ -135,39 +135,39 @@ pub(crate) struct NfsArgs {
     #[arg(long, value_name = "BYTES", value_parser = values::size_bytes)]
     pub file_size: Option<u64>,
 
-    /// Files [default: 4; for getattr 0 are allowed, which asks for the export itself]
+    /// Number of files [default: 4; with getattr, 0 asks for the export itself]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub files: Option<u32>,
 
-    /// Where in the files the calls go [default: sequential]
+    /// Order of access to the files [default: sequential]
     #[arg(long, value_enum)]
     pub access: Option<Access>,
 
-    /// Of 100 calls of a mix, how many read [default: 50]
+    /// Percentage of reads in a mix [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub read_percent: Option<u32>,
 
-    /// What writes wait for [default: unstable]
+    /// Durability of writes [default: unstable]
     #[arg(long, value_enum)]
     pub stable: Option<Stable>,
 
-    /// Seed of contents and draws: the same one makes the same calls
+    /// Seed of contents and random choices: the same seed makes the same calls
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Check every byte of what is read, and read back at the end what was written; else a word of each page is checked
+    /// Check every byte that is read, and read back at the end what was written [default: check a word of each page]
     #[arg(long)]
     pub verify: bool,
 
-    /// How long to try again when a connection is lost (calls in flight are then made again) or the server puts a call off [default: 0: the first ends the run, the second is an error]
+    /// How long to retry after a lost connection (calls in flight are repeated) and after NFS3ERR_JUKEBOX [default: 0: the first ends the run, the second is an error]
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::time)]
     pub retry: Duration,
 
-    /// User that the calls say they are from (AUTH_SYS) [default: this process's]
+    /// User of the calls (AUTH_SYS) [default: this process's]
     #[arg(long, value_name = "UID")]
     pub uid: Option<u32>,
 
-    /// Its group [default: this process's]
+    /// Group of the calls [default: this process's]
     #[arg(long, value_name = "GID")]
     pub gid: Option<u32>,
 
@@ -179,31 +179,31 @@ pub(crate) struct NfsArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub connections: u32,
 
-    /// Cores to poll on, as in 0,1 or 2-3 [default: the first that this process may use; over tcp: wherever the kernel puts a connection's thread]
+    /// Cores to poll on, such as 0,1 or 2-3 [default: the first that this process may use; over tcp: the kernel's choice]
     #[arg(long, value_name = "LIST", value_parser = core_list)]
     pub cores: Option<CoreList>,
 
-    /// RDMA device, as `rdma link` names it [default: the one on the way to the server]
+    /// RDMA device, as `rdma link` names it [default: the one on the route to the server]
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
 
-    /// Version of RPC-over-RDMA [default: auto, which asks for version 2 first; NFS servers have version 1]
+    /// Version of RPC-over-RDMA [default: auto, which requests version 2 first; NFS servers have version 1]
     #[arg(long, value_enum)]
     pub protocol: Option<Protocol>,
 
-    /// How it is tuned
+    /// Tuning
     #[command(flatten)]
     pub profile: ProfileChoice,
 
-    /// Open loop: send this many calls per second in all, whether replies come or not (k and M are understood)
+    /// Open loop: calls per second over all connections, whether or not replies come, such as 200k
     #[arg(long, value_name = "CALLS_PER_S", value_parser = values::rate_per_s)]
     pub rate: Option<u64>,
 
-    /// Latency against rate: a closed loop, then open loops at rising shares of what it carried, to the knee and beyond; each takes --duration [default: 2s]
+    /// Measure latency against rate: a closed loop, then open loops at 10 to 100 percent of its rate; each takes --duration [default: 2s]
     #[arg(long, conflicts_with_all = ["rate", "count", "hgrm", "hlog", "interval", "intervals"])]
     pub to_knee: bool,
 
-    /// How long it takes
+    /// Length of the run
     #[command(flatten)]
     pub length: LengthArgs,
 
@@ -211,7 +211,7 @@ pub(crate) struct NfsArgs {
     #[command(flatten)]
     pub output: OutputArgs,
 
-    /// No table and no progress; errors and warnings only
+    /// Show only errors and warnings, no table and no progress
     #[arg(long, short)]
     pub quiet: bool,
 }

@@ -9,15 +9,15 @@ use crate::address::{AddressError, ListenAddress};
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "NFS server")]
 pub(crate) struct Nfs3Args {
-    /// Space for files, beyond which the server answers NFS3ERR_NOSPC; on tcp: it is taken as they grow, on shm: and rdma: registered at the start
+    /// Space for files; beyond it the server answers NFS3ERR_NOSPC. On tcp: it is allocated as files grow, on shm: and rdma: registered at start-up
     #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = values::size_bytes)]
     pub space: u64,
 
-    /// Files of all kinds, directories included
+    /// Most files of all kinds, directories included
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub max_files: u32,
 
-    /// Where MOUNT is served, and NFS over TCP beside, when --listen is rdma: or shm:
+    /// TCP address of MOUNT, and of NFS over TCP, when --listen is rdma: or shm:
     #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:20048", value_parser = host_port)]
     pub mount_listen: (String, u16),
 }

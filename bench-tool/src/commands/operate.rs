@@ -32,19 +32,19 @@ pub(crate) enum LogLevel {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Operation")]
 pub(crate) struct OperateArgs {
-    /// Serve metrics for Prometheus at http://HOST:PORT/metrics, and /healthz and /ready beside them; port 0 is any that is free
+    /// Serve Prometheus metrics at http://HOST:PORT/metrics, and /healthz and /ready; port 0 is any free port
     #[arg(long, value_name = "HOST:PORT", value_parser = host_port)]
     pub metrics: Option<(String, u16)>,
 
-    /// Limits that change while it runs: a TOML file with max_connections, max_connections_per_client and credits, read at the start and at every SIGHUP
+    /// TOML file with max_connections, max_connections_per_client and credits, read at start-up and at every SIGHUP
     #[arg(long, value_name = "FILE")]
     pub limits: Option<PathBuf>,
 
-    /// How the log on standard error looks
+    /// Format of the log on standard error
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 
-    /// What is logged: that, and what matters more
+    /// Lowest level that is logged
     #[arg(long, value_enum, default_value_t = LogLevel::Warn)]
     pub log_level: LogLevel,
 }

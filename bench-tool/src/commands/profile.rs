@@ -14,7 +14,7 @@ pub(crate) struct ProfileChoice {
     #[arg(long, value_name = "NAME|FILE")]
     pub profile: Option<String>,
 
-    /// A knob of the profile to set, over all else; may be repeated
+    /// Set a knob; overrides the profile; may be repeated
     #[arg(long, value_name = "KNOB=VALUE", value_parser = assignment)]
     pub set: Vec<String>,
 }
@@ -72,13 +72,13 @@ fn assignment(text: &str) -> Result<String, String> {
 /// `bench-tool profile`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A profile is every knob of a process with its value. It is put together from layers, each over the one before: \
-built-in defaults, the family of the device, the device, a file of yours, the command line. What a device \
-cannot do is cut down, with a warning. docs/tuning.md explains each knob.\n\n\
-Exit status: 0 done, 1 a file that cannot be used or a device that is not there, 2 the command line cannot be obeyed.\n\n\
+A profile gives every knob of a process a value. It has layers, each overriding the one before: \
+built-in defaults, the family of the device, the device, your file, the command line. Values beyond the limits of a \
+device are reduced, with a warning. docs/tuning.md explains each knob.\n\n\
+Exit status: 0 success, 1 an unusable file or a missing device, 2 the command line is wrong.\n\n\
 Examples:
   bench-tool profile list
-  bench-tool profile detect                     which of them the devices of this machine take
+  bench-tool profile detect                     the profiles for the devices of this machine
   bench-tool profile show mlx5                  every knob: its value, range, layer and source
   bench-tool profile show my.toml --set read_depth_max=8
   bench-tool profile check my.toml              before it is used")]
@@ -91,13 +91,13 @@ pub(crate) struct ProfileArgs {
 /// What `bench-tool profile` does.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProfileAction {
-    /// Name the built-in profiles, and what each is for
+    /// List the built-in profiles, and what each is for
     List,
     /// Show every knob of a profile: its value, its range, the layer that set it, and why
     Show(ProfileShowArgs),
-    /// Say which profile each RDMA device of this machine takes, and what of the environment is wrong for it
+    /// Show the profile for each RDMA device of this machine, and what is wrong in the environment
     Detect(ProfileDetectArgs),
-    /// Say whether a file can be used, and what of it will be cut down
+    /// Check whether a file can be used, and which values will be reduced
     Check(ProfileCheckArgs),
 }
 
@@ -115,11 +115,11 @@ pub(crate) struct ProfileShowArgs {
     #[arg(value_name = "NAME|FILE")]
     pub profile: String,
 
-    /// A knob to set on top, as runs take it; may be repeated
+    /// Set a knob, as for a run; may be repeated
     #[arg(long, value_name = "KNOB=VALUE", value_parser = assignment)]
     pub set: Vec<String>,
 
-    /// Write it as JSON; `-` is standard output, in place of the table
+    /// Write JSON; `-` is standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -127,21 +127,21 @@ pub(crate) struct ProfileShowArgs {
 /// `bench-tool profile detect`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Devices are told apart by the driver of the PCI function beneath, by its vendor and part, and software devices by \
-their names; all of it stands in /sys/class/infiniband, so that neither privilege nor library is needed. A device of an \
-unknown kind takes the built-in defaults. Runs do the same for the device that they use.\n\n\
-Variables of the environment that a library reads when it opens a device are looked at, and the command is shown that \
-mends what is wrong.\n\n\
+Devices are identified by the driver, vendor and part of their PCI function, software devices by \
+their names, all from /sys/class/infiniband, without privilege or library. An \
+unknown device uses the built-in defaults. Runs do the same for their device.\n\n\
+Environment variables that a library reads when it opens a device are checked; the output has the command that \
+fixes them.\n\n\
 Examples:
   bench-tool profile detect
   bench-tool profile detect --device mlx5_0
   bench-tool profile detect --json - | jq -r '.devices[].profile'")]
 pub(crate) struct ProfileDetectArgs {
-    /// One device alone, as `rdma link` names it
+    /// Only this device, as `rdma link` names it
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
 
-    /// Write it as JSON; `-` is standard output, in place of the table
+    /// Write JSON; `-` is standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
@@ -158,8 +158,8 @@ A file sets knobs under [settings], on top of the profile that `base` names:
   [settings]
   credits_per_connection = 64
   read_depth_max = { value = 8, source = \"tried in May\" }
-It is refused when it has an unknown knob, a value out of range, or two values that cannot be used together. What is \
-beyond the limits of the devices of its base is cut down: a warning, and no failure.\n\n\
+An unknown knob, a value out of range, or two contradictory values make it unusable. Values beyond the limits of the \
+base's devices are reduced, with a warning.\n\n\
 Examples:
   bench-tool profile check my.toml && bench-tool run --profile my.toml")]
 pub(crate) struct ProfileCheckArgs {

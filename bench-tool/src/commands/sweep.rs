@@ -11,13 +11,12 @@ use crate::sweep::plot::Picture;
 /// `bench-tool sweep`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Makes a run for every combination of the lists, --repeats times over, in turns and not one after the other, so that \
-what drifts on the machine meets all of them. Every combination is checked before the first run. The table shows \
-medians over the repeats.\n\n\
-The picture has the first list of several sizes, depths, connections or rates as its horizontal axis, and a line \
-for every combination of the others: median round-trip time against size or rate, calls per second against depth or \
-connections, or what --figure says.\n\n\
-The first Ctrl-C drops the run at hand, and reports those that are complete.\n\n\
+Makes a run for every combination of the lists, --repeats times, in turns, so that drift of the machine affects all of \
+them. Every combination is checked before the first run. The table shows medians over the repeats.\n\n\
+The chart's horizontal axis is the first of size, depth, connections and rate that has several values, and every \
+combination of the others is a line: median round-trip time against size or rate, calls per second against depth or \
+connections, or the figure of --figure.\n\n\
+The first Ctrl-C drops the current run, and reports the complete ones.\n\n\
 Examples:
   bench-tool sweep --op write --size 1k,4k,64k --placement send,rdma --duration 1s --plot sizes.svg
       median round-trip time against size, a line for each placement
@@ -60,7 +59,7 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub connections: Vec<u32>,
 
-    /// Open loops: calls per second in all [default: a closed loop]
+    /// Open loops: calls per second over all connections [default: a closed loop]
     #[arg(long, value_name = "CALLS_PER_S,...", value_delimiter = ',', value_parser = values::rate_per_s)]
     pub rate: Vec<u64>,
 
@@ -68,7 +67,7 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=500))]
     pub repeats: u32,
 
-    /// What else the runs are told
+    /// Options of every run
     #[command(flatten)]
     pub common: CommonArgs,
 
@@ -80,16 +79,16 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 
-    /// Draw the picture as SVG, into a file whose name ends in .svg
+    /// Draw a chart as SVG, into a file whose name ends in .svg
     #[arg(long, value_name = "FILE")]
     pub plot: Option<Picture>,
 
-    /// What the picture shows: p50, p90, p99, p999, mean or rate
+    /// Figure in the chart: p50, p90, p99, p999, mean or rate
     #[arg(long, value_name = "FIGURE", value_parser = figure)]
     pub figure: Option<Metric>,
 }
 
 fn figure(text: &str) -> Result<Metric, String> {
     let names = || Metric::ALL.map(Metric::name).join(", ");
-    Metric::named(text).ok_or_else(|| format!("`{text}` is none of {}", names()))
+    Metric::named(text).ok_or_else(|| format!("`{text}` is not one of {}", names()))
 }

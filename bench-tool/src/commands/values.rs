@@ -70,7 +70,7 @@ pub(crate) fn size_bytes(text: &str) -> Result<u64, String> {
 pub(crate) fn sizes(text: &str) -> Result<Sizes, String> {
     let wrong = |what: &str| {
         format!(
-            "`{text}` is no list of sizes with their shares{what}: write them as in 4k=80,64k=20"
+            "`{text}` is not a list of sizes with their shares{what}: write it as in 4k=80,64k=20"
         )
     };
     let share = |part: &str| -> Option<(u64, u32)> {
