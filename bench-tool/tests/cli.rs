@@ -700,7 +700,10 @@ fn a_profile_file_is_checked_before_it_is_used() {
             "[settings]\nreap_bach = 4\n",
             "no knob is called \"reap_bach\"; did you mean reap_batch?",
         ),
-        ("[settings]\nreap_batch = 65\n", "is out of range: use 1 to 64"),
+        (
+            "[settings]\nreap_batch = 65\n",
+            "is out of range: use 1 to 64",
+        ),
         ("base = \"mlx6\"\n", "mlx6"),
         (
             "base = \"qedr\"\n[settings]\nplacement_segments = 5\n",

@@ -227,7 +227,7 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// As [`PortSends::post_send_copied`].
+    /// As [`post_send_copied`](rpcrdma_fabric::interface::PortSends::post_send_copied).
     pub fn send_copied(&mut self, queue_pair: QueuePairId, data: &[u8]) -> Result<(), PostError> {
         let (buffer, bytes) = self.filled(data).ok_or(PostError::QueueFull)?;
         let result = self
@@ -241,7 +241,7 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// As [`PortSends::post_send`].
+    /// As [`post_send`](rpcrdma_fabric::interface::PortSends::post_send).
     pub fn send_registered(
         &mut self,
         queue_pair: QueuePairId,

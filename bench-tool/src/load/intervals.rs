@@ -30,9 +30,16 @@ pub(crate) struct Exchange {
 
 impl Default for Exchange {
     fn default() -> Self {
+        Self::with_spares(SPARES)
+    }
+}
+
+impl Exchange {
+    /// With so many spares, at least one. One is enough where the thread that records also collects.
+    pub(crate) fn with_spares(spares: usize) -> Self {
         let exchange = Self {
-            full: ArrayQueue::new(SPARES),
-            empty: ArrayQueue::new(SPARES),
+            full: ArrayQueue::new(spares),
+            empty: ArrayQueue::new(spares),
         };
         while exchange.empty.push(LatencyHistogram::new()).is_ok() {}
         exchange

@@ -22,7 +22,7 @@ use crate::rpc::ConnectionKey;
 
 /// Asks something of a core.
 pub enum Command<P: Port> {
-    /// Plant a queue pair; answered with [`CoreEvent::Planted`].
+    /// Adopt a queue pair; answered with [`CoreEvent::Planted`].
     Adopt {
         /// The sender's own name for it; comes back in the answer.
         token: u64,

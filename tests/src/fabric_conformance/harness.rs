@@ -169,7 +169,7 @@ pub trait Harness: Sized {
     /// An address on which nobody listens.
     fn fresh_address(&mut self) -> String;
 
-    /// The time to hand to [`PortPoll::poll`].
+    /// The time to hand to [`PortPoll::poll`](rpcrdma_fabric::interface::PortPoll::poll).
     fn now(&self) -> Ticks;
 
     /// Lets time pass: on a provider with a clock of its own by setting it forward.

@@ -167,7 +167,7 @@ impl Driver {
         watch: Watch,
     ) -> Result<Self, Failure> {
         let clock = Clock::new();
-        let exchange = Arc::<Exchange>::default();
+        let exchange = Arc::new(Exchange::with_spares(1));
         let now = clock.now();
         let kinds: Vec<StepKind> = StepKind::ALL
             .into_iter()

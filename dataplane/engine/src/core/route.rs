@@ -12,7 +12,7 @@ use super::state::State;
 use crate::message::Received;
 use crate::rpc::ConnectionKey;
 
-/// WaitingReceive messages looked at in one iteration.
+/// Waiting messages looked at in one iteration.
 const TRIED_MAX: usize = 16;
 
 impl<P: Port> State<P> {

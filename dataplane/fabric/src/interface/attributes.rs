@@ -29,7 +29,7 @@ pub struct Attributes {
     /// Memory windows that one port may bind at a time; zero where the device has none.
     pub windows_max: u32,
     /// Whether one receive queue may serve several queue pairs. Otherwise each serves one at a
-    /// time: its Receives count from [`super::PortSetup::adopt`] on, and complete with
+    /// time: its Receives count from [`super::PortSetup::adopt_queue_pair`] on, and complete with
     /// [`super::Status::Flushed`] before its `Disconnected`. It serves the next one when
     /// [`super::PortSetup::destroy_queue_pair`] has ended the one before.
     pub shared_receive_queue: bool,

@@ -144,6 +144,8 @@ impl Arena {
         size: HugePageSize,
         untouched_bytes: u64,
     ) -> Result<Self, SetupError> {
+        // It is ordinary memory, whatever pages the rest is in, and peers decide when it is written.
+        check_available(untouched_bytes, pages::available())?;
         let huge = |bytes| sealed_file(bytes, size.flags(), size.bytes(), untouched_bytes);
         let huge_page_bytes = Some(size.bytes());
         Self::make(

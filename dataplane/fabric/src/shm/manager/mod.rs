@@ -183,7 +183,7 @@ impl Manager {
 
     /// Counters as (name, value), for reports: connections established, peers that broke the
     /// protocol, handshakes that timed out, peers of another user, peers whose memory was not
-    /// mapped (it is not as it must be, or beyond a limit), connects that met a full backlog, clients turned away for want of files, and channels now known.
+    /// mapped (it is not as it must be, or beyond a limit), connects that waited for a full backlog and their further attempts, clients turned away for want of files, and channels now known.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let counters = &self.counters;
