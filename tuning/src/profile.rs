@@ -1,4 +1,4 @@
-//! [`Profile`](crate::Profile), every knob with its unit, and [`Settings`](crate::Settings), the same knobs as one layer
+//! [`Profile`], every knob with its unit, and [`Settings`], the same knobs as one layer
 //! sets them. The knobs themselves are in `knobs.rs`.
 
 use crate::error::{Error, Knob};
@@ -124,7 +124,7 @@ impl Profile {
     /// # Errors
     /// [`Error::Read`] or [`Error::Parse`] when the file cannot be read or understood,
     /// [`Error::UnknownProfile`] when it builds on a family that does not exist, and
-    /// [`Error::Range`], [`Error::Form`] or [`Error::Relation`] when its values cannot be used.
+    /// [`Error::Range`] or [`Error::Relation`] when its values cannot be used.
     pub fn load(path: impl AsRef<std::path::Path>) -> Result<Self, Error> {
         Ok(crate::Layers::file(path)?.build()?.profile)
     }

@@ -2,14 +2,13 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`store`] | the file system |
+//! | [`store`](crate::store) | the file system |
 //! | [`call`] | a call and its reply, whatever transport they go by |
 //! | `procedures` | the 22 procedures |
 //! | [`replay`] | the duplicate request cache |
 //! | [`mount`] | the MOUNT program |
 //! | [`desk`], [`tcp`] | both on TCP |
 //! | [`fabric`] | NFS by RPC-over-RDMA, and the way of TCP calls to its core |
-//! | [`command`] | `bench-tool serve --service nfs3` |
 //!
 //! A transport takes [`Service::call`]: it hands in a call, with the items that came beside its stream
 //! if there are any, and sends the reply, whose payload it asks the service for. One thread owns the

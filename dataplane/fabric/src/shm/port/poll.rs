@@ -128,7 +128,7 @@ impl Port {
         visit.is_busy()
     }
 
-    /// Looks at the hot channels, in the order of the [`share`] module. Whether something was done, and how many places
+    /// Looks at the hot channels, in the order of the [`share`](super::share) module. Whether something was done, and how many places
     /// of the batch are kept for short messages that were found.
     #[inline]
     fn visit_hot(&mut self, now: Ticks, batch: &mut CompletionBatch) -> (bool, usize) {
