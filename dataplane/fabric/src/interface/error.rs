@@ -92,6 +92,18 @@ pub enum SetupError {
     },
 }
 
+impl SetupError {
+    /// The first of these that is zero or above its limit, as an error. Each is the limited thing, what was asked for, and
+    /// the limit.
+    pub(crate) fn check_limits(limits: &[(&'static str, u64, u64)]) -> Result<(), Self> {
+        let is_wrong = |(_, asked, limit): &&(_, u64, u64)| asked > limit || *asked == 0;
+        match limits.iter().find(is_wrong) {
+            Some(&(what, asked, limit)) => Err(Self::Limit { what, asked, limit }),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Why a connection could not be listened for, made or accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagerError {

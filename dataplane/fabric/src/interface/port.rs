@@ -18,6 +18,27 @@ pub struct ReceiveQueueAttributes {
     pub segments_max: u32,
 }
 
+impl ReceiveQueueAttributes {
+    /// Whether a queue that was made for these, and has `made` Receives, may have one more with `segments`.
+    pub(crate) fn check_receive(
+        self,
+        made: u64,
+        segments: &[Buffer],
+        memory: &Memory,
+    ) -> Result<(), SetupError> {
+        let segments_max = self.segments_max.into();
+        SetupError::check_limits(&[
+            ("segments of a Receive", segments.len() as u64, segments_max),
+            ("Receives of a receive queue", made + 1, self.depth.into()),
+        ])?;
+        if segments.iter().all(|buffer| memory.may_be_written(buffer)) {
+            Ok(())
+        } else {
+            Err(SetupError::ForeignMemory)
+        }
+    }
+}
+
 /// What a peer may do with exposed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {

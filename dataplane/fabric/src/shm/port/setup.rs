@@ -45,27 +45,19 @@ impl PortSetup for Port {
         &mut self,
         attributes: ReceiveQueueAttributes,
     ) -> Result<ReceiveQueueId, SetupError> {
-        let limits = [
+        let own = &self.attributes;
+        SetupError::check_limits(&[
             (
                 "Receives of a receive queue",
-                attributes.depth,
-                self.attributes.receive_queue_depth_max,
+                attributes.depth.into(),
+                own.receive_queue_depth_max.into(),
             ),
             (
                 "segments of a Receive",
-                attributes.segments_max,
-                self.attributes.receive_segments_max,
+                attributes.segments_max.into(),
+                own.receive_segments_max.into(),
             ),
-        ];
-        for (what, asked, limit) in limits {
-            if asked > limit || asked == 0 {
-                return Err(SetupError::Limit {
-                    what,
-                    asked: asked.into(),
-                    limit: limit.into(),
-                });
-            }
-        }
+        ])?;
         let asked = self.core.receive_queues.len();
         let id = u16::try_from(asked).map_err(|_| SetupError::Limit {
             what: "receive queues of a port",
@@ -96,31 +88,9 @@ impl PortSetup for Port {
                 limit: self.core.receive_queues.len() as u64,
             });
         };
+        let made = receive_queue.made().into();
         let attributes = receive_queue.attributes();
-        let limits = [
-            (
-                "segments of a Receive",
-                list.len() as u64,
-                attributes.segments_max,
-            ),
-            (
-                "Receives of a receive queue",
-                u64::from(receive_queue.made()) + 1,
-                attributes.depth,
-            ),
-        ];
-        for (what, asked, limit) in limits {
-            if asked > u64::from(limit) || asked == 0 {
-                let limit = limit.into();
-                return Err(SetupError::Limit { what, asked, limit });
-            }
-        }
-        if !list
-            .iter()
-            .all(|buffer| self.core.memory.may_be_written(buffer))
-        {
-            return Err(SetupError::ForeignMemory);
-        }
+        attributes.check_receive(made, &list, &self.core.memory)?;
         let slot = receive_queue.make(list.into_iter());
         Ok(self.core.receive(usize::from(queue.0), slot))
     }

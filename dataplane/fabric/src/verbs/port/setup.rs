@@ -1,6 +1,8 @@
 //! Adopting and destroying queue pairs, and what the manager and the device tell of them. Control
 //! operations: they may call the kernel.
 
+use std::sync::Arc;
+
 use super::super::events::AsyncEvent;
 use super::super::link::{PortEvent, PreparedQueuePair};
 use super::super::protection_domain::OwnDomain;
@@ -15,7 +17,6 @@ use crate::interface::{
     SetupError, Status,
 };
 use crate::memory::{Buffer, Memory, PageReport, Pool, PoolShape};
-use std::sync::Arc;
 
 impl PortSetup for Port {
     type PreparedQueuePair = PreparedQueuePair;
@@ -64,28 +65,9 @@ impl PortSetup for Port {
                 limit: count,
             });
         };
+        let made = receive_queue.made() as u64;
         let attributes = receive_queue.attributes();
-        let limits = [
-            (
-                "segments of a Receive",
-                list.len() as u64,
-                attributes.segments_max,
-            ),
-            (
-                "Receives of a receive queue",
-                receive_queue.made() as u64 + 1,
-                attributes.depth,
-            ),
-        ];
-        for (what, asked, limit) in limits {
-            if asked > u64::from(limit) || asked == 0 {
-                let limit = limit.into();
-                return Err(SetupError::Limit { what, asked, limit });
-            }
-        }
-        if !list.iter().all(|buffer| self.memory.may_be_written(buffer)) {
-            return Err(SetupError::ForeignMemory);
-        }
+        attributes.check_receive(made, &list, &self.memory)?;
         Ok(receive_queue.make(list))
     }
 
@@ -230,7 +212,7 @@ impl Port {
             .map(|queue| u64::from(queue.attributes().depth))
             .sum();
         let depth = u64::from(attributes.depth);
-        let limits = [
+        SetupError::check_limits(&[
             (
                 "Receives of a receive queue",
                 depth,
@@ -251,13 +233,7 @@ impl Port {
                 self.receive_queues.count() as u64 + 1,
                 RECEIVE_QUEUES_MAX as u64,
             ),
-        ];
-        for (what, asked, limit) in limits {
-            if asked > limit || asked == 0 {
-                return Err(SetupError::Limit { what, asked, limit });
-            }
-        }
-        Ok(())
+        ])
     }
 
     fn new_taker(&self, attributes: ReceiveQueueAttributes) -> Result<Taker, SetupError> {
