@@ -14,7 +14,7 @@ use rpcrdma_fabric::interface::{Port, REAP_MAX};
 
 use super::bulk::{BulkLoad, BulkPlan, Reads};
 use super::intervals::{Exchange, Recorder};
-use super::pace::Pace;
+use super::pace::{Pace, Rate};
 use super::probe::{self, Question};
 use crate::bench_program::{
     self, BackStatus, CALL_BACK, CALLS_BACK_MAX, CallBack, CalledBack, Payload, answer_plain,
@@ -41,8 +41,8 @@ pub(crate) struct Plan {
     pub(crate) duration: Option<Duration>,
     /// Calls to measure on this core; `None` where time is measured.
     pub(crate) count: Option<u64>,
-    /// Calls per second of this core; `None` for a closed loop.
-    pub(crate) rate_per_s: Option<u64>,
+    /// The share of this core; `None` for a closed loop.
+    pub(crate) rate: Option<Rate>,
 }
 
 /// What the calls do.
@@ -276,8 +276,10 @@ impl Generator {
             }
         }
         self.free = (0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX)).collect();
-        let rate = self.plan.rate_per_s;
-        self.pace = rate.map(|rate| Pace::new(now, self.clock.ticks_per_second(), rate));
+        self.pace = self
+            .plan
+            .rate
+            .map(|rate| Pace::new(now, self.clock.ticks_per_second(), rate));
         self.phase = Phase::Warmup(now.saturating_add(self.clock.ticks(self.plan.warmup)));
     }
 

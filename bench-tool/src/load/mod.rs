@@ -27,6 +27,7 @@ pub(crate) use self::bulk::Draw;
 use self::generator::{Generator, Measured, Plan, Shared, Work};
 use self::idle::IdleProcesses;
 use self::intervals::Collector;
+use self::pace::Rate;
 use crate::address::Address;
 use crate::authentication::of_server;
 use crate::bench_program::{self, ECHO, NULL};
@@ -343,8 +344,9 @@ fn free_core(config: &RunConfig) -> Option<usize> {
 
 /// The plan of client core number `core`: its share of rate and count.
 fn plan(config: &RunConfig, core: usize) -> Plan {
-    let cores = config.cores.len() as u64;
-    let share = |all: u64| all / cores + u64::from((core as u64) < all % cores);
+    let (number, cores) = (core as u64, config.cores.len() as u64);
+    let narrow = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    let rate = |calls_per_second| Rate::new(calls_per_second).share(narrow(number), narrow(cores));
     Plan {
         work: work(config, core),
         depth: config.depth,
@@ -356,9 +358,9 @@ fn plan(config: &RunConfig, core: usize) -> Plan {
         },
         count: match config.limit {
             Limit::Duration(_) => None,
-            Limit::Count(count) => Some(share(count)),
+            Limit::Count(count) => Some(count / cores + u64::from(number < count % cores)),
         },
-        rate_per_s: config.rate_per_s.map(share),
+        rate: config.rate_per_s.map(rate),
     }
 }
 

@@ -62,7 +62,7 @@ impl NullCalls {
             interval,
             duration: None,
             count: None,
-            rate_per_s: None,
+            rate: None,
         };
         let shared = Arc::clone(&self.shared);
         Generator::new(plan, shared, Stop::new(), Progress::new(1), 0)

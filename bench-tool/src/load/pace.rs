@@ -2,24 +2,55 @@
 
 use rpcrdma_fabric::clock::Ticks;
 
-/// The schedule of an open loop: call number `n` is due at `start + n / rate`, whatever happened to
-/// the calls before it.
+/// Calls per second of an open loop, and which of them one part of the load makes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    /// Of all parts together.
+    calls_per_second: u64,
+    part: u64,
+    parts: u64,
+}
+
+impl Rate {
+    /// So many calls per second, at least 1.
+    pub(crate) fn new(calls_per_second: u64) -> Self {
+        Self {
+            calls_per_second: calls_per_second.max(1),
+            part: 0,
+            parts: 1,
+        }
+    }
+
+    /// Every `parts`-th call, beginning with number `part`. So the parts together make exactly the calls of the whole, even
+    /// if there are more parts than calls in a second, and they do not start their calls all at the same time.
+    pub(crate) fn share(self, part: u32, parts: u32) -> Self {
+        Self {
+            part: part.into(),
+            parts: parts.max(1).into(),
+            ..self
+        }
+    }
+}
+
+/// The schedule of an open loop: call number `n` of the whole load is due at `start + n / rate`, whatever happened to the
+/// calls before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     start: Ticks,
     ticks_per_second: u64,
-    calls_per_second: u64,
+    rate: Rate,
+    /// The number of the next call, among those of all parts.
     next: u64,
 }
 
 impl Pace {
-    /// A schedule of `calls_per_second` (at least 1) from `start` on.
-    pub(crate) fn new(start: Ticks, ticks_per_second: u64, calls_per_second: u64) -> Self {
+    /// The schedule of a part from `start` on.
+    pub(crate) fn new(start: Ticks, ticks_per_second: u64, rate: Rate) -> Self {
         Self {
             start,
             ticks_per_second,
-            calls_per_second: calls_per_second.max(1),
-            next: 0,
+            rate,
+            next: rate.part,
         }
     }
 
@@ -27,10 +58,9 @@ impl Pace {
     #[inline]
     pub(crate) fn due(&self) -> Ticks {
         // Whole seconds apart, so that the product fits for any length of run.
-        let seconds = self.next / self.calls_per_second;
-        let rest = self.next % self.calls_per_second;
-        let ticks = u128::from(rest) * u128::from(self.ticks_per_second)
-            / u128::from(self.calls_per_second);
+        let per_second = self.rate.calls_per_second;
+        let (seconds, rest) = (self.next / per_second, self.next % per_second);
+        let ticks = u128::from(rest) * u128::from(self.ticks_per_second) / u128::from(per_second);
         // The rest is below a second of ticks.
         let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
         self.start + seconds * self.ticks_per_second + ticks
@@ -46,16 +76,16 @@ impl Pace {
     /// The call that was due has been made.
     #[inline]
     pub(crate) fn advance(&mut self) {
-        self.next += 1;
+        self.next += self.rate.parts;
     }
 
     /// Calls that were due by `now` and have not been made.
     pub(crate) fn behind(&self, now: Ticks) -> u64 {
         let elapsed = u128::from(now.saturating_sub(self.start));
-        let due = elapsed * u128::from(self.calls_per_second) / u128::from(self.ticks_per_second);
-        u64::try_from(due)
-            .unwrap_or(u64::MAX)
-            .saturating_sub(self.next)
+        let due =
+            elapsed * u128::from(self.rate.calls_per_second) / u128::from(self.ticks_per_second);
+        let due = u64::try_from(due).unwrap_or(u64::MAX);
+        due.saturating_sub(self.next).div_ceil(self.rate.parts)
     }
 }
 
@@ -66,7 +96,7 @@ mod tests {
     /// The end may have passed since the clock was read that tells of it.
     #[test]
     fn a_call_that_is_due_at_the_end_is_not_made() {
-        let mut pace = Pace::new(1000, 1_000_000, 1000);
+        let mut pace = Pace::new(1000, 1_000_000, Rate::new(1000));
         assert_eq!(pace.start(999, 2000), None);
         assert_eq!(pace.start(1500, 2000), Some(1000));
         pace.advance();
@@ -76,7 +106,7 @@ mod tests {
 
     #[test]
     fn calls_are_due_at_even_distances() {
-        let mut pace = Pace::new(1_000, 3_000_000_000, 1_000_000);
+        let mut pace = Pace::new(1_000, 3_000_000_000, Rate::new(1_000_000));
         for n in 0..5 {
             assert_eq!(pace.due(), 1_000 + n * 3_000);
             pace.advance();
@@ -85,7 +115,7 @@ mod tests {
 
     #[test]
     fn no_rounding_adds_up() {
-        let mut pace = Pace::new(0, 2_445_000_000, 7);
+        let mut pace = Pace::new(0, 2_445_000_000, Rate::new(7));
         for _ in 0..7_000 {
             pace.advance();
         }
@@ -94,11 +124,38 @@ mod tests {
 
     #[test]
     fn the_backlog_is_what_was_due_and_not_made() {
-        let mut pace = Pace::new(500, 1_000, 10);
+        let mut pace = Pace::new(500, 1_000, Rate::new(10));
         assert_eq!(pace.behind(500), 0);
         assert_eq!(pace.behind(1_500), 10);
         pace.advance();
         assert_eq!(pace.behind(1_500), 9);
         assert_eq!(pace.behind(0), 0);
+    }
+
+    /// Also where there are more parts than calls in a second.
+    #[test]
+    fn parts_make_the_calls_of_the_whole_and_no_others() {
+        const PARTS: u32 = 64;
+        let rate = Rate::new(20);
+        let (mut whole, ends_at) = (Pace::new(7, 1_000, rate), 5_007);
+        let mut wanted = Vec::new();
+        while whole.due() < ends_at {
+            wanted.push(whole.due());
+            whole.advance();
+        }
+        assert_eq!(wanted.len(), 100);
+        let parts = (0..PARTS).map(|part| Pace::new(7, 1_000, rate.share(part, PARTS)));
+        let behind: u64 = parts.clone().map(|pace| pace.behind(ends_at)).sum();
+        assert_eq!(behind, 100, "as many as are due");
+        let mut made = Vec::new();
+        for mut pace in parts {
+            while pace.due() < ends_at {
+                made.push(pace.due());
+                pace.advance();
+            }
+            assert_eq!(pace.behind(ends_at), 0);
+        }
+        made.sort_unstable();
+        assert_eq!(made, wanted);
     }
 }

@@ -44,6 +44,7 @@ use crate::commands::NfsArgs;
 use crate::commands::nfs::{Access, NfsOp, Stable};
 use crate::exit::Failure;
 use crate::fabric::{Fabric, Job};
+use crate::load::pace::Rate;
 use crate::machine::Machine;
 use crate::progress::{Progress, ProgressLine};
 use crate::report::output::{Outputs, verdict};
@@ -327,7 +328,7 @@ impl Run<'_> {
             depth: FILL_DEPTH,
             warmup: Duration::ZERO,
             limit: Limit::Count(plan.blocks()),
-            rate_per_s: None,
+            rate: None,
             patience: self.config.retry,
             interval: self.config.interval,
         };
@@ -362,7 +363,7 @@ impl Run<'_> {
             depth: config.depth,
             warmup: config.warmup,
             limit: config.limit,
-            rate_per_s,
+            rate: rate_per_s.map(Rate::new),
             patience: self.config.retry,
             interval: self.config.interval,
         };

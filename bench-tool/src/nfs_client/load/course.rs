@@ -43,10 +43,10 @@ pub(crate) struct Course {
 
 impl Course {
     pub(crate) fn new(clock: Clock, amount: &Amount, now: Ticks, exchange: Arc<Exchange>) -> Self {
-        let pace = amount.rate_per_s;
+        let pace = |rate| Pace::new(now, clock.ticks_per_second(), rate);
         Self {
             phase: Phase::Warmup(now.saturating_add(clock.ticks(amount.warmup))),
-            pace: pace.map(|rate| Pace::new(now, clock.ticks_per_second(), rate)),
+            pace: amount.rate.map(pace),
             limit: amount.limit,
             measured_start: None,
             started: 0,
@@ -179,6 +179,7 @@ impl Course {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::pace::Rate;
 
     fn course(limit: Limit, rate_per_s: Option<u64>) -> (Course, Ticks) {
         let clock = Clock::new();
@@ -186,7 +187,7 @@ mod tests {
             depth: 1,
             warmup: Duration::from_secs(1),
             limit,
-            rate_per_s,
+            rate: rate_per_s.map(Rate::new),
             patience: Duration::ZERO,
             interval: Duration::from_secs(1),
         };

@@ -14,6 +14,7 @@ use self::course::Course;
 use super::steps::{Step, StepKind};
 use super::workload::{Done, Errors, StepError, Work, Written};
 use crate::histogram::LatencyHistogram;
+use crate::load::pace::Rate;
 use crate::report::timeline::CoreTimeline;
 use crate::run::config::Limit;
 
@@ -24,8 +25,8 @@ pub(crate) struct Amount {
     pub(crate) depth: u32,
     pub(crate) warmup: Duration,
     pub(crate) limit: Limit,
-    /// Calls per second; `None` for a closed loop.
-    pub(crate) rate_per_s: Option<u64>,
+    /// `None` for a closed loop.
+    pub(crate) rate: Option<Rate>,
     /// How long after its start a call that the server puts off is made again; 0 does not.
     pub(crate) patience: Duration,
     /// Length of the intervals that are reported too.
@@ -35,14 +36,13 @@ pub(crate) struct Amount {
 impl Amount {
     /// The share of one of `parts` parts.
     pub(crate) fn share(&self, part: u32, parts: u32) -> Self {
-        let (part, parts) = (u64::from(part), u64::from(parts.max(1)));
-        let share = |all: u64| all / parts + u64::from(part < all % parts);
+        let (number, of) = (u64::from(part), u64::from(parts.max(1)));
         Self {
             limit: match self.limit {
                 Limit::Duration(duration) => Limit::Duration(duration),
-                Limit::Count(count) => Limit::Count(share(count)),
+                Limit::Count(all) => Limit::Count(all / of + u64::from(number < all % of)),
             },
-            rate_per_s: self.rate_per_s.map(share),
+            rate: self.rate.map(|rate| rate.share(part, parts)),
             ..*self
         }
     }
