@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 /// No page of any machine is smaller.
 const PAGE_BYTES_MIN: usize = 4096;
@@ -66,11 +66,18 @@ impl Mapping {
     ) -> io::Result<Self> {
         let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
         let whole = bytes.checked_add(untouched_bytes).ok_or_else(too_much)?;
-        let mut mapping = Self::anonymous(whole, align)?;
+        // A range without access counts towards no limit of the machine: the file takes most of it.
+        let mut mapping = Self::private(whole, align, ProtFlags::empty())?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: it replaces the first `bytes` bytes of the mapping just made, to which nobody has pointers yet.
-        unsafe { rustix::mm::mmap(mapping.start().cast(), bytes, protection, flags, file, 0) }?;
+        // SAFETY: it replaces the first `bytes` bytes of the mapping just made, to which there are no pointers yet, and makes
+        // the rest accessible.
+        unsafe {
+            rustix::mm::mmap(mapping.start().cast(), bytes, protection, flags, file, 0)?;
+            let rest = mapping.start().add(bytes).cast();
+            let access = MprotectFlags::READ | MprotectFlags::WRITE;
+            rustix::mm::mprotect(rest, untouched_bytes, access)?;
+        }
         mapping.untouched_bytes = untouched_bytes;
         Ok(mapping)
     }
@@ -107,16 +114,15 @@ impl Mapping {
     /// Anonymous private memory that starts at a multiple of `align` (a power of two), so that
     /// hugepages fit into it. Pages come with [`Mapping::populate`].
     pub(super) fn anonymous(bytes: usize, align: usize) -> io::Result<Self> {
+        Self::private(bytes, align, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn private(bytes: usize, align: usize, protection: ProtFlags) -> io::Result<Self> {
         let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
         let padded = bytes.checked_add(align).ok_or_else(too_much)?;
         // SAFETY: the kernel chooses the address, so no mapping of ours is replaced.
         let start = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                padded,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), padded, protection, MapFlags::PRIVATE)
         }?;
         let start = start.cast::<u8>();
         let head = start.addr().next_multiple_of(align) - start.addr();
