@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use rpcrdma_engine::Outcome;
 use rpcrdma_protocol::rpc::OpaqueAuth;
 use rpcrdma_protocol::xdr::Writer;
 
@@ -46,6 +47,19 @@ pub struct Call<'a> {
     pub credential: OpaqueAuth<'a>,
     /// The argument stream, without what came beside it.
     pub args: &'a [u8],
+}
+
+impl Call<'_> {
+    /// The answer to a call that is not of this program and version (RFC 5531 section 9).
+    pub(super) fn refused_unless(&self, program: u32, version: u32) -> Option<Outcome> {
+        if self.program != program {
+            return Some(Outcome::ProgramUnavailable);
+        }
+        (self.version != version).then_some(Outcome::ProgramMismatch {
+            low: version,
+            high: version,
+        })
+    }
 }
 
 /// What came beside the argument stream.

@@ -80,14 +80,8 @@ impl<P: Pages> Service<P> {
     /// first time.
     pub fn call<I: Items>(&mut self, call: &Call<'_>, items: &I, reply: &mut Reply) -> Outcome {
         reply.clear();
-        if call.program != PROGRAM {
-            return Outcome::ProgramUnavailable;
-        }
-        if call.version != VERSION {
-            return Outcome::ProgramMismatch {
-                low: VERSION,
-                high: VERSION,
-            };
+        if let Some(refused) = call.refused_unless(PROGRAM, VERSION) {
+            return refused;
         }
         let Some(procedure) = Procedure::from_number(call.procedure) else {
             return Outcome::ProcedureUnavailable;

@@ -33,14 +33,8 @@ impl Mounts {
         reply: &mut Reply,
     ) -> Outcome {
         reply.clear();
-        if call.program != PROGRAM {
-            return Outcome::ProgramUnavailable;
-        }
-        if call.version != VERSION {
-            return Outcome::ProgramMismatch {
-                low: VERSION,
-                high: VERSION,
-            };
+        if let Some(refused) = call.refused_unless(PROGRAM, VERSION) {
+            return refused;
         }
         let Some(procedure) = MountProcedure::from_number(call.procedure) else {
             return Outcome::ProcedureUnavailable;
