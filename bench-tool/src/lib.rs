@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | `commands` | the command line, and the commands that are little else: `decode`, `doctor`, `completions`, `man` |
-//! | `run` | `run`: configuration, the server of its own, the course of a run |
+//! | `run` | `run`: its configuration, its own server, its phases |
 //! | `load` | the connections and the load of a run |
 //! | `serve` | `serve`: the server |
 //! | `bench_program`, `sizing` | the RPC program that both speak, and the sizes that they need |

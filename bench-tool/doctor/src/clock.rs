@@ -72,13 +72,13 @@ fn judge_source(clock: &Clock, findings: &mut Findings<'_>) {
             format!("clock source is {source}: the kernel does not trust the processor's counter");
         let cost =
             "each reading of the clock is a system call, and takes longer than a small message";
-        let mend = if clock.available.iter().any(|name| name == "tsc") {
+        let fix = if clock.available.iter().any(|name| name == "tsc") {
             format!("echo tsc > {CLOCK}/current_clocksource")
         } else {
-            "dmesg | grep -i tsc   # says why the kernel gave it up; settings of firmware or hypervisor mend it"
+            "dmesg | grep -i tsc   # says why the kernel gave it up; settings of firmware or hypervisor fix it"
                 .to_owned()
         };
-        return findings.note(Severity::Warning, what, cost, mend);
+        return findings.note(Severity::Warning, what, cost, fix);
     }
     if !FAST.contains(&source) {
         return findings.ok(format!(
@@ -107,11 +107,11 @@ fn judge_steal(clock: &Clock, findings: &mut Findings<'_>) {
     let share = format!("{}.{} %", permille / 10, permille % 10);
     let what = format!("the hypervisor took {share} of the time since the boot");
     let cost = "it owns the far tail of every latency";
-    let mend = "give the virtual machine processors of its own (pinned vCPUs, a dedicated or metal instance)";
+    let fix = "give the virtual machine processors of its own (pinned vCPUs, a dedicated or metal instance)";
     if permille > STEAL_WARNING_PERMILLE {
-        findings.note(Severity::Warning, what, cost, mend);
+        findings.note(Severity::Warning, what, cost, fix);
     } else if permille >= STEAL_HINT_PERMILLE {
-        findings.note(Severity::Hint, what, cost, mend);
+        findings.note(Severity::Hint, what, cost, fix);
     } else {
         findings.ok(format!("steal time since the boot: {share}"));
     }
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(findings[0].severity, Severity::Warning);
         assert!(
             findings[0]
-                .mend
+                .fix
                 .as_deref()
                 .unwrap()
                 .starts_with("echo tsc > ")
@@ -183,7 +183,7 @@ mod tests {
             "hpet acpi_pm",
         );
         let (_, findings) = of(&machine);
-        assert!(findings[0].mend.as_deref().unwrap().starts_with("dmesg"));
+        assert!(findings[0].fix.as_deref().unwrap().starts_with("dmesg"));
     }
 
     #[test]

@@ -10,8 +10,9 @@ pub struct Complaint {
     pub variable: String,
     /// What is wrong with it, and what follows: `NAME is not set: CONSEQUENCE`.
     pub what: String,
-    /// The shell's command that mends it.
-    pub mend: String,
+    /// The shell command that fixes it.
+    #[serde(rename = "mend")]
+    pub fix: String,
 }
 
 /// What is wrong with the environment that `variable` reads.
@@ -20,12 +21,12 @@ pub fn complaints(loaded: &Loaded, variable: impl Fn(&str) -> Option<String>) ->
     let rules = loaded.environment.iter();
     rules
         .filter_map(|rule| {
-            let (what, mend) = rule.complaint(variable(&rule.name).as_deref())?;
+            let (what, fix) = rule.complaint(variable(&rule.name).as_deref())?;
             let variable = rule.name.clone();
             Some(Complaint {
                 variable,
                 what,
-                mend,
+                fix,
             })
         })
         .collect()

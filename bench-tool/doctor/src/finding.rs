@@ -1,5 +1,5 @@
 //! What the examination says: what was found, how much it matters, what it costs, and the command that
-//! mends it.
+//! fixes it.
 
 use serde::Serialize;
 
@@ -86,7 +86,8 @@ pub(crate) struct Finding {
     pub cost: Option<String>,
     /// What to do: a line for a shell where there is a command, with what to know about it as the
     /// shell's comment. `None` where nothing is to be done here.
-    pub mend: Option<String>,
+    #[serde(rename = "mend")]
+    pub fix: Option<String>,
 }
 
 /// Collects findings of one area.
@@ -113,9 +114,9 @@ impl<'a> Findings<'a> {
         severity: Severity,
         what: impl Into<String>,
         cost: impl Into<String>,
-        mend: impl Into<String>,
+        fix: impl Into<String>,
     ) {
-        self.add(severity, what.into(), Some(cost.into()), Some(mend.into()));
+        self.add(severity, what.into(), Some(cost.into()), Some(fix.into()));
     }
 
     /// Something costs, and nothing can be done about it here.
@@ -128,19 +129,13 @@ impl<'a> Findings<'a> {
         self.add(severity, what.into(), Some(cost.into()), None);
     }
 
-    fn add(
-        &mut self,
-        severity: Severity,
-        what: String,
-        cost: Option<String>,
-        mend: Option<String>,
-    ) {
+    fn add(&mut self, severity: Severity, what: String, cost: Option<String>, fix: Option<String>) {
         self.all.push(Finding {
             area: self.area,
             severity,
             what,
             cost,
-            mend,
+            fix,
         });
     }
 }

@@ -147,6 +147,6 @@ mod tests {
         about(&of(&machine, true).1, "those of this one are seen");
         let none = about(&of(&machine, false).1, "this one has none").clone();
         assert_eq!(none.severity, Severity::Hint);
-        assert!(none.mend.unwrap().starts_with("rdma dev set DEVICE netns "));
+        assert!(none.fix.unwrap().starts_with("rdma dev set DEVICE netns "));
     }
 }

@@ -224,7 +224,7 @@ fn judge_hugepages(memory: &Memory, needs: &Needs, findings: &mut Findings<'_>) 
             "arenas are made of ordinary pages: more TLB misses, in the processor and in the device",
         )
     };
-    let mend = if found.is_some() {
+    let fix = if found.is_some() {
         let count = total.saturating_add(pages - unclaimed);
         // The sysctl has the default size alone.
         let sysctl = if memory.hugepage_default_bytes == Some(needs.hugepage_bytes) {
@@ -245,7 +245,7 @@ fn judge_hugepages(memory: &Memory, needs: &Needs, findings: &mut Findings<'_>) 
             "ls {MM}/hugepages   # the sizes that the kernel has; hugepage_bytes of the profile chooses one"
         )
     };
-    findings.note(severity, what, cost, mend);
+    findings.note(severity, what, cost, fix);
 }
 
 fn judge_transparent(memory: &Memory, findings: &mut Findings<'_>) {
@@ -326,16 +326,16 @@ mod tests {
         let finding = about(&findings, "may lock 8 MiB");
         assert_eq!(finding.severity, Severity::Problem);
         // Above the hard limit only root lifts it.
-        let mend = finding.mend.as_deref().unwrap();
+        let fix = finding.fix.as_deref().unwrap();
         assert!(
-            mend.starts_with("prlimit --pid $$ --memlock=unlimited "),
-            "{mend}"
+            fix.starts_with("prlimit --pid $$ --memlock=unlimited "),
+            "{fix}"
         );
         let locked = "Max locked memory   8388608   unlimited   bytes";
         machine.set("proc/self/limits", locked);
         let (_, findings) = of(&machine, &needs(), true);
-        let mend = about(&findings, "may lock 8 MiB").mend.clone().unwrap();
-        assert!(mend.starts_with("ulimit -l unlimited "), "{mend}");
+        let fix = about(&findings, "may lock 8 MiB").fix.clone().unwrap();
+        assert!(fix.starts_with("ulimit -l unlimited "), "{fix}");
         let (_, findings) = of(&machine, &needs(), false);
         assert_eq!(about(&findings, "may lock 8 MiB").severity, Severity::Hint);
         // Client and server are two processes, and each has the limit for itself.
@@ -383,16 +383,16 @@ mod tests {
             "{preferred:?}"
         );
         let pool = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
-        let mend = preferred.mend.unwrap();
+        let fix = preferred.fix.unwrap();
         let command = format!("echo 134 > {pool}   # lasting: hugepagesz=2M hugepages=134 on ");
-        assert!(mend.starts_with(&command), "{mend}");
+        assert!(fix.starts_with(&command), "{fix}");
         machine.set(
             "proc/meminfo",
             "MemAvailable: 12000000 kB\nHugepagesize: 2048 kB",
         );
-        let mend = finding(&needs()).mend.unwrap();
+        let fix = finding(&needs()).fix.unwrap();
         let lasting = "# lasting: vm.nr_hugepages=134 in /etc/sysctl.d, or hugepagesz=2M ";
-        assert!(mend.contains(lasting), "{mend}");
+        assert!(fix.contains(lasting), "{fix}");
         let hugepages = |hugepages| Needs {
             hugepages,
             ..needs()
@@ -414,8 +414,8 @@ mod tests {
         let finding = || about(&of(&machine, &large, false).1, "hugepages: ").clone();
         let none = finding();
         assert!(none.what.contains("0 of 1 GiB are free, two cores take 2"));
-        let mend = none.mend.unwrap();
-        assert!(mend.starts_with("ls /sys/kernel/mm/hugepages "), "{mend}");
+        let fix = none.fix.unwrap();
+        assert!(fix.starts_with("ls /sys/kernel/mm/hugepages "), "{fix}");
         let pool = "sys/kernel/mm/hugepages/hugepages-1048576kB";
         machine.set(&format!("{pool}/nr_hugepages"), "1");
         machine.set(&format!("{pool}/free_hugepages"), "1");
@@ -425,8 +425,8 @@ mod tests {
         assert_eq!(one.severity, Severity::Warning);
         let command =
             format!("echo 2 > /{pool}/nr_hugepages   # lasting: hugepagesz=1G hugepages=2 on ");
-        let mend = one.mend.unwrap();
-        assert!(mend.starts_with(&command), "{mend}");
+        let fix = one.fix.unwrap();
+        assert!(fix.starts_with(&command), "{fix}");
         machine.set(&format!("{pool}/nr_hugepages"), "2");
         machine.set(&format!("{pool}/free_hugepages"), "2");
         assert_eq!(finding().severity, Severity::Ok);
@@ -448,7 +448,7 @@ mod tests {
         );
         let files = about(&findings, "may have 128 open files");
         assert_eq!(files.severity, Severity::Warning);
-        assert!(files.mend.as_deref().unwrap().contains(" --nofile=320 "));
+        assert!(files.fix.as_deref().unwrap().contains(" --nofile=320 "));
         assert_eq!(
             about(&findings, "transparent hugepages are off").severity,
             Severity::Hint

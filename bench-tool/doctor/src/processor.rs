@@ -209,7 +209,7 @@ fn judge_allowed(processors: &Processors, findings: &mut Findings<'_>) {
     let list = format_cores(allowed);
     if allowed.len() < 2 {
         let online = processors.online.as_deref().unwrap_or_default();
-        let mend = if online.len() < 2 {
+        let fix = if online.len() < 2 {
             "give the machine a second processor: client and server poll on one each".to_owned()
         } else {
             format!(
@@ -221,7 +221,7 @@ fn judge_allowed(processors: &Processors, findings: &mut Findings<'_>) {
             Severity::Warning,
             format!("this process may use core {list} alone"),
             "client and server take turns by the scheduler's clock",
-            mend,
+            fix,
         );
     } else {
         findings.ok(format!("cores that this process may use: {list}"));
@@ -276,7 +276,7 @@ fn judge_isolated(processors: &Processors, near: &[usize], findings: &mut Findin
     if ticking.is_empty() {
         findings.ok("isolated cores have no timer tick while one thread runs (nohz_full)");
     } else {
-        let mend = if processors.nohz_full.is_some() {
+        let fix = if processors.nohz_full.is_some() {
             command_line("nohz_full=LIST rcu_nocbs=LIST", isolated)
         } else {
             "run a kernel with CONFIG_NO_HZ_FULL: this one can stop no tick".to_owned()
@@ -288,7 +288,7 @@ fn judge_isolated(processors: &Processors, near: &[usize], findings: &mut Findin
                 format_cores(&ticking)
             ),
             "each tick takes a few microseconds from a polling core, some hundred times a second",
-            mend,
+            fix,
         );
     }
 }
@@ -465,10 +465,10 @@ mod tests {
         );
         let isolated = about(&findings, "no core is isolated");
         // Core 2 is a thread of core 0, which everything else gets.
-        let mend = isolated.mend.as_deref().unwrap();
+        let fix = isolated.fix.as_deref().unwrap();
         assert!(
-            mend.contains("isolcpus=managed_irq,domain,1,3 nohz_full=1,3 rcu_nocbs=1,3"),
-            "{mend}"
+            fix.contains("isolcpus=managed_irq,domain,1,3 nohz_full=1,3 rcu_nocbs=1,3"),
+            "{fix}"
         );
         machine.set("sys/devices/system/cpu/isolated", "1,3");
         machine.set("sys/devices/system/cpu/nohz_full", "(null)");
@@ -477,10 +477,10 @@ mod tests {
         machine.set("proc/self/status", "Cpus_allowed_list:\t3");
         let alone = about(&of(&machine, &needs()).1, "core 3 alone").clone();
         assert_eq!(alone.severity, Severity::Warning);
-        assert!(alone.mend.unwrap().starts_with("taskset -c 0-3 "));
+        assert!(alone.fix.unwrap().starts_with("taskset -c 0-3 "));
         machine.set("sys/devices/system/cpu/online", "3");
         let alone = about(&of(&machine, &needs()).1, "core 3 alone").clone();
-        assert!(alone.mend.unwrap().starts_with("give the machine "));
+        assert!(alone.fix.unwrap().starts_with("give the machine "));
     }
 
     #[test]
@@ -507,14 +507,11 @@ mod tests {
         machine.set("sys/devices/system/cpu/isolated", "");
         let mut findings = Vec::new();
         examine(&machine.system(), &needs(), &[0, 1], &mut findings);
-        let mend = about(&findings, "no core is isolated")
-            .mend
-            .clone()
-            .unwrap();
-        assert!(mend.contains("isolcpus=managed_irq,domain,1,3 "), "{mend}");
+        let fix = about(&findings, "no core is isolated").fix.clone().unwrap();
+        assert!(fix.contains("isolcpus=managed_irq,domain,1,3 "), "{fix}");
         assert!(
-            mend.contains("more cores go into each list likewise"),
-            "{mend}"
+            fix.contains("more cores go into each list likewise"),
+            "{fix}"
         );
     }
 
@@ -529,7 +526,7 @@ mod tests {
         .clone();
         assert_eq!(away.severity, Severity::Hint);
         assert!(
-            away.mend
+            away.fix
                 .unwrap()
                 .starts_with("taskset -c 0-3 bench-tool run ")
         );
@@ -545,14 +542,14 @@ mod tests {
         let (processors, findings) = of(&machine, &needs());
         assert_eq!(processors.nohz_full, None);
         let ticking = about(&findings, "cores 2,3 keep their timer tick");
-        let mend = ticking.mend.as_deref().unwrap();
-        assert!(mend.contains("CONFIG_NO_HZ_FULL"), "{mend}");
+        let fix = ticking.fix.as_deref().unwrap();
+        assert!(fix.contains("CONFIG_NO_HZ_FULL"), "{fix}");
         machine.set("sys/devices/system/cpu/isolated", "");
         let isolated = about(&of(&machine, &needs()).1, "no core is isolated").clone();
-        let mend = isolated.mend.unwrap();
+        let fix = isolated.fix.unwrap();
         assert!(
-            mend.contains("=\"isolcpus=managed_irq,domain,2,3\""),
-            "{mend}"
+            fix.contains("=\"isolcpus=managed_irq,domain,2,3\""),
+            "{fix}"
         );
     }
 
@@ -564,10 +561,10 @@ mod tests {
         assert_eq!(processors.quota_us, Some((150_000, 100_000)));
         let quota = about(&findings, "150000 of every 100000 us");
         assert_eq!(quota.severity, Severity::Warning);
-        let mend = quota.mend.as_deref().unwrap();
+        let fix = quota.fix.as_deref().unwrap();
         assert!(
-            mend.starts_with("echo max > /sys/fs/cgroup/user.slice/cpu.max "),
-            "{mend}"
+            fix.starts_with("echo max > /sys/fs/cgroup/user.slice/cpu.max "),
+            "{fix}"
         );
         // That of a group around it holds as well.
         machine.set("proc/self/cgroup", "0::/user.slice/a/b");
@@ -605,9 +602,9 @@ mod tests {
         machine.set("sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_quota_us", "50000");
         let (processors, findings) = of(&machine, &needs());
         assert_eq!(processors.quota_us, Some((50_000, 100_000)));
-        let mend = about(&findings, "50000 of every").mend.clone().unwrap();
+        let fix = about(&findings, "50000 of every").fix.clone().unwrap();
         let command = "echo -1 > /sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_quota_us ";
-        assert!(mend.starts_with(command), "{mend}");
+        assert!(fix.starts_with(command), "{fix}");
     }
 
     #[test]
@@ -637,7 +634,7 @@ mod tests {
         assert_eq!(processors.governors, ["performance", "powersave"]);
         let governor = about(&findings, "governor is powersave");
         assert_eq!(
-            governor.mend.as_deref(),
+            governor.fix.as_deref(),
             Some("cpupower frequency-set -g performance")
         );
         // The deepest is disabled, so the one before it counts.

@@ -66,7 +66,7 @@ fn choose_rdma(system: &System, devices: &[Device], findings: &mut Findings<'_>)
     let active = devices
         .iter()
         .find(|device| device.usable && device.is_active());
-    let (provider, why, severity, mend) = match (device::feature(), active) {
+    let (provider, why, severity, fix) = match (device::feature(), active) {
         (Some(feature), Some(device)) => {
             let why = format!(
                 "this build has the feature {feature}, and {} is the first device with an active port",
@@ -108,7 +108,7 @@ fn choose_rdma(system: &System, devices: &[Device], findings: &mut Findings<'_>)
         severity,
         format!("{address} cannot be used: {why}"),
         "nothing can be measured between machines",
-        mend,
+        fix,
     );
     Choice {
         address,
@@ -187,7 +187,7 @@ mod tests {
             assert_eq!(findings[1].severity, Severity::Warning);
             assert!(
                 findings[1]
-                    .mend
+                    .fix
                     .as_deref()
                     .unwrap()
                     .contains("--features verbs")

@@ -215,11 +215,11 @@ fn each_fault_of_a_badly_set_machine_is_found_with_its_cost_and_its_mend() {
         (Severity::Warning, "NUMA balancing is on", "sysctl -w kernel.numa_balancing=0"),
         (Severity::Warning, "clock source is hpet", "dmesg "),
     ];
-    for (severity, words, mend) in expected {
+    for (severity, words, fix) in expected {
         let finding = about(&findings, words);
         assert_eq!(finding.severity, severity, "{finding:#?}");
         assert!(
-            finding.mend.as_deref().unwrap().starts_with(mend),
+            finding.fix.as_deref().unwrap().starts_with(fix),
             "{finding:#?}"
         );
     }
@@ -260,8 +260,8 @@ fn a_virtual_machine_with_nothing_gets_hints_and_one_warning() {
     ] {
         assert_eq!(about(&findings, words).severity, Severity::Hint, "{words}");
     }
-    let mend = about(&findings, "no RDMA device").mend.clone().unwrap();
-    assert!(mend.contains("CONFIG_RDMA_RXE"), "{mend}");
+    let fix = about(&findings, "no RDMA device").fix.clone().unwrap();
+    assert!(fix.contains("CONFIG_RDMA_RXE"), "{fix}");
     assert_eq!(complaints(&findings).len(), 4, "{findings:#?}");
     assert!(report(&machine).severity() >= Severity::Warning);
 }

@@ -25,8 +25,8 @@ pub(crate) fn of(report: &Report) -> String {
             if let Some(cost) = &finding.cost {
                 let _ = writeln!(text, "             costs: {cost}");
             }
-            if let Some(mend) = &finding.mend {
-                let _ = writeln!(text, "             what to do: {mend}");
+            if let Some(fix) = &finding.fix {
+                let _ = writeln!(text, "             what to do: {fix}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What several commands are told alike.
+//! Options that several commands share.
 
 use std::path::PathBuf;
 use std::time::Duration;

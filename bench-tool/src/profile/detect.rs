@@ -95,8 +95,8 @@ fn text(report: &Report) -> String {
         };
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{} ({driver}, {part}): {taken}", line.device);
-        for Complaint { what, mend, .. } in &line.complaints {
-            let _ = writeln!(text, "  {what}\n    what to do: {mend}");
+        for Complaint { what, fix, .. } in &line.complaints {
+            let _ = writeln!(text, "  {what}\n    what to do: {fix}");
         }
     }
     text

@@ -45,7 +45,7 @@ pub(crate) fn warnings(loaded: &Loaded, variable: impl Fn(&str) -> Option<String
     let clamps = loaded.clamps.iter().map(ToString::to_string);
     let environment = complaints(loaded, variable)
         .into_iter()
-        .map(|Complaint { what, mend, .. }| format!("{what} (before the start: {mend})"));
+        .map(|Complaint { what, fix, .. }| format!("{what} (before the start: {fix})"));
     clamps.chain(environment).collect()
 }
 

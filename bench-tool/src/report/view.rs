@@ -1,4 +1,4 @@
-//! What every report of a load shows alike, whatever was called: in tables, on pages, and on the way to the knee.
+//! What the report of every load shows, in tables, on pages and on the way to the knee.
 
 use serde::Serialize;
 

@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::authentication::{Host, of_clients};
 use crate::exit::Failure;
 
-/// Has `node` listen on `address` for whom it takes; what is said of that.
+/// Makes `node` listen on `address`. Returns the lines that say where, and which clients it accepts.
 ///
 /// # Errors
 /// When the address cannot be listened on.

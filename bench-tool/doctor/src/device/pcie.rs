@@ -201,7 +201,7 @@ fn judge_link(device: &Device, pcie: &Pcie, all: &[Device], findings: &mut Findi
         _ => "its best".to_owned(),
     };
     let address = pcie.address.as_deref().unwrap_or("ADDRESS");
-    let mend = format!(
+    let fix = format!(
         "lspci -vv -s {address} | grep -e LnkCap -e LnkSta   # and put the card into a slot that does {best}"
     );
     let slower = pcie.speed_max_mtps.is_some_and(|best| speed < best)
@@ -215,7 +215,7 @@ fn judge_link(device: &Device, pcie: &Pcie, all: &[Device], findings: &mut Findi
                 decimal(capacity),
                 decimal(rate)
             ),
-            mend,
+            fix,
         );
     } else if slower {
         findings.note(
@@ -225,7 +225,7 @@ fn judge_link(device: &Device, pcie: &Pcie, all: &[Device], findings: &mut Findi
                 "each transfer takes longer in the slot; its {} Gb/s are enough for the ports",
                 decimal(capacity)
             ),
-            mend,
+            fix,
         );
     } else {
         findings.ok(format!("{link}, {} Gb/s each way", decimal(capacity)));

@@ -173,7 +173,7 @@ pub(crate) fn judge(
     let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
     if !port.is_active() {
         let what = format!("{place} is {} ({})", port.state, port.physical_state);
-        let mend = if port.is_ethernet() {
+        let fix = if port.is_ethernet() {
             format!(
                 "ip link set dev {netdev} up   # and look after the cable when that does not help"
             )
@@ -187,7 +187,7 @@ pub(crate) fn judge(
         } else {
             Severity::Warning
         };
-        return findings.note(severity, what, "no message passes it", mend);
+        return findings.note(severity, what, "no message passes it", fix);
     }
     let link = port
         .netdev_mtu_bytes

@@ -80,7 +80,7 @@ pub(crate) fn judge(device: &str, profile: &DeviceProfile, findings: &mut Findin
             format!("bench-tool profile show {name}   # says where each value comes from"),
         );
     }
-    for Complaint { what, mend, .. } in &profile.complaints {
+    for Complaint { what, fix, .. } in &profile.complaints {
         let (what, cost) = what
             .split_once(": ")
             .unwrap_or((what, "its library is slower"));
@@ -88,7 +88,7 @@ pub(crate) fn judge(device: &str, profile: &DeviceProfile, findings: &mut Findin
             Severity::Warning,
             format!("{device}: {what}"),
             cost,
-            format!("{mend}   # before the program starts"),
+            format!("{fix}   # before the program starts"),
         );
     }
 }

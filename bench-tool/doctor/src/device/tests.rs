@@ -23,7 +23,7 @@ fn no_device_is_a_hint_with_a_way_to_try() {
     assert_eq!(findings[0].severity, Severity::Hint);
     assert!(
         findings[0]
-            .mend
+            .fix
             .as_deref()
             .unwrap()
             .starts_with("rdma link add")
@@ -80,7 +80,7 @@ fn a_device_that_took_less_than_its_link_has_room_for_is_a_hint() {
     let less = about(&judged(Some(1024)), "room for 4096").clone();
     assert_eq!(less.severity, Severity::Hint);
     assert!(
-        less.mend
+        less.fix
             .unwrap()
             .starts_with("ip link set dev eth2 down; ip link set dev eth2 up ")
     );
@@ -106,7 +106,7 @@ fn the_path_mtu_is_the_largest_that_fits_the_ethernet_mtu() {
     let mtu = about(&findings, "one of 4200");
     assert_eq!(mtu.severity, Severity::Hint);
     assert!(
-        mtu.mend
+        mtu.fix
             .as_deref()
             .unwrap()
             .starts_with("ip link set dev eth2 mtu 4200")
@@ -125,7 +125,7 @@ fn ports_that_are_not_active_say_what_makes_them_so() {
     let down = about(&findings, "port 1 is DOWN (Disabled)");
     assert_eq!(down.severity, Severity::Warning);
     assert!(
-        down.mend
+        down.fix
             .as_deref()
             .unwrap()
             .starts_with("ip link set dev eth2 up")
@@ -135,7 +135,7 @@ fn ports_that_are_not_active_say_what_makes_them_so() {
     let (devices, findings) = of(&machine);
     assert!(
         about(&findings, "is INIT")
-            .mend
+            .fix
             .as_deref()
             .unwrap()
             .contains("opensm")
@@ -173,7 +173,7 @@ fn iwarp_over_ethernet_gets_no_advice_that_is_for_roce() {
     let port = "sys/class/infiniband/mlx5_0/ports/1/state";
     machine.set(port, "1: DOWN");
     let down = about(&of(&machine).1, "port 1 is DOWN").clone();
-    assert!(down.mend.unwrap().starts_with("ip link set dev eth2 up "));
+    assert!(down.fix.unwrap().starts_with("ip link set dev eth2 up "));
     machine.remove("sys/class/infiniband/mlx5_0/node_type");
     assert!(of(&machine).0[0].ports[0].roce, "RoCE where nobody tells");
 }
@@ -245,11 +245,11 @@ fn a_device_of_another_numa_node_names_the_cores_that_are_near() {
     let some = about(&of(&machine).1, "with cores 2,3; cores 0,1 are on others").clone();
     assert_eq!(some.severity, Severity::Hint);
     assert!(some.what.contains("of up to 21"), "{some:?}");
-    assert!(some.mend.unwrap().starts_with("taskset -c 2,3 "));
+    assert!(some.fix.unwrap().starts_with("taskset -c 2,3 "));
     machine.set(list, "4-7");
     let far = about(&of(&machine).1, "no core of it may be used").clone();
     assert_eq!(far.severity, Severity::Warning);
-    assert!(far.mend.unwrap().starts_with("taskset -c 4-7 "));
+    assert!(far.fix.unwrap().starts_with("taskset -c 4-7 "));
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn hugepages_of_the_wrong_node_are_a_warning_with_the_command_for_the_right_one(
     let far = about(&of(&machine).1, near).clone();
     assert_eq!(far.severity, Severity::Warning);
     assert_eq!(
-        far.mend.as_deref(),
+        far.fix.as_deref(),
         Some(
             "f=/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages; \
              echo $(($(cat $f) + 4)) > $f"
@@ -284,8 +284,8 @@ fn hugepages_of_the_wrong_node_are_a_warning_with_the_command_for_the_right_one(
         &findings,
         "1 hugepages of 1 GiB are free on its NUMA node 1",
     );
-    let mend = far.mend.as_deref().unwrap();
-    assert!(mend.contains("/hugepages-1048576kB/nr_hugepages; echo $(($(cat $f) + 1)) "));
+    let fix = far.fix.as_deref().unwrap();
+    assert!(fix.contains("/hugepages-1048576kB/nr_hugepages; echo $(($(cat $f) + 1)) "));
 }
 
 #[test]
@@ -420,8 +420,8 @@ fn requests_of_the_device_are_told_where_the_kernel_lets_them_be_read() {
     );
     let small = about(&findings, "MaxReadReq is 512 bytes");
     assert_eq!(small.severity, Severity::Hint);
-    let mend = small.mend.as_deref().unwrap();
-    assert!(mend.contains(" CAP_EXP+8.w=5000:7000 "), "{mend}");
+    let fix = small.fix.as_deref().unwrap();
+    assert!(fix.contains(" CAP_EXP+8.w=5000:7000 "), "{fix}");
     about(&findings, "relaxed ordering is off");
     machine.set_bytes(config, &configuration(0x2920)[..64]);
     let (_, findings) = of(&machine);
@@ -439,7 +439,7 @@ fn an_iommu_that_translates_is_a_hint() {
     machine.set(mode, "DMA-FQ");
     let finding = about(&of(&machine).1, "IOMMU").clone();
     assert_eq!(finding.severity, Severity::Hint);
-    assert!(finding.mend.unwrap().contains("--args=iommu=pt "));
+    assert!(finding.fix.unwrap().contains("--args=iommu=pt "));
 }
 
 #[test]
@@ -466,13 +466,13 @@ fn events_that_are_many_for_the_packets_are_a_warning_and_few_are_a_hint() {
                 .contains("out_of_buffer 1, rnr_nak_retry_err 2"),
             "{finding:?}"
         );
-        let mend = finding.mend.unwrap();
+        let fix = finding.fix.unwrap();
         assert!(
-            mend.starts_with("rdma statistic show link mlx5_0/1 "),
-            "{mend}"
+            fix.starts_with("rdma statistic show link mlx5_0/1 "),
+            "{fix}"
         );
         for words in ["every program that uses the port", "report it as a fault"] {
-            assert!(mend.contains(words), "{mend}");
+            assert!(fix.contains(words), "{fix}");
         }
     }
 }
@@ -563,7 +563,7 @@ fn a_port_says_what_of_flow_control_cannot_be_read() {
     let off = about(&judged(vec![]), "PFC is off for every priority").clone();
     assert_eq!(off.severity, Severity::Hint);
     assert!(
-        off.mend
+        off.fix
             .unwrap()
             .starts_with("dcb pfc set dev eth2 prio-pfc all:off 3:on ")
     );
@@ -591,7 +591,7 @@ fn ecn_needs_both_points_on_one_priority_and_dscp_0_is_a_hint() {
     let off = about(&of(&machine).1, "ECN is off on every priority").clone();
     assert_eq!(off.severity, Severity::Warning);
     assert!(
-        off.mend
+        off.fix
             .unwrap()
             .contains("/sys/class/net/eth2/ecn/roce_$point/enable/3")
     );
@@ -605,7 +605,7 @@ fn ecn_needs_both_points_on_one_priority_and_dscp_0_is_a_hint() {
     let zero = about(&of(&machine).1, "with DSCP 0").clone();
     assert_eq!(zero.severity, Severity::Hint);
     assert!(
-        zero.mend
+        zero.fix
             .unwrap()
             .starts_with(&format!("echo 104 > /{tos} "))
     );
@@ -636,8 +636,8 @@ fn a_device_is_told_with_driver_and_profile_and_what_its_library_wants() {
     about(&findings, "driver mlx5_core 24.10-1.1.4");
     let set = about(&findings, "MLX5_SINGLE_THREADED is 1");
     assert_eq!(set.severity, Severity::Warning);
-    let mend = set.mend.as_deref().unwrap();
-    assert!(mend.starts_with("unset MLX5_SINGLE_THREADED"), "{mend}");
+    let fix = set.fix.as_deref().unwrap();
+    assert!(fix.starts_with("unset MLX5_SINGLE_THREADED"), "{fix}");
     about(&findings, "MLX5_TOTAL_UUARS is not set");
     assert!(devices[0].profile.complaints.len() > 1);
 }
@@ -696,7 +696,7 @@ fn files_that_are_missing_are_problems() {
     let (_, findings) = of(&machine);
     let cm = about(&findings, "/dev/infiniband/rdma_cm");
     assert_eq!(
-        (cm.severity, cm.mend.as_deref()),
+        (cm.severity, cm.fix.as_deref()),
         (Severity::Problem, Some("modprobe rdma_ucm"))
     );
     std::fs::remove_file(machine.root().join("dev/infiniband/uverbs0")).unwrap();
@@ -728,7 +728,7 @@ fn files_that_may_not_be_opened_name_the_group() {
     ] {
         let finding = about(&findings, words);
         assert_eq!(finding.severity, Severity::Problem);
-        assert!(finding.mend.as_deref().unwrap().contains("rdma"));
+        assert!(finding.fix.as_deref().unwrap().contains("rdma"));
     }
 }
 
