@@ -77,7 +77,7 @@ choices! {
 
     /// What a core does when a poll found nothing to do.
     Idle {
-        /// Poll again at once. Lowest latency; the core is always busy.
+        /// Poll again immediately. Lowest latency; the core is always busy.
         Spin = "spin",
         /// Issue the processor's pause instruction between polls, which leaves more to a sibling
         /// hyper-thread.

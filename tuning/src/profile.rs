@@ -7,7 +7,7 @@ use crate::layers::Origin;
 use crate::table::Table;
 use crate::values::KnobInfo;
 
-/// How alike a mistyped name and a knob's are, from 0 to 1, before the knob is suggested.
+/// A knob is suggested for a mistyped name if the similarity of the names, from 0 to 1, is at least this.
 const LIKENESS_MIN: f64 = 0.85;
 
 /// Makes [`Profile`] (each knob with a value), [`Settings`] (any of them set) and what goes through all of them from the

@@ -65,7 +65,7 @@ pub enum Values {
     Multiples {
         /// The number that divides them.
         of: u32,
-        /// The least of them.
+        /// The smallest of them.
         least: u32,
         /// The largest of them.
         most: u32,
@@ -74,7 +74,7 @@ pub enum Values {
     },
     /// The powers of two in a range.
     PowersOfTwo {
-        /// The least of them.
+        /// The smallest of them.
         least: u32,
         /// The largest of them.
         most: u32,

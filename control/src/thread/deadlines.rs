@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(deadlines.next_walk(), Some(now + ms(30)));
         assert!(!deadlines.begin_walk(now + ms(29)));
         assert!(deadlines.begin_walk(now + ms(30)));
-        // Those that are left are added by whoever walks.
+        // The walk adds those that are left.
         assert_eq!(deadlines.next_walk(), None);
         deadlines.add(now + ms(50));
         assert_eq!(deadlines.next_walk(), Some(now + ms(50)));

@@ -6,7 +6,7 @@
 //!
 //! Both cores run by turns in one thread. They are made for so many connections, and have one; for the last column they
 //! have them all. Calls go over them in an order that no cache foresees, 32 at a time, and the states of both ends are in
-//! the caches of one processor. The times are the least of several rounds.
+//! the caches of one processor. Each time is the shortest of several rounds.
 
 mod ends;
 

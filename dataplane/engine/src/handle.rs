@@ -150,7 +150,7 @@ pub enum CoreEvent {
         /// The highest version that it supports.
         high: u32,
     },
-    /// The connection is gone. Told once for every adopted connection, and last.
+    /// The connection is closed. Reported once for every adopted connection, as its last event.
     Closed {
         /// The connection.
         connection: ConnectionKey,

@@ -192,9 +192,9 @@ impl<P: Port> Resources<P> {
         Ok(key)
     }
 
-    /// Notifications are never lost: a connection is adopted only while the ring has room for all
-    /// that it and the others may still tell. By its size ([`CoreConfig::notifications`]) it has,
-    /// unless whoever adopts goes on to adopt without taking what it is told.
+    /// Events are never lost: a connection is adopted only while the ring has room for all events that it and the others can
+    /// still cause. The ring has that room by its size ([`CoreConfig::notifications`]), unless the control thread adopts
+    /// connections and does not take the events of earlier ones.
     ///
     /// [`CoreConfig::notifications`]: crate::CoreConfig::notifications
     fn check_notifications(&self) -> Result<(), SetupError> {

@@ -266,8 +266,8 @@ pub trait PortPoll {
     /// that crosses the announcement is late, never lost.
     fn prepare_to_park(&mut self) -> bool;
 
-    /// Whether Sends wait for their peers in a way of whose end [`PortPoll::event`] does not tell. A core that sleeps then looks
-    /// again after a millisecond.
+    /// Whether Sends wait for their peers and [`PortPoll::event`] does not become readable when that ends. A sleeping core then
+    /// looks again after a millisecond.
     fn waits_unnotified(&self) -> bool {
         false
     }
@@ -289,8 +289,8 @@ pub trait PortPoll {
 /// A core's protection domain, completion queue, receive queues, queue pairs and memory.
 ///
 /// Nothing here blocks, and nothing after setup allocates or calls the kernel. A port may be
-/// moved to the thread that will own it; it is never shared. The order of the calls stands at
-/// the [module](super).
+/// moved to the thread that will own it; it is never shared. The [module](super) says
+/// in which order it is called.
 pub trait Port: PortSetup + PortReceives + PortSends + PortWindows + PortPoll {}
 
 impl<T: PortSetup + PortReceives + PortSends + PortWindows + PortPoll> Port for T {}

@@ -441,7 +441,7 @@ pub(super) fn assert_the_dead_hold_nothing(state: &mut State<Device>) {
     }
 }
 
-/// Fails unless a connection that was just adopted has all Receives of its place, whoever had it before.
+/// Fails unless a connection that was just adopted has all Receives of its place, also after an earlier connection.
 pub(super) fn assert_receives_planted(state: &State<Device>, key: ConnectionKey) {
     let config = &state.resources.config;
     let reserve = match state.resources.queues {

@@ -71,7 +71,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a list: the first is the oldest that waits, and whoever becomes first is told, once.
+        /// Against a list: the first is the oldest that waits, and each that becomes first is reported once.
         #[test]
         fn the_oldest_is_first(operations in proptest::collection::vec((0_u64..12, any::<bool>()), 0..80)) {
             let mut lines = Lines::default();

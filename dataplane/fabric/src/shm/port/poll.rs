@@ -31,8 +31,8 @@ impl PortPoll for Port {
         let poll = self.core.counters.polls + 1;
         self.core.counters.polls = poll;
         self.core.copy_budget = self.core.copy_bytes_per_poll;
-        // What can wait comes first, so that nothing stands between a message of a hot channel and
-        // whoever handles it.
+        // What can wait comes first, so that a message of a hot channel is handled as soon as it
+        // is found.
         let mut busy = false;
         self.schedule.collect(&self.bell);
         let is_sweep = poll & self.sweep_mask == 0;

@@ -103,7 +103,7 @@ impl PortSetup for Port {
         if !prepared.number.is_of(&self.numbers) {
             return Err(wrong("queue pair was made for another port"));
         }
-        // A channel that was kept for a prepared queue pair that never came is told by nobody.
+        // No event says that a prepared queue pair will never come: its channel is dropped here.
         self.forget_unused();
         let receive_queue = usize::from(queue.0);
         match self.core.receive_queues.get(receive_queue) {

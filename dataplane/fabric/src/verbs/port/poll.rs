@@ -8,7 +8,7 @@ use super::Port;
 use crate::clock::Ticks;
 use crate::interface::{CompletionBatch, PortPoll, REAP_MAX};
 
-/// Polls between two looks at what the device told.
+/// Polls between two looks at the events of the device.
 const EVENT_POLLS: u64 = 64;
 
 impl PortPoll for Port {
@@ -41,7 +41,7 @@ impl PortPoll for Port {
         if !quiet {
             return false;
         }
-        // An event that was asked for earlier would wake at once.
+        // An event that was requested earlier would end the sleep immediately.
         self.completion_queue.clear_events();
         if self.completion_queue.request_event().is_err() {
             return false;

@@ -165,7 +165,7 @@ impl Port {
         window.port == self.number
     }
 
-    /// Ends a registration that stands for a window: at once, by a system call.
+    /// Ends a registration that takes the place of a window, by a system call.
     fn end_registration(&mut self, index: u32, window: Window, work: WorkId) {
         let Some(entry) = self.queue_pairs.get_mut(index) else {
             return;
