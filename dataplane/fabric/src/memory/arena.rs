@@ -254,7 +254,10 @@ impl Arena {
         join: bool,
         warning: Option<String>,
     ) -> Result<Self, SetupError> {
-        let bytes = check_available(asked, pages::available())?;
+        // Both parts are ordinary memory: each of them may fit alone, and not both.
+        let whole = asked.saturating_add(untouched_bytes);
+        check_available(whole, pages::available())?;
+        let bytes = round_up(asked, ORDINARY_PAGE_BYTES).unwrap_or(u64::MAX);
         let join = join && kind.is_allowed();
         let page_bytes = if join {
             HUGE_PAGE_BYTES

@@ -301,6 +301,13 @@ fn an_arena_that_does_not_fit_is_refused_before_anything_is_taken() {
             assert!(error.to_string().contains("2 MiB"), "{name}: {error}");
         }
     }
+    // What is untouched counts, alone and beside the rest, where each alone would fit.
+    for (bytes, untouched_bytes) in [(4096, available), (available / 4, available / 8 * 7)] {
+        let options = options(bytes, HugePages::Never);
+        let size = HugePageSize::default();
+        let made = Arena::shared_with_untouched(&options, size, untouched_bytes);
+        assert!(made.is_err(), "{bytes} and {untouched_bytes}");
+    }
 }
 
 fn map(file: &OwnedFd, bytes: usize, protection: ProtFlags) -> rustix::io::Result<usize> {
