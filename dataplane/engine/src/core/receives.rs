@@ -18,6 +18,9 @@ struct ReceiveBuffers {
     pool: Pool,
     /// Memory that is allocated when it is first written.
     untouched: Option<Pool>,
+    /// Which of them go first. A shared queue hands out what was posted last: what is untouched is posted first, and used
+    /// only when all else is in hand.
+    untouched_first: bool,
 }
 
 impl ReceiveBuffers {
@@ -30,15 +33,20 @@ impl ReceiveBuffers {
         };
         let elsewhere = untouched.as_ref().map_or(0, |_| shape.buffers);
         let pool = port.carve(config.receive_pool_of(receives.saturating_sub(elsewhere)))?;
-        Ok(Self { pool, untouched })
+        Ok(Self {
+            pool,
+            untouched,
+            untouched_first: port.attributes().shared_receive_queue,
+        })
     }
 
-    /// The buffer of the next Receive. A shared queue hands out what was posted last: what is untouched is posted first, and
-    /// used only when all else is in hand.
-    fn take(&mut self, untouched_first: bool) -> Option<Buffer> {
-        let Self { pool, untouched } = self;
+    /// The buffer of the next Receive.
+    fn take(&mut self) -> Option<Buffer> {
+        let Self {
+            pool, untouched, ..
+        } = self;
         let mut of_untouched = || untouched.as_mut().and_then(Pool::take);
-        if untouched_first {
+        if self.untouched_first {
             of_untouched().or_else(|| pool.take())
         } else {
             pool.take().or_else(of_untouched)
@@ -83,7 +91,7 @@ impl ReceiveQueues {
             })?;
             for _ in 0..depth {
                 let placed = (1..segments).filter_map(|_| placement.take_for_receive());
-                let mut list = inline.take(is_shared).into_iter().chain(placed);
+                let mut list = inline.take().into_iter().chain(placed);
                 let receive = port.create_receive(queue, &mut list)?;
                 port.post_receive(receive);
             }
@@ -277,16 +285,17 @@ mod tests {
             .expect("memory");
             let touched_bytes = arena.report().arena_bytes;
             let clock = Clock::new();
-            let (mut port, _handle) =
-                shm::Port::new(shm::PortConfig::new(0, arena, clock)).expect("a port");
+            let mut port_config = shm::PortConfig::new(0, arena, clock);
+            port_config.own_receive_queues = !is_shared;
+            let (mut port, _handle) = shm::Port::new(port_config).expect("a port");
             let mut buffers =
                 ReceiveBuffers::new(&mut port, &config, config.receives()).expect("room");
             for place in 0..config.receives() {
-                let buffer = buffers.take(is_shared).expect("one for each Receive");
+                let buffer = buffers.take().expect("one for each Receive");
                 let is_untouched = port.memory().offset_of(&buffer) >= touched_bytes;
                 assert_eq!(is_untouched, untouched_at.contains(&place), "{place}");
             }
-            assert!(buffers.take(is_shared).is_none());
+            assert!(buffers.take().is_none());
         }
     }
 }
