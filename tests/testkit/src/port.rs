@@ -19,6 +19,11 @@ macro_rules! pass_on {
             self.port.carve(shape)
         }
     };
+    (@ carve_untouched) => {
+        fn carve_untouched(&mut self, shape: rpcrdma_fabric::memory::PoolShape) -> Result<Option<rpcrdma_fabric::memory::Pool>, rpcrdma_fabric::interface::SetupError> {
+            self.port.carve_untouched(shape)
+        }
+    };
     (@ page_report) => {
         fn page_report(&self) -> &rpcrdma_fabric::memory::PageReport {
             self.port.page_report()

@@ -148,6 +148,13 @@ fn crates_use_only_the_crates_below_them() {
             Some(true),
             "{path}: lints"
         );
+        #[rustfmt::skip]
+        let keys = ["version", "edition", "rust-version", "license", "repository", "publish"];
+        for key in keys {
+            let shared = manifest["package"][key].get("workspace");
+            let is_shared = shared.and_then(toml::Value::as_bool);
+            assert_eq!(is_shared, Some(true), "{path}: {key}");
+        }
     }
 }
 
