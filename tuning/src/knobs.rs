@@ -162,7 +162,7 @@ knobs! {
         because "measured on shm: above, pulling from the sender's registered memory wins";
     /// Registered memory of one core of a peer that shm maps. A peer with more is refused.
     peer_arena_mib_max: u32 = 4096, "MiB", Range(1, MIB),
-        because "inferred: a core with 30 000 connections at the default sizes registers as much";
+        because "inferred: five times what a core with 65 536 connections registers at the default sizes";
     /// Memory of all peers that shm maps: the registered memory of each of their cores once, and a ring for each
     /// channel. A peer that does not fit is refused.
     peer_memory_mib_max: u32 = 65_536, "MiB", Range(1, MIB),
@@ -242,7 +242,7 @@ knobs! {
         least: 10, most: HOUR_MS, because: "a tick must last much longer than a message takes",
     }, because "inferred: one message in a second costs nothing";
     /// Ticks without any message after which a peer is considered dead, and the connection is closed. The minimum is 3
-    /// because an end sends at every second tick. The default is longer than a device goes on trying to send.
+    /// because an end sends at every second tick.
     keep_alive_silent_ticks_max: u32 = 10, "ticks", Range(3, 255),
         because "inferred: ten seconds, longer than a device goes on trying to send";
     /// Time for a peer to send its first message, to continue a message, to grant credits for replies, to take what is

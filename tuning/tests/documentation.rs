@@ -106,6 +106,13 @@ fn the_sizes_of_the_defaults_are_documented() {
     assert_eq!(profile.send_pool_bytes(), 3 * 1024 * 1024 / 2);
     assert_eq!(profile.reassembly_pool_bytes(), 32 * ((1 << 20) + 4096));
     assert_eq!(profile.reassembly_guaranteed_bytes(), 257 << 20);
+    // The reason for the default of peer_arena_mib_max.
+    let most = Profile {
+        connections_max: 65_536,
+        ..Profile::default()
+    };
+    let most_mib = most.registered_bytes() >> 20;
+    assert_eq!(u64::from(profile.peer_arena_mib_max) / most_mib, 5);
     let page = page().replace('\n', " ");
     for stated in [
         "2112 receives (8.25 MiB",

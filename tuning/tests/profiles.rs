@@ -443,7 +443,35 @@ fn relations_name_both_knobs_and_a_remedy_that_works() {
             ["stall_timeout_ms = 0", "rnr_retry_count = 7"],
             "stall_timeout_ms=100",
         ),
+        case(
+            &[
+                "placement_segments=2",
+                "placement_spares=2",
+                "receive_scatter_entries_max=3",
+            ],
+            &[
+                "placement_segments=2",
+                "placement_spares=1",
+                "receive_scatter_entries_max=3",
+            ],
+            ["placement_spares = 1", "placement_segments = 2"],
+            "placement_spares=2",
+        ),
+        case(
+            &["placement_segments=1"],
+            &["placement_segments=2"],
+            [
+                "placement_segments = 2",
+                "receive_scatter_entries_max = 2 (built-in default)",
+            ],
+            "placement_segments=1",
+        ),
     ];
+    assert_eq!(
+        cases.len(),
+        Profile::RELATIONS.len(),
+        "a relation has no case"
+    );
     for Case {
         holds,
         fails,
@@ -461,6 +489,11 @@ fn relations_name_both_knobs_and_a_remedy_that_works() {
         for knob in named {
             assert!(text.contains(knob), "{knob:?} is not in {text:?}");
         }
+        let advice = remedy.replace('=', " to ");
+        assert!(
+            text.contains(&advice) || text.contains("lower one of the two"),
+            "{advice:?} is not in {text:?}"
+        );
         build(&[fails, &[remedy]].concat())
             .unwrap_or_else(|error| panic!("{fails:?} with {remedy}: {error}"));
     }
