@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::disturbance::{percent, stolen_and_all};
 use super::finding::{Area, Finding, Findings, Severity};
 use super::system::System;
 
@@ -104,7 +105,7 @@ fn judge_steal(clock: &Clock, findings: &mut Findings<'_>) {
     let Some(permille) = clock.stolen_permille else {
         return;
     };
-    let share = format!("{}.{} %", permille / 10, permille % 10);
+    let share = percent(permille);
     let what = format!("the hypervisor took {share} of the time since the boot");
     let cost = "it owns the far tail of every latency";
     let fix = "give the virtual machine processors of its own (pinned vCPUs, a dedicated or metal instance)";
@@ -120,16 +121,7 @@ fn judge_steal(clock: &Clock, findings: &mut Findings<'_>) {
 /// Stolen time in thousandths of all time, from the first line of `/proc/stat`.
 fn stolen_permille(stat: &str) -> Option<u64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    // user nice system idle iowait irq softirq steal; guest time is in user already.
-    let times: Vec<u64> = line
-        .split_whitespace()
-        .take(8)
-        .map_while(|word| word.parse().ok())
-        .collect();
-    let stolen = *times.get(7)?;
-    let all: u64 = times
-        .iter()
-        .try_fold(0_u64, |sum, time| sum.checked_add(*time))?;
+    let (stolen, all) = stolen_and_all(line)?;
     stolen.checked_mul(1000)?.checked_div(all)
 }
 

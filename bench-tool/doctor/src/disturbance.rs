@@ -95,12 +95,11 @@ impl Core {
     fn read(system: &System, stat: &str, core: usize) -> Option<Self> {
         let name = format!("cpu{core} ");
         let line = stat.lines().find_map(|line| line.strip_prefix(&name))?;
-        let words = line.split_whitespace().take(TIMES);
-        let times: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+        let (stolen, all) = stolen_and_all(line)?;
         Some(Self {
             core,
-            stolen: *times.get(TIMES - 1)?,
-            all: times.iter().sum(),
+            stolen,
+            all,
             frequency_khz: system.number(&format!(
                 "/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq"
             )),
@@ -175,7 +174,17 @@ fn permille(part: u64, part_before: u64, whole: u64, whole_before: u64) -> u64 {
         .unwrap_or(0)
 }
 
-fn percent(permille: u64) -> String {
+/// Stolen and all time of a line of `/proc/stat`, behind its name.
+pub(crate) fn stolen_and_all(times: &str) -> Option<(u64, u64)> {
+    let words = times.split_whitespace().take(TIMES);
+    let times: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+    let all = times
+        .iter()
+        .try_fold(0_u64, |sum, time| sum.checked_add(*time))?;
+    Some((*times.get(TIMES - 1)?, all))
+}
+
+pub(crate) fn percent(permille: u64) -> String {
     format!("{}.{} %", permille / 10, permille % 10)
 }
 

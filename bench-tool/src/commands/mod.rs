@@ -1,4 +1,5 @@
-//! The command line, as clap reads it. What a flag means is written once, here; `--help` and the checks come from it.
+//! The command line, as clap reads it, and the commands that are little else. `--help`, completions, manual pages and
+//! the checks of documents come from it.
 
 mod authentication;
 mod common;

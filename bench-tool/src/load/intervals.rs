@@ -1,5 +1,6 @@
 //! Latencies, interval by interval: a core fills one histogram after the other, and the thread that
-//! set the load up packs those that it has left. So the core records each call once, and when an
+//! set the load up packs those that it has left. So a core of `run` records each call once (one of `nfs`
+//! once more, by procedure; over the kernel's TCP the thread that records also packs), and when an
 //! interval ends it takes an empty histogram from one queue and puts the full one into another.
 
 use std::time::Duration;

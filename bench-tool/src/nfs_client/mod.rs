@@ -3,13 +3,12 @@
 //! | module | what |
 //! |---|---|
 //! | [`address`], `config` | where the server is, and what is to be done there |
-//! | `mount`, `portmap`, `credential` | from a path to a file handle |
-//! | `request`, `reply` | the calls that are made, and what is believed of the answers |
-//! | `caller`, `tcp` | calls one at a time, for what is not measured |
 //! | `files`, `content` | the files that are called for, and what they hold |
 //! | `steps`, `workload` | which call comes next, and whether its answer is right |
 //! | `session`, `load` | connections to a server, and the calls that are measured |
 //! | `report` | what is told of them |
+//!
+//! The calls themselves, what is believed of their answers, and MOUNT are in `rpcrdma_nfs3::client`.
 
 pub(crate) mod address;
 mod config;

@@ -12,20 +12,17 @@ use crate::commands::nfs::NfsOp;
 use crate::histogram::LatencySummary;
 use crate::machine::Machine;
 use crate::report::table::{
-    plural, write_corrected, write_intervals, write_latency, write_warnings,
+    plural, write_calls, write_corrected, write_intervals, write_latency, write_warnings,
 };
 use crate::report::timeline::{IntervalFigures, Timeline};
 use crate::report::view::{LoadReport, LoadView, machine_facts};
-use crate::report::{CorrectedLatency, few_calls};
+use crate::report::{CorrectedLatency, few_calls, not_kept_up, stretched};
 use rpcrdma_doctor::format_cores;
 use rpcrdma_nfs3::wire::results::Fsinfo;
 use rpcrdma_units::{self as units, bandwidth, count, duration, rate, size, text_of};
 
 /// Name and number of the layout of the JSON. The number changes only when a key changes meaning or goes away.
 pub(crate) const SCHEMA: &str = "rpcrdma.bench-tool.nfs/1";
-
-/// A rate below this share of what was offered means that the open loop was not kept up with.
-const OFFERED_SHARE_MIN: f64 = 0.95;
 
 /// What carried the calls.
 #[derive(Clone, Debug)]
@@ -351,10 +348,9 @@ impl Report {
         };
         writeln!(
             text,
-            "depth {}, {} connection{}{cores}, server at {}, export {}",
+            "depth {}, {}{cores}, server at {}, export {}",
             self.depth,
-            count(self.connections.into()),
-            if self.connections == 1 { "" } else { "s" },
+            plural(self.connections, "connection", "connections"),
             self.connect,
             self.export,
         )?;
@@ -368,17 +364,7 @@ impl Report {
     }
 
     fn write_totals(&self, text: &mut String) -> fmt::Result {
-        let errors = match self.errors {
-            0 => "no errors".to_owned(),
-            1 => "1 error".to_owned(),
-            errors => format!("{} errors", count(errors)),
-        };
-        writeln!(
-            text,
-            "\ncalls     {} completed, {errors}",
-            count(self.calls)
-        )?;
-        writeln!(text, "rate      {}", rate(self.rate_per_s))?;
+        write_calls(text, self.calls, self.errors, self.rate_per_s)?;
         if self.size_bytes > 0 {
             let moved = bandwidth(self.bandwidth_bytes_per_s);
             writeln!(text, "bandwidth {moved} of payload")?;
@@ -520,16 +506,8 @@ fn warnings(
             .push("stopped by a signal: the report covers what was measured until then".to_owned());
     }
     warnings.extend(few_calls(measured.calls()));
-    #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    if let Some(offered) = config.rate_per_s
-        && rate_per_s < offered as f64 * OFFERED_SHARE_MIN
-    {
-        warnings.push(format!(
-            "only {} of the offered {} completed",
-            rate(rate_per_s),
-            rate(offered as f64)
-        ));
-    }
+    warnings.extend(stretched(&outcome.timeline));
+    warnings.extend(not_kept_up(config.rate_per_s, rate_per_s));
     if config.op == NfsOp::Read && config.file_bytes * u64::from(config.files) <= 1 << 30 {
         warnings.push(
             "the files fit a server's memory: reads show its cache and not its disks".to_owned(),

@@ -105,8 +105,8 @@ impl<R: LoadReport> KneeReport<R> {
     /// What was found, in a sentence.
     #[must_use]
     pub(crate) fn finding(&self) -> String {
-        let steps = &self.steps;
-        match (&self.knee, steps.last()) {
+        let reached = self.steps.iter().rfind(|it| it.is_reached);
+        match (&self.knee, reached) {
             (Some(knee), _) => format!(
                 "at {}, {} % of the closed loop: p50 {}, p99 {}; beyond it p99 rises faster than the rate",
                 rate(knee.rate_per_s),
@@ -114,11 +114,11 @@ impl<R: LoadReport> KneeReport<R> {
                 nanoseconds(knee.latency_ns.p50),
                 nanoseconds(knee.latency_ns.p99)
             ),
-            (None, Some(last)) if last.is_reached => format!(
+            (None, Some(last)) => format!(
                 "none up to {}: p99 did not rise to {RISE_MIN} times its least",
                 rate(last.rate_per_s)
             ),
-            (None, _) => "none: too few of the offered rates were reached".to_owned(),
+            (None, None) => "none: too few of the offered rates were reached".to_owned(),
         }
     }
 
@@ -269,6 +269,17 @@ pub(crate) mod tests {
         assert_eq!(knee(&steps), None);
         let report = KneeReport::new(report(), steps, false);
         assert!(report.finding().contains("too few"), "{}", report.finding());
+    }
+
+    #[test]
+    fn latency_that_does_not_rise_is_told_though_the_last_rate_was_not_reached() {
+        let mut steps: Vec<_> = (1..=3).map(|it| step(it * 10, 1_000)).collect();
+        steps[2].is_reached = false;
+        let finding = KneeReport::new(report(), steps, false).finding();
+        assert!(
+            finding.starts_with("none up to 4.000 k/s: p99"),
+            "{finding}"
+        );
     }
 
     #[test]

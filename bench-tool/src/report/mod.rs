@@ -403,25 +403,32 @@ fn warnings(
     }
     warnings.extend(few_calls(result.latency.count()));
     warnings.extend(clock_share(result));
-    if result.timeline.is_stretched() {
-        warnings.push(
-            "some intervals have calls of the next ones too: the machine was too busy to look after them, or there \
-             were too many; give a longer --interval"
-                .to_owned(),
-        );
-    }
-    #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    if let Some(offered) = config.rate_per_s
-        && rate_per_s < offered as f64 * OFFERED_SHARE_MIN
-    {
-        warnings.push(format!(
+    warnings.extend(stretched(&result.timeline));
+    warnings.extend(not_kept_up(config.rate_per_s, rate_per_s));
+    warnings
+}
+
+/// Says that intervals have more calls than those of their time.
+pub(crate) fn stretched(timeline: &Timeline) -> Option<String> {
+    timeline.is_stretched().then(|| {
+        "some intervals have calls of the next ones too: the machine was too busy to look after them, or there \
+         were too many; give a longer --interval"
+            .to_owned()
+    })
+}
+
+/// Says that an open loop was not kept up with.
+#[allow(clippy::cast_precision_loss, reason = "a rate")]
+pub(crate) fn not_kept_up(offered: Option<u64>, rate_per_s: f64) -> Option<String> {
+    let offered = offered? as f64;
+    (rate_per_s < offered * OFFERED_SHARE_MIN).then(|| {
+        format!(
             "only {} of the offered {} completed: the load is above what this path carries, and latencies \
              grow with the length of the run",
             units::rate(rate_per_s),
-            units::rate(offered as f64)
-        ));
-    }
-    warnings
+            units::rate(offered)
+        )
+    })
 }
 
 /// Percentiles that the table shows, and how many calls it takes until one of them lies above.

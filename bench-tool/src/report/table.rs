@@ -230,18 +230,24 @@ pub(crate) fn correction_meaning(corrected: &CorrectedLatency) -> String {
     )
 }
 
-fn write_totals(text: &mut String, report: &Report) -> fmt::Result {
-    let errors = match report.errors {
+/// The lines of calls, errors and rate.
+pub(crate) fn write_calls(
+    text: &mut String,
+    calls: u64,
+    errors: u64,
+    rate_per_s: f64,
+) -> fmt::Result {
+    let errors = match errors {
         0 => "no errors".to_owned(),
         1 => "1 error".to_owned(),
         errors => format!("{} errors", count(errors)),
     };
-    writeln!(
-        text,
-        "\ncalls     {} completed, {errors}",
-        count(report.calls)
-    )?;
-    writeln!(text, "rate      {}", rate(report.rate_per_s))?;
+    writeln!(text, "\ncalls     {} completed, {errors}", count(calls))?;
+    writeln!(text, "rate      {}", rate(rate_per_s))
+}
+
+fn write_totals(text: &mut String, report: &Report) -> fmt::Result {
+    write_calls(text, report.calls, report.errors, report.rate_per_s)?;
     if report.size_bytes > 0 {
         let direction = if report.op == "echo" { " each way" } else { "" };
         writeln!(

@@ -69,17 +69,17 @@ fn tcp_server<D: Answers>(
     connections_max: u32,
     desk: D,
 ) -> Result<(TcpServer<D>, ListenAddress), Failure> {
-    let host = host.to_owned();
-    let address = ListenAddress::Tcp { host, port };
-    let cannot = |error| Failure::failed(format!("cannot listen on {address}")).because(error);
-    let ListenAddress::Tcp { host, .. } = &address else {
-        return Err(Failure::usage("an address of TCP is wanted"));
+    let address = |port: u16| ListenAddress::Tcp {
+        host: host.to_owned(),
+        port,
     };
-    let listener = TcpListener::bind((host.as_str(), port)).map_err(cannot)?;
-    let port = listener.local_addr().map_err(cannot)?.port();
+    let cannot = |error: std::io::Error| {
+        Failure::failed(format!("cannot listen on {}", address(port))).because(error)
+    };
+    let listener = TcpListener::bind((host, port)).map_err(cannot)?;
+    let bound = listener.local_addr().map_err(cannot)?.port();
     let server = TcpServer::new(listener, connections_max as usize, desk).map_err(cannot)?;
-    let host = host.clone();
-    Ok((server, ListenAddress::Tcp { host, port }))
+    Ok((server, address(bound)))
 }
 
 /// Serves NFS and MOUNT on TCP.

@@ -40,8 +40,5 @@ pub const VERSION: u32 = 3;
 /// The program of POSIX access control lists, which Linux asks for on the same connection.
 pub const ACL_PROGRAM: u32 = 100_227;
 
-/// The port of NFS over RDMA (RFC 8267 section 6).
-pub const RDMA_PORT: u16 = 20_049;
-
 /// The longest file handle (RFC 1813 section 2.4), in octets.
 pub const FILE_HANDLE_BYTES_MAX: usize = 64;

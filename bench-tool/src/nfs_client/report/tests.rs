@@ -182,6 +182,24 @@ fn intervals_are_in_the_table_that_asks_for_them_and_in_the_json() {
 }
 
 #[test]
+fn intervals_with_calls_of_the_next_ones_are_warned_of() {
+    let mut latency = LatencyHistogram::new();
+    latency.record(50_000);
+    let mut core = CoreTimeline {
+        elapsed: Duration::from_secs(2),
+        ..CoreTimeline::default()
+    };
+    let mut interval = Interval::new(0);
+    interval.is_stretched = true;
+    core.push(interval, &latency);
+    let mut outcome = outcome();
+    outcome.timeline.cores = vec![core];
+    let report = Report::new(&config("--op read").unwrap(), &machine(), &outcome);
+    let warnings = report.warnings.join("\n");
+    assert!(warnings.contains("longer --interval"), "{warnings}");
+}
+
+#[test]
 fn a_page_has_the_charts_of_a_run_and_what_is_of_nfs() {
     let config = config("--op mix --read-percent 70").unwrap();
     let outcome = outcome();

@@ -52,7 +52,7 @@ impl FromStr for Picture {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("svg") => Ok(Self(path)),
             _ => Err(format!(
-                "`{text}` is no picture that is drawn here: give a name that ends in .svg"
+                "the chart is SVG, and `{text}` does not end in .svg: give a name that does"
             )),
         }
     }

@@ -95,6 +95,46 @@ fn nothing_to_decode_is_a_failure_with_advice() {
 }
 
 #[test]
+fn a_message_is_shown_before_the_next_one_is_read() {
+    const LINE: &[u8] = b"00000007 00000001 00000020 00000004 00000001 00000001 00000002\n";
+    #[derive(Clone, Default)]
+    struct Shown(std::rc::Rc<std::cell::Cell<usize>>);
+    impl Write for Shown {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.set(self.0.get() + bytes.len());
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    struct Live {
+        shown: Shown,
+        reads: u8,
+    }
+    impl io::Read for Live {
+        fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+            self.reads += 1;
+            if self.reads > 1 {
+                assert!(self.shown.0.get() > 0, "nothing was shown so far");
+                return Ok(0);
+            }
+            space[..LINE.len()].copy_from_slice(LINE);
+            Ok(LINE.len())
+        }
+    }
+    let shown = Shown::default();
+    let live = Live {
+        shown: shown.clone(),
+        reads: 0,
+    };
+    let mut explainer = Explainer::new(io::BufWriter::new(shown), Form::Text);
+    explainer
+        .explain(io::BufReader::new(live), "a pipe")
+        .unwrap();
+}
+
+#[test]
 fn a_reader_that_leaves_is_no_error() {
     struct Closed;
     impl Write for Closed {

@@ -50,7 +50,11 @@ impl TcpCaller {
             .set_read_timeout(Some(config.timeout))
             .and_then(|()| stream.set_write_timeout(Some(config.timeout)));
         timeouts.map_err(|error| {
-            ClientError::failed("cannot set the timeouts of a connection").because(error)
+            ClientError::failed(format!(
+                "cannot set the timeouts of the connection to {} on {} port {}",
+                config.what, config.host, config.port
+            ))
+            .because(error)
         })?;
         Ok(Self {
             stream,
