@@ -11,7 +11,7 @@ pub enum Stage {
     /// The request was on its way.
     Requesting,
     /// The queue pair was being set up in its core.
-    Planting,
+    Adopting,
     /// Version and transport properties were being exchanged.
     ExchangingProperties,
     /// Calls could be made.
@@ -22,7 +22,7 @@ impl std::fmt::Display for Stage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Requesting => "waiting for the answer to the connection request",
-            Self::Planting => "setting up the queue pair",
+            Self::Adopting => "setting up the queue pair",
             Self::ExchangingProperties => "exchanging version and properties",
             Self::Ready => "in use",
         })

@@ -408,8 +408,8 @@ impl<V: Provider> ControlThread<V> {
             self.peers.release(peer.key);
             return Err(RejectReason::ConnectionsExhausted);
         };
-        let seed = match self.manager.prepare(id, &self.cores[core].port) {
-            Ok(seed) => seed,
+        let prepared = match self.manager.prepare(id, &self.cores[core].port) {
+            Ok(prepared) => prepared,
             Err(error) => {
                 self.occupancy.release(core);
                 self.peers.release(peer.key);
@@ -424,7 +424,7 @@ impl<V: Provider> ControlThread<V> {
             end: End::Server,
             core,
             key: None,
-            stage: Stage::Planting,
+            stage: Stage::Adopting,
             peer: Some(peer),
             versions: options.versions,
             peer_data,
@@ -432,7 +432,7 @@ impl<V: Provider> ControlThread<V> {
             ending: None,
         };
         self.connections.insert(id, tracked);
-        self.adopt_queue_pair(id, core, seed, Role::Server);
+        self.adopt_queue_pair(id, core, prepared, Role::Server);
         Ok(())
     }
 
@@ -473,12 +473,12 @@ impl<V: Provider> ControlThread<V> {
             self.manager.disconnect(id);
             return;
         };
-        tracked.stage = Stage::Planting;
+        tracked.stage = Stage::Adopting;
         tracked.peer = Some(peer);
         tracked.peer_data = peer_data;
         let core = tracked.core;
         match self.manager.prepare(id, &self.cores[core].port) {
-            Ok(seed) => self.adopt_queue_pair(id, core, seed, Role::Client),
+            Ok(prepared) => self.adopt_queue_pair(id, core, prepared, Role::Client),
             Err(error) => {
                 ControlCounters::add(&self.counters.connects_failed);
                 self.fail_attempt(id, |_, _| error.into());
@@ -487,7 +487,7 @@ impl<V: Provider> ControlThread<V> {
         }
     }
 
-    /// Hands a notice to the core that adopted the queue pair; without one it is not needed.
+    /// Hands a port event to the core that adopted the queue pair; without one it is not needed.
     /// Returns whether there is one.
     fn tell_core(
         &mut self,
@@ -515,8 +515,8 @@ impl<V: Provider> ControlThread<V> {
 
     fn notification(&mut self, core: usize, notification: CoreEvent) {
         match notification {
-            CoreEvent::Planted { token, result } => {
-                self.planted(ConnectionId(token), result);
+            CoreEvent::Adopted { token, result } => {
+                self.adopted(ConnectionId(token), result);
             }
             CoreEvent::Properties { connection, bytes } => {
                 self.decide_properties(core, connection, &bytes);
@@ -579,7 +579,7 @@ impl<V: Provider> ControlThread<V> {
     }
 
     /// The core has the queue pair: the peer may be answered now.
-    fn planted(&mut self, id: ConnectionId, result: Result<ConnectionKey, SetupError>) {
+    fn adopted(&mut self, id: ConnectionId, result: Result<ConnectionKey, SetupError>) {
         let Some(tracked) = self.connections.get_mut(&id) else {
             return;
         };
@@ -687,7 +687,7 @@ impl<V: Provider> ControlThread<V> {
                 let core = tracked.core;
                 self.close(core, key, reason);
             }
-            (None, Stage::Planting) => {}
+            (None, Stage::Adopting) => {}
             (None, _) => self.forget(id),
         }
     }

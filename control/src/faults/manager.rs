@@ -109,7 +109,7 @@ impl<M: Manager> Manager for FaultyManager<M> {
     }
 }
 
-/// The same event: a faulty port has the notices of its fabric.
+/// The same event: a faulty port has the port events of its fabric.
 fn of_faulty<P: Port>(event: ManagerEvent<P>) -> ManagerEvent<FaultyPort<P>> {
     match event {
         ManagerEvent::ConnectRequest {

@@ -18,7 +18,7 @@ const WALK_INTERVAL: Duration = Duration::from_millis(10);
 /// When the next walk is due.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines {
-    /// No deadline is earlier, or the next walk is not due before; `None` when there are no deadlines.
+    /// The first deadline, or the end of the rest after the last walk if that is later; `None` without deadlines.
     next_walk: Option<Instant>,
     walked_at: Option<Instant>,
 }

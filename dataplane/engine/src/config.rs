@@ -189,7 +189,7 @@ const VIEWS_PER_CALL: u32 = 16;
 /// Connections that can have their whole windows at a time where nothing else is said.
 const WHOLE_WINDOWS: u32 = 64;
 
-/// Planted, Properties (one is open at a time), Ready, VersionMismatch and Closed.
+/// Adopted, Properties (one is open at a time), Ready, VersionMismatch and Closed.
 pub(crate) const NOTIFICATIONS_PER_CONNECTION: u32 = 5;
 
 impl CoreConfig {

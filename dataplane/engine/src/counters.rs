@@ -1,8 +1,7 @@
 //! What a core counts: one page, written by the core alone, read by anybody.
 
 use std::fmt;
-
-use rpcrdma_fabric::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that only its core changes.
 #[derive(Debug, Default)]

@@ -2,13 +2,12 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_queue::ArrayQueue;
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{PeerIdentity, Port, SetupError};
-use rpcrdma_fabric::sync::Arc;
-use rpcrdma_fabric::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use rpcrdma_protocol::connection::Terms;
 use rpcrdma_protocol::v2::Properties;
 use rpcrdma_protocol::v2::connection::Role;
@@ -22,7 +21,7 @@ use crate::rpc::ConnectionKey;
 
 /// Asks something of a core.
 pub enum Command<P: Port> {
-    /// Adopt a queue pair; answered with [`CoreEvent::Planted`].
+    /// Adopt a queue pair; answered with [`CoreEvent::Adopted`].
     Adopt {
         /// The sender's own name for it; comes back in the answer.
         token: u64,
@@ -119,7 +118,7 @@ pub struct ConnectionCounters {
 #[derive(Debug)]
 pub enum CoreEvent {
     /// The answer to [`Command::Adopt`].
-    Planted {
+    Adopted {
         /// The sender's name for it.
         token: u64,
         /// The connection, or why there is none.

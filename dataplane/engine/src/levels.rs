@@ -1,10 +1,10 @@
 //! How full a core is, and how long its polls take: what it publishes beside its counters, for
 //! whoever watches it. Written by the core alone, read by anybody.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rpcrdma_fabric::clock::{Clock, Ticks};
-use rpcrdma_fabric::sync::atomic::{AtomicU64, Ordering};
 
 use crate::counters::Counter;
 

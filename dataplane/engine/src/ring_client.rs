@@ -7,11 +7,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::Port;
-use rpcrdma_fabric::sync::Arc;
 use rpcrdma_protocol::rpc::OpaqueAuth;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 

@@ -132,8 +132,8 @@ impl PortSetup for WatchedPort {
     type PortEvent = shm::PortEvent;
 
     rpcrdma_testkit::pass_on! {
-        attributes memory carve page_report create_receive_queue create_receive adopt_queue_pair
-        handle_event disconnect destroy_queue_pair
+        attributes memory carve carve_untouched page_report create_receive_queue create_receive
+        adopt_queue_pair handle_event disconnect destroy_queue_pair
     }
 }
 

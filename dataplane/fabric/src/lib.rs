@@ -19,7 +19,6 @@ pub mod share;
 pub mod shm;
 #[cfg(feature = "storage")]
 pub mod storage;
-pub mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]

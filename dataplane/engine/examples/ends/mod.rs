@@ -29,7 +29,7 @@ pub(crate) fn ends<C: Application, S: Application>(
         .expect("a channel");
     let (client_prepared, server_prepared) = joint
         .prepared_pair(&client_files, &server_files)
-        .expect("prepared_pair");
+        .expect("two queue pairs");
     let server = end(clock, server_port, server_config, server);
     let client = end(clock, client_port, client_config, client);
     adopt_queue_pair(&server.handle, server_prepared, Role::Server, server_config);
@@ -90,8 +90,8 @@ pub(crate) fn adopt_queue_pair(
 pub(crate) fn control(handle: &CoreHandle<shm::Port>, role: Role) -> Option<ConnectionKey> {
     while let Some(notification) = handle.receive() {
         let command = match notification {
-            CoreEvent::Planted { result, .. } => {
-                let connection = result.expect("planted");
+            CoreEvent::Adopted { result, .. } => {
+                let connection = result.expect("adopted");
                 if role == Role::Server {
                     continue;
                 }

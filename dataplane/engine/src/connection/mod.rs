@@ -37,9 +37,9 @@ pub(crate) struct MessagesCounted {
 pub(crate) enum Stage {
     /// The slot is free.
     Free,
-    /// Planted, and the peer is to authenticate itself: its calls are refused, and so are ours.
+    /// Adopted, and the peer is to authenticate itself: its calls are refused, and so are ours.
     Guarded,
-    /// Planted. Calls of the peer are served; ours are refused until properties were exchanged.
+    /// Adopted. Calls of the peer are served; ours are refused until properties were exchanged.
     Open,
     /// Properties were exchanged: both ends may call.
     Ready,

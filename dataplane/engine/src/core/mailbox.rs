@@ -70,7 +70,7 @@ impl<P: Port> State<P> {
                 }
                 self.resources
                     .shared
-                    .notify(CoreEvent::Planted { token, result });
+                    .notify(CoreEvent::Adopted { token, result });
             }
             Command::PortEvent(port_event) => self.resources.port.handle_event(port_event),
             Command::AnswerProperties {

@@ -1,11 +1,11 @@
 //! What all parts of a core work with: the port, the connections, the buffers that they share, and the counters.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use rpcrdma_fabric::clock::Ticks;
 use rpcrdma_fabric::interface::{Port, Receive};
 use rpcrdma_fabric::memory::Lease;
-use rpcrdma_fabric::sync::Arc;
 use rpcrdma_protocol::v2::TransportError;
 use rpcrdma_protocol::v2::connection::Refusal;
 

@@ -1,10 +1,10 @@
 //! The parts of a core, apart from its application.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{Port, SetupError};
-use rpcrdma_fabric::sync::Arc;
 
 use super::incoming::Incoming;
 use super::intake::Intake;

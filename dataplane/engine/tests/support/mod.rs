@@ -363,7 +363,7 @@ impl<A: Application> Side<A> {
 
     fn note(&mut self, notification: CoreEvent) {
         match notification {
-            CoreEvent::Planted { result, .. } => {
+            CoreEvent::Adopted { result, .. } => {
                 if let (Ok(connection), Role::Client) = (&result, self.role) {
                     let connection = *connection;
                     self.command(Command::SendProperties { connection });

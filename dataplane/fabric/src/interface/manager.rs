@@ -7,7 +7,7 @@
 //! client: connect ───────────────▶ server: ConnectRequest
 //!                                  server: prepare → core adopts → accept
 //! client: ConnectReply ◀──────────
-//! client: prepare → core adopts → confirm ─▶ server: Established (a notice for its core)
+//! client: prepare → core adopts → confirm ─▶ server: Established (a port event for its core)
 //! client: Established
 //! ```
 

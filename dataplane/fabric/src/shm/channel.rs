@@ -81,7 +81,7 @@ pub(super) enum Target {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gone {
     pub(super) queue_pair: QueuePairNumber,
-    /// The head when the notice came: what was published then is at most one ring away.
+    /// The head when the port event came: what was published then is at most one ring away.
     pub(super) from: u32,
 }
 

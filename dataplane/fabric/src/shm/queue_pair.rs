@@ -11,7 +11,7 @@ pub(super) enum State {
     /// Nobody uses the index.
     #[default]
     Vacant,
-    /// Planted at the server; the client has not confirmed yet.
+    /// Adopted at the server; the client has not confirmed yet.
     Accepting,
     /// Sends and receives.
     Connected,

@@ -460,8 +460,8 @@ impl World {
     /// The control plane of the core.
     fn note(&mut self, notification: CoreEvent) {
         match notification {
-            CoreEvent::Planted { token, result } => {
-                let connection = result.unwrap_or_else(|error| panic!("not planted: {error}"));
+            CoreEvent::Adopted { token, result } => {
+                let connection = result.unwrap_or_else(|error| panic!("not adopted: {error}"));
                 ledger::assert_receives_planted(&self.core.state, connection);
                 let index = usize::try_from(token).expect("small");
                 let peer = &mut self.peers[index];

@@ -12,7 +12,7 @@
 //! * Before the application has heard of its peer: [`ManagerEvent::Failed`] or
 //!   [`ManagerEvent::Rejected`] at a client, nothing at a server.
 //! * After `ConnectRequest` or `ConnectReply`, in whatever stage: [`ManagerEvent::Disconnected`],
-//!   with a notice for the core when a queue pair was prepared.
+//!   with a port event for the core when a queue pair was prepared.
 //! * A peer that is silent when it is its turn is given up after
 //!   [`ManagerOptions::handshake_timeout`]; our own application may take its time, because the
 //!   peer's manager gives us up.

@@ -67,7 +67,7 @@ fn a_channel_is_forgotten_when_nobody_wants_it() {
     a.port.disconnect(first);
     a.settle();
     a.port.destroy_queue_pair(first);
-    assert_eq!(a.port.free_channel(), 1, "a seed may come");
+    assert_eq!(a.port.free_channel(), 1, "a queue pair may come");
     let (second, _) = connect(&mut a, &mut b, &joint);
     drop(joint);
     a.port.disconnect(second);
@@ -77,17 +77,17 @@ fn a_channel_is_forgotten_when_nobody_wants_it() {
 }
 
 #[test]
-fn a_channel_that_waited_for_a_seed_in_vain_is_forgotten_with_the_next_plant() {
+fn a_channel_that_waited_in_vain_is_forgotten_when_the_next_queue_pair_is_adopted() {
     let (mut a, mut b, joint) = unjoined();
     let mut c = End::new(2, |_| {});
     let (first, _) = connect(&mut a, &mut b, &joint);
-    let (seed, _) = joint.prepared_pair(&a.handle, &b.handle).unwrap();
+    let (prepared, _) = joint.prepared_pair(&a.handle, &b.handle).unwrap();
     drop(joint);
     a.port.disconnect(first);
     a.settle();
     a.port.destroy_queue_pair(first);
-    assert_eq!(a.port.free_channel(), 1, "a seed may come");
-    drop(seed);
+    assert_eq!(a.port.free_channel(), 1, "a queue pair may come");
+    drop(prepared);
     let queues = (a.queue, c.queue);
     let other = Joint::new(&a.port, &a.handle, &c.port, &c.handle).unwrap();
     other
@@ -97,18 +97,18 @@ fn a_channel_that_waited_for_a_seed_in_vain_is_forgotten_with_the_next_plant() {
 }
 
 #[test]
-fn a_seed_that_is_not_planted_gives_its_number_back_one_generation_on() {
+fn a_queue_pair_that_is_not_adopted_gives_its_number_back_one_generation_on() {
     let (mut a, b, joint) = unjoined();
     let free = a.handle.numbers.len();
-    for planted in [false, true] {
-        let (seed, _) = joint.prepared_pair(&a.handle, &b.handle).unwrap();
-        let number = seed.local();
+    for is_offered in [false, true] {
+        let (prepared, _) = joint.prepared_pair(&a.handle, &b.handle).unwrap();
+        let number = prepared.local();
         assert_eq!(a.handle.numbers.len(), free - 1);
-        if planted {
+        if is_offered {
             let nowhere = crate::interface::ReceiveQueueId(77);
-            a.port.adopt_queue_pair(seed, nowhere).unwrap_err();
+            a.port.adopt_queue_pair(prepared, nowhere).unwrap_err();
         } else {
-            drop(seed);
+            drop(prepared);
         }
         assert_eq!(a.handle.numbers.len(), free);
         let numbers: Vec<_> = std::iter::from_fn(|| a.handle.numbers.pop()).collect();

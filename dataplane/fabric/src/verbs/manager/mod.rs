@@ -17,7 +17,7 @@
 //!   [`ManagerEvent::Rejected`] at a client, nothing at a server. A client tries all addresses of
 //!   a host name in turn.
 //! * After `ConnectRequest` or `ConnectReply`, in whatever stage: [`ManagerEvent::Disconnected`],
-//!   with a notice for the core when a queue pair was prepared. The removal of the device and the
+//!   with a port event for the core when a queue pair was prepared. The removal of the device and the
 //!   move of an address to another device end a connection in the same way.
 //! * A peer or a network that is silent when it is its turn is given up after
 //!   [`ManagerOptions::handshake_timeout`].

@@ -13,7 +13,7 @@ use crate::interface::{QueuePairId, Status};
 pub(super) enum State {
     /// Nobody uses the index.
     Vacant,
-    /// Planted at the server; the client is not known to be ready yet.
+    /// Adopted at the server; the client is not known to be ready yet.
     Accepting,
     /// Sends and receives.
     Connected,
