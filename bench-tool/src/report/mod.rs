@@ -1,5 +1,7 @@
 //! What a run reports: one value, shown as a table, as JSON, as a percentile distribution, as an interval log and as a page.
 
+pub(crate) mod chart;
+pub(crate) mod escape;
 pub(crate) mod hgrm;
 pub(crate) mod hlog;
 pub(crate) mod knee;

@@ -2,13 +2,14 @@
 
 use std::fmt::{self, Write as _};
 
-use super::chart::{Axis, Curve, chart};
-use super::escape::escape;
 use super::{begin_page, begin_table, end_page, end_table, write_row, write_warnings};
 use crate::histogram::LatencySummary;
-use crate::report::knee::{COLUMNS, KneeReport, cells};
+use crate::report::chart::axis::{Axis, Unit};
+use crate::report::chart::{Curve, figure};
+use crate::report::escape::escape;
+use crate::report::knee::{COLUMNS, KneeReport, Step, cells};
 use crate::report::view::LoadReport;
-use rpcrdma_units::{rate, rate_mark, text_of};
+use rpcrdma_units::{rate, text_of};
 
 /// The page of a report.
 #[must_use]
@@ -56,26 +57,26 @@ fn write(page: &mut String, report: &KneeReport<impl LoadReport>) -> fmt::Result
 fn write_curves(page: &mut String, report: &KneeReport<impl LoadReport>) {
     let steps = &report.steps;
     let highest = steps.last().map_or(0.0, |it| it.offered_rate_per_s as f64);
-    let mut rates = Axis::linear("offered calls per second", highest, |value| {
-        rate_mark(value)
-    })
-    .cut(highest);
+    let rates = Axis::linear("offered calls per second", highest, Unit::Rate);
+    let mut rates = rates.cut(highest);
     if let Some(knee) = &report.knee {
         rates = rates.noting(knee.offered_rate_per_s as f64, "knee");
     }
-    let curve = |name, of: &dyn Fn(&LatencySummary) -> u64| Curve {
-        name,
-        points: steps
+    // A step in which no call ended has no latency: the curves have a gap there.
+    let curve = |name, of: &dyn Fn(&LatencySummary) -> u64| {
+        let value = |it: &Step| (it.latency_ns.count > 0).then(|| of(&it.latency_ns) as f64);
+        let points = steps
             .iter()
-            .map(|it| (it.offered_rate_per_s as f64, of(&it.latency_ns) as f64))
-            .collect(),
+            .map(|it| (it.offered_rate_per_s as f64, value(it)));
+        Curve::new(name, points)
     };
     let curves = [
         curve("p50", &|it| it.p50),
         curve("p99", &|it| it.p99),
         curve("p99.9", &|it| it.p99_9),
     ];
-    let least = steps.iter().map(|it| it.latency_ns.p50).min().unwrap_or(1);
+    let medians = steps.iter().filter(|it| it.latency_ns.count > 0);
+    let least = medians.map(|it| it.latency_ns.p50).min().unwrap_or(1);
     let most = steps
         .iter()
         .map(|it| it.latency_ns.p99_9)
@@ -83,13 +84,14 @@ fn write_curves(page: &mut String, report: &KneeReport<impl LoadReport>) {
         .unwrap_or(1);
     let latencies = Axis::latency(least, most);
     let title = "Response time by offered rate";
-    page.push_str(&chart("knee", title, &rates, &latencies, &curves));
+    page.push_str(&figure("knee", title, &rates, &latencies, &curves));
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::elements;
     use super::*;
+    use crate::histogram::LatencyHistogram;
     use crate::report::knee::tests::knee_report;
 
     #[test]
@@ -98,7 +100,7 @@ mod tests {
         let page = text(&report);
         let counts = elements(&page);
         assert_eq!(counts.get("figure"), Some(&1));
-        assert_eq!(counts.get("polyline"), Some(&3));
+        assert_eq!(paths(&page), [1; 3], "curves without a gap");
         for part in [
             ">knee</text>",
             ">offered calls per second</text>",
@@ -111,6 +113,21 @@ mod tests {
             let row = cells(step).map(|cell| format!("<td>{cell}</td>")).concat();
             assert!(page.contains(&row), "{row}");
         }
+    }
+
+    /// Pieces of each curve.
+    fn paths(page: &str) -> Vec<usize> {
+        let (_, chart) = page.split_once("</figcaption>").unwrap();
+        let curves = chart.split("<path class=\"curve").skip(1);
+        let paths = curves.filter_map(|it| it.split('>').next());
+        paths.map(|path| path.matches('M').count()).collect()
+    }
+
+    #[test]
+    fn a_step_without_a_completed_call_is_a_gap() {
+        let mut report = knee_report();
+        report.steps[1].latency_ns = LatencyHistogram::new().summary();
+        assert_eq!(paths(&text(&report)), [2; 3]);
     }
 
     #[test]

@@ -1,19 +1,18 @@
 //! A run as one page that a browser shows: no network, no script, light and dark.
 
-mod chart;
-mod escape;
 pub(crate) mod knee;
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use self::chart::{Axis, Curve, chart};
-use self::escape::escape;
+use super::chart::axis::{Axis, Unit};
+use super::chart::{self, Curve};
+use super::escape::escape;
 use super::table::{correction_meaning, latency_meaning};
-use super::timeline::IntervalFigures;
+use super::timeline::{IntervalFigures, IntervalLatency};
 use super::view::{LoadReport, LoadView};
 use crate::histogram::{LatencyHistogram, LatencySummary};
-use rpcrdma_units::{bandwidth, count, duration, nanoseconds, rate, rate_mark, text_of};
+use rpcrdma_units::{bandwidth, count, duration, nanoseconds, rate, text_of};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -47,7 +46,8 @@ fn begin_page(page: &mut String, title: &str) -> fmt::Result {
         page,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>"
+         <title>{title}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n<h1>{title}</h1>",
+        chart::STYLE
     )
 }
 
@@ -108,7 +108,7 @@ fn write_warnings(page: &mut String, warnings: &[String]) -> fmt::Result {
 
 /// The latency at each step towards 99.999 %, by how many calls come to one that is slower.
 #[allow(clippy::cast_precision_loss, reason = "a place on a picture")]
-fn percentile_curve(name: &'static str, latency: &LatencyHistogram) -> Curve {
+fn percentile_curve(name: &str, latency: &LatencyHistogram) -> Curve {
     // The last call is slower than all others: what lies beyond is the maximum.
     let end = (latency.count() as f64).clamp(1.0, INVERSE_MAX);
     let steps = latency
@@ -119,12 +119,10 @@ fn percentile_curve(name: &'static str, latency: &LatencyHistogram) -> Curve {
         .chain([end]);
     let point = |inverse: f64| {
         let percent = 100.0 * (1.0 - 1.0 / inverse);
-        (inverse, latency.percentile_ns(percent) as f64)
+        (inverse, Some(latency.percentile_ns(percent) as f64))
     };
-    Curve {
-        name,
-        points: steps.map(point).collect(),
-    }
+    let has_calls = latency.count() > 0;
+    Curve::new(name, steps.filter(|_| has_calls).map(point))
 }
 
 fn write_latency(
@@ -147,7 +145,7 @@ fn write_latency(
     }
     let axis = Axis::latency(report.latency_ns.min, report.latency_ns.max);
     let title = "Round-trip time by percentile";
-    page.push_str(&chart(
+    page.push_str(&chart::figure(
         "percentiles",
         title,
         &Axis::percentiles(),
@@ -228,32 +226,31 @@ fn write_over_time(page: &mut String, report: &LoadView<'_>) -> fmt::Result {
         return writeln!(page, "<p>No call ended.</p>");
     };
     let end_s = last.start_s + last.duration_s;
-    let seconds = Axis::linear("time since the measurement began", end_s, |value| {
-        duration(Duration::from_secs_f64(value))
-    })
-    .cut(end_s);
-    let curve = |name, of: &dyn Fn(&IntervalFigures) -> f64| Curve {
-        name,
-        points: intervals
-            .iter()
-            .map(|it| (it.start_s + it.duration_s / 2.0, of(it)))
-            .collect(),
+    let seconds = "time since the measurement began";
+    let seconds = Axis::linear(seconds, end_s, Unit::Seconds).cut(end_s);
+    let curve = |name, of: &dyn Fn(&IntervalFigures) -> Option<f64>| {
+        let middle = |it: &IntervalFigures| it.start_s + it.duration_s / 2.0;
+        Curve::new(name, intervals.iter().map(|it| (middle(it), of(it))))
     };
-    let rates = curve("rate", &|it| it.rate_per_s);
+    // Without a call the rate is zero, but no latency was measured.
+    let latency = |of: fn(&IntervalLatency) -> u64| {
+        move |it: &IntervalFigures| (it.calls > 0).then(|| of(&it.latency_ns) as f64)
+    };
+    let rates = curve("rate", &|it| Some(it.rate_per_s));
     let most = intervals.iter().map(|it| it.rate_per_s).fold(0.0, f64::max);
-    let axis = Axis::linear("calls per second", most, rate_mark);
+    let axis = Axis::linear("calls per second", most, Unit::Rate);
     let title = "Rate of each interval";
-    page.push_str(&chart("rates", title, &seconds, &axis, &[rates]));
+    page.push_str(&chart::figure("rates", title, &seconds, &axis, &[rates]));
     let curves = [
-        curve("p50", &|it| it.latency_ns.p50 as f64),
-        curve("p99", &|it| it.latency_ns.p99 as f64),
-        curve("maximum", &|it| it.latency_ns.max as f64),
+        curve("p50", &latency(|it| it.p50)),
+        curve("p99", &latency(|it| it.p99)),
+        curve("maximum", &latency(|it| it.max)),
     ];
     let medians = intervals.iter().map(|it| it.latency_ns.p50);
     let least = medians.filter(|p50| *p50 > 0).min().unwrap_or(1);
     let axis = Axis::latency(least, report.latency_ns.max);
     let title = "Round-trip times of each interval";
-    page.push_str(&chart("latencies", title, &seconds, &axis, &curves));
+    page.push_str(&chart::figure("latencies", title, &seconds, &axis, &curves));
     write_intervals(page, intervals)?;
     if report.per_core.len() > 1 {
         begin_table(page, "core", &COLUMNS)?;
@@ -323,6 +320,7 @@ pub(super) mod tests {
     use super::*;
     use crate::commands::Op;
     use crate::machine::Machine;
+    use crate::report::escape;
 
     fn page_of(change: impl FnOnce(&mut Report)) -> (Report, String) {
         let mut config = config();
@@ -334,39 +332,10 @@ pub(super) mod tests {
         (report, page)
     }
 
-    /// Checks that tags are balanced, that attributes stand in quotes, and that every `&` begins an entity: the page is
-    /// XML as well as HTML. How many elements there are of each name.
+    /// How many elements the page has of each name; checks that it is XML as well as HTML.
     pub(super) fn elements(page: &str) -> std::collections::BTreeMap<String, usize> {
-        let (mut open, mut counts) = (Vec::new(), std::collections::BTreeMap::new());
         let body = page.strip_prefix("<!DOCTYPE html>\n").expect("a page");
-        for part in body.split('<').skip(1) {
-            let (tag, text) = part.split_once('>').expect("every tag ends");
-            assert!(!text.contains('>'), "{text}");
-            for entity in part.split('&').skip(1) {
-                let (name, _) = entity.split_once(';').expect("an entity");
-                assert!(["amp", "lt", "gt", "quot", "#39"].contains(&name), "{name}");
-            }
-            if let Some(name) = tag.strip_prefix('/') {
-                assert_eq!(open.pop(), Some(name.to_owned()));
-                continue;
-            }
-            assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
-            assert_eq!(
-                tag.matches('"').count(),
-                2 * tag.matches('=').count() - {
-                    let content = tag.contains("width=device-width");
-                    if content { 4 } else { 0 }
-                },
-                "{tag}"
-            );
-            let name = tag.split([' ', '/']).next().unwrap_or_default().to_owned();
-            *counts.entry(name.clone()).or_default() += 1;
-            if !tag.ends_with('/') {
-                open.push(name);
-            }
-        }
-        assert!(open.is_empty(), "left open: {open:?}");
-        counts
+        escape::tests::elements(body)
     }
 
     #[test]
@@ -436,6 +405,37 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn an_interval_without_a_call_is_a_gap_between_latencies_and_a_rate_of_zero() {
+        let paths = |page: &str, title: &str| -> Vec<usize> {
+            let (_, chart) = page.split_once(&format!(">{title}</title>")).unwrap();
+            let (chart, _) = chart.split_once("</figure>").unwrap();
+            let curves = chart.split("<path class=\"curve").skip(1);
+            let paths = curves.filter_map(|it| it.split('>').next());
+            paths.map(|path| path.matches('M').count()).collect()
+        };
+        let (report, page) = page_of(|_| ());
+        let (title, rates) = ("Round-trip times of each interval", "Rate of each interval");
+        assert!(report.intervals.len() > 2, "one that is not at an end");
+        assert_eq!(
+            (paths(&page, title), paths(&page, rates)),
+            (vec![1; 3], vec![1])
+        );
+        let (_, page) = page_of(|report| {
+            let empty = &mut report.intervals[1];
+            (empty.calls, empty.rate_per_s) = (0, 0.0);
+            empty.latency_ns = IntervalLatency {
+                p50: 0,
+                p99: 0,
+                max: 0,
+            };
+        });
+        assert_eq!(
+            (paths(&page, title), paths(&page, rates)),
+            (vec![2; 3], vec![1])
+        );
+    }
+
+    #[test]
     fn what_comes_from_outside_is_text() {
         let evil = "</pre><script>alert('1')</script>&\u{7}\"";
         let (_, page) = page_of(|report| {
@@ -470,7 +470,7 @@ pub(super) mod tests {
         let latency = result().latency;
         let curve = percentile_curve("x", &latency);
         let (first, last) = (curve.points[0], curve.points[curve.points.len() - 1]);
-        assert!((first.0 - 1.0).abs() < 1e-9 && (first.1 - 400.0).abs() < 1e-9);
+        assert!((first.0 - 1.0).abs() < 1e-9 && first.1 == Some(400.0));
         assert!((last.0 - 20_001.0).abs() < 1e-9);
         for pair in curve.points.windows(2) {
             assert!(pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1, "{pair:?}");

@@ -1,0 +1,304 @@
+//! Line charts as SVG, without a script: axes with units, a grid, a legend.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`axis`] | ranges, marks and their texts |
+//! | [`file`] | a chart as a file: title, frame and legend |
+//!
+//! Colours and sizes are in `style.css`, with plain values: not every program that shows SVG knows variables.
+
+pub(crate) mod axis;
+mod file;
+
+use std::fmt::{self, Write as _};
+
+use self::axis::{Axis, Mark};
+pub(crate) use self::file::ChartFile;
+use super::escape::escape;
+use rpcrdma_units::text_of;
+
+/// The style of every chart; a page has it once.
+pub(super) const STYLE: &str = include_str!("style.css");
+
+/// Width and height of a chart in its own units, which are scaled to the page.
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 330.0;
+
+/// Space between the curves and the edges of the chart.
+const LEFT: f64 = 96.0;
+const RIGHT: f64 = 46.0;
+const TOP: f64 = 34.0;
+const BOTTOM: f64 = 58.0;
+
+/// Font sizes of `style.css` on the widest and the narrowest page, in the chart's units.
+const FONT_WIDE: f64 = 12.0;
+const FONT_NARROW: f64 = 20.0;
+
+/// Average width of a character, in font sizes.
+const CHARACTER: f64 = 0.58;
+
+/// Every point of a curve of at most so many has a dot.
+const DOTS_MAX: usize = 60;
+
+/// Combinations of colour, dashes and shape of dots. Beyond them dots are hollow, then styles repeat.
+const STYLES: usize = 7;
+
+/// One curve. Its name goes into the legend.
+#[derive(Clone, Debug)]
+pub(crate) struct Curve {
+    pub(crate) name: String,
+    /// Values on the two axes, in order; where the second is `None`, the curve has a gap.
+    pub(crate) points: Vec<(f64, Option<f64>)>,
+}
+
+impl Curve {
+    pub(crate) fn new(
+        name: impl Into<String>,
+        points: impl IntoIterator<Item = (f64, Option<f64>)>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            points: points.into_iter().collect(),
+        }
+    }
+}
+
+/// A chart as a figure of a page; `id` is unique there.
+pub(super) fn figure(id: &str, title: &str, x: &Axis, y: &Axis, curves: &[Curve]) -> String {
+    text_of(|svg| write_figure(svg, id, title, (x, y), curves))
+}
+
+fn write_figure(
+    svg: &mut String,
+    id: &str,
+    title: &str,
+    axes: (&Axis, &Axis),
+    curves: &[Curve],
+) -> fmt::Result {
+    writeln!(svg, "<figure>")?;
+    write_caption(svg, title, curves)?;
+    writeln!(
+        svg,
+        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-labelledby=\"{id}\">\n\
+         <title id=\"{id}\">{}</title>",
+        escape(title)
+    )?;
+    write_plot(svg, axes, curves)?;
+    writeln!(svg, "</svg>\n</figure>")
+}
+
+/// The title, and the legend where there are several curves.
+fn write_caption(svg: &mut String, title: &str, curves: &[Curve]) -> fmt::Result {
+    write!(
+        svg,
+        "<figcaption class=\"legend note\"><span><b>{}</b></span> ",
+        escape(title)
+    )?;
+    let several = curves.iter().enumerate().filter(|_| curves.len() > 1);
+    for (place, curve) in several {
+        write!(
+            svg,
+            "<span><svg class=\"key\" viewBox=\"0 0 40 12\" aria-hidden=\"true\">"
+        )?;
+        write_key(svg, place, (0.0, 6.0))?;
+        write!(svg, "</svg>{}</span> ", escape(&curve.name))?;
+    }
+    writeln!(svg, "</figcaption>")
+}
+
+/// A piece of a curve with a dot, 40 units long.
+fn write_key(svg: &mut String, place: usize, (x, y): (f64, f64)) -> fmt::Result {
+    let style = style(place);
+    write!(
+        svg,
+        "<path class=\"curve {style}\" d=\"M{x} {y}h40\"/>{}",
+        dot(place, (x + 20.0, y))
+    )
+}
+
+/// Axes and curves.
+fn write_plot(svg: &mut String, axes: (&Axis, &Axis), curves: &[Curve]) -> fmt::Result {
+    write_axes(svg, axes)?;
+    for (place, curve) in curves.iter().enumerate() {
+        write_curve(svg, axes, place, curve)?;
+    }
+    Ok(())
+}
+
+fn at_x(axis: &Axis, value: f64) -> f64 {
+    LEFT + axis.share(value) * (WIDTH - LEFT - RIGHT)
+}
+
+fn at_y(axis: &Axis, value: f64) -> f64 {
+    HEIGHT - BOTTOM - axis.share(value) * (HEIGHT - TOP - BOTTOM)
+}
+
+fn text_width(text: &str, font: f64) -> f64 {
+    u32::try_from(text.chars().count()).map_or(f64::MAX, f64::from) * font * CHARACTER
+}
+
+/// On which pages a mark has its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    Always,
+    /// Where the page is wide enough for a small font.
+    Fine,
+    Never,
+}
+
+/// Which marks have a text, so that none covers another: `places` are where they are along the axis, and `extent` is
+/// what a text takes there with a font size.
+fn shown(marks: &[Mark], places: &[f64], extent: impl Fn(&str, f64) -> f64) -> Vec<Shown> {
+    let fits = |last: Option<usize>, at: usize, font: f64| {
+        let Some((other, last)) = last.and_then(|it| Some((marks.get(it)?, places.get(it)?)))
+        else {
+            return true;
+        };
+        let (Some(mark), Some(place)) = (marks.get(at), places.get(at)) else {
+            return false;
+        };
+        let needed = f64::midpoint(extent(&mark.text, font), extent(&other.text, font));
+        (place - last).abs() >= needed + font / 2.0
+    };
+    let (mut wide, mut narrow) = (None, None);
+    let one = |at| {
+        if !fits(wide, at, FONT_WIDE) {
+            return Shown::Never;
+        }
+        wide = Some(at);
+        if !fits(narrow, at, FONT_NARROW) {
+            return Shown::Fine;
+        }
+        narrow = Some(at);
+        Shown::Always
+    };
+    (0..marks.len()).map(one).collect()
+}
+
+fn write_mark(
+    svg: &mut String,
+    text: &str,
+    shown: Shown,
+    (x, y): (f64, f64),
+    rest: &str,
+) -> fmt::Result {
+    let class = match shown {
+        Shown::Always => "mark",
+        Shown::Fine => "mark fine",
+        Shown::Never => return Ok(()),
+    };
+    writeln!(
+        svg,
+        "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" {rest}>{}</text>",
+        escape(text)
+    )
+}
+
+fn write_axes(svg: &mut String, (x, y): (&Axis, &Axis)) -> fmt::Result {
+    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+    let places: Vec<f64> = y.marks.iter().map(|mark| at_y(y, mark.at)).collect();
+    let texts = shown(&y.marks, &places, |_, font| font * 0.7);
+    for ((mark, at), shown) in y.marks.iter().zip(places).zip(texts) {
+        writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>")?;
+        let end = "dy=\".35em\" text-anchor=\"end\"";
+        write_mark(svg, &mark.text, shown, (LEFT - 8.0, at), end)?;
+    }
+    let places: Vec<f64> = x.marks.iter().map(|mark| at_x(x, mark.at)).collect();
+    let texts = shown(&x.marks, &places, text_width);
+    for ((mark, at), shown) in x.marks.iter().zip(places).zip(texts) {
+        writeln!(svg, "<path class=\"grid\" d=\"M{at:.1} {TOP}V{bottom}\"/>")?;
+        let middle = "dy=\"1em\" text-anchor=\"middle\"";
+        write_mark(svg, &mark.text, shown, (at, bottom + 5.0), middle)?;
+    }
+    if let Some((value, name)) = &x.noted {
+        let at = at_x(x, *value);
+        writeln!(
+            svg,
+            "<path class=\"noted\" d=\"M{at:.1} {TOP}V{bottom}\"/>\
+             <text x=\"{:.1}\" y=\"{TOP}\" dy=\"1.1em\" text-anchor=\"end\">{}</text>",
+            at - 6.0,
+            escape(name)
+        )?;
+    }
+    // The label of the vertical axis stands above it: turned by 90 degrees it would take width, and be harder to read.
+    writeln!(
+        svg,
+        "<text x=\"16\" y=\"{}\">{}</text>\n\
+         <text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+        TOP - 14.0,
+        escape(&y.label),
+        f64::midpoint(LEFT, right),
+        HEIGHT - 7.0,
+        escape(&x.label)
+    )
+}
+
+fn write_curve(
+    svg: &mut String,
+    (x, y): (&Axis, &Axis),
+    place: usize,
+    curve: &Curve,
+) -> fmt::Result {
+    let points: Vec<Option<(f64, f64)>> = curve
+        .points
+        .iter()
+        .map(|(at, value)| {
+            let value = value.filter(|value| value.is_finite())?;
+            Some((at_x(x, *at), at_y(y, value)))
+        })
+        .collect();
+    let pieces: Vec<&[Option<(f64, f64)>]> = points.split(Option::is_none).collect();
+    let path = text_of(|path| {
+        for (x, y, is_first) in pieces.iter().flat_map(|piece| numbered(piece)) {
+            write!(path, "{}{x:.1} {y:.1}", if is_first { "M" } else { "L" })?;
+        }
+        Ok(())
+    });
+    if path.is_empty() {
+        return Ok(());
+    }
+    writeln!(svg, "<path class=\"curve {}\" d=\"{path}\"/>", style(place))?;
+    let has_dots = points.len() <= DOTS_MAX;
+    // A point between two gaps has no line: without a dot it could not be seen.
+    for piece in pieces.iter().filter(|piece| has_dots || piece.len() == 1) {
+        for (x, y, _) in numbered(piece) {
+            writeln!(svg, "{}", dot(place, (x, y)))?;
+        }
+    }
+    Ok(())
+}
+
+/// The points of a piece of a curve, and whether each is the first.
+fn numbered(piece: &[Option<(f64, f64)>]) -> impl Iterator<Item = (f64, f64, bool)> {
+    let points = piece.iter().flatten().enumerate();
+    points.map(|(number, (x, y))| (*x, *y, number == 0))
+}
+
+/// The class of the curve at a place: its colour and dashes.
+fn style(place: usize) -> String {
+    format!("s{}", place % STYLES + 1)
+}
+
+/// A dot of the curve at a place: a circle, a square, a triangle and so on.
+fn dot(place: usize, (x, y): (f64, f64)) -> String {
+    let shape = match place % STYLES {
+        0 => "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z",
+        1 => "m-3 -3h6v6h-6z",
+        2 => "m0 -4l4 7h-8z",
+        3 => "m0 -4.5l4.5 4.5l-4.5 4.5l-4.5 -4.5z",
+        4 => "m0 4l4 -7h-8z",
+        5 => "m-4 0h8m-4 -4v8",
+        _ => "m-3.5 -3.5l7 7m0 -7l-7 7",
+    };
+    let hollow = match place / STYLES % 2 {
+        0 => "",
+        _ => " hollow",
+    };
+    format!(
+        "<path class=\"dot {}{hollow}\" d=\"M{x:.1} {y:.1}{shape}\"/>",
+        style(place)
+    )
+}
+
+#[cfg(test)]
+mod tests;

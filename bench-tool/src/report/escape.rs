@@ -1,0 +1,69 @@
+//! Text of any origin in pages and charts.
+
+/// `text` as text, or as the value of an attribute in quotes, of XML and HTML. Characters that neither may hold become
+/// U+FFFD.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            '\t' | '\n' => escaped.push(character),
+            '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
+            character if character.is_control() => escaped.push('\u{fffd}'),
+            character => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Checks that tags are balanced, that attributes stand in quotes, and that every `&` begins an entity: it is XML.
+    /// How many elements there are of each name.
+    pub(crate) fn elements(markup: &str) -> std::collections::BTreeMap<String, usize> {
+        let (mut open, mut counts) = (Vec::new(), std::collections::BTreeMap::new());
+        for part in markup.split('<').skip(1) {
+            let (tag, text) = part.split_once('>').expect("every tag ends");
+            assert!(!text.contains('>'), "{text}");
+            for entity in part.split('&').skip(1) {
+                let (name, _) = entity.split_once(';').expect("an entity");
+                assert!(["amp", "lt", "gt", "quot", "#39"].contains(&name), "{name}");
+            }
+            if let Some(name) = tag.strip_prefix('/') {
+                assert_eq!(open.pop(), Some(name.to_owned()));
+                continue;
+            }
+            assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+            assert_eq!(
+                tag.matches('"').count(),
+                2 * tag.matches('=').count() - {
+                    let content = tag.contains("width=device-width");
+                    if content { 4 } else { 0 }
+                },
+                "{tag}"
+            );
+            let name = tag.split([' ', '/']).next().unwrap_or_default().to_owned();
+            *counts.entry(name.clone()).or_default() += 1;
+            if !tag.ends_with('/') {
+                open.push(name);
+            }
+        }
+        assert!(open.is_empty(), "left open: {open:?}");
+        counts
+    }
+
+    #[test]
+    fn nothing_of_the_text_is_markup() {
+        assert_eq!(
+            escape("<b a='1' b=\"2\">&amp;\u{1b}[0m\u{ffff}\n"),
+            "&lt;b a=&#39;1&#39; b=&quot;2&quot;&gt;&amp;amp;\u{fffd}[0m\u{fffd}\n"
+        );
+        assert_eq!(escape("µs, 99.9 %"), "µs, 99.9 %");
+    }
+}
