@@ -4,6 +4,9 @@
 //! `RPCRDMA_KILLS` sets how often each side is killed; the default keeps a test run short.
 #![forbid(unsafe_code)]
 
+#[path = "support/usable.rs"]
+mod usable;
+
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -100,9 +103,7 @@ impl Process {
 
 /// Cores for client and server: two different ones, where this process may use two.
 fn cores() -> (String, String) {
-    let usable = core_affinity::get_core_ids().unwrap();
-    let mut usable: Vec<usize> = usable.into_iter().map(|core| core.id).collect();
-    usable.sort_unstable();
+    let usable = usable::cores_usable();
     let (first, last) = (usable.first(), usable.last());
     let name = |core: Option<&usize>| core.expect("at least one core").to_string();
     (name(first), name(last))

@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::prometheus::Page;
+use crate::usable::cores_usable;
 use crate::{BENCH_TOOL, Server, address, run, serve};
 
 /// Cores of each end.
@@ -18,9 +19,7 @@ const CALLS: u32 = 20_000;
 
 /// The processors that the cores of each end are pinned to; `None` where there are too few.
 fn processors() -> Option<String> {
-    let usable = core_affinity::get_core_ids().unwrap();
-    let mut usable: Vec<usize> = usable.into_iter().map(|core| core.id).collect();
-    usable.sort_unstable();
+    let usable = cores_usable();
     let first: Vec<String> = usable.iter().take(CORES).map(ToString::to_string).collect();
     (first.len() == CORES).then(|| first.join(","))
 }

@@ -9,6 +9,8 @@ mod metrics;
 mod notify;
 mod prometheus;
 mod unit;
+#[path = "../support/usable.rs"]
+mod usable;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
