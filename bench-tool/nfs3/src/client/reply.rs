@@ -199,11 +199,10 @@ const FLAVORS_MAX: u32 = 64;
 pub struct Mounted {
     /// The handle of the path.
     pub root: FileHandle,
-    /// The flavors of credentials that are taken there.
-    pub flavors: Vec<u32>,
 }
 
-/// Of MNT (RFC 1813 section 5.2.1).
+/// Of MNT (RFC 1813 section 5.2.1). The flavors of credentials behind the handle are read and left out: the client has
+/// one, and the server refuses calls with a flavor that it does not take.
 pub fn mounted(results: &[u8]) -> Result<Mounted, ReplyError> {
     let mut reader = Reader::new(results);
     match MountStatus::decode(&mut reader)? {
@@ -216,10 +215,11 @@ pub fn mounted(results: &[u8]) -> Result<Mounted, ReplyError> {
     if count > FLAVORS_MAX {
         return Err(before.error(Reason::OpaqueTooLong).into());
     }
-    let flavors = (0..count).map(|_| reader.read_u32());
-    let flavors = flavors.collect::<Result<Vec<u32>, _>>()?;
+    for _ in 0..count {
+        reader.read_u32()?;
+    }
     end(&reader)?;
-    Ok(Mounted { root, flavors })
+    Ok(Mounted { root })
 }
 
 #[cfg(test)]
