@@ -198,7 +198,7 @@ impl Traffic {
         for flow in flows {
             if let Some(mut stream) = self.streams.remove(&flow) {
                 let segments = stream.finish();
-                all.extend(self.told(flow, stream.connection, segments));
+                all.extend(happened(flow, stream.connection, segments));
             }
         }
         all
@@ -222,23 +222,7 @@ impl Traffic {
             return Vec::new();
         };
         let connection = self.connection_of(flow);
-        self.told(flow, connection, segments)
-    }
-
-    /// What came of packets, as it is told of this direction.
-    fn told(&self, flow: Flow, connection: Option<u64>, segments: Vec<Segment>) -> Vec<Happened> {
-        segments
-            .into_iter()
-            .map(|segment| Happened {
-                flow: Some(flow),
-                connection,
-                first_packet: segment.first_packet,
-                last_packet: segment.last_packet,
-                began: segment.began,
-                ended: segment.ended,
-                event: segment.event,
-            })
-            .collect()
+        happened(flow, connection, segments)
     }
 
     /// The number of the connection of a direction, which gets one now if it has none.
@@ -266,7 +250,7 @@ impl Traffic {
         };
         let segments = stream.acknowledged(sequence);
         let connection = stream.connection;
-        self.told(peer, connection, segments)
+        happened(peer, connection, segments)
     }
 
     /// The other direction of the connection; where the connection manager was not seen, the one that has lately sent
@@ -415,11 +399,27 @@ impl Traffic {
             stream.path_mtu = asked.path_mtu;
             if let Some(mut earlier) = self.streams.insert(flow, stream) {
                 let segments = earlier.finish();
-                left.extend(self.told(flow, earlier.connection, segments));
+                left.extend(happened(flow, earlier.connection, segments));
             }
         }
         left
     }
+}
+
+/// What came of packets of a direction, with its connection.
+fn happened(flow: Flow, connection: Option<u64>, segments: Vec<Segment>) -> Vec<Happened> {
+    segments
+        .into_iter()
+        .map(|segment| Happened {
+            flow: Some(flow),
+            connection,
+            first_packet: segment.first_packet,
+            last_packet: segment.last_packet,
+            began: segment.began,
+            ended: segment.ended,
+            event: segment.event,
+        })
+        .collect()
 }
 
 /// Something that happened in one packet.
