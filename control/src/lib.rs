@@ -29,14 +29,15 @@ mod versions;
 mod watch;
 
 pub mod authentication;
+pub mod core_choice;
 pub mod faults;
 pub mod node;
-pub mod placement;
 pub mod properties;
 pub mod provider;
 pub mod reconnect;
 
 pub use authentication::{Authentication, HostAuthentication, PresharedKey, PresharedKeys};
+pub use core_choice::CoreChoice;
 pub use counters::ControlCounters;
 pub use error::{ConnectError, NodeError, Stage};
 pub use events::{EventSink, NodeEvent};
@@ -49,7 +50,6 @@ pub use node::{
     ConnectOptions, Connection, DrainReport, ListenOptions, Listening, Node, NodeConfig,
     PendingConnect,
 };
-pub use placement::CoreChoice;
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub use provider::VerbsProvider;
 pub use provider::{PortNeed, Provider, ShmProvider};

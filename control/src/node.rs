@@ -15,13 +15,13 @@ use rpcrdma_fabric::memory::{HugePageSize, HugePages, PageReport};
 use rpcrdma_protocol::v2::Properties;
 
 use crate::authentication::Authentication;
+use crate::core_choice::CoreChoice;
 use crate::counters::ControlCounters;
 use crate::error::{ConnectError, NodeError};
 use crate::events::EventSink;
 use crate::faults::{FaultPlan, FaultyApplication, FaultyProvider};
 use crate::limits::NodeLimits;
 use crate::link::CoreLink;
-use crate::placement::CoreChoice;
 use crate::provider::{PortNeed, Provider};
 use crate::reconnect::{Reconnect, TargetId};
 use crate::target::Target;

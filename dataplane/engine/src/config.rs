@@ -14,7 +14,7 @@ use rpcrdma_protocol::v2::{ApplicationHeaderTypes, ApplicationProperties, Proper
 
 use crate::ledger;
 use crate::limits::{PAGE_BYTES, within};
-use crate::placement::PlacementConfig;
+use crate::placement_segments::PlacementConfig;
 
 /// What a core does while there is nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

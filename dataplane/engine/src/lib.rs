@@ -54,7 +54,7 @@ mod limits;
 mod memory;
 mod message;
 mod padded;
-pub mod placement;
+pub mod placement_segments;
 mod requester;
 mod responder;
 pub mod ring_client;
@@ -81,7 +81,7 @@ pub use crate::handle::{
 };
 pub use crate::ledger::{LEDGER, LedgerEntry};
 pub use crate::levels::{LevelSnapshot, PollTimeSnapshot};
-pub use crate::placement::PlacementConfig;
+pub use crate::placement_segments::PlacementConfig;
 pub use crate::responder::{ReplyTooLong, ReplyWriter};
 pub use crate::rpc::{
     Activity, Call, CallError, CallRefused, CallTag, ConnectionKey, DeferToken, Outcome, Reply,

@@ -132,12 +132,15 @@ impl Waiting {
     }
 }
 
-/// Turns until one says that something is to be told, or `timeout` is over. A turn is given the
-/// time at which to return; none when that is beyond what the clock can tell.
+/// Calls `turn` until it reports an event, or `timeout` is over. With an event at hand already (`has_events`), one turn
+/// without sleep is enough: it collects what else happened. A turn is given the time at which to return; `None` when
+/// the clock cannot express it.
 pub(crate) fn turn_until<E>(
     timeout: Duration,
+    has_events: bool,
     mut turn: impl FnMut(Option<Instant>) -> Result<bool, E>,
 ) -> Result<(), E> {
+    let timeout = if has_events { Duration::ZERO } else { timeout };
     let until = Instant::now().checked_add(timeout);
     while !turn(until)? && until.is_none_or(|until| Instant::now() < until) {}
     Ok(())

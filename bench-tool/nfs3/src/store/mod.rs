@@ -7,7 +7,7 @@
 //! | module | what |
 //! |---|---|
 //! | `pages` | memory |
-//! | `leased` | memory that a device may reach |
+//! | `leased_pages` | memory that a device may reach |
 //! | `contents` | the bytes of a file |
 //! | `directory` | the names of a directory |
 //! | `inode` | a file and its permissions |
@@ -18,7 +18,7 @@ mod attributes;
 mod contents;
 mod directory;
 mod inode;
-mod leased;
+mod leased_pages;
 mod names;
 mod pages;
 #[cfg(test)]
@@ -27,7 +27,7 @@ pub(super) mod tests;
 pub use self::attributes::Space;
 pub(super) use self::attributes::file_number;
 pub use self::contents::FILE_BYTES_MAX;
-pub use self::leased::LeasedPages;
+pub use self::leased_pages::LeasedPages;
 pub use self::names::{DirectoryEntry, LINKS_MAX, NAME_BYTES_MAX, NewFile, TARGET_BYTES_MAX};
 pub use self::pages::{HeapPages, KeptPages, Page, Pages, Piece};
 

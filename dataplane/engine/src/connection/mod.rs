@@ -1,11 +1,12 @@
 //! The connections of a core.
 
-mod outbound;
+mod backlog;
+mod credits;
 mod owed;
 mod reassembly;
 mod table;
 
-pub(crate) use outbound::{Backlog, Outbound, OutgoingMessage};
+pub(crate) use backlog::{Backlog, Outbound, OutgoingMessage};
 pub(crate) use owed::{Debts, Owing, Silence, VISITS};
 pub(crate) use reassembly::{Assembled, GroupIn, Lane, Taken};
 pub(crate) use table::ConnectionTable;
@@ -251,26 +252,6 @@ impl Connection {
         self.open_in.is_some_and(|lane| self.lane(lane).parts.any())
     }
 
-    /// Whether something waits to be sent before a new message may be, grants apart.
-    #[inline]
-    pub(crate) fn has_backlog(&self) -> bool {
-        self.properties_due
-            || !self.refusals.is_empty()
-            || self.unposted.is_some()
-            || !self.outbound.is_empty()
-    }
-
-    /// Whether something waits to be sent before a new reply may be. Calls that have not begun do not count: they may
-    /// wait for the credits that are kept for just this reply.
-    #[inline]
-    pub(crate) fn has_backlog_of_replies(&self) -> bool {
-        self.properties_due
-            || !self.refusals.is_empty()
-            || self.unposted.is_some()
-            || self.outbound.replies() != 0
-            || self.protocol.sequence_open()
-    }
-
     /// Whether there is something to send that can, or may soon, be sent.
     #[inline]
     pub(crate) fn wants_to_send(&self) -> bool {
@@ -281,40 +262,6 @@ impl Connection {
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         self.is_awaited || (!self.pending && self.wants_to_send())
-    }
-
-    /// Whether the reply to one more call may be kept. A peer that does not take its replies holds
-    /// up its own calls, and takes no more buffers from others: one reply is on its way, one is
-    /// next. Calls of ours that wait do not count: they may wait for the credits that come with the
-    /// reply to just that call.
-    #[inline]
-    pub(crate) fn may_queue(&self) -> bool {
-        const REPLIES_MAX: u32 = 2;
-        self.outbound.replies() < REPLIES_MAX
-    }
-
-    /// Whether a reply of one message could be encoded now, as far as the connection goes.
-    #[inline]
-    pub(crate) fn can_reply(&self) -> bool {
-        !self.has_backlog_of_replies() && self.protocol.credits_for_replies() != 0
-    }
-
-    /// Credits that calls may use. An end that answers calls keeps the last credit for replies:
-    /// else two ends that call each other with all their credits, and have no room to keep replies,
-    /// wait for each other until their calls time out. A window of two is too small for that: with
-    /// one of them kept, the peer never sees its latest asynchronous grant used, and may not send
-    /// another. What calls of the peer have reserved for their replies is kept as well. In version 1
-    /// replies need no credit.
-    #[inline]
-    pub(crate) fn credits_for_calls(&self) -> u32 {
-        let kept = u32::from(self.serves && self.peer_window > 2).max(self.replies_reserved);
-        self.protocol.credits_available().saturating_sub(kept)
-    }
-
-    /// Whether a call of one message could be encoded now, as far as the connection goes.
-    #[inline]
-    pub(crate) fn can_call(&self) -> bool {
-        !self.has_backlog() && self.credits_for_calls() != 0 && self.group_first.is_none()
     }
 
     /// Whether the calls that it serves come in the reverse direction (RFC 8167 section 2).
@@ -328,26 +275,6 @@ impl Connection {
     pub(crate) fn places_by_send(&self) -> bool {
         let own = self.protocol.properties().rtr_support;
         own.has_request() && self.peer.rtr_support.has_request()
-    }
-
-    /// Transmissions of one group at most: an end whose window is half used is granted more, even
-    /// if nothing else is to be sent.
-    pub(crate) fn group_transmissions_max(&self) -> u32 {
-        u32::from(self.peer_window / 2).max(1)
-    }
-
-    /// Credits granted to the peer that no call of ours counts on for its reply. Where the peer calls
-    /// as well, one is left for that: it may have to, before it can answer.
-    pub(crate) fn reply_credits(&self) -> u32 {
-        let window = self.protocol.credits().limit;
-        let takes_calls = self.protocol.peer_calls() != ReverseRequestSupport::None;
-        let reserved = self
-            .calls
-            .replies_due()
-            .saturating_add(self.reply_transmissions_extra)
-            .saturating_add(u32::from(takes_calls && window > 2));
-        // As above.
-        (window / 2).max(1).min(window.saturating_sub(reserved))
     }
 
     /// Keeps a complaint until it can be sent. False when too many wait.

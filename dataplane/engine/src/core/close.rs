@@ -92,7 +92,7 @@ impl<P: Port> State<P> {
     /// Takes back what a closing connection holds, before anybody else gets its place.
     fn clear_connection(&mut self, key: ConnectionKey) {
         let core = &mut self.resources;
-        self.intake.drop_held(core, key);
+        self.waiting_receives.drop_held(core, key);
         self.incoming.close_incoming(core, key);
         self.outgoing.close_outgoing(core, key);
         if let Some(connection) = core.connections.get_mut(key) {

@@ -10,9 +10,9 @@ use super::application::Application;
 use super::control_message::{Action, GivenUp, classify_control};
 use super::group::TransmissionNote;
 use super::incoming::Stream;
-use super::intake::{Chunked, WaitingWork};
 use super::resources::Drain;
 use super::state::State;
+use super::waiting_receives::{Chunked, WaitingWork};
 use crate::authentication::AuthenticationFailure;
 use crate::close_reason::CloseReason;
 use crate::connection::{Assembled, Complaint, Stage};
@@ -170,7 +170,7 @@ impl<P: Port> State<P> {
     ) {
         let Self {
             resources: core,
-            intake,
+            waiting_receives,
             incoming,
             outgoing,
             ..
@@ -244,7 +244,7 @@ impl<P: Port> State<P> {
             } => {
                 let start = end - payload_bytes(&event);
                 let has_slot = core.drain == Drain::No && incoming.may_begin(connection, index);
-                let kept = &mut intake.assembled_header;
+                let kept = &mut waiting_receives.assembled_header;
                 let messages = &mut core.messages.of(index);
                 let action = classify_control(
                     connection, messages, counters, kept, has_slot, event, message,
@@ -273,7 +273,7 @@ impl<P: Port> State<P> {
     ) {
         let Self {
             resources: core,
-            intake,
+            waiting_receives,
             incoming,
             outgoing,
             ..
@@ -320,7 +320,7 @@ impl<P: Port> State<P> {
                 {
                     if let Some(receive) = message.into_receive(&mut core.port) {
                         let stream = Stream::Received(whole.received(receive));
-                        intake.hold(core, key, xid, WaitingWork::Call(stream));
+                        waiting_receives.hold(core, key, xid, WaitingWork::Call(stream));
                     }
                     return;
                 }
@@ -405,7 +405,7 @@ impl<P: Port> State<P> {
             | Event::Refused(_)
             | Event::Close(_) => {
                 let messages = &mut core.messages.of(index);
-                let kept = &mut self.intake.assembled_header;
+                let kept = &mut self.waiting_receives.assembled_header;
                 // No RPC message is among these.
                 let has_slot = false;
                 classify_control(
@@ -437,7 +437,7 @@ impl<P: Port> State<P> {
     ) {
         if let Action::HoldPart(part) = action {
             return self
-                .intake
+                .waiting_receives
                 .hold_part(&mut self.resources, key, part, received);
         }
         if let Action::Application(heading) = action {
@@ -457,12 +457,12 @@ impl<P: Port> State<P> {
     ) {
         let Self {
             resources: core,
-            intake,
+            waiting_receives,
             incoming,
             outgoing,
             ..
         } = self;
-        let header = &intake.assembled_header;
+        let header = &waiting_receives.assembled_header;
         match action {
             // These need their Receives, which this is too late for.
             Action::Done | Action::HoldPart(_) | Action::Application(_) => {}
@@ -518,7 +518,7 @@ impl<P: Port> State<P> {
 
     fn give_up<A: Application>(&mut self, application: &mut A, key: ConnectionKey, why: GivenUp) {
         let (core, outgoing) = (&mut self.resources, &mut self.outgoing);
-        let given_up = self.intake.give_up_message(core, key);
+        let given_up = self.waiting_receives.give_up_message(core, key);
         match why {
             GivenUp::Broken => {
                 if let Some((Assembled::Message(Direction::Reply), xid)) = given_up {

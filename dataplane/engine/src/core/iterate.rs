@@ -323,7 +323,7 @@ impl<P: Port> State<P> {
         busy |= core.watch_debts(&mut self.deadlines, incoming);
         busy | self
             .publisher
-            .publish(core, incoming, outgoing, self.intake.held())
+            .publish(core, incoming, outgoing, self.waiting_receives.held())
     }
 
     #[inline]
@@ -356,7 +356,9 @@ impl<P: Port> State<P> {
     fn is_idle(&self) -> bool {
         self.resources.closing.is_empty()
             && !self.resources.is_woken
-            && self.intake.is_idle(&self.resources, &self.incoming)
+            && self
+                .waiting_receives
+                .is_idle(&self.resources, &self.incoming)
             && !self.incoming.kept.any_asked_for()
     }
 

@@ -9,7 +9,6 @@ mod deadlines;
 mod dispatch;
 mod group;
 mod incoming;
-mod intake;
 mod iterate;
 mod keep_alive;
 mod lending;
@@ -27,6 +26,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 mod transmit;
+mod waiting_receives;
 #[cfg(test)]
 mod whole;
 

@@ -11,7 +11,7 @@ use rpcrdma_protocol::v2::rtr::transmission_head_bytes;
 
 use crate::config::CoreConfig;
 use crate::counters::Counters;
-use crate::placement::PlacementSegments;
+use crate::placement_segments::PlacementSegments;
 
 /// What the first segments of Receives are made of.
 struct ReceiveBuffers {

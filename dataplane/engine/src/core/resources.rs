@@ -18,7 +18,7 @@ use crate::config::CoreConfig;
 use crate::connection::{Backlog, Complaint, ConnectionTable, Stage};
 use crate::handle::Shared;
 use crate::message::{MessagePool, Received};
-use crate::placement::PlacementSegments;
+use crate::placement_segments::PlacementSegments;
 use crate::rpc::ConnectionKey;
 
 /// How far a drain has come.
@@ -44,7 +44,7 @@ pub(super) struct Closing {
     pub(super) is_notified: bool,
 }
 
-/// What the calls of either direction, the intake and the sweeps share.
+/// What the calls of either direction, the waiting Receives and the sweeps share.
 pub(crate) struct Resources<P: Port> {
     pub(super) port: P,
     pub(super) queues: ReceiveQueues,

@@ -7,8 +7,8 @@ use super::application::Application;
 use super::control_message::{Part, keep_header, take_part};
 use super::group::TransmissionNote;
 use super::incoming::Stream;
-use super::intake::{Chunked, WaitingReceive, WaitingWork, freed};
 use super::state::State;
+use super::waiting_receives::{Chunked, WaitingReceive, WaitingWork, freed};
 use crate::message::Received;
 use crate::rpc::ConnectionKey;
 
@@ -19,32 +19,32 @@ impl<P: Port> State<P> {
     /// Goes on with what was held and need not wait any more.
     #[inline]
     pub(super) fn retry_held<A: Application>(&mut self, application: &mut A) -> bool {
-        !self.intake.held.is_empty() && self.try_held(application)
+        !self.waiting_receives.held.is_empty() && self.try_held(application)
     }
 
     #[cold]
     fn try_held<A: Application>(&mut self, application: &mut A) -> bool {
         let freed = freed(&self.resources, &self.incoming);
-        if self.intake.freed != freed {
-            self.intake.freed = freed;
-            self.intake.to_try = self.intake.held();
+        if self.waiting_receives.freed != freed {
+            self.waiting_receives.freed = freed;
+            self.waiting_receives.to_try = self.waiting_receives.held();
         }
         let mut busy = false;
-        for _ in 0..TRIED_MAX.min(self.intake.to_try) {
-            let Some(held) = self.intake.held.pop_front() else {
+        for _ in 0..TRIED_MAX.min(self.waiting_receives.to_try) {
+            let Some(held) = self.waiting_receives.held.pop_front() else {
                 break;
             };
-            self.intake.to_try = self.intake.to_try.saturating_sub(1);
+            self.waiting_receives.to_try = self.waiting_receives.to_try.saturating_sub(1);
             match self.serve_held(application, held) {
-                Some(held) => self.intake.held.push_back(held),
+                Some(held) => self.waiting_receives.held.push_back(held),
                 None => {
                     busy = true;
                     // Those behind it in its lane come next.
-                    self.intake.to_try = self.intake.held();
+                    self.waiting_receives.to_try = self.waiting_receives.held();
                 }
             }
         }
-        busy || self.intake.to_try != 0
+        busy || self.waiting_receives.to_try != 0
     }
 
     /// Goes on with one; gives it back when it has to wait.
@@ -106,7 +106,7 @@ impl<P: Port> State<P> {
             .message(&core.port, &received.receive, received.end, counters);
         let bytes = message.get(received.start..).unwrap_or(&[]);
         keep_header(
-            &mut self.intake.assembled_header,
+            &mut self.waiting_receives.assembled_header,
             part,
             message,
             bytes.len(),
@@ -130,7 +130,8 @@ impl<P: Port> State<P> {
             self.incoming
                 .serve_plain(core, application, key, xid, stream);
         } else {
-            self.intake.hold(core, key, xid, WaitingWork::Call(stream));
+            self.waiting_receives
+                .hold(core, key, xid, WaitingWork::Call(stream));
         }
     }
 
@@ -160,7 +161,7 @@ impl<P: Port> State<P> {
         }
         if !incoming.may_begin_incoming(core, key) {
             return self
-                .intake
+                .waiting_receives
                 .hold(core, key, xid, WaitingWork::Chunked(chunked));
         }
         incoming.begin_chunked(core, key, xid, chunked);
@@ -210,7 +211,7 @@ impl<P: Port> State<P> {
             (_, None) => {}
         }
         if direction == Direction::Call {
-            self.intake.drop_held_group(core, key, number);
+            self.waiting_receives.drop_held_group(core, key, number);
         }
     }
 
@@ -230,7 +231,7 @@ impl<P: Port> State<P> {
                 note,
                 number,
             };
-            return self.intake.hold(core, key, note.id.xid, work);
+            return self.waiting_receives.hold(core, key, note.id.xid, work);
         }
         self.incoming.take_request(core, key, note, received);
     }

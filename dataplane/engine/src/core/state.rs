@@ -7,7 +7,6 @@ use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::{Port, SetupError};
 
 use super::incoming::Incoming;
-use super::intake::Intake;
 use super::lending::Lending;
 use super::outgoing::Outgoing;
 use super::publish::Publisher;
@@ -15,6 +14,7 @@ use super::receives::{Gathered, ReceiveQueues};
 use super::resources::{Drain, Resources};
 use super::sweep::Sweep;
 use super::transmit::Transmit;
+use super::waiting_receives::WaitingReceives;
 use crate::bulk::ReplyItems;
 use crate::config::CoreConfig;
 use crate::connection::{Backlog, ConnectionTable, VISITS};
@@ -26,7 +26,7 @@ use crate::message::MessagePool;
 pub(crate) struct State<P: Port> {
     pub(super) resources: Resources<P>,
     /// What has come and waits.
-    pub(super) intake: Intake,
+    pub(super) waiting_receives: WaitingReceives,
     /// Calls of peers.
     pub(super) incoming: Incoming,
     /// Calls of ours.
@@ -80,7 +80,7 @@ impl<P: Port> State<P> {
         let now = clock.now();
         let connections = config.connections_max as usize;
         let state = Self {
-            intake: Intake::new(config),
+            waiting_receives: WaitingReceives::new(config),
             incoming: Incoming::new(config, port.attributes(), bulk_buffers),
             outgoing: Outgoing::new(config, port.attributes(), clock),
             keep_alive: Sweep::new(config.keep_alive_interval, clock, now),

@@ -6,7 +6,7 @@ use rpcrdma_fabric::interface::prelude::*;
 use rpcrdma_protocol::connection::Versions;
 
 use super::incoming::Stream;
-use super::intake::WaitingWork;
+use super::waiting_receives::WaitingWork;
 use crate::close_reason::{CloseReason, Owed};
 use crate::config::CoreConfig;
 use crate::ledger::SENDERS_AT_A_TIME;
@@ -27,8 +27,8 @@ fn a_core_does_not_sleep_when_a_held_call_can_go_on() {
     let buffers = state.resources.messages.available();
     let message = state.resources.messages.take(server.index, Use::CallIn);
     let call = Stream::Message(message.expect("a buffer"));
-    let (core, intake) = (&mut state.resources, &mut state.intake);
-    intake.hold(core, server, 7, WaitingWork::Call(call));
+    let (core, waiting_receives) = (&mut state.resources, &mut state.waiting_receives);
+    waiting_receives.hold(core, server, 7, WaitingWork::Call(call));
     assert!(state.prepare_to_park(), "nothing has come free for it");
     state.resources.port.unpark();
     state.resources.shared.end_park();
@@ -38,7 +38,10 @@ fn a_core_does_not_sleep_when_a_held_call_can_go_on() {
     pair.client.core.application_mut().to_close.push(client);
     pair.until("it is closed", |pair| !pair.server.closed.is_empty());
     let state = &pair.server.core.state;
-    let left = (state.intake.held(), state.resources.messages.available());
+    let left = (
+        state.waiting_receives.held(),
+        state.resources.messages.available(),
+    );
     assert_eq!(left, (0, buffers));
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use rpcrdma_engine::placement::{NotLeased, PlacementSegments};
+use rpcrdma_engine::placement_segments::{NotLeased, PlacementSegments};
 use rpcrdma_engine::{CoreConfig, PlacementConfig};
 use rpcrdma_fabric::clock::Clock;
 use rpcrdma_fabric::interface::prelude::*;

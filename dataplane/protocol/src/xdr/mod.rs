@@ -2,12 +2,12 @@
 //!
 //! Neither allocates, neither panics, and the reader never looks beyond its input.
 
+mod fixed_words;
 mod reader;
-mod words;
 mod writer;
 
+pub(crate) use fixed_words::{put_word, word};
 pub use reader::Reader;
-pub(crate) use words::{put_word, word};
 pub use writer::Writer;
 
 /// How many zero octets follow `len_bytes` of opaque data (RFC 4506 sections 4.9 and 4.10).

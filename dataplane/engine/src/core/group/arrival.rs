@@ -15,7 +15,7 @@ use crate::bulk::directed::{OpenDirection, open_directions};
 use crate::bulk::{BULK_ITEMS_MAX, BulkPool};
 use crate::limits::{DIRECTIONS_MAX, HEADER_BYTES_MAX, LANDINGS_MAX};
 use crate::message::Received;
-use crate::placement::PlacementConfig;
+use crate::placement_segments::PlacementConfig;
 use crate::rpc::ConnectionKey;
 
 /// A piece of an item in a placement segment.

@@ -12,7 +12,7 @@ use crate::core::incoming::Stream;
 use crate::core::resources::Resources;
 use crate::counters::{Counter, Counters};
 use crate::message::{Received, Use};
-use crate::placement::PlacementSegments;
+use crate::placement_segments::PlacementSegments;
 use crate::rpc::ConnectionKey;
 
 impl<P: Port> Resources<P> {

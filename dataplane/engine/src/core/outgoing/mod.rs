@@ -4,36 +4,38 @@
 //! |---|---|
 //! | [`call`], [`table`], [`shares`] | what is kept of a call, and its states; what calls share |
 //! | [`plan`], [`memo`] | choose how a call goes, and remember it for the calls that are alike |
-//! | [`message`] | starts calls without bulk data |
-//! | [`start`], [`stream`], [`group`] | put a call into its slot: with chunks, in its stream, in a transmission group |
+//! | [`start_plain`] | starts calls without bulk data |
+//! | [`start_bulk`], [`stream`], [`group`] | put a call into its slot: with chunks, in its stream, in a transmission group |
 //! | [`expose`], [`lists`] | bind windows for its memory, and name it by segments |
 //! | [`send`], [`directions`] | send it, with its segments in chunk lists or directions |
 //! | [`reply`], [`place`] | take the reply, of one message or of a transmission group |
-//! | [`end`] | takes the windows away, and tells the application |
-//! | [`ended`] | ends calls with errors, late, or with replies that were put together |
-//! | [`again`], [`plain`] | make a call again that the peer has refused |
+//! | [`end_bulk`] | ends a call with bulk data, once nothing of it is exposed |
+//! | [`end_call`] | ends calls of any kind: with an error, or with a reply that was assembled from parts |
+//! | [`timeouts`] | ends calls that the peer has not answered in time |
+//! | [`again`], [`again_plain`] | send a refused call again: with what the error asks for, or without a transmission group |
 
 mod again;
+mod again_plain;
 pub(crate) mod call;
 mod directions;
-mod end;
-mod ended;
+mod end_bulk;
+mod end_call;
 mod expose;
 mod group;
 mod lists;
 mod memo;
-mod message;
 mod place;
-mod plain;
 mod plan;
 mod reply;
 mod send;
 mod shares;
-mod start;
+mod start_bulk;
+mod start_plain;
 mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 
 #[cfg(test)]
 pub(crate) use call::{Answer, CallPart};

@@ -6,9 +6,9 @@ use super::super::State;
 use super::device::Device;
 use crate::connection::Stage;
 use crate::core::incoming::{IncomingCall, IncomingState, Stream};
-use crate::core::intake::WaitingWork;
 use crate::core::outgoing::{Answer, CallPart, CallShare, OutgoingCall, OutgoingState};
 use crate::core::receives::ReceiveQueues;
+use crate::core::waiting_receives::WaitingWork;
 use crate::rpc::ConnectionKey;
 
 /// A shared table: what all holders have, by their places.
@@ -234,9 +234,9 @@ fn assert_connections_add_up(state: &mut State<Device>) {
             };
             it.arrival.receives.len() + answer
         });
-        let held = state.intake.held_messages();
+        let held = state.waiting_receives.held_messages();
         let held = held.filter(|it| it.connection == key).count();
-        let of_held = state.intake.held_messages().filter(|it| {
+        let of_held = state.waiting_receives.held_messages().filter(|it| {
             let is_whole = matches!(
                 it.work,
                 WaitingWork::Call(Stream::Message(_) | Stream::Chunk)
@@ -425,7 +425,7 @@ pub(super) fn assert_the_dead_hold_nothing(state: &mut State<Device>) {
     for key in calls {
         assert!(!is_dead(key), "a call of {key:?}");
     }
-    for held in state.intake.held_messages() {
+    for held in state.waiting_receives.held_messages() {
         assert!(!is_dead(held.connection), "{held:?}");
     }
     for (index, call) in state.incoming.calls.iter() {
@@ -472,7 +472,7 @@ pub(super) fn assert_nothing_held(state: &mut State<Device>, gathers: usize) {
     assert_eq!(state.outgoing.requester.waiting(), 0, "calls that wait");
     assert!(state.incoming.deferrals.open() == 0, "deferred calls");
     assert!(
-        state.intake.held() == 0
+        state.waiting_receives.held() == 0
             && state.resources.pending.is_empty()
             && state.resources.closing.is_empty()
     );

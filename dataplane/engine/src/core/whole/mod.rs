@@ -44,7 +44,7 @@ use self::step::Step;
 use self::world::World;
 use crate::config::CoreConfig;
 use crate::counters::CounterSnapshot;
-use crate::placement::PlacementConfig;
+use crate::placement_segments::PlacementConfig;
 
 /// Peers that do what is drawn.
 const HOSTILE: u32 = 6;

@@ -64,13 +64,8 @@ impl Manager {
         timeout: Duration,
         events: &mut Vec<ManagerEvent<Port>>,
     ) -> Result<(), ManagerError> {
-        // What is to be told already is not kept waiting.
-        let timeout = if self.ready.is_empty() {
-            timeout
-        } else {
-            Duration::ZERO
-        };
-        turn_until(timeout, |until| self.turn(until))?;
+        let has_events = !self.ready.is_empty();
+        turn_until(timeout, has_events, |until| self.turn(until))?;
         events.append(&mut self.ready);
         Ok(())
     }

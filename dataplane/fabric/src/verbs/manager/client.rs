@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::Manager;
-use super::apart::{self, Request, Sent};
+use super::blocking_calls::{self, Request, Sent};
 use super::connection::{Client, Connection, QueuePairFacts, Side, depths_of};
 use super::drive;
+use super::host_names::Answer;
 use super::machine::Stage;
-use super::names::Answer;
 use crate::interface::{ConnectionId, ManagerError, ManagerEvent, RejectReason, SetupError};
 use crate::verbs::PortHandle;
 use crate::verbs::cm::address::Target;
@@ -160,7 +160,7 @@ impl Manager {
             timer: None,
         };
         if numeric.is_none() {
-            self.names
+            self.host_names
                 .ask(number, target)
                 .map_err(|error| system("starting the thread that resolves host names", error))?;
         }
@@ -299,7 +299,7 @@ impl Manager {
         let facts = QueuePairFacts::of(&queue_pair);
         connection.queue_pair = Some(queue_pair);
         if is_iwarp && let Some(id) = connection.id.take() {
-            let sent = self.apart.send(Request {
+            let sent = self.blocking_calls.send(Request {
                 connection: number,
                 id,
                 facts,
@@ -324,7 +324,7 @@ impl Manager {
         let connection = self.connections.get_mut(&number);
         let Some(connection) = connection.filter(|it| it.stage == Stage::Requesting) else {
             // Nobody waits for it any more.
-            return apart::let_go(Some(id), None);
+            return blocking_calls::let_go(Some(id), None);
         };
         connection.id = Some(id);
         match (result, &connection.side) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use super::apart;
+use super::blocking_calls;
 use super::machine::Stage;
 use super::negotiate::ReadDepths;
 use crate::interface::{ConnectionId, ManagerEvent, QueuePairId};
@@ -63,7 +63,7 @@ impl Connection {
     pub(super) fn let_go(&mut self) {
         let (id, queue_pair) = (self.id.take(), self.queue_pair.take());
         if self.is_held_by_a_connect() {
-            apart::let_go(id, queue_pair);
+            blocking_calls::let_go(id, queue_pair);
         }
     }
 }

@@ -29,13 +29,8 @@ impl Manager {
         timeout: Duration,
         events: &mut Vec<ManagerEvent<Port>>,
     ) -> Result<(), ManagerError> {
-        // What is to be told already is not kept waiting.
-        let timeout = if self.ready.is_empty() {
-            timeout
-        } else {
-            Duration::ZERO
-        };
-        turn_until(timeout, |until| self.turn(until))?;
+        let has_events = !self.ready.is_empty();
+        turn_until(timeout, has_events, |until| self.turn(until))?;
         events.append(&mut self.ready);
         Ok(())
     }
@@ -55,7 +50,7 @@ impl Manager {
         }
         if happened.woken {
             self.take_answers();
-            while let Some(sent) = self.apart.sent() {
+            while let Some(sent) = self.blocking_calls.sent() {
                 self.on_sent(sent);
             }
             self.disconnect_given_up();
@@ -94,7 +89,7 @@ impl Manager {
     }
 
     fn take_answers(&mut self) {
-        while let Some(answer) = self.names.answer() {
+        while let Some(answer) = self.host_names.answer() {
             self.on_answer(answer);
         }
     }

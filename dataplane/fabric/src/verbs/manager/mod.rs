@@ -28,14 +28,14 @@
 //! On iWARP the connection is made by the reply itself, and the kernel drives the queue pair. The
 //! calls that wait there for the peer's TCP are made in threads of their own.
 
-mod apart;
+mod blocking_calls;
 mod client;
 mod connection;
 mod device;
 mod drive;
 mod event_loop;
+mod host_names;
 mod machine;
-mod names;
 mod negotiate;
 mod pair;
 mod server;
@@ -58,9 +58,9 @@ use crate::waiting::Waiting;
 pub use device::{device_at, device_towards};
 pub(in crate::verbs) use pair::connected_pair;
 
-use apart::Apart;
+use blocking_calls::BlockingCalls;
 use connection::{Connection, number_of};
-use names::Names;
+use host_names::HostNames;
 
 /// What a manager does to every connection that it makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +113,8 @@ pub struct Manager {
     ports: HashMap<usize, PortHandle>,
     /// Their devices, in the order of their numbers in `waiting`.
     devices: Vec<Arc<Context>>,
-    names: Names,
-    apart: Apart,
+    host_names: HostNames,
+    blocking_calls: BlockingCalls,
     /// Events that the next wait delivers.
     ready: Vec<ManagerEvent<Port>>,
     /// The last number given to a listener or a connection.
@@ -188,8 +188,8 @@ impl Manager {
         let waiting = files().map_err(system("setting up the connection manager"))?;
         Ok(Self {
             options,
-            names: Names::new(waiting.waker()),
-            apart: Apart::new(waiting.waker()),
+            host_names: HostNames::new(waiting.waker()),
+            blocking_calls: BlockingCalls::new(waiting.waker()),
             waiting,
             listeners: HashMap::new(),
             connections: HashMap::new(),

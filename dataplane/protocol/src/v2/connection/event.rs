@@ -169,7 +169,7 @@ pub enum Event<'m> {
 ///
 /// The payload streams of a group, joined, and the items are the RPC message. All that the header says of itself was
 /// checked: order and number of the transmissions, XID and message type at the start of the payload stream, places
-/// and displacements of items ([`crate::v2::rtr::placement`]), ranges of directions. So with the last transmission
+/// and displacements of items ([`crate::v2::rtr::item_checks`]), ranges of directions. So with the last transmission
 /// every item that was placed is there, in octets that this group has brought. Not known here are what explicit RDMA
 /// will move, and what a call of ours has allowed its reply: see `transmissions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,6 +43,7 @@
 //! do too. An RPC message is then a [`Transmission`], or several: see [`Event::Transmission`]. What is wrong with a
 //! group as such is answered by a Report Error, in either direction; what is wrong with a header, as above.
 
+mod continued_messages;
 mod credits;
 mod event;
 mod group;
@@ -53,7 +54,6 @@ mod receive_rtr;
 mod reverse;
 mod send;
 mod send_rtr;
-mod sequence;
 
 use crate::constants::{
     RBSIZ_DEFAULT_BYTES, RTR_TRANSMISSIONS_DEFAULT, RTR_TRANSMISSIONS_MAX,
@@ -62,11 +62,11 @@ use crate::constants::{
 use crate::v2::application::ApplicationHeaderTypes;
 use crate::v2::properties::Properties;
 use crate::v2::rtr::RtrSupport;
-use crate::v2::rtr::placement::Expectations;
+use crate::v2::rtr::item_checks::Expectations;
+use continued_messages::{Inbound, Outbound};
 use credits::Credits;
 use header_cache::HeaderCache;
 use reverse::Calls;
-use sequence::{Inbound, Outbound};
 
 pub use crate::v2::header::Direction;
 pub use credits::CreditView;

@@ -1,10 +1,10 @@
 //! Received messages: what each of them means.
 
+use super::continued_messages::Kind;
 use super::event::{
     CloseReason, DiscardReason, Event, Refusal, Role, WholeMessage, rpc_start_matches,
 };
 use super::phase::{Phase, PhaseEvent};
-use super::sequence::Kind;
 use super::{Connection, VERSIONS_SUPPORTED};
 use crate::chunks::ChunkLists;
 use crate::common::CommonPrefix;

@@ -8,7 +8,7 @@ use super::receive::{Handled, Raw, Sent};
 use crate::constants::{RTR_TRANSMISSIONS_MAX, RTR_TRANSMIT_CONTINUE};
 use crate::v2::error::TransportError;
 use crate::v2::header::Direction;
-use crate::v2::rtr::placement::check_ranges;
+use crate::v2::rtr::item_checks::check_ranges;
 use crate::v2::rtr::{
     Arrival, MessageItems, Mismatch, OutOfRange, Problem, ReceiveBufferStructure, ReportError,
     TransmissionId, TransmitContinue, TransmitRequestView, TransmitResponseView,

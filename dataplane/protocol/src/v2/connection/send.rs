@@ -1,9 +1,9 @@
 //! Writing messages: what may be sent, with which credits.
 
 use super::Connection;
+use super::continued_messages::Kind;
 use super::event::{Refusal, SendRefused};
 use super::phase::{Phase, PhaseEvent};
-use super::sequence::Kind;
 use crate::chunks::EncodeChunkLists;
 use crate::constants::{
     HOST_AUTHENTICATION_BYTES_MAX, RDMA2_CONNPROP, V1_ERR_VERS_BYTES, V2_FIRST_MESSAGE_BYTES_LEAST,

@@ -1,9 +1,9 @@
 //! Writing messages of the extension RTR.
 
 use super::Connection;
+use super::continued_messages::Kind;
 use super::event::SendRefused;
 use super::phase::Phase;
-use super::sequence::Kind;
 use crate::constants::{RTR_TRANSMIT_REQUEST, RTR_TRANSMIT_RESPONSE};
 use crate::error::EncodeError;
 use crate::v2::encode;

@@ -20,11 +20,11 @@
 pub mod buffer_structure;
 pub mod counted;
 pub mod directions;
+pub mod item_checks;
 pub mod items;
 pub mod lists;
 pub mod memory;
 pub mod messages;
-pub mod placement;
 pub mod report;
 pub mod stream;
 pub mod support;
@@ -40,6 +40,7 @@ pub use directions::{
     ResponseLocation, ResponseSet, ResponseSetRepr, ResponseSetView, ResponseSets, StreamRange,
     write_response_sets,
 };
+pub use item_checks::{Arrival, PlacedPiece, placed_pieces};
 pub use items::{
     EncodeItems, Location, MessageItem, MessageItemRepr, MessageItemView, MessageItems,
     MessageKind, SegmentNumbers, write_items,
@@ -50,7 +51,6 @@ pub use messages::{
     TransmitContinue, TransmitRequest, TransmitRequestView, TransmitResponse, TransmitResponseView,
     transmission_head_bytes,
 };
-pub use placement::{Arrival, PlacedPiece, placed_pieces};
 pub use report::{Mismatch, OutOfRange, Problem, ReportError, TransmissionId};
 pub use stream::{
     ItemExtent, StreamPiece, StreamPieces, StreamPlace, VirtualStream, displacements, excised,

@@ -59,7 +59,7 @@ pub(super) struct Chunked {
 
 /// What has come and waits.
 #[derive(Debug)]
-pub(super) struct Intake {
+pub(super) struct WaitingReceives {
     pub(super) held: VecDeque<WaitingReceive>,
     /// How many of them are to be looked at still, from the first on.
     pub(super) to_try: usize,
@@ -69,7 +69,7 @@ pub(super) struct Intake {
     pub(super) assembled_header: Vec<u8>,
 }
 
-impl Intake {
+impl WaitingReceives {
     pub(super) fn new(config: &CoreConfig) -> Self {
         // One for each Receive and each message buffer.
         let held = config

@@ -9,14 +9,13 @@ use super::Outgoing;
 use super::call::{Answer, CallPart, OutgoingCall, OutgoingState};
 use super::lists::Role;
 use crate::bulk::{BulkPart, BulkReply, BulkResult, Home, NO_INDEX, start_of};
-use crate::close_reason::CloseReason;
 use crate::core::application::Application;
 use crate::core::incoming::Stream;
 use crate::core::resources::Resources;
 use crate::core::step::Step;
 use crate::counters::Counters;
 use crate::message::Use;
-use crate::requester::{TimedOut, read_reply};
+use crate::requester::read_reply;
 use crate::rpc::{CallError, ConnectionKey};
 
 impl Outgoing {
@@ -214,28 +213,6 @@ impl Outgoing {
         self.calls.give(slot, call);
     }
 
-    /// The time of a call of ours is up, which the application was told.
-    #[cold]
-    pub(super) fn bulk_timed_out<P: Port>(&mut self, core: &mut Resources<P>, late: &TimedOut) {
-        let call = late.bulk.and_then(|it| self.calls.get_mut(it));
-        let Some(call) = call.filter(|call| call.is(late)) else {
-            return;
-        };
-        if late.is_second {
-            // The peer may still write to what the call exposed: only the end of the queue pair takes that away
-            // for sure.
-            return core.begin_close(late.connection.index, CloseReason::CallUnanswered);
-        }
-        call.notified = true;
-        let is_before_send = matches!(call.state, OutgoingState::Binding | OutgoingState::Sending);
-        if call.group.sent == 0 && is_before_send {
-            // Nobody knows of it.
-            call.state = OutgoingState::AwaitingInvalidation;
-            let index = call.index;
-            self.calls.queue(index);
-        }
-    }
-
     /// Lets go of all calls of a closing connection: their windows end with its queue pair, and
     /// their buffers come home then. The requester tells the application.
     pub(in crate::core) fn close_outgoing<P: Port>(
@@ -256,12 +233,6 @@ impl Outgoing {
 }
 
 impl OutgoingCall {
-    /// Whether the slot has this call, still.
-    fn is(&self, late: &TimedOut) -> bool {
-        self.state != OutgoingState::Free
-            && (self.connection, self.xid) == (late.connection, late.xid)
-    }
-
     /// What the peer has refused it with.
     fn refusal(&self) -> Option<rpcrdma_protocol::v2::TransportError> {
         match self.answer {

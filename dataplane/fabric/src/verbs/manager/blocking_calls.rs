@@ -31,20 +31,20 @@ pub(super) struct Sent {
 }
 
 /// A thread for each request that is being sent.
-pub(super) struct Apart {
+pub(super) struct BlockingCalls {
     wake: Arc<dyn Fn() + Send + Sync>,
     tell: Sender<Sent>,
     told: Receiver<Sent>,
 }
 
-impl Apart {
+impl BlockingCalls {
     /// `wake` is called when a request has been sent, or could not be.
     pub(super) fn new(wake: Arc<dyn Fn() + Send + Sync>) -> Self {
         let (tell, told) = mpsc::channel();
         Self { wake, tell, told }
     }
 
-    /// Sends a request; [`Apart::sent`] tells of it.
+    /// Sends a request; [`BlockingCalls::sent`] tells of it.
     ///
     /// # Errors
     /// When no thread can be started.

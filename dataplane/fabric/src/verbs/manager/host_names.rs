@@ -17,7 +17,7 @@ pub(super) struct Answer {
 
 /// The resolving thread, started with the first name. It ends when this is dropped, once the name
 /// that it is at is resolved.
-pub(super) struct Names {
+pub(super) struct HostNames {
     wake: Arc<dyn Fn() + Send + Sync>,
     thread: Option<Thread>,
 }
@@ -28,7 +28,7 @@ struct Thread {
     answers: Receiver<Answer>,
 }
 
-impl Names {
+impl HostNames {
     /// `wake` is called when there is an answer.
     pub(super) fn new(wake: Arc<dyn Fn() + Send + Sync>) -> Self {
         Self { wake, thread: None }
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn answers_come_in_order_and_wake() {
         let (woken, wakes) = channel();
-        let mut names = Names::new(Arc::new(move || {
+        let mut names = HostNames::new(Arc::new(move || {
             let _ = woken.send(());
         }));
         assert!(names.answer().is_none());

@@ -195,6 +195,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(table, include_str!("sequence.table"));
+        assert_eq!(table, include_str!("continued_messages.table"));
     }
 }
